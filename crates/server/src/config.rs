@@ -1,0 +1,96 @@
+//! What can be set about a server.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::four_letter_words::WordList;
+
+/// The settings of a server. The defaults are Apache's where it has them.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where to listen; port 0 takes a free one.
+    pub listen: Vec<SocketAddr>,
+    /// The unit of time: sessions expire on its boundaries.
+    pub tick: Duration,
+    /// The shortest session timeout that clients get; two ticks unless set.
+    pub session_timeout_min: Option<Duration>,
+    /// The longest session timeout that clients get; twenty ticks unless set.
+    pub session_timeout_max: Option<Duration>,
+    /// The longest frame that is read; a longer one closes its connection.
+    pub frame_bytes_max: usize,
+    /// Connections in all, 0 for no limit; one more is closed at once.
+    pub connections_max: usize,
+    /// Connections from one address, 0 for no limit; one more is closed at once.
+    pub connections_per_address_max: usize,
+    /// Requests that are neither answered nor given up; beyond it, connections that have such
+    /// requests are not read.
+    pub outstanding_max: usize,
+    /// Bytes that wait for a client that does not read; beyond it, its connection is closed.
+    pub outbox_bytes_max: usize,
+    /// How long a connection may stay without a session.
+    pub handshake_timeout: Duration,
+    /// The four-letter words that are answered.
+    pub words: WordList,
+    /// Whether nodes may have a time to live.
+    pub extended_types: bool,
+    /// Whether hard quotas are enforced.
+    pub enforce_quota: bool,
+    /// Whether access lists are ignored.
+    pub skip_acl: bool,
+    /// The digest id, `super:<base64>`, that may do everything.
+    pub super_digest: Option<String>,
+    /// If not empty, a connection must have authenticated by one of these schemes before anything else.
+    pub enforce_auth_schemes: Vec<String>,
+    /// Whether `reconfig` is refused as not supported rather than as disabled.
+    pub reconfig_enabled: bool,
+    /// How often empty containers and outlived nodes are looked for.
+    pub container_check_interval: Duration,
+    /// How many of them are deleted in a minute at most.
+    pub container_deletions_per_minute_max: usize,
+    /// How long a container may stay that never had a child; zero for ever.
+    pub container_never_used_max: Duration,
+    /// Where snapshots belong.
+    pub data_dir: Option<PathBuf>,
+    /// Where the log belongs, if not in `data_dir`.
+    pub data_log_dir: Option<PathBuf>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+            tick: Duration::from_secs(2),
+            session_timeout_min: None,
+            session_timeout_max: None,
+            frame_bytes_max: 0xF_FFFF,
+            connections_max: 0,
+            connections_per_address_max: 60,
+            outstanding_max: 1000,
+            outbox_bytes_max: 64 << 20,
+            handshake_timeout: Duration::from_secs(10),
+            words: WordList::default(),
+            extended_types: false,
+            enforce_quota: false,
+            skip_acl: false,
+            super_digest: None,
+            enforce_auth_schemes: Vec::new(),
+            reconfig_enabled: false,
+            container_check_interval: Duration::from_secs(60),
+            container_deletions_per_minute_max: 10_000,
+            container_never_used_max: Duration::ZERO,
+            data_dir: None,
+            data_log_dir: None,
+        }
+    }
+}
+
+impl Config {
+    /// What a client gets that asks for `requested_ms`.
+    pub(crate) fn negotiate_timeout_ms(&self, requested_ms: i32) -> i32 {
+        let ms = |duration: Duration| i32::try_from(duration.as_millis()).unwrap_or(i32::MAX);
+        let min = ms(self.session_timeout_min.unwrap_or(self.tick * 2));
+        let max = ms(self.session_timeout_max.unwrap_or(self.tick * 20));
+        requested_ms.min(max).max(min)
+    }
+}

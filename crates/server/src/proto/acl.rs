@@ -1,0 +1,91 @@
+//! Access lists as they travel.
+
+use super::jute::{Malformed, Reader, Writer};
+
+/// The right to read data, children and access list.
+pub const READ: i32 = 1;
+/// The right to set data.
+pub const WRITE: i32 = 2;
+/// The right to create children.
+pub const CREATE: i32 = 4;
+/// The right to delete children.
+pub const DELETE: i32 = 8;
+/// The right to set the access list.
+pub const ADMIN: i32 = 16;
+/// All rights.
+pub const ALL: i32 = 31;
+
+/// Somebody, in the terms of an authentication scheme.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Id {
+    /// The scheme: `world`, `digest`, `ip` …
+    pub scheme: String,
+    /// Who, in the form of the scheme.
+    pub id: String,
+}
+
+impl Id {
+    /// The id `id` of `scheme`.
+    pub fn new(scheme: impl Into<String>, id: impl Into<String>) -> Self {
+        Self {
+            scheme: scheme.into(),
+            id: id.into(),
+        }
+    }
+}
+
+/// What one id may do.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Acl {
+    /// Sum of [`READ`], [`WRITE`], [`CREATE`], [`DELETE`] and [`ADMIN`]; other bits are kept as sent.
+    pub perms: i32,
+    /// Whom it concerns.
+    pub id: Id,
+}
+
+impl Acl {
+    /// Everything for everybody.
+    pub fn open() -> Self {
+        Self {
+            perms: ALL,
+            id: Id::new("world", "anyone"),
+        }
+    }
+
+    /// Appends the record.
+    pub fn encode(&self, out: &mut impl Writer) {
+        out.put_i32(self.perms);
+        out.put_ustring(&self.id.scheme);
+        out.put_ustring(&self.id.id);
+    }
+
+    /// Appends a list of records.
+    pub fn encode_list(list: &[Self], out: &mut impl Writer) {
+        out.put_count(list.len());
+        for acl in list {
+            acl.encode(out);
+        }
+    }
+}
+
+/// One entry of a list as a client sent it: scheme and id may be null.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RawAcl {
+    /// The rights.
+    pub perms: i32,
+    /// The scheme, or null.
+    pub scheme: Option<String>,
+    /// The id, or null.
+    pub id: Option<String>,
+}
+
+impl RawAcl {
+    /// Reads one entry.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            perms: reader.int()?,
+            scheme: reader.ustring()?.map(Into::into),
+            id: reader.ustring()?.map(Into::into),
+        })
+    }
+}

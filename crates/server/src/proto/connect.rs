@@ -1,0 +1,99 @@
+//! The handshake: the first frame in either direction, without a header.
+
+use bytes::BufMut;
+
+use super::jute::{Malformed, Reader, Writer};
+
+/// What a client opens a connection with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectRequest {
+    /// The highest zxid that the client has seen.
+    pub last_zxid_seen: i64,
+    /// The session timeout that it would like.
+    pub timeout_ms: i32,
+    /// The session to go on with, or 0 for a new one.
+    pub session_id: i64,
+    /// The password of that session.
+    pub password: Vec<u8>,
+    /// Whether the request had the read-only byte; the reply then has it too. Older clients read a
+    /// reply of fixed size and break on one byte more.
+    pub has_read_only: bool,
+}
+
+impl ConnectRequest {
+    /// Reads the frame. The protocol version is read and, as in Apache, not looked at.
+    pub fn decode(frame: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(frame);
+        reader.int()?;
+        Ok(Self {
+            last_zxid_seen: reader.long()?,
+            timeout_ms: reader.int()?,
+            session_id: reader.long()?,
+            password: reader.buffer()?.unwrap_or_default().to_vec(),
+            has_read_only: reader.bool().is_ok(),
+        })
+    }
+}
+
+/// The answer: a session, or the refusal of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectReply {
+    /// The negotiated timeout; 0 is a refusal.
+    pub timeout_ms: i32,
+    /// The session.
+    pub session_id: i64,
+    /// Its password.
+    pub password: [u8; 16],
+}
+
+impl ConnectReply {
+    /// No such session: expired, closed, never heard of, or the password is wrong.
+    pub const REFUSED: Self = Self {
+        timeout_ms: 0,
+        session_id: 0,
+        password: [0; 16],
+    };
+
+    /// Appends the record, with the read-only byte only for clients that sent theirs.
+    pub fn encode(&self, has_read_only: bool, out: &mut impl BufMut) {
+        out.put_i32(0);
+        out.put_i32(self.timeout_ms);
+        out.put_i64(self.session_id);
+        out.put_buffer(Some(&self.password));
+        if has_read_only {
+            out.put_bool(false);
+        }
+    }
+
+    /// Reads the record back.
+    pub fn decode(frame: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(frame);
+        reader.int()?;
+        Ok(Self {
+            timeout_ms: reader.int()?,
+            session_id: reader.long()?,
+            password: reader
+                .buffer()?
+                .and_then(|bytes| bytes.try_into().ok())
+                .ok_or(Malformed)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_zeros() {
+        let mut with = Vec::new();
+        ConnectReply::REFUSED.encode(true, &mut with);
+        let mut expected = vec![0; 16];
+        expected.extend([0, 0, 0, 16]);
+        expected.extend([0; 17]);
+        assert_eq!(with, expected);
+        let mut without = Vec::new();
+        ConnectReply::REFUSED.encode(false, &mut without);
+        assert_eq!(without, expected[..36]);
+    }
+}

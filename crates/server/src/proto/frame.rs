@@ -1,0 +1,66 @@
+//! Frames: every message is a length and that many bytes.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+/// A length that is negative or above the limit. The connection cannot go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("frame of {0} bytes")]
+pub struct BadLength(pub i32);
+
+/// Takes one whole frame from the front of `input`, or nothing while it is incomplete.
+///
+/// A length that is refused is refused before its body has come.
+pub fn take(input: &mut BytesMut, bytes_max: usize) -> Result<Option<Bytes>, BadLength> {
+    let Some(prefix) = input.first_chunk::<4>() else {
+        return Ok(None);
+    };
+    let announced = i32::from_be_bytes(*prefix);
+    let length = usize::try_from(announced)
+        .ok()
+        .filter(|length| *length <= bytes_max)
+        .ok_or(BadLength(announced))?;
+    if input.len() < 4 + length {
+        return Ok(None);
+    }
+    input.advance(4);
+    Ok(Some(input.split_to(length).freeze()))
+}
+
+/// Appends one frame whose body `write` appends.
+pub fn put(out: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) {
+    let start = out.len();
+    out.put_i32(0);
+    write(out);
+    let length = out.len() - start - 4;
+    let length = i32::try_from(length).expect("a frame is far smaller than 2 GiB");
+    out[start..start + 4].copy_from_slice(&length.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_comes_out_as_it_went_in_however_it_is_cut() {
+        let mut wire = BytesMut::new();
+        put(&mut wire, |body| body.put_slice(b"one"));
+        put(&mut wire, |_| {});
+        let mut input = BytesMut::new();
+        let mut frames = Vec::new();
+        for byte in wire {
+            input.put_u8(byte);
+            frames.extend(take(&mut input, 3).unwrap());
+        }
+        assert_eq!(frames, [Bytes::from("one"), Bytes::new()]);
+    }
+
+    #[test]
+    fn bad_lengths_are_refused_before_the_body() {
+        for (bytes, length) in [([0xff; 4], -1), ([0, 0, 0, 4], 4)] {
+            assert_eq!(
+                take(&mut BytesMut::from(&bytes[..]), 3),
+                Err(BadLength(length))
+            );
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Replies: a header, and a body if there was no error.
+
+use bytes::{BufMut, BytesMut};
+
+use super::code::ErrorCode;
+use super::frame;
+use super::jute::{Malformed, Reader};
+
+/// The first sixteen bytes of every reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReplyHeader {
+    /// The xid of the request.
+    pub xid: i32,
+    /// The zxid of the write, or the last one that the server had applied.
+    pub zxid: i64,
+    /// 0, or the number of an [`ErrorCode`].
+    pub err: i32,
+}
+
+impl ReplyHeader {
+    /// Reads the header of a reply or event.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            xid: reader.int()?,
+            zxid: reader.long()?,
+            err: reader.int()?,
+        })
+    }
+
+    fn encode(&self, out: &mut BytesMut) {
+        out.put_i32(self.xid);
+        out.put_i64(self.zxid);
+        out.put_i32(self.err);
+    }
+}
+
+/// Appends a whole reply frame.
+pub fn put(
+    out: &mut BytesMut,
+    xid: i32,
+    zxid: i64,
+    outcome: Result<(), ErrorCode>,
+    body: impl FnOnce(&mut BytesMut),
+) {
+    let err = outcome.err().map_or(0, ErrorCode::number);
+    frame::put(out, |out| {
+        ReplyHeader { xid, zxid, err }.encode(out);
+        body(out);
+    });
+}

@@ -1,0 +1,213 @@
+//! The bodies of requests, decoded without copying.
+
+use std::borrow::Cow;
+
+use super::acl::RawAcl;
+use super::jute::{Malformed, Reader};
+use super::op::Op;
+
+/// A text that a client may leave null.
+pub type Text<'a> = Option<Cow<'a, str>>;
+
+/// The first eight bytes of every request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestHeader {
+    /// Chosen by the client and echoed, never checked.
+    pub xid: i32,
+    /// The number of the operation.
+    pub op: i32,
+}
+
+impl RequestHeader {
+    /// The bytes of a header.
+    pub const LENGTH: usize = 8;
+
+    /// Reads the header.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            xid: reader.int()?,
+            op: reader.int()?,
+        })
+    }
+}
+
+/// create, create2, createContainer and createTTL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields of the record")]
+pub struct Create<'a> {
+    pub path: Text<'a>,
+    pub data: Option<&'a [u8]>,
+    pub acl: Option<Vec<RawAcl>>,
+    pub flags: i32,
+    /// Only createTTL has one.
+    pub ttl_ms: Option<i64>,
+}
+
+impl<'a> Create<'a> {
+    /// Reads the body; `op` says whether a time to live follows.
+    pub fn decode(op: Op, reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(Self {
+            path: reader.ustring()?,
+            data: reader.buffer()?,
+            acl: reader.vector(RawAcl::decode)?,
+            flags: reader.int()?,
+            ttl_ms: (op == Op::CreateTtl).then(|| reader.long()).transpose()?,
+        })
+    }
+}
+
+/// delete and check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields of the record")]
+pub struct PathVersion<'a> {
+    pub path: Text<'a>,
+    pub version: i32,
+}
+
+impl<'a> PathVersion<'a> {
+    /// Reads the body.
+    pub fn decode(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(Self {
+            path: reader.ustring()?,
+            version: reader.int()?,
+        })
+    }
+}
+
+/// setData.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields of the record")]
+pub struct SetData<'a> {
+    pub path: Text<'a>,
+    pub data: Option<&'a [u8]>,
+    pub version: i32,
+}
+
+impl<'a> SetData<'a> {
+    /// Reads the body.
+    pub fn decode(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(Self {
+            path: reader.ustring()?,
+            data: reader.buffer()?,
+            version: reader.int()?,
+        })
+    }
+}
+
+/// setACL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields of the record")]
+pub struct SetAcl<'a> {
+    pub path: Text<'a>,
+    pub acl: Option<Vec<RawAcl>>,
+    pub version: i32,
+}
+
+impl<'a> SetAcl<'a> {
+    /// Reads the body.
+    pub fn decode(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(Self {
+            path: reader.ustring()?,
+            acl: reader.vector(RawAcl::decode)?,
+            version: reader.int()?,
+        })
+    }
+}
+
+/// exists, getData, getChildren and getChildren2.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields of the record")]
+pub struct PathWatch<'a> {
+    pub path: Text<'a>,
+    pub watch: bool,
+}
+
+impl<'a> PathWatch<'a> {
+    /// Reads the body.
+    pub fn decode(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(Self {
+            path: reader.ustring()?,
+            watch: reader.bool()?,
+        })
+    }
+}
+
+/// checkWatches, removeWatches (`number` is a type) and addWatch (a mode).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields of the record")]
+pub struct PathNumber<'a> {
+    pub path: Text<'a>,
+    pub number: i32,
+}
+
+impl<'a> PathNumber<'a> {
+    /// Reads the body.
+    pub fn decode(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(Self {
+            path: reader.ustring()?,
+            number: reader.int()?,
+        })
+    }
+}
+
+/// setWatches and setWatches2: what a client wants to go on hearing of after a reconnect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields of the record")]
+pub struct SetWatches<'a> {
+    pub relative_zxid: i64,
+    pub data: Option<Vec<Text<'a>>>,
+    pub exist: Option<Vec<Text<'a>>>,
+    pub child: Option<Vec<Text<'a>>>,
+    pub persistent: Option<Vec<Text<'a>>>,
+    pub recursive: Option<Vec<Text<'a>>>,
+}
+
+impl<'a> SetWatches<'a> {
+    /// Reads the body; only setWatches2 has the last two lists.
+    pub fn decode(op: Op, reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let relative_zxid = reader.long()?;
+        let more = op == Op::SetWatches2;
+        let mut list = |present: bool| {
+            if present {
+                reader.vector(Reader::ustring)
+            } else {
+                Ok(Some(Vec::new()))
+            }
+        };
+        Ok(Self {
+            relative_zxid,
+            data: list(true)?,
+            exist: list(true)?,
+            child: list(true)?,
+            persistent: list(more)?,
+            recursive: list(more)?,
+        })
+    }
+}
+
+/// reconfig, of which nothing but its being well-formed matters to a single server.
+pub fn skip_reconfig(reader: &mut Reader<'_>) -> Result<(), Malformed> {
+    for _ in 0..3 {
+        reader.ustring()?;
+    }
+    reader.long().map(drop)
+}
+
+/// auth.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields of the record")]
+pub struct Auth<'a> {
+    pub scheme: Text<'a>,
+    pub data: Option<&'a [u8]>,
+}
+
+impl<'a> Auth<'a> {
+    /// Reads the body; its type field has no meaning.
+    pub fn decode(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        reader.int()?;
+        Ok(Self {
+            scheme: reader.ustring()?,
+            data: reader.buffer()?,
+        })
+    }
+}
