@@ -2,5 +2,6 @@
 mod config;
 mod four_letter_words;
 pub mod proto;
-pub use config::Config;
+pub mod zoo_cfg;
+pub use config::{Config, Purge};
 pub use four_letter_words::{UnknownWord, WordList};
