@@ -47,14 +47,14 @@ pub(crate) struct SessionReport {
     /// Four letters or so for the last operation, `NA` for none since the start or a reset.
     pub(crate) last_operation: &'static str,
     /// When the connection was made, in milliseconds of the wall clock.
-    pub(crate) established_ms: u64,
+    pub(crate) established_ms: i64,
     pub(crate) timeout_ms: i32,
     /// The last xid that was not negative, if any.
     pub(crate) last_xid: Option<i32>,
     /// The zxid of the last answer, -1 if there was none.
     pub(crate) last_zxid: i64,
     /// When the last answer went out, in milliseconds of any clock that only goes forward.
-    pub(crate) last_response_ms: u64,
+    pub(crate) last_response_ms: i64,
     pub(crate) last_latency_ms: u64,
     pub(crate) latency_ms: Summary,
 }

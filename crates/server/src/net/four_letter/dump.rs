@@ -18,7 +18,7 @@ pub(crate) struct Dump {
 #[derive(Debug, Clone)]
 pub(crate) struct ExpiryBucket<T> {
     /// Milliseconds of the wall clock.
-    pub(crate) expires_ms: u64,
+    pub(crate) expires_ms: i64,
     pub(crate) members: Vec<T>,
 }
 
@@ -66,7 +66,7 @@ fn buckets<T>(what: &str, buckets: &[ExpiryBucket<T>], line: impl Fn(&T) -> Stri
 }
 
 /// A moment, in milliseconds of the wall clock, as Java's `Date.toString` prints it in UTC.
-struct Date(u64);
+struct Date(i64);
 
 impl fmt::Display for Date {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -74,7 +74,8 @@ impl fmt::Display for Date {
         const MONTHS: [&str; 12] = [
             "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
         ];
-        let seconds = self.0 / 1000;
+        // Nothing expires before 1970, whatever the clock of the machine says.
+        let seconds = u64::try_from(self.0 / 1000).unwrap_or(0);
         let days = seconds / 86400;
         let (year, month, day) = civil_from_days(days);
         write!(
@@ -112,7 +113,7 @@ mod tests {
 
     #[test]
     fn dump_has_the_lines_of_apache() {
-        let bucket = |expires_s: u64, members| ExpiryBucket {
+        let bucket = |expires_s: i64, members| ExpiryBucket {
             expires_ms: expires_s * 1000 + 999,
             members,
         };
