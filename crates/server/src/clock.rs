@@ -10,7 +10,9 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(crate) fn start() -> Self {
-        Self { start: Instant::now() }
+        Self {
+            start: Instant::now(),
+        }
     }
 
     /// Milliseconds since the start.
@@ -21,6 +23,8 @@ impl Clock {
 
 /// The time of day in milliseconds since 1970: what nodes show as their ctime and mtime.
 pub(crate) fn wall_ms() -> i64 {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since_1970 = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX)
 }

@@ -1,7 +1,7 @@
 //! Which four-letter words a server answers.
 
 /// The four-letter words that are known.
-pub const WORDS: [&str; 18] = [
+const WORDS: [&str; 18] = [
     "conf", "cons", "crst", "dirs", "dump", "envi", "gtmk", "hash", "isro", "mntr", "ruok", "srst",
     "srvr", "stat", "stmk", "wchc", "wchp", "wchs",
 ];
@@ -17,7 +17,7 @@ impl Default for WordList {
     }
 }
 
-/// A word that is not one of [`WORDS`].
+/// A word that there is not.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown four-letter word {0:?}")]
 pub struct UnknownWord(String);
@@ -28,7 +28,7 @@ impl WordList {
         Self(WORDS.to_vec())
     }
 
-    /// Reads a list such as `ruok, srvr`, or `*` for all.
+    /// Reads a list such as `ruok, mntr`, or `*` for all. `srvr` is always answered, as in Apache.
     pub fn parse(text: &str) -> Result<Self, UnknownWord> {
         if text.trim() == "*" {
             return Ok(Self::all());
@@ -37,6 +37,7 @@ impl WordList {
             .map(str::trim)
             .filter(|word| !word.is_empty())
             .map(|word| known(word).ok_or_else(|| UnknownWord(word.to_owned())))
+            .chain([Ok("srvr")])
             .collect::<Result<_, _>>()
             .map(Self)
     }
@@ -47,7 +48,7 @@ impl WordList {
     }
 }
 
-/// The word as it stands in [`WORDS`].
+/// The word, if there is one.
 pub(crate) fn known(word: &str) -> Option<&'static str> {
     WORDS.into_iter().find(|known| *known == word)
 }
@@ -59,7 +60,8 @@ mod tests {
     #[test]
     fn lists_are_read_with_spaces_and_stars() {
         let list = WordList::parse("ruok, mntr").unwrap();
-        assert!(list.contains("ruok") && list.contains("mntr") && !list.contains("srvr"));
+        assert!(list.contains("ruok") && list.contains("mntr") && !list.contains("stat"));
+        assert!(list.contains("srvr"));
         assert!(WordList::parse(" * ").unwrap().contains("wchp"));
         assert!(WordList::parse("RUOK").is_err());
     }

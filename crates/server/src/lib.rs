@@ -1,8 +1,49 @@
 //! An embedded server that speaks ZooKeeper's protocol.
+//!
+//! Any ZooKeeper client takes it for the real thing: one process, started in milliseconds, on one
+//! machine. It keeps its data in memory; when several machines must survive, Apache ZooKeeper is
+//! the engine to use.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//! use bellwether_server::Server;
+//!
+//! let server = Server::builder().tick(Duration::from_millis(200)).start().await?;
+//! assert!(server.connect_string().starts_with("127.0.0.1:"));
+//! server.shutdown().await;
+//! # Ok(()) }
+//! ```
+//!
+//! A write goes one way through it: a connection hands it to the writer, which
+//! decides on the newest version of the tree; the log takes it; then its version is published, its
+//! events and its reply are put into outboxes, and connections write those out. A read is answered
+//! from the published version and waits for no disk but that of its own session's writes.
+
+mod clock;
 mod config;
+mod connections;
+mod engine;
 mod four_letter_words;
+mod hooks;
 mod net;
+mod outbox;
+mod peer;
+mod pipeline;
 pub mod proto;
+mod publish;
+mod reaper;
+mod request;
+mod server;
+mod session;
+mod stats;
+mod storage;
+mod tree;
+mod writer;
 pub mod zoo_cfg;
+
 pub use config::{Config, Purge};
 pub use four_letter_words::{UnknownWord, WordList};
+pub use hooks::Hooks;
+pub use server::{Failure, Server, ServerBuilder, StartError};
+pub use storage::MemoryStore;

@@ -38,7 +38,10 @@ enum Ending {
 impl Outbox {
     pub(crate) fn new(bytes_max: usize) -> Self {
         Self {
-            state: Mutex::new(State { waiting: BytesMut::new(), ending: Ending::Open }),
+            state: Mutex::new(State {
+                waiting: BytesMut::new(),
+                ending: Ending::Open,
+            }),
             bytes_max,
             filled: Notify::new(),
             changed: Notify::new(),
@@ -55,7 +58,10 @@ impl Outbox {
         }
         if state.waiting.len() > self.bytes_max {
             drop(state);
-            tracing::warn!(limit = self.bytes_max, "client does not read, connection closed");
+            tracing::warn!(
+                limit = self.bytes_max,
+                "client does not read, connection closed"
+            );
             return self.close();
         }
         let was_empty = state.waiting.is_empty();
@@ -96,10 +102,27 @@ impl Outbox {
         self.until(|state| state.ending != Ending::Open).await;
     }
 
+    /// Resolves when the connection is to end at once.
+    pub(crate) async fn closed(&self) {
+        self.until(|state| state.ending == Ending::Now).await;
+    }
+
+    /// Whether so much waits already that no more should be asked for.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.lock().waiting.len() > self.bytes_max / 2
+    }
+
+    /// How many bytes wait.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().waiting.len()
+    }
+
     /// Resolves when there is room for more replies, or the connection is ending.
     pub(crate) async fn room(&self) {
-        self.until(|state| state.ending != Ending::Open || state.waiting.len() <= self.bytes_max / 2)
-            .await;
+        self.until(|state| {
+            state.ending != Ending::Open || state.waiting.len() <= self.bytes_max / 2
+        })
+        .await;
     }
 
     async fn until(&self, condition: impl Fn(&State) -> bool) {
@@ -135,7 +158,9 @@ impl Outbox {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().expect("no code panics while it holds an outbox")
+        self.state
+            .lock()
+            .expect("no code panics while it holds an outbox")
     }
 }
 

@@ -1,7 +1,7 @@
 //! A connection, as the rest of the server knows it: who it is and where its replies go.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::BytesMut;
@@ -22,6 +22,7 @@ pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
     pub(crate) outbox: Outbox,
     pub(crate) stats: PeerStats,
+    session_id: AtomicI64,
     ids: Mutex<Arc<[Id]>>,
     outstanding: AtomicUsize,
     answered: Notify,
@@ -36,11 +37,21 @@ impl Peer {
             address,
             outbox: Outbox::new(outbox_bytes_max),
             stats: PeerStats::default(),
+            session_id: AtomicI64::new(0),
             ids: Mutex::new(ids),
             outstanding: AtomicUsize::new(0),
             answered: Notify::new(),
             paused: AtomicBool::new(false),
         }
+    }
+
+    /// The session that it has, 0 before it has one.
+    pub(crate) fn session_id(&self) -> i64 {
+        self.session_id.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_session_id(&self, id: i64) {
+        self.session_id.store(id, Ordering::Relaxed);
     }
 
     /// Who is at the other end, as far as is known by now.
@@ -61,7 +72,8 @@ impl Peer {
         body: impl FnOnce(&mut BytesMut),
     ) {
         self.stats.answered(request, zxid);
-        self.outbox.push(|out| reply::put(out, request.xid, zxid, outcome, body));
+        self.outbox
+            .push(|out| reply::put(out, request.xid, zxid, outcome, body));
     }
 
     /// How many requests of this connection wait for the disk.

@@ -29,7 +29,7 @@ impl Submit {
     }
 }
 
-/// The threads. They end when every [`Submit`] is gone, or when the disk fails.
+/// The threads. They end behind [`Submission::Stop`], or when the disk fails.
 #[derive(Debug)]
 pub(crate) struct Pipeline {
     deciding: JoinHandle<()>,
@@ -57,19 +57,30 @@ impl Pipeline {
             }
             outcome
         })?;
-        Ok((Submit(submit), Self { deciding, committing }))
+        Ok((
+            Submit(submit),
+            Self {
+                deciding,
+                committing,
+            },
+        ))
     }
 
     /// Waits until everything submitted is on disk and published.
     pub(crate) fn join(self) -> io::Result<()> {
         self.deciding.join().expect("the writer does not panic");
-        self.committing.join().expect("the log thread does not panic")
+        self.committing
+            .join()
+            .expect("the log thread does not panic")
     }
 }
 
 fn decide_all(mut writer: Writer, submissions: &Receiver<Submission>, decide: &Sender<Decided>) {
     for submission in submissions {
-        if decide.send(writer.decide(submission, clock::wall_ms())).is_err() {
+        let Some(decided) = writer.decide(submission, clock::wall_ms()) else {
+            return;
+        };
+        if decide.send(decided).is_err() {
             return;
         }
     }

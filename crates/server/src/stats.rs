@@ -6,6 +6,16 @@ use std::time::Instant;
 use crate::proto::op::Op;
 use crate::request::Request;
 
+/// What is known of many measurements.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Summary {
+    /// The smallest; any number if there were none, so that a running minimum can start high.
+    pub(crate) min: u64,
+    pub(crate) max: u64,
+    pub(crate) sum: u64,
+    pub(crate) count: u64,
+}
+
 /// Latencies in milliseconds: the smallest, the largest, and what an average needs.
 #[derive(Debug)]
 pub(crate) struct Latency {
@@ -34,23 +44,13 @@ impl Latency {
         self.count.fetch_add(1, Relaxed);
     }
 
-    /// The smallest, 0 if there was none.
-    pub(crate) fn min_ms(&self) -> u64 {
-        match self.min_ms.load(Relaxed) {
-            u64::MAX => 0,
-            ms => ms,
-        }
-    }
-
-    pub(crate) fn max_ms(&self) -> u64 {
-        self.max_ms.load(Relaxed)
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "shown with four digits")]
-    pub(crate) fn average_ms(&self) -> f64 {
-        match self.count.load(Relaxed) {
-            0 => 0.0,
-            count => self.sum_ms.load(Relaxed) as f64 / count as f64,
+    /// What is shown of it.
+    pub(crate) fn summary(&self) -> Summary {
+        Summary {
+            min: self.min_ms.load(Relaxed),
+            max: self.max_ms.load(Relaxed),
+            sum: self.sum_ms.load(Relaxed),
+            count: self.count.load(Relaxed),
         }
     }
 
@@ -89,8 +89,11 @@ impl ServerStats {
     }
 }
 
+/// Stands for the xid of the last request while there was none that counts.
+pub(crate) const NO_CXID: i32 = -1;
+
 /// What is counted of one connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct PeerStats {
     pub(crate) received: AtomicU64,
     pub(crate) sent: AtomicU64,
@@ -103,26 +106,49 @@ pub(crate) struct PeerStats {
     pub(crate) last_response_ms: AtomicI64,
 }
 
+impl Default for PeerStats {
+    fn default() -> Self {
+        Self {
+            received: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+            latency: Latency::default(),
+            established_ms: AtomicI64::new(0),
+            last_op: AtomicI32::new(0),
+            last_cxid: AtomicI32::new(NO_CXID),
+            last_zxid: AtomicI64::new(-1),
+            last_latency_ms: AtomicU64::new(0),
+            last_response_ms: AtomicI64::new(0),
+        }
+    }
+}
+
 impl PeerStats {
     pub(crate) fn answered(&self, request: &Request, zxid: i64) {
         let ms = elapsed_ms(request.received);
         self.sent.fetch_add(1, Relaxed);
         self.latency.add(ms);
         self.last_latency_ms.store(ms, Relaxed);
-        self.last_op.store(request.op.map_or(0, Op::number), Relaxed);
-        if request.xid > 0 {
+        self.last_op
+            .store(request.op.map_or(0, Op::number), Relaxed);
+        if request.xid >= 0 {
             self.last_cxid.store(request.xid, Relaxed);
         }
         if zxid > 0 {
             self.last_zxid.store(zxid, Relaxed);
         }
-        self.last_response_ms.store(crate::clock::wall_ms(), Relaxed);
+        self.last_response_ms
+            .store(crate::clock::wall_ms(), Relaxed);
     }
 
     pub(crate) fn reset(&self) {
-        self.received.store(0, Relaxed);
-        self.sent.store(0, Relaxed);
+        for number in [&self.received, &self.sent, &self.last_latency_ms] {
+            number.store(0, Relaxed);
+        }
         self.latency.reset();
+        self.last_op.store(0, Relaxed);
+        self.last_cxid.store(NO_CXID, Relaxed);
+        self.last_zxid.store(-1, Relaxed);
+        self.last_response_ms.store(0, Relaxed);
     }
 }
 

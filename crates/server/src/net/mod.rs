@@ -1,8 +1,10 @@
-//! Connections.
+//! Connections: from bytes to requests, and back.
 
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "the connections that answer them come next"
-)]
+mod authentication;
+mod connection;
 mod four_letter;
+mod handshake;
+mod listener;
+mod words;
+
+pub(crate) use listener::listen;

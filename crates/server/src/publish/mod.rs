@@ -6,4 +6,3 @@ mod watch_table;
 mod watches;
 
 pub(crate) use published::Published;
-pub(crate) use watches::WatchReport;

@@ -6,6 +6,7 @@
 //! So an event comes before any reply that shows its change, and never before the reply that armed
 //! its watch. The order of locks: the version, then a session's lane, then watches or an outbox.
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 
@@ -26,6 +27,8 @@ use crate::writer::{Answer, Decided};
 pub(crate) struct Published {
     committed: RwLock<Tree>,
     watches: Mutex<Watches>,
+    /// Digests of some versions, for comparison with another server.
+    digests: Mutex<VecDeque<(i64, u64)>>,
     sessions: Arc<SessionTable>,
     stats: Arc<ServerStats>,
     skip_acl: bool,
@@ -41,6 +44,7 @@ impl Published {
         Self {
             committed: RwLock::new(tree),
             watches: Mutex::default(),
+            digests: Mutex::default(),
             sessions,
             stats,
             skip_acl,
@@ -84,7 +88,10 @@ impl Published {
         if lane.is_idle() {
             peer.outbox.push(|out| out.extend_from_slice(&frame));
         } else {
-            lane.park(Parked::ConnectReply { peer: peer.clone(), frame });
+            lane.park(Parked::ConnectReply {
+                peer: peer.clone(),
+                frame,
+            });
         }
         drop(lane);
         if let Some(before) = before {
@@ -103,9 +110,16 @@ impl Published {
     /// Makes a write visible that is on disk: the version, the events, the reply, and then the
     /// reads that waited for it.
     pub(crate) fn publish(&self, decided: Decided) {
-        let mut committed = self.committed.write().expect("no code panics while it holds the lock");
-        debug_assert!(decided.tree.last_zxid() >= committed.last_zxid(), "versions only go forward");
+        let mut committed = self
+            .committed
+            .write()
+            .expect("no code panics while it holds the lock");
+        debug_assert!(
+            decided.tree.last_zxid() >= committed.last_zxid(),
+            "versions only go forward"
+        );
         *committed = decided.tree;
+        self.remember_digest(&committed);
         self.stats.commits.fetch_add(1, Relaxed);
         if !decided.changes.is_empty() {
             let mut watches = self.watches();
@@ -114,9 +128,17 @@ impl Published {
             }
         }
         match decided.answer {
-            Answer::Reply { session, request, frame, zxid } => {
+            Answer::Reply {
+                session,
+                request,
+                frame,
+                zxid,
+            } => {
                 request.peer.stats.answered(&request, zxid);
-                request.peer.outbox.push(|out| out.extend_from_slice(&frame));
+                request
+                    .peer
+                    .outbox
+                    .push(|out| out.extend_from_slice(&frame));
                 self.wait_no_more(&request);
                 if request.op == Some(Op::CloseSession) {
                     self.sessions.remove(session.id);
@@ -140,7 +162,6 @@ impl Published {
             Answer::Nobody => {}
             // Whoever asked may have gone; then there is nobody to tell.
             Answer::CounterSet { found, done } => drop(done.send(found)),
-            Answer::Barrier { done } => drop(done.send(())),
         }
     }
 
@@ -191,6 +212,30 @@ impl Published {
         }
     }
 
+    /// Keeps the digests that `hash` shows: every 128th, the last 1024 of them.
+    fn remember_digest(&self, tree: &Tree) {
+        let zxid = tree.last_zxid();
+        if zxid % 128 == 0 {
+            let mut digests = self.digests.lock().expect("never panics inside");
+            if digests.back().is_none_or(|(last, _)| *last < zxid) {
+                digests.push_back((zxid, tree.digest()));
+            }
+            if digests.len() > 1024 {
+                digests.pop_front();
+            }
+        }
+    }
+
+    /// Those digests, with their zxids.
+    pub(crate) fn digests(&self) -> Vec<(i64, u64)> {
+        self.digests
+            .lock()
+            .expect("never panics inside")
+            .iter()
+            .copied()
+            .collect()
+    }
+
     /// How many watches there are.
     pub(crate) fn watch_count(&self) -> usize {
         self.watches().len()
@@ -202,10 +247,14 @@ impl Published {
     }
 
     fn committed(&self) -> RwLockReadGuard<'_, Tree> {
-        self.committed.read().expect("no code panics while it holds the lock")
+        self.committed
+            .read()
+            .expect("no code panics while it holds the lock")
     }
 
     fn watches(&self) -> std::sync::MutexGuard<'_, Watches> {
-        self.watches.lock().expect("no code panics while it holds the watches")
+        self.watches
+            .lock()
+            .expect("no code panics while it holds the watches")
     }
 }

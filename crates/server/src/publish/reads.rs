@@ -35,7 +35,10 @@ struct Failure {
 
 impl<E: Into<ErrorCode>> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self { code: error.into(), body: BytesMut::new() }
+        Self {
+            code: error.into(),
+            body: BytesMut::new(),
+        }
     }
 }
 
@@ -44,7 +47,12 @@ impl Read<'_> {
     pub(super) fn answer(&self) {
         let request = self.request;
         let Some(op) = request.op else {
-            request.peer.reply(request, UNKNOWN_OP_ZXID, Err(ErrorCode::Unimplemented), |_| {});
+            request.peer.reply(
+                request,
+                UNKNOWN_OP_ZXID,
+                Err(ErrorCode::Unimplemented),
+                |_| {},
+            );
             return request.peer.outbox.finish();
         };
         let mut body = BytesMut::new();
@@ -55,7 +63,11 @@ impl Read<'_> {
                 Err(failure.code)
             }
         };
-        request.peer.reply(request, self.tree.last_zxid(), outcome, |out| out.unsplit(body));
+        request
+            .peer
+            .reply(request, self.tree.last_zxid(), outcome, |out| {
+                out.unsplit(body)
+            });
     }
 
     fn execute(&self, op: Op, out: &mut BytesMut) -> Result<(), Failure> {
@@ -67,7 +79,8 @@ impl Read<'_> {
                 let body = PathWatch::decode(&mut reader)?;
                 self.get_data(&body, out)?;
                 if body.watch {
-                    self.watches().arm_data(&body.path.unwrap_or_default(), &self.request.peer);
+                    self.watches()
+                        .arm_data(&body.path.unwrap_or_default(), &self.request.peer);
                 }
             }
             Op::GetChildren | Op::GetChildren2 => {
@@ -77,7 +90,8 @@ impl Read<'_> {
                     node.stat().encode(out);
                 }
                 if body.watch {
-                    self.watches().arm_child(&body.path.unwrap_or_default(), &self.request.peer);
+                    self.watches()
+                        .arm_child(&body.path.unwrap_or_default(), &self.request.peer);
                 }
             }
             Op::GetAcl => self.get_acl(&reader.ustring()?, out)?,
@@ -149,7 +163,11 @@ impl Read<'_> {
 
     fn get_ephemerals(&self, prefix: &Text<'_>, out: &mut BytesMut) {
         let prefix = prefix.as_deref().unwrap_or_default();
-        let prefix = if matches!(prefix.trim(), "" | "/") { "" } else { prefix };
+        let prefix = if matches!(prefix.trim(), "" | "/") {
+            ""
+        } else {
+            prefix
+        };
         let paths: Vec<_> = self
             .tree
             .ephemerals_of(self.session_id)
@@ -221,8 +239,12 @@ impl Read<'_> {
             }
             Some(_) => self.watches().arm_child(path, peer),
         })?;
-        each(&body.persistent, &|path, _| self.watches().arm_persistent(path, peer))?;
-        each(&body.recursive, &|path, _| self.watches().arm_recursive(path, peer))
+        each(&body.persistent, &|path, _| {
+            self.watches().arm_persistent(path, peer)
+        })?;
+        each(&body.recursive, &|path, _| {
+            self.watches().arm_recursive(path, peer)
+        })
     }
 
     fn add_watch(&self, body: &PathNumber<'_>, out: &mut BytesMut) -> Result<(), ErrorCode> {
@@ -247,7 +269,11 @@ impl Read<'_> {
             (Op::CheckWatches, Some(path)) => self.watches().contains(path, peer, kind),
             (_, Some(path)) => self.watches().disarm(path, peer, kind),
         };
-        if found { Ok(()) } else { Err(ErrorCode::NoWatcher) }
+        if found {
+            Ok(())
+        } else {
+            Err(ErrorCode::NoWatcher)
+        }
     }
 
     fn readable(&self, path: &Text<'_>) -> Result<&Node, ErrorCode> {
@@ -270,14 +296,19 @@ impl Read<'_> {
     }
 
     fn watches(&self) -> std::sync::MutexGuard<'_, Watches> {
-        self.watches.lock().expect("no code panics while it holds the watches")
+        self.watches
+            .lock()
+            .expect("no code panics while it holds the watches")
     }
 }
 
 /// A multiRead that breaks off: what there is of its results, then the end.
 fn ended(mut results: BytesMut) -> Failure {
     multi::put_end(&mut results);
-    Failure { code: ErrorCode::MarshallingError, body: results }
+    Failure {
+        code: ErrorCode::MarshallingError,
+        body: results,
+    }
 }
 
 /// Appends who the connection is, without the hashes of digests.

@@ -40,10 +40,13 @@ impl Modes {
     }
 }
 
+/// Those who watch one path, by the numbers of their connections.
+type Watchers = HashMap<u64, (Arc<Peer>, Modes)>;
+
 /// The watches of one sort: on data and existence, or on children.
 #[derive(Debug, Default)]
 pub(super) struct WatchTable {
-    by_path: HashMap<Arc<str>, HashMap<u64, (Arc<Peer>, Modes)>>,
+    by_path: HashMap<Arc<str>, Watchers>,
     by_peer: HashMap<u64, HashSet<Arc<str>>>,
     /// How many there are that see below their path; without any, nobody looks upwards.
     recursive: usize,
@@ -57,8 +60,9 @@ impl WatchTable {
             None => Arc::from(path),
         };
         let watchers = self.by_path.entry(key.clone()).or_default();
-        let (_, modes) =
-            watchers.entry(peer.number).or_insert_with(|| (peer.clone(), Modes::default()));
+        let (_, modes) = watchers
+            .entry(peer.number)
+            .or_insert_with(|| (peer.clone(), Modes::default()));
         let armed = modes.has(mode);
         if mode == WatchMode::Recursive && !*armed {
             self.recursive += 1;
@@ -76,8 +80,12 @@ impl WatchTable {
 
     /// Takes a watch away; false if there was none.
     pub(super) fn disarm(&mut self, path: &str, peer: &Peer, mode: WatchMode) -> bool {
-        let Some(watchers) = self.by_path.get_mut(path) else { return false };
-        let Some((_, modes)) = watchers.get_mut(&peer.number) else { return false };
+        let Some(watchers) = self.by_path.get_mut(path) else {
+            return false;
+        };
+        let Some((_, modes)) = watchers.get_mut(&peer.number) else {
+            return false;
+        };
         if !std::mem::take(modes.has(mode)) {
             return false;
         }
@@ -97,7 +105,9 @@ impl WatchTable {
     /// Takes all watches of a connection away.
     pub(super) fn remove_peer(&mut self, peer: &Peer) {
         for path in self.by_peer.remove(&peer.number).unwrap_or_default() {
-            let Some(watchers) = self.by_path.get_mut(&path) else { continue };
+            let Some(watchers) = self.by_path.get_mut(&path) else {
+                continue;
+            };
             if let Some((_, modes)) = watchers.remove(&peer.number) {
                 self.recursive -= usize::from(modes.recursive);
             }
@@ -132,7 +142,12 @@ impl WatchTable {
         if upwards && self.recursive > 0 {
             let mut told: HashSet<u64> = found.iter().map(|peer| peer.number).collect();
             for above in path::with_ancestors(path).skip(1) {
-                for (peer, modes) in self.by_path.get(above).into_iter().flat_map(HashMap::values) {
+                for (peer, modes) in self
+                    .by_path
+                    .get(above)
+                    .into_iter()
+                    .flat_map(HashMap::values)
+                {
                     if modes.recursive && told.insert(peer.number) {
                         found.push(peer.clone());
                     }

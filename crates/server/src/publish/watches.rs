@@ -52,12 +52,27 @@ impl Watches {
     }
 
     pub(super) fn arm_persistent(&mut self, path: &str, peer: &Arc<Peer>) {
-        self.arm(path, peer, |watches| &mut watches.data, WatchMode::Persistent);
-        self.arm(path, peer, |watches| &mut watches.child, WatchMode::Persistent);
+        self.arm(
+            path,
+            peer,
+            |watches| &mut watches.data,
+            WatchMode::Persistent,
+        );
+        self.arm(
+            path,
+            peer,
+            |watches| &mut watches.child,
+            WatchMode::Persistent,
+        );
     }
 
     pub(super) fn arm_recursive(&mut self, path: &str, peer: &Arc<Peer>) {
-        self.arm(path, peer, |watches| &mut watches.data, WatchMode::Recursive);
+        self.arm(
+            path,
+            peer,
+            |watches| &mut watches.data,
+            WatchMode::Recursive,
+        );
     }
 
     fn arm(
@@ -116,7 +131,12 @@ impl Watches {
     /// Tells everybody who watches of a change, in the order that clients rely on
     /// (`DataTree.createNode`, `deleteNode`, `setData`).
     pub(super) fn fire(&mut self, change: &Change, skip_acl: bool) {
-        let Change { kind, path, acl, parent_acl } = change;
+        let Change {
+            kind,
+            path,
+            acl,
+            parent_acl,
+        } = change;
         let tell = |peers: &[Arc<Peer>], kind: EventKind, path: &str, acl: &[Acl]| {
             for peer in peers {
                 // Who may not read a node is not told that it changed (CVE-2024-23944).
@@ -127,10 +147,20 @@ impl Watches {
         };
         match kind {
             ChangeKind::Created => {
-                tell(&self.data.fire(path, true), EventKind::NodeCreated, path, acl);
+                tell(
+                    &self.data.fire(path, true),
+                    EventKind::NodeCreated,
+                    path,
+                    acl,
+                );
             }
             ChangeKind::DataChanged => {
-                tell(&self.data.fire(path, true), EventKind::NodeDataChanged, path, acl);
+                tell(
+                    &self.data.fire(path, true),
+                    EventKind::NodeDataChanged,
+                    path,
+                    acl,
+                );
             }
             ChangeKind::Deleted => {
                 let told = self.data.fire(path, true);
@@ -182,6 +212,8 @@ pub(crate) struct WatchReport {
 /// Puts one event on its way.
 pub(super) fn send(peer: &Peer, kind: EventKind, path: &str) {
     peer.outbox.push(|out| {
-        reply::put(out, EVENT_XID, EVENT_ZXID, Ok(()), |out| event::encode(kind, path, out));
+        reply::put(out, EVENT_XID, EVENT_ZXID, Ok(()), |out| {
+            event::encode(kind, path, out)
+        });
     });
 }

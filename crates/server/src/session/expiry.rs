@@ -21,7 +21,10 @@ pub(crate) struct Sweeper {
 
 impl Sweeper {
     pub(crate) fn new(now_ms: i64, tick_ms: i64) -> Self {
-        Self { tick_ms, next_ms: (now_ms / tick_ms + 1) * tick_ms }
+        Self {
+            tick_ms,
+            next_ms: (now_ms / tick_ms + 1) * tick_ms,
+        }
     }
 
     /// When to sweep next.
@@ -54,7 +57,11 @@ mod tests {
     use super::*;
 
     fn session(timeout_ms: i32, heard_ms: i64) -> Arc<Session> {
-        Arc::new(Session::new(1, timeout_ms, deadline_ms(heard_ms, timeout_ms, 100)))
+        Arc::new(Session::new(
+            1,
+            timeout_ms,
+            deadline_ms(heard_ms, timeout_ms, 100),
+        ))
     }
 
     #[test]

@@ -35,7 +35,9 @@ pub(crate) enum Parked {
 impl Lane {
     /// Whether this connection speaks for the session now.
     pub(crate) fn belongs_to(&self, peer: &Arc<Peer>) -> bool {
-        self.peer.as_ref().is_some_and(|current| Arc::ptr_eq(current, peer))
+        self.peer
+            .as_ref()
+            .is_some_and(|current| Arc::ptr_eq(current, peer))
     }
 
     /// The connection that speaks for the session.
@@ -64,7 +66,10 @@ impl Lane {
     /// Notes that the next write was published.
     pub(crate) fn write_published(&mut self) {
         self.published += 1;
-        debug_assert!(self.published <= self.accepted, "published what was never accepted");
+        debug_assert!(
+            self.published <= self.accepted,
+            "published what was never accepted"
+        );
     }
 
     /// Whether nothing of this session is under way, so that a read need not wait.
@@ -79,7 +84,14 @@ impl Lane {
 
     /// The next thing that waits no more.
     pub(crate) fn unpark(&mut self) -> Option<Parked> {
-        let due = self.parked.front().is_some_and(|(after, _)| *after <= self.published);
-        if due { self.parked.pop_front().map(|(_, work)| work) } else { None }
+        let due = self
+            .parked
+            .front()
+            .is_some_and(|(after, _)| *after <= self.published);
+        if due {
+            self.parked.pop_front().map(|(_, work)| work)
+        } else {
+            None
+        }
     }
 }

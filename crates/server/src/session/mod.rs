@@ -3,7 +3,10 @@
 mod expiry;
 mod lane;
 mod password;
-#[expect(clippy::module_inception, reason = "the folder is named for its main concept")]
+#[expect(
+    clippy::module_inception,
+    reason = "the folder is named for its main concept"
+)]
 mod session;
 mod table;
 

@@ -23,7 +23,9 @@ struct JavaRandom {
 
 impl JavaRandom {
     fn new(seed: i64) -> Self {
-        Self { state: (seed.cast_unsigned() ^ MULTIPLIER) & MASK }
+        Self {
+            state: (seed.cast_unsigned() ^ MULTIPLIER) & MASK,
+        }
     }
 
     fn next_word(&mut self) -> u32 {
@@ -43,8 +45,14 @@ mod tests {
     #[test]
     fn passwords_are_those_of_apache() {
         assert_eq!(hex(of(1)), "054cc74a37327db215e702e20c73f005");
-        assert_eq!(hex(of(0x0100_0000_0000_0000)), "f22acd4a97e69d6d20a49bb638eadb38");
-        assert_eq!(hex(of(0x0100_000e_db2e_0000)), "107232ac5d224a776efb2c616e2a168d");
+        assert_eq!(
+            hex(of(0x0100_0000_0000_0000)),
+            "f22acd4a97e69d6d20a49bb638eadb38"
+        );
+        assert_eq!(
+            hex(of(0x0100_000e_db2e_0000)),
+            "107232ac5d224a776efb2c616e2a168d"
+        );
     }
 
     #[test]

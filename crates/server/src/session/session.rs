@@ -45,7 +45,9 @@ impl Session {
     }
 
     pub(crate) fn lane(&self) -> MutexGuard<'_, Lane> {
-        self.lane.lock().expect("no code panics while it holds a lane")
+        self.lane
+            .lock()
+            .expect("no code panics while it holds a lane")
     }
 
     /// Moves the deadline; false if the session has ended.
@@ -74,7 +76,11 @@ impl Session {
     fn change_deadline(&self, next: impl Fn(i64) -> Option<i64>) -> bool {
         self.deadline_ms
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |deadline_ms| {
-                if deadline_ms == ENDED { None } else { next(deadline_ms) }
+                if deadline_ms == ENDED {
+                    None
+                } else {
+                    next(deadline_ms)
+                }
             })
             .is_ok()
     }

@@ -38,7 +38,11 @@ impl SessionTable {
         let by_time = 1 << 56 | (wall_ms & 0xFF_FFFF_FFFF) << 16;
         let above_all = sessions.keys().max().map_or(0, |id| id + 1);
         // Ids of another server's number may be any; only those of ours can collide.
-        let next_id = if above_all >> 56 == 1 { by_time.max(above_all) } else { by_time };
+        let next_id = if above_all >> 56 == 1 {
+            by_time.max(above_all)
+        } else {
+            by_time
+        };
         Self {
             clock,
             tick_ms,
@@ -81,6 +85,8 @@ impl SessionTable {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<i64, Arc<Session>>> {
-        self.sessions.lock().expect("no code panics while it holds the table")
+        self.sessions
+            .lock()
+            .expect("no code panics while it holds the table")
     }
 }

@@ -19,7 +19,10 @@ pub(crate) fn open() -> AclList {
 
 /// The list that allows everybody to read, and nothing else.
 pub(crate) fn world_readable() -> AclList {
-    Arc::new([Acl { perms: READ, id: Id::new("world", "anyone") }])
+    Arc::new([Acl {
+        perms: READ,
+        id: Id::new("world", "anyone"),
+    }])
 }
 
 /// Whether one of `ids` may do one of `perms` under `acl`.
@@ -49,7 +52,9 @@ fn matches(wanted: &Id, have: &Id) -> bool {
 /// The list that is stored for one that a client sent: checked, without duplicates, and with
 /// `auth` replaced by the ids of the connection (`PrepRequestProcessor.fixupACL`).
 pub(crate) fn resolve(list: Option<Vec<RawAcl>>, ids: &[Id]) -> Result<Vec<Acl>, ErrorCode> {
-    let list = list.filter(|list| !list.is_empty()).ok_or(ErrorCode::InvalidAcl)?;
+    let list = list
+        .filter(|list| !list.is_empty())
+        .ok_or(ErrorCode::InvalidAcl)?;
     let mut resolved: Vec<Acl> = Vec::with_capacity(list.len());
     let mut push = |acl: Acl| {
         if !resolved.contains(&acl) {
@@ -64,7 +69,12 @@ pub(crate) fn resolve(list: Option<Vec<RawAcl>>, ids: &[Id]) -> Result<Vec<Acl>,
             if authenticated.peek().is_none() {
                 return Err(ErrorCode::InvalidAcl);
             }
-            authenticated.for_each(|id| push(Acl { perms, id: id.clone() }));
+            authenticated.for_each(|id| {
+                push(Acl {
+                    perms,
+                    id: id.clone(),
+                })
+            });
             continue;
         }
         if !matches!(scheme.as_str(), "world" | "digest" | "ip") {
@@ -79,7 +89,10 @@ pub(crate) fn resolve(list: Option<Vec<RawAcl>>, ids: &[Id]) -> Result<Vec<Acl>,
         if !valid {
             return Err(ErrorCode::InvalidAcl);
         }
-        push(Acl { perms, id: Id { scheme, id } });
+        push(Acl {
+            perms,
+            id: Id { scheme, id },
+        });
     }
     Ok(resolved)
 }
@@ -96,15 +109,19 @@ fn is_digest_id(id: &str) -> bool {
 /// The id that somebody has who sends `user:password`.
 pub(crate) fn digest_id(user_password: &str) -> String {
     let user = user_password.split(':').next().unwrap_or_default();
-    format!("{user}:{}", STANDARD.encode(Sha1::digest(user_password.as_bytes())))
+    format!(
+        "{user}:{}",
+        STANDARD.encode(Sha1::digest(user_password.as_bytes()))
+    )
 }
 
 /// The list as somebody without the right to change it sees it: without the hashes.
 pub(crate) fn redact(acl: &[Acl]) -> Vec<Acl> {
     let redacted = |entry: &Acl| match entry.id.id.split_once(':') {
-        Some((user, _)) if entry.id.scheme == "digest" => {
-            Acl { perms: entry.perms, id: Id::new("digest", format!("{user}:x")) }
-        }
+        Some((user, _)) if entry.id.scheme == "digest" => Acl {
+            perms: entry.perms,
+            id: Id::new("digest", format!("{user}:x")),
+        },
         _ => entry.clone(),
     };
     acl.iter().map(redacted).collect()
@@ -123,9 +140,14 @@ pub(crate) fn with_id(ids: &[Id], more: Id) -> Arc<[Id]> {
 
 fn java_bucket(id: &Id) -> u32 {
     let text = |text: &str| {
-        text.encode_utf16().fold(0u32, |hash, unit| hash.wrapping_mul(31).wrapping_add(unit.into()))
+        text.encode_utf16().fold(0u32, |hash, unit| {
+            hash.wrapping_mul(31).wrapping_add(unit.into())
+        })
     };
-    let hash = (37 * 17u32).wrapping_add(text(&id.scheme)).wrapping_mul(37).wrapping_add(text(&id.id));
+    let hash = (37 * 17u32)
+        .wrapping_add(text(&id.scheme))
+        .wrapping_mul(37)
+        .wrapping_add(text(&id.id));
     (hash ^ hash >> 16) % 16
 }
 
@@ -142,8 +164,16 @@ impl Network {
             Some((address, bits)) => (address, bits.parse().ok().filter(|bits| *bits <= 32)?),
         };
         let mut parts = address.split('.').map(|part| part.parse::<u8>().ok());
-        let quad = [parts.next()??, parts.next()??, parts.next()??, parts.next()??];
-        parts.next().is_none().then(|| Self { address: u32::from_be_bytes(quad), bits })
+        let quad = [
+            parts.next()??,
+            parts.next()??,
+            parts.next()??,
+            parts.next()??,
+        ];
+        parts.next().is_none().then(|| Self {
+            address: u32::from_be_bytes(quad),
+            bits,
+        })
     }
 
     fn contains(&self, address: Ipv4Addr) -> bool {
@@ -157,22 +187,38 @@ mod tests {
     use super::*;
 
     fn raw(perms: i32, scheme: &str, id: &str) -> RawAcl {
-        RawAcl { perms, scheme: Some(scheme.into()), id: Some(id.into()) }
+        RawAcl {
+            perms,
+            scheme: Some(scheme.into()),
+            id: Some(id.into()),
+        }
     }
 
     #[test]
     fn the_digest_is_apaches() {
-        assert_eq!(digest_id("user:password"), "user:tpUq/4Pn5A64fVZyQ0gOJ8ZWqkY=");
-        assert_eq!(digest_id("super:admin"), "super:xQJmxLMiHGwaqBvst5y6rkB6HQs=");
+        assert_eq!(
+            digest_id("user:password"),
+            "user:tpUq/4Pn5A64fVZyQ0gOJ8ZWqkY="
+        );
+        assert_eq!(
+            digest_id("super:admin"),
+            "super:xQJmxLMiHGwaqBvst5y6rkB6HQs="
+        );
     }
 
     #[test]
     fn digest_ids_have_two_parts() {
         for id in ["a:b", ":b", "a:b:"] {
-            assert!(resolve(Some(vec![raw(1, "digest", id)]), &[]).is_ok(), "{id}");
+            assert!(
+                resolve(Some(vec![raw(1, "digest", id)]), &[]).is_ok(),
+                "{id}"
+            );
         }
         for id in ["", ":", "nocolon", "user:", "a:b:c"] {
-            assert!(resolve(Some(vec![raw(1, "digest", id)]), &[]).is_err(), "{id}");
+            assert!(
+                resolve(Some(vec![raw(1, "digest", id)]), &[]).is_err(),
+                "{id}"
+            );
         }
     }
 
@@ -181,7 +227,14 @@ mod tests {
         assert_eq!(resolve(None, &[]), Err(ErrorCode::InvalidAcl));
         assert_eq!(resolve(Some(vec![]), &[]), Err(ErrorCode::InvalidAcl));
         let null_id = |scheme: &str| {
-            resolve(Some(vec![RawAcl { perms: 1, scheme: Some(scheme.into()), id: None }]), &[])
+            resolve(
+                Some(vec![RawAcl {
+                    perms: 1,
+                    scheme: Some(scheme.into()),
+                    id: None,
+                }]),
+                &[],
+            )
         };
         assert_eq!(null_id("digest"), Err(ErrorCode::MarshallingError));
         assert_eq!(null_id("mystery"), Err(ErrorCode::InvalidAcl));
@@ -189,25 +242,51 @@ mod tests {
 
     #[test]
     fn auth_becomes_the_digest_ids_of_the_connection() {
-        let ids = [Id::new("ip", "127.0.0.1"), Id::new("digest", "a:b"), Id::new("super", "")];
+        let ids = [
+            Id::new("ip", "127.0.0.1"),
+            Id::new("digest", "a:b"),
+            Id::new("super", ""),
+        ];
         let list = resolve(Some(vec![raw(5, "auth", "")]), &ids).unwrap();
-        assert_eq!(list, [Acl { perms: 5, id: Id::new("digest", "a:b") }]);
-        assert_eq!(resolve(Some(vec![raw(5, "auth", "")]), &ids[..1]), Err(ErrorCode::InvalidAcl));
+        assert_eq!(
+            list,
+            [Acl {
+                perms: 5,
+                id: Id::new("digest", "a:b")
+            }]
+        );
+        assert_eq!(
+            resolve(Some(vec![raw(5, "auth", "")]), &ids[..1]),
+            Err(ErrorCode::InvalidAcl)
+        );
     }
 
     #[test]
     fn duplicates_go_and_the_first_stays() {
         let list = resolve(
-            Some(vec![raw(1, "world", "anyone"), raw(1, "world", "anyone"), raw(2, "world", "anyone")]),
+            Some(vec![
+                raw(1, "world", "anyone"),
+                raw(1, "world", "anyone"),
+                raw(2, "world", "anyone"),
+            ]),
             &[],
         );
-        assert_eq!(list.unwrap().iter().map(|acl| acl.perms).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(
+            list.unwrap()
+                .iter()
+                .map(|acl| acl.perms)
+                .collect::<Vec<_>>(),
+            [1, 2]
+        );
     }
 
     #[test]
     fn networks_match_by_their_bits() {
         let allowed = |network: &str, address: &str| {
-            let acl = [Acl { perms: READ, id: Id::new("ip", network) }];
+            let acl = [Acl {
+                perms: READ,
+                id: Id::new("ip", network),
+            }];
             allows(&acl, READ, &[Id::new("ip", address)])
         };
         assert!(allowed("10.1.2.3", "10.1.2.3"));
@@ -215,8 +294,18 @@ mod tests {
         assert!(allowed("10.1.0.0/16", "10.1.2.4"));
         assert!(!allowed("10.1.0.0/16", "10.2.2.4"));
         assert!(allowed("0.0.0.0/0", "1.2.3.4"));
-        for invalid in ["10.1.2", "10.1.2.256", "10.1.2.3/", "10.1.2.3/33", "::1", "10.1.2.3.4"] {
-            assert!(resolve(Some(vec![raw(1, "ip", invalid)]), &[]).is_err(), "{invalid}");
+        for invalid in [
+            "10.1.2",
+            "10.1.2.256",
+            "10.1.2.3/",
+            "10.1.2.3/33",
+            "::1",
+            "10.1.2.3.4",
+        ] {
+            assert!(
+                resolve(Some(vec![raw(1, "ip", invalid)]), &[]).is_err(),
+                "{invalid}"
+            );
         }
     }
 

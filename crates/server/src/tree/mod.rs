@@ -5,7 +5,10 @@ mod digest;
 mod node;
 pub(crate) mod path;
 mod quota;
-#[expect(clippy::module_inception, reason = "the folder is named for its main concept")]
+#[expect(
+    clippy::module_inception,
+    reason = "the folder is named for its main concept"
+)]
 mod tree;
 
 pub(crate) use node::{Node, Owner};

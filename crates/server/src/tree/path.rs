@@ -12,7 +12,11 @@ pub(crate) fn validate(path: &str) -> Result<(), ErrorCode> {
     }
     let names = path.strip_prefix('/').ok_or(ErrorCode::BadArguments)?;
     let name_ok = |name: &str| !matches!(name, "" | "." | "..") && name.chars().all(allowed);
-    if names.split('/').all(name_ok) { Ok(()) } else { Err(ErrorCode::BadArguments) }
+    if names.split('/').all(name_ok) {
+        Ok(())
+    } else {
+        Err(ErrorCode::BadArguments)
+    }
 }
 
 /// Whether a character may stand in a path. Java looks at UTF-16 units, so everything beyond the
@@ -43,19 +47,23 @@ pub(crate) fn with_ancestors(path: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether `path` is `prefix` or lies below it.
-pub(crate) fn is_at_or_below(path: &str, prefix: &str) -> bool {
-    path.strip_prefix(prefix)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || prefix == ROOT)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn valid_paths_are_valid() {
-        for path in ["/", "/a", "/..a", "/a..", "/.../b", "/a b", "/\u{a0}", "/\u{ffef}", "/a:%*"] {
+        for path in [
+            "/",
+            "/a",
+            "/..a",
+            "/a..",
+            "/.../b",
+            "/a b",
+            "/\u{a0}",
+            "/\u{ffef}",
+            "/a:%*",
+        ] {
             assert_eq!(validate(path), Ok(()), "{path:?}");
         }
     }
@@ -63,8 +71,25 @@ mod tests {
     #[test]
     fn odd_paths_are_refused() {
         for path in [
-            "", "a", "//", "/a/", "/a//b", "/.", "/..", "/a/./b", "/a/../b", "/\0", "/\u{1}", "/\u{1f}",
-            "/\u{7f}", "/\u{9f}", "/\u{e000}", "/\u{f8ff}", "/\u{fff0}", "/\u{ffff}", "/😀",
+            "",
+            "a",
+            "//",
+            "/a/",
+            "/a//b",
+            "/.",
+            "/..",
+            "/a/./b",
+            "/a/../b",
+            "/\0",
+            "/\u{1}",
+            "/\u{1f}",
+            "/\u{7f}",
+            "/\u{9f}",
+            "/\u{e000}",
+            "/\u{f8ff}",
+            "/\u{fff0}",
+            "/\u{ffff}",
+            "/😀",
         ] {
             assert_eq!(validate(path), Err(ErrorCode::BadArguments), "{path:?}");
         }
@@ -72,7 +97,10 @@ mod tests {
 
     #[test]
     fn ancestors_end_at_the_root() {
-        assert_eq!(with_ancestors("/a/b").collect::<Vec<_>>(), ["/a/b", "/a", "/"]);
+        assert_eq!(
+            with_ancestors("/a/b").collect::<Vec<_>>(),
+            ["/a/b", "/a", "/"]
+        );
         assert_eq!(with_ancestors("/").collect::<Vec<_>>(), ["/"]);
     }
 }

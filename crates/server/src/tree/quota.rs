@@ -15,7 +15,9 @@ const STATS: &str = "zookeeper_stats";
 
 /// The path that a quota node is about, if `node` is one called `name`.
 fn subject<'a>(node: &'a str, name: &str) -> Option<&'a str> {
-    node.strip_prefix(QUOTA_ROOT)?.strip_suffix(name)?.strip_suffix('/')
+    node.strip_prefix(QUOTA_ROOT)?
+        .strip_suffix(name)?
+        .strip_suffix('/')
 }
 
 /// Numbers such as `count=3,bytes=7` or `count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=3`.
@@ -60,12 +62,19 @@ impl Tree {
 
     /// Refuses what would pass a hard limit.
     pub(crate) fn check_quota(&self, node: &str, count: i64, bytes: i64) -> Result<(), ErrorCode> {
-        let Some(subject) = self.quota_over(node) else { return Ok(()) };
+        let Some(subject) = self.quota_over(node) else {
+            return Ok(());
+        };
         let text = |name: &str| {
-            let data = self.get(&format!("{QUOTA_ROOT}{subject}/{name}"))?.data.clone()?;
+            let data = self
+                .get(&format!("{QUOTA_ROOT}{subject}/{name}"))?
+                .data
+                .clone()?;
             Some(String::from_utf8_lossy(&data).into_owned())
         };
-        let (Some(limits), Some(stats)) = (text(LIMITS), text(STATS)) else { return Ok(()) };
+        let (Some(limits), Some(stats)) = (text(LIMITS), text(STATS)) else {
+            return Ok(());
+        };
         let exceeded = |limit: &str, used: &str, more: i64| {
             let limit = number(&limits, limit).filter(|limit| *limit > -1);
             let used = number(&stats, used).unwrap_or(0);
@@ -79,13 +88,19 @@ impl Tree {
 
     /// The deepest path with a quota at or above `node`. A quota on the root is ignored.
     fn quota_over(&self, node: &str) -> Option<Arc<str>> {
-        path::with_ancestors(node).find_map(|path| self.quotas.get(path)).cloned()
+        path::with_ancestors(node)
+            .find_map(|path| self.quotas.get(path))
+            .cloned()
     }
 
     fn adjust(&mut self, node: &str, count: i64, bytes: i64) {
-        let Some(subject) = self.quota_over(node) else { return };
+        let Some(subject) = self.quota_over(node) else {
+            return;
+        };
         let stats = format!("{QUOTA_ROOT}{subject}/{STATS}");
-        let Some(found) = self.get(&stats) else { return };
+        let Some(found) = self.get(&stats) else {
+            return;
+        };
         let text = String::from_utf8_lossy(found.data.as_deref().unwrap_or_default()).into_owned();
         let count = number(&text, "count").unwrap_or(0) + count;
         let bytes = number(&text, "bytes").unwrap_or(0) + bytes;
@@ -130,8 +145,14 @@ mod tests {
 
     #[test]
     fn the_subject_of_a_quota_is_the_path_between() {
-        assert_eq!(subject("/zookeeper/quota/x/y/zookeeper_limits", LIMITS), Some("/x/y"));
-        assert_eq!(subject("/zookeeper/quota/zookeeper_limits", LIMITS), Some(""));
+        assert_eq!(
+            subject("/zookeeper/quota/x/y/zookeeper_limits", LIMITS),
+            Some("/x/y")
+        );
+        assert_eq!(
+            subject("/zookeeper/quota/zookeeper_limits", LIMITS),
+            Some("")
+        );
         assert_eq!(subject("/x/zookeeper_limits", LIMITS), None);
     }
 }

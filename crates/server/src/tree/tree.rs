@@ -87,7 +87,9 @@ impl Tree {
 
     /// The node at `path`; the empty path is another name of the root.
     pub(crate) fn get(&self, path: &str) -> Option<&Node> {
-        self.nodes.get(if path.is_empty() { ROOT } else { path }).map(Arc::as_ref)
+        self.nodes
+            .get(if path.is_empty() { ROOT } else { path })
+            .map(Arc::as_ref)
     }
 
     /// The zxid of the last transaction in this version.
@@ -117,7 +119,9 @@ impl Tree {
 
     /// The sessions that are open, with their timeouts in milliseconds.
     pub(crate) fn sessions(&self) -> impl Iterator<Item = (i64, i32)> {
-        self.sessions.iter().map(|(id, timeout_ms)| (*id, *timeout_ms))
+        self.sessions
+            .iter()
+            .map(|(id, timeout_ms)| (*id, *timeout_ms))
     }
 
     /// Whether the session is open.
@@ -154,9 +158,15 @@ impl Tree {
     pub(super) fn walk(&self, top: &Arc<str>, mut visit: impl FnMut(&Arc<str>, &Node)) {
         let mut open = vec![top.clone()];
         while let Some(path) = open.pop() {
-            let Some(node) = self.get(&path) else { continue };
+            let Some(node) = self.get(&path) else {
+                continue;
+            };
             let prefix = if *path == *ROOT { "" } else { &*path };
-            open.extend(node.children.iter().map(|name| Arc::from(format!("{prefix}/{name}"))));
+            open.extend(
+                node.children
+                    .iter()
+                    .map(|name| Arc::from(format!("{prefix}/{name}"))),
+            );
             visit(&path, node);
         }
     }
@@ -175,9 +185,17 @@ impl Tree {
         };
         let of = |paths: &OrdSet<Arc<str>>, due: &dyn Fn(&Node) -> bool| -> Vec<Arc<str>> {
             let empty_and_due = |node: &Node| node.children.is_empty() && due(node);
-            paths.iter().filter(|path| self.get(path).is_some_and(empty_and_due)).cloned().collect()
+            paths
+                .iter()
+                .filter(|path| self.get(path).is_some_and(empty_and_due))
+                .cloned()
+                .collect()
         };
-        [of(&self.containers, &abandoned), of(&self.expiring, &expired)].concat()
+        [
+            of(&self.containers, &abandoned),
+            of(&self.expiring, &expired),
+        ]
+        .concat()
     }
 
     /// Makes this version the next one.
@@ -199,13 +217,28 @@ impl Tree {
     /// Applies one part of `txn`.
     pub(crate) fn apply_body(&mut self, txn: &Txn, body: &TxnBody, changes: &mut Vec<Change>) {
         match body {
-            TxnBody::Create { path, data, acl, lifetime, parent_cversion } => changes.extend(
-                self.create(txn, path, data.clone(), acl.clone(), *lifetime, *parent_cversion),
-            ),
+            TxnBody::Create {
+                path,
+                data,
+                acl,
+                lifetime,
+                parent_cversion,
+            } => changes.extend(self.create(
+                txn,
+                path,
+                data.clone(),
+                acl.clone(),
+                *lifetime,
+                *parent_cversion,
+            )),
             TxnBody::Delete { path } | TxnBody::DeleteContainer { path } => {
                 changes.extend(self.delete(txn.zxid, path));
             }
-            TxnBody::SetData { path, data, version } => {
+            TxnBody::SetData {
+                path,
+                data,
+                version,
+            } => {
                 changes.extend(self.set_data(txn, path, data.clone(), *version));
             }
             TxnBody::SetAcl { path, acl, version } => {
@@ -215,7 +248,8 @@ impl Tree {
                 });
             }
             // A multi with an error inside changed nothing.
-            TxnBody::Multi(parts) if parts.iter().any(|part| matches!(part, TxnBody::Error(_))) => {}
+            TxnBody::Multi(parts) if parts.iter().any(|part| matches!(part, TxnBody::Error(_))) => {
+            }
             TxnBody::Multi(parts) => {
                 for part in parts {
                     self.apply_body(txn, part, changes);
@@ -342,7 +376,12 @@ impl Tree {
         })?;
         let growth = i64::try_from(after).ok()? - i64::try_from(before).ok()?;
         self.quota_after_set(path, growth);
-        Some(Change { kind: ChangeKind::DataChanged, path: path.clone(), acl, parent_acl: None })
+        Some(Change {
+            kind: ChangeKind::DataChanged,
+            path: path.clone(),
+            acl,
+            parent_acl: None,
+        })
     }
 
     /// Sets how many children `path` has ever had: the next sequence number there.
@@ -358,7 +397,11 @@ impl Tree {
     }
 
     /// Changes a node in this version alone; `None` if there is none.
-    pub(super) fn update<T>(&mut self, path: &str, change: impl FnOnce(&mut Node) -> T) -> Option<T> {
+    pub(super) fn update<T>(
+        &mut self,
+        path: &str,
+        change: impl FnOnce(&mut Node) -> T,
+    ) -> Option<T> {
         let path = if path.is_empty() { ROOT } else { path };
         let node = Arc::make_mut(self.nodes.get_mut(path)?);
         self.digest = self.digest.wrapping_sub(node.digest.into());

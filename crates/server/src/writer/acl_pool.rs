@@ -18,7 +18,11 @@ pub(crate) struct AclPool {
 
 impl AclPool {
     pub(crate) fn new() -> Self {
-        Self { open: access::open(), lists: HashSet::new(), clean_at: 1024 }
+        Self {
+            open: access::open(),
+            lists: HashSet::new(),
+            clean_at: 1024,
+        }
     }
 
     /// The shared copy of `list`.

@@ -6,7 +6,10 @@
 mod acl_pool;
 mod multi;
 mod prepare;
-#[expect(clippy::module_inception, reason = "the folder is named for its main concept")]
+#[expect(
+    clippy::module_inception,
+    reason = "the folder is named for its main concept"
+)]
 mod writer;
 
 pub(crate) use prepare::Rules;

@@ -56,7 +56,12 @@ pub(super) fn decide(
     let mut changes = Vec::new();
     let mut results = BytesMut::new();
     for op in ops {
-        let mut preparation = Preparation { tree: &next, rules, ids, acl_pool };
+        let mut preparation = Preparation {
+            tree: &next,
+            rules,
+            ids,
+            acl_pool,
+        };
         match prepare(&mut preparation, op) {
             Ok((kind, body)) => {
                 next.apply_body(txn, &body, &mut changes);
@@ -70,14 +75,16 @@ pub(super) fn decide(
         }
     }
     multi::put_end(&mut results);
-    Ok(Outcome { body: TxnBody::Multi(bodies), tree: next, changes, results })
+    Ok(Outcome {
+        body: TxnBody::Multi(bodies),
+        tree: next,
+        changes,
+        results,
+    })
 }
 
 /// Prepares one operation, and tells as what its result is reported.
-fn prepare(
-    preparation: &mut Preparation<'_>,
-    op: WriteOp<'_>,
-) -> Result<(Op, TxnBody), ErrorCode> {
+fn prepare(preparation: &mut Preparation<'_>, op: WriteOp<'_>) -> Result<(Op, TxnBody), ErrorCode> {
     match op {
         WriteOp::Create(op, create) => {
             let mode = Mode::of_flags(&create, preparation.rules)?;
@@ -108,5 +115,10 @@ fn failed(tree: &Tree, mut bodies: Vec<TxnBody>, count: usize, code: ErrorCode) 
         bodies.push(TxnBody::Error(ErrorCode::RuntimeInconsistency));
     }
     multi::put_end(&mut results);
-    Outcome { body: TxnBody::Multi(bodies), tree: tree.clone(), changes: Vec::new(), results }
+    Outcome {
+        body: TxnBody::Multi(bodies),
+        tree: tree.clone(),
+        changes: Vec::new(),
+        results,
+    }
 }

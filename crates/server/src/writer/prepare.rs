@@ -25,6 +25,7 @@ pub(crate) struct Rules {
     pub(crate) extended_types: bool,
     pub(crate) skip_acl: bool,
     pub(crate) enforce_quota: bool,
+    pub(crate) reconfig_enabled: bool,
 }
 
 /// A write about to be checked: on which version, under which rules, for whom.
@@ -52,7 +53,10 @@ impl Mode {
             // A time to live belongs to the modes that have one. Apache lets a negative one slip
             // through and does not start again afterwards.
             Op::CreateTtl if !is_ttl => Err(ErrorCode::BadArguments),
-            Op::CreateContainer => Ok(Self { lifetime: Lifetime::Container, ..mode }),
+            Op::CreateContainer => Ok(Self {
+                lifetime: Lifetime::Container,
+                ..mode
+            }),
             _ => Ok(mode),
         }
     }
@@ -68,15 +72,23 @@ impl Mode {
             5 | 6 if !rules.extended_types => return Err(ErrorCode::Unimplemented),
             5 | 6 => {
                 let ms = create.ttl_ms.filter(|ms| (1..=TTL_MS_MAX).contains(ms));
-                (Lifetime::Ttl { ms: ms.ok_or(ErrorCode::BadArguments)? }, create.flags == 6)
+                (
+                    Lifetime::Ttl {
+                        ms: ms.ok_or(ErrorCode::BadArguments)?,
+                    },
+                    create.flags == 6,
+                )
             }
             _ => return Err(ErrorCode::BadArguments),
         };
-        Ok(Self { lifetime, sequential })
+        Ok(Self {
+            lifetime,
+            sequential,
+        })
     }
 }
 
-impl Preparation<'_> {
+impl<'t> Preparation<'t> {
     pub(super) fn create(&mut self, mode: Mode, create: Create<'_>) -> Result<TxnBody, ErrorCode> {
         let asked = create.path.ok_or(ErrorCode::MarshallingError)?;
         let parent_path = path::parent(&asked).ok_or(ErrorCode::BadArguments)?;
@@ -114,8 +126,10 @@ impl Preparation<'_> {
     pub(super) fn delete(&self, body: &PathVersion<'_>) -> Result<TxnBody, ErrorCode> {
         let path = body.path.as_ref().ok_or(ErrorCode::MarshallingError)?;
         let parent_path = path::parent(path).ok_or(ErrorCode::BadArguments)?;
-        let built_in =
-            matches!(&**path, "/" | "/zookeeper" | "/zookeeper/quota" | "/zookeeper/config");
+        let built_in = matches!(
+            &**path,
+            "/" | "/zookeeper" | "/zookeeper/quota" | "/zookeeper/config"
+        );
         if built_in || path.contains('\0') {
             return Err(ErrorCode::BadArguments);
         }
@@ -126,7 +140,9 @@ impl Preparation<'_> {
         if !node.children.is_empty() {
             return Err(ErrorCode::NotEmpty);
         }
-        Ok(TxnBody::Delete { path: path.as_ref().into() })
+        Ok(TxnBody::Delete {
+            path: path.as_ref().into(),
+        })
     }
 
     pub(super) fn set_data(&self, body: &SetData<'_>) -> Result<TxnBody, ErrorCode> {
@@ -134,10 +150,15 @@ impl Preparation<'_> {
         self.permit(node, WRITE)?;
         let data = owned(body.data);
         if self.rules.enforce_quota {
-            self.tree.check_quota(path, 0, length(&data) - length(&node.data))?;
+            self.tree
+                .check_quota(path, 0, length(&data) - length(&node.data))?;
         }
         check_version(node.version, body.version)?;
-        Ok(TxnBody::SetData { path: path.into(), data, version: node.version.wrapping_add(1) })
+        Ok(TxnBody::SetData {
+            path: path.into(),
+            data,
+            version: node.version.wrapping_add(1),
+        })
     }
 
     pub(super) fn set_acl(&mut self, body: SetAcl<'_>) -> Result<TxnBody, ErrorCode> {
@@ -158,11 +179,14 @@ impl Preparation<'_> {
         self.permit(node, READ)?;
         check_version(node.version, body.version)?;
         // Apache stores the version after this one, and never reads it.
-        Ok(TxnBody::Check { path: path.into(), version: node.version.wrapping_add(1) })
+        Ok(TxnBody::Check {
+            path: path.into(),
+            version: node.version.wrapping_add(1),
+        })
     }
 
     /// The node at a path that must be one.
-    fn existing<'p>(&self, path: &'p Text<'_>) -> Result<(&'p str, &Node), ErrorCode> {
+    fn existing<'p>(&self, path: &'p Text<'_>) -> Result<(&'p str, &'t Node), ErrorCode> {
         let path = path.as_deref().unwrap_or_default();
         path::validate(path)?;
         Ok((path, self.tree.get(path).ok_or(ErrorCode::NoNode)?))
@@ -178,7 +202,11 @@ impl Preparation<'_> {
 }
 
 fn check_version(current: i32, expected: i32) -> Result<(), ErrorCode> {
-    if expected == ANY_VERSION || expected == current { Ok(()) } else { Err(ErrorCode::BadVersion) }
+    if expected == ANY_VERSION || expected == current {
+        Ok(())
+    } else {
+        Err(ErrorCode::BadVersion)
+    }
 }
 
 /// A copy of its own: the frame that the data came in belongs to a much larger buffer.
@@ -187,5 +215,6 @@ fn owned(data: Option<&[u8]>) -> Data {
 }
 
 fn length(data: &Data) -> i64 {
-    data.as_ref().map_or(0, |data| i64::try_from(data.len()).unwrap_or(i64::MAX))
+    data.as_ref()
+        .map_or(0, |data| i64::try_from(data.len()).unwrap_or(i64::MAX))
 }

@@ -24,17 +24,28 @@ use crate::tree::{Change, Owner, Tree};
 #[derive(Debug)]
 pub(crate) enum Submission {
     /// What a client asked for.
-    Request { session: Arc<Session>, request: Request },
+    Request {
+        session: Arc<Session>,
+        request: Request,
+    },
     /// A client without a session came.
-    OpenSession { session: Arc<Session>, timeout_ms: i32, has_read_only: bool },
+    OpenSession {
+        session: Arc<Session>,
+        timeout_ms: i32,
+        has_read_only: bool,
+    },
     /// The time of a session is over.
     ExpireSession { session: Arc<Session> },
     /// A container or a node with a time to live seems to be no longer wanted.
     DeleteContainer { path: Arc<str> },
     /// A test wants the next sequence number under `path` to be `count`.
-    SetChildCounter { path: String, count: i32, done: oneshot::Sender<bool> },
-    /// Everything submitted before is published when `done` is told.
-    Barrier { done: oneshot::Sender<()> },
+    SetChildCounter {
+        path: String,
+        count: i32,
+        done: oneshot::Sender<bool>,
+    },
+    /// The server stops: nothing behind this is decided.
+    Stop,
 }
 
 /// A write that was decided: on disk first, then seen by everybody.
@@ -52,17 +63,26 @@ pub(crate) struct Decided {
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// The client that asked.
-    Reply { session: Arc<Session>, request: Request, frame: BytesMut, zxid: i64 },
+    Reply {
+        session: Arc<Session>,
+        request: Request,
+        frame: BytesMut,
+        zxid: i64,
+    },
     /// The client that has a session now.
-    Connected { session: Arc<Session>, frame: BytesMut },
+    Connected {
+        session: Arc<Session>,
+        frame: BytesMut,
+    },
     /// The client whose session is no more; its connection just ends.
     Expired { session: Arc<Session> },
     /// Nobody.
     Nobody,
     /// A test that set a child counter.
-    CounterSet { found: bool, done: oneshot::Sender<bool> },
-    /// Whoever waited for everything before.
-    Barrier { done: oneshot::Sender<()> },
+    CounterSet {
+        found: bool,
+        done: oneshot::Sender<bool>,
+    },
 }
 
 /// Decides writes one after the other, each on the version that the one before made.
@@ -75,14 +95,22 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn new(head: Tree, rules: Rules) -> Self {
-        Self { head, rules, acl_pool: AclPool::new() }
+        Self {
+            head,
+            rules,
+            acl_pool: AclPool::new(),
+        }
     }
 
-    /// Decides one submission. `now_ms` is the time of day.
-    pub(crate) fn decide(&mut self, submission: Submission, now_ms: i64) -> Decided {
-        match submission {
+    /// Decides one submission, unless it is the end. `now_ms` is the time of day.
+    pub(crate) fn decide(&mut self, submission: Submission, now_ms: i64) -> Option<Decided> {
+        let decided = match submission {
             Submission::Request { session, request } => self.request(session, request, now_ms),
-            Submission::OpenSession { session, timeout_ms, has_read_only } => {
+            Submission::OpenSession {
+                session,
+                timeout_ms,
+                has_read_only,
+            } => {
                 let txn = self.txn(session.id, 0, now_ms, TxnBody::CreateSession { timeout_ms });
                 let reply = ConnectReply {
                     timeout_ms,
@@ -107,8 +135,9 @@ impl Writer {
                 let found = self.head.set_child_counter(&path, count);
                 self.nothing(Answer::CounterSet { found, done })
             }
-            Submission::Barrier { done } => self.nothing(Answer::Barrier { done }),
-        }
+            Submission::Stop => return None,
+        };
+        Some(decided)
     }
 
     fn request(&mut self, session: Arc<Session>, request: Request, now_ms: i64) -> Decided {
@@ -122,7 +151,17 @@ impl Writer {
             self.single(op, pending, &request, &mut frame)
         };
         self.head = tree.clone();
-        Decided { txn: Some(txn), tree, changes, answer: Answer::Reply { session, request, frame, zxid } }
+        Decided {
+            txn: Some(txn),
+            tree,
+            changes,
+            answer: Answer::Reply {
+                session,
+                request,
+                frame,
+                zxid,
+            },
+        }
     }
 
     fn single(
@@ -179,6 +218,9 @@ impl Writer {
             Op::SetAcl => preparation.set_acl(SetAcl::decode(&mut body)?),
             Op::Check => preparation.check(&PathVersion::decode(&mut body)?),
             Op::CloseSession => Ok(self.close_body(txn.session_id)),
+            // There is nobody else to make an ensemble with.
+            Op::Reconfig if self.rules.reconfig_enabled => Err(ErrorCode::Unimplemented),
+            Op::Reconfig => Err(ErrorCode::ReconfigDisabled),
             // Only the server itself may do this.
             Op::DeleteContainer => Err(ErrorCode::BadArguments),
             _ => Err(ErrorCode::MarshallingError),
@@ -193,7 +235,14 @@ impl Writer {
     ) -> (Txn, Tree, Vec<Change>) {
         let ops = multi_proto::Ops::decode(&mut Reader::new(&request.body));
         let outcome = ops.map_err(|_| Spoiled::Malformed).and_then(|ops| {
-            multi::decide(&self.head, self.rules, &request.ids, &mut self.acl_pool, &txn, ops)
+            multi::decide(
+                &self.head,
+                self.rules,
+                &request.ids,
+                &mut self.acl_pool,
+                &txn,
+                ops,
+            )
         });
         let (xid, zxid) = (request.xid, txn.zxid);
         let (mut tree, changes) = match outcome {
@@ -219,7 +268,9 @@ impl Writer {
 
     /// The end of a session, with all that lives and dies with it.
     fn close_body(&self, session_id: i64) -> TxnBody {
-        TxnBody::CloseSession { paths: self.head.ephemerals_of(session_id).cloned().collect() }
+        TxnBody::CloseSession {
+            paths: self.head.ephemerals_of(session_id).cloned().collect(),
+        }
     }
 
     /// Looks again: what was empty when it was found may have got a child since.
@@ -230,16 +281,32 @@ impl Writer {
     }
 
     fn txn(&self, session_id: i64, cxid: i32, time_ms: i64, body: TxnBody) -> Txn {
-        Txn { session_id, cxid, zxid: self.head.last_zxid() + 1, time_ms, body }
+        Txn {
+            session_id,
+            cxid,
+            zxid: self.head.last_zxid() + 1,
+            time_ms,
+            body,
+        }
     }
 
     fn apply(&mut self, txn: Txn, answer: Answer) -> Decided {
         let changes = self.head.apply(&txn);
-        Decided { txn: Some(txn), tree: self.head.clone(), changes, answer }
+        Decided {
+            txn: Some(txn),
+            tree: self.head.clone(),
+            changes,
+            answer,
+        }
     }
 
     fn nothing(&self, answer: Answer) -> Decided {
-        Decided { txn: None, tree: self.head.clone(), changes: Vec::new(), answer }
+        Decided {
+            txn: None,
+            tree: self.head.clone(),
+            changes: Vec::new(),
+            answer,
+        }
     }
 }
 
@@ -254,6 +321,9 @@ pub(super) fn put_result(out: &mut BytesMut, op: Op, body: &TxnBody, tree: &Tree
         out.put_ustring(path);
     }
     if with_stat {
-        tree.get(path).expect("it was just written").stat().encode(out);
+        tree.get(path)
+            .expect("it was just written")
+            .stat()
+            .encode(out);
     }
 }

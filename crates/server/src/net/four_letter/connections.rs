@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use super::Summary;
+use crate::stats::Summary;
 
 /// What is told of a connection.
 #[derive(Debug, Clone)]

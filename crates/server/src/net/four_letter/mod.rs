@@ -14,9 +14,8 @@ mod watches;
 pub(crate) use configuration::{DirectorySizes, Environment, conf, dirs, envi};
 pub(crate) use connections::{ConnectionReport, Interest, SessionReport, cons};
 pub(crate) use dump::{ConnectionEntry, Dump, ExpiryBucket, dump};
-pub(crate) use monitor::{Monitor, SummaryReport, mntr};
+pub(crate) use monitor::{Monitor, mntr};
 pub(crate) use server::{ServerReport, srvr, stat};
-pub(crate) use summary::{Percentiles, Summary};
 pub(crate) use watches::{wchc, wchp, wchs};
 
 /// What stands for the version of ZooKeeper: the release whose formats these are, as tools look
@@ -35,10 +34,6 @@ pub(crate) const ISRO: &str = "rw";
 pub(crate) const SRST: &str = "Server stats reset.\n";
 /// The answer to `crst`.
 pub(crate) const CRST: &str = "Connection stats reset.\n";
-/// The trace mask at the start (`ZooTrace.traceMask`); it has no effect here.
-pub(crate) const TRACE_MASK: i64 = 306;
-/// The answer to most words while the server does not serve.
-pub(crate) const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
 
 /// The answer to a word that is not on the list.
 pub(crate) fn refused(word: &str) -> String {
@@ -64,7 +59,7 @@ mod tests {
 
     #[test]
     fn fixed_answers_are_as_in_apache() {
-        assert_eq!(mask(TRACE_MASK), "306");
+        assert_eq!(mask(306), "306");
         assert_eq!(mask(-1), "-1");
         assert_eq!(
             refused("stat"),

@@ -1,6 +1,6 @@
 //! `mntr`: figures for monitoring tools, one a line.
 
-use super::{Percentiles, ServerReport, Summary, VERSION};
+use super::{ServerReport, VERSION};
 
 /// What `mntr` tells.
 #[derive(Debug, Clone, Default)]
@@ -18,16 +18,6 @@ pub(crate) struct Monitor {
     pub(crate) open_files_max: Option<u64>,
     /// Whatever else is measured, counters and gauges alike, by Apache's names without `zk_`.
     pub(crate) values: Vec<(&'static str, i64)>,
-    pub(crate) summaries: Vec<SummaryReport>,
-}
-
-/// A summary by Apache's name, such as `fsynctime`.
-#[derive(Debug, Clone)]
-pub(crate) struct SummaryReport {
-    pub(crate) name: &'static str,
-    pub(crate) summary: Summary,
-    /// For the names that have them in Apache, such as `readlatency`.
-    pub(crate) percentiles: Option<Percentiles>,
 }
 
 /// The answer to `mntr`.
@@ -64,9 +54,6 @@ pub(crate) fn mntr(monitor: &Monitor) -> String {
     for (name, value) in &monitor.values {
         lines.add("", name, value);
     }
-    for report in &monitor.summaries {
-        lines.add_summary(report);
-    }
     lines.0
 }
 
@@ -84,25 +71,6 @@ impl Lines {
         // One exporter gives the whole server up for down if a line has not two fields.
         debug_assert!(!name.contains(char::is_whitespace) && !value.contains(['\t', '\n']));
         self.0 += &format!("zk_{prefix}{name}\t{value}\n");
-    }
-
-    fn add_summary(&mut self, report: &SummaryReport) {
-        let SummaryReport {
-            name,
-            summary,
-            percentiles,
-        } = report;
-        self.add("avg_", name, summary.average());
-        self.add("min_", name, summary.min());
-        self.add("max_", name, summary.max);
-        self.add("cnt_", name, summary.count);
-        self.add("sum_", name, summary.sum);
-        if let Some(percentiles) = percentiles {
-            self.add("p50_", name, percentiles.p50);
-            self.add("p95_", name, percentiles.p95);
-            self.add("p99_", name, percentiles.p99);
-            self.add("p999_", name, percentiles.p999);
-        }
     }
 }
 
@@ -124,33 +92,6 @@ mod tests {
             open_files: Some(41),
             open_files_max: None,
             values: vec![("connection_rejected", 0), ("response_bytes", 17_201)],
-            summaries: vec![
-                SummaryReport {
-                    name: "node_changed_watch_count",
-                    summary: Summary {
-                        min: 1,
-                        max: 1,
-                        sum: 2,
-                        count: 2,
-                    },
-                    percentiles: None,
-                },
-                SummaryReport {
-                    name: "readlatency",
-                    summary: Summary {
-                        min: 0,
-                        max: 2,
-                        sum: 3,
-                        count: 4,
-                    },
-                    percentiles: Some(Percentiles {
-                        p50: 1,
-                        p95: 2,
-                        p99: 2,
-                        p999: 2,
-                    }),
-                },
-            ],
         }
     }
 
@@ -176,20 +117,6 @@ zk_uptime\t1266
 zk_global_sessions\t2
 zk_connection_rejected\t0
 zk_response_bytes\t17201
-zk_avg_node_changed_watch_count\t1.0
-zk_min_node_changed_watch_count\t1
-zk_max_node_changed_watch_count\t1
-zk_cnt_node_changed_watch_count\t2
-zk_sum_node_changed_watch_count\t2
-zk_avg_readlatency\t0.75
-zk_min_readlatency\t0
-zk_max_readlatency\t2
-zk_cnt_readlatency\t4
-zk_sum_readlatency\t3
-zk_p50_readlatency\t1
-zk_p95_readlatency\t2
-zk_p99_readlatency\t2
-zk_p999_readlatency\t2
 "
         );
         assert_eq!(mntr(&sample()), expected);

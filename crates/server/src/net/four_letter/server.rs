@@ -1,7 +1,8 @@
 //! `srvr` and `stat`: the server as a whole.
 
+use super::VERSION;
 use super::connections::{ConnectionReport, brief};
-use super::{Summary, VERSION};
+use crate::stats::Summary;
 
 /// What `srvr` tells.
 #[derive(Debug, Clone, Default)]

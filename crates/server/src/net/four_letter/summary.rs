@@ -1,23 +1,6 @@
-//! Numbers of which only a summary is kept.
+//! How a summary of measurements is printed.
 
-/// What is known of many measurements.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Summary {
-    /// The smallest; any number if there were none, so that a running minimum can start high.
-    pub(crate) min: u64,
-    pub(crate) max: u64,
-    pub(crate) sum: u64,
-    pub(crate) count: u64,
-}
-
-/// The measurements that 50, 95, 99 and 99.9 of a hundred did not exceed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Percentiles {
-    pub(crate) p50: u64,
-    pub(crate) p95: u64,
-    pub(crate) p99: u64,
-    pub(crate) p999: u64,
-}
+use crate::stats::Summary;
 
 impl Summary {
     /// The smallest measurement, 0 if there were none.

@@ -1,0 +1,87 @@
+//! All connections, and how many there may be.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::config::Config;
+use crate::peer::Peer;
+
+/// The connections that are open.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    max: usize,
+    per_address_max: usize,
+    outbox_bytes_max: usize,
+    next_number: AtomicU64,
+    open: Mutex<Open>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    peers: HashMap<u64, Arc<Peer>>,
+    per_address: HashMap<IpAddr, usize>,
+}
+
+impl Connections {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            max: config.connections_max,
+            per_address_max: config.connections_per_address_max,
+            outbox_bytes_max: config.outbox_bytes_max,
+            next_number: AtomicU64::new(1),
+            open: Mutex::default(),
+        }
+    }
+
+    /// Takes a connection in, or `None` if there are too many, in all or from its address.
+    pub(crate) fn admit(&self, address: SocketAddr) -> Option<Arc<Peer>> {
+        let mut open = self.lock();
+        if self.max > 0 && open.peers.len() >= self.max {
+            return None;
+        }
+        let here = open.per_address.entry(address.ip()).or_default();
+        if self.per_address_max > 0 && *here >= self.per_address_max {
+            return None;
+        }
+        *here += 1;
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        let peer = Arc::new(Peer::new(number, address, self.outbox_bytes_max));
+        open.peers.insert(number, peer.clone());
+        Some(peer)
+    }
+
+    pub(crate) fn remove(&self, peer: &Peer) {
+        let mut open = self.lock();
+        open.peers.remove(&peer.number);
+        let address = peer.address.ip();
+        if let Some(here) = open.per_address.get_mut(&address) {
+            *here -= 1;
+            if *here == 0 {
+                open.per_address.remove(&address);
+            }
+        }
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Peer>> {
+        self.lock().peers.values().cloned().collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().peers.len()
+    }
+
+    /// Ends every connection at once; sessions live on.
+    pub(crate) fn close_all(&self) {
+        for peer in self.all() {
+            peer.outbox.close();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open
+            .lock()
+            .expect("no code panics while it holds the connections")
+    }
+}

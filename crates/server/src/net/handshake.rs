@@ -1,0 +1,146 @@
+//! The first thing that a client says.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use bytes::BytesMut;
+
+use super::connection::{Input, Over};
+use crate::clock;
+use crate::engine::Engine;
+use crate::four_letter_words;
+use crate::peer::Peer;
+use crate::proto::connect::{ConnectReply, ConnectRequest};
+use crate::proto::frame;
+use crate::session::Session;
+use crate::writer::Submission;
+
+/// What a connection is for.
+#[derive(Debug)]
+pub(super) enum Greeting {
+    /// A four-letter word, and the number that follows `stmk`.
+    Word(&'static str, i64),
+    /// A session.
+    Connect(ConnectRequest),
+}
+
+/// Reads the first message.
+pub(super) async fn greeting(
+    input: &mut Input,
+    peer: &Peer,
+    frame_bytes_max: usize,
+) -> Result<Greeting, Over> {
+    while input.bytes.len() < 4 {
+        input.fill(peer).await?;
+    }
+    let word = std::str::from_utf8(&input.bytes[..4])
+        .ok()
+        .and_then(four_letter_words::known);
+    if let Some(word) = word {
+        let argument = if word == "stmk" {
+            mask(input, peer).await?
+        } else {
+            0
+        };
+        return Ok(Greeting::Word(word, argument));
+    }
+    loop {
+        match frame::take(&mut input.bytes, frame_bytes_max) {
+            Ok(Some(frame)) => {
+                return ConnectRequest::decode(&frame)
+                    .map(Greeting::Connect)
+                    .map_err(|_| Over);
+            }
+            Ok(None) => input.fill(peer).await?,
+            Err(_) => return Err(Over),
+        }
+    }
+}
+
+async fn mask(input: &mut Input, peer: &Peer) -> Result<i64, Over> {
+    loop {
+        if let Some(bytes) = input.bytes.get(4..12) {
+            return Ok(i64::from_be_bytes(bytes.try_into().expect("eight bytes")));
+        }
+        input.fill(peer).await?;
+    }
+}
+
+/// Opens the session that the client asked for, new or known. The reply is on its way then, or
+/// will be when the session is on disk.
+pub(super) fn open(
+    engine: &Engine,
+    peer: &Arc<Peer>,
+    request: &ConnectRequest,
+) -> Result<Arc<Session>, Over> {
+    if request.last_zxid_seen > engine.published.last_zxid() {
+        // The client has seen more than we have. It must not be told that its session expired: it
+        // would give up what it holds.
+        tracing::warn!(address = %peer.address, seen = request.last_zxid_seen, "client is ahead of us");
+        peer.outbox.close();
+        return Err(Over);
+    }
+    let timeout_ms = engine.config.negotiate_timeout_ms(request.timeout_ms);
+    peer.stats.established_ms.store(clock::wall_ms(), Relaxed);
+    let session = if request.session_id == 0 {
+        create(engine, peer, request, timeout_ms)?
+    } else {
+        reattach(engine, peer, request, timeout_ms)?
+    };
+    peer.set_session_id(session.id);
+    Ok(session)
+}
+
+fn create(
+    engine: &Engine,
+    peer: &Arc<Peer>,
+    request: &ConnectRequest,
+    timeout_ms: i32,
+) -> Result<Arc<Session>, Over> {
+    let session = engine.sessions.open(timeout_ms);
+    let mut lane = session.lane();
+    lane.attach(peer.clone());
+    lane.accept_write();
+    let submission = Submission::OpenSession {
+        session: session.clone(),
+        timeout_ms,
+        has_read_only: request.has_read_only,
+    };
+    if !engine.submit.submit(submission) {
+        peer.outbox.close();
+        return Err(Over);
+    }
+    drop(lane);
+    tracing::info!(session = format_args!("{:#x}", session.id), address = %peer.address, "session opened");
+    Ok(session)
+}
+
+fn reattach(
+    engine: &Engine,
+    peer: &Arc<Peer>,
+    request: &ConnectRequest,
+    timeout_ms: i32,
+) -> Result<Arc<Session>, Over> {
+    let known = engine.sessions.get(request.session_id);
+    let session = known.filter(|session| session.password()[..] == request.password[..]);
+    if let Some(session) = session {
+        session.set_timeout_ms(timeout_ms);
+        let reply = ConnectReply {
+            timeout_ms,
+            session_id: session.id,
+            password: session.password(),
+        };
+        let mut frame = BytesMut::new();
+        frame::put(&mut frame, |out| reply.encode(request.has_read_only, out));
+        if engine.sessions.touch(&session) && engine.published.reattach(&session, peer, frame) {
+            return Ok(session);
+        }
+    }
+    peer.outbox.push(|out| {
+        frame::put(out, |out| {
+            ConnectReply::REFUSED.encode(request.has_read_only, out)
+        });
+    });
+    peer.outbox.finish();
+    Err(Over)
+}

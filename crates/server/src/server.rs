@@ -1,0 +1,337 @@
+//! A running server.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicUsize};
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::clock::{self, Clock};
+use crate::config::Config;
+use crate::connections::Connections;
+use crate::engine::Engine;
+use crate::hooks::Hooks;
+use crate::net;
+use crate::pipeline::Pipeline;
+use crate::publish::Published;
+use crate::reaper;
+use crate::session::{SessionTable, Sweeper};
+use crate::stats::ServerStats;
+use crate::storage::{MemoryLog, MemoryStore};
+use crate::writer::{Rules, Submission, Writer};
+
+/// What `gtmk` shows before anybody set it (`ZooTrace`).
+const TRACE_MASK: i64 = 306;
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "each field is named in its message")]
+pub enum StartError {
+    /// The address is taken or not of this machine. Choose another, or port 0 for a free one.
+    #[error("cannot listen on {address}")]
+    Listen {
+        address: SocketAddr,
+        source: io::Error,
+    },
+    /// There is nowhere to listen. Name an address.
+    #[error("no address to listen on")]
+    NoAddress,
+    /// A setting makes no sense; the message says which.
+    #[error("{0}")]
+    Setting(&'static str),
+    /// The system gives no more threads.
+    #[error("cannot start a thread")]
+    Thread(#[source] io::Error),
+}
+
+/// Why a running server stopped by itself: its log could not be written any more.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("cannot write the log")]
+pub struct Failure(#[source] Arc<io::Error>);
+
+/// A server in this process. Several may run side by side.
+///
+/// Dropping it stops it too, but nobody learns when that is done.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use bellwether_server::Server;
+///
+/// let server = Server::builder().start().await?;
+/// println!("zkCli.sh -server {}", server.connect_string());
+/// server.shutdown().await;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Server {
+    engine: Arc<Engine>,
+    addresses: Vec<SocketAddr>,
+    stop: watch::Sender<bool>,
+    failure: watch::Receiver<Option<Failure>>,
+    listening: JoinSet<()>,
+    housekeeping: JoinSet<()>,
+    pipeline: Option<Pipeline>,
+}
+
+impl Server {
+    /// Settings to begin with: memory only, on a free port of the loopback address.
+    pub fn builder() -> ServerBuilder {
+        ServerBuilder::default()
+    }
+
+    /// Starts a server that keeps its data in memory.
+    pub async fn start(config: Config) -> Result<Self, StartError> {
+        Self::builder().config(config).start().await
+    }
+
+    async fn start_on(mut config: Config, store: MemoryStore) -> Result<Self, StartError> {
+        if config.tick.is_zero() {
+            return Err(StartError::Setting("a tick takes at least a millisecond"));
+        }
+        let (min, max) = config.session_timeouts();
+        if min > max {
+            return Err(StartError::Setting(
+                "the shortest session timeout is longer than the longest",
+            ));
+        }
+        let listeners = bind(&config.listen).await?;
+        let addresses: Vec<_> = listeners.iter().map(|(_, address)| *address).collect();
+        config.listen.clone_from(&addresses);
+
+        let tree = store.recover();
+        let clock = Clock::start();
+        let tick_ms = i64::try_from(config.tick.as_millis()).unwrap_or(i64::MAX);
+        let stats = Arc::new(ServerStats::default());
+        let sessions = Arc::new(SessionTable::new(
+            clock,
+            tick_ms,
+            clock::wall_ms(),
+            tree.sessions(),
+        ));
+        let published = Arc::new(Published::new(
+            tree.clone(),
+            sessions.clone(),
+            stats.clone(),
+            config.skip_acl,
+        ));
+        let rules = Rules {
+            extended_types: config.extended_types,
+            skip_acl: config.skip_acl,
+            enforce_quota: config.enforce_quota,
+            reconfig_enabled: config.reconfig_enabled,
+        };
+        let (failed, failure) = watch::channel(None);
+        let (submit, pipeline) = Pipeline::start(
+            Writer::new(tree, rules),
+            Box::new(MemoryLog::new(store)),
+            published.clone(),
+            move |error| {
+                drop(failed.send(Some(Failure(Arc::new(io::Error::new(
+                    error.kind(),
+                    error.to_string(),
+                ))))))
+            },
+        )
+        .map_err(StartError::Thread)?;
+        let engine = Arc::new(Engine {
+            connections: Connections::new(&config),
+            frame_bytes_max: AtomicUsize::new(config.frame_bytes_max),
+            trace_mask: AtomicI64::new(TRACE_MASK),
+            config,
+            clock,
+            sessions,
+            published,
+            stats,
+            submit,
+        });
+
+        let (stop, stopping) = watch::channel(false);
+        let mut listening = JoinSet::new();
+        for (listener, address) in listeners {
+            tracing::info!(%address, "listening");
+            listening.spawn(net::listen(engine.clone(), listener, stopping.clone()));
+        }
+        let mut housekeeping = JoinSet::new();
+        housekeeping.spawn(expire_sessions(engine.clone(), tick_ms));
+        housekeeping.spawn(reaper::run(engine.clone()));
+        housekeeping.spawn(close_on_failure(engine.clone(), failure.clone()));
+        Ok(Self {
+            engine,
+            addresses,
+            stop,
+            failure,
+            listening,
+            housekeeping,
+            pipeline: Some(pipeline),
+        })
+    }
+
+    /// Where it listens, with the ports that it got.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// What a client takes to connect, such as `127.0.0.1:2181`.
+    pub fn connect_string(&self) -> String {
+        self.addresses
+            .iter()
+            .map(SocketAddr::to_string)
+            .collect::<Vec<_>>()
+            .join(",")
+    }
+
+    /// How many connections there are.
+    pub fn connections(&self) -> usize {
+        self.engine.connections.len()
+    }
+
+    /// How many sessions are open.
+    pub fn sessions(&self) -> usize {
+        self.engine.sessions.len()
+    }
+
+    /// Ways to make things happen that tests otherwise wait for.
+    pub fn hooks(&self) -> Hooks {
+        Hooks::new(self.engine.clone())
+    }
+
+    /// Resolves when the server has stopped by itself, with the reason.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost: a later call resolves as well.
+    pub async fn failed(&self) -> Failure {
+        let mut failure = self.failure.clone();
+        match failure.wait_for(Option::is_some).await {
+            Ok(failure) => failure.clone().expect("it was waited for"),
+            // Whoever would tell is gone without a failure: there will be none.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Stops: no more connections, then everything that was accepted goes to its end. Sessions are
+    /// not closed: clients find them again on the next start.
+    ///
+    /// # Cancel safety
+    ///
+    /// The server stops all the same, as when it is dropped.
+    pub async fn shutdown(mut self) {
+        self.begin_stop();
+        self.housekeeping.shutdown().await;
+        while self.listening.join_next().await.is_some() {}
+        if let Some(pipeline) = self.pipeline.take() {
+            let joined = tokio::task::spawn_blocking(|| pipeline.join()).await;
+            if let Ok(Err(error)) = joined {
+                tracing::debug!(%error, "stopped after the log had failed");
+            }
+        }
+    }
+
+    fn begin_stop(&self) {
+        // Sends fail only if nobody listens, and then there is nobody to stop.
+        let _ = self.stop.send(true);
+        self.engine.connections.close_all();
+        self.engine.submit.submit(Submission::Stop);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.begin_stop();
+    }
+}
+
+/// A server about to start.
+#[derive(Debug, Clone, Default)]
+pub struct ServerBuilder {
+    config: Config,
+    store: MemoryStore,
+}
+
+impl ServerBuilder {
+    /// Takes all settings from `config`.
+    #[must_use]
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Listens on `address` instead of a free port.
+    #[must_use]
+    pub fn listen(mut self, address: SocketAddr) -> Self {
+        self.config.listen = vec![address];
+        self
+    }
+
+    /// Sets the unit of time: sessions expire on its boundaries, after two ticks at least.
+    #[must_use]
+    pub fn tick(mut self, tick: Duration) -> Self {
+        self.config.tick = tick;
+        self
+    }
+
+    /// Goes on with what an earlier server left in `store`, and leaves it there again.
+    #[must_use]
+    pub fn memory(mut self, store: MemoryStore) -> Self {
+        self.store = store;
+        self
+    }
+
+    /// Starts the server; it serves when this returns.
+    ///
+    /// # Cancel safety
+    ///
+    /// A server that is not returned is stopped.
+    pub async fn start(self) -> Result<Server, StartError> {
+        Server::start_on(self.config, self.store).await
+    }
+}
+
+async fn bind(addresses: &[SocketAddr]) -> Result<Vec<(TcpListener, SocketAddr)>, StartError> {
+    if addresses.is_empty() {
+        return Err(StartError::NoAddress);
+    }
+    let mut listeners = Vec::new();
+    for address in addresses {
+        let failed = |source| StartError::Listen {
+            address: *address,
+            source,
+        };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let bound = listener.local_addr().map_err(failed)?;
+        listeners.push((listener, bound));
+    }
+    Ok(listeners)
+}
+
+/// Ends sessions whose time is over, once a tick.
+async fn expire_sessions(engine: Arc<Engine>, tick_ms: i64) {
+    let mut sweeper = Sweeper::new(engine.clock.now_ms(), tick_ms);
+    loop {
+        let wait_ms = u64::try_from(sweeper.next_ms() - engine.clock.now_ms()).unwrap_or(0);
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a real pause, until the next tick"
+        )]
+        tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+        for session in sweeper.sweep(engine.clock.now_ms(), engine.sessions.all()) {
+            tracing::info!(
+                session = format_args!("{:#x}", session.id),
+                "session expired"
+            );
+            engine.submit.submit(Submission::ExpireSession { session });
+        }
+    }
+}
+
+/// When the log cannot be written any more, nobody is to wait for an answer.
+async fn close_on_failure(engine: Arc<Engine>, mut failure: watch::Receiver<Option<Failure>>) {
+    if failure.wait_for(Option::is_some).await.is_ok() {
+        engine.connections.close_all();
+    }
+}
