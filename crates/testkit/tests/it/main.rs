@@ -1,0 +1,5 @@
+//! The kit against Debian's real ZooKeeper.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod apache;
+mod raw;
