@@ -2,4 +2,5 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod apache;
+mod proxy;
 mod raw;
