@@ -157,6 +157,27 @@ impl Body {
         }
     }
 
+    /// The same body with all times at zero, to be compared with that of another server.
+    #[must_use]
+    pub fn without_times(mut self) -> Self {
+        match &mut self {
+            Self::Stat(stat)
+            | Self::PathStat(_, stat)
+            | Self::DataStat(_, stat)
+            | Self::ChildrenStat(_, stat)
+            | Self::AclStat(_, stat) => (stat.ctime, stat.mtime) = (0, 0),
+            Self::Multi(results) => {
+                for result in results {
+                    if let MultiResult::Done(_, body) = result {
+                        *body = std::mem::replace(body, Self::None).without_times();
+                    }
+                }
+            }
+            _ => {}
+        }
+        self
+    }
+
     fn read(op: Op, reader: &mut Reader<'_>) -> Result<Self> {
         Ok(match op {
             Op::Create | Op::Sync => Self::Path(text(reader)?),

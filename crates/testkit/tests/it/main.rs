@@ -2,5 +2,6 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod apache;
+mod model;
 mod proxy;
 mod raw;
