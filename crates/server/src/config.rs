@@ -54,6 +54,31 @@ pub struct Config {
     pub data_dir: Option<PathBuf>,
     /// Where the log belongs, if not in `data_dir`.
     pub data_log_dir: Option<PathBuf>,
+    /// About how many writes go between two snapshots.
+    pub snap_count: usize,
+    /// By how much a log file is extended ahead of what is written.
+    pub log_preallocation_bytes: u64,
+    /// When old snapshots and logs are deleted.
+    pub purge: Purge,
+}
+
+/// When old snapshots and logs are deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Purge {
+    /// How many snapshots are kept, with the logs that they need; at least 3.
+    pub retain: usize,
+    /// How long from one purge to the next; zero for none at all.
+    pub interval: Duration,
+}
+
+impl Default for Purge {
+    /// Nothing is deleted, as in Apache.
+    fn default() -> Self {
+        Self {
+            retain: 3,
+            interval: Duration::ZERO,
+        }
+    }
 }
 
 impl Default for Config {
@@ -81,16 +106,26 @@ impl Default for Config {
             container_never_used_max: Duration::ZERO,
             data_dir: None,
             data_log_dir: None,
+            snap_count: 100_000,
+            log_preallocation_bytes: 64 << 20,
+            purge: Purge::default(),
         }
     }
 }
 
 impl Config {
+    /// The shortest and the longest session timeout that clients get.
+    pub(crate) fn session_timeouts(&self) -> (Duration, Duration) {
+        (
+            self.session_timeout_min.unwrap_or(self.tick * 2),
+            self.session_timeout_max.unwrap_or(self.tick * 20),
+        )
+    }
+
     /// What a client gets that asks for `requested_ms`.
     pub(crate) fn negotiate_timeout_ms(&self, requested_ms: i32) -> i32 {
         let ms = |duration: Duration| i32::try_from(duration.as_millis()).unwrap_or(i32::MAX);
-        let min = ms(self.session_timeout_min.unwrap_or(self.tick * 2));
-        let max = ms(self.session_timeout_max.unwrap_or(self.tick * 20));
-        requested_ms.min(max).max(min)
+        let (min, max) = self.session_timeouts();
+        requested_ms.min(ms(max)).max(ms(min))
     }
 }

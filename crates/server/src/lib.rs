@@ -1,6 +1,8 @@
 //! An embedded server that speaks ZooKeeper's protocol.
 mod config;
 mod four_letter_words;
+mod net;
 pub mod proto;
-pub use config::Config;
+pub mod zoo_cfg;
+pub use config::{Config, Purge};
 pub use four_letter_words::{UnknownWord, WordList};

@@ -1,0 +1,101 @@
+//! A connection, as the rest of the server knows it: who it is and where its replies go.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::BytesMut;
+use tokio::sync::Notify;
+
+use crate::outbox::Outbox;
+use crate::proto::acl::Id;
+use crate::proto::code::ErrorCode;
+use crate::proto::reply;
+use crate::request::Request;
+use crate::stats::PeerStats;
+
+/// The shared half of a connection.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    /// Never given twice.
+    pub(crate) number: u64,
+    pub(crate) address: SocketAddr,
+    pub(crate) outbox: Outbox,
+    pub(crate) stats: PeerStats,
+    ids: Mutex<Arc<[Id]>>,
+    outstanding: AtomicUsize,
+    answered: Notify,
+    paused: AtomicBool,
+}
+
+impl Peer {
+    pub(crate) fn new(number: u64, address: SocketAddr, outbox_bytes_max: usize) -> Self {
+        let ids: Arc<[Id]> = Arc::new([Id::new("ip", address.ip().to_canonical().to_string())]);
+        Self {
+            number,
+            address,
+            outbox: Outbox::new(outbox_bytes_max),
+            stats: PeerStats::default(),
+            ids: Mutex::new(ids),
+            outstanding: AtomicUsize::new(0),
+            answered: Notify::new(),
+            paused: AtomicBool::new(false),
+        }
+    }
+
+    /// Who is at the other end, as far as is known by now.
+    pub(crate) fn ids(&self) -> Arc<[Id]> {
+        self.ids.lock().expect("never panics inside").clone()
+    }
+
+    pub(crate) fn set_ids(&self, ids: Arc<[Id]>) {
+        *self.ids.lock().expect("never panics inside") = ids;
+    }
+
+    /// Answers a request: a header, and a body if nothing went wrong.
+    pub(crate) fn reply(
+        &self,
+        request: &Request,
+        zxid: i64,
+        outcome: Result<(), ErrorCode>,
+        body: impl FnOnce(&mut BytesMut),
+    ) {
+        self.stats.answered(request, zxid);
+        self.outbox.push(|out| reply::put(out, request.xid, zxid, outcome, body));
+    }
+
+    /// How many requests of this connection wait for the disk.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.outstanding.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn request_waits(&self) {
+        self.outstanding.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn request_waits_no_more(&self) {
+        if self.outstanding.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.answered.notify_waiters();
+        }
+    }
+
+    /// Resolves when nothing of this connection waits any more. Until then it is not read, and
+    /// that is no fault of the client: its session counts as alive.
+    pub(crate) async fn drained(&self) {
+        self.paused.store(true, Ordering::Release);
+        loop {
+            let mut answered = std::pin::pin!(self.answered.notified());
+            answered.as_mut().enable();
+            if self.outstanding() == 0 {
+                break;
+            }
+            answered.await;
+        }
+        self.paused.store(false, Ordering::Release);
+    }
+
+    /// Whether the server has stopped reading this connection of its own accord.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,211 @@
+//! The version that readers see, and the moment in which it changes.
+//!
+//! One lock orders everything that a client can observe. A read holds it shared while it takes its
+//! answer from the version, arms its watch and puts the reply on its way; a write holds it
+//! exclusively while its version becomes visible and its events and its reply are put on theirs.
+//! So an event comes before any reply that shows its change, and never before the reply that armed
+//! its watch. The order of locks: the version, then a session's lane, then watches or an outbox.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
+
+use bytes::BytesMut;
+
+use super::reads::Read;
+use super::watches::{WatchReport, Watches};
+use crate::peer::Peer;
+use crate::proto::op::Op;
+use crate::request::Request;
+use crate::session::{Lane, Parked, Session, SessionTable};
+use crate::stats::ServerStats;
+use crate::tree::Tree;
+use crate::writer::{Answer, Decided};
+
+/// What everybody sees.
+#[derive(Debug)]
+pub(crate) struct Published {
+    committed: RwLock<Tree>,
+    watches: Mutex<Watches>,
+    sessions: Arc<SessionTable>,
+    stats: Arc<ServerStats>,
+    skip_acl: bool,
+}
+
+impl Published {
+    pub(crate) fn new(
+        tree: Tree,
+        sessions: Arc<SessionTable>,
+        stats: Arc<ServerStats>,
+        skip_acl: bool,
+    ) -> Self {
+        Self {
+            committed: RwLock::new(tree),
+            watches: Mutex::default(),
+            sessions,
+            stats,
+            skip_acl,
+        }
+    }
+
+    /// The newest version that is on disk.
+    pub(crate) fn tree(&self) -> Tree {
+        self.committed().clone()
+    }
+
+    /// The zxid of that version.
+    pub(crate) fn last_zxid(&self) -> i64 {
+        self.committed().last_zxid()
+    }
+
+    /// Answers a read, now or as soon as the writes of its session before it are published.
+    pub(crate) fn read(&self, session: &Session, request: Request) {
+        let tree = self.committed();
+        let mut lane = session.lane();
+        if !lane.belongs_to(&request.peer) || session.has_ended() {
+            return;
+        }
+        if lane.is_idle() {
+            self.answer(&tree, session, &request);
+        } else {
+            self.wait(&request);
+            lane.park(Parked::Read(request));
+        }
+    }
+
+    /// Hands a session to the connection `peer`, which came back for it, and answers with `frame`
+    /// when all that was accepted before is published. False if the session has ended.
+    pub(crate) fn reattach(&self, session: &Session, peer: &Arc<Peer>, frame: BytesMut) -> bool {
+        let _version = self.committed();
+        let mut lane = session.lane();
+        if session.has_ended() {
+            return false;
+        }
+        let before = lane.attach(peer.clone());
+        if lane.is_idle() {
+            peer.outbox.push(|out| out.extend_from_slice(&frame));
+        } else {
+            lane.park(Parked::ConnectReply { peer: peer.clone(), frame });
+        }
+        drop(lane);
+        if let Some(before) = before {
+            before.outbox.close();
+            self.watches().remove_peer(&before);
+        }
+        true
+    }
+
+    /// Forgets a connection. Its session lives on until its timeout.
+    pub(crate) fn disconnect(&self, session: &Session, peer: &Arc<Peer>) {
+        session.lane().detach(peer);
+        self.watches().remove_peer(peer);
+    }
+
+    /// Makes a write visible that is on disk: the version, the events, the reply, and then the
+    /// reads that waited for it.
+    pub(crate) fn publish(&self, decided: Decided) {
+        let mut committed = self.committed.write().expect("no code panics while it holds the lock");
+        debug_assert!(decided.tree.last_zxid() >= committed.last_zxid(), "versions only go forward");
+        *committed = decided.tree;
+        self.stats.commits.fetch_add(1, Relaxed);
+        if !decided.changes.is_empty() {
+            let mut watches = self.watches();
+            for change in &decided.changes {
+                watches.fire(change, self.skip_acl);
+            }
+        }
+        match decided.answer {
+            Answer::Reply { session, request, frame, zxid } => {
+                request.peer.stats.answered(&request, zxid);
+                request.peer.outbox.push(|out| out.extend_from_slice(&frame));
+                self.wait_no_more(&request);
+                if request.op == Some(Op::CloseSession) {
+                    self.sessions.remove(session.id);
+                    request.peer.outbox.finish();
+                }
+                self.written(&committed, &session);
+            }
+            Answer::Connected { session, frame } => {
+                if let Some(peer) = session.lane().peer() {
+                    peer.outbox.push(|out| out.extend_from_slice(&frame));
+                }
+                self.written(&committed, &session);
+            }
+            Answer::Expired { session } => {
+                self.sessions.remove(session.id);
+                self.stats.sessions_expired.fetch_add(1, Relaxed);
+                if let Some(peer) = session.lane().peer() {
+                    peer.outbox.close();
+                }
+            }
+            Answer::Nobody => {}
+            // Whoever asked may have gone; then there is nobody to tell.
+            Answer::CounterSet { found, done } => drop(done.send(found)),
+            Answer::Barrier { done } => drop(done.send(())),
+        }
+    }
+
+    /// Lets the session go on behind a write of its own.
+    fn written(&self, tree: &Tree, session: &Session) {
+        let mut lane = session.lane();
+        lane.write_published();
+        self.unpark(tree, session, &mut lane);
+    }
+
+    fn unpark(&self, tree: &Tree, session: &Session, lane: &mut Lane) {
+        while let Some(parked) = lane.unpark() {
+            match parked {
+                Parked::Read(request) => {
+                    self.wait_no_more(&request);
+                    self.answer(tree, session, &request);
+                }
+                Parked::ConnectReply { peer, frame } => {
+                    peer.outbox.push(|out| out.extend_from_slice(&frame));
+                }
+            }
+        }
+    }
+
+    fn answer(&self, tree: &Tree, session: &Session, request: &Request) {
+        Read {
+            tree,
+            watches: &self.watches,
+            session_id: session.id,
+            request,
+            skip_acl: self.skip_acl,
+        }
+        .answer();
+        self.stats.answered(request.received);
+    }
+
+    /// Counts a request that waits for a disk.
+    pub(crate) fn wait(&self, request: &Request) {
+        self.stats.outstanding.fetch_add(1, Relaxed);
+        request.peer.request_waits();
+    }
+
+    fn wait_no_more(&self, request: &Request) {
+        self.stats.outstanding.fetch_sub(1, Relaxed);
+        request.peer.request_waits_no_more();
+        if request.op.is_some_and(Op::is_write) {
+            self.stats.answered(request.received);
+        }
+    }
+
+    /// How many watches there are.
+    pub(crate) fn watch_count(&self) -> usize {
+        self.watches().len()
+    }
+
+    /// Who watches what.
+    pub(crate) fn watch_report(&self) -> WatchReport {
+        self.watches().report()
+    }
+
+    fn committed(&self) -> RwLockReadGuard<'_, Tree> {
+        self.committed.read().expect("no code panics while it holds the lock")
+    }
+
+    fn watches(&self) -> std::sync::MutexGuard<'_, Watches> {
+        self.watches.lock().expect("no code panics while it holds the watches")
+    }
+}

@@ -1,0 +1,294 @@
+//! Everything that is answered from a version without making another.
+
+use bytes::{BufMut, BytesMut};
+
+use super::watches::{WatchType, Watches, send};
+use crate::peer::Peer;
+use crate::proto::acl::{ADMIN, Acl, Id, READ};
+use crate::proto::code::ErrorCode;
+use crate::proto::event::EventKind;
+use crate::proto::jute::{Reader, Writer as _};
+use crate::proto::multi::{self, Ops, ReadOp};
+use crate::proto::op::Op;
+use crate::proto::request::{PathNumber, PathWatch, SetWatches, Text};
+use crate::request::Request;
+use crate::tree::{Node, Tree, access};
+
+/// The zxid in the answer to an operation that does not exist.
+const UNKNOWN_OP_ZXID: i64 = -1;
+
+/// One read about to be answered.
+#[derive(Debug)]
+pub(super) struct Read<'a> {
+    pub(super) tree: &'a Tree,
+    pub(super) watches: &'a std::sync::Mutex<Watches>,
+    pub(super) session_id: i64,
+    pub(super) request: &'a Request,
+    pub(super) skip_acl: bool,
+}
+
+/// What to send: a body, or a code, or in two odd cases both.
+struct Failure {
+    code: ErrorCode,
+    body: BytesMut,
+}
+
+impl<E: Into<ErrorCode>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self { code: error.into(), body: BytesMut::new() }
+    }
+}
+
+impl Read<'_> {
+    /// Answers the request, and arms its watch, if it has one, before anything can change.
+    pub(super) fn answer(&self) {
+        let request = self.request;
+        let Some(op) = request.op else {
+            request.peer.reply(request, UNKNOWN_OP_ZXID, Err(ErrorCode::Unimplemented), |_| {});
+            return request.peer.outbox.finish();
+        };
+        let mut body = BytesMut::new();
+        let outcome = match self.execute(op, &mut body) {
+            Ok(()) => Ok(()),
+            Err(failure) => {
+                body = failure.body;
+                Err(failure.code)
+            }
+        };
+        request.peer.reply(request, self.tree.last_zxid(), outcome, |out| out.unsplit(body));
+    }
+
+    fn execute(&self, op: Op, out: &mut BytesMut) -> Result<(), Failure> {
+        let mut reader = Reader::new(&self.request.body);
+        match op {
+            Op::Ping => {}
+            Op::Exists => self.exists(&PathWatch::decode(&mut reader)?, out)?,
+            Op::GetData => {
+                let body = PathWatch::decode(&mut reader)?;
+                self.get_data(&body, out)?;
+                if body.watch {
+                    self.watches().arm_data(&body.path.unwrap_or_default(), &self.request.peer);
+                }
+            }
+            Op::GetChildren | Op::GetChildren2 => {
+                let body = PathWatch::decode(&mut reader)?;
+                let node = self.get_children(&body, out)?;
+                if op == Op::GetChildren2 {
+                    node.stat().encode(out);
+                }
+                if body.watch {
+                    self.watches().arm_child(&body.path.unwrap_or_default(), &self.request.peer);
+                }
+            }
+            Op::GetAcl => self.get_acl(&reader.ustring()?, out)?,
+            Op::GetAllChildrenNumber => {
+                let path = reader.ustring()?;
+                self.readable(&path)?;
+                out.put_count(self.tree.descendant_count(&path.unwrap_or_default()));
+            }
+            Op::GetEphemerals => self.get_ephemerals(&reader.ustring()?, out),
+            Op::Sync => out.put_buffer(reader.buffer()?),
+            Op::MultiRead => self.multi_read(Ops::decode(&mut reader)?, out)?,
+            Op::SetWatches | Op::SetWatches2 => {
+                self.set_watches(&SetWatches::decode(op, &mut reader)?)?;
+            }
+            Op::AddWatch => self.add_watch(&PathNumber::decode(&mut reader)?, out)?,
+            Op::CheckWatches | Op::RemoveWatches => {
+                self.change_watches(op, &PathNumber::decode(&mut reader)?)?;
+            }
+            Op::WhoAmI => who_am_i(&self.request.ids, out),
+            // Writes do not come here; what is left is malformed, or not for clients.
+            _ => return Err(ErrorCode::MarshallingError.into()),
+        }
+        Ok(())
+    }
+
+    fn exists(&self, body: &PathWatch<'_>, out: &mut BytesMut) -> Result<(), ErrorCode> {
+        let path = body.path.as_deref().ok_or(ErrorCode::MarshallingError)?;
+        if path.contains('\0') {
+            return Err(ErrorCode::BadArguments);
+        }
+        let node = self.tree.get(path);
+        if let Some(node) = node {
+            self.permit(node, READ)?;
+        }
+        if body.watch {
+            self.watches().arm_data(path, &self.request.peer);
+        }
+        node.ok_or(ErrorCode::NoNode)?.stat().encode(out);
+        Ok(())
+    }
+
+    fn get_data(&self, body: &PathWatch<'_>, out: &mut BytesMut) -> Result<(), ErrorCode> {
+        let node = self.readable(&body.path)?;
+        out.put_buffer(node.data.as_deref());
+        node.stat().encode(out);
+        Ok(())
+    }
+
+    fn get_children(&self, body: &PathWatch<'_>, out: &mut BytesMut) -> Result<&Node, ErrorCode> {
+        let node = self.readable(&body.path)?;
+        out.put_count(node.children.len());
+        for name in &node.children {
+            out.put_ustring(name);
+        }
+        Ok(node)
+    }
+
+    fn get_acl(&self, path: &Text<'_>, out: &mut BytesMut) -> Result<(), ErrorCode> {
+        let node = self.node(path)?;
+        self.permit(node, READ | ADMIN)?;
+        if self.permit(node, ADMIN).is_ok() {
+            Acl::encode_list(&node.acl, out);
+        } else {
+            Acl::encode_list(&access::redact(&node.acl), out);
+        }
+        node.stat().encode(out);
+        Ok(())
+    }
+
+    fn get_ephemerals(&self, prefix: &Text<'_>, out: &mut BytesMut) {
+        let prefix = prefix.as_deref().unwrap_or_default();
+        let prefix = if matches!(prefix.trim(), "" | "/") { "" } else { prefix };
+        let paths: Vec<_> = self
+            .tree
+            .ephemerals_of(self.session_id)
+            .filter(|path| path.starts_with(prefix))
+            .collect();
+        out.put_count(paths.len());
+        for path in paths {
+            out.put_ustring(path);
+        }
+    }
+
+    fn multi_read(&self, ops: Ops<'_>, out: &mut BytesMut) -> Result<(), Failure> {
+        let ops = match ops {
+            Ops::Empty => Vec::new(),
+            Ops::Reads(ops) => ops,
+            Ops::Writes(_) => return Err(ended(BytesMut::new())),
+        };
+        for op in ops {
+            let (kind, body) = match &op {
+                ReadOp::GetData(body) => (Op::GetData, body),
+                ReadOp::GetChildren(body) => (Op::GetChildren, body),
+            };
+            if body.path.is_none() {
+                return Err(ended(out.split()));
+            }
+            let mut result = BytesMut::new();
+            let outcome = match kind {
+                Op::GetData => self.get_data(body, &mut result),
+                _ => self.get_children(body, &mut result).map(drop),
+            };
+            match outcome {
+                Ok(()) => {
+                    multi::put_success(out, kind);
+                    out.unsplit(result);
+                }
+                Err(code) => multi::put_failure(out, Err(code)),
+            }
+        }
+        multi::put_end(out);
+        Ok(())
+    }
+
+    /// Arms again what a client watched before it lost its connection, and makes up for what it
+    /// missed meanwhile.
+    fn set_watches(&self, body: &SetWatches<'_>) -> Result<(), ErrorCode> {
+        let peer = &self.request.peer;
+        let each = |list: &Option<Vec<Text<'_>>>, handle: &dyn Fn(&str, Option<&Node>)| {
+            for path in list.as_ref().ok_or(ErrorCode::MarshallingError)? {
+                let path = path.as_deref().ok_or(ErrorCode::MarshallingError)?;
+                handle(path, self.tree.get(path));
+            }
+            Ok::<_, ErrorCode>(())
+        };
+        each(&body.data, &|path, node| match node {
+            None => send(peer, EventKind::NodeDeleted, path),
+            Some(node) if node.mzxid > body.relative_zxid => {
+                send(peer, EventKind::NodeDataChanged, path);
+            }
+            Some(_) => self.watches().arm_data(path, peer),
+        })?;
+        each(&body.exist, &|path, node| match node {
+            None => self.watches().arm_data(path, peer),
+            Some(_) => send(peer, EventKind::NodeCreated, path),
+        })?;
+        each(&body.child, &|path, node| match node {
+            None => send(peer, EventKind::NodeDeleted, path),
+            Some(node) if node.pzxid > body.relative_zxid => {
+                send(peer, EventKind::NodeChildrenChanged, path);
+            }
+            Some(_) => self.watches().arm_child(path, peer),
+        })?;
+        each(&body.persistent, &|path, _| self.watches().arm_persistent(path, peer))?;
+        each(&body.recursive, &|path, _| self.watches().arm_recursive(path, peer))
+    }
+
+    fn add_watch(&self, body: &PathNumber<'_>, out: &mut BytesMut) -> Result<(), ErrorCode> {
+        let peer: &std::sync::Arc<Peer> = &self.request.peer;
+        let path = body.path.as_deref().unwrap_or_default();
+        match body.number {
+            0 => self.watches().arm_persistent(path, peer),
+            1 => self.watches().arm_recursive(path, peer),
+            _ => return Err(ErrorCode::MarshallingError),
+        }
+        // An error record that says there was none.
+        out.put_i32(0);
+        Ok(())
+    }
+
+    fn change_watches(&self, op: Op, body: &PathNumber<'_>) -> Result<(), ErrorCode> {
+        let kind = WatchType::from_number(body.number).ok_or(ErrorCode::MarshallingError)?;
+        let peer = &self.request.peer;
+        let found = match (op, body.path.as_deref()) {
+            (Op::CheckWatches, None) => return Err(ErrorCode::MarshallingError),
+            (_, None) => false,
+            (Op::CheckWatches, Some(path)) => self.watches().contains(path, peer, kind),
+            (_, Some(path)) => self.watches().disarm(path, peer, kind),
+        };
+        if found { Ok(()) } else { Err(ErrorCode::NoWatcher) }
+    }
+
+    fn readable(&self, path: &Text<'_>) -> Result<&Node, ErrorCode> {
+        let node = self.node(path)?;
+        self.permit(node, READ)?;
+        Ok(node)
+    }
+
+    fn node(&self, path: &Text<'_>) -> Result<&Node, ErrorCode> {
+        let path = path.as_deref().ok_or(ErrorCode::MarshallingError)?;
+        self.tree.get(path).ok_or(ErrorCode::NoNode)
+    }
+
+    fn permit(&self, node: &Node, perms: i32) -> Result<(), ErrorCode> {
+        if self.skip_acl || access::allows(&node.acl, perms, &self.request.ids) {
+            Ok(())
+        } else {
+            Err(ErrorCode::NoAuth)
+        }
+    }
+
+    fn watches(&self) -> std::sync::MutexGuard<'_, Watches> {
+        self.watches.lock().expect("no code panics while it holds the watches")
+    }
+}
+
+/// A multiRead that breaks off: what there is of its results, then the end.
+fn ended(mut results: BytesMut) -> Failure {
+    multi::put_end(&mut results);
+    Failure { code: ErrorCode::MarshallingError, body: results }
+}
+
+/// Appends who the connection is, without the hashes of digests.
+fn who_am_i(ids: &[Id], out: &mut BytesMut) {
+    out.put_count(ids.len());
+    for Id { scheme, id } in ids {
+        out.put_ustring(scheme);
+        out.put_ustring(match scheme.as_str() {
+            "digest" => id.split(':').next().unwrap_or_default(),
+            "super" => "",
+            _ => id,
+        });
+    }
+}

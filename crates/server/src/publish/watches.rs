@@ -1,0 +1,187 @@
+//! Both tables of watches, and the events that a change means to each.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::watch_table::{WatchMode, WatchTable};
+use crate::peer::Peer;
+use crate::proto::acl::{Acl, READ};
+use crate::proto::event::{self, EVENT_XID, EVENT_ZXID, EventKind};
+use crate::proto::reply;
+use crate::tree::{Change, ChangeKind, access, path};
+
+/// What removeWatches and checkWatches may ask about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WatchType {
+    Children,
+    Data,
+    Any,
+    Persistent,
+    Recursive,
+}
+
+impl WatchType {
+    pub(super) fn from_number(number: i32) -> Option<Self> {
+        match number {
+            1 => Some(Self::Children),
+            2 => Some(Self::Data),
+            3 => Some(Self::Any),
+            4 => Some(Self::Persistent),
+            5 => Some(Self::Recursive),
+            _ => None,
+        }
+    }
+}
+
+/// All watches of the server.
+#[derive(Debug, Default)]
+pub(crate) struct Watches {
+    /// Armed by exists and getData.
+    data: WatchTable,
+    /// Armed by the calls that list children.
+    child: WatchTable,
+}
+
+impl Watches {
+    pub(super) fn arm_data(&mut self, path: &str, peer: &Arc<Peer>) {
+        self.arm(path, peer, |watches| &mut watches.data, WatchMode::OneShot);
+    }
+
+    pub(super) fn arm_child(&mut self, path: &str, peer: &Arc<Peer>) {
+        self.arm(path, peer, |watches| &mut watches.child, WatchMode::OneShot);
+    }
+
+    pub(super) fn arm_persistent(&mut self, path: &str, peer: &Arc<Peer>) {
+        self.arm(path, peer, |watches| &mut watches.data, WatchMode::Persistent);
+        self.arm(path, peer, |watches| &mut watches.child, WatchMode::Persistent);
+    }
+
+    pub(super) fn arm_recursive(&mut self, path: &str, peer: &Arc<Peer>) {
+        self.arm(path, peer, |watches| &mut watches.data, WatchMode::Recursive);
+    }
+
+    fn arm(
+        &mut self,
+        path: &str,
+        peer: &Arc<Peer>,
+        table: impl FnOnce(&mut Self) -> &mut WatchTable,
+        mode: WatchMode,
+    ) {
+        // A connection that is ending takes its watches away only once, and perhaps already has.
+        if peer.outbox.is_open() {
+            table(self).arm(path, peer, mode);
+        }
+    }
+
+    pub(super) fn contains(&self, path: &str, peer: &Peer, kind: WatchType) -> bool {
+        use WatchMode::{OneShot, Persistent, Recursive};
+        let data = |mode| self.data.contains(path, peer, mode);
+        let child = |mode| self.child.contains(path, peer, mode);
+        match kind {
+            WatchType::Children => child(OneShot),
+            WatchType::Data => data(OneShot),
+            WatchType::Persistent => data(Persistent),
+            WatchType::Recursive => data(Recursive),
+            WatchType::Any => {
+                child(OneShot) || data(OneShot) || data(Persistent) || data(Recursive)
+            }
+        }
+    }
+
+    /// Takes watches away; false if there was none.
+    pub(super) fn disarm(&mut self, path: &str, peer: &Peer, kind: WatchType) -> bool {
+        use WatchMode::{OneShot, Persistent, Recursive};
+        match kind {
+            WatchType::Children => self.child.disarm(path, peer, OneShot),
+            WatchType::Data => self.data.disarm(path, peer, OneShot),
+            WatchType::Persistent => {
+                self.child.disarm(path, peer, Persistent);
+                self.data.disarm(path, peer, Persistent)
+            }
+            WatchType::Recursive => self.data.disarm(path, peer, Recursive),
+            WatchType::Any => {
+                use WatchType::{Children, Data};
+                [Children, Data, WatchType::Persistent, WatchType::Recursive]
+                    .map(|kind| self.disarm(path, peer, kind))
+                    .contains(&true)
+            }
+        }
+    }
+
+    pub(super) fn remove_peer(&mut self, peer: &Peer) {
+        self.data.remove_peer(peer);
+        self.child.remove_peer(peer);
+    }
+
+    /// Tells everybody who watches of a change, in the order that clients rely on
+    /// (`DataTree.createNode`, `deleteNode`, `setData`).
+    pub(super) fn fire(&mut self, change: &Change, skip_acl: bool) {
+        let Change { kind, path, acl, parent_acl } = change;
+        let tell = |peers: &[Arc<Peer>], kind: EventKind, path: &str, acl: &[Acl]| {
+            for peer in peers {
+                // Who may not read a node is not told that it changed (CVE-2024-23944).
+                if skip_acl || access::allows(acl, READ, &peer.ids()) {
+                    send(peer, kind, path);
+                }
+            }
+        };
+        match kind {
+            ChangeKind::Created => {
+                tell(&self.data.fire(path, true), EventKind::NodeCreated, path, acl);
+            }
+            ChangeKind::DataChanged => {
+                tell(&self.data.fire(path, true), EventKind::NodeDataChanged, path, acl);
+            }
+            ChangeKind::Deleted => {
+                let told = self.data.fire(path, true);
+                tell(&told, EventKind::NodeDeleted, path, acl);
+                let told: HashSet<u64> = told.iter().map(|peer| peer.number).collect();
+                let mut others = self.child.fire(path, false);
+                others.retain(|peer| !told.contains(&peer.number));
+                tell(&others, EventKind::NodeDeleted, path, acl);
+            }
+        }
+        if let Some(acl) = parent_acl {
+            let parent = match path::parent(path) {
+                Some("") | None => path::ROOT,
+                Some(parent) => parent,
+            };
+            let peers = self.child.fire(parent, false);
+            tell(&peers, EventKind::NodeChildrenChanged, parent, acl);
+        }
+    }
+
+    /// How many watches there are in both tables.
+    pub(crate) fn len(&self) -> usize {
+        self.data.len() + self.child.len()
+    }
+
+    /// What the four-letter words show: the data table alone.
+    pub(super) fn report(&self) -> WatchReport {
+        WatchReport {
+            total: self.data.len(),
+            paths: self.data.path_count(),
+            by_peer: self
+                .data
+                .by_peer()
+                .map(|(number, paths)| (number, paths.iter().cloned().collect()))
+                .collect(),
+        }
+    }
+}
+
+/// Who watches what, for inspection.
+#[derive(Debug)]
+pub(crate) struct WatchReport {
+    pub(crate) total: usize,
+    pub(crate) paths: usize,
+    /// The number of each watching connection, with the paths.
+    pub(crate) by_peer: Vec<(u64, Vec<Arc<str>>)>,
+}
+
+/// Puts one event on its way.
+pub(super) fn send(peer: &Peer, kind: EventKind, path: &str) {
+    peer.outbox.push(|out| {
+        reply::put(out, EVENT_XID, EVENT_ZXID, Ok(()), |out| event::encode(kind, path, out));
+    });
+}

@@ -1,0 +1,85 @@
+//! When sessions end by silence.
+//!
+//! A session is never ended early: its deadline is the first tick boundary that lies a whole
+//! timeout after it was last heard of, as in Apache's `ExpiryQueue`.
+
+use std::sync::Arc;
+
+use super::session::Session;
+
+/// The deadline of a session that was heard of at `now_ms`.
+pub(super) fn deadline_ms(now_ms: i64, timeout_ms: i32, tick_ms: i64) -> i64 {
+    ((now_ms + i64::from(timeout_ms)) / tick_ms + 1) * tick_ms
+}
+
+/// Looks for sessions that are due, once a tick.
+#[derive(Debug)]
+pub(crate) struct Sweeper {
+    tick_ms: i64,
+    next_ms: i64,
+}
+
+impl Sweeper {
+    pub(crate) fn new(now_ms: i64, tick_ms: i64) -> Self {
+        Self { tick_ms, next_ms: (now_ms / tick_ms + 1) * tick_ms }
+    }
+
+    /// When to sweep next.
+    pub(crate) fn next_ms(&self) -> i64 {
+        self.next_ms
+    }
+
+    /// Ends the sessions that are due, and returns them.
+    pub(crate) fn sweep(&mut self, now_ms: i64, sessions: Vec<Arc<Session>>) -> Vec<Arc<Session>> {
+        let late_ms = now_ms - self.next_ms;
+        self.next_ms = (now_ms / self.tick_ms + 1) * self.tick_ms;
+        // A server that was stopped itself has not listened: what its clients sent meanwhile lies
+        // in the sockets and is to be read before anybody is given up.
+        let stalled = late_ms > 2 * self.tick_ms;
+        let mut ended = Vec::new();
+        for session in sessions {
+            let spared = stalled || session.lane().peer().is_some_and(|peer| peer.is_paused());
+            if spared && session.deadline_ms() <= now_ms {
+                session.touch(self.next_ms + self.tick_ms);
+            } else if session.end_if_due(now_ms) {
+                ended.push(session);
+            }
+        }
+        ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session(timeout_ms: i32, heard_ms: i64) -> Arc<Session> {
+        Arc::new(Session::new(1, timeout_ms, deadline_ms(heard_ms, timeout_ms, 100)))
+    }
+
+    #[test]
+    fn nobody_is_ended_early_and_nobody_a_tick_late() {
+        for heard_ms in 0..250 {
+            let deadline = deadline_ms(heard_ms, 400, 100);
+            assert!(deadline > heard_ms + 400, "heard at {heard_ms}");
+            assert!(deadline <= heard_ms + 500, "heard at {heard_ms}");
+        }
+    }
+
+    #[test]
+    fn a_touch_and_an_end_cannot_both_win() {
+        let session = session(400, 0);
+        assert!(session.end_if_due(500));
+        assert!(!session.touch(9_000));
+        assert!(!session.end_if_due(9_000));
+    }
+
+    #[test]
+    fn after_a_stall_sockets_are_read_before_anybody_is_ended() {
+        let mut sweeper = Sweeper::new(0, 100);
+        let silent = session(400, 0);
+        assert!(sweeper.sweep(5_000, vec![silent.clone()]).is_empty());
+        assert!(sweeper.sweep(5_100, vec![silent.clone()]).is_empty());
+        assert_eq!(sweeper.sweep(5_200, vec![silent]).len(), 1);
+    }
+}

@@ -1,0 +1,13 @@
+//! Sessions: who is alive, and in which order each is served.
+
+mod expiry;
+mod lane;
+mod password;
+#[expect(clippy::module_inception, reason = "the folder is named for its main concept")]
+mod session;
+mod table;
+
+pub(crate) use expiry::Sweeper;
+pub(crate) use lane::{Lane, Parked};
+pub(crate) use session::Session;
+pub(crate) use table::SessionTable;

@@ -1,0 +1,56 @@
+//! The password of a session.
+//!
+//! It follows from the session's id by Java's `java.util.Random`, so that a session opened on one
+//! implementation can be taken up on the other after the data moved. It is no secret.
+
+const SEED: i64 = 0xB341_5C00;
+const MULTIPLIER: u64 = 0x5_DEEC_E66D;
+const MASK: u64 = (1 << 48) - 1;
+
+/// The password that belongs to the session `id`.
+pub(super) fn of(id: i64) -> [u8; 16] {
+    let mut random = JavaRandom::new(id ^ SEED);
+    let mut password = [0; 16];
+    for word in password.chunks_exact_mut(4) {
+        word.copy_from_slice(&random.next_word().to_le_bytes());
+    }
+    password
+}
+
+struct JavaRandom {
+    state: u64,
+}
+
+impl JavaRandom {
+    fn new(seed: i64) -> Self {
+        Self { state: (seed.cast_unsigned() ^ MULTIPLIER) & MASK }
+    }
+
+    fn next_word(&mut self) -> u32 {
+        self.state = self.state.wrapping_mul(MULTIPLIER).wrapping_add(0xB) & MASK;
+        u32::try_from(self.state >> 16).expect("48 bits less 16 are 32")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hex(bytes: [u8; 16]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    #[test]
+    fn passwords_are_those_of_apache() {
+        assert_eq!(hex(of(1)), "054cc74a37327db215e702e20c73f005");
+        assert_eq!(hex(of(0x0100_0000_0000_0000)), "f22acd4a97e69d6d20a49bb638eadb38");
+        assert_eq!(hex(of(0x0100_000e_db2e_0000)), "107232ac5d224a776efb2c616e2a168d");
+    }
+
+    #[test]
+    fn the_generator_is_javas() {
+        let mut random = JavaRandom::new(42);
+        assert_eq!(random.next_word().cast_signed(), -1_170_105_035);
+        assert_eq!(random.next_word().cast_signed(), 234_785_527);
+    }
+}

@@ -1,0 +1,81 @@
+//! One session.
+
+use std::sync::atomic::{AtomicI32, AtomicI64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use super::lane::Lane;
+use super::password;
+
+/// In place of a deadline: the session has ended or is about to, and nobody can bring it back.
+const ENDED: i64 = i64::MIN;
+
+/// A session that is open, or was a moment ago.
+///
+/// Its deadline is the one place where touch and end are decided: whoever changes it first wins,
+/// and nothing of a session whose end was decided is accepted any more.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) id: i64,
+    timeout_ms: AtomicI32,
+    deadline_ms: AtomicI64,
+    lane: Mutex<Lane>,
+}
+
+impl Session {
+    pub(crate) fn new(id: i64, timeout_ms: i32, deadline_ms: i64) -> Self {
+        Self {
+            id,
+            timeout_ms: AtomicI32::new(timeout_ms),
+            deadline_ms: AtomicI64::new(deadline_ms),
+            lane: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn password(&self) -> [u8; 16] {
+        password::of(self.id)
+    }
+
+    pub(crate) fn timeout_ms(&self) -> i32 {
+        self.timeout_ms.load(Ordering::Relaxed)
+    }
+
+    /// The timeout of the connection that it has now. The one in the log stays as it was.
+    pub(crate) fn set_timeout_ms(&self, timeout_ms: i32) {
+        self.timeout_ms.store(timeout_ms, Ordering::Relaxed);
+    }
+
+    pub(crate) fn lane(&self) -> MutexGuard<'_, Lane> {
+        self.lane.lock().expect("no code panics while it holds a lane")
+    }
+
+    /// Moves the deadline; false if the session has ended.
+    pub(crate) fn touch(&self, deadline_ms: i64) -> bool {
+        self.change_deadline(|_| Some(deadline_ms))
+    }
+
+    /// Ends the session if its deadline has come; true for the one caller that ended it.
+    pub(crate) fn end_if_due(&self, now_ms: i64) -> bool {
+        self.change_deadline(|deadline_ms| (deadline_ms <= now_ms).then_some(ENDED))
+    }
+
+    /// Ends the session; true for the one caller that ended it.
+    pub(crate) fn end(&self) -> bool {
+        self.change_deadline(|_| Some(ENDED))
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.deadline_ms() == ENDED
+    }
+
+    pub(crate) fn deadline_ms(&self) -> i64 {
+        self.deadline_ms.load(Ordering::Acquire)
+    }
+
+    fn change_deadline(&self, next: impl Fn(i64) -> Option<i64>) -> bool {
+        self.deadline_ms
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |deadline_ms| {
+                if deadline_ms == ENDED { None } else { next(deadline_ms) }
+            })
+            .is_ok()
+    }
+}

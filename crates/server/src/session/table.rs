@@ -1,0 +1,86 @@
+//! All sessions that are open.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use super::expiry::deadline_ms;
+use super::session::Session;
+use crate::clock::Clock;
+
+/// Finds sessions by their ids, and gives new ones out.
+#[derive(Debug)]
+pub(crate) struct SessionTable {
+    clock: Clock,
+    tick_ms: i64,
+    next_id: AtomicI64,
+    sessions: Mutex<HashMap<i64, Arc<Session>>>,
+}
+
+impl SessionTable {
+    /// A table with the sessions of the last run, each with a fresh timeout.
+    ///
+    /// Ids are made of the server's number 1, the time of day and a counter, as Apache's are,
+    /// except that its clock counts from boot and may repeat them.
+    pub(crate) fn new(
+        clock: Clock,
+        tick_ms: i64,
+        wall_ms: i64,
+        earlier: impl Iterator<Item = (i64, i32)>,
+    ) -> Self {
+        let now_ms = clock.now_ms();
+        let sessions: HashMap<_, _> = earlier
+            .map(|(id, timeout_ms)| {
+                let deadline_ms = deadline_ms(now_ms, timeout_ms, tick_ms);
+                (id, Arc::new(Session::new(id, timeout_ms, deadline_ms)))
+            })
+            .collect();
+        let by_time = 1 << 56 | (wall_ms & 0xFF_FFFF_FFFF) << 16;
+        let above_all = sessions.keys().max().map_or(0, |id| id + 1);
+        // Ids of another server's number may be any; only those of ours can collide.
+        let next_id = if above_all >> 56 == 1 { by_time.max(above_all) } else { by_time };
+        Self {
+            clock,
+            tick_ms,
+            next_id: AtomicI64::new(next_id),
+            sessions: Mutex::new(sessions),
+        }
+    }
+
+    /// A new session, open as soon as the writer has seen it.
+    pub(crate) fn open(&self, timeout_ms: i32) -> Arc<Session> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let session = Arc::new(Session::new(id, timeout_ms, self.deadline_ms(timeout_ms)));
+        self.lock().insert(id, session.clone());
+        session
+    }
+
+    pub(crate) fn get(&self, id: i64) -> Option<Arc<Session>> {
+        self.lock().get(&id).cloned()
+    }
+
+    pub(crate) fn remove(&self, id: i64) {
+        self.lock().remove(&id);
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Session>> {
+        self.lock().values().cloned().collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Notes that the client of `session` was heard; false if the session has ended.
+    pub(crate) fn touch(&self, session: &Session) -> bool {
+        session.touch(self.deadline_ms(session.timeout_ms()))
+    }
+
+    fn deadline_ms(&self, timeout_ms: i32) -> i64 {
+        deadline_ms(self.clock.now_ms(), timeout_ms, self.tick_ms)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<i64, Arc<Session>>> {
+        self.sessions.lock().expect("no code panics while it holds the table")
+    }
+}

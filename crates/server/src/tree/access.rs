@@ -1,0 +1,227 @@
+//! Who may do what: access lists and the ids of a connection.
+
+use std::net::Ipv4Addr;
+use std::sync::{Arc, LazyLock};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use sha1::{Digest as _, Sha1};
+
+use crate::proto::acl::{Acl, Id, READ, RawAcl};
+use crate::proto::code::ErrorCode;
+use crate::proto::txn::AclList;
+
+/// The list that allows everything to everybody.
+pub(crate) fn open() -> AclList {
+    static OPEN: LazyLock<AclList> = LazyLock::new(|| Arc::new([Acl::open()]));
+    OPEN.clone()
+}
+
+/// The list that allows everybody to read, and nothing else.
+pub(crate) fn world_readable() -> AclList {
+    Arc::new([Acl { perms: READ, id: Id::new("world", "anyone") }])
+}
+
+/// Whether one of `ids` may do one of `perms` under `acl`.
+pub(crate) fn allows(acl: &[Acl], perms: i32, ids: &[Id]) -> bool {
+    acl.is_empty()
+        || acl.iter().any(|entry| {
+            entry.perms & perms != 0
+                && (is_world(&entry.id) || ids.iter().any(|id| matches(&entry.id, id)))
+        })
+        || ids.iter().any(|id| id.scheme == "super")
+}
+
+fn is_world(id: &Id) -> bool {
+    id.scheme == "world" && id.id == "anyone"
+}
+
+fn matches(wanted: &Id, have: &Id) -> bool {
+    wanted.scheme == have.scheme
+        && match wanted.scheme.as_str() {
+            "ip" => Network::parse(&wanted.id)
+                .zip(have.id.parse().ok())
+                .is_some_and(|(network, address)| network.contains(address)),
+            _ => wanted.id == have.id,
+        }
+}
+
+/// The list that is stored for one that a client sent: checked, without duplicates, and with
+/// `auth` replaced by the ids of the connection (`PrepRequestProcessor.fixupACL`).
+pub(crate) fn resolve(list: Option<Vec<RawAcl>>, ids: &[Id]) -> Result<Vec<Acl>, ErrorCode> {
+    let list = list.filter(|list| !list.is_empty()).ok_or(ErrorCode::InvalidAcl)?;
+    let mut resolved: Vec<Acl> = Vec::with_capacity(list.len());
+    let mut push = |acl: Acl| {
+        if !resolved.contains(&acl) {
+            resolved.push(acl);
+        }
+    };
+    for RawAcl { perms, scheme, id } in list {
+        let scheme = scheme.ok_or(ErrorCode::InvalidAcl)?;
+        if scheme == "auth" {
+            // Addresses and the super user are not identities that a node could belong to.
+            let mut authenticated = ids.iter().filter(|id| id.scheme == "digest").peekable();
+            if authenticated.peek().is_none() {
+                return Err(ErrorCode::InvalidAcl);
+            }
+            authenticated.for_each(|id| push(Acl { perms, id: id.clone() }));
+            continue;
+        }
+        if !matches!(scheme.as_str(), "world" | "digest" | "ip") {
+            return Err(ErrorCode::InvalidAcl);
+        }
+        let id = id.ok_or(ErrorCode::MarshallingError)?;
+        let valid = match scheme.as_str() {
+            "world" => id == "anyone",
+            "ip" => Network::parse(&id).is_some(),
+            _ => is_digest_id(&id),
+        };
+        if !valid {
+            return Err(ErrorCode::InvalidAcl);
+        }
+        push(Acl { perms, id: Id { scheme, id } });
+    }
+    Ok(resolved)
+}
+
+/// Two parts around a colon, counted as Java's `split` counts them: trailing empty ones are dropped.
+fn is_digest_id(id: &str) -> bool {
+    let mut parts: Vec<_> = id.split(':').collect();
+    while parts.last().is_some_and(|part| part.is_empty()) {
+        parts.pop();
+    }
+    parts.len() == 2
+}
+
+/// The id that somebody has who sends `user:password`.
+pub(crate) fn digest_id(user_password: &str) -> String {
+    let user = user_password.split(':').next().unwrap_or_default();
+    format!("{user}:{}", STANDARD.encode(Sha1::digest(user_password.as_bytes())))
+}
+
+/// The list as somebody without the right to change it sees it: without the hashes.
+pub(crate) fn redact(acl: &[Acl]) -> Vec<Acl> {
+    let redacted = |entry: &Acl| match entry.id.id.split_once(':') {
+        Some((user, _)) if entry.id.scheme == "digest" => {
+            Acl { perms: entry.perms, id: Id::new("digest", format!("{user}:x")) }
+        }
+        _ => entry.clone(),
+    };
+    acl.iter().map(redacted).collect()
+}
+
+/// Adds an id to those of a connection, in the order in which a Java hash set would show them:
+/// clients see it in `whoAmI` and in expanded lists.
+pub(crate) fn with_id(ids: &[Id], more: Id) -> Arc<[Id]> {
+    let mut all = ids.to_vec();
+    if !all.contains(&more) {
+        all.push(more);
+    }
+    all.sort_by_key(java_bucket);
+    all.into()
+}
+
+fn java_bucket(id: &Id) -> u32 {
+    let text = |text: &str| {
+        text.encode_utf16().fold(0u32, |hash, unit| hash.wrapping_mul(31).wrapping_add(unit.into()))
+    };
+    let hash = (37 * 17u32).wrapping_add(text(&id.scheme)).wrapping_mul(37).wrapping_add(text(&id.id));
+    (hash ^ hash >> 16) % 16
+}
+
+/// An address with the number of its bits that count.
+struct Network {
+    address: u32,
+    bits: u32,
+}
+
+impl Network {
+    fn parse(text: &str) -> Option<Self> {
+        let (address, bits) = match text.split_once('/') {
+            None => (text, 32),
+            Some((address, bits)) => (address, bits.parse().ok().filter(|bits| *bits <= 32)?),
+        };
+        let mut parts = address.split('.').map(|part| part.parse::<u8>().ok());
+        let quad = [parts.next()??, parts.next()??, parts.next()??, parts.next()??];
+        parts.next().is_none().then(|| Self { address: u32::from_be_bytes(quad), bits })
+    }
+
+    fn contains(&self, address: Ipv4Addr) -> bool {
+        let differing = self.address ^ u32::from(address);
+        differing.checked_shr(32 - self.bits).unwrap_or(0) == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(perms: i32, scheme: &str, id: &str) -> RawAcl {
+        RawAcl { perms, scheme: Some(scheme.into()), id: Some(id.into()) }
+    }
+
+    #[test]
+    fn the_digest_is_apaches() {
+        assert_eq!(digest_id("user:password"), "user:tpUq/4Pn5A64fVZyQ0gOJ8ZWqkY=");
+        assert_eq!(digest_id("super:admin"), "super:xQJmxLMiHGwaqBvst5y6rkB6HQs=");
+    }
+
+    #[test]
+    fn digest_ids_have_two_parts() {
+        for id in ["a:b", ":b", "a:b:"] {
+            assert!(resolve(Some(vec![raw(1, "digest", id)]), &[]).is_ok(), "{id}");
+        }
+        for id in ["", ":", "nocolon", "user:", "a:b:c"] {
+            assert!(resolve(Some(vec![raw(1, "digest", id)]), &[]).is_err(), "{id}");
+        }
+    }
+
+    #[test]
+    fn null_is_not_empty() {
+        assert_eq!(resolve(None, &[]), Err(ErrorCode::InvalidAcl));
+        assert_eq!(resolve(Some(vec![]), &[]), Err(ErrorCode::InvalidAcl));
+        let null_id = |scheme: &str| {
+            resolve(Some(vec![RawAcl { perms: 1, scheme: Some(scheme.into()), id: None }]), &[])
+        };
+        assert_eq!(null_id("digest"), Err(ErrorCode::MarshallingError));
+        assert_eq!(null_id("mystery"), Err(ErrorCode::InvalidAcl));
+    }
+
+    #[test]
+    fn auth_becomes_the_digest_ids_of_the_connection() {
+        let ids = [Id::new("ip", "127.0.0.1"), Id::new("digest", "a:b"), Id::new("super", "")];
+        let list = resolve(Some(vec![raw(5, "auth", "")]), &ids).unwrap();
+        assert_eq!(list, [Acl { perms: 5, id: Id::new("digest", "a:b") }]);
+        assert_eq!(resolve(Some(vec![raw(5, "auth", "")]), &ids[..1]), Err(ErrorCode::InvalidAcl));
+    }
+
+    #[test]
+    fn duplicates_go_and_the_first_stays() {
+        let list = resolve(
+            Some(vec![raw(1, "world", "anyone"), raw(1, "world", "anyone"), raw(2, "world", "anyone")]),
+            &[],
+        );
+        assert_eq!(list.unwrap().iter().map(|acl| acl.perms).collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn networks_match_by_their_bits() {
+        let allowed = |network: &str, address: &str| {
+            let acl = [Acl { perms: READ, id: Id::new("ip", network) }];
+            allows(&acl, READ, &[Id::new("ip", address)])
+        };
+        assert!(allowed("10.1.2.3", "10.1.2.3"));
+        assert!(!allowed("10.1.2.3", "10.1.2.4"));
+        assert!(allowed("10.1.0.0/16", "10.1.2.4"));
+        assert!(!allowed("10.1.0.0/16", "10.2.2.4"));
+        assert!(allowed("0.0.0.0/0", "1.2.3.4"));
+        for invalid in ["10.1.2", "10.1.2.256", "10.1.2.3/", "10.1.2.3/33", "::1", "10.1.2.3.4"] {
+            assert!(resolve(Some(vec![raw(1, "ip", invalid)]), &[]).is_err(), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn a_digest_user_comes_before_the_loopback_address() {
+        assert_eq!(java_bucket(&Id::new("ip", "127.0.0.1")), 12);
+    }
+}

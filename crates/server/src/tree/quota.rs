@@ -1,0 +1,137 @@
+//! Quotas: limits on the nodes and bytes below a path, and the statistics kept for them.
+//!
+//! A quota on `/x` is the node `/zookeeper/quota/x/zookeeper_limits`; what is used stands in
+//! `zookeeper_stats` beside it and is kept current outside the log, as Apache does.
+
+use std::sync::Arc;
+
+use super::path;
+use super::tree::Tree;
+use crate::proto::code::ErrorCode;
+
+const QUOTA_ROOT: &str = "/zookeeper/quota";
+const LIMITS: &str = "zookeeper_limits";
+const STATS: &str = "zookeeper_stats";
+
+/// The path that a quota node is about, if `node` is one called `name`.
+fn subject<'a>(node: &'a str, name: &str) -> Option<&'a str> {
+    node.strip_prefix(QUOTA_ROOT)?.strip_suffix(name)?.strip_suffix('/')
+}
+
+/// Numbers such as `count=3,bytes=7` or `count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=3`.
+fn number(text: &str, key: &str) -> Option<i64> {
+    text.split([',', ';', '='])
+        .zip(text.split([',', ';', '=']).skip(1))
+        .find(|(name, _)| *name == key)
+        .and_then(|(_, value)| value.parse().ok())
+}
+
+impl Tree {
+    /// Called when a node was created: it may be a quota, or fall under one.
+    pub(super) fn quota_after_create(&mut self, node: &str) {
+        if let Some(subject) = subject(node, LIMITS) {
+            self.quotas.insert(subject.into());
+        }
+        if let Some(subject) = subject(node, STATS) {
+            self.recount(&Arc::from(subject));
+        }
+        if !self.quotas.is_empty() {
+            let bytes = self.get(node).map_or(0, |node| signed(node.data_len()));
+            self.adjust(node, 1, bytes);
+        }
+    }
+
+    /// Called when a node of `bytes` was deleted.
+    pub(super) fn quota_after_delete(&mut self, node: &str, bytes: usize) {
+        if let Some(subject) = subject(node, LIMITS) {
+            self.quotas.remove(subject);
+        }
+        if !self.quotas.is_empty() {
+            self.adjust(node, -1, -signed(bytes));
+        }
+    }
+
+    /// Called when the data of a node grew by `bytes`.
+    pub(super) fn quota_after_set(&mut self, node: &str, bytes: i64) {
+        if !self.quotas.is_empty() {
+            self.adjust(node, 0, bytes);
+        }
+    }
+
+    /// Refuses what would pass a hard limit.
+    pub(crate) fn check_quota(&self, node: &str, count: i64, bytes: i64) -> Result<(), ErrorCode> {
+        let Some(subject) = self.quota_over(node) else { return Ok(()) };
+        let text = |name: &str| {
+            let data = self.get(&format!("{QUOTA_ROOT}{subject}/{name}"))?.data.clone()?;
+            Some(String::from_utf8_lossy(&data).into_owned())
+        };
+        let (Some(limits), Some(stats)) = (text(LIMITS), text(STATS)) else { return Ok(()) };
+        let exceeded = |limit: &str, used: &str, more: i64| {
+            let limit = number(&limits, limit).filter(|limit| *limit > -1);
+            let used = number(&stats, used).unwrap_or(0);
+            more > 0 && limit.is_some_and(|limit| used + more > limit)
+        };
+        if exceeded("countHardLimit", "count", count) || exceeded("byteHardLimit", "bytes", bytes) {
+            return Err(ErrorCode::QuotaExceeded);
+        }
+        Ok(())
+    }
+
+    /// The deepest path with a quota at or above `node`. A quota on the root is ignored.
+    fn quota_over(&self, node: &str) -> Option<Arc<str>> {
+        path::with_ancestors(node).find_map(|path| self.quotas.get(path)).cloned()
+    }
+
+    fn adjust(&mut self, node: &str, count: i64, bytes: i64) {
+        let Some(subject) = self.quota_over(node) else { return };
+        let stats = format!("{QUOTA_ROOT}{subject}/{STATS}");
+        let Some(found) = self.get(&stats) else { return };
+        let text = String::from_utf8_lossy(found.data.as_deref().unwrap_or_default()).into_owned();
+        let count = number(&text, "count").unwrap_or(0) + count;
+        let bytes = number(&text, "bytes").unwrap_or(0) + bytes;
+        self.write_stats(&stats, count, bytes);
+    }
+
+    /// Counts a subtree anew: the root of the quota counts, and only data counts as bytes.
+    fn recount(&mut self, subject: &Arc<str>) {
+        let (mut count, mut bytes) = (0, 0);
+        self.walk(subject, |_, node| {
+            count += 1;
+            bytes += signed(node.data_len());
+        });
+        self.write_stats(&format!("{QUOTA_ROOT}{subject}/{STATS}"), count, bytes);
+    }
+
+    /// Changes the data of the statistics in place: no version, no zxid, no time changes.
+    fn write_stats(&mut self, stats: &str, count: i64, bytes: i64) {
+        let text = format!("count={count},bytes={bytes}");
+        self.update(stats, |node| node.data = Some(text.into_bytes().into()));
+    }
+}
+
+fn signed(length: usize) -> i64 {
+    i64::try_from(length).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_of_limits_are_read() {
+        let soft = "count=5,bytes=-1";
+        assert_eq!(number(soft, "count"), Some(5));
+        assert_eq!(number(soft, "countHardLimit"), None);
+        let hard = "count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=3";
+        assert_eq!(number(hard, "countHardLimit"), Some(3));
+        assert_eq!(number(hard, "byteHardLimit"), Some(-1));
+        assert_eq!(number(hard, "bytes"), Some(-1));
+    }
+
+    #[test]
+    fn the_subject_of_a_quota_is_the_path_between() {
+        assert_eq!(subject("/zookeeper/quota/x/y/zookeeper_limits", LIMITS), Some("/x/y"));
+        assert_eq!(subject("/zookeeper/quota/zookeeper_limits", LIMITS), Some(""));
+        assert_eq!(subject("/x/zookeeper_limits", LIMITS), None);
+    }
+}

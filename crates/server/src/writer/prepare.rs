@@ -1,0 +1,191 @@
+//! Whether a write may be done, and what it comes to.
+//!
+//! The order of the checks is Apache's (`PrepRequestProcessor.pRequest2Txn`), because the first
+//! that fails is what the client hears of.
+
+use std::sync::Arc;
+
+use super::acl_pool::AclPool;
+use crate::proto::acl::{ADMIN, CREATE, DELETE, Id, READ, WRITE};
+use crate::proto::code::ErrorCode;
+use crate::proto::op::Op;
+use crate::proto::request::{Create, PathVersion, SetAcl, SetData, Text};
+use crate::proto::txn::{Data, Lifetime, TxnBody};
+use crate::tree::{Node, Owner, Tree, access, path};
+
+/// What a client may give as a version if it does not care.
+const ANY_VERSION: i32 = -1;
+
+/// The longest time to live, 40 bits of milliseconds.
+const TTL_MS_MAX: i64 = 0xFF_FFFF_FFFF;
+
+/// The settings that decide what is allowed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Rules {
+    pub(crate) extended_types: bool,
+    pub(crate) skip_acl: bool,
+    pub(crate) enforce_quota: bool,
+}
+
+/// A write about to be checked: on which version, under which rules, for whom.
+#[derive(Debug)]
+pub(super) struct Preparation<'a> {
+    pub(super) tree: &'a Tree,
+    pub(super) rules: Rules,
+    pub(super) ids: &'a [Id],
+    pub(super) acl_pool: &'a mut AclPool,
+}
+
+/// What kind of node a create makes, and whether its name gets a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mode {
+    pub(super) lifetime: Lifetime,
+    sequential: bool,
+}
+
+impl Mode {
+    /// The mode of a request by itself, where the operation has a say (`CreateMode.fromFlag`).
+    pub(super) fn of_request(op: Op, create: &Create<'_>, rules: Rules) -> Result<Self, ErrorCode> {
+        let mode = Self::of_flags(create, rules)?;
+        let is_ttl = matches!(mode.lifetime, Lifetime::Ttl { .. });
+        match op {
+            // A time to live belongs to the modes that have one. Apache lets a negative one slip
+            // through and does not start again afterwards.
+            Op::CreateTtl if !is_ttl => Err(ErrorCode::BadArguments),
+            Op::CreateContainer => Ok(Self { lifetime: Lifetime::Container, ..mode }),
+            _ => Ok(mode),
+        }
+    }
+
+    /// The mode inside a multi, where the flags alone decide.
+    pub(super) fn of_flags(create: &Create<'_>, rules: Rules) -> Result<Self, ErrorCode> {
+        let (lifetime, sequential) = match create.flags {
+            0 => (Lifetime::Persistent, false),
+            1 => (Lifetime::Ephemeral, false),
+            2 => (Lifetime::Persistent, true),
+            3 => (Lifetime::Ephemeral, true),
+            4 => (Lifetime::Container, false),
+            5 | 6 if !rules.extended_types => return Err(ErrorCode::Unimplemented),
+            5 | 6 => {
+                let ms = create.ttl_ms.filter(|ms| (1..=TTL_MS_MAX).contains(ms));
+                (Lifetime::Ttl { ms: ms.ok_or(ErrorCode::BadArguments)? }, create.flags == 6)
+            }
+            _ => return Err(ErrorCode::BadArguments),
+        };
+        Ok(Self { lifetime, sequential })
+    }
+}
+
+impl Preparation<'_> {
+    pub(super) fn create(&mut self, mode: Mode, create: Create<'_>) -> Result<TxnBody, ErrorCode> {
+        let asked = create.path.ok_or(ErrorCode::MarshallingError)?;
+        let parent_path = path::parent(&asked).ok_or(ErrorCode::BadArguments)?;
+        if asked.contains('\0') {
+            return Err(ErrorCode::BadArguments);
+        }
+        let acl = access::resolve(create.acl, self.ids)?;
+        let parent = self.tree.get(parent_path).ok_or(ErrorCode::NoNode)?;
+        self.permit(parent, CREATE)?;
+        let path: Arc<str> = if mode.sequential {
+            format!("{asked}{:010}", parent.cversion).into()
+        } else {
+            asked.as_ref().into()
+        };
+        path::validate(&path)?;
+        if self.tree.get(&path).is_some() {
+            return Err(ErrorCode::NodeExists);
+        }
+        if matches!(parent.owner, Owner::Session(_)) {
+            return Err(ErrorCode::NoChildrenForEphemerals);
+        }
+        let data = owned(create.data);
+        if self.rules.enforce_quota {
+            self.tree.check_quota(&path, 1, length(&data))?;
+        }
+        Ok(TxnBody::Create {
+            path,
+            data,
+            acl: self.acl_pool.share(acl),
+            lifetime: mode.lifetime,
+            parent_cversion: parent.cversion.wrapping_add(1),
+        })
+    }
+
+    pub(super) fn delete(&self, body: &PathVersion<'_>) -> Result<TxnBody, ErrorCode> {
+        let path = body.path.as_ref().ok_or(ErrorCode::MarshallingError)?;
+        let parent_path = path::parent(path).ok_or(ErrorCode::BadArguments)?;
+        let built_in =
+            matches!(&**path, "/" | "/zookeeper" | "/zookeeper/quota" | "/zookeeper/config");
+        if built_in || path.contains('\0') {
+            return Err(ErrorCode::BadArguments);
+        }
+        let parent = self.tree.get(parent_path).ok_or(ErrorCode::NoNode)?;
+        self.permit(parent, DELETE)?;
+        let node = self.tree.get(path).ok_or(ErrorCode::NoNode)?;
+        check_version(node.version, body.version)?;
+        if !node.children.is_empty() {
+            return Err(ErrorCode::NotEmpty);
+        }
+        Ok(TxnBody::Delete { path: path.as_ref().into() })
+    }
+
+    pub(super) fn set_data(&self, body: &SetData<'_>) -> Result<TxnBody, ErrorCode> {
+        let (path, node) = self.existing(&body.path)?;
+        self.permit(node, WRITE)?;
+        let data = owned(body.data);
+        if self.rules.enforce_quota {
+            self.tree.check_quota(path, 0, length(&data) - length(&node.data))?;
+        }
+        check_version(node.version, body.version)?;
+        Ok(TxnBody::SetData { path: path.into(), data, version: node.version.wrapping_add(1) })
+    }
+
+    pub(super) fn set_acl(&mut self, body: SetAcl<'_>) -> Result<TxnBody, ErrorCode> {
+        path::validate(body.path.as_deref().unwrap_or_default())?;
+        let acl = access::resolve(body.acl, self.ids)?;
+        let (path, node) = self.existing(&body.path)?;
+        self.permit(node, ADMIN)?;
+        check_version(node.aversion, body.version)?;
+        Ok(TxnBody::SetAcl {
+            path: path.into(),
+            acl: self.acl_pool.share(acl),
+            version: node.aversion.wrapping_add(1),
+        })
+    }
+
+    pub(super) fn check(&self, body: &PathVersion<'_>) -> Result<TxnBody, ErrorCode> {
+        let (path, node) = self.existing(&body.path)?;
+        self.permit(node, READ)?;
+        check_version(node.version, body.version)?;
+        // Apache stores the version after this one, and never reads it.
+        Ok(TxnBody::Check { path: path.into(), version: node.version.wrapping_add(1) })
+    }
+
+    /// The node at a path that must be one.
+    fn existing<'p>(&self, path: &'p Text<'_>) -> Result<(&'p str, &Node), ErrorCode> {
+        let path = path.as_deref().unwrap_or_default();
+        path::validate(path)?;
+        Ok((path, self.tree.get(path).ok_or(ErrorCode::NoNode)?))
+    }
+
+    fn permit(&self, node: &Node, perms: i32) -> Result<(), ErrorCode> {
+        if self.rules.skip_acl || access::allows(&node.acl, perms, self.ids) {
+            Ok(())
+        } else {
+            Err(ErrorCode::NoAuth)
+        }
+    }
+}
+
+fn check_version(current: i32, expected: i32) -> Result<(), ErrorCode> {
+    if expected == ANY_VERSION || expected == current { Ok(()) } else { Err(ErrorCode::BadVersion) }
+}
+
+/// A copy of its own: the frame that the data came in belongs to a much larger buffer.
+fn owned(data: Option<&[u8]>) -> Data {
+    data.map(Arc::from)
+}
+
+fn length(data: &Data) -> i64 {
+    data.as_ref().map_or(0, |data| i64::try_from(data.len()).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,259 @@
+//! From a submission to what the log and the readers get of it.
+
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use tokio::sync::oneshot;
+
+use super::acl_pool::AclPool;
+use super::multi::{self, Spoiled};
+use super::prepare::{Mode, Preparation, Rules};
+use crate::proto::code::ErrorCode;
+use crate::proto::connect::ConnectReply;
+use crate::proto::jute::{Reader, Writer as _};
+use crate::proto::multi as multi_proto;
+use crate::proto::op::Op;
+use crate::proto::request::{Create, PathVersion, SetAcl, SetData};
+use crate::proto::txn::{Txn, TxnBody};
+use crate::proto::{frame, reply};
+use crate::request::Request;
+use crate::session::Session;
+use crate::tree::{Change, Owner, Tree};
+
+/// Something that may change the tree.
+#[derive(Debug)]
+pub(crate) enum Submission {
+    /// What a client asked for.
+    Request { session: Arc<Session>, request: Request },
+    /// A client without a session came.
+    OpenSession { session: Arc<Session>, timeout_ms: i32, has_read_only: bool },
+    /// The time of a session is over.
+    ExpireSession { session: Arc<Session> },
+    /// A container or a node with a time to live seems to be no longer wanted.
+    DeleteContainer { path: Arc<str> },
+    /// A test wants the next sequence number under `path` to be `count`.
+    SetChildCounter { path: String, count: i32, done: oneshot::Sender<bool> },
+    /// Everything submitted before is published when `done` is told.
+    Barrier { done: oneshot::Sender<()> },
+}
+
+/// A write that was decided: on disk first, then seen by everybody.
+#[derive(Debug)]
+pub(crate) struct Decided {
+    /// What the log records; `None` if nothing happened that anybody must remember.
+    pub(crate) txn: Option<Txn>,
+    /// The version that it makes.
+    pub(crate) tree: Tree,
+    pub(crate) changes: Vec<Change>,
+    pub(crate) answer: Answer,
+}
+
+/// Who is told when a write is on disk.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// The client that asked.
+    Reply { session: Arc<Session>, request: Request, frame: BytesMut, zxid: i64 },
+    /// The client that has a session now.
+    Connected { session: Arc<Session>, frame: BytesMut },
+    /// The client whose session is no more; its connection just ends.
+    Expired { session: Arc<Session> },
+    /// Nobody.
+    Nobody,
+    /// A test that set a child counter.
+    CounterSet { found: bool, done: oneshot::Sender<bool> },
+    /// Whoever waited for everything before.
+    Barrier { done: oneshot::Sender<()> },
+}
+
+/// Decides writes one after the other, each on the version that the one before made.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    head: Tree,
+    rules: Rules,
+    acl_pool: AclPool,
+}
+
+impl Writer {
+    pub(crate) fn new(head: Tree, rules: Rules) -> Self {
+        Self { head, rules, acl_pool: AclPool::new() }
+    }
+
+    /// Decides one submission. `now_ms` is the time of day.
+    pub(crate) fn decide(&mut self, submission: Submission, now_ms: i64) -> Decided {
+        match submission {
+            Submission::Request { session, request } => self.request(session, request, now_ms),
+            Submission::OpenSession { session, timeout_ms, has_read_only } => {
+                let txn = self.txn(session.id, 0, now_ms, TxnBody::CreateSession { timeout_ms });
+                let reply = ConnectReply {
+                    timeout_ms,
+                    session_id: session.id,
+                    password: session.password(),
+                };
+                let mut frame = BytesMut::new();
+                frame::put(&mut frame, |out| reply.encode(has_read_only, out));
+                self.apply(txn, Answer::Connected { session, frame })
+            }
+            Submission::ExpireSession { session } if self.head.has_session(session.id) => {
+                let txn = self.txn(session.id, 0, now_ms, self.close_body(session.id));
+                self.apply(txn, Answer::Expired { session })
+            }
+            Submission::ExpireSession { session } => self.nothing(Answer::Expired { session }),
+            Submission::DeleteContainer { path } if self.is_abandoned(&path) => {
+                let txn = self.txn(0, 0, now_ms, TxnBody::DeleteContainer { path });
+                self.apply(txn, Answer::Nobody)
+            }
+            Submission::DeleteContainer { .. } => self.nothing(Answer::Nobody),
+            Submission::SetChildCounter { path, count, done } => {
+                let found = self.head.set_child_counter(&path, count);
+                self.nothing(Answer::CounterSet { found, done })
+            }
+            Submission::Barrier { done } => self.nothing(Answer::Barrier { done }),
+        }
+    }
+
+    fn request(&mut self, session: Arc<Session>, request: Request, now_ms: i64) -> Decided {
+        let pending = self.txn(session.id, request.xid, now_ms, TxnBody::Multi(Vec::new()));
+        let op = request.op.expect("only known operations are writes");
+        let zxid = pending.zxid;
+        let mut frame = BytesMut::new();
+        let (txn, tree, changes) = if op == Op::Multi && self.head.has_session(session.id) {
+            self.multi(pending, &request, &mut frame)
+        } else {
+            self.single(op, pending, &request, &mut frame)
+        };
+        self.head = tree.clone();
+        Decided { txn: Some(txn), tree, changes, answer: Answer::Reply { session, request, frame, zxid } }
+    }
+
+    fn single(
+        &mut self,
+        op: Op,
+        mut txn: Txn,
+        request: &Request,
+        frame: &mut BytesMut,
+    ) -> (Txn, Tree, Vec<Change>) {
+        let prepared = self.prepare(op, &txn, request);
+        let mut next = self.head.clone();
+        match prepared {
+            Ok(body) => {
+                txn.body = body;
+                let changes = next.apply(&txn);
+                reply::put(frame, request.xid, txn.zxid, Ok(()), |out| {
+                    put_result(out, op, &txn.body, &next);
+                });
+                if op == Op::Check {
+                    // By itself a check is nothing that a log could hold: Apache would not start
+                    // again from it.
+                    txn.body = TxnBody::Multi(vec![txn.body]);
+                }
+                (txn, next, changes)
+            }
+            Err(code) => {
+                txn.body = TxnBody::Error(code);
+                next.apply(&txn);
+                reply::put(frame, request.xid, txn.zxid, Err(code), |_| {});
+                (txn, next, Vec::new())
+            }
+        }
+    }
+
+    fn prepare(&mut self, op: Op, txn: &Txn, request: &Request) -> Result<TxnBody, ErrorCode> {
+        if !self.head.has_session(txn.session_id) {
+            return Err(ErrorCode::SessionExpired);
+        }
+        let mut preparation = Preparation {
+            tree: &self.head,
+            rules: self.rules,
+            ids: &request.ids,
+            acl_pool: &mut self.acl_pool,
+        };
+        let mut body = Reader::new(&request.body);
+        match op {
+            Op::Create | Op::Create2 | Op::CreateContainer | Op::CreateTtl => {
+                let create = Create::decode(op, &mut body)?;
+                let mode = Mode::of_request(op, &create, self.rules)?;
+                preparation.create(mode, create)
+            }
+            Op::Delete => preparation.delete(&PathVersion::decode(&mut body)?),
+            Op::SetData => preparation.set_data(&SetData::decode(&mut body)?),
+            Op::SetAcl => preparation.set_acl(SetAcl::decode(&mut body)?),
+            Op::Check => preparation.check(&PathVersion::decode(&mut body)?),
+            Op::CloseSession => Ok(self.close_body(txn.session_id)),
+            // Only the server itself may do this.
+            Op::DeleteContainer => Err(ErrorCode::BadArguments),
+            _ => Err(ErrorCode::MarshallingError),
+        }
+    }
+
+    fn multi(
+        &mut self,
+        mut txn: Txn,
+        request: &Request,
+        frame: &mut BytesMut,
+    ) -> (Txn, Tree, Vec<Change>) {
+        let ops = multi_proto::Ops::decode(&mut Reader::new(&request.body));
+        let outcome = ops.map_err(|_| Spoiled::Malformed).and_then(|ops| {
+            multi::decide(&self.head, self.rules, &request.ids, &mut self.acl_pool, &txn, ops)
+        });
+        let (xid, zxid) = (request.xid, txn.zxid);
+        let (mut tree, changes) = match outcome {
+            Ok(outcome) => {
+                reply::put(frame, xid, zxid, Ok(()), |out| out.unsplit(outcome.results));
+                txn.body = outcome.body;
+                (outcome.tree, outcome.changes)
+            }
+            Err(spoiled) => {
+                let code = ErrorCode::MarshallingError;
+                txn.body = TxnBody::Error(code);
+                reply::put(frame, xid, zxid, Err(code), |out| {
+                    if matches!(spoiled, Spoiled::NullPath) {
+                        multi_proto::put_end(out);
+                    }
+                });
+                (self.head.clone(), Vec::new())
+            }
+        };
+        tree.advance(zxid);
+        (txn, tree, changes)
+    }
+
+    /// The end of a session, with all that lives and dies with it.
+    fn close_body(&self, session_id: i64) -> TxnBody {
+        TxnBody::CloseSession { paths: self.head.ephemerals_of(session_id).cloned().collect() }
+    }
+
+    /// Looks again: what was empty when it was found may have got a child since.
+    fn is_abandoned(&self, path: &str) -> bool {
+        self.head.get(path).is_some_and(|node| {
+            node.children.is_empty() && matches!(node.owner, Owner::Container | Owner::Ttl { .. })
+        })
+    }
+
+    fn txn(&self, session_id: i64, cxid: i32, time_ms: i64, body: TxnBody) -> Txn {
+        Txn { session_id, cxid, zxid: self.head.last_zxid() + 1, time_ms, body }
+    }
+
+    fn apply(&mut self, txn: Txn, answer: Answer) -> Decided {
+        let changes = self.head.apply(&txn);
+        Decided { txn: Some(txn), tree: self.head.clone(), changes, answer }
+    }
+
+    fn nothing(&self, answer: Answer) -> Decided {
+        Decided { txn: None, tree: self.head.clone(), changes: Vec::new(), answer }
+    }
+}
+
+/// Appends what a successful write tells, once it is applied to `tree`.
+pub(super) fn put_result(out: &mut BytesMut, op: Op, body: &TxnBody, tree: &Tree) {
+    let (path, with_path, with_stat) = match body {
+        TxnBody::Create { path, .. } => (path, true, op != Op::Create),
+        TxnBody::SetData { path, .. } | TxnBody::SetAcl { path, .. } => (path, false, true),
+        _ => return,
+    };
+    if with_path {
+        out.put_ustring(path);
+    }
+    if with_stat {
+        tree.get(path).expect("it was just written").stat().encode(out);
+    }
+}

@@ -1,0 +1,368 @@
+//! Apache's configuration file, `zoo.cfg`.
+
+mod properties;
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fs, io};
+
+use crate::config::Config;
+use crate::four_letter_words::{self, WordList};
+
+/// What a `zoo.cfg` says.
+#[derive(Debug, Clone)]
+pub struct ZooCfg {
+    /// The settings, with Apache's defaults for what the file leaves out.
+    pub config: Config,
+    /// One sentence for each thing in the file that has no effect, or not the one written.
+    pub warnings: Vec<String>,
+}
+
+/// Why a `zoo.cfg` cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "each field is named in its message")]
+pub enum ZooCfgError {
+    /// The file is not there, not readable or not UTF-8; the source says which.
+    #[error("cannot read {path}")]
+    Unreadable { path: PathBuf, source: io::Error },
+    /// Correct the value, or take the line out for the default.
+    #[error("line {line}: {key} is {value:?}, expected {expected}")]
+    BadValue {
+        line: usize,
+        key: String,
+        value: String,
+        expected: String,
+    },
+    /// Write a backslash as two.
+    #[error("line {line}: \\u without four hexadecimal digits of a character")]
+    BadEscape { line: usize },
+    /// Add the key, which has no default.
+    #[error("{key} is not set")]
+    NotSet { key: &'static str },
+    /// Raise the one or lower the other; what is not set follows from tickTime.
+    #[error("minSessionTimeout {min:?} is longer than maxSessionTimeout {max:?}")]
+    TimeoutsCrossed { min: Duration, max: Duration },
+}
+
+/// Reads the file at `path`.
+pub fn read(path: &Path) -> Result<ZooCfg, ZooCfgError> {
+    let text = fs::read_to_string(path).map_err(|source| ZooCfgError::Unreadable {
+        path: path.to_owned(),
+        source,
+    })?;
+    parse(&text)
+}
+
+/// Reads the text of such a file. A host name as `clientPortAddress` is looked up.
+pub fn parse(text: &str) -> Result<ZooCfg, ZooCfgError> {
+    let mut draft = Draft::new();
+    for property in properties::properties(text) {
+        let property = property.map_err(|bad| ZooCfgError::BadEscape { line: bad.line })?;
+        draft.set(&Setting {
+            line: property.line,
+            // Apache makes each key that it does not know a system property with this prefix,
+            // unless it has it already: most keys work either way there, here all do.
+            key: property
+                .key
+                .strip_prefix("zookeeper.")
+                .unwrap_or(&property.key),
+            value: property.value.trim(),
+        })?;
+    }
+    draft.finish()
+}
+
+/// Keys that say how servers work together, and prefixes of such keys.
+const ENSEMBLE_KEYS: &[&str] = &[
+    "cnxTimeout",
+    "connectToLearnerMasterLimit",
+    "dynamicConfigFile",
+    "electionAlg",
+    "electionPortBindRetry",
+    "follower.nodelay",
+    "initLimit",
+    "leaderServes",
+    "learner.asyncSending",
+    "learner.closeSocketAsync",
+    "localSessionsEnabled",
+    "localSessionsUpgradingEnabled",
+    "multiAddress.enabled",
+    "observer.reconnectDelayMs",
+    "observerMasterPort",
+    "peerType",
+    "quorumListenOnAllIPs",
+    "standaloneEnabled",
+    "syncEnabled",
+    "syncLimit",
+];
+const ENSEMBLE_PREFIXES: &[&str] = &["group.", "quorum.", "server.", "ssl.quorum.", "weight."];
+
+/// The largest number that Apache's own integers hold.
+const INT_MAX: u32 = i32::MAX as u32;
+
+/// What the lines read so far say.
+struct Draft {
+    config: Config,
+    warnings: Vec<String>,
+    port: Option<u16>,
+    address: IpAddr,
+    auth_enforced: bool,
+    warned: BTreeSet<String>,
+}
+
+impl Draft {
+    fn new() -> Self {
+        Self {
+            config: Config {
+                // ZooKeeperServer.DEFAULT_TICK_TIME; the 2000 of the sample file is written there.
+                tick: Duration::from_secs(3),
+                ..Config::default()
+            },
+            warnings: Vec::new(),
+            port: None,
+            address: Ipv4Addr::UNSPECIFIED.into(),
+            auth_enforced: false,
+            warned: BTreeSet::new(),
+        }
+    }
+
+    fn set(&mut self, setting: &Setting<'_>) -> Result<(), ZooCfgError> {
+        let config = &mut self.config;
+        match setting.key {
+            "clientPort" => {
+                // Apache takes 0 as not set.
+                let port = setting.number(1..=u16::MAX.into())?;
+                self.port = u16::try_from(port).ok();
+            }
+            "clientPortAddress" => self.address = setting.address()?,
+            "dataDir" => config.data_dir = Some(setting.path()?),
+            "dataLogDir" => config.data_log_dir = Some(setting.path()?),
+            "tickTime" => config.tick = setting.millis(1..=INT_MAX)?,
+            "minSessionTimeout" => config.session_timeout_min = setting.session_timeout()?,
+            "maxSessionTimeout" => config.session_timeout_max = setting.session_timeout()?,
+            "maxClientCnxns" => config.connections_per_address_max = setting.count(0)?,
+            "maxCnxns" => config.connections_max = setting.count(0)?,
+            "globalOutstandingLimit" => config.outstanding_max = setting.count(1)?,
+            "jute.maxbuffer" => config.frame_bytes_max = setting.count(1)?,
+            "4lw.commands.whitelist" => self.set_words(setting),
+            "extendedTypesEnabled" => config.extended_types = setting.truth()?,
+            "enforceQuota" => config.enforce_quota = setting.truth()?,
+            "reconfigEnabled" => config.reconfig_enabled = setting.truth()?,
+            // The one switch that Apache spells so; `true` would leave it off there.
+            "skipACL" => config.skip_acl = setting.either("yes", "no")?,
+            "DigestAuthenticationProvider.superDigest" => {
+                config.super_digest = Some(setting.super_digest()?);
+            }
+            "enforce.auth.enabled" => self.auth_enforced = setting.truth()?,
+            "enforce.auth.schemes" => config.enforce_auth_schemes = setting.schemes()?,
+            "znode.container.checkIntervalMs" => {
+                config.container_check_interval = setting.millis(1..=INT_MAX)?;
+            }
+            "znode.container.maxPerMinute" => {
+                config.container_deletions_per_minute_max = setting.count(1)?;
+            }
+            "znode.container.maxNeverUsedIntervalMs" => {
+                config.container_never_used_max = setting.millis(0..=INT_MAX)?;
+            }
+            "snapCount" => config.snap_count = setting.count(2)?,
+            "preAllocSize" => {
+                config.log_preallocation_bytes = u64::from(setting.number(1..=INT_MAX)?) * 1024;
+            }
+            "autopurge.snapRetainCount" => {
+                let retain = setting.count(0)?;
+                if retain < 3 {
+                    self.warn(setting, "is raised to 3, the least that are kept");
+                }
+                self.config.purge.retain = retain.max(3);
+            }
+            "autopurge.purgeInterval" => {
+                let hours = setting.number(0..=INT_MAX)?;
+                config.purge.interval = Duration::from_secs(u64::from(hours) * 3600);
+            }
+            key if is_of_ensembles(key) => {
+                self.warn(setting, "is ignored: it only matters in an ensemble");
+            }
+            _ => self.warn(setting, "is ignored: this server has no such setting"),
+        }
+        Ok(())
+    }
+
+    /// A word that this server lacks may well be one of Apache's, so it is no error.
+    fn set_words(&mut self, setting: &Setting<'_>) {
+        let words: Vec<_> = setting.list().collect();
+        if words.contains(&"*") {
+            self.config.words = WordList::all();
+            return;
+        }
+        // FourLetterCommands adds it to any list, as zkServer.sh asks for it.
+        let mut known = vec!["srvr"];
+        for word in words {
+            match four_letter_words::known(word) {
+                Some(word) => known.push(word),
+                None => self.warnings.push(format!(
+                    "line {}: the word {word:?} is ignored: this server has no such word",
+                    setting.line
+                )),
+            }
+        }
+        self.config.words = WordList::parse(&known.join(",")).expect("all of them are known");
+    }
+
+    fn warn(&mut self, setting: &Setting<'_>, what: &str) {
+        if self.warned.insert(setting.key.to_owned()) {
+            self.warnings
+                .push(format!("line {}: {} {what}", setting.line, setting.key));
+        }
+    }
+
+    fn finish(mut self) -> Result<ZooCfg, ZooCfgError> {
+        let not_set = |key| ZooCfgError::NotSet { key };
+        let config = &mut self.config;
+        let port = self.port.ok_or_else(|| not_set("clientPort"))?;
+        config.listen = vec![SocketAddr::new(self.address, port)];
+        if config.data_dir.is_none() {
+            return Err(not_set("dataDir"));
+        }
+        let (min, max) = config.session_timeouts();
+        if min > max {
+            return Err(ZooCfgError::TimeoutsCrossed { min, max });
+        }
+        if !self.auth_enforced {
+            config.enforce_auth_schemes.clear();
+        } else if config.enforce_auth_schemes.is_empty() {
+            return Err(not_set("enforce.auth.schemes"));
+        }
+        Ok(ZooCfg {
+            config: self.config,
+            warnings: self.warnings,
+        })
+    }
+}
+
+fn is_of_ensembles(key: &str) -> bool {
+    ENSEMBLE_KEYS.contains(&key)
+        || ENSEMBLE_PREFIXES
+            .iter()
+            .any(|prefix| key.starts_with(prefix))
+}
+
+/// One line, its key without the prefix.
+struct Setting<'a> {
+    line: usize,
+    key: &'a str,
+    value: &'a str,
+}
+
+impl<'a> Setting<'a> {
+    fn bad(&self, expected: impl Into<String>) -> ZooCfgError {
+        ZooCfgError::BadValue {
+            line: self.line,
+            key: self.key.to_owned(),
+            value: self.value.to_owned(),
+            expected: expected.into(),
+        }
+    }
+
+    fn number(&self, range: RangeInclusive<u32>) -> Result<u32, ZooCfgError> {
+        // Integer.decode, by which Apache reads its system properties, knows hexadecimal.
+        let number = match self.value.strip_prefix("0x") {
+            Some(digits) => u32::from_str_radix(digits, 16),
+            None => self.value.parse(),
+        };
+        number
+            .ok()
+            .filter(|number| range.contains(number))
+            .ok_or_else(|| {
+                let (least, most) = range.into_inner();
+                self.bad(format!("a whole number from {least} to {most}"))
+            })
+    }
+
+    fn count(&self, least: u32) -> Result<usize, ZooCfgError> {
+        Ok(self.number(least..=INT_MAX)? as usize)
+    }
+
+    fn millis(&self, range: RangeInclusive<u32>) -> Result<Duration, ZooCfgError> {
+        Ok(Duration::from_millis(self.number(range)?.into()))
+    }
+
+    /// `None` for -1, Apache's way to write that it follows from the tick.
+    fn session_timeout(&self) -> Result<Option<Duration>, ZooCfgError> {
+        if self.value == "-1" {
+            return Ok(None);
+        }
+        self.millis(1..=INT_MAX).map(Some)
+    }
+
+    fn truth(&self) -> Result<bool, ZooCfgError> {
+        self.either("true", "false")
+    }
+
+    fn either(&self, yes: &str, no: &str) -> Result<bool, ZooCfgError> {
+        if self.value.eq_ignore_ascii_case(yes) {
+            Ok(true)
+        } else if self.value.eq_ignore_ascii_case(no) {
+            Ok(false)
+        } else {
+            Err(self.bad(format!("{yes} or {no}")))
+        }
+    }
+
+    fn path(&self) -> Result<PathBuf, ZooCfgError> {
+        if self.value.is_empty() {
+            return Err(self.bad("the path of a folder"));
+        }
+        Ok(PathBuf::from(self.value))
+    }
+
+    fn address(&self) -> Result<IpAddr, ZooCfgError> {
+        let host = self.value.trim_start_matches('[').trim_end_matches(']');
+        // Like InetAddress.getByName, the first of a name's addresses; literals are not looked up.
+        let first = (host, 0)
+            .to_socket_addrs()
+            .ok()
+            .and_then(|mut all| all.next());
+        first
+            .filter(|_| !host.is_empty())
+            .map(|address| address.ip())
+            .ok_or_else(|| self.bad("an address or name of this host"))
+    }
+
+    fn super_digest(&self) -> Result<String, ZooCfgError> {
+        match self.value.split_once(':') {
+            Some((user, digest)) if !user.is_empty() && !digest.is_empty() => {
+                Ok(self.value.to_owned())
+            }
+            // What stands there by mistake may be the password itself.
+            _ => Err(Setting {
+                value: "(hidden)",
+                ..*self
+            }
+            .bad("super:<base64 of the digest>")),
+        }
+    }
+
+    /// Only schemes that this server has: with another nobody could ever authenticate.
+    fn schemes(&self) -> Result<Vec<String>, ZooCfgError> {
+        let schemes: Vec<_> = self.list().map(str::to_owned).collect();
+        let available = |scheme: &String| matches!(scheme.as_str(), "digest" | "ip");
+        if schemes.is_empty() || !schemes.iter().all(available) {
+            return Err(self.bad("a list of the schemes digest and ip"));
+        }
+        Ok(schemes)
+    }
+
+    fn list(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        self.value
+            .split(',')
+            .map(str::trim)
+            .filter(|item| !item.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests;

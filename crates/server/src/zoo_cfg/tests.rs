@@ -1,0 +1,263 @@
+use super::*;
+
+/// What is always needed.
+const BASE: &str = "clientPort=2181\ndataDir=/var/lib/zookeeper\n";
+
+fn with(lines: &str) -> ZooCfg {
+    parse(&format!("{BASE}{lines}")).unwrap()
+}
+
+fn error(lines: &str) -> String {
+    parse(&format!("{BASE}{lines}")).unwrap_err().to_string()
+}
+
+#[test]
+fn the_file_of_a_packaged_apache_is_read() {
+    let text = "\
+# Milliseconds of a tick
+tickTime=2000
+# Ticks for the first synchronization
+initLimit=10
+# Ticks from a request to its acknowledgement
+syncLimit=5
+# Where snapshots go
+dataDir=/var/lib/zookeeper
+# Where transaction logs go, if elsewhere
+# dataLogDir=/disk2/zookeeper
+# For clients
+clientPort=2181
+#maxClientCnxns=60
+
+#server.1=zookeeper1:2888:3888
+
+## Metrics
+#metricsProvider.httpPort=7000
+";
+    let ZooCfg { config, warnings } = parse(text).unwrap();
+    assert_eq!(config.listen, ["0.0.0.0:2181".parse().unwrap()]);
+    assert_eq!(config.tick, Duration::from_secs(2));
+    assert_eq!(
+        config.data_dir.as_deref(),
+        Some(Path::new("/var/lib/zookeeper"))
+    );
+    assert_eq!(config.data_log_dir, None);
+    assert_eq!(config.connections_per_address_max, 60);
+    assert_eq!(config.words, WordList::default());
+    assert_eq!(
+        warnings,
+        [
+            "line 4: initLimit is ignored: it only matters in an ensemble",
+            "line 6: syncLimit is ignored: it only matters in an ensemble"
+        ]
+    );
+}
+
+#[test]
+fn every_key_is_read_with_and_without_the_prefix() {
+    let keys = "\
+tickTime=500
+dataLogDir=/log
+clientPortAddress=127.0.0.1
+maxClientCnxns=0
+maxCnxns=500
+minSessionTimeout=1500
+maxSessionTimeout=60000
+4lw.commands.whitelist=ruok, mntr
+extendedTypesEnabled=true
+snapCount=1000
+preAllocSize=16
+autopurge.snapRetainCount=5
+autopurge.purgeInterval=24
+globalOutstandingLimit=77
+jute.maxbuffer=0x1fffff
+znode.container.checkIntervalMs=1000
+znode.container.maxPerMinute=50
+znode.container.maxNeverUsedIntervalMs=9000
+DigestAuthenticationProvider.superDigest=super:AAAA=
+enforce.auth.enabled=true
+enforce.auth.schemes=digest, ip
+enforceQuota=TRUE
+skipACL=yes
+reconfigEnabled=true
+";
+    let prefixed: String = keys
+        .lines()
+        .map(|line| format!("zookeeper.{line}\n"))
+        .collect();
+    for lines in [keys, &prefixed] {
+        let ZooCfg { config, warnings } = with(lines);
+        assert_eq!(warnings, [""; 0]);
+        assert_eq!(config.tick, Duration::from_millis(500));
+        assert_eq!(config.data_log_dir.as_deref(), Some(Path::new("/log")));
+        assert_eq!(config.listen, ["127.0.0.1:2181".parse().unwrap()]);
+        assert_eq!(config.connections_per_address_max, 0);
+        assert_eq!(config.connections_max, 500);
+        assert_eq!(
+            config.session_timeouts(),
+            (Duration::from_millis(1500), Duration::from_secs(60))
+        );
+        assert_eq!(
+            config.words,
+            WordList::parse("srvr, ruok, mntr").unwrap(),
+            "srvr is answered whatever the list"
+        );
+        assert!(config.extended_types && config.enforce_quota);
+        assert!(config.skip_acl && config.reconfig_enabled);
+        assert_eq!(config.snap_count, 1000);
+        assert_eq!(config.log_preallocation_bytes, 16384);
+        assert_eq!(config.purge.retain, 5);
+        assert_eq!(config.purge.interval, Duration::from_secs(86400));
+        assert_eq!(config.outstanding_max, 77);
+        assert_eq!(config.frame_bytes_max, 0x1F_FFFF);
+        assert_eq!(config.container_check_interval, Duration::from_secs(1));
+        assert_eq!(config.container_deletions_per_minute_max, 50);
+        assert_eq!(config.container_never_used_max, Duration::from_secs(9));
+        assert_eq!(config.super_digest.as_deref(), Some("super:AAAA="));
+        assert_eq!(config.enforce_auth_schemes, ["digest", "ip"]);
+    }
+}
+
+#[test]
+fn what_is_not_written_has_the_defaults_of_apache() {
+    let config = with("").config;
+    assert_eq!(config.tick, Duration::from_secs(3));
+    assert_eq!(
+        config.session_timeouts(),
+        (Duration::from_secs(6), Duration::from_secs(60))
+    );
+    assert_eq!(config.snap_count, 100_000);
+    assert_eq!(config.log_preallocation_bytes, 64 << 20);
+    assert_eq!(config.purge.interval, Duration::ZERO);
+    // Apache's own way to write a default.
+    assert_eq!(
+        with("minSessionTimeout=-1").config.session_timeout_min,
+        None
+    );
+}
+
+#[test]
+fn a_bad_value_is_named_with_its_line_and_what_is_expected() {
+    for (line, message) in [
+        (
+            "tickTime=2s",
+            r#"line 3: tickTime is "2s", expected a whole number from 1 to 2147483647"#,
+        ),
+        (
+            "clientPort=65536",
+            r#"line 3: clientPort is "65536", expected a whole number from 1 to 65535"#,
+        ),
+        (
+            "zookeeper.maxCnxns = -1 ",
+            r#"line 3: maxCnxns is "-1", expected a whole number from 0 to 2147483647"#,
+        ),
+        (
+            "skipACL=true",
+            r#"line 3: skipACL is "true", expected yes or no"#,
+        ),
+        (
+            "extendedTypesEnabled=1",
+            r#"line 3: extendedTypesEnabled is "1", expected true or false"#,
+        ),
+        (
+            "clientPortAddress=",
+            r#"line 3: clientPortAddress is "", expected an address or name of this host"#,
+        ),
+        (
+            "dataLogDir=",
+            r#"line 3: dataLogDir is "", expected the path of a folder"#,
+        ),
+        (
+            "enforce.auth.schemes=sasl",
+            r#"line 3: enforce.auth.schemes is "sasl", expected a list of the schemes digest and ip"#,
+        ),
+        (
+            "# c\n\nsnapCount=1",
+            r#"line 5: snapCount is "1", expected a whole number from 2 to 2147483647"#,
+        ),
+        (
+            r"dataDir=C:\users",
+            r"line 3: \u without four hexadecimal digits of a character",
+        ),
+    ] {
+        assert_eq!(error(line), message);
+    }
+}
+
+#[test]
+fn a_password_in_the_place_of_a_digest_is_not_repeated() {
+    let message = error("DigestAuthenticationProvider.superDigest=secret");
+    assert!(
+        message.contains("(hidden)") && !message.contains("secret"),
+        "{message}"
+    );
+}
+
+#[test]
+fn what_has_no_default_must_be_set() {
+    let message = |text| parse(text).unwrap_err().to_string();
+    assert_eq!(message("dataDir=/d"), "clientPort is not set");
+    assert_eq!(message("clientPort=2181"), "dataDir is not set");
+    assert_eq!(
+        error("enforce.auth.enabled=true"),
+        "enforce.auth.schemes is not set"
+    );
+    assert_eq!(
+        with("enforce.auth.schemes=digest")
+            .config
+            .enforce_auth_schemes,
+        [""; 0],
+        "the list alone enforces nothing"
+    );
+}
+
+#[test]
+fn crossed_timeouts_are_refused_even_if_one_follows_from_the_tick() {
+    assert_eq!(
+        error("tickTime=1000\nminSessionTimeout=30000"),
+        "minSessionTimeout 30s is longer than maxSessionTimeout 20s"
+    );
+}
+
+#[test]
+fn ignored_keys_and_words_are_named_once_each() {
+    let cfg = with(
+        "server.1=a:2888:3888\nserver.2=b:2888:3888\nadmin.serverPort=1\nzookeeper.admin.serverPort=2\n\
+         4lw.commands.whitelist=lead,ruok\nautopurge.snapRetainCount=1",
+    );
+    assert_eq!(
+        cfg.warnings,
+        [
+            "line 3: server.1 is ignored: it only matters in an ensemble",
+            "line 4: server.2 is ignored: it only matters in an ensemble",
+            "line 5: admin.serverPort is ignored: this server has no such setting",
+            "line 7: the word \"lead\" is ignored: this server has no such word",
+            "line 8: autopurge.snapRetainCount is raised to 3, the least that are kept",
+        ]
+    );
+    assert_eq!(cfg.config.purge.retain, 3);
+    assert!(cfg.config.words.contains("ruok"));
+}
+
+#[test]
+fn a_list_goes_on_over_lines_and_the_last_of_a_key_counts() {
+    let cfg = with("4lw.commands.whitelist = ruok, \\\n    stat\ntickTime 100\ntickTime: 200\n");
+    assert!(cfg.config.words.contains("stat"));
+    assert_eq!(cfg.config.tick, Duration::from_millis(200));
+    assert_eq!(
+        with("4lw.commands.whitelist=ruok,*").config.words,
+        WordList::all()
+    );
+}
+
+#[test]
+fn addresses_may_be_names_or_in_brackets() {
+    let listen = |value: &str| with(&format!("clientPortAddress={value}")).config.listen[0];
+    assert_eq!(listen("[::1]"), "[::1]:2181".parse().unwrap());
+    assert!(listen("localhost").ip().is_loopback());
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let error = read(Path::new("/nonexistent/zoo.cfg")).unwrap_err();
+    assert_eq!(error.to_string(), "cannot read /nonexistent/zoo.cfg");
+}
