@@ -1,1 +1,20 @@
-//! To come.
+//! Servers, faults and models for tests of coordination code.
+//!
+//! - [`Apache`] and [`Ensemble`] start Debian's real ZooKeeper.
+//! - [`FaultProxy`] stands in front of any server and cuts, holds, delays and loses what passes.
+//! - [`RawClient`] speaks the protocol frame by frame, with nothing done behind the caller's back.
+//! - [`Model`] is the plainest server there can be, to compare others with.
+
+pub mod apache;
+pub mod model;
+pub mod proxy;
+pub mod raw;
+pub mod reply;
+pub mod request;
+
+pub use apache::{Apache, Ensemble};
+pub use model::Model;
+pub use proxy::{Cut, Direction, Fault, FaultProxy, SeenRequest};
+pub use raw::{ConnectOptions, RawClient};
+pub use reply::{Body, Event, Frame, MultiResult, Reply};
+pub use request::{Create, Request, WatchLists};

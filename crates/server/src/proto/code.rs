@@ -42,9 +42,34 @@ pub enum ErrorCode {
 }
 
 impl ErrorCode {
+    const ALL: [Self; 17] = [
+        Self::RuntimeInconsistency,
+        Self::MarshallingError,
+        Self::Unimplemented,
+        Self::BadArguments,
+        Self::NoNode,
+        Self::NoAuth,
+        Self::BadVersion,
+        Self::NoChildrenForEphemerals,
+        Self::NodeExists,
+        Self::NotEmpty,
+        Self::SessionExpired,
+        Self::InvalidAcl,
+        Self::AuthFailed,
+        Self::NoWatcher,
+        Self::ReconfigDisabled,
+        Self::AuthRequired,
+        Self::QuotaExceeded,
+    ];
+
     /// The number on the wire.
     pub fn number(self) -> i32 {
         self as i32
+    }
+
+    /// The code with this number, if a server sends it.
+    pub fn from_number(number: i32) -> Option<Self> {
+        Self::ALL.into_iter().find(|code| code.number() == number)
     }
 }
 

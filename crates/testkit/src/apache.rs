@@ -1,0 +1,438 @@
+//! Debian's ZooKeeper, started for a test.
+//!
+//! Needs the packages `zookeeper` and a Java runtime. The JVM is the child itself, without a script
+//! around it, so that what is killed is the server.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+
+use crate::raw::{RawClient, four_letter_word};
+
+/// Where Debian puts ZooKeeper; its manifest names what it depends on. The second one logs to stderr.
+const CLASS_PATH: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar";
+
+/// How long a server may take until it serves.
+const START_MAX: Duration = Duration::from_secs(60);
+
+/// How long one question whether it serves may take: what comes too early is at times never answered.
+const PROBE_MAX: Duration = Duration::from_millis(500);
+
+/// A free port can be taken by others before the server listens: so often another one is tried.
+const PORTS_MAX: usize = 3;
+
+/// A real ZooKeeper, alone. Dropping it kills it and removes its folder.
+///
+/// ```no_run
+/// # async fn example() -> anyhow::Result<()> {
+/// use bellwether_testkit::{Apache, RawClient};
+///
+/// let server = Apache::start().await?;
+/// let client = RawClient::connect(server.address()).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Apache {
+    process: Process,
+    /// Removed when dropped, after the process.
+    _folder: Option<TempDir>,
+}
+
+/// How an [`Apache`] is started.
+#[derive(Debug, Clone)]
+pub struct ApacheBuilder {
+    tick: Duration,
+    session_timeout_max: Duration,
+    extended_types: bool,
+    enforce_quota: bool,
+    super_digest: Option<String>,
+    data_dir: Option<PathBuf>,
+    properties: Vec<(String, String)>,
+}
+
+impl Apache {
+    /// Starts a server with an empty tree on a free port of the loopback.
+    pub async fn start() -> Result<Self> {
+        Self::builder().start().await
+    }
+
+    /// What can be chosen before the start.
+    pub fn builder() -> ApacheBuilder {
+        ApacheBuilder {
+            tick: Duration::from_millis(200),
+            session_timeout_max: Duration::from_secs(60),
+            extended_types: false,
+            enforce_quota: false,
+            super_digest: None,
+            data_dir: None,
+            properties: Vec::new(),
+        }
+    }
+
+    /// The address of a server that somebody else runs for many tests, from `BELLWETHER_TEST_APACHE`.
+    pub fn shared() -> Option<String> {
+        std::env::var("BELLWETHER_TEST_APACHE").ok()
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.process.address
+    }
+
+    /// The address as clients want it.
+    pub fn connect_string(&self) -> String {
+        self.process.address.to_string()
+    }
+
+    /// The folder with `version-2` in it.
+    pub fn data_dir(&self) -> &Path {
+        &self.process.data_dir
+    }
+
+    /// The id of the server's process while there is one.
+    pub fn pid(&self) -> Option<u32> {
+        self.process.child.as_ref().map(Child::id)
+    }
+
+    /// Kills the server with no chance to do anything, and waits until it is gone.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// Kills the server if it runs, and starts it with the same address and data.
+    pub async fn restart(&mut self) -> Result<()> {
+        self.process.kill();
+        self.process.spawn()?;
+        self.process.ready().await
+    }
+
+    /// Ends the server by SIGTERM and waits until it is gone. The data stays for [`Self::restart`].
+    pub async fn stop(&mut self) -> Result<()> {
+        self.process.terminate().await
+    }
+}
+
+impl ApacheBuilder {
+    /// The unit of time; sessions live two of them at least. 200 ms unless set.
+    #[must_use]
+    pub fn tick(mut self, tick: Duration) -> Self {
+        self.tick = tick;
+        self
+    }
+
+    /// The longest session timeout that clients get. 60 s unless set.
+    #[must_use]
+    pub fn session_timeout_max(mut self, timeout: Duration) -> Self {
+        self.session_timeout_max = timeout;
+        self
+    }
+
+    /// Allows nodes with a time to live.
+    #[must_use]
+    pub fn extended_types(mut self) -> Self {
+        self.extended_types = true;
+        self
+    }
+
+    /// Enforces hard quotas.
+    #[must_use]
+    pub fn enforce_quota(mut self) -> Self {
+        self.enforce_quota = true;
+        self
+    }
+
+    /// Who may do everything: `super:<base64 of the digest>`.
+    #[must_use]
+    pub fn super_digest(mut self, digest: impl Into<String>) -> Self {
+        self.super_digest = Some(digest.into());
+        self
+    }
+
+    /// Works on this folder, which holds or gets a `version-2`, and leaves it behind.
+    #[must_use]
+    pub fn data_dir(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.data_dir = Some(folder.into());
+        self
+    }
+
+    /// Sets any other system property of the JVM, such as `zookeeper.snapCount`.
+    #[must_use]
+    pub fn property(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.properties.push((name.into(), value.into()));
+        self
+    }
+
+    /// Starts the server and waits until it serves.
+    pub async fn start(self) -> Result<Apache> {
+        let folder = tempfile::tempdir()?;
+        let data_dir = self
+            .data_dir
+            .clone()
+            .unwrap_or_else(|| folder.path().to_owned());
+        let mut last_error = None;
+        for _ in 0..PORTS_MAX {
+            let port = free_ports(1)?[0];
+            let mut process = self.process(folder.path().to_owned(), data_dir.clone(), port, "")?;
+            process.spawn()?;
+            match process.ready().await {
+                Ok(()) => {
+                    return Ok(Apache {
+                        process,
+                        _folder: Some(folder),
+                    });
+                }
+                Err(error) => last_error = Some(error),
+            }
+        }
+        Err(last_error.context("no try to start")?)
+    }
+
+    /// Writes the configuration, with `more` lines at its end.
+    fn process(
+        &self,
+        folder: PathBuf,
+        data_dir: PathBuf,
+        port: u16,
+        more: &str,
+    ) -> Result<Process> {
+        let mut config = String::new();
+        writeln!(config, "tickTime={}", self.tick.as_millis())?;
+        let session_timeout_max = self.session_timeout_max.as_millis();
+        writeln!(config, "maxSessionTimeout={session_timeout_max}")?;
+        writeln!(config, "dataDir={}", data_dir.display())?;
+        writeln!(config, "clientPort={port}")?;
+        writeln!(config, "clientPortAddress=127.0.0.1")?;
+        writeln!(config, "maxClientCnxns=0")?;
+        writeln!(config, "4lw.commands.whitelist=*")?;
+        writeln!(config, "admin.enableServer=false")?;
+        writeln!(config, "extendedTypesEnabled={}", self.extended_types)?;
+        writeln!(config, "enforceQuota={}", self.enforce_quota)?;
+        config.push_str(more);
+        fs::write(folder.join("zoo.cfg"), config)?;
+
+        let mut properties = self.properties.clone();
+        if let Some(digest) = &self.super_digest {
+            let name = "zookeeper.DigestAuthenticationProvider.superDigest";
+            properties.push((name.into(), digest.clone()));
+        }
+        Ok(Process {
+            child: None,
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+            folder,
+            data_dir,
+            properties,
+        })
+    }
+}
+
+/// A real ensemble. Dropping it kills its members and removes their folders.
+#[derive(Debug)]
+pub struct Ensemble {
+    members: Vec<Process>,
+    _folder: TempDir,
+}
+
+impl Ensemble {
+    /// Starts `size` members with empty trees and waits until all of them serve.
+    pub async fn start(size: usize) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let ports = free_ports(3 * size)?;
+        let (client_ports, peer_ports) = ports.split_at(size);
+        let mut more = String::from("initLimit=50\nsyncLimit=25\n");
+        for (index, pair) in peer_ports.chunks(2).enumerate() {
+            let id = index + 1;
+            writeln!(more, "server.{id}=127.0.0.1:{}:{}", pair[0], pair[1])?;
+        }
+        let mut members = Vec::new();
+        for (index, client) in client_ports.iter().enumerate() {
+            let id = (index + 1).to_string();
+            let home = folder.path().join(&id);
+            fs::create_dir(&home)?;
+            fs::write(home.join("myid"), id)?;
+            let mut member = Apache::builder().process(home.clone(), home, *client, &more)?;
+            member.spawn()?;
+            members.push(member);
+        }
+        for member in &mut members {
+            member.ready().await?;
+        }
+        Ok(Self {
+            members,
+            _folder: folder,
+        })
+    }
+
+    /// Where member `index` listens, from 0.
+    pub fn address(&self, index: usize) -> SocketAddr {
+        self.members[index].address
+    }
+
+    /// All addresses as clients want them.
+    pub fn connect_string(&self) -> String {
+        let addresses: Vec<_> = self.members.iter().map(|m| m.address.to_string()).collect();
+        addresses.join(",")
+    }
+
+    /// Waits until there is a leader and returns its index.
+    pub async fn leader(&mut self) -> Result<usize> {
+        let deadline = Instant::now() + START_MAX;
+        let mut turn = polling();
+        while Instant::now() < deadline {
+            for (index, member) in self.members.iter().enumerate() {
+                if member.child.is_some() && member.mode().await.as_deref() == Some("leader") {
+                    return Ok(index);
+                }
+            }
+            turn.tick().await;
+        }
+        bail!("no leader within {START_MAX:?}")
+    }
+
+    /// Kills member `index` and waits until it is gone.
+    pub fn kill(&mut self, index: usize) {
+        self.members[index].kill();
+    }
+
+    /// Kills member `index` if it runs, starts it with the same address and data, and waits until
+    /// it serves; for that a majority must run.
+    pub async fn restart(&mut self, index: usize) -> Result<()> {
+        let member = &mut self.members[index];
+        member.kill();
+        member.spawn()?;
+        member.ready().await
+    }
+}
+
+/// One JVM, running or not.
+#[derive(Debug)]
+struct Process {
+    child: Option<Child>,
+    address: SocketAddr,
+    /// Holds `zoo.cfg` and the log.
+    folder: PathBuf,
+    data_dir: PathBuf,
+    properties: Vec<(String, String)>,
+}
+
+impl Process {
+    fn spawn(&mut self) -> Result<()> {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.folder.join("log"))?;
+        let mut command = Command::new("java");
+        command.args(["-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
+        command.args(["-Xshare:auto", "-Djava.net.preferIPv4Stack=true"]);
+        command.arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn");
+        // What is written survives the end of the process either way; only machines lose it.
+        command.arg("-Dzookeeper.forceSync=no");
+        command.arg("-Dzookeeper.preAllocSize=1024");
+        for (name, value) in &self.properties {
+            command.arg(format!("-D{name}={value}"));
+        }
+        command.args(["-cp", CLASS_PATH]);
+        command.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain");
+        command.arg(self.folder.join("zoo.cfg"));
+        command.stdin(Stdio::null());
+        command.stdout(log.try_clone()?).stderr(log);
+        self.child = Some(command.spawn().context("cannot start java")?);
+        Ok(())
+    }
+
+    /// Waits until the server serves sessions.
+    async fn ready(&mut self) -> Result<()> {
+        let serving = async {
+            let mut turn = polling();
+            loop {
+                turn.tick().await;
+                let child = self.child.as_mut().context("not started")?;
+                if let Some(status) = child.try_wait()? {
+                    bail!("java ended with {status}");
+                }
+                let probe = async { self.mode().await.is_some() && self.takes_sessions().await };
+                if timeout(PROBE_MAX, probe).await == Ok(true) {
+                    return Ok(());
+                }
+            }
+        };
+        let result = match timeout(START_MAX, serving).await {
+            Ok(result) => result,
+            Err(_) => Err(anyhow::anyhow!("does not serve within {START_MAX:?}")),
+        };
+        result.with_context(|| {
+            let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+            format!("ZooKeeper at {}; its log: {log}", self.address)
+        })
+    }
+
+    async fn takes_sessions(&self) -> bool {
+        let Ok(mut client) = RawClient::connect(self.address).await else {
+            return false;
+        };
+        client.call(crate::Request::CloseSession).await.is_ok()
+    }
+
+    /// `standalone`, `leader` or `follower`, if it serves.
+    async fn mode(&self) -> Option<String> {
+        let answer = four_letter_word(self.address, "srvr").await.ok()?;
+        let mode = answer
+            .lines()
+            .find_map(|line| line.strip_prefix("Mode: "))?;
+        Some(mode.to_owned())
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // An error means that it has ended already, and waiting takes note of that too.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    async fn terminate(&mut self) -> Result<()> {
+        let Some(mut child) = self.child.take() else {
+            return Ok(());
+        };
+        if let Some(pid) = i32::try_from(child.id())
+            .ok()
+            .and_then(rustix::process::Pid::from_raw)
+        {
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
+        }
+        tokio::task::spawn_blocking(move || child.wait()).await??;
+        Ok(())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Turns of a loop that asks a server until it answers.
+fn polling() -> tokio::time::Interval {
+    let mut turns = interval(Duration::from_millis(20));
+    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    turns
+}
+
+/// Ports that nobody uses at the moment.
+fn free_ports(count: usize) -> Result<Vec<u16>> {
+    // All are held at the same time, so that no port comes twice.
+    let listeners = (0..count)
+        .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
+        .collect::<Result<Vec<_>, _>>()?;
+    listeners
+        .iter()
+        .map(|listener| Ok(listener.local_addr()?.port()))
+        .collect()
+}

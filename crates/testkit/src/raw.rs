@@ -1,0 +1,361 @@
+//! A client that does nothing by itself.
+
+use std::collections::VecDeque;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use bellwether_server::proto::connect::ConnectReply;
+use bellwether_server::proto::frame;
+use bellwether_server::proto::jute::Writer;
+use bellwether_server::proto::op::Op;
+use bytes::{BufMut, Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, ToSocketAddrs};
+use tokio::time::timeout;
+
+use crate::reply::{Event, Frame, Reply};
+use crate::request::Request;
+
+/// How long a receive waits unless [`RawClient::set_deadline`] says otherwise.
+pub const DEADLINE: Duration = Duration::from_secs(10);
+
+/// One connection to a server, frame by frame.
+///
+/// It sends no ping, arms no watch again and comes back from nothing: a session outlives its timeout
+/// only if the test sends something. Every receive has a deadline and fails with what it waited for.
+///
+/// ```no_run
+/// # async fn example() -> anyhow::Result<()> {
+/// use bellwether_testkit::{Body, RawClient, Request};
+///
+/// let mut client = RawClient::connect("127.0.0.1:2181").await?;
+/// let reply = client.call(Request::create("/a", "data")).await?;
+/// assert_eq!(reply.outcome, Ok(Body::Path("/a".into())));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct RawClient {
+    stream: TcpStream,
+    input: BytesMut,
+    deadline: Duration,
+    session: ConnectReply,
+    last_xid: i32,
+    last_zxid: i64,
+    /// What was asked and not answered yet; `None` for raw requests.
+    pending: VecDeque<(i32, Option<Op>)>,
+    events: Vec<Event>,
+}
+
+/// What a connection is opened with.
+#[derive(Debug, Clone)]
+pub struct ConnectOptions {
+    /// The session timeout to ask for.
+    pub timeout: Duration,
+    /// The session to go on with, or 0 for a new one.
+    pub session_id: i64,
+    /// The password of that session.
+    pub password: Vec<u8>,
+    /// The highest zxid to claim to have seen.
+    pub last_zxid_seen: i64,
+    /// Whether to send the read-only byte, which old clients leave out.
+    pub read_only_byte: bool,
+}
+
+impl Default for ConnectOptions {
+    /// A new session of thirty seconds, or what the server makes of it.
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(30),
+            session_id: 0,
+            password: vec![0; 16],
+            last_zxid_seen: 0,
+            read_only_byte: true,
+        }
+    }
+}
+
+impl RawClient {
+    /// Connects and opens a session.
+    pub async fn connect(address: impl ToSocketAddrs) -> Result<Self> {
+        let client = Self::connect_with(address, &ConnectOptions::default()).await?;
+        ensure!(!client.is_refused(), "the server refused a new session");
+        Ok(client)
+    }
+
+    /// Connects and shakes hands; whether the server agreed is told by [`Self::is_refused`].
+    pub async fn connect_with(
+        address: impl ToSocketAddrs,
+        options: &ConnectOptions,
+    ) -> Result<Self> {
+        let mut client = Self::open(address).await?;
+        client.handshake(options).await?;
+        Ok(client)
+    }
+
+    /// Connects and goes on with this client's session, as it would after a lost connection.
+    pub async fn reattach(&self, address: impl ToSocketAddrs) -> Result<Self> {
+        let options = ConnectOptions {
+            timeout: Duration::from_millis(self.session.timeout_ms.unsigned_abs().into()),
+            session_id: self.session.session_id,
+            password: self.session.password.to_vec(),
+            last_zxid_seen: self.last_zxid,
+            ..ConnectOptions::default()
+        };
+        let mut client = Self::connect_with(address, &options).await?;
+        client.last_zxid = self.last_zxid;
+        Ok(client)
+    }
+
+    /// Connects and sends nothing yet.
+    pub async fn open(address: impl ToSocketAddrs) -> Result<Self> {
+        let stream = timeout(DEADLINE, TcpStream::connect(address))
+            .await
+            .with_context(|| format!("no connection within {DEADLINE:?}"))?
+            .context("cannot connect")?;
+        stream.set_nodelay(true)?;
+        Ok(Self {
+            stream,
+            input: BytesMut::new(),
+            deadline: DEADLINE,
+            session: ConnectReply::REFUSED,
+            last_xid: 0,
+            last_zxid: 0,
+            pending: VecDeque::new(),
+            events: Vec::new(),
+        })
+    }
+
+    /// Sends the first frame and reads the answer, which must be of the right length.
+    pub async fn handshake(&mut self, options: &ConnectOptions) -> Result<()> {
+        self.stream.write_all(&options.encode()).await?;
+        let frame = self.receive_raw().await.context("waiting for a session")?;
+        let length = 36 + usize::from(options.read_only_byte);
+        ensure!(
+            frame.len() == length,
+            "connect reply of {} bytes instead of {length}",
+            frame.len()
+        );
+        self.session = ConnectReply::decode(&frame)?;
+        Ok(())
+    }
+
+    /// Whether the server refused the session; it closes the connection then.
+    pub fn is_refused(&self) -> bool {
+        self.session == ConnectReply::REFUSED
+    }
+
+    /// The session.
+    pub fn session_id(&self) -> i64 {
+        self.session.session_id
+    }
+
+    /// The password of the session.
+    pub fn password(&self) -> [u8; 16] {
+        self.session.password
+    }
+
+    /// The negotiated session timeout.
+    pub fn timeout_ms(&self) -> i32 {
+        self.session.timeout_ms
+    }
+
+    /// The highest zxid in the replies so far.
+    pub fn last_zxid(&self) -> i64 {
+        self.last_zxid
+    }
+
+    /// The own end of the connection.
+    pub fn local_address(&self) -> Result<SocketAddr> {
+        Ok(self.stream.local_addr()?)
+    }
+
+    /// Changes how long receives wait.
+    pub fn set_deadline(&mut self, deadline: Duration) {
+        self.deadline = deadline;
+    }
+
+    /// Sends a request and returns its xid: -2 for pings and -4 for auths, as clients do.
+    pub async fn send(&mut self, request: &Request) -> Result<i32> {
+        let xids = self.send_all(std::slice::from_ref(request)).await?;
+        Ok(xids[0])
+    }
+
+    /// Sends several requests in one write, hence in one segment if they fit.
+    pub async fn send_all(&mut self, requests: &[Request]) -> Result<Vec<i32>> {
+        let mut out = BytesMut::new();
+        let mut xids = Vec::new();
+        for request in requests {
+            let xid = match request {
+                Request::Ping => -2,
+                Request::Auth { .. } => -4,
+                _ => {
+                    self.last_xid += 1;
+                    self.last_xid
+                }
+            };
+            request.encode_into(xid, &mut out);
+            self.note_sent(xid, request);
+            xids.push(xid);
+        }
+        self.send_bytes(&out).await?;
+        Ok(xids)
+    }
+
+    /// Sends a request under an xid of the caller's choice.
+    pub async fn send_with_xid(&mut self, xid: i32, request: &Request) -> Result<()> {
+        self.note_sent(xid, request);
+        self.send_bytes(&request.encode(xid)).await
+    }
+
+    fn note_sent(&mut self, xid: i32, request: &Request) {
+        let op = match request {
+            Request::Raw { .. } => None,
+            decoded => decoded.op(),
+        };
+        self.pending.push_back((xid, op));
+    }
+
+    /// Sends bytes as they are, in one write; what they ask for is not remembered.
+    pub async fn send_bytes(&mut self, bytes: &[u8]) -> Result<()> {
+        self.stream
+            .write_all(bytes)
+            .await
+            .context("cannot send a request")
+    }
+
+    /// Ends the sending direction only.
+    pub async fn shut_down_sending(&mut self) -> Result<()> {
+        Ok(self.stream.shutdown().await?)
+    }
+
+    /// Waits for the next reply or event.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing: what has come so far is kept for the next receive.
+    pub async fn receive(&mut self) -> Result<Frame> {
+        let raw = self.receive_raw().await.with_context(|| {
+            let waiting: Vec<_> = self.pending.iter().take(5).collect();
+            format!("waiting for a frame; next unanswered: {waiting:?}")
+        })?;
+        let pending = &mut self.pending;
+        let frame = Frame::decode(&raw, |xid| {
+            // Not always the first: auth and sasl are answered out of turn.
+            let place = pending.iter().position(|sent| sent.0 == xid)?;
+            pending.remove(place)?.1
+        })?;
+        if let Frame::Reply(reply) = &frame {
+            self.last_zxid = self.last_zxid.max(reply.zxid);
+        }
+        Ok(frame)
+    }
+
+    /// Waits for the next frame and returns it without its length.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Self::receive`].
+    pub async fn receive_raw(&mut self) -> Result<Bytes> {
+        loop {
+            if let Some(frame) = frame::take(&mut self.input, usize::MAX)? {
+                return Ok(frame);
+            }
+            if self.read_some().await? == 0 {
+                bail!("the server closed the connection");
+            }
+        }
+    }
+
+    /// Waits for the next reply; events before it go to [`Self::take_events`].
+    pub async fn receive_reply(&mut self) -> Result<Reply> {
+        loop {
+            match self.receive().await? {
+                Frame::Reply(reply) => return Ok(reply),
+                Frame::Event(event) => self.events.push(event),
+            }
+        }
+    }
+
+    /// Waits for the next event, the oldest one kept first; a reply in its place is an error.
+    pub async fn receive_event(&mut self) -> Result<Event> {
+        if !self.events.is_empty() {
+            return Ok(self.events.remove(0));
+        }
+        match self.receive().await? {
+            Frame::Event(event) => Ok(event),
+            Frame::Reply(reply) => bail!("a reply instead of an event: {reply:?}"),
+        }
+    }
+
+    /// Sends a request and waits for its reply, which must be the next one.
+    pub async fn call(&mut self, request: Request) -> Result<Reply> {
+        let xid = self.send(&request).await?;
+        let reply = self
+            .receive_reply()
+            .await
+            .with_context(|| format!("calling {request:?}"))?;
+        ensure!(
+            reply.xid == xid,
+            "reply {} instead of {xid} to {request:?}",
+            reply.xid
+        );
+        Ok(reply)
+    }
+
+    /// The events that came before replies, in their order.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// Waits until the server has closed the connection; any byte before that is an error.
+    pub async fn closed(&mut self) -> Result<()> {
+        if self.input.is_empty() && self.read_some().await.context("waiting for a close")? == 0 {
+            return Ok(());
+        }
+        bail!("bytes instead of a close: {:?}", self.input)
+    }
+
+    /// Reads until the server has closed the connection.
+    pub async fn receive_to_end(&mut self) -> Result<Bytes> {
+        while self.read_some().await? != 0 {}
+        Ok(self.input.split().freeze())
+    }
+
+    /// Appends what comes next to the input; 0 is the end, by whatever means the peer closed.
+    async fn read_some(&mut self) -> Result<usize> {
+        match timeout(self.deadline, self.stream.read_buf(&mut self.input)).await {
+            Err(_) => bail!("nothing came within {:?}", self.deadline),
+            Ok(Err(error)) if error.kind() == ErrorKind::ConnectionReset => Ok(0),
+            Ok(result) => Ok(result?),
+        }
+    }
+}
+
+impl ConnectOptions {
+    /// The whole frame, length included.
+    pub fn encode(&self) -> BytesMut {
+        let mut out = BytesMut::new();
+        frame::put(&mut out, |out| {
+            out.put_i32(0);
+            out.put_i64(self.last_zxid_seen);
+            out.put_i32(i32::try_from(self.timeout.as_millis()).unwrap_or(i32::MAX));
+            out.put_i64(self.session_id);
+            out.put_buffer(Some(&self.password));
+            if self.read_only_byte {
+                out.put_bool(false);
+            }
+        });
+        out
+    }
+}
+
+/// Sends a four-letter word and returns the answer.
+pub async fn four_letter_word(address: impl ToSocketAddrs, word: &str) -> Result<String> {
+    let mut client = RawClient::open(address).await?;
+    client.send_bytes(word.as_bytes()).await?;
+    let answer = client.receive_to_end().await?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}

@@ -1,0 +1,7 @@
+//! The kit against Debian's real ZooKeeper.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod apache;
+mod model;
+mod proxy;
+mod raw;
