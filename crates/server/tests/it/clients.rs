@@ -1,0 +1,118 @@
+//! Clients of other projects: each program under `tests/clients` takes an address, checks what the
+//! server there answers, and prints `ok` at the end.
+
+use std::env;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::time::Duration;
+
+use tokio::process::Command;
+use tokio::time::timeout;
+
+/// Where Debian keeps its jars; each names those it needs in its manifest.
+const JARS: &str = "/usr/share/java";
+
+/// Compiling included, on a busy machine. The programs bound each of their own waits by 10 s.
+const CLIENT_LIMIT: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn kazoo_works_with_apache() {
+    run_client("kazoo_smoke.py", &apache()).await;
+}
+
+#[tokio::test]
+async fn curator_works_with_apache() {
+    run_client("CuratorSmoke.java", &apache()).await;
+}
+
+#[tokio::test]
+async fn zkcli_works_with_apache() {
+    run_client("zkcli_smoke.sh", &apache()).await;
+}
+
+#[tokio::test]
+async fn c_client_works_with_apache() {
+    run_client("c_smoke.c", &apache()).await;
+}
+
+fn apache() -> String {
+    env::var("BELLWETHER_TEST_APACHE").expect(
+        "BELLWETHER_TEST_APACHE is not set: run ./test, or start an Apache ZooKeeper and set it to HOST:PORT",
+    )
+}
+
+/// Builds the program where it needs to be and runs it against the server at `address`.
+async fn run_client(name: &str, address: &str) {
+    let build = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/clients")
+        .join(name);
+    let run = async {
+        let mut program = match name {
+            "kazoo_smoke.py" => python(&source),
+            "CuratorSmoke.java" => curator(&source, build.path()).await,
+            "zkcli_smoke.sh" => command("bash", [&source]),
+            "c_smoke.c" => c(&source, build.path()).await,
+            _ => panic!("no way to run {name}"),
+        };
+        output(program.arg(address)).await
+    };
+    let output = timeout(CLIENT_LIMIT, run)
+        .await
+        .unwrap_or_else(|_| panic!("{name} took longer than {CLIENT_LIMIT:?}"));
+    assert!(
+        output.stdout.ends_with(b"ok\n"),
+        "{name} ended without its ok"
+    );
+}
+
+/// The virtual environment that `./test` makes has kazoo in it.
+fn python(source: &Path) -> Command {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    command(workspace.join(".venv/bin/python"), [source])
+}
+
+async fn curator(source: &Path, build: &Path) -> Command {
+    let curator = format!("{JARS}/curator-recipes.jar");
+    let mut javac = command("javac", ["-classpath", &curator, "-d"]);
+    output(javac.arg(build).arg(source)).await;
+    let classpath = format!("{}:{curator}:{JARS}/slf4j-nop.jar", build.display());
+    command(
+        "java",
+        ["-Xmx128m", "-classpath", &classpath, "CuratorSmoke"],
+    )
+}
+
+async fn c(source: &Path, build: &Path) -> Command {
+    let binary = build.join("c_smoke");
+    let mut gcc = command("gcc", ["-Wall", "-Wextra", "-Werror", "-DTHREADED"]);
+    output(gcc.arg(source).arg("-o").arg(&binary).arg("-lzookeeper_mt")).await;
+    command(binary, [] as [PathBuf; 0])
+}
+
+fn command(
+    program: impl AsRef<OsStr>,
+    arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments).kill_on_drop(true);
+    command
+}
+
+/// What the command printed, after it has succeeded.
+async fn output(command: &mut Command) -> Output {
+    let output = command
+        .output()
+        .await
+        .unwrap_or_else(|error| panic!("cannot run {:?}: {error}", command.as_std()));
+    assert!(
+        output.status.success(),
+        "{:?}: {}\n{}{}",
+        command.as_std(),
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    output
+}
