@@ -1,5 +1,6 @@
 //! Servers, faults and models for tests of coordination code.
 //!
+//! - [`TestServer`] is the embedded server, with handles that no client has.
 //! - [`Apache`] and [`Ensemble`] start Debian's real ZooKeeper.
 //! - [`FaultProxy`] stands in front of any server and cuts, holds, delays and loses what passes.
 //! - [`RawClient`] speaks the protocol frame by frame, with nothing done behind the caller's back.
@@ -11,6 +12,7 @@ pub mod proxy;
 pub mod raw;
 pub mod reply;
 pub mod request;
+pub mod server;
 
 pub use apache::{Apache, Ensemble};
 pub use model::Model;
@@ -18,3 +20,4 @@ pub use proxy::{Cut, Direction, Fault, FaultProxy, SeenRequest};
 pub use raw::{ConnectOptions, RawClient};
 pub use reply::{Body, Event, Frame, MultiResult, Reply};
 pub use request::{Create, Request, WatchLists};
+pub use server::TestServer;

@@ -3,18 +3,18 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use bellwether_server::{Config, Server, WordList};
+use anyhow::{Context, Result, ensure};
+use bellwether_server::{Config, Hooks, MemoryStore, Server, WordList};
 
 /// An embedded server for one test, in memory and on a free port of the loopback.
 ///
-/// ```no_run
-/// # async fn example() -> anyhow::Result<()> {
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> anyhow::Result<()> {
 /// use bellwether_testkit::{RawClient, TestServer};
 ///
 /// let server = TestServer::start().await?;
 /// let mut client = RawClient::connect(server.address()).await?;
-/// server.expire_session(client.session_id()).await?;
+/// server.expire_session(client.session_id())?;
 /// client.closed().await?;
 /// # Ok(())
 /// # }
@@ -23,6 +23,8 @@ use bellwether_server::{Config, Server, WordList};
 pub struct TestServer {
     /// Listens where the first server came to listen, so that a restart finds the same place.
     config: Config,
+    /// What outlives a restart.
+    store: MemoryStore,
     /// Always there but during a restart, or after one that failed.
     server: Option<Server>,
 }
@@ -48,10 +50,12 @@ impl TestServer {
 
     /// Starts a server as `config` says.
     pub async fn with(mut config: Config) -> Result<Self> {
-        let server = Server::start(config.clone()).await?;
+        let store = MemoryStore::default();
+        let server = start(&config, &store).await?;
         config.listen = server.addresses().to_vec();
         Ok(Self {
             config,
+            store,
             server: Some(server),
         })
     }
@@ -72,8 +76,8 @@ impl TestServer {
     ///
     /// Dropping the future leaves no server; another restart brings it back.
     pub async fn restart(&mut self) -> Result<()> {
-        self.stop().await?;
-        self.server = Some(Server::start(self.config.clone()).await?);
+        self.stop().await;
+        self.server = Some(start(&self.config, &self.store).await?);
         Ok(())
     }
 
@@ -82,51 +86,65 @@ impl TestServer {
     /// # Cancel safety
     ///
     /// As [`Self::restart`].
-    pub async fn stop(&mut self) -> Result<()> {
+    pub async fn stop(&mut self) {
         if let Some(server) = self.server.take() {
-            server.shutdown().await?;
+            server.shutdown().await;
         }
-        Ok(())
     }
 
-    /// Expires a session now, as if its client had been silent for its timeout.
-    pub async fn expire_session(&self, session_id: i64) -> Result<()> {
-        Ok(self.server()?.hooks().expire_session(session_id).await?)
+    /// Expires a session, as if its client had been silent for its timeout.
+    pub fn expire_session(&self, session_id: i64) -> Result<()> {
+        let ended = self.hooks()?.expire_session(session_id);
+        ensure!(ended, "no session {session_id:#x}");
+        Ok(())
     }
 
     /// Sets what the next sequential child of `path` is numbered with.
     pub async fn set_child_counter(&self, path: &str, counter: i32) -> Result<()> {
-        let hooks = self.server()?.hooks();
-        Ok(hooks.set_child_counter(path, counter).await?)
+        let found = self.hooks()?.set_child_counter(path, counter).await;
+        ensure!(found, "no node {path}");
+        Ok(())
     }
 
-    /// Looks for empty containers and outlived nodes now, and deletes them.
-    pub async fn reap_now(&self) -> Result<()> {
-        Ok(self.server()?.hooks().reap_now().await?)
+    /// Looks for empty containers and outlived nodes now, and deletes them; watches tell when.
+    pub fn reap_now(&self) -> Result<()> {
+        self.hooks()?.reap_now();
+        Ok(())
     }
 
     /// Refuses longer frames from now on.
-    pub async fn lower_frame_limit(&self, bytes_max: usize) -> Result<()> {
-        let hooks = self.server()?.hooks();
-        Ok(hooks.set_frame_bytes_max(bytes_max).await?)
+    pub fn lower_frame_limit(&self, bytes_max: usize) -> Result<()> {
+        self.hooks()?.set_frame_bytes_max(bytes_max);
+        Ok(())
     }
 
     /// How many watches are armed.
     pub fn watch_count(&self) -> Result<usize> {
-        Ok(self.server()?.hooks().watches())
+        Ok(self.hooks()?.watches())
     }
 
     /// How many sessions there are.
     pub fn session_count(&self) -> Result<usize> {
-        Ok(self.server()?.hooks().sessions())
+        Ok(self.hooks()?.sessions())
     }
 
     /// How many connections there are.
     pub fn connection_count(&self) -> Result<usize> {
-        Ok(self.server()?.hooks().connections())
+        Ok(self.hooks()?.connections())
     }
 
-    fn server(&self) -> Result<&Server> {
-        self.server.as_ref().context("the server is stopped")
+    fn hooks(&self) -> Result<Hooks> {
+        Ok(self
+            .server
+            .as_ref()
+            .context("the server is stopped")?
+            .hooks())
     }
+}
+
+async fn start(config: &Config, store: &MemoryStore) -> Result<Server> {
+    let builder = Server::builder()
+        .config(config.clone())
+        .memory(store.clone());
+    Ok(builder.start().await?)
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::Duration;
 
+use bellwether_testkit::TestServer;
 use tokio::process::Command;
 use tokio::time::timeout;
 
@@ -15,6 +16,30 @@ const JARS: &str = "/usr/share/java";
 
 /// Compiling included, on a busy machine. The programs bound each of their own waits by 10 s.
 const CLIENT_LIMIT: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn kazoo_works() {
+    let server = TestServer::start().await.unwrap();
+    run_client("kazoo_smoke.py", &server.connect_string()).await;
+}
+
+#[tokio::test]
+async fn curator_works() {
+    let server = TestServer::start().await.unwrap();
+    run_client("CuratorSmoke.java", &server.connect_string()).await;
+}
+
+#[tokio::test]
+async fn zkcli_works() {
+    let server = TestServer::start().await.unwrap();
+    run_client("zkcli_smoke.sh", &server.connect_string()).await;
+}
+
+#[tokio::test]
+async fn c_client_works() {
+    let server = TestServer::start().await.unwrap();
+    run_client("c_smoke.c", &server.connect_string()).await;
+}
 
 #[tokio::test]
 async fn kazoo_works_with_apache() {
