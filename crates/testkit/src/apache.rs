@@ -15,6 +15,7 @@ use tempfile::TempDir;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::raw::{RawClient, four_letter_word};
+use crate::request::Request;
 
 /// Where Debian puts ZooKeeper; its manifest names what it depends on. The second one logs to stderr.
 const CLASS_PATH: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar";
@@ -357,8 +358,7 @@ impl Process {
                 if let Some(status) = child.try_wait()? {
                     bail!("java ended with {status}");
                 }
-                let probe = async { self.mode().await.is_some() && self.takes_sessions().await };
-                if timeout(PROBE_MAX, probe).await == Ok(true) {
+                if self.mode().await.is_some() && self.takes_sessions().await {
                     return Ok(());
                 }
             }
@@ -374,15 +374,17 @@ impl Process {
     }
 
     async fn takes_sessions(&self) -> bool {
-        let Ok(mut client) = RawClient::connect(self.address).await else {
-            return false;
+        let session = async {
+            let mut client = RawClient::connect(self.address).await?;
+            client.call(Request::CloseSession).await?.ok()
         };
-        client.call(crate::Request::CloseSession).await.is_ok()
+        matches!(timeout(PROBE_MAX, session).await, Ok(Ok(_)))
     }
 
     /// `standalone`, `leader` or `follower`, if it serves.
     async fn mode(&self) -> Option<String> {
-        let answer = four_letter_word(self.address, "srvr").await.ok()?;
+        let answer = timeout(PROBE_MAX, four_letter_word(self.address, "srvr"));
+        let answer = answer.await.ok()?.ok()?;
         let mode = answer
             .lines()
             .find_map(|line| line.strip_prefix("Mode: "))?;

@@ -269,12 +269,14 @@ impl Model {
     }
 
     fn multi(&mut self, ops: &[Request], moment: Moment) -> Result<Body, ErrorCode> {
-        let is_well_formed = |op: &Request| match op {
-            Request::Create(_)
-            | Request::Delete { .. }
-            | Request::SetData { .. }
-            | Request::Check { .. } => true,
-            _ => false,
+        let is_well_formed = |op: &Request| {
+            matches!(
+                op,
+                Request::Create(_)
+                    | Request::Delete { .. }
+                    | Request::SetData { .. }
+                    | Request::Check { .. }
+            )
         };
         let lacks_ttl = |op: &Request| match op {
             Request::Create(create) => {

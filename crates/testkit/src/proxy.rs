@@ -15,7 +15,7 @@ use bellwether_server::proto::request::RequestHeader;
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, ToSocketAddrs};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -33,7 +33,7 @@ const FAULT_MAX: Duration = Duration::from_secs(30);
 /// use bellwether_server::proto::op::Op;
 /// use bellwether_testkit::FaultProxy;
 ///
-/// let proxy = FaultProxy::start("127.0.0.1:2181".parse()?).await?;
+/// let proxy = FaultProxy::start("127.0.0.1:2181").await?;
 /// let lost = proxy.swallow_reply(Op::Create);
 /// // A client of `proxy.connect_string()` creates a node here.
 /// lost.happened().await?; // The node is there, and the client does not know.
@@ -108,7 +108,11 @@ impl Fault {
 
 impl FaultProxy {
     /// Listens on a free port of the loopback, in front of `upstream`.
-    pub async fn start(upstream: SocketAddr) -> Result<Self> {
+    pub async fn start(upstream: impl ToSocketAddrs) -> Result<Self> {
+        let upstream = tokio::net::lookup_host(upstream)
+            .await?
+            .next()
+            .context("no address of the server")?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
@@ -497,9 +501,9 @@ impl<'a> Pump<'a> {
     /// Reads the next frame, or whatever comes if it is not frames.
     async fn next_chunk(&mut self, may_be_word: bool) -> io::Result<Chunk> {
         loop {
-            if may_be_word && self.input.len() >= 4 && self.input[..4].is_ascii() {
-                // No length begins with a letter: that would be more than 1.5 GB.
-                let is_word = self.input[..4].iter().all(u8::is_ascii_alphabetic);
+            if may_be_word && let Some(word) = self.input.first_chunk::<4>() {
+                // No length begins with a letter: that would be more than 1 GB.
+                let is_word = word.iter().all(u8::is_ascii_alphabetic);
                 self.link.plain.fetch_or(is_word, Ordering::SeqCst);
             }
             if self.link.plain.load(Ordering::SeqCst) {
