@@ -117,7 +117,10 @@ impl Connection {
             }
             Ok(Ok(Greeting::Connect(request))) => {
                 self.engine.stats.received.fetch_add(1, Relaxed);
+                self.peer.request_waits();
                 self.session = Some(handshake::open(&self.engine, &self.peer, &request)?);
+                // What came with the request is answered behind it, even what has no order.
+                self.peer.drained().await;
                 Ok(())
             }
             Ok(Err(Over)) | Err(_) => {

@@ -86,7 +86,7 @@ impl Published {
         }
         let before = lane.attach(peer.clone());
         if lane.is_idle() {
-            peer.outbox.push(|out| out.extend_from_slice(&frame));
+            greet(peer, &frame);
         } else {
             lane.park(Parked::ConnectReply {
                 peer: peer.clone(),
@@ -148,7 +148,7 @@ impl Published {
             }
             Answer::Connected { session, frame } => {
                 if let Some(peer) = session.lane().peer() {
-                    peer.outbox.push(|out| out.extend_from_slice(&frame));
+                    greet(peer, &frame);
                 }
                 self.written(&committed, &session);
             }
@@ -179,9 +179,7 @@ impl Published {
                     self.wait_no_more(&request);
                     self.answer(tree, session, &request);
                 }
-                Parked::ConnectReply { peer, frame } => {
-                    peer.outbox.push(|out| out.extend_from_slice(&frame));
-                }
+                Parked::ConnectReply { peer, frame } => greet(&peer, &frame),
             }
         }
     }
@@ -257,4 +255,10 @@ impl Published {
             .lock()
             .expect("no code panics while it holds the watches")
     }
+}
+
+/// Answers a client that has asked for a session, and lets its requests in.
+fn greet(peer: &Peer, frame: &[u8]) {
+    peer.outbox.push(|out| out.extend_from_slice(frame));
+    peer.request_waits_no_more();
 }
