@@ -121,6 +121,12 @@ impl Published {
         *committed = decided.tree;
         self.remember_digest(&committed);
         self.stats.commits.fetch_add(1, Relaxed);
+        if let Answer::Expired { session } = &decided.answer {
+            // It is told nothing more, not even that its own nodes are gone.
+            if let Some(peer) = session.lane().peer() {
+                peer.outbox.close();
+            }
+        }
         if !decided.changes.is_empty() {
             let mut watches = self.watches();
             for change in &decided.changes {
@@ -155,9 +161,6 @@ impl Published {
             Answer::Expired { session } => {
                 self.sessions.remove(session.id);
                 self.stats.sessions_expired.fetch_add(1, Relaxed);
-                if let Some(peer) = session.lane().peer() {
-                    peer.outbox.close();
-                }
             }
             Answer::Nobody => {}
             // Whoever asked may have gone; then there is nobody to tell.
