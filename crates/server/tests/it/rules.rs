@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use bellwether_server::Config;
 use bellwether_server::proto::event::EventKind::{self, NodeDeleted};
+use bellwether_server::proto::stat::Stat;
 use bellwether_testkit::raw::four_letter_word;
 use bellwether_testkit::{Body, Create, Frame, RawClient, Reply, Request, TestServer};
 use tokio::task::JoinSet;
@@ -174,47 +175,96 @@ async fn a_session_that_comes_back_finds_all_its_writes_settled() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_that_fight_for_a_session_do_not_break_it() {
+    let (server, first) = server_and_client().await;
+    let (first, address) = (Arc::new(first), server.address());
+    let mut fighters = JoinSet::new();
+    for _ in 0..2 {
+        let first = first.clone();
+        fighters.spawn(async move {
+            let mut written = 0;
+            for _ in 0..100 {
+                // The other one may take it away at any point.
+                let Ok(mut client) = first.reattach(address).await else {
+                    continue;
+                };
+                assert!(!client.is_refused());
+                let segment = [Request::set_data("/", "x"), Request::get_data("/")];
+                if client.send_all(&segment).await.is_ok() {
+                    written += usize::from(client.receive().await.is_ok());
+                }
+            }
+            written
+        });
+    }
+    let written: usize = fighters.join_all().await.iter().sum();
+    let mut last = first.reattach(address).await.unwrap();
+    let version = stat(&mut last, "/").await.version;
+    assert!(usize::try_from(version).unwrap() >= written);
+    until("the others are gone", || {
+        server.connection_count().unwrap() == 1
+    })
+    .await;
+    assert_eq!(server.session_count().unwrap(), 1);
+    let monitor = four_letter_word(address, "mntr").await.unwrap();
+    assert!(
+        monitor.contains("zk_outstanding_requests\t0\n"),
+        "{monitor}"
+    );
+}
+
 // --- 3: events and replies -----------------------------------------------------------------------------
 
-/// Reads of one node by one connection, most of them armed, while others write it all the time.
-/// Every reply and event is checked against what the watch allows at that point.
+/// Reads of one node, some of them armed, while others write it all the time. Every reply and every
+/// event is checked against what the watch allows at that point.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn under_load_no_change_is_seen_before_its_event_and_no_event_before_its_watch() {
     let (server, mut first) = server_and_client().await;
     ok(&mut first, Request::create("/a", "")).await;
     let stop = Arc::new(AtomicBool::new(false));
     let mut writers = JoinSet::new();
-    for _ in 0..2 {
+    for number in 0..2 {
         let (mut client, stop) = (client_of(&server).await, stop.clone());
+        let child = format!("/a/{number}");
         writers.spawn(async move {
             while !stop.load(Relaxed) {
-                let segment = vec![Request::set_data("/a", "x"); 3];
+                let segment = [
+                    Request::set_data("/a", "x"),
+                    Request::create(&child, ""),
+                    Request::delete(&child),
+                ];
                 client.send_all(&segment).await.unwrap();
                 for _ in segment {
-                    client.receive_reply().await.unwrap();
+                    client.receive_reply().await.unwrap().ok().unwrap();
                 }
             }
         });
     }
+    let path = "/a".to_owned();
+    let list = Request::GetChildren2 { path, watch: false };
     let mut watchers = JoinSet::new();
-    for _ in 0..3 {
-        watchers.spawn(watch_versions(client_of(&server).await));
+    for (read, changed) in [
+        (
+            Request::get_data("/a"),
+            (|stat| stat.mzxid) as fn(&Stat) -> i64,
+        ),
+        (Request::exists("/a"), |stat| stat.mzxid),
+        (list, |stat| stat.pzxid),
+    ] {
+        watchers.spawn(watch_changes(client_of(&server).await, read, changed));
     }
     watchers.join_all().await;
     stop.store(true, Relaxed);
     writers.join_all().await;
 }
 
-async fn watch_versions(mut client: RawClient) {
+async fn watch_changes(mut client: RawClient, read: Request, changed: fn(&Stat) -> i64) {
     let mut fired = 0;
-    // The version that the armed watch was armed at.
+    // The zxid of the last change when the watch was armed.
     let mut armed = None;
     while fired < 100 {
-        let armed_first = [
-            Request::get_data("/a").watching(),
-            Request::get_data("/a"),
-            Request::get_data("/a"),
-        ];
+        let armed_first = [read.clone().watching(), read.clone(), read.clone()];
         let first = client.send_all(&armed_first).await.unwrap()[0];
         let mut replies = 0;
         while replies < armed_first.len() {
@@ -225,11 +275,11 @@ async fn watch_versions(mut client: RawClient) {
                 }
                 Frame::Reply(reply) => {
                     replies += 1;
-                    let version = reply.outcome.unwrap().stat().unwrap().version;
+                    let zxid = changed(reply.outcome.unwrap().stat().unwrap());
                     if let Some(at) = armed {
-                        assert_eq!(version, at, "a change was seen before its event");
+                        assert_eq!(zxid, at, "a change was seen before its event");
                     } else if reply.xid == first {
-                        armed = Some(version);
+                        armed = Some(zxid);
                     }
                 }
             }
@@ -402,6 +452,58 @@ async fn nothing_is_answered_behind_an_expiry() {
     }
     assert_eq!(children(&mut other, "/").await, ["zookeeper"]);
     assert_eq!(server.watch_count().unwrap(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_that_end_in_the_middle_of_their_work_leave_nothing_behind() {
+    let server = Arc::new(TestServer::start().await.unwrap());
+    let mut workers = JoinSet::new();
+    for worker in 0..4 {
+        let server = server.clone();
+        workers.spawn(async move {
+            for round in 0..40 {
+                let mut client = client_of(&server).await;
+                let segment = [
+                    Request::create_mode("/e-", "", Create::EPHEMERAL_SEQUENTIAL),
+                    Request::get_children("/").watching(),
+                    Request::set_data("/", "x"),
+                    Request::get_data("/").watching(),
+                ];
+                client.send_all(&segment).await.unwrap();
+                client.send_all(&segment).await.unwrap();
+                match (worker + round) % 4 {
+                    0 => drop(client.send(&Request::CloseSession).await.unwrap()),
+                    1 => server.expire_session(client.session_id()).unwrap(),
+                    2 => {
+                        client.receive().await.unwrap();
+                        server.expire_session(client.session_id()).unwrap();
+                    }
+                    _ => {
+                        let back = client.reattach(server.address()).await.unwrap();
+                        server.expire_session(back.session_id()).unwrap();
+                    }
+                }
+                // Some are gone before the server has done with them.
+                if round % 2 == 0 {
+                    while client.receive().await.is_ok() {}
+                }
+            }
+        });
+    }
+    workers.join_all().await;
+    until("all are gone", || {
+        server.connection_count().unwrap() == 0 && server.session_count().unwrap() == 0
+    })
+    .await;
+    assert_eq!(server.watch_count().unwrap(), 0);
+    let mut other = client_of(&server).await;
+    assert_eq!(children(&mut other, "/").await, ["zookeeper"]);
+    let monitor = four_letter_word(server.address(), "mntr").await.unwrap();
+    assert!(
+        monitor.contains("zk_outstanding_requests\t0\n"),
+        "{monitor}"
+    );
+    assert!(monitor.contains("zk_ephemerals_count\t0\n"), "{monitor}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
