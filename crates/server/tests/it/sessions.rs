@@ -226,7 +226,7 @@ async fn an_ephemeral_node_belongs_to_its_session_and_has_no_children() {
 #[tokio::test]
 async fn a_silent_session_is_told_of_to_those_who_wait_for_its_node() {
     let (server, mut waiting) = server_and_client().await;
-    let mut holder = client_with_timeout(&server, 400).await;
+    let mut holder = client_with_timeout(&server, 800).await;
     ok(&mut holder, Request::create_ephemeral("/lock")).await;
     ok(&mut waiting, Request::exists("/lock").watching()).await;
     assert_eq!(event(&mut waiting).await, (NodeDeleted, "/lock".into()));

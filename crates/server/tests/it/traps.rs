@@ -1,4 +1,5 @@
-//! The traps that servers of this protocol fall into, by their numbers; those of files are elsewhere.
+//! The traps that servers of this protocol fall into, by their numbers. 15 to 18 and 33 are about
+//! files; 29, when sessions expire, is among the rules.
 
 use bellwether_server::Config;
 use bellwether_server::proto::acl::{ALL, Acl, CREATE, DELETE, Id, READ};
