@@ -52,14 +52,14 @@ pub(crate) async fn serve(engine: Arc<Engine>, socket: TcpStream, peer: Arc<Peer
         },
     };
     let mut written = pin!(write_out(&peer, writing));
-    tokio::select! {
-        _ = connection.converse() => {}
-        () = &mut written => {}
-    }
+    let all_written = tokio::select! {
+        () = connection.converse() => false,
+        () = &mut written => true,
+    };
     if let Some(session) = &connection.session {
         engine.published.disconnect(session, &peer);
     }
-    if timeout(LINGER, written).await.is_err() {
+    if !all_written && timeout(LINGER, written).await.is_err() {
         tracing::debug!(address = %peer.address, "client did not take its last replies");
     }
     peer.outbox.close();
