@@ -7,7 +7,7 @@ use imbl::{HashMap, OrdSet};
 use super::node::{Node, Owner};
 use super::path::{self, ROOT};
 use super::{access, digest};
-use crate::proto::txn::{AclList, Data, Lifetime, Txn, TxnBody};
+use crate::proto::txn::{AclList, Data, Lifetime, PARENT_CVERSION_UNKNOWN, Txn, TxnBody};
 
 /// One version: all nodes and sessions after the transaction `last_zxid`.
 ///
@@ -281,20 +281,24 @@ impl Tree {
         lifetime: Lifetime,
         parent_cversion: i32,
     ) -> Option<Change> {
-        if self.nodes.contains_key(path) {
-            return None;
-        }
         let parent_path = path::parent(path)?;
         let name: Arc<str> = path::name(path).into();
         let parent_acl = self.update(parent_path, |parent| {
             parent.children.insert(name);
+            let count = match parent_cversion {
+                PARENT_CVERSION_UNKNOWN => parent.cversion.wrapping_add(1),
+                count => count,
+            };
             // Only upwards: at the end of its range the counter stays where it is.
-            if parent_cversion > parent.cversion {
-                parent.cversion = parent_cversion;
+            if count > parent.cversion {
+                parent.cversion = count;
                 parent.pzxid = txn.zxid;
             }
             parent.acl.clone()
         })?;
+        if self.nodes.contains_key(path) {
+            return None;
+        }
         let owner = Owner::of(lifetime, txn.session_id);
         match owner {
             Owner::Nobody => {}

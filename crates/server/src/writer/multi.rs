@@ -109,10 +109,10 @@ fn failed(tree: &Tree, mut bodies: Vec<TxnBody>, count: usize, code: ErrorCode) 
     }
     multi::put_failure(&mut results, Err(code));
     let failed_at = bodies.len();
-    bodies.push(TxnBody::Error(code));
+    bodies.push(TxnBody::Error(code.number()));
     for _ in failed_at + 1..count {
         multi::put_failure(&mut results, Err(ErrorCode::RuntimeInconsistency));
-        bodies.push(TxnBody::Error(ErrorCode::RuntimeInconsistency));
+        bodies.push(TxnBody::Error(ErrorCode::RuntimeInconsistency.number()));
     }
     multi::put_end(&mut results);
     Outcome {

@@ -188,7 +188,7 @@ impl Writer {
                 (txn, next, changes)
             }
             Err(code) => {
-                txn.body = TxnBody::Error(code);
+                txn.body = TxnBody::Error(code.number());
                 next.apply(&txn);
                 reply::put(frame, request.xid, txn.zxid, Err(code), |_| {});
                 (txn, next, Vec::new())
@@ -253,7 +253,7 @@ impl Writer {
             }
             Err(spoiled) => {
                 let code = ErrorCode::MarshallingError;
-                txn.body = TxnBody::Error(code);
+                txn.body = TxnBody::Error(code.number());
                 reply::put(frame, xid, zxid, Err(code), |out| {
                     if matches!(spoiled, Spoiled::NullPath) {
                         multi_proto::put_end(out);
