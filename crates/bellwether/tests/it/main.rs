@@ -1,0 +1,8 @@
+//! The recipes, through the public API, on a real server.
+//!
+//! `BELLWETHER_TEST_APACHE` names the address of an Apache ZooKeeper; each test works in a chroot of its own.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod lock;
+mod place;

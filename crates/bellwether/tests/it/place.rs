@@ -1,0 +1,75 @@
+//! A chroot of its own for a test, and a look at it from outside.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime};
+
+use bellwether::{Client, connect, zookeeper_client as zk};
+
+/// No wait in a test is longer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) struct Place {
+    address: String,
+    outside: zk::Client,
+}
+
+impl Place {
+    /// `None`, and a line about it, where there is no server to test on.
+    pub(crate) async fn new() -> Option<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let Ok(server) = std::env::var("BELLWETHER_TEST_APACHE") else {
+            eprintln!("skipped: BELLWETHER_TEST_APACHE is not set");
+            return None;
+        };
+        let now = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap()
+            .as_nanos();
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let address = format!("{server}/it/{}-{now:x}-{count}", std::process::id());
+        let outside = zk::Client::connect(&address).await.unwrap();
+        Some(Self { address, outside })
+    }
+
+    /// A new session.
+    pub(crate) async fn client(&self) -> Client {
+        connect(&self.address)
+            .session_timeout(Duration::from_secs(5))
+            .await
+            .unwrap()
+    }
+
+    /// A client that knows no recipes.
+    pub(crate) fn outside(&self) -> &zk::Client {
+        &self.outside
+    }
+
+    pub(crate) async fn children(&self, path: &str) -> Vec<String> {
+        match self.outside.list_children(path).await {
+            Ok(names) => names,
+            Err(zk::Error::NoNode) => Vec::new(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Waits until a directory has so many children.
+    pub(crate) async fn until_children(&self, path: &str, count: usize) {
+        soon(async {
+            loop {
+                let (names, watch) = self.outside.list_and_watch_children(path).await.unwrap();
+                if names.len() == count {
+                    return;
+                }
+                watch.changed().await;
+            }
+        })
+        .await;
+    }
+}
+
+/// Awaits what must happen, and fails when it does not.
+pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future)
+        .await
+        .expect("it should have happened by now")
+}
