@@ -1,0 +1,83 @@
+//! `bellwether serve`.
+
+use std::os::unix::net::UnixDatagram;
+
+use rustix::process::Signal;
+
+use crate::bellwether::{Running, assert_code, bellwether};
+
+/// A server on free ports, and where it listens.
+fn serve(command: &mut std::process::Command) -> (Running, Vec<String>) {
+    let mut server = Running::start(command);
+    let ready = server.error_line().unwrap();
+    let addresses = ready
+        .strip_prefix("bellwether: serving on ")
+        .unwrap_or_else(|| panic!("{ready}"));
+    let addresses = addresses.split(", ").map(str::to_owned).collect();
+    (server, addresses)
+}
+
+#[test]
+fn serves_where_it_says_and_ends_on_a_signal() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let (mut server, addresses) =
+            serve(bellwether().args(["serve", "-l", "127.0.0.1:0", "--listen", "127.0.0.1:0"]));
+        assert_eq!(addresses.len(), 2);
+        for address in &addresses {
+            let output = bellwether()
+                .args(["lock", "-c", address, "x", "--", "true"])
+                .output()
+                .unwrap();
+            assert_code(&output, 0);
+        }
+        assert!(server.is_running());
+        server.signal(signal);
+        assert_eq!(server.code(), Some(0));
+    }
+}
+
+#[test]
+fn service_manager_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    let mut buffer = [0; 64];
+    let mut told = || {
+        let length = manager.recv(&mut buffer).unwrap();
+        String::from_utf8_lossy(&buffer[..length]).trim().to_owned()
+    };
+    let (mut server, _) =
+        serve(
+            bellwether()
+                .env("NOTIFY_SOCKET", &path)
+                .args(["serve", "--listen", "127.0.0.1:0"]),
+        );
+    assert_eq!(told(), "READY=1");
+    server.signal(Signal::TERM);
+    assert_eq!(told(), "STOPPING=1");
+    assert_eq!(server.code(), Some(0));
+}
+
+#[test]
+fn address_in_use_is_125() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    assert_code(
+        &bellwether()
+            .args(["serve", "--listen", &address])
+            .output()
+            .unwrap(),
+        125,
+    );
+}
+
+#[test]
+fn unknown_word_is_wrong_usage() {
+    assert_code(
+        &bellwether()
+            .args(["serve", "--words", "srvr,nope"])
+            .output()
+            .unwrap(),
+        2,
+    );
+}
