@@ -9,4 +9,6 @@
 )]
 
 mod lock;
+mod lock_faults;
 mod place;
+mod proxy;

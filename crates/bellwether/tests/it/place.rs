@@ -9,7 +9,8 @@ use bellwether::{Client, connect, zookeeper_client as zk};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) struct Place {
-    address: String,
+    server: String,
+    chroot: String,
     outside: zk::Client,
 }
 
@@ -26,17 +27,32 @@ impl Place {
             .unwrap()
             .as_nanos();
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let address = format!("{server}/it/{}-{now:x}-{count}", std::process::id());
-        let outside = zk::Client::connect(&address).await.unwrap();
-        Some(Self { address, outside })
+        let chroot = format!("/it/{}-{now:x}-{count}", std::process::id());
+        let outside = zk::Client::connect(&format!("{server}{chroot}"))
+            .await
+            .unwrap();
+        Some(Self {
+            server,
+            chroot,
+            outside,
+        })
     }
 
     /// A new session.
     pub(crate) async fn client(&self) -> Client {
-        connect(&self.address)
+        connect(format!("{}{}", self.server, self.chroot))
             .session_timeout(Duration::from_secs(5))
             .await
             .unwrap()
+    }
+
+    /// The address of the server, without a chroot.
+    pub(crate) fn server(&self) -> String {
+        self.server.clone()
+    }
+
+    pub(crate) fn chroot(&self) -> &str {
+        &self.chroot
     }
 
     /// A client that knows no recipes.
