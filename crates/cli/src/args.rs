@@ -108,6 +108,9 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) extended_types: bool,
     /// Be the local server of this folder; commands start it so.
-    #[arg(long, hide = true, value_name = "FOLDER", exclusive = true)]
+    #[arg(long, hide = true, value_name = "FOLDER")]
     pub(crate) local: Option<PathBuf>,
+    /// When a local server that nobody uses leaves.
+    #[arg(long, hide = true, value_name = "TIME", value_parser = duration::parse, default_value = "10m")]
+    pub(crate) idle_exit: Duration,
 }

@@ -35,10 +35,7 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 /// How long a server waits for the lock that a command may be looking at just now.
 const SERVER_LOCK_LIMIT: Duration = Duration::from_secs(5);
 
-/// A server that nobody has used for so long leaves.
-const IDLE_LIMIT: Duration = Duration::from_secs(600);
-
-/// How often a server looks whether it is used.
+/// How often a server looks whether it is used, at most.
 const IDLE_LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// The folder of a local server.
@@ -191,7 +188,7 @@ impl Folder {
 }
 
 /// The server itself, in the process that [`Folder::find_or_start`] has started.
-pub(crate) async fn serve(folder: PathBuf) -> anyhow::Result<Exit> {
+pub(crate) async fn serve(folder: PathBuf, idle_limit: Duration) -> anyhow::Result<Exit> {
     // Away from the terminal and the group of the command that happened to be the first. It fails only for the
     // leader of a group, which is what somebody gets who runs this by hand.
     let _ = rustix::process::setsid();
@@ -226,7 +223,7 @@ pub(crate) async fn serve(folder: PathBuf) -> anyhow::Result<Exit> {
         }
         _ = signals.next() => None,
         // Held until the end: no command may start the next server before this one has gone.
-        start = idle(&server, &folder) => Some(start?),
+        start = idle(&server, &folder, idle_limit) => Some(start?),
     };
     folder.forget_port()?;
     server.shutdown().await;
@@ -235,16 +232,16 @@ pub(crate) async fn serve(folder: PathBuf) -> anyhow::Result<Exit> {
 }
 
 /// Waits until nobody has used the server for long; returns with the start lock held.
-async fn idle(server: &Server, folder: &Folder) -> anyhow::Result<File> {
+async fn idle(server: &Server, folder: &Folder, limit: Duration) -> anyhow::Result<File> {
     let unused = || server.connections() == 0 && server.sessions() == 0;
-    let mut looks = tokio::time::interval(IDLE_LOOK_EVERY);
+    let mut looks = tokio::time::interval(IDLE_LOOK_EVERY.min(limit.max(Duration::from_millis(1))));
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut since = Instant::now();
     loop {
         looks.tick().await;
         if !unused() {
             since = Instant::now();
-        } else if since.elapsed() >= IDLE_LIMIT {
+        } else if since.elapsed() >= limit {
             let start = folder.open("start.lock")?;
             // Whoever holds it is about to use this server. So is one who came while it was being taken; and one
             // who has read the port but not connected yet is refused and starts over.

@@ -15,7 +15,7 @@ use crate::signals::Signals;
 #[tokio::main]
 pub(crate) async fn run(args: ServeArgs, output: Output) -> anyhow::Result<Exit> {
     if let Some(folder) = args.local {
-        return local::serve(folder).await;
+        return local::serve(folder, args.idle_exit).await;
     }
     let config = config(args, output)?;
     let mut signals = Signals::catch()?;

@@ -134,6 +134,21 @@ fn folder_that_others_may_write_to_is_refused() {
     );
 }
 
+#[test]
+fn server_that_nobody_uses_leaves_and_the_next_command_starts_another() {
+    let home = Home::new();
+    assert_code(&home.lock("true").output().unwrap(), 0);
+    let folder = home.folder().unwrap();
+    kill_process(home.server().unwrap(), Signal::TERM).unwrap();
+    until_gone(&folder.join("port"));
+    let mut idle = bellwether();
+    idle.args(["serve", "--idle-exit", "50ms", "--local"])
+        .arg(&folder);
+    assert_code(&idle.output().unwrap(), 0);
+    assert!(!folder.join("port").exists());
+    assert_code(&home.lock("true").output().unwrap(), 0);
+}
+
 /// Waits until a file is gone, up to a deadline.
 #[expect(
     clippy::disallowed_methods,
