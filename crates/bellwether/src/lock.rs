@@ -20,7 +20,8 @@ use crate::session::Client;
 ///
 /// The lock is advisory. A holder that is paused or cut off for longer than its session timeout loses its place and may
 /// not know yet: [`LockGuard::lost`] is a best effort from this end, and what must never be written by two holders
-/// has to compare tokens. A crash of the holder is not told apart from a release. A task that acquires what it
+/// has to compare tokens. Tokens compare as long as the servers keep their data: a server that starts over empty
+/// counts from the beginning. A crash of the holder is not told apart from a release. A task that acquires what it
 /// already holds waits for itself.
 ///
 /// # Node layout
