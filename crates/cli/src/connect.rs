@@ -39,7 +39,9 @@ async fn connect_local(args: &ConnectArgs) -> anyhow::Result<Client> {
             .await
         {
             Ok(client) => return Ok(client),
-            Err(ConnectError::Unreachable { .. }) if tries < LOCAL_TRIES_MAX => {}
+            Err(ConnectError::Unreachable { .. }) if tries < LOCAL_TRIES_MAX => {
+                folder.until_gone(address).await?;
+            }
             Err(error) => return Err(error.into()),
         }
     }

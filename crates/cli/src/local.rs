@@ -32,6 +32,9 @@ use crate::signals::Signals;
 /// How long a command waits for a server that it, or another command, is starting.
 const START_LIMIT: Duration = Duration::from_secs(20);
 
+/// How long a command waits for the end of a server that answers no more, before it tries again.
+const END_LIMIT: Duration = Duration::from_secs(2);
+
 /// How long a server waits for the lock that a command may be looking at just now.
 const SERVER_LOCK_LIMIT: Duration = Duration::from_secs(5);
 
@@ -105,6 +108,14 @@ impl Folder {
                 );
             }
         }
+    }
+
+    /// Waits for the end of a server that answers no more: a process that is killed closes its sockets before
+    /// its lock, and would be found again.
+    pub(crate) async fn until_gone(&self, address: SocketAddr) -> anyhow::Result<()> {
+        let mut pauses = Pauses::until(Instant::now() + END_LIMIT);
+        while self.running()? == Some(address) && pauses.next().await {}
+        Ok(())
     }
 
     /// Where a living server listens.

@@ -19,7 +19,16 @@ impl Home {
     fn lock(&self, script: &str) -> Command {
         let mut command = bellwether();
         command.env("XDG_STATE_HOME", self.0.path());
-        command.args(["lock", "/jobs/nightly", "--", "sh", "-c", script]);
+        command.args([
+            "lock",
+            "/jobs/nightly",
+            "--session-timeout",
+            "4s",
+            "--",
+            "sh",
+            "-c",
+            script,
+        ]);
         command
     }
 
@@ -37,7 +46,10 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        if let Some(server) = self.server() {
+        let Some(server) = self.server() else { return };
+        // One that has ended already may have left its number to another process.
+        let command = std::fs::read(format!("/proc/{server}/cmdline")).unwrap_or_default();
+        if text(&command).contains(&*self.0.path().to_string_lossy()) {
             let _ = kill_process(server, Signal::KILL);
         }
     }
@@ -103,6 +115,19 @@ fn server_that_was_killed_is_replaced() {
     // Its port file is still there, and does not count.
     assert_code(&home.lock("true").output().unwrap(), 0);
     assert_ne!(home.server().unwrap(), dead);
+}
+
+#[test]
+fn command_is_stopped_when_its_server_is_killed() {
+    let home = Home::new();
+    let mut job = home.lock("echo held; exec tail -f /dev/null");
+    let mut job = Running::start(job.env("BELLWETHER_CONNECT", "local"));
+    assert_eq!(job.line().as_deref(), Some("held"));
+    kill_process(home.server().unwrap(), Signal::KILL).unwrap();
+    let lost = job.error_line().unwrap();
+    assert!(lost.contains("/jobs/nightly is lost"), "{lost}");
+    assert_eq!(job.code(), Some(123));
+    assert_eq!(job.line(), None);
 }
 
 #[test]

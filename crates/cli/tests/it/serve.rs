@@ -37,6 +37,43 @@ fn serves_where_it_says_and_ends_on_a_signal() {
 }
 
 #[test]
+fn flags_win_over_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("zoo.cfg");
+    let data = folder.path().display();
+    std::fs::write(
+        &file,
+        format!("clientPort=1\nclientPortAddress=127.0.0.1\ndataDir={data}\n"),
+    )
+    .unwrap();
+    let mut command = bellwether();
+    command
+        .args(["--quiet", "serve", "--listen", "127.0.0.1:0", "--config"])
+        .arg(&file);
+    let socket = folder.path().join("notify");
+    let manager = UnixDatagram::bind(&socket).unwrap();
+    let mut server = Running::start(command.env("NOTIFY_SOCKET", &socket));
+    let mut buffer = [0; 64];
+    let length = manager.recv(&mut buffer).unwrap();
+    assert!(buffer[..length].starts_with(b"READY=1"));
+    assert!(std::net::TcpStream::connect("127.0.0.1:1").is_err());
+    server.signal(Signal::TERM);
+    assert_eq!(server.code(), Some(0));
+    assert_eq!(server.error_line(), None);
+}
+
+#[test]
+fn missing_config_is_125() {
+    assert_code(
+        &bellwether()
+            .args(["serve", "--config", "/no/such/zoo.cfg"])
+            .output()
+            .unwrap(),
+        125,
+    );
+}
+
+#[test]
 fn service_manager_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notify");
