@@ -9,11 +9,21 @@ use tokio::sync::mpsc;
 
 use crate::place::{Place, soon};
 
-#[tokio::test]
-async fn five_tasks_exclude_each_other_and_tokens_rise() {
-    let Some(place) = Place::new().await else {
-        return;
-    };
+on_both_engines! {
+    five_tasks_exclude_each_other_and_tokens_rise,
+    contenders_are_served_in_order_of_arrival,
+    waiter_in_the_middle_that_leaves_lets_nobody_in,
+    try_acquire_takes_only_a_free_lock,
+    timeout_leaves_no_node,
+    lost_when_another_hand_deletes_the_node,
+    data_written_to_the_own_node_is_no_loss,
+    waiter_hears_when_its_node_is_deleted,
+    dropped_guard_lets_the_next_one_in,
+    closing_gives_the_locks_of_the_session_back,
+    bad_path_is_refused,
+}
+
+async fn five_tasks_exclude_each_other_and_tokens_rise(place: Place) {
     let busy = Arc::new(AtomicBool::new(false));
     let (sender, mut tokens) = mpsc::unbounded_channel();
     let shared = place.client().await;
@@ -48,11 +58,7 @@ async fn five_tasks_exclude_each_other_and_tokens_rise() {
     assert!(place.children("/jobs/nightly").await.is_empty());
 }
 
-#[tokio::test]
-async fn contenders_are_served_in_order_of_arrival() {
-    let Some(place) = Place::new().await else {
-        return;
-    };
+async fn contenders_are_served_in_order_of_arrival(place: Place) {
     let holder = Lock::new(&place.client().await, "/queue")
         .acquire()
         .await
@@ -74,11 +80,7 @@ async fn contenders_are_served_in_order_of_arrival() {
     }
 }
 
-#[tokio::test]
-async fn waiter_in_the_middle_that_leaves_lets_nobody_in() {
-    let Some(place) = Place::new().await else {
-        return;
-    };
+async fn waiter_in_the_middle_that_leaves_lets_nobody_in(place: Place) {
     let client = place.client().await;
     let lock = Lock::new(&client, "/queue");
     let holder = lock.acquire().await.unwrap();
@@ -105,11 +107,7 @@ async fn waiter_in_the_middle_that_leaves_lets_nobody_in() {
     soon(got.recv()).await.unwrap().release().await.unwrap();
 }
 
-#[tokio::test]
-async fn try_acquire_takes_only_a_free_lock() {
-    let Some(place) = Place::new().await else {
-        return;
-    };
+async fn try_acquire_takes_only_a_free_lock(place: Place) {
     let lock = Lock::new(&place.client().await, "/try");
     let guard = lock.try_acquire().await.unwrap().expect("nobody holds it");
     assert!(lock.try_acquire().await.unwrap().is_none());
@@ -118,11 +116,7 @@ async fn try_acquire_takes_only_a_free_lock() {
     assert!(lock.try_acquire().await.unwrap().is_some());
 }
 
-#[tokio::test]
-async fn timeout_leaves_no_node() {
-    let Some(place) = Place::new().await else {
-        return;
-    };
+async fn timeout_leaves_no_node(place: Place) {
     let lock = Lock::new(&place.client().await, "/limit");
     let guard = lock.acquire().await.unwrap();
     let late = lock.acquire_timeout(Duration::from_millis(50)).await;
@@ -140,11 +134,7 @@ async fn timeout_leaves_no_node() {
         .unwrap();
 }
 
-#[tokio::test]
-async fn lost_when_another_hand_deletes_the_node() {
-    let Some(place) = Place::new().await else {
-        return;
-    };
+async fn lost_when_another_hand_deletes_the_node(place: Place) {
     let guard = Lock::new(&place.client().await, "/wiped")
         .acquire()
         .await
@@ -163,11 +153,7 @@ async fn lost_when_another_hand_deletes_the_node() {
     ));
 }
 
-#[tokio::test]
-async fn data_written_to_the_own_node_is_no_loss() {
-    let Some(place) = Place::new().await else {
-        return;
-    };
+async fn data_written_to_the_own_node_is_no_loss(place: Place) {
     let guard = Lock::new(&place.client().await, "/asked")
         .acquire()
         .await
@@ -183,11 +169,7 @@ async fn data_written_to_the_own_node_is_no_loss() {
     soon(guard.lost()).await;
 }
 
-#[tokio::test]
-async fn waiter_hears_when_its_node_is_deleted() {
-    let Some(place) = Place::new().await else {
-        return;
-    };
+async fn waiter_hears_when_its_node_is_deleted(place: Place) {
     let lock = Lock::new(&place.client().await, "/queue");
     let holder = lock.acquire().await.unwrap();
     let first = place.children("/queue").await.remove(0);
@@ -212,21 +194,13 @@ async fn waiter_hears_when_its_node_is_deleted() {
     holder.release().await.unwrap();
 }
 
-#[tokio::test]
-async fn dropped_guard_lets_the_next_one_in() {
-    let Some(place) = Place::new().await else {
-        return;
-    };
+async fn dropped_guard_lets_the_next_one_in(place: Place) {
     let lock = Lock::new(&place.client().await, "/dropped");
     drop(lock.acquire().await.unwrap());
     soon(lock.acquire()).await.unwrap().release().await.unwrap();
 }
 
-#[tokio::test]
-async fn closing_gives_the_locks_of_the_session_back() {
-    let Some(place) = Place::new().await else {
-        return;
-    };
+async fn closing_gives_the_locks_of_the_session_back(place: Place) {
     let client = place.client().await;
     let guard = Lock::new(&client, "/closed").acquire().await.unwrap();
     let id = client.session_id();
@@ -236,11 +210,7 @@ async fn closing_gives_the_locks_of_the_session_back() {
     assert!(place.children("/closed").await.is_empty());
 }
 
-#[tokio::test]
-async fn bad_path_is_refused() {
-    let Some(place) = Place::new().await else {
-        return;
-    };
+async fn bad_path_is_refused(place: Place) {
     let client = place.client().await;
     for path in ["", "jobs", "/", "/a//b"] {
         let refused = Lock::new(&client, path).acquire().await;

@@ -7,6 +7,16 @@ use bellwether::{AcquireError, Client, Lock, connect};
 use crate::place::{Place, soon};
 use crate::proxy::{Proxy, Way};
 
+on_both_engines! {
+    t01_lost_before_the_server_can_grant_the_next,
+    short_outage_loses_nothing,
+    t03_waiter_whose_session_ends_gets_no_guard,
+    t05_create_reply_lost_leaves_one_node,
+    t06_create_in_doubt_that_is_given_up_leaves_no_node,
+    t07_delete_that_did_not_arrive_is_sent_again,
+    t10_release_over_a_lost_reply_is_done_once,
+}
+
 const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A session whose connection goes through a proxy, and a lock whose directory exists.
@@ -22,11 +32,7 @@ async fn behind_a_proxy(place: &Place) -> (Proxy, Client, Lock) {
     (proxy, client, lock)
 }
 
-#[tokio::test]
-async fn t01_lost_before_the_server_can_grant_the_next() {
-    let Some(place) = Place::new().await else {
-        return;
-    };
+async fn t01_lost_before_the_server_can_grant_the_next(place: Place) {
     for way in [Way::Silent, Way::Deaf, Way::Cut] {
         let (proxy, _client, lock) = behind_a_proxy(&place).await;
         let guard = lock.acquire().await.unwrap();
@@ -43,11 +49,7 @@ async fn t01_lost_before_the_server_can_grant_the_next() {
     }
 }
 
-#[tokio::test]
-async fn short_outage_loses_nothing() {
-    let Some(place) = Place::new().await else {
-        return;
-    };
+async fn short_outage_loses_nothing(place: Place) {
     let (proxy, _client, lock) = behind_a_proxy(&place).await;
     let guard = lock.acquire().await.unwrap();
     for _ in 0..3 {
@@ -59,11 +61,7 @@ async fn short_outage_loses_nothing() {
     guard.release().await.unwrap();
 }
 
-#[tokio::test]
-async fn t03_waiter_whose_session_ends_gets_no_guard() {
-    let Some(place) = Place::new().await else {
-        return;
-    };
+async fn t03_waiter_whose_session_ends_gets_no_guard(place: Place) {
     let holder = Lock::new(&place.client().await, "/faults")
         .acquire()
         .await
@@ -87,11 +85,7 @@ async fn t03_waiter_whose_session_ends_gets_no_guard() {
     );
 }
 
-#[tokio::test]
-async fn t05_create_reply_lost_leaves_one_node() {
-    let Some(place) = Place::new().await else {
-        return;
-    };
+async fn t05_create_reply_lost_leaves_one_node(place: Place) {
     let (proxy, _client, lock) = behind_a_proxy(&place).await;
     proxy.set(Way::Deaf);
     let acquired = tokio::spawn(async move { lock.acquire().await });
@@ -110,11 +104,7 @@ async fn t05_create_reply_lost_leaves_one_node() {
     guard.release().await.unwrap();
 }
 
-#[tokio::test]
-async fn t06_create_in_doubt_that_is_given_up_leaves_no_node() {
-    let Some(place) = Place::new().await else {
-        return;
-    };
+async fn t06_create_in_doubt_that_is_given_up_leaves_no_node(place: Place) {
     let (proxy, _client, lock) = behind_a_proxy(&place).await;
     proxy.set(Way::Deaf);
     let acquired = tokio::spawn({
@@ -130,11 +120,7 @@ async fn t06_create_in_doubt_that_is_given_up_leaves_no_node() {
     soon(lock.acquire()).await.unwrap().release().await.unwrap();
 }
 
-#[tokio::test]
-async fn t07_delete_that_did_not_arrive_is_sent_again() {
-    let Some(place) = Place::new().await else {
-        return;
-    };
+async fn t07_delete_that_did_not_arrive_is_sent_again(place: Place) {
     let (proxy, _client, lock) = behind_a_proxy(&place).await;
     let guard = lock.acquire().await.unwrap();
     let node = format!(
@@ -154,11 +140,7 @@ async fn t07_delete_that_did_not_arrive_is_sent_again() {
     soon(lock.acquire()).await.unwrap().release().await.unwrap();
 }
 
-#[tokio::test]
-async fn t10_release_over_a_lost_reply_is_done_once() {
-    let Some(place) = Place::new().await else {
-        return;
-    };
+async fn t10_release_over_a_lost_reply_is_done_once(place: Place) {
     let (proxy, _client, lock) = behind_a_proxy(&place).await;
     let guard = lock.acquire().await.unwrap();
     proxy.set(Way::Deaf);

@@ -1,6 +1,7 @@
 //! The recipes, through the public API, on a real server.
 //!
-//! `BELLWETHER_TEST_APACHE` names the address of an Apache ZooKeeper; each test works in a chroot of its own.
+//! Each test runs twice: on an embedded server of its own, and on the Apache ZooKeeper that `BELLWETHER_TEST_APACHE`
+//! names, in a chroot of its own.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,7 +9,9 @@
     reason = "a test fails by panicking, and says why it is skipped"
 )]
 
+#[macro_use]
+mod place;
+
 mod lock;
 mod lock_faults;
-mod place;
 mod proxy;

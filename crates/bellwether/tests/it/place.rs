@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use bellwether::{Client, connect, zookeeper_client as zk};
+use bellwether_testkit::TestServer;
 
 /// No wait in a test is longer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -12,16 +13,50 @@ pub(crate) struct Place {
     server: String,
     chroot: String,
     outside: zk::Client,
+    /// Ends with the test.
+    _embedded: Option<TestServer>,
+}
+
+/// Makes two tests of each function: on the embedded server, and on Apache's.
+macro_rules! on_both_engines {
+    ($($name:ident,)*) => {
+        mod embedded {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name($crate::place::Place::embedded().await).await;
+            })*
+        }
+
+        mod apache {
+            $(#[tokio::test]
+            async fn $name() {
+                if let Some(place) = $crate::place::Place::apache().await {
+                    super::$name(place).await;
+                }
+            })*
+        }
+    };
 }
 
 impl Place {
-    /// `None`, and a line about it, where there is no server to test on.
-    pub(crate) async fn new() -> Option<Self> {
+    pub(crate) async fn embedded() -> Self {
+        let server = TestServer::start().await.unwrap();
+        Self::on(server.connect_string(), Some(server)).await
+    }
+
+    /// `None`, and a line about it, where there is no Apache to test on.
+    pub(crate) async fn apache() -> Option<Self> {
+        match std::env::var("BELLWETHER_TEST_APACHE") {
+            Ok(address) => Some(Self::on(address, None).await),
+            Err(_) => {
+                eprintln!("skipped: BELLWETHER_TEST_APACHE is not set");
+                None
+            }
+        }
+    }
+
+    async fn on(server: String, embedded: Option<TestServer>) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let Ok(server) = std::env::var("BELLWETHER_TEST_APACHE") else {
-            eprintln!("skipped: BELLWETHER_TEST_APACHE is not set");
-            return None;
-        };
         let now = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap()
@@ -31,11 +66,12 @@ impl Place {
         let outside = zk::Client::connect(&format!("{server}{chroot}"))
             .await
             .unwrap();
-        Some(Self {
+        Self {
             server,
             chroot,
             outside,
-        })
+            _embedded: embedded,
+        }
     }
 
     /// A new session.
