@@ -16,8 +16,44 @@ pub(crate) fn bellwether() -> Command {
     command
 }
 
-/// The address of a chroot of its own; `None`, and a line about it, where there is no server to test on.
-pub(crate) fn chroot() -> Option<String> {
+/// Makes two tests of each function, which gets an address: of an embedded server, and of a chroot on Apache's.
+macro_rules! on_both_engines {
+    ($($name:ident,)*) => {
+        mod embedded {
+            $(#[test]
+            fn $name() {
+                let (_server, addresses) =
+                    $crate::bellwether::serve($crate::bellwether::bellwether().args([
+                        "serve", "--listen", "127.0.0.1:0", "--tick-time", "200ms",
+                    ]));
+                super::$name(&addresses[0]);
+            })*
+        }
+
+        mod apache {
+            $(#[test]
+            fn $name() {
+                if let Some(address) = $crate::bellwether::apache() {
+                    super::$name(&address);
+                }
+            })*
+        }
+    };
+}
+
+/// A server in the background, and where it listens.
+pub(crate) fn serve(command: &mut Command) -> (Running, Vec<String>) {
+    let mut server = Running::start(command);
+    let ready = server.error_line().unwrap();
+    let addresses = ready
+        .strip_prefix("bellwether: serving on ")
+        .unwrap_or_else(|| panic!("{ready}"));
+    let addresses = addresses.split(", ").map(str::to_owned).collect();
+    (server, addresses)
+}
+
+/// A chroot of its own on Apache's server; `None`, and a line about it, where there is none to test on.
+pub(crate) fn apache() -> Option<String> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let Ok(server) = std::env::var("BELLWETHER_TEST_APACHE") else {
         eprintln!("skipped: BELLWETHER_TEST_APACHE is not set");

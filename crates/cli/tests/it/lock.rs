@@ -5,7 +5,22 @@ use std::process::Command;
 use ::bellwether::zookeeper_client as zk;
 use rustix::process::Signal;
 
-use crate::bellwether::{Running, assert_code, bellwether, chroot, text};
+use crate::bellwether::{Running, assert_code, bellwether, text};
+
+on_both_engines! {
+    exit_code_and_flags_of_the_command_are_kept,
+    command_killed_by_a_signal_is_128_and_its_number,
+    command_that_cannot_be_run_is_126_and_missing_is_127,
+    bad_path_is_125,
+    token_and_path_are_in_the_environment,
+    held_lock_is_124_at_once_and_after_the_wait,
+    two_commands_exclude_each_other,
+    long_wait_is_told_in_one_line,
+    signal_ends_a_waiter_and_frees_its_place,
+    signals_are_passed_on_and_waited_for,
+    lost_lock_ends_the_whole_group,
+    lost_lock_lets_the_command_end_in_its_own_way,
+}
 
 /// `bellwether lock … -- sh -c script`.
 fn lock(address: &str, options: &[&str], script: &str) -> Command {
@@ -24,14 +39,12 @@ fn holder(address: &str) -> Running {
     holder
 }
 
-#[test]
-fn exit_code_and_flags_of_the_command_are_kept() {
-    let Some(address) = chroot() else { return };
+fn exit_code_and_flags_of_the_command_are_kept(address: &str) {
     let mut command = bellwether();
     command.args([
         "lock",
         "--connect",
-        &address,
+        address,
         "x",
         "--",
         "sh",
@@ -46,18 +59,14 @@ fn exit_code_and_flags_of_the_command_are_kept() {
     assert_eq!(text(&output.stderr), "");
 }
 
-#[test]
-fn command_killed_by_a_signal_is_128_and_its_number() {
-    let Some(address) = chroot() else { return };
-    assert_code(&lock(&address, &[], "kill -KILL $$").output().unwrap(), 137);
+fn command_killed_by_a_signal_is_128_and_its_number(address: &str) {
+    assert_code(&lock(address, &[], "kill -KILL $$").output().unwrap(), 137);
 }
 
-#[test]
-fn command_that_cannot_be_run_is_126_and_missing_is_127() {
-    let Some(address) = chroot() else { return };
+fn command_that_cannot_be_run_is_126_and_missing_is_127(address: &str) {
     let run = |program: &str| {
         bellwether()
-            .args(["lock", "--connect", &address, "/x", "--", program])
+            .args(["lock", "--connect", address, "/x", "--", program])
             .output()
             .unwrap()
     };
@@ -76,22 +85,18 @@ fn wrong_usage_is_2() {
     }
 }
 
-#[test]
-fn bad_path_is_125() {
-    let Some(address) = chroot() else { return };
+fn bad_path_is_125(address: &str) {
     let output = bellwether()
-        .args(["lock", "-c", &address, "/a//b", "--", "true"])
+        .args(["lock", "-c", address, "/a//b", "--", "true"])
         .output()
         .unwrap();
     assert_code(&output, 125);
     assert!(text(&output.stderr).contains("/a//b"));
 }
 
-#[test]
-fn token_and_path_are_in_the_environment() {
-    let Some(address) = chroot() else { return };
+fn token_and_path_are_in_the_environment(address: &str) {
     let token = || {
-        let output = lock(&address, &[], "echo $BELLWETHER_TOKEN $BELLWETHER_PATH")
+        let output = lock(address, &[], "echo $BELLWETHER_TOKEN $BELLWETHER_PATH")
             .output()
             .unwrap();
         assert_code(&output, 0);
@@ -104,11 +109,9 @@ fn token_and_path_are_in_the_environment() {
     assert!(first < second, "{first} {second}");
 }
 
-#[test]
-fn held_lock_is_124_at_once_and_after_the_wait() {
-    let Some(address) = chroot() else { return };
-    let _holder = holder(&address);
-    let run = |options: &[&str]| lock(&address, options, "echo ran").output().unwrap();
+fn held_lock_is_124_at_once_and_after_the_wait(address: &str) {
+    let _holder = holder(address);
+    let run = |options: &[&str]| lock(address, options, "echo ran").output().unwrap();
     for (options, code) in [
         (&["--try"][..], 124),
         (&["--wait", "50ms"], 124),
@@ -121,9 +124,7 @@ fn held_lock_is_124_at_once_and_after_the_wait() {
     }
 }
 
-#[test]
-fn two_commands_exclude_each_other() {
-    let Some(address) = chroot() else { return };
+fn two_commands_exclude_each_other(address: &str) {
     let folder = tempfile::tempdir().unwrap();
     let busy = folder.path().join("busy");
     // mkdir fails if another one is inside.
@@ -132,7 +133,7 @@ fn two_commands_exclude_each_other() {
         busy.display()
     );
     let mut all: Vec<_> = (0..6)
-        .map(|_| Running::start(&mut lock(&address, &[], &script)))
+        .map(|_| Running::start(&mut lock(address, &[], &script)))
         .collect();
     for one in &mut all {
         assert_eq!(one.code(), Some(0));
@@ -141,11 +142,9 @@ fn two_commands_exclude_each_other() {
     assert_eq!(log.lines().count(), 6);
 }
 
-#[test]
-fn long_wait_is_told_in_one_line() {
-    let Some(address) = chroot() else { return };
-    let holder = holder(&address);
-    let mut waiter = Running::start(&mut lock(&address, &[], "echo mine"));
+fn long_wait_is_told_in_one_line(address: &str) {
+    let holder = holder(address);
+    let mut waiter = Running::start(&mut lock(address, &[], "echo mine"));
     assert_eq!(
         waiter.error_line().as_deref(),
         Some("bellwether: waiting for /jobs/nightly")
@@ -156,22 +155,18 @@ fn long_wait_is_told_in_one_line() {
     assert_eq!(waiter.code(), Some(0));
 }
 
-#[test]
-fn signal_ends_a_waiter_and_frees_its_place() {
-    let Some(address) = chroot() else { return };
-    let mut holder = holder(&address);
-    let mut waiter = Running::start(&mut lock(&address, &[], "echo mine"));
+fn signal_ends_a_waiter_and_frees_its_place(address: &str) {
+    let mut holder = holder(address);
+    let mut waiter = Running::start(&mut lock(address, &[], "echo mine"));
     waiter.error_line();
     waiter.signal(Signal::INT);
     assert_eq!(waiter.code(), Some(130));
     holder.signal(Signal::TERM);
     assert_eq!(holder.code(), Some(143));
-    assert_code(&lock(&address, &["--try"], "true").output().unwrap(), 0);
+    assert_code(&lock(address, &["--try"], "true").output().unwrap(), 0);
 }
 
-#[test]
-fn signals_are_passed_on_and_waited_for() {
-    let Some(address) = chroot() else { return };
+fn signals_are_passed_on_and_waited_for(address: &str) {
     for (signal, name) in [
         (Signal::TERM, "TERM"),
         (Signal::INT, "INT"),
@@ -186,38 +181,34 @@ fn signals_are_passed_on_and_waited_for() {
             .status()
             .unwrap();
         assert!(fifo.success());
-        let mut job = Running::start(lock(&address, &[], &script).current_dir(folder.path()));
+        let mut job = Running::start(lock(address, &[], &script).current_dir(folder.path()));
         assert_eq!(job.line().as_deref(), Some("ready"));
         job.signal(signal);
         assert_eq!(job.line().as_deref(), Some("got"), "{name}");
         assert_eq!(job.code(), Some(5));
         // Released, not left to the end of the session.
-        assert_code(&lock(&address, &["--try"], "true").output().unwrap(), 0);
+        assert_code(&lock(address, &["--try"], "true").output().unwrap(), 0);
     }
 }
 
-#[test]
-fn lost_lock_ends_the_whole_group() {
-    let Some(address) = chroot() else { return };
+fn lost_lock_ends_the_whole_group(address: &str) {
     // The shell heeds no SIGTERM, and its child keeps stdout open: the end of stdout tells that both are gone.
     let mut job = Running::start(&mut lock(
-        &address,
+        address,
         &[],
         "trap '' TERM; echo held; tail -f /dev/null; echo never",
     ));
     assert_eq!(job.line().as_deref(), Some("held"));
-    delete_contenders(&address);
+    delete_contenders(address);
     assert_eq!(job.line(), None);
     assert_eq!(job.code(), Some(123));
 }
 
-#[test]
-fn lost_lock_lets_the_command_end_in_its_own_way() {
-    let Some(address) = chroot() else { return };
+fn lost_lock_lets_the_command_end_in_its_own_way(address: &str) {
     let script = "trap 'kill $!; echo cleaned; exit 0' TERM; tail -f /dev/null & echo held; wait";
-    let mut job = Running::start(&mut lock(&address, &[], script));
+    let mut job = Running::start(&mut lock(address, &[], script));
     assert_eq!(job.line().as_deref(), Some("held"));
-    delete_contenders(&address);
+    delete_contenders(address);
     assert_eq!(job.line().as_deref(), Some("cleaned"));
     assert_eq!(job.code(), Some(123));
 }

@@ -1,6 +1,7 @@
 //! The command, run as a process.
 //!
-//! `BELLWETHER_TEST_APACHE` names the address of an Apache ZooKeeper; each test works in a chroot of its own.
+//! The recipes' commands are tested twice: on `bellwether serve`, and on the Apache ZooKeeper that
+//! `BELLWETHER_TEST_APACHE` names, in a chroot of its own.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,7 +9,9 @@
     reason = "a test fails by panicking, and says why it is skipped"
 )]
 
+#[macro_use]
 mod bellwether;
+
 mod local;
 mod lock;
 mod serve;

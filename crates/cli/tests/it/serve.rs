@@ -4,18 +4,7 @@ use std::os::unix::net::UnixDatagram;
 
 use rustix::process::Signal;
 
-use crate::bellwether::{Running, assert_code, bellwether};
-
-/// A server on free ports, and where it listens.
-fn serve(command: &mut std::process::Command) -> (Running, Vec<String>) {
-    let mut server = Running::start(command);
-    let ready = server.error_line().unwrap();
-    let addresses = ready
-        .strip_prefix("bellwether: serving on ")
-        .unwrap_or_else(|| panic!("{ready}"));
-    let addresses = addresses.split(", ").map(str::to_owned).collect();
-    (server, addresses)
-}
+use crate::bellwether::{Running, assert_code, bellwether, serve};
 
 #[test]
 fn serves_where_it_says_and_ends_on_a_signal() {
