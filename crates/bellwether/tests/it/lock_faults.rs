@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use bellwether::{AcquireError, Client, Lock, connect};
+use bellwether::{AcquireError, Client, Lock, ReleaseError, connect};
+use bellwether_testkit::TestServer;
 
 use crate::place::{Place, soon};
 use crate::proxy::{Proxy, Way};
@@ -148,5 +149,46 @@ async fn t10_release_over_a_lost_reply_is_done_once(place: Place) {
     place.until_children("/faults", 0).await;
     proxy.cut_and_open();
     soon(released).await.unwrap().unwrap();
+    soon(lock.acquire()).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn expired_session_is_told_to_the_holder_and_the_next_call() {
+    let server = TestServer::start().await.unwrap();
+    let client = connect(server.connect_string()).await.unwrap();
+    let lock = Lock::new(&client, "/expired");
+    let guard = lock.acquire().await.unwrap();
+    server.expire_session(client.session_id()).unwrap();
+    soon(guard.lost()).await;
+    assert!(matches!(
+        guard.release().await,
+        Err(ReleaseError::SessionEnded { .. })
+    ));
+    let refused = soon(lock.acquire()).await;
+    assert!(
+        matches!(refused, Err(AcquireError::SessionEnded { .. })),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test]
+async fn t13_sequence_near_its_end_is_refused() {
+    let server = TestServer::start().await.unwrap();
+    let client = connect(server.connect_string()).await.unwrap();
+    let lock = Lock::new(&client, "/full");
+    lock.acquire().await.unwrap().release().await.unwrap();
+    for counter in [i32::MAX - 1_000_000, i32::MAX, i32::MIN, -1] {
+        server.set_child_counter("/full", counter).await.unwrap();
+        let refused = soon(lock.acquire()).await;
+        assert!(
+            matches!(refused, Err(AcquireError::SequenceUsedUp { .. })),
+            "{counter}: {refused:?}"
+        );
+    }
+    server
+        .set_child_counter("/full", i32::MAX - 1_000_001)
+        .await
+        .unwrap();
+    // Those that were refused have left nothing behind that would stand in the way.
     soon(lock.acquire()).await.unwrap().release().await.unwrap();
 }
