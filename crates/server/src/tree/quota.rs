@@ -60,6 +60,18 @@ impl Tree {
         }
     }
 
+    /// Finds the quotas of a tree that was put back, and counts anew what each is about.
+    pub(super) fn restore_quotas(&mut self) {
+        let mut limits = Vec::new();
+        self.walk(&Arc::from(QUOTA_ROOT), |node, _| {
+            limits.extend(subject(node, LIMITS).map(Arc::<str>::from));
+        });
+        for subject in limits {
+            self.recount(&subject);
+            self.quotas.insert(subject);
+        }
+    }
+
     /// Refuses what would pass a hard limit.
     pub(crate) fn check_quota(&self, node: &str, count: i64, bytes: i64) -> Result<(), ErrorCode> {
         let Some(subject) = self.quota_over(node) else {
