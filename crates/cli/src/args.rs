@@ -71,7 +71,7 @@ pub(crate) struct ConnectArgs {
 /// Ends on SIGTERM and SIGINT. Tells a service manager when it is ready. RUST_LOG sets what is logged.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  bellwether serve --listen 127.0.0.1:2181 --tick-time 500ms --words 'ruok,srvr,mntr'"
+    after_help = "Example:\n  bellwether serve --data /var/lib/bellwether --tick-time 500ms --words 'ruok,srvr,mntr'"
 )]
 pub(crate) struct ServeArgs {
     /// Where to listen; may be given more than once. 127.0.0.1:2181 unless given here or in the file.
@@ -80,6 +80,9 @@ pub(crate) struct ServeArgs {
     /// Read settings from a file in the format of zoo.cfg. Flags win over it.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// Keep the data in this folder, in Apache ZooKeeper's format; without one it is kept in memory.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) data: Option<PathBuf>,
     /// The unit of time; sessions expire on its boundaries.
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(crate) tick_time: Option<Duration>,

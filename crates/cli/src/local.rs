@@ -218,6 +218,7 @@ pub(crate) async fn serve(folder: PathBuf, idle_limit: Duration) -> anyhow::Resu
         listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
         // All of them come from one address.
         connections_per_address_max: 0,
+        data_dir: Some(folder.0.join("data")),
         ..Config::default()
     };
     let server = Server::start(config)

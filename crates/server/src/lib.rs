@@ -42,7 +42,7 @@ mod tree;
 mod writer;
 pub mod zoo_cfg;
 
-pub use config::{Config, Purge};
+pub use config::Config;
 pub use four_letter_words::{UnknownWord, WordList};
 pub use hooks::Hooks;
 pub use server::{Failure, Server, ServerBuilder, StartError};

@@ -18,6 +18,9 @@ pub(crate) async fn run(args: ServeArgs, output: Output) -> anyhow::Result<Exit>
         return local::serve(folder, args.idle_exit).await;
     }
     let config = config(args, output)?;
+    if config.data_dir.is_none() {
+        output.notice("the data is kept in memory; --data FOLDER keeps it on disk");
+    }
     let mut signals = Signals::catch()?;
     let server = Server::start(config)
         .await
@@ -55,6 +58,10 @@ fn config(args: ServeArgs, output: Output) -> anyhow::Result<Config> {
     };
     if !args.listen.is_empty() {
         config.listen = args.listen;
+    }
+    if args.data.is_some() {
+        config.data_dir = args.data;
+        config.data_log_dir = None;
     }
     set(&mut config.tick, args.tick_time);
     set(

@@ -1,6 +1,7 @@
 //! Where a server keeps its data, and how it opens it.
 
 use std::fs::{File, TryLockError};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -79,8 +80,7 @@ fn open_disks(
     locks: Vec<File>,
 ) -> Result<(Tree, Box<dyn Log>), RecoveryError> {
     let recovered = recover(&*snapshots, &*logs)?;
-    let retain = (!config.purge.interval.is_zero()).then_some(config.purge.retain);
-    let snapshotter = Snapshotter::start(snapshots, logs.clone(), retain)?;
+    let snapshotter = Snapshotter::start(snapshots, logs.clone(), config.snapshots_kept)?;
     if recovered.wants_snapshot {
         snapshotter.take_when_free(&recovered.tree);
     }
@@ -101,11 +101,9 @@ fn open_disks(
 /// Makes a folder if there is none, and takes it for this process alone.
 fn lock(folder: &Path) -> Result<File, RecoveryError> {
     let path = Folder::open(folder)?.path().join(LOCK_FILE);
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&path)?;
+    let mut options = File::options();
+    options.create(true).truncate(false).write(true).mode(0o600);
+    let file = options.open(&path)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(RecoveryError::InUse {
