@@ -3,3 +3,5 @@
 
 mod clients;
 mod differential;
+mod model;
+mod vocabulary;

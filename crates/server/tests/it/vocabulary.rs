@@ -1,6 +1,6 @@
-//! Random plans: few names, so that requests meet, and all that clients may send, sensible or not.
+//! Random requests: few names, so that they meet, and all that clients may send, sensible or not.
 //!
-//! What the two servers are known to do differently is left out, see [`super::differences`].
+//! What Apache's server is known to do differently is left out, see [`crate::differential`].
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,9 +13,8 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 
-use super::Settings;
-use super::plan::{Plan, Step};
-use super::side::SUPER;
+/// Who may do everything.
+pub(crate) const SUPER: &str = "super:admin";
 
 /// Names for most requests.
 const PATHS: [&str; 12] = [
@@ -35,7 +34,7 @@ const PATHS: [&str; 12] = [
 
 /// Names that are refused by some requests, reserved, or just strange. For characters of four bytes
 /// see `a_long_character_comes_back_as_it_was_sent`.
-pub(super) const ODD_PATHS: [&str; 31] = [
+pub(crate) const ODD_PATHS: [&str; 31] = [
     "",
     " ",
     "a",
@@ -80,9 +79,9 @@ const QUOTA_PATHS: [&str; 7] = [
     "/zookeeper/quota/b",
 ];
 
-/// What a plan is about.
+/// What the requests are about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Theme {
+pub(crate) enum Theme {
     /// Everybody may read everything.
     Watches,
     /// Rights are missing, and nobody asks whether a node exists: see
@@ -101,48 +100,38 @@ enum Watching {
     Recursive,
 }
 
-/// Makes a plan from a seed.
+/// Makes requests from a seed.
 #[derive(Debug)]
-pub(super) struct Vocabulary {
+pub(crate) struct Vocabulary {
     rng: StdRng,
     theme: Theme,
-    sessions: usize,
-    /// One write at a time, see `a_hard_limit_holds_for_every_write`.
-    singly: bool,
+    /// How long multis are.
+    operations_max: usize,
     watching: HashMap<(usize, String), Watching>,
     /// Who has watched what so far, whatever has become of it.
     watched: HashSet<(usize, String)>,
 }
 
 impl Vocabulary {
-    pub(super) fn new(seed: u64, settings: Settings) -> Self {
-        let mut rng = StdRng::seed_from_u64(seed);
-        let themes = [Theme::Watches, Theme::Access, Theme::Quotas];
-        let theme = *themes.choose(&mut rng).unwrap();
+    pub(crate) fn new(seed: u64, theme: Theme) -> Self {
         Self {
+            rng: StdRng::seed_from_u64(seed),
             theme,
-            singly: settings.enforce_quota && theme == Theme::Quotas,
-            sessions: rng.random_range(2..=4),
-            rng,
+            operations_max: 5,
             watching: HashMap::new(),
             watched: HashSet::new(),
         }
     }
 
-    pub(super) fn plan(mut self) -> Plan {
-        let mut steps = self.seedlings();
-        let count = if self.singly { 10..60 } else { 4..20 };
-        for _ in 0..self.rng.random_range(count) {
-            steps.push(self.step());
-        }
-        Plan {
-            sessions: self.sessions,
-            steps,
-        }
+    /// Makes multis of one operation at most.
+    #[must_use]
+    pub(crate) fn with_short_multis(mut self) -> Self {
+        self.operations_max = 1;
+        self
     }
 
-    /// A few nodes to start with: an empty tree answers most requests with the same error.
-    fn seedlings(&mut self) -> Vec<Step> {
+    /// A few nodes to start with.
+    pub(crate) fn seedlings(&mut self) -> Vec<Request> {
         let mut paths = PATHS[1..self.rng.random_range(2..8)].to_vec();
         if self.theme == Theme::Quotas {
             paths.extend(&QUOTA_PATHS[..self.rng.random_range(0..4)]);
@@ -151,47 +140,11 @@ impl Vocabulary {
             let data = self.data(path).unwrap_or_default();
             Request::create(path, data)
         };
-        let requests: Vec<_> = paths.into_iter().map(create).collect();
-        let size = if self.singly { 1 } else { requests.len() };
-        let segments = requests.chunks(size).map(<[_]>::to_vec);
-        segments
-            .map(|requests| Step::Send { who: 0, requests })
-            .collect()
+        paths.into_iter().map(create).collect()
     }
 
-    fn step(&mut self) -> Step {
-        let who = self.rng.random_range(0..self.sessions);
-        match self.rng.random_range(0..100) {
-            0..5 => Step::Reattach { who },
-            5..10 => Step::Reopen { who },
-            // Answered out of turn by Apache, hence alone.
-            10..17 => Step::Send {
-                who,
-                requests: vec![self.authentication()],
-            },
-            17..19 => Step::Send {
-                who,
-                requests: vec![self.unknown()],
-            },
-            _ => {
-                let count = match self.rng.random_range(0..3) {
-                    _ if self.singly => 1,
-                    0 => 1,
-                    1 => self.rng.random_range(1..6),
-                    _ => self.rng.random_range(1..=40),
-                };
-                let mut requests: Vec<_> = (0..count).map(|_| self.request(who)).collect();
-                // See `a_new_access_list_counts_for_the_next_write`.
-                let acl = requests
-                    .iter()
-                    .position(|r| matches!(r, Request::SetAcl { .. }));
-                requests.truncate(acl.map_or(requests.len(), |place| place + 1));
-                Step::Send { who, requests }
-            }
-        }
-    }
-
-    fn authentication(&mut self) -> Request {
+    /// A proof of who the client is, or not.
+    pub(crate) fn authentication(&mut self) -> Request {
         let auth = |scheme: &str, data: Option<&str>| Request::Auth {
             scheme: scheme.into(),
             data: data.map(Into::into),
@@ -220,7 +173,8 @@ impl Vocabulary {
         }
     }
 
-    fn unknown(&mut self) -> Request {
+    /// A number that means nothing; the connection ends.
+    pub(crate) fn unknown(&mut self) -> Request {
         let op = *[0, -1, 10, 23, 99, 108, -12, i32::MAX, i32::MIN]
             .choose(&mut self.rng)
             .unwrap();
@@ -228,7 +182,8 @@ impl Vocabulary {
         Request::Raw { op, body }
     }
 
-    fn request(&mut self, who: usize) -> Request {
+    /// Anything else.
+    pub(crate) fn request(&mut self, who: usize) -> Request {
         let path = self.path();
         match self.rng.random_range(0..100) {
             0..22 => self.create(false),
@@ -251,7 +206,7 @@ impl Vocabulary {
                 version: 1000,
             },
             74..82 => {
-                let count = self.rng.random_range(0..if self.singly { 2 } else { 6 });
+                let count = self.rng.random_range(0..=self.operations_max);
                 Request::Multi((0..count).map(|_| self.operation()).collect())
             }
             82..85 => self.multi_read(),

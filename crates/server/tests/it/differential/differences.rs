@@ -13,6 +13,7 @@
 //! | a limit for the root is ignored | it ends the process |
 //! | a multi with a null path is answered with its zxid | with the one before |
 //! | a new access list counts for the next write | from when it is applied, so not for one right behind it |
+//! | nothing is left of a spoiled multi | a write right behind it still sees what came before the spoiler |
 //! | a container may have children at once | not while it is pending, if its mode was an ephemeral's |
 //! | a hard limit holds for every write | not for one right behind another, or in the same multi |
 //! | an unknown operation is answered in its turn | at once; what was sent before may go unanswered |
@@ -315,6 +316,28 @@ async fn a_new_access_list_counts_for_the_next_write() {
     )
     .await;
     assert_eq!(outcomes[2], Err(ErrorCode::NoAuth));
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_a_spoiled_multi() {
+    let (_server, mut client) = embedded().await;
+    let sequential = Request::create_mode("/a", "", Create::PERSISTENT_SEQUENTIAL);
+    let spoiler = Request::create_mode("/b", "", Create::TTL);
+    let outcomes = send_all(
+        &mut client,
+        &[
+            Request::Multi(vec![sequential.clone(), spoiler]),
+            sequential,
+        ],
+    )
+    .await;
+    assert_eq!(
+        outcomes,
+        [
+            Err(ErrorCode::MarshallingError),
+            Ok(Body::Path("/a0000000000".into())),
+        ]
+    );
 }
 
 #[tokio::test]

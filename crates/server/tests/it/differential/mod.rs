@@ -8,9 +8,9 @@
 
 mod differences;
 mod plan;
+mod planner;
 mod side;
 mod tables;
-mod vocabulary;
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ use bellwether_server::Config;
 use bellwether_testkit::{Apache, TestServer};
 
 use plan::Plan;
+use planner::Planner;
 use side::{Moment, SUPER_DIGEST, Seen, Side};
-use vocabulary::Vocabulary;
 
 /// How many sequences each test runs unless told.
 const SEQUENCES: u64 = 1500;
@@ -181,7 +181,7 @@ async fn compare(settings: Settings, usual_seed: u64) -> Result<()> {
     let first = first.unwrap_or(usual_seed);
     let mut pair = Pair::start(settings).await?;
     for seed in first..first + count {
-        let plan = Vocabulary::new(seed, settings).plan();
+        let plan = Planner::new(seed, settings).plan();
         let difference = pair.difference(&plan).await;
         let difference = difference.with_context(|| format!("seed {seed}"))?;
         if let Some(first) = difference {

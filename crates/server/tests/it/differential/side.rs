@@ -11,10 +11,9 @@ use bellwether_testkit::{Body, Event, Frame, MultiResult, RawClient, Reply, Requ
 use bytes::Bytes;
 
 use super::plan::{Plan, Step};
+use crate::vocabulary::SUPER;
 
-/// Who may do everything on both servers, for the cleaning in between.
-pub(super) const SUPER: &str = "super:admin";
-/// The digest of that, as servers are told.
+/// The digest of who may do everything, as servers are told.
 pub(super) const SUPER_DIGEST: &str = "super:xQJmxLMiHGwaqBvst5y6rkB6HQs=";
 
 /// Far longer than any answer takes.

@@ -6,8 +6,8 @@ use bellwether_testkit::{Create, Request, WatchLists};
 use bytes::BytesMut;
 
 use super::plan::{Plan, Step};
-use super::vocabulary::ODD_PATHS;
 use super::{Pair, Settings};
+use crate::vocabulary::ODD_PATHS;
 
 const CREATES: [Op; 4] = [Op::Create, Op::Create2, Op::CreateContainer, Op::CreateTtl];
 
