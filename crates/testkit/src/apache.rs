@@ -47,6 +47,21 @@ pub struct Apache {
     _folder: Option<TempDir>,
 }
 
+/// A real ZooKeeper that others may use at the same time, so that a test keeps to nodes of its own.
+#[derive(Debug)]
+pub struct SharedApache {
+    address: String,
+    /// Killed when dropped.
+    _own: Option<Apache>,
+}
+
+impl SharedApache {
+    /// The address as clients want it.
+    pub fn connect_string(&self) -> &str {
+        &self.address
+    }
+}
+
 /// How an [`Apache`] is started.
 #[derive(Debug, Clone)]
 pub struct ApacheBuilder {
@@ -78,9 +93,22 @@ impl Apache {
         }
     }
 
-    /// The address of a server that somebody else runs for many tests, from `BELLWETHER_TEST_APACHE`.
-    pub fn shared() -> Option<String> {
-        std::env::var("BELLWETHER_TEST_APACHE").ok()
+    /// The server that somebody runs for many tests, at the address in `BELLWETHER_TEST_APACHE`; if
+    /// that is not set, one of the caller's own.
+    pub async fn shared() -> Result<SharedApache> {
+        Ok(match std::env::var("BELLWETHER_TEST_APACHE") {
+            Ok(address) => SharedApache {
+                address,
+                _own: None,
+            },
+            Err(_) => {
+                let own = Self::builder().extended_types().start().await?;
+                SharedApache {
+                    address: own.connect_string(),
+                    _own: Some(own),
+                }
+            }
+        })
     }
 
     /// Where it listens.
