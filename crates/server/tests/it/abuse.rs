@@ -162,7 +162,7 @@ async fn bad_frames_and_requests_are_answered_as_apache_answers_them() {
     }
     for (name, bytes) in cases {
         let ours = answers(&server.connect_string(), &bytes).await;
-        let theirs = answers(&apache, &bytes).await;
+        let theirs = answers(apache, &bytes).await;
         assert_eq!(ours, theirs, "{name}");
     }
 }
@@ -199,7 +199,7 @@ async fn flipped_bits_are_answered_as_apache_answers_them() {
             segment.extend(flipped);
         }
         let ours = answers(&server.connect_string(), &segment).await;
-        let theirs = answers(&apache, &segment).await;
+        let theirs = answers(apache, &segment).await;
         assert_eq!(ours, theirs, "{request:?}");
     }
 }
@@ -244,7 +244,7 @@ async fn bad_connect_requests_are_answered_as_apache_answers_them() {
     cases.extend((0..good.len() - 4).map(|length| framed(&good[4..4 + length])));
     for bytes in cases {
         let ours = greeting(&server.connect_string(), &bytes).await;
-        let theirs = greeting(&apache, &bytes).await;
+        let theirs = greeting(apache, &bytes).await;
         assert_eq!(ours, theirs, "{bytes:?}");
     }
 }
