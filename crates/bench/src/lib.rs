@@ -6,4 +6,5 @@
 pub mod fan_out;
 pub mod latency;
 pub mod load;
+pub mod server_process;
 pub mod wire;
