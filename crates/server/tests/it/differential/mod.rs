@@ -16,7 +16,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bellwether_server::Config;
+use bellwether_testkit::raw::four_letter_word;
 use bellwether_testkit::{Apache, TestServer};
+use tokio::time::{interval, timeout};
 
 use plan::Plan;
 use planner::Planner;
@@ -30,6 +32,9 @@ const SHRINKING_MAX: usize = 1000;
 
 /// How many answers are shown from the first that differs.
 const SHOWN_MAX: usize = 4;
+
+/// How long sessions may be left from the start of a server.
+const STRAY_SESSIONS_MAX: Duration = Duration::from_secs(30);
 
 /// What may be set differently.
 #[derive(Debug, Clone, Copy, Default)]
@@ -80,6 +85,9 @@ impl Pair {
             ..TestServer::config()
         })
         .await?;
+        timeout(STRAY_SESSIONS_MAX, no_sessions(&apache))
+            .await
+            .context("a session from the start is still there")??;
         Ok(Self {
             embedded: Side::new(embedded.address()).await?,
             apache: Side::new(apache.address()).await?,
@@ -142,6 +150,19 @@ impl Pair {
             break;
         }
         Ok((plan, difference))
+    }
+}
+
+/// Waits until all sessions are gone from which the server was asked whether it serves: their end
+/// takes a zxid.
+async fn no_sessions(apache: &Apache) -> Result<()> {
+    let mut turns = interval(Duration::from_millis(20));
+    loop {
+        turns.tick().await;
+        let facts = four_letter_word(apache.address(), "mntr").await?;
+        if facts.lines().any(|line| line == "zk_global_sessions\t0") {
+            return Ok(());
+        }
     }
 }
 
