@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-use crate::raw::{RawClient, four_letter_word};
+use crate::raw::{ConnectOptions, RawClient, four_letter_word};
 use crate::request::Request;
 
 /// Where Debian puts ZooKeeper; its manifest names what it depends on. The second one logs to stderr.
@@ -402,8 +402,13 @@ impl Process {
     }
 
     async fn takes_sessions(&self) -> bool {
+        // A session that is given up here must not live on into the test for long.
+        let options = ConnectOptions {
+            timeout: Duration::ZERO,
+            ..ConnectOptions::default()
+        };
         let session = async {
-            let mut client = RawClient::connect(self.address).await?;
+            let mut client = RawClient::connect_with(self.address, &options).await?;
             client.call(Request::CloseSession).await?.ok()
         };
         matches!(timeout(PROBE_MAX, session).await, Ok(Ok(_)))

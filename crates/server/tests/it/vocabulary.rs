@@ -107,6 +107,8 @@ pub(crate) struct Vocabulary {
     theme: Theme,
     /// How long multis are.
     operations_max: usize,
+    /// What was asked to be created, and not to be deleted since.
+    likely: Vec<String>,
     watching: HashMap<(usize, String), Watching>,
     /// Who has watched what so far, whatever has become of it.
     watched: HashSet<(usize, String)>,
@@ -118,6 +120,7 @@ impl Vocabulary {
             rng: StdRng::seed_from_u64(seed),
             theme,
             operations_max: 5,
+            likely: Vec::new(),
             watching: HashMap::new(),
             watched: HashSet::new(),
         }
@@ -132,10 +135,11 @@ impl Vocabulary {
 
     /// A few nodes to start with.
     pub(crate) fn seedlings(&mut self) -> Vec<Request> {
-        let mut paths = PATHS[1..self.rng.random_range(2..8)].to_vec();
+        let mut paths = PATHS[1..self.rng.random_range(3..=8)].to_vec();
         if self.theme == Theme::Quotas {
             paths.extend(&QUOTA_PATHS[..self.rng.random_range(0..4)]);
         }
+        self.likely = paths.iter().map(|path| (*path).into()).collect();
         let create = |path: &str| {
             let data = self.data(path).unwrap_or_default();
             Request::create(path, data)
@@ -234,7 +238,17 @@ impl Vocabulary {
         }
     }
 
+    /// A path, mostly one that is likely to exist.
     fn path(&mut self) -> String {
+        if self.rng.random_bool(0.6)
+            && let Some(path) = self.likely.choose(&mut self.rng)
+        {
+            return path.clone();
+        }
+        self.any_path()
+    }
+
+    fn any_path(&mut self) -> String {
         let odd = self.rng.random_bool(0.08);
         let quota = self.theme == Theme::Quotas && self.rng.random_bool(0.3);
         let paths = match (odd, quota) {
@@ -246,7 +260,9 @@ impl Vocabulary {
     }
 
     fn version(&mut self) -> i32 {
-        *[-1, -1, -1, -1, 0, 1, 2, -2].choose(&mut self.rng).unwrap()
+        *[-1, -1, -1, -1, -1, -1, -1, 0, 0, 1, 2, -2]
+            .choose(&mut self.rng)
+            .unwrap()
     }
 
     fn data(&mut self, path: &str) -> Option<Vec<u8>> {
@@ -332,7 +348,7 @@ impl Vocabulary {
         ]
         .choose(&mut self.rng)
         .unwrap();
-        let sensible = self.rng.random_bool(0.8);
+        let sensible = self.rng.random_bool(0.9);
         let flags = match op {
             Op::CreateContainer if sensible => Create::CONTAINER,
             Op::CreateTtl if sensible => self.rng.random_range(5..=6),
@@ -364,7 +380,10 @@ impl Vocabulary {
             &[0, 1_000_000, 1 << 40]
         };
         let ttl_ms = *ttls.choose(&mut self.rng).unwrap();
-        let path = self.path();
+        let path = self.any_path();
+        if matches!(flags, 0 | 1 | 4 | 5) && !self.likely.contains(&path) {
+            self.likely.push(path.clone());
+        }
         Request::Create(Create {
             op,
             data: self.data(&path),
@@ -376,8 +395,10 @@ impl Vocabulary {
     }
 
     fn delete(&mut self) -> Request {
+        let path = self.path();
+        self.likely.retain(|likely| *likely != path);
         Request::Delete {
-            path: self.path(),
+            path,
             version: self.version(),
         }
     }
@@ -393,16 +414,16 @@ impl Vocabulary {
 
     /// One of a multi; mostly one that will do.
     fn operation(&mut self) -> Request {
-        match self.rng.random_range(0..40) {
-            0..18 => self.create(true),
-            18..24 => self.delete(),
-            24..31 => self.set_data(),
-            31..37 => Request::Check {
+        match self.rng.random_range(0..100) {
+            0..40 => self.create(true),
+            40..53 => self.delete(),
+            53..75 => self.set_data(),
+            75..96 => Request::Check {
                 path: self.path(),
                 version: self.version(),
             },
             // A null path is left out, see `a_multi_with_a_null_path_has_its_zxid`.
-            37 | 38 => Request::get_data(self.path()),
+            96 | 97 => Request::get_data(self.path()),
             _ => Request::Raw {
                 op: *[7, 14, 16, 20, -11, -1, 10].choose(&mut self.rng).unwrap(),
                 body: Vec::new(),

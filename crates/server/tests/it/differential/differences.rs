@@ -22,6 +22,9 @@
 //! | characters of four bytes come back as they were sent | as two surrogates of three bytes each |
 //! | create with the mode of a container makes one | it makes a persistent node |
 //!
+//! Debian's 3.8.0 holds events back from those who may not read, as 3.8.4 does and as this server
+//! does (CVE-2024-23944).
+//!
 //! Where the other column is a matter of chance, or the end of the process, only this server is tried.
 
 use bellwether_server::Config;

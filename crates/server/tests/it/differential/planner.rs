@@ -5,7 +5,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 
-use super::Settings;
+use super::pair::Settings;
 use super::plan::{Plan, Step};
 use crate::vocabulary::{Theme, Vocabulary};
 

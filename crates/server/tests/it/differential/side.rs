@@ -16,8 +16,8 @@ use crate::vocabulary::SUPER;
 /// The digest of who may do everything, as servers are told.
 pub(super) const SUPER_DIGEST: &str = "super:xQJmxLMiHGwaqBvst5y6rkB6HQs=";
 
-/// Far longer than any answer takes.
-const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// Far longer than any answer takes, and shorter than a session lives without a word.
+const ANSWER_MAX: Duration = Duration::from_secs(20);
 
 /// Nodes that cannot be deleted.
 const RESERVED: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];

@@ -5,13 +5,13 @@ use bellwether_server::proto::op::Op;
 use bellwether_testkit::{Create, Request, WatchLists};
 use bytes::BytesMut;
 
+use super::pair::{Pair, Settings};
 use super::plan::{Plan, Step};
-use super::{Pair, Settings};
 use crate::vocabulary::ODD_PATHS;
 
 const CREATES: [Op; 4] = [Op::Create, Op::Create2, Op::CreateContainer, Op::CreateTtl];
 
-/// A second is enough for no table.
+/// Longer than any of these tests.
 const TTL_MS: i64 = 1_000_000;
 
 #[tokio::test]
@@ -410,7 +410,7 @@ fn is_length(request: &Request, body: &[u8], place: usize) -> bool {
     place + end < body.len() && number[..3] == [0; 3] && i32::from(number[3]) != acl::ALL
 }
 
-/// One after the other on one connection, all in one segment on another.
+/// First all in one segment, then one after the other.
 fn alone_and_together(requests: Vec<Request>) -> Vec<Vec<Request>> {
     let mut steps = vec![vec![Request::create("/a", "")]];
     steps.push(requests.clone());
