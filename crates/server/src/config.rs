@@ -58,27 +58,8 @@ pub struct Config {
     pub snap_count: usize,
     /// By how much a log file is extended ahead of what is written.
     pub log_preallocation_bytes: u64,
-    /// When old snapshots and logs are deleted.
-    pub purge: Purge,
-}
-
-/// When old snapshots and logs are deleted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Purge {
-    /// How many snapshots are kept, with the logs that they need; at least 3.
-    pub retain: usize,
-    /// How long from one purge to the next; zero for none at all.
-    pub interval: Duration,
-}
-
-impl Default for Purge {
-    /// Nothing is deleted, as in Apache.
-    fn default() -> Self {
-        Self {
-            retain: 3,
-            interval: Duration::ZERO,
-        }
-    }
+    /// How many snapshots are kept, with the logs that recovery from them needs; `None` for all.
+    pub snapshots_kept: Option<usize>,
 }
 
 impl Default for Config {
@@ -108,7 +89,7 @@ impl Default for Config {
             data_log_dir: None,
             snap_count: 100_000,
             log_preallocation_bytes: 64 << 20,
-            purge: Purge::default(),
+            snapshots_kept: Some(3),
         }
     }
 }

@@ -42,8 +42,13 @@ mod tree;
 mod writer;
 pub mod zoo_cfg;
 
-pub use config::{Config, Purge};
+pub use config::Config;
 pub use four_letter_words::{UnknownWord, WordList};
 pub use hooks::Hooks;
 pub use server::{Failure, Server, ServerBuilder, StartError};
-pub use storage::MemoryStore;
+pub use storage::{MemoryStore, RecoveryError};
+
+/// Apache's data files, for tools that read them and tests that spoil them.
+pub mod files {
+    pub use crate::storage::{Disk, DiskFile, Folder, LogEnd, LogReader, LogRecord};
+}

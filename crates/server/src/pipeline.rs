@@ -94,10 +94,14 @@ fn commit_all(
     while let Ok(first) = decisions.recv() {
         let mut batch = vec![first];
         batch.extend(decisions.try_iter().take(BATCH_MAX - 1));
-        for txn in batch.iter().filter_map(|decided| decided.txn.as_ref()) {
-            log.append(txn)?;
+        let mut txns = 0;
+        for decided in &batch {
+            if let Some(txn) = &decided.txn {
+                log.append(txn, decided.tree.digest())?;
+                txns += 1;
+            }
         }
-        log.sync(&batch[batch.len() - 1].tree)?;
+        log.sync(&batch[batch.len() - 1].tree, txns)?;
         for decided in batch {
             published.publish(decided);
         }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use crate::clock::{self, Clock};
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::engine::Engine;
+use crate::files::Disk;
 use crate::hooks::Hooks;
 use crate::net;
 use crate::pipeline::Pipeline;
@@ -21,7 +23,7 @@ use crate::publish::Published;
 use crate::reaper;
 use crate::session::{SessionTable, Sweeper};
 use crate::stats::ServerStats;
-use crate::storage::{MemoryLog, MemoryStore};
+use crate::storage::{MemoryStore, RecoveryError, Store};
 use crate::writer::{Rules, Submission, Writer};
 
 /// What `gtmk` shows before anybody set it (`ZooTrace`).
@@ -44,6 +46,9 @@ pub enum StartError {
     /// A setting makes no sense; the message says which.
     #[error("{0}")]
     Setting(&'static str),
+    /// The data files cannot be used; the source says what can be done.
+    #[error("cannot start from the data files")]
+    Data(#[from] RecoveryError),
     /// The system gives no more threads.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
@@ -84,12 +89,12 @@ impl Server {
         ServerBuilder::default()
     }
 
-    /// Starts a server that keeps its data in memory.
+    /// Starts a server; it keeps its data in memory unless `config` names a folder.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         Self::builder().config(config).start().await
     }
 
-    async fn start_on(mut config: Config, store: MemoryStore) -> Result<Self, StartError> {
+    async fn start_on(mut config: Config, store: Store) -> Result<Self, StartError> {
         if config.tick.is_zero() {
             return Err(StartError::Setting("a tick takes at least a millisecond"));
         }
@@ -103,7 +108,10 @@ impl Server {
         let addresses: Vec<_> = listeners.iter().map(|(_, address)| *address).collect();
         config.listen.clone_from(&addresses);
 
-        let tree = store.recover();
+        let for_store = config.clone();
+        let (tree, log) = tokio::task::spawn_blocking(move || store.open(&for_store))
+            .await
+            .expect("recovery does not panic")?;
         let clock = Clock::start();
         let tick_ms = i64::try_from(config.tick.as_millis()).unwrap_or(i64::MAX);
         let stats = Arc::new(ServerStats::default());
@@ -128,7 +136,7 @@ impl Server {
         let (failed, failure) = watch::channel(None);
         let (submit, pipeline) = Pipeline::start(
             Writer::new(tree, rules),
-            Box::new(MemoryLog::new(store)),
+            log,
             published.clone(),
             move |error| {
                 drop(failed.send(Some(Failure(Arc::new(io::Error::new(
@@ -250,7 +258,7 @@ impl Drop for Server {
 #[derive(Debug, Clone, Default)]
 pub struct ServerBuilder {
     config: Config,
-    store: MemoryStore,
+    store: Option<Store>,
 }
 
 impl ServerBuilder {
@@ -278,7 +286,21 @@ impl ServerBuilder {
     /// Goes on with what an earlier server left in `store`, and leaves it there again.
     #[must_use]
     pub fn memory(mut self, store: MemoryStore) -> Self {
-        self.store = store;
+        self.store = Some(Store::Memory(store));
+        self
+    }
+
+    /// Keeps data files in `folder`, in Apache's format, and goes on with those that are there.
+    #[must_use]
+    pub fn data(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.config.data_dir = Some(folder.into());
+        self
+    }
+
+    /// Keeps data files on disks of a test's making.
+    #[must_use]
+    pub fn disks(mut self, snapshots: Arc<dyn Disk>, logs: Arc<dyn Disk>) -> Self {
+        self.store = Some(Store::Disks { snapshots, logs });
         self
     }
 
@@ -288,7 +310,8 @@ impl ServerBuilder {
     ///
     /// A server that is not returned is stopped.
     pub async fn start(self) -> Result<Server, StartError> {
-        Server::start_on(self.config, self.store).await
+        let store = self.store.unwrap_or_else(|| Store::of(&self.config));
+        Server::start_on(self.config, store).await
     }
 }
 

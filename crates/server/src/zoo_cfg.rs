@@ -111,6 +111,8 @@ struct Draft {
     port: Option<u16>,
     address: IpAddr,
     auth_enforced: bool,
+    snapshots_kept: usize,
+    purges: bool,
     warned: BTreeSet<String>,
 }
 
@@ -126,6 +128,8 @@ impl Draft {
             port: None,
             address: Ipv4Addr::UNSPECIFIED.into(),
             auth_enforced: false,
+            snapshots_kept: 3,
+            purges: false,
             warned: BTreeSet::new(),
         }
     }
@@ -177,11 +181,11 @@ impl Draft {
                 if retain < 3 {
                     self.warn(setting, "is raised to 3, the least that are kept");
                 }
-                self.config.purge.retain = retain.max(3);
+                self.snapshots_kept = retain.max(3);
             }
             "autopurge.purgeInterval" => {
-                let hours = setting.number(0..=INT_MAX)?;
-                config.purge.interval = Duration::from_secs(u64::from(hours) * 3600);
+                // Each snapshot removes what it makes needless, so there is nothing to do hourly.
+                self.purges = setting.number(0..=INT_MAX)? > 0;
             }
             key if is_of_ensembles(key) => {
                 self.warn(setting, "is ignored: it only matters in an ensemble");
@@ -224,6 +228,7 @@ impl Draft {
         let config = &mut self.config;
         let port = self.port.ok_or_else(|| not_set("clientPort"))?;
         config.listen = vec![SocketAddr::new(self.address, port)];
+        config.snapshots_kept = self.purges.then_some(self.snapshots_kept);
         if config.data_dir.is_none() {
             return Err(not_set("dataDir"));
         }

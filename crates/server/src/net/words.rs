@@ -1,6 +1,8 @@
 //! Collects what the four-letter words tell.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::four_letter::{
@@ -38,7 +40,7 @@ pub(super) fn answer(engine: &Engine, asker: &Peer, word: &str, argument: i64) -
                 .for_each(|peer| peer.stats.reset());
             four_letter::CRST.into()
         }
-        "dirs" => four_letter::dirs(DirectorySizes::default()),
+        "dirs" => four_letter::dirs(directory_sizes(engine)),
         "hash" => four_letter::hash(engine.published.digests()),
         "conf" => {
             let port = engine
@@ -46,7 +48,7 @@ pub(super) fn answer(engine: &Engine, asker: &Peer, word: &str, argument: i64) -
                 .listen
                 .first()
                 .map_or(0, |address| address.port());
-            four_letter::conf(&engine.config, port, DirectorySizes::default())
+            four_letter::conf(&engine.config, port, directory_sizes(engine))
         }
         "envi" => four_letter::envi(&environment()),
         "srvr" => four_letter::srvr(&server(engine)),
@@ -221,12 +223,33 @@ fn monitor(engine: &Engine) -> Monitor {
     }
 }
 
+fn directory_sizes(engine: &Engine) -> DirectorySizes {
+    let config = &engine.config;
+    let log_dir = config.data_log_dir.as_ref().or(config.data_dir.as_ref());
+    DirectorySizes {
+        snapshots_bytes: bytes_of(config.data_dir.as_deref(), "snapshot."),
+        log_bytes: bytes_of(log_dir.map(PathBuf::as_path), "log."),
+    }
+}
+
+/// The bytes of the data files in a folder whose names begin with `prefix`.
+fn bytes_of(data_dir: Option<&Path>, prefix: &str) -> u64 {
+    let Some(entries) = data_dir.and_then(|dir| fs::read_dir(dir.join("version-2")).ok()) else {
+        return 0;
+    };
+    let files = entries.filter_map(Result::ok);
+    let wanted = files.filter(|file| file.file_name().to_string_lossy().starts_with(prefix));
+    wanted
+        .filter_map(|file| Some(file.metadata().ok()?.len()))
+        .sum()
+}
+
 fn open_files() -> Option<u64> {
-    Some(std::fs::read_dir("/proc/self/fd").ok()?.count() as u64)
+    Some(fs::read_dir("/proc/self/fd").ok()?.count() as u64)
 }
 
 fn open_files_max() -> Option<u64> {
-    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
+    let limits = fs::read_to_string("/proc/self/limits").ok()?;
     let line = limits
         .lines()
         .find_map(|line| line.strip_prefix("Max open files"))?;
@@ -236,7 +259,7 @@ fn open_files_max() -> Option<u64> {
 /// Where the server runs, as far as the system tells.
 fn environment() -> Environment {
     let file = |path: &str| {
-        std::fs::read_to_string(path)
+        fs::read_to_string(path)
             .unwrap_or_default()
             .trim()
             .to_owned()

@@ -146,6 +146,7 @@ impl Published {
                     .outbox
                     .push(|out| out.extend_from_slice(&frame));
                 self.wait_no_more(&request);
+                self.stats.answered(request.received);
                 if request.op == Some(Op::CloseSession) {
                     self.sessions.remove(session.id);
                     request.peer.outbox.finish();
@@ -208,9 +209,6 @@ impl Published {
     fn wait_no_more(&self, request: &Request) {
         self.stats.outstanding.fetch_sub(1, Relaxed);
         request.peer.request_waits_no_more();
-        if request.op.is_some_and(Op::is_write) {
-            self.stats.answered(request.received);
-        }
     }
 
     /// Keeps the digests that `hash` shows: every 128th, the last 1024 of them.

@@ -38,11 +38,11 @@ impl MemoryLog {
 }
 
 impl Log for MemoryLog {
-    fn append(&mut self, _: &Txn) -> io::Result<()> {
+    fn append(&mut self, _: &Txn, _: u64) -> io::Result<()> {
         Ok(())
     }
 
-    fn sync(&mut self, tree: &Tree) -> io::Result<()> {
+    fn sync(&mut self, tree: &Tree, _: usize) -> io::Result<()> {
         *self.store.lock() = Some(tree.clone());
         Ok(())
     }

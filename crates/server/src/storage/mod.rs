@@ -1,9 +1,24 @@
-//! Where transactions are kept.
+//! Where transactions are kept: in memory, or in Apache's data files.
 
+mod disk;
+mod log_reader;
+mod log_record;
+mod log_writer;
 mod memory;
+mod names;
+mod recovery;
+mod retention;
+mod snappy;
+mod snapshot_reader;
+mod snapshot_writer;
+mod snapshotter;
+mod store;
 
-pub(crate) use memory::MemoryLog;
+pub use disk::{Disk, DiskFile, Folder};
+pub use log_reader::{LogEnd, LogReader, LogRecord};
 pub use memory::MemoryStore;
+pub use recovery::RecoveryError;
+pub(crate) use store::Store;
 
 use std::io;
 
@@ -12,10 +27,10 @@ use crate::tree::Tree;
 
 /// What stands between a decision and its being seen: nothing is answered before `sync` returns.
 pub(crate) trait Log: Send {
-    /// Adds a transaction behind the ones before.
-    fn append(&mut self, txn: &Txn) -> io::Result<()>;
+    /// Adds a transaction behind the ones before; `digest` is that of the tree after it.
+    fn append(&mut self, txn: &Txn, digest: u64) -> io::Result<()>;
 
-    /// Returns when all that was appended cannot be lost any more. `tree` is the version that the
-    /// last of it made.
-    fn sync(&mut self, tree: &Tree) -> io::Result<()>;
+    /// Returns when the `txns` that were appended since the last call cannot be lost any more. `tree`
+    /// is the version that the last of them made.
+    fn sync(&mut self, tree: &Tree, txns: usize) -> io::Result<()>;
 }

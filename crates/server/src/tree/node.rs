@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::{BufMut as _, BytesMut};
 use imbl::OrdSet;
 
 use crate::proto::stat::Stat;
@@ -37,10 +38,26 @@ impl Owner {
             Self::Nobody => 0,
             Self::Session(id) => id,
             Self::Container => i64::MIN,
-            Self::Ttl { ms } => 0xFF_i64 << 56 | ms,
+            Self::Ttl { ms } => TTL_MARK | ms,
+        }
+    }
+
+    /// What such a number means. A time to live is one whether or not new ones are allowed: nothing
+    /// is lost because a setting is not.
+    pub(crate) fn from_stored(number: i64) -> Self {
+        match number {
+            0 => Self::Nobody,
+            i64::MIN => Self::Container,
+            _ if number & TTL_MARK == TTL_MARK => Self::Ttl {
+                ms: number & !TTL_MARK,
+            },
+            id => Self::Session(id),
         }
     }
 }
+
+/// The bits that tell a time to live from a session, which never has all of them.
+const TTL_MARK: i64 = 0xFF << 56;
 
 /// A node as the tree holds it. Its path is its key there.
 #[derive(Debug, Clone)]
@@ -67,6 +84,18 @@ pub(crate) struct Node {
 impl Node {
     pub(crate) fn data_len(&self) -> usize {
         self.data.as_ref().map_or(0, |data| data.len())
+    }
+
+    /// Appends the numbers that snapshots hold; the others follow from the rest.
+    pub(crate) fn encode_persisted(&self, out: &mut BytesMut) {
+        for number in [self.czxid, self.mzxid, self.ctime, self.mtime] {
+            out.put_i64(number);
+        }
+        for number in [self.version, self.cversion, self.aversion] {
+            out.put_i32(number);
+        }
+        out.put_i64(self.owner.stored());
+        out.put_i64(self.pzxid);
     }
 
     /// What clients see.

@@ -7,7 +7,7 @@ use imbl::{HashMap, OrdSet};
 use super::node::{Node, Owner};
 use super::path::{self, ROOT};
 use super::{access, digest};
-use crate::proto::txn::{AclList, Data, Lifetime, Txn, TxnBody};
+use crate::proto::txn::{AclList, Data, Lifetime, PARENT_CVERSION_UNKNOWN, Txn, TxnBody};
 
 /// One version: all nodes and sessions after the transaction `last_zxid`.
 ///
@@ -45,9 +45,9 @@ pub(crate) enum ChangeKind {
 }
 
 impl Tree {
-    /// The tree of a database in which nothing has happened yet.
-    pub(crate) fn fresh() -> Self {
-        let mut tree = Self {
+    /// A tree without even a root, to be filled from a snapshot.
+    pub(crate) fn empty() -> Self {
+        Self {
             nodes: HashMap::new(),
             ephemerals: HashMap::new(),
             sessions: HashMap::new(),
@@ -57,7 +57,12 @@ impl Tree {
             last_zxid: 0,
             digest: 0,
             bytes: 0,
-        };
+        }
+    }
+
+    /// The tree of a database in which nothing has happened yet.
+    pub(crate) fn fresh() -> Self {
+        let mut tree = Self::empty();
         let open = access::open();
         for (path, children, acl, aversion) in [
             ("/zookeeper/quota", &[][..], &open, 0),
@@ -162,13 +167,57 @@ impl Tree {
                 continue;
             };
             let prefix = if *path == *ROOT { "" } else { &*path };
-            open.extend(
-                node.children
-                    .iter()
-                    .map(|name| Arc::from(format!("{prefix}/{name}"))),
-            );
+            let children = node.children.iter().rev();
+            open.extend(children.map(|name| Arc::from(format!("{prefix}/{name}"))));
             visit(&path, node);
         }
+    }
+
+    /// Visits all nodes, each before its children, those in the order of their names.
+    pub(crate) fn walk_all(&self, visit: impl FnMut(&Arc<str>, &Node)) {
+        self.walk(&Arc::from(ROOT), visit);
+    }
+
+    /// Puts back a session of a snapshot.
+    pub(crate) fn restore_session(&mut self, id: i64, timeout_ms: i32) {
+        self.sessions.insert(id, timeout_ms);
+    }
+
+    /// Puts back a node of a snapshot; false if its parent is not there.
+    pub(crate) fn restore(&mut self, path: Arc<str>, node: Node) -> bool {
+        if &*path != ROOT {
+            let parent = path::parent(&path).unwrap_or_default();
+            let parent = if parent.is_empty() { ROOT } else { parent };
+            let Some(parent) = self.nodes.get_mut(parent) else {
+                return false;
+            };
+            Arc::make_mut(parent)
+                .children
+                .insert(path::name(&path).into());
+        }
+        self.own(&path, node.owner);
+        self.insert(path, node);
+        true
+    }
+
+    /// Completes what was put back: the version that it is, and what follows from the nodes.
+    pub(crate) fn restored(&mut self, zxid: i64) {
+        self.last_zxid = zxid;
+        self.restore_quotas();
+    }
+
+    /// Removes the ephemeral nodes of sessions that are not there, and tells how many there were.
+    pub(crate) fn remove_orphans(&mut self) -> usize {
+        let orphans: Vec<Arc<str>> = self
+            .ephemerals
+            .iter()
+            .filter(|(id, _)| !self.has_session(**id))
+            .flat_map(|(_, paths)| paths.iter().cloned())
+            .collect();
+        for path in &orphans {
+            self.delete(self.last_zxid, path);
+        }
+        orphans.len()
     }
 
     /// The containers that had children once and have none now, those that never had any for
@@ -281,33 +330,26 @@ impl Tree {
         lifetime: Lifetime,
         parent_cversion: i32,
     ) -> Option<Change> {
-        if self.nodes.contains_key(path) {
-            return None;
-        }
         let parent_path = path::parent(path)?;
         let name: Arc<str> = path::name(path).into();
         let parent_acl = self.update(parent_path, |parent| {
             parent.children.insert(name);
+            let count = match parent_cversion {
+                PARENT_CVERSION_UNKNOWN => parent.cversion.wrapping_add(1),
+                count => count,
+            };
             // Only upwards: at the end of its range the counter stays where it is.
-            if parent_cversion > parent.cversion {
-                parent.cversion = parent_cversion;
+            if count > parent.cversion {
+                parent.cversion = count;
                 parent.pzxid = txn.zxid;
             }
             parent.acl.clone()
         })?;
-        let owner = Owner::of(lifetime, txn.session_id);
-        match owner {
-            Owner::Nobody => {}
-            Owner::Session(id) => {
-                self.ephemerals.entry(id).or_default().insert(path.clone());
-            }
-            Owner::Container => {
-                self.containers.insert(path.clone());
-            }
-            Owner::Ttl { .. } => {
-                self.expiring.insert(path.clone());
-            }
+        if self.nodes.contains_key(path) {
+            return None;
         }
+        let owner = Owner::of(lifetime, txn.session_id);
+        self.own(path, owner);
         let node = Node {
             data,
             acl: acl.clone(),
@@ -387,6 +429,22 @@ impl Tree {
     /// Sets how many children `path` has ever had: the next sequence number there.
     pub(crate) fn set_child_counter(&mut self, path: &str, count: i32) -> bool {
         self.update(path, |node| node.cversion = count).is_some()
+    }
+
+    /// Files a node under what keeps it alive.
+    fn own(&mut self, path: &Arc<str>, owner: Owner) {
+        match owner {
+            Owner::Nobody => {}
+            Owner::Session(id) => {
+                self.ephemerals.entry(id).or_default().insert(path.clone());
+            }
+            Owner::Container => {
+                self.containers.insert(path.clone());
+            }
+            Owner::Ttl { .. } => {
+                self.expiring.insert(path.clone());
+            }
+        }
     }
 
     fn insert(&mut self, path: Arc<str>, mut node: Node) {

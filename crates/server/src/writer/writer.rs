@@ -188,7 +188,7 @@ impl Writer {
                 (txn, next, changes)
             }
             Err(code) => {
-                txn.body = TxnBody::Error(code);
+                txn.body = TxnBody::Error(code.number());
                 next.apply(&txn);
                 reply::put(frame, request.xid, txn.zxid, Err(code), |_| {});
                 (txn, next, Vec::new())
@@ -253,7 +253,7 @@ impl Writer {
             }
             Err(spoiled) => {
                 let code = ErrorCode::MarshallingError;
-                txn.body = TxnBody::Error(code);
+                txn.body = TxnBody::Error(code.number());
                 reply::put(frame, xid, zxid, Err(code), |out| {
                     if matches!(spoiled, Spoiled::NullPath) {
                         multi_proto::put_end(out);
@@ -321,9 +321,12 @@ pub(super) fn put_result(out: &mut BytesMut, op: Op, body: &TxnBody, tree: &Tree
         out.put_ustring(path);
     }
     if with_stat {
-        tree.get(path)
-            .expect("it was just written")
-            .stat()
-            .encode(out);
+        let mut stat = tree.get(path).expect("it was just written").stat();
+        // A node that counts for a quota gets its count at once, but behind this answer.
+        if let TxnBody::Create { data, .. } = body {
+            let length = data.as_ref().map_or(0, |data| data.len());
+            stat.data_length = i32::try_from(length).unwrap_or(i32::MAX);
+        }
+        stat.encode(out);
     }
 }

@@ -105,8 +105,7 @@ reconfigEnabled=true
         assert!(config.skip_acl && config.reconfig_enabled);
         assert_eq!(config.snap_count, 1000);
         assert_eq!(config.log_preallocation_bytes, 16384);
-        assert_eq!(config.purge.retain, 5);
-        assert_eq!(config.purge.interval, Duration::from_secs(86400));
+        assert_eq!(config.snapshots_kept, Some(5));
         assert_eq!(config.outstanding_max, 77);
         assert_eq!(config.frame_bytes_max, 0x1F_FFFF);
         assert_eq!(config.container_check_interval, Duration::from_secs(1));
@@ -127,7 +126,7 @@ fn what_is_not_written_has_the_defaults_of_apache() {
     );
     assert_eq!(config.snap_count, 100_000);
     assert_eq!(config.log_preallocation_bytes, 64 << 20);
-    assert_eq!(config.purge.interval, Duration::ZERO);
+    assert_eq!(config.snapshots_kept, None);
     // Apache's own way to write a default.
     assert_eq!(
         with("minSessionTimeout=-1").config.session_timeout_min,
@@ -222,7 +221,7 @@ fn crossed_timeouts_are_refused_even_if_one_follows_from_the_tick() {
 fn ignored_keys_and_words_are_named_once_each() {
     let cfg = with(
         "server.1=a:2888:3888\nserver.2=b:2888:3888\nadmin.serverPort=1\nzookeeper.admin.serverPort=2\n\
-         4lw.commands.whitelist=lead,ruok\nautopurge.snapRetainCount=1",
+         4lw.commands.whitelist=lead,ruok\nautopurge.snapRetainCount=1\nautopurge.purgeInterval=1",
     );
     assert_eq!(
         cfg.warnings,
@@ -234,7 +233,7 @@ fn ignored_keys_and_words_are_named_once_each() {
             "line 8: autopurge.snapRetainCount is raised to 3, the least that are kept",
         ]
     );
-    assert_eq!(cfg.config.purge.retain, 3);
+    assert_eq!(cfg.config.snapshots_kept, Some(3));
     assert!(cfg.config.words.contains("ruok"));
 }
 

@@ -76,16 +76,11 @@ async fn answers(address: &str, bytes: &[u8]) -> Answers {
     }
 }
 
-fn apache() -> String {
-    Apache::shared().expect(
-        "BELLWETHER_TEST_APACHE is not set: run ./test, or start an Apache ZooKeeper and set it to HOST:PORT",
-    )
-}
-
 #[tokio::test]
 async fn bad_frames_and_requests_are_answered_as_apache_answers_them() {
     let server = TestServer::start().await.unwrap();
-    let apache = apache();
+    let apache = Apache::shared().await.unwrap();
+    let apache = apache.connect_string();
     let mut cases: Vec<(String, Vec<u8>)> = Vec::new();
     let mut case = |name: &str, bytes: Vec<u8>| cases.push((name.into(), bytes));
     for length in [-1, i32::MIN, 0x10_0000, i32::MAX] {
@@ -167,7 +162,7 @@ async fn bad_frames_and_requests_are_answered_as_apache_answers_them() {
     }
     for (name, bytes) in cases {
         let ours = answers(&server.connect_string(), &bytes).await;
-        let theirs = answers(&apache, &bytes).await;
+        let theirs = answers(apache, &bytes).await;
         assert_eq!(ours, theirs, "{name}");
     }
 }
@@ -175,7 +170,8 @@ async fn bad_frames_and_requests_are_answered_as_apache_answers_them() {
 #[tokio::test]
 async fn flipped_bits_are_answered_as_apache_answers_them() {
     let server = TestServer::start().await.unwrap();
-    let apache = apache();
+    let apache = Apache::shared().await.unwrap();
+    let apache = apache.connect_string();
     let path = || "/bellwether-none".to_owned();
     for request in [
         Request::exists(path()),
@@ -203,7 +199,7 @@ async fn flipped_bits_are_answered_as_apache_answers_them() {
             segment.extend(flipped);
         }
         let ours = answers(&server.connect_string(), &segment).await;
-        let theirs = answers(&apache, &segment).await;
+        let theirs = answers(apache, &segment).await;
         assert_eq!(ours, theirs, "{request:?}");
     }
 }
@@ -218,7 +214,8 @@ async fn greeting(address: &str, bytes: &[u8]) -> Option<usize> {
 #[tokio::test]
 async fn bad_connect_requests_are_answered_as_apache_answers_them() {
     let server = TestServer::start().await.unwrap();
-    let apache = apache();
+    let apache = Apache::shared().await.unwrap();
+    let apache = apache.connect_string();
     let good = ConnectOptions::default().encode().to_vec();
     let with = |place: usize, bytes: &[u8]| {
         let mut frame = good.clone();
@@ -247,7 +244,7 @@ async fn bad_connect_requests_are_answered_as_apache_answers_them() {
     cases.extend((0..good.len() - 4).map(|length| framed(&good[4..4 + length])));
     for bytes in cases {
         let ours = greeting(&server.connect_string(), &bytes).await;
-        let theirs = greeting(&apache, &bytes).await;
+        let theirs = greeting(apache, &bytes).await;
         assert_eq!(ours, theirs, "{bytes:?}");
     }
 }

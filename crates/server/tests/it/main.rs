@@ -5,12 +5,15 @@ mod abuse;
 mod acl;
 mod clients;
 mod decoders;
+mod differential;
 mod library;
+mod model;
 mod quota;
 mod reaping;
 mod rules;
 mod sessions;
 mod traps;
+mod vocabulary;
 mod watches;
 mod words;
 

@@ -1,0 +1,115 @@
+//! Paths of nodes, checked at the edge.
+
+use std::fmt;
+
+/// The absolute path of a node below the root, in its normal form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NodePath(String);
+
+impl NodePath {
+    /// Checks what Apache's `PathUtils.validatePath` checks, so that a bad path is refused before anything is sent.
+    pub(crate) fn parse(path: &str) -> Result<Self, PathError> {
+        let Some(names) = path.strip_prefix('/') else {
+            return Err(PathError::NotAbsolute);
+        };
+        if names.is_empty() {
+            return Err(PathError::Root);
+        }
+        for name in names.split('/') {
+            match name {
+                "" => return Err(PathError::EmptyName),
+                "." | ".." => return Err(PathError::Relative),
+                _ => {}
+            }
+        }
+        match path.chars().find(|&c| is_refused(c)) {
+            Some(c) => Err(PathError::Character(c)),
+            None => Ok(Self(path.to_owned())),
+        }
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The path of a node below this one.
+    pub(crate) fn join(&self, below: &Self) -> Self {
+        Self(format!("{}{}", self.0, below.0))
+    }
+
+    /// The path of a child.
+    pub(crate) fn child(&self, name: impl fmt::Display) -> String {
+        format!("{}/{name}", self.0)
+    }
+
+    /// The paths from the top down to this one: `/a`, `/a/b`, `/a/b/c`.
+    pub(crate) fn lineage(&self) -> impl Iterator<Item = &str> {
+        let ends = self.0.match_indices('/').skip(1).map(|(end, _)| end);
+        ends.chain([self.0.len()]).map(|end| &self.0[..end])
+    }
+}
+
+impl fmt::Display for NodePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What is wrong with a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PathError {
+    /// It does not start at the root.
+    #[error("a path starts with a slash")]
+    NotAbsolute,
+    /// It is the root itself, which cannot be a lock.
+    #[error("the root cannot be used")]
+    Root,
+    /// Two slashes in a row, or one at the end.
+    #[error("a name in the path is empty")]
+    EmptyName,
+    /// `.` or `..` stands as a name.
+    #[error("the path is relative")]
+    Relative,
+    /// The protocol has no place for this character.
+    #[error("character {0:?} is not allowed in a path")]
+    Character(char),
+}
+
+fn is_refused(c: char) -> bool {
+    matches!(u32::from(c), 0x00..=0x1f | 0x7f..=0x9f | 0xd800..=0xf8ff | 0xfff0..=0xffff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_paths_are_refused() {
+        for (path, error) in [
+            ("", PathError::NotAbsolute),
+            ("a", PathError::NotAbsolute),
+            ("/", PathError::Root),
+            ("/a//b", PathError::EmptyName),
+            ("/a/", PathError::EmptyName),
+            ("/a/../b", PathError::Relative),
+            ("/.", PathError::Relative),
+            ("/a\u{1}", PathError::Character('\u{1}')),
+        ] {
+            assert_eq!(NodePath::parse(path), Err(error), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn lineage_goes_from_the_top_down() {
+        let path = NodePath::parse("/a/bé/c").unwrap();
+        assert_eq!(
+            path.lineage().collect::<Vec<_>>(),
+            ["/a", "/a/bé", "/a/bé/c"]
+        );
+        assert_eq!(
+            NodePath::parse("/a").unwrap().lineage().collect::<Vec<_>>(),
+            ["/a"]
+        );
+    }
+}

@@ -1,0 +1,194 @@
+//! The fair lock when the connection fails.
+
+use std::time::Duration;
+
+use bellwether::{AcquireError, Client, Lock, ReleaseError, connect};
+use bellwether_testkit::TestServer;
+
+use crate::place::{Place, soon};
+use crate::proxy::{Proxy, Way};
+
+on_both_engines! {
+    t01_lost_before_the_server_can_grant_the_next,
+    short_outage_loses_nothing,
+    t03_waiter_whose_session_ends_gets_no_guard,
+    t05_create_reply_lost_leaves_one_node,
+    t06_create_in_doubt_that_is_given_up_leaves_no_node,
+    t07_delete_that_did_not_arrive_is_sent_again,
+    t10_release_over_a_lost_reply_is_done_once,
+}
+
+const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A session whose connection goes through a proxy, and a lock whose directory exists.
+async fn behind_a_proxy(place: &Place) -> (Proxy, Client, Lock) {
+    let proxy = Proxy::to(place.server()).await;
+    let address = format!("{}{}", proxy.address(), place.chroot());
+    let client = connect(address)
+        .session_timeout(SESSION_TIMEOUT)
+        .await
+        .unwrap();
+    let lock = Lock::new(&client, "/faults");
+    lock.acquire().await.unwrap().release().await.unwrap();
+    (proxy, client, lock)
+}
+
+async fn t01_lost_before_the_server_can_grant_the_next(place: Place) {
+    for way in [Way::Silent, Way::Deaf, Way::Cut] {
+        let (proxy, _client, lock) = behind_a_proxy(&place).await;
+        let guard = lock.acquire().await.unwrap();
+        proxy.set(way);
+        soon(guard.lost()).await;
+        assert_eq!(
+            place.children("/faults").await.len(),
+            1,
+            "{way:?}: the session had ended already"
+        );
+        proxy.set(Way::Open);
+        drop(guard);
+        place.until_children("/faults", 0).await;
+    }
+}
+
+async fn short_outage_loses_nothing(place: Place) {
+    let (proxy, _client, lock) = behind_a_proxy(&place).await;
+    let guard = lock.acquire().await.unwrap();
+    for _ in 0..3 {
+        proxy.cut_and_open();
+        // Waits in the client for the next connection.
+        assert!(soon(lock.try_acquire()).await.unwrap().is_none());
+        assert!(!guard.is_lost());
+    }
+    guard.release().await.unwrap();
+}
+
+async fn t03_waiter_whose_session_ends_gets_no_guard(place: Place) {
+    let holder = Lock::new(&place.client().await, "/faults")
+        .acquire()
+        .await
+        .unwrap();
+    let proxy = Proxy::to(place.server()).await;
+    let address = format!("{}{}", proxy.address(), place.chroot());
+    let client = connect(address)
+        .session_timeout(SESSION_TIMEOUT)
+        .await
+        .unwrap();
+    let waiter = tokio::spawn(async move { Lock::new(&client, "/faults").acquire().await });
+    place.until_children("/faults", 2).await;
+    proxy.set(Way::Cut);
+    place.until_children("/faults", 1).await;
+    holder.release().await.unwrap();
+    proxy.set(Way::Open);
+    let waited = soon(waiter).await.unwrap();
+    assert!(
+        matches!(waited, Err(AcquireError::SessionEnded { .. })),
+        "{waited:?}"
+    );
+}
+
+async fn t05_create_reply_lost_leaves_one_node(place: Place) {
+    let (proxy, _client, lock) = behind_a_proxy(&place).await;
+    proxy.set(Way::Deaf);
+    let acquired = tokio::spawn(async move { lock.acquire().await });
+    place.until_children("/faults", 1).await;
+    let node = place.children("/faults").await;
+    proxy.cut_and_open();
+    let guard = soon(acquired).await.unwrap().unwrap();
+    assert_eq!(place.children("/faults").await, node);
+    let stat = place
+        .outside()
+        .check_stat(&format!("/faults/{}", node[0]))
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(guard.token(), stat.czxid);
+    guard.release().await.unwrap();
+}
+
+async fn t06_create_in_doubt_that_is_given_up_leaves_no_node(place: Place) {
+    let (proxy, _client, lock) = behind_a_proxy(&place).await;
+    proxy.set(Way::Deaf);
+    let acquired = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await }
+    });
+    place.until_children("/faults", 1).await;
+    acquired.abort();
+    assert!(acquired.await.unwrap_err().is_cancelled());
+    proxy.cut_and_open();
+    place.until_children("/faults", 0).await;
+    // In the same session: the node did not just go with it.
+    soon(lock.acquire()).await.unwrap().release().await.unwrap();
+}
+
+async fn t07_delete_that_did_not_arrive_is_sent_again(place: Place) {
+    let (proxy, _client, lock) = behind_a_proxy(&place).await;
+    let guard = lock.acquire().await.unwrap();
+    let node = format!(
+        "{}/faults/{}",
+        place.chroot(),
+        place.children("/faults").await[0]
+    );
+    proxy.set(Way::Silent);
+    drop(guard);
+    // The opcode, then the path with its length.
+    let length = u32::try_from(node.len()).unwrap();
+    proxy
+        .until_swallowed(&[&2_u32.to_be_bytes(), &length.to_be_bytes(), node.as_bytes()].concat())
+        .await;
+    proxy.cut_and_open();
+    place.until_children("/faults", 0).await;
+    soon(lock.acquire()).await.unwrap().release().await.unwrap();
+}
+
+async fn t10_release_over_a_lost_reply_is_done_once(place: Place) {
+    let (proxy, _client, lock) = behind_a_proxy(&place).await;
+    let guard = lock.acquire().await.unwrap();
+    proxy.set(Way::Deaf);
+    let released = tokio::spawn(guard.release());
+    place.until_children("/faults", 0).await;
+    proxy.cut_and_open();
+    soon(released).await.unwrap().unwrap();
+    soon(lock.acquire()).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn expired_session_is_told_to_the_holder_and_the_next_call() {
+    let server = TestServer::start().await.unwrap();
+    let client = connect(server.connect_string()).await.unwrap();
+    let lock = Lock::new(&client, "/expired");
+    let guard = lock.acquire().await.unwrap();
+    server.expire_session(client.session_id()).unwrap();
+    soon(guard.lost()).await;
+    assert!(matches!(
+        guard.release().await,
+        Err(ReleaseError::SessionEnded { .. })
+    ));
+    let refused = soon(lock.acquire()).await;
+    assert!(
+        matches!(refused, Err(AcquireError::SessionEnded { .. })),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test]
+async fn t13_sequence_near_its_end_is_refused() {
+    let server = TestServer::start().await.unwrap();
+    let client = connect(server.connect_string()).await.unwrap();
+    let lock = Lock::new(&client, "/full");
+    lock.acquire().await.unwrap().release().await.unwrap();
+    for counter in [i32::MAX - 1_000_000, i32::MAX, i32::MIN, -1] {
+        server.set_child_counter("/full", counter).await.unwrap();
+        let refused = soon(lock.acquire()).await;
+        assert!(
+            matches!(refused, Err(AcquireError::SequenceUsedUp { .. })),
+            "{counter}: {refused:?}"
+        );
+    }
+    server
+        .set_child_counter("/full", i32::MAX - 1_000_001)
+        .await
+        .unwrap();
+    // Those that were refused have left nothing behind that would stand in the way.
+    soon(lock.acquire()).await.unwrap().release().await.unwrap();
+}

@@ -1,0 +1,122 @@
+//! A chroot of its own for a test, and a look at it from outside.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime};
+
+use bellwether::{Client, connect, zookeeper_client as zk};
+use bellwether_testkit::{Apache, TestServer};
+
+/// No wait in a test is longer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) struct Place {
+    server: String,
+    chroot: String,
+    outside: zk::Client,
+    /// Ends with the test.
+    _engine: Box<dyn Any>,
+}
+
+/// Makes two tests of each function: on the embedded server, and on Apache's.
+macro_rules! on_both_engines {
+    ($($name:ident,)*) => {
+        mod embedded {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name($crate::place::Place::embedded().await).await;
+            })*
+        }
+
+        mod apache {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name($crate::place::Place::apache().await).await;
+            })*
+        }
+    };
+}
+
+impl Place {
+    pub(crate) async fn embedded() -> Self {
+        let server = TestServer::start().await.unwrap();
+        Self::on(server.connect_string(), Box::new(server)).await
+    }
+
+    pub(crate) async fn apache() -> Self {
+        let server = Apache::shared().await.unwrap();
+        Self::on(server.connect_string().to_owned(), Box::new(server)).await
+    }
+
+    async fn on(server: String, engine: Box<dyn Any>) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let now = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap()
+            .as_nanos();
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let chroot = format!("/it/{}-{now:x}-{count}", std::process::id());
+        let outside = zk::Client::connector()
+            .with_session_timeout(Duration::from_secs(30))
+            .connect(&format!("{server}{chroot}"))
+            .await
+            .unwrap();
+        Self {
+            server,
+            chroot,
+            outside,
+            _engine: engine,
+        }
+    }
+
+    /// A new session.
+    pub(crate) async fn client(&self) -> Client {
+        connect(format!("{}{}", self.server, self.chroot))
+            .session_timeout(Duration::from_secs(5))
+            .await
+            .unwrap()
+    }
+
+    /// The address of the server, without a chroot.
+    pub(crate) fn server(&self) -> String {
+        self.server.clone()
+    }
+
+    pub(crate) fn chroot(&self) -> &str {
+        &self.chroot
+    }
+
+    /// A client that knows no recipes.
+    pub(crate) fn outside(&self) -> &zk::Client {
+        &self.outside
+    }
+
+    pub(crate) async fn children(&self, path: &str) -> Vec<String> {
+        match self.outside.list_children(path).await {
+            Ok(names) => names,
+            Err(zk::Error::NoNode) => Vec::new(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Waits until a directory has so many children.
+    pub(crate) async fn until_children(&self, path: &str, count: usize) {
+        soon(async {
+            loop {
+                let (names, watch) = self.outside.list_and_watch_children(path).await.unwrap();
+                if names.len() == count {
+                    return;
+                }
+                watch.changed().await;
+            }
+        })
+        .await;
+    }
+}
+
+/// Awaits what must happen, and fails when it does not.
+pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future)
+        .await
+        .expect("it should have happened by now")
+}

@@ -1,0 +1,119 @@
+//! What can be typed. Types only.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bellwether_server::WordList;
+use clap::{Parser, Subcommand};
+
+use crate::duration;
+
+/// Coordination for programs on one host or on many.
+#[derive(Debug, Parser)]
+#[command(name = "bellwether", version)]
+pub(crate) struct Args {
+    /// Say nothing but errors.
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Lock(LockArgs),
+    Serve(ServeArgs),
+}
+
+/// Run a command while holding a lock.
+///
+/// One runs at a time, in order of arrival. The command finds its fencing token in BELLWETHER_TOKEN and the lock in
+/// BELLWETHER_PATH. Signals are passed on to it. If the lock is lost, it gets SIGTERM, and SIGKILL after a short grace.
+///
+/// Exit code: that of the command; 128+n if signal n ended it; 123 if the lock was lost; 124 if it was not had in time;
+/// 125 if bellwether failed; 126 if the command cannot be run; 127 if it is not found.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  bellwether lock jobs/nightly --wait 10m -- ./backup.sh --full")]
+pub(crate) struct LockArgs {
+    /// The lock; a leading slash may be left out.
+    pub(crate) path: String,
+    /// Give up after so long, such as 30s or 5m.
+    #[arg(short, long, value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) wait: Option<Duration>,
+    /// Give up at once if somebody holds it or waits for it.
+    #[arg(long = "try", conflicts_with = "wait")]
+    pub(crate) at_once: bool,
+    /// The exit code when the lock was not had.
+    #[arg(short = 'E', long, value_name = "N", default_value_t = 124)]
+    pub(crate) conflict_exit_code: u8,
+    #[command(flatten)]
+    pub(crate) connect: ConnectArgs,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ConnectArgs {
+    /// The servers, as HOST:PORT,HOST:PORT/CHROOT; `local` for this user's server on this host, which is also the
+    /// default.
+    #[arg(short, long, value_name = "SERVERS", env = "BELLWETHER_CONNECT")]
+    pub(crate) connect: Option<String>,
+    /// How long the servers keep a hold after they last heard of its holder.
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "15s")]
+    pub(crate) session_timeout: Duration,
+}
+
+/// Run a server that speaks ZooKeeper's protocol.
+///
+/// Ends on SIGTERM and SIGINT. Tells a service manager when it is ready. RUST_LOG sets what is logged.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  bellwether serve --data /var/lib/bellwether --tick-time 500ms --words 'ruok,srvr,mntr'"
+)]
+pub(crate) struct ServeArgs {
+    /// Where to listen; may be given more than once. 127.0.0.1:2181 unless given here or in the file.
+    #[arg(short, long, value_name = "ADDRESS:PORT")]
+    pub(crate) listen: Vec<SocketAddr>,
+    /// Read settings from a file in the format of zoo.cfg. Flags win over it.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Keep the data in this folder, in Apache ZooKeeper's format; without one it is kept in memory.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) data: Option<PathBuf>,
+    /// The unit of time; sessions expire on its boundaries.
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) tick_time: Option<Duration>,
+    /// The shortest session timeout that clients get.
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) min_session_timeout: Option<Duration>,
+    /// The longest session timeout that clients get.
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) max_session_timeout: Option<Duration>,
+    /// Connections in all; 0 for no limit.
+    #[arg(long, value_name = "N")]
+    pub(crate) max_connections: Option<usize>,
+    /// Connections from one address; 0 for no limit.
+    #[arg(long, value_name = "N")]
+    pub(crate) max_connections_per_address: Option<usize>,
+    /// Requests that may be unanswered before reading stops.
+    #[arg(long, value_name = "N")]
+    pub(crate) max_outstanding: Option<usize>,
+    /// The longest request.
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) max_frame_bytes: Option<usize>,
+    /// The four-letter words that are answered, such as `ruok,srvr`, or `*` for all.
+    #[arg(long, value_name = "LIST", value_parser = WordList::parse)]
+    pub(crate) words: Option<WordList>,
+    /// Allow nodes with a time to live.
+    #[arg(long)]
+    pub(crate) extended_types: bool,
+    /// Be the local server of this folder; commands start it so.
+    #[arg(long, hide = true, value_name = "FOLDER")]
+    pub(crate) local: Option<PathBuf>,
+    /// When a local server that nobody uses leaves.
+    #[arg(long, hide = true, value_name = "TIME", value_parser = duration::parse, default_value = "10m")]
+    pub(crate) idle_exit: Duration,
+}

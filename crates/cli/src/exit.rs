@@ -1,0 +1,78 @@
+//! How a command can end.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitCode, ExitStatus};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    Done,
+    /// Wrong usage.
+    Usage,
+    /// The hold was lost.
+    Lost,
+    /// The hold was not had within the wait limit, or at once: 124, or what `-E` says.
+    NotHad(u8),
+    /// Bellwether itself failed.
+    Failed,
+    /// The command cannot be run.
+    NotRunnable,
+    /// The command is not found.
+    NotFound,
+    /// The command ended with this code.
+    Command(u8),
+    /// A signal ended the command, or us.
+    Signal(i32),
+}
+
+impl Exit {
+    pub(crate) fn of_command(status: ExitStatus) -> Self {
+        match (status.code(), status.signal()) {
+            (Some(code), _) => Self::Command(low_byte(code)),
+            (None, Some(signal)) => Self::Signal(signal),
+            (None, None) => unreachable!("a process that was waited for has exited or was killed"),
+        }
+    }
+
+    fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Usage => 2,
+            Self::Lost => 123,
+            Self::NotHad(code) | Self::Command(code) => code,
+            Self::Failed => 125,
+            Self::NotRunnable => 126,
+            Self::NotFound => 127,
+            Self::Signal(signal) => low_byte(128 + signal),
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        exit.code().into()
+    }
+}
+
+/// Exit codes have one byte, whatever the call says.
+fn low_byte(code: i32) -> u8 {
+    code.to_le_bytes()[0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_those_of_the_manual() {
+        let codes = [
+            Exit::Lost,
+            Exit::NotHad(124),
+            Exit::Failed,
+            Exit::NotRunnable,
+            Exit::NotFound,
+        ]
+        .map(Exit::code);
+        assert_eq!(codes, [123, 124, 125, 126, 127]);
+        assert_eq!(Exit::Signal(15).code(), 143);
+    }
+}

@@ -1,0 +1,17 @@
+//! The command, run as a process.
+//!
+//! The recipes' commands are tested twice: on `bellwether serve`, and on the Apache ZooKeeper that
+//! `BELLWETHER_TEST_APACHE` names, in a chroot of its own.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test fails by panicking, and says why it is skipped"
+)]
+
+#[macro_use]
+mod bellwether;
+
+mod local;
+mod lock;
+mod serve;

@@ -1,0 +1,372 @@
+//! Reads a log file, whichever server wrote it, and tells what kind of end it has.
+
+use std::io::{self, BufReader, Read};
+
+use adler2::adler32_slice;
+
+use super::log_record::{END, HEADER, MAGIC, PREFIX_BYTES};
+use crate::proto::txn::Txn;
+
+/// The unit in which disks write.
+const SECTOR_BYTES: usize = 512;
+
+/// The shortest payload: the header of a transaction without a body.
+const PAYLOAD_BYTES_MIN: usize = 32;
+
+/// One record of a log.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LogRecord {
+    /// Where it begins in the file.
+    pub offset: u64,
+    /// What was written.
+    pub txn: Txn,
+    /// The digest of the tree after it, if it was recorded.
+    pub digest: Option<u64>,
+}
+
+/// What lies behind the last good record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogEnd {
+    /// Nothing, or zeros that were reserved.
+    Clean,
+    /// The start of a record that never got to the disk as a whole: nobody was told of it.
+    Torn {
+        /// Where it begins: the file is good up to here.
+        offset: u64,
+        /// How it is known.
+        why: &'static str,
+    },
+    /// Something that was whole once, or that has whole records behind it.
+    Damaged {
+        /// Where it begins.
+        offset: u64,
+        /// What is wrong there.
+        why: &'static str,
+    },
+}
+
+/// A log file that is being read, record by record.
+///
+/// ```no_run
+/// # fn main() -> std::io::Result<()> {
+/// use bellwether_server::files::LogReader;
+///
+/// let mut log = LogReader::open(std::fs::File::open("version-2/log.1")?)?;
+/// while let Some(record) = log.next()? {
+///     println!("{:#x} {:?}", record.txn.zxid, record.txn.body);
+/// }
+/// println!("{:?}", log.end());
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct LogReader<R> {
+    input: BufReader<R>,
+    offset: u64,
+    last_zxid: i64,
+    end: Option<LogEnd>,
+}
+
+impl<R: Read> LogReader<R> {
+    /// Reads the head of a log. One that ends within its head has no records and is torn.
+    pub fn open(input: R) -> io::Result<Self> {
+        let mut input = BufReader::with_capacity(1 << 18, input);
+        let mut header = Vec::new();
+        input
+            .by_ref()
+            .take(HEADER.len() as u64)
+            .read_to_end(&mut header)?;
+        let end = if header.len() < HEADER.len() {
+            Some(LogEnd::Torn {
+                offset: 0,
+                why: "the file ends before its header does",
+            })
+        } else if !header.starts_with(MAGIC) {
+            Some(LogEnd::Damaged {
+                offset: 0,
+                why: "the file does not begin as a log does",
+            })
+        } else {
+            None
+        };
+        Ok(Self {
+            input,
+            offset: HEADER.len() as u64,
+            last_zxid: i64::MIN,
+            end,
+        })
+    }
+
+    /// The next good record; `None` when there is none, and then [`LogReader::end`] tells why.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "an iterator could not borrow or fail so simply"
+    )]
+    pub fn next(&mut self) -> io::Result<Option<LogRecord>> {
+        if self.end.is_some() {
+            return Ok(None);
+        }
+        let mut bytes = Vec::new();
+        self.read_more(&mut bytes, PREFIX_BYTES)?;
+        if let Some(length) = payload_length(&bytes) {
+            self.read_more(&mut bytes, length + 1)?;
+        }
+        let record = parse(&bytes)
+            .ok()
+            .filter(|(txn, _)| txn.zxid > self.last_zxid);
+        let Some((txn, digest)) = record else {
+            self.input.read_to_end(&mut bytes)?;
+            self.end = Some(self.judge(&bytes));
+            return Ok(None);
+        };
+        let offset = self.offset;
+        self.offset += bytes.len() as u64;
+        self.last_zxid = txn.zxid;
+        Ok(Some(LogRecord {
+            offset,
+            txn,
+            digest,
+        }))
+    }
+
+    /// What lies behind the last record; known once [`LogReader::next`] has returned `None`.
+    pub fn end(&self) -> LogEnd {
+        self.end.clone().unwrap_or(LogEnd::Clean)
+    }
+
+    fn read_more(&mut self, bytes: &mut Vec<u8>, count: usize) -> io::Result<()> {
+        self.input
+            .by_ref()
+            .take(count as u64)
+            .read_to_end(bytes)
+            .map(drop)
+    }
+
+    /// What `tail`, which begins with no good record and is the rest of the file, comes to.
+    fn judge(&self, tail: &[u8]) -> LogEnd {
+        let offset = self.offset;
+        if tail.iter().all(|byte| *byte == 0) {
+            return LogEnd::Clean;
+        }
+        if has_record_behind(tail, self.last_zxid) {
+            return LogEnd::Damaged {
+                offset,
+                why: "the record is bad, and good ones follow it",
+            };
+        }
+        let within_sector = usize::try_from(offset % SECTOR_BYTES as u64).expect("less than 512");
+        if tail.len() < PREFIX_BYTES {
+            return LogEnd::Torn {
+                offset,
+                why: "the record runs past the end of the file",
+            };
+        }
+        let Some(length) = payload_length(tail) else {
+            let first_part = &tail[..(SECTOR_BYTES - within_sector).min(tail.len())];
+            return if first_part.len() >= PREFIX_BYTES && first_part.iter().all(|byte| *byte == 0) {
+                LogEnd::Torn {
+                    offset,
+                    why: "the first sector of the record was not written",
+                }
+            } else {
+                LogEnd::Damaged {
+                    offset,
+                    why: "the record has an impossible length",
+                }
+            };
+        };
+        match tail.get(..PREFIX_BYTES + length + 1) {
+            None => LogEnd::Torn {
+                offset,
+                why: "the record runs past the end of the file",
+            },
+            Some(record) if has_unwritten_sector(record, within_sector) => LogEnd::Torn {
+                offset,
+                why: "a sector of the record was not written",
+            },
+            Some(record) => {
+                let why = parse(record)
+                    .err()
+                    .unwrap_or("the record goes back in zxid");
+                LogEnd::Damaged { offset, why }
+            }
+        }
+    }
+}
+
+/// The length of the payload that a prefix announces, if a record can be that long.
+fn payload_length(prefix: &[u8]) -> Option<usize> {
+    let bytes = prefix.get(8..PREFIX_BYTES)?;
+    let length = i32::from_be_bytes(bytes.try_into().expect("four bytes"));
+    usize::try_from(length)
+        .ok()
+        .filter(|length| *length >= PAYLOAD_BYTES_MIN)
+}
+
+/// Reads one record that is all of `bytes`.
+fn parse(bytes: &[u8]) -> Result<(Txn, Option<u64>), &'static str> {
+    let Some((prefix, rest)) = bytes.split_at_checked(PREFIX_BYTES) else {
+        return Err("the record is cut off");
+    };
+    let Some((end, payload)) = rest.split_last() else {
+        return Err("the record is cut off");
+    };
+    if payload_length(prefix) != Some(payload.len()) {
+        return Err("the record is cut off");
+    }
+    if *end != END {
+        return Err("the record does not end as it should");
+    }
+    let checksum = i64::from_be_bytes(prefix[..8].try_into().expect("eight bytes"));
+    if checksum != i64::from(adler32_slice(payload)) {
+        return Err("the checksum does not match");
+    }
+    Txn::decode(payload).map_err(|_| "the transaction cannot be read")
+}
+
+/// Whether a good record begins anywhere behind the first byte.
+fn has_record_behind(tail: &[u8], last_zxid: i64) -> bool {
+    (1..tail.len()).any(|start| {
+        let bytes = &tail[start..];
+        let length = payload_length(bytes);
+        let record = length.and_then(|length| bytes.get(..PREFIX_BYTES + length + 1));
+        // The last byte tells most of what is none without adding up a checksum.
+        record.is_some_and(|record| {
+            record.last() == Some(&END) && parse(record).is_ok_and(|(txn, _)| txn.zxid > last_zxid)
+        })
+    })
+}
+
+/// Whether a sector that a record lies in was never written: a whole one of zeros, or zeros where its
+/// last byte must be. `within_sector` is where the record begins in its first sector.
+fn has_unwritten_sector(record: &[u8], within_sector: usize) -> bool {
+    let (first, rest) = record.split_at((SECTOR_BYTES - within_sector).min(record.len()));
+    let zero = |part: &[u8]| part.iter().all(|byte| *byte == 0);
+    let last = rest.chunks(SECTOR_BYTES).next_back().unwrap_or(first);
+    zero(last) || rest.chunks_exact(SECTOR_BYTES).any(zero)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+
+    use super::*;
+    use crate::proto::txn::TxnBody;
+    use crate::storage::log_record;
+
+    /// A log of records with these many bytes of data.
+    fn log(sizes: &[usize]) -> (Vec<u8>, Vec<usize>) {
+        let mut bytes = BytesMut::from(&HEADER[..]);
+        let mut ends = vec![bytes.len()];
+        for (zxid, size) in (1..).zip(sizes) {
+            let data = Some(vec![0xAB; *size].into());
+            let body = TxnBody::SetData {
+                path: "/a".into(),
+                data,
+                version: 1,
+            };
+            let txn = Txn {
+                session_id: 1,
+                cxid: 1,
+                zxid,
+                time_ms: 1,
+                body,
+            };
+            log_record::put(&mut bytes, &txn, Some(7));
+            ends.push(bytes.len());
+        }
+        (bytes.to_vec(), ends)
+    }
+
+    fn read(bytes: &[u8]) -> (usize, LogEnd) {
+        let mut reader = LogReader::open(bytes).unwrap();
+        let mut count = 0;
+        while reader.next().unwrap().is_some() {
+            count += 1;
+        }
+        (count, reader.end())
+    }
+
+    #[test]
+    fn zeros_behind_the_last_record_are_reserved() {
+        let (mut bytes, _) = log(&[1, 1000]);
+        bytes.resize(bytes.len() + 3000, 0);
+        assert_eq!(read(&bytes), (2, LogEnd::Clean));
+    }
+
+    #[test]
+    fn a_log_cut_anywhere_is_the_records_before_the_cut() {
+        let (bytes, ends) = log(&[1, 700, 3]);
+        for cut in 0..bytes.len() {
+            let (count, end) = read(&bytes[..cut]);
+            let whole = ends
+                .iter()
+                .filter(|end| **end <= cut)
+                .count()
+                .saturating_sub(1);
+            assert_eq!(count, whole, "cut at {cut}");
+            let clean = ends.contains(&cut) || matches!(end, LogEnd::Clean);
+            assert!(
+                clean || matches!(end, LogEnd::Torn { .. }),
+                "cut at {cut}: {end:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_before_good_records_is_damage() {
+        let (bytes, ends) = log(&[1, 700, 3]);
+        for position in HEADER.len()..ends[2] {
+            let mut flipped = bytes.clone();
+            flipped[position] ^= 0x10;
+            let (count, end) = read(&flipped);
+            assert!(count < 2, "flipped at {position}");
+            assert!(
+                matches!(end, LogEnd::Damaged { .. }),
+                "flipped at {position}: {end:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_in_the_last_record_drops_at_most_that_record() {
+        let (mut bytes, ends) = log(&[1, 700, 3]);
+        bytes.resize(bytes.len() + 3000, 0);
+        for position in ends[2]..ends[3] {
+            let mut flipped = bytes.clone();
+            flipped[position] ^= 0x10;
+            let (count, end) = read(&flipped);
+            assert_eq!(count, 2, "flipped at {position}");
+            assert_ne!(end, LogEnd::Clean, "flipped at {position}");
+        }
+    }
+
+    #[test]
+    fn a_sector_that_was_not_written_is_a_torn_record() {
+        let (bytes, ends) = log(&[1, 2000]);
+        for sector in (ends[1]..ends[2])
+            .step_by(SECTOR_BYTES)
+            .map(|at| at / SECTOR_BYTES)
+        {
+            let mut torn = bytes.clone();
+            let lost =
+                (sector * SECTOR_BYTES).max(ends[1])..((sector + 1) * SECTOR_BYTES).min(ends[2]);
+            torn[lost].fill(0);
+            torn.resize(torn.len() + 2000, 0);
+            let (count, end) = read(&torn);
+            assert_eq!(count, 1);
+            assert!(
+                matches!(end, LogEnd::Torn { .. }),
+                "sector {sector}: {end:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_log_is_damaged() {
+        assert!(matches!(
+            read(&[7; 100]).1,
+            LogEnd::Damaged { offset: 0, .. }
+        ));
+        assert!(matches!(read(&[]).1, LogEnd::Torn { offset: 0, .. }));
+    }
+}

@@ -1,0 +1,272 @@
+//! Finds the tree again after a stop, whatever kind of stop it was.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use super::disk::Disk;
+use super::log_reader::{LogEnd, LogReader};
+use super::names::{self, Compression, DataFile};
+use super::{snapshot_reader, snapshot_writer};
+use crate::tree::Tree;
+
+/// Recoveries that take longer than this tell how far they are.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Why a server does not start from its data files. None of them has been changed then.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "each field is named in its message")]
+pub enum RecoveryError {
+    /// The disk failed.
+    #[error("cannot read the data files")]
+    Disk(#[from] io::Error),
+    /// Another server uses the folder. Stop that one, or choose another folder.
+    #[error("{} is in use by another server", folder.display())]
+    InUse { folder: PathBuf },
+    /// Snapshots and logs have folders of their own, and this file is in the wrong one. Move it.
+    #[error("{} is in the wrong one of the two folders", file.display())]
+    Misplaced { file: PathBuf },
+    /// There are snapshots, and none can be used. Bring one back from a copy.
+    #[error("none of the {count} snapshots can be used")]
+    NoGoodSnapshot { count: usize },
+    /// There are logs and no snapshot to begin with. Bring it back from a copy; if there never was
+    /// one, an empty server would forget what the logs hold.
+    #[error("there are logs but no snapshot")]
+    NoSnapshot,
+    /// Transactions that were acknowledged are missing or unreadable. Bring the file back from a copy,
+    /// or give up what follows with a repair.
+    #[error("{file} is damaged at offset {offset}: {why}")]
+    Damaged {
+        file: String,
+        offset: u64,
+        why: &'static str,
+    },
+    /// A log is missing between two others. Bring it back from a copy, or give up what follows with a
+    /// repair.
+    #[error("transactions {from:#x} to {to:#x} are missing before {file}")]
+    Gap { file: String, from: i64, to: i64 },
+}
+
+/// What was found.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    pub(crate) tree: Tree,
+    /// Whether the newest snapshot is not all of it: another should be written.
+    pub(crate) wants_snapshot: bool,
+}
+
+/// Recovers the tree: the newest good snapshot, then what the logs have beyond it.
+///
+/// Nothing is changed but a torn end, which nobody was told of, and leftovers of an interrupted start;
+/// if it is itself interrupted, it can be done again.
+pub(crate) fn recover(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Recovered, RecoveryError> {
+    remove_unfinished(snapshots)?;
+    remove_unfinished(logs)?;
+    let log_files = list_logs(logs)?;
+    let Some(mut tree) = newest_snapshot(snapshots)? else {
+        if has_records(logs, &log_files)? {
+            return Err(RecoveryError::NoSnapshot);
+        }
+        let tree = Tree::fresh();
+        snapshot_writer::write(snapshots, &tree)?;
+        return Ok(Recovered {
+            tree,
+            wants_snapshot: false,
+        });
+    };
+    let snapshot_zxid = tree.last_zxid();
+    replay(logs, &log_files, &mut tree)?;
+    let orphans = tree.remove_orphans();
+    if orphans > 0 {
+        tracing::warn!(
+            orphans,
+            "removed ephemeral nodes of sessions that are not there"
+        );
+    }
+    let wants_snapshot = tree.last_zxid() > snapshot_zxid || orphans > 0;
+    Ok(Recovered {
+        tree,
+        wants_snapshot,
+    })
+}
+
+fn remove_unfinished(disk: &dyn Disk) -> io::Result<()> {
+    for name in disk
+        .list()?
+        .iter()
+        .filter(|name| names::is_unfinished(name))
+    {
+        disk.remove(name)?;
+    }
+    Ok(())
+}
+
+/// The logs in the order of their transactions.
+fn list_logs(logs: &dyn Disk) -> io::Result<Vec<(i64, String)>> {
+    let mut files: Vec<_> = logs
+        .list()?
+        .into_iter()
+        .filter_map(|name| match DataFile::parse(&name)? {
+            DataFile::Log(zxid) => Some((zxid, name)),
+            DataFile::Snapshot(..) => None,
+        })
+        .collect();
+    files.sort();
+    Ok(files)
+}
+
+fn has_records(logs: &dyn Disk, files: &[(i64, String)]) -> io::Result<bool> {
+    for (_, name) in files {
+        if LogReader::open(logs.read(name)?)?.next()?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The newest snapshot that can be used; a bad one is passed over for the one before.
+fn newest_snapshot(snapshots: &dyn Disk) -> Result<Option<Tree>, RecoveryError> {
+    let mut files: Vec<(i64, Compression, String)> = snapshots
+        .list()?
+        .into_iter()
+        .filter_map(|name| match DataFile::parse(&name)? {
+            DataFile::Snapshot(zxid, packing) => Some((zxid, packing, name)),
+            DataFile::Log(_) => None,
+        })
+        .collect();
+    files.sort();
+    let count = files.len();
+    for (zxid, packing, name) in files.into_iter().rev() {
+        match snapshot_reader::read(snapshots.read(&name)?, packing, zxid) {
+            Ok(tree) => return Ok(Some(tree)),
+            Err(error) => {
+                tracing::warn!(name, %error, "snapshot cannot be used, trying the one before")
+            }
+        }
+    }
+    if count > 0 {
+        Err(RecoveryError::NoGoodSnapshot { count })
+    } else {
+        Ok(None)
+    }
+}
+
+/// Applies all transactions behind the version of `tree`, and makes sure that they are on disk: a
+/// server that was killed may have left them to the system.
+fn replay(logs: &dyn Disk, files: &[(i64, String)], tree: &mut Tree) -> Result<(), RecoveryError> {
+    let first = files
+        .iter()
+        .rposition(|(zxid, _)| *zxid <= tree.last_zxid())
+        .unwrap_or(0);
+    let mut progress = Progress {
+        start: Instant::now(),
+        told: Instant::now(),
+        txns: 0,
+    };
+    let mut bad_end: Option<(&str, LogEnd)> = None;
+    for (index, (_, name)) in files.iter().enumerate().skip(first) {
+        let mut log = LogReader::open(logs.read(name)?)?;
+        while let Some(record) = log.next()? {
+            let zxid = record.txn.zxid;
+            if zxid <= tree.last_zxid() {
+                continue;
+            }
+            check_gap(tree.last_zxid(), zxid, name, bad_end.take())?;
+            tree.apply(&record.txn);
+            progress.count(zxid);
+        }
+        match log.end() {
+            LogEnd::Clean => {}
+            end if index + 1 < files.len() => bad_end = Some((name, end)),
+            LogEnd::Torn { offset, why } => {
+                tracing::warn!(
+                    name,
+                    offset,
+                    why,
+                    "the log has a torn end, which is dropped"
+                );
+                drop_end(logs, name, offset)?;
+            }
+            LogEnd::Damaged { offset, why } => {
+                return Err(RecoveryError::Damaged {
+                    file: name.clone(),
+                    offset,
+                    why,
+                });
+            }
+        }
+        if let Err(error) = logs.sync(name)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Err(error.into());
+        }
+    }
+    // Nothing came behind it that would prove that nothing is missing.
+    if let Some((name, end)) = bad_end {
+        return Err(damaged(name, &end));
+    }
+    Ok(())
+}
+
+/// Refuses to go on from `last` to `next` if something is missing between. A bad end of the file before
+/// does no harm if nothing is: Apache leaves the torn end of a crash where it is.
+fn check_gap(
+    last: i64,
+    next: i64,
+    name: &str,
+    bad_end: Option<(&str, LogEnd)>,
+) -> Result<(), RecoveryError> {
+    let epoch = |zxid: i64| zxid >> 32;
+    // Every leader of an ensemble begins to count anew, in an epoch of its own.
+    if next == last + 1 || epoch(next) > epoch(last) && bad_end.is_none() {
+        return Ok(());
+    }
+    match bad_end {
+        Some((file, end)) => Err(damaged(file, &end)),
+        None => Err(RecoveryError::Gap {
+            file: name.to_owned(),
+            from: last + 1,
+            to: next - 1,
+        }),
+    }
+}
+
+fn damaged(file: &str, end: &LogEnd) -> RecoveryError {
+    let (offset, why) = match end {
+        LogEnd::Torn { offset, why } | LogEnd::Damaged { offset, why } => (*offset, *why),
+        LogEnd::Clean => (0, "nothing is wrong"),
+    };
+    RecoveryError::Damaged {
+        file: file.to_owned(),
+        offset,
+        why,
+    }
+}
+
+/// Cuts a torn end off. What is left without even a header never held anything.
+fn drop_end(logs: &dyn Disk, name: &str, offset: u64) -> io::Result<()> {
+    if offset == 0 {
+        logs.remove(name)?;
+        logs.sync_names()
+    } else {
+        logs.truncate(name, offset)
+    }
+}
+
+/// Tells how far a long recovery is.
+struct Progress {
+    start: Instant,
+    told: Instant,
+    txns: u64,
+}
+
+impl Progress {
+    fn count(&mut self, zxid: i64) {
+        self.txns += 1;
+        if self.told.elapsed() > PATIENCE {
+            self.told = Instant::now();
+            tracing::warn!(txns = self.txns, zxid = format_args!("{zxid:#x}"), elapsed = ?self.start.elapsed(), "recovering");
+        }
+    }
+}

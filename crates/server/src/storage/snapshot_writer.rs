@@ -1,0 +1,156 @@
+//! Writes a version of the tree as a snapshot.
+
+use std::collections::HashMap;
+use std::io::{self, BufWriter, Write};
+
+use adler2::Adler32;
+use bytes::{BufMut, BytesMut};
+
+use super::disk::Disk;
+use super::names;
+use crate::proto::acl::Acl;
+use crate::proto::jute::Writer as _;
+use crate::proto::txn::AclList;
+use crate::tree::{Tree, access};
+
+/// What a snapshot begins with: `ZKSN`, version 2, database −1.
+pub(crate) const HEADER: [u8; 16] = *b"ZKSN\0\0\0\x02\xff\xff\xff\xff\xff\xff\xff\xff";
+
+/// The number of the list that allows everything to everybody, which has no entry in the table.
+pub(crate) const OPEN_ACL: i64 = -1;
+
+/// The version of the digest that follows the first seal.
+pub(crate) const DIGEST_VERSION: i32 = 2;
+
+/// How much is written at once.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// Writes the snapshot of `tree` under its name, which it gets when it is whole and on disk.
+pub(crate) fn write(disk: &dyn Disk, tree: &Tree) -> io::Result<String> {
+    let name = names::snapshot(tree.last_zxid());
+    let unfinished = names::unfinished(&name);
+    let mut file = disk.create(&unfinished)?;
+    let mut sealed = Sealed {
+        inner: BufWriter::with_capacity(BUFFER_BYTES, &mut file),
+        sum: Adler32::new(),
+    };
+    write_tree(&mut sealed, tree)?;
+    sealed.inner.flush()?;
+    drop(sealed);
+    file.sync()?;
+    disk.rename(&unfinished, &name)?;
+    disk.sync_names()?;
+    Ok(name)
+}
+
+fn write_tree(out: &mut Sealed<impl Write>, tree: &Tree) -> io::Result<()> {
+    let mut bytes = BytesMut::from(&HEADER[..]);
+    let mut sessions: Vec<_> = tree.sessions().collect();
+    sessions.sort_unstable();
+    bytes.put_count(sessions.len());
+    for (id, timeout_ms) in sessions {
+        bytes.put_i64(id);
+        bytes.put_i32(timeout_ms);
+    }
+    let acls = number_acls(tree);
+    let mut table: Vec<_> = acls.iter().collect();
+    table.sort_unstable_by_key(|(_, number)| **number);
+    bytes.put_count(table.len());
+    for (list, number) in table {
+        bytes.put_i64(*number);
+        Acl::encode_list(list, &mut bytes);
+    }
+    out.write_all(&bytes)?;
+
+    let mut result = Ok(());
+    tree.walk_all(|path, node| {
+        if result.is_err() {
+            return;
+        }
+        bytes.clear();
+        bytes.put_ustring(if &**path == "/" { "" } else { path });
+        bytes.put_buffer(node.data.as_deref());
+        bytes.put_i64(acls.get(&node.acl).copied().unwrap_or(OPEN_ACL));
+        node.encode_persisted(&mut bytes);
+        result = out.write_all(&bytes);
+    });
+    result?;
+    bytes.clear();
+    bytes.put_ustring("/");
+    out.write_all(&bytes)?;
+    out.seal()?;
+
+    // Apache writes zeros until something has happened.
+    let digest = if tree.last_zxid() == 0 {
+        0
+    } else {
+        tree.digest()
+    };
+    bytes.clear();
+    bytes.put_i64(tree.last_zxid());
+    bytes.put_i32(DIGEST_VERSION);
+    bytes.put_u64(digest);
+    out.write_all(&bytes)?;
+    out.seal()
+}
+
+/// Gives each access list that is in use a number.
+fn number_acls(tree: &Tree) -> HashMap<AclList, i64> {
+    let open = access::open();
+    let mut numbers = HashMap::new();
+    tree.walk_all(|_, node| {
+        if node.acl != open && !numbers.contains_key(&node.acl) {
+            let next = i64::try_from(numbers.len()).expect("far fewer than 2^63") + 1;
+            numbers.insert(node.acl.clone(), next);
+        }
+    });
+    numbers
+}
+
+/// Adds up what is written, for the seals.
+struct Sealed<W> {
+    inner: W,
+    sum: Adler32,
+}
+
+impl<W: Write> Sealed<W> {
+    /// The checksum of every byte so far, and the slash by which Apache knows a whole file.
+    fn seal(&mut self) -> io::Result<()> {
+        let mut bytes = BytesMut::new();
+        bytes.put_i64(i64::from(self.sum.checksum()));
+        bytes.put_ustring("/");
+        self.write_all(&bytes)
+    }
+}
+
+impl<W: Write> Write for Sealed<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.inner.write(bytes)?;
+        self.sum.write_slice(&bytes[..count]);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first snapshot that Apache 3.8 writes, by its length and its two seals.
+    #[test]
+    fn the_snapshot_of_a_fresh_tree_is_apaches() {
+        let mut bytes = Vec::new();
+        let mut sealed = Sealed {
+            inner: &mut bytes,
+            sum: Adler32::new(),
+        };
+        write_tree(&mut sealed, &Tree::fresh()).unwrap();
+        assert_eq!(bytes.len(), 457);
+        assert_eq!(bytes[424 - 13..424 - 5], 0xB8A2_3B49_i64.to_be_bytes());
+        assert_eq!(bytes[457 - 13..457 - 5], 0x95B9_3D59_i64.to_be_bytes());
+        assert_eq!(bytes[452..], *b"\0\0\0\x01/");
+    }
+}

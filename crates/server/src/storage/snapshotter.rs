@@ -1,0 +1,88 @@
+//! Takes snapshots in the background, one at a time.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{self, SyncSender};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use super::disk::Disk;
+use super::{retention, snapshot_writer};
+use crate::tree::Tree;
+
+/// A thread that writes versions of the tree to disk while the server goes on.
+#[derive(Debug)]
+pub(crate) struct Snapshotter {
+    /// Gone when the thread is to end.
+    trees: Option<SyncSender<Tree>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Snapshotter {
+    /// Starts the thread. `retain` is how many snapshots stay; `None` for all.
+    pub(crate) fn start(
+        snapshots: Arc<dyn Disk>,
+        logs: Arc<dyn Disk>,
+        retain: Option<usize>,
+    ) -> io::Result<Self> {
+        // No place to wait in: while one is being written, another is not asked for.
+        let (trees, wanted) = mpsc::sync_channel::<Tree>(0);
+        let thread = thread::Builder::new()
+            .name("snapshot".into())
+            .spawn(move || {
+                for tree in wanted {
+                    take(&*snapshots, &*logs, retain, &tree);
+                }
+            })?;
+        Ok(Self {
+            trees: Some(trees),
+            thread: Some(thread),
+        })
+    }
+
+    /// Asks for a snapshot of `tree`, and waits while another is being written.
+    pub(crate) fn take_when_free(&self, tree: &Tree) {
+        if let Some(trees) = &self.trees
+            && trees.send(tree.clone()).is_err()
+        {
+            tracing::error!("the snapshot thread is gone");
+        }
+    }
+
+    /// Asks for a snapshot of `tree`; false while another is being written.
+    pub(crate) fn take(&self, tree: &Tree) -> bool {
+        self.trees
+            .as_ref()
+            .is_some_and(|trees| trees.try_send(tree.clone()).is_ok())
+    }
+}
+
+impl Drop for Snapshotter {
+    /// Waits for the snapshot that is being written: a server that stops leaves nothing unfinished.
+    fn drop(&mut self) {
+        self.trees = None;
+        if self
+            .thread
+            .take()
+            .is_some_and(|thread| thread.join().is_err())
+        {
+            tracing::error!("the snapshot thread panicked");
+        }
+    }
+}
+
+/// A snapshot that fails costs nothing but a longer recovery: the log has it all.
+fn take(snapshots: &dyn Disk, logs: &dyn Disk, retain: Option<usize>, tree: &Tree) {
+    let start = Instant::now();
+    match snapshot_writer::write(snapshots, tree) {
+        Ok(name) => {
+            tracing::info!(name, nodes = tree.node_count(), elapsed = ?start.elapsed(), "snapshot written")
+        }
+        Err(error) => return tracing::error!(%error, "cannot write a snapshot, the log goes on"),
+    }
+    if let Some(retain) = retain
+        && let Err(error) = retention::purge(snapshots, logs, retain)
+    {
+        tracing::warn!(%error, "cannot remove old data files");
+    }
+}

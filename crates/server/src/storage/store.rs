@@ -1,0 +1,131 @@
+//! Where a server keeps its data, and how it opens it.
+
+use std::fs::{File, TryLockError};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::Log;
+use super::disk::{Disk, Folder};
+use super::log_writer::{LogWriter, Rolling};
+use super::memory::{MemoryLog, MemoryStore};
+use super::names::DataFile;
+use super::recovery::{RecoveryError, recover};
+use super::snapshotter::Snapshotter;
+use crate::config::Config;
+use crate::tree::Tree;
+
+/// The folder within a data folder that Apache keeps its files in.
+const VERSION_FOLDER: &str = "version-2";
+
+/// Locked by the server that uses a folder. Apache takes no notice of it.
+const LOCK_FILE: &str = "bellwether.lock";
+
+/// How many bytes a log has at most before a snapshot is due (Apache's `snapSizeLimitInKb`).
+const LOG_BYTES_MAX: u64 = 4 << 30;
+
+/// Where the data is.
+#[derive(Debug, Clone)]
+pub(crate) enum Store {
+    /// In this process.
+    Memory(MemoryStore),
+    /// On disks of a test's making.
+    Disks {
+        snapshots: Arc<dyn Disk>,
+        logs: Arc<dyn Disk>,
+    },
+    /// In folders.
+    Folders { snapshots: PathBuf, logs: PathBuf },
+}
+
+impl Store {
+    /// Where `config` wants the data.
+    pub(crate) fn of(config: &Config) -> Self {
+        match &config.data_dir {
+            None => Self::Memory(MemoryStore::default()),
+            Some(data) => Self::Folders {
+                snapshots: data.clone(),
+                logs: config.data_log_dir.clone().unwrap_or_else(|| data.clone()),
+            },
+        }
+    }
+
+    /// Recovers what is there, and opens the log to go on with.
+    pub(crate) fn open(self, config: &Config) -> Result<(Tree, Box<dyn Log>), RecoveryError> {
+        match self {
+            Self::Memory(store) => Ok((store.recover(), Box::new(MemoryLog::new(store)))),
+            Self::Disks { snapshots, logs } => open_disks(config, snapshots, logs, Vec::new()),
+            Self::Folders { snapshots, logs } => {
+                let mut locks = vec![lock(&snapshots)?];
+                if snapshots != logs {
+                    locks.push(lock(&logs)?);
+                }
+                let apart = snapshots != logs;
+                let snapshots = Folder::open(snapshots.join(VERSION_FOLDER))?;
+                let logs = Folder::open(logs.join(VERSION_FOLDER))?;
+                if apart {
+                    refuse_misplaced(&snapshots, |file| matches!(file, DataFile::Log(_)))?;
+                    refuse_misplaced(&logs, |file| matches!(file, DataFile::Snapshot(..)))?;
+                }
+                open_disks(config, Arc::new(snapshots), Arc::new(logs), locks)
+            }
+        }
+    }
+}
+
+fn open_disks(
+    config: &Config,
+    snapshots: Arc<dyn Disk>,
+    logs: Arc<dyn Disk>,
+    locks: Vec<File>,
+) -> Result<(Tree, Box<dyn Log>), RecoveryError> {
+    let recovered = recover(&*snapshots, &*logs)?;
+    let snapshotter = Snapshotter::start(snapshots, logs.clone(), config.snapshots_kept)?;
+    if recovered.wants_snapshot {
+        snapshotter.take_when_free(&recovered.tree);
+    }
+    let rolling = Rolling {
+        txns: config.snap_count.max(2),
+        bytes: LOG_BYTES_MAX,
+    };
+    let log = LogWriter::new(
+        logs,
+        config.log_preallocation_bytes,
+        rolling,
+        snapshotter,
+        locks,
+    );
+    Ok((recovered.tree, Box::new(log)))
+}
+
+/// Makes a folder if there is none, and takes it for this process alone.
+fn lock(folder: &Path) -> Result<File, RecoveryError> {
+    let path = Folder::open(folder)?.path().join(LOCK_FILE);
+    let mut options = File::options();
+    options.create(true).truncate(false).write(true).mode(0o600);
+    let file = options.open(&path)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(RecoveryError::InUse {
+            folder: folder.to_owned(),
+        }),
+        Err(TryLockError::Error(error)) => Err(error.into()),
+    }
+}
+
+/// Files in the wrong one of two folders would be overlooked, and with them what they hold.
+fn refuse_misplaced(
+    folder: &Folder,
+    wrong: impl Fn(DataFile) -> bool,
+) -> Result<(), RecoveryError> {
+    let found = folder
+        .list()?
+        .into_iter()
+        .find(|name| DataFile::parse(name).is_some_and(&wrong));
+    match found {
+        None => Ok(()),
+        Some(name) => Err(RecoveryError::Misplaced {
+            file: folder.path().join(name),
+        }),
+    }
+}
