@@ -172,7 +172,9 @@ async fn flipped_bits_are_answered_as_apache_answers_them() {
     let server = TestServer::start().await.unwrap();
     let apache = Apache::shared().await.unwrap();
     let apache = apache.connect_string();
-    let path = || "/bellwether-none".to_owned();
+    // Of a length from which no flipped bit leads to the root, which both have with other nodes in it.
+    let path = || "/bellwether-no-node".to_owned();
+    assert_eq!(path().len(), 0b1_0011);
     for request in [
         Request::exists(path()),
         Request::GetChildren2 {
