@@ -21,6 +21,7 @@
 //! | a watch on a null path ends with its connection | the connection does not end |
 //! | characters of four bytes come back as they were sent | as two surrogates of three bytes each |
 //! | create with the mode of a container makes one | it makes a persistent node |
+//! | a connection has a hundred ids at most, one more is refused | as many as are sent |
 //!
 //! Debian's 3.8.0 holds events back from those who may not read, as 3.8.4 does and as this server
 //! does (CVE-2024-23944).
