@@ -2,3 +2,5 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod clients;
+mod damage;
+mod durability;
