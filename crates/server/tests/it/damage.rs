@@ -1,7 +1,7 @@
 //! Data files that were cut or changed: a server starts with what some first part of its writes led
 //! to, or not at all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
@@ -165,6 +165,23 @@ async fn leftovers_of_an_interrupted_start_are_removed() {
     assert!(left.keys().all(|name| !name.starts_with("unfinished")));
 }
 
+#[tokio::test]
+async fn what_is_kept_is_enough_to_recover_from_each_snapshot() {
+    let written = Written::keeping(6, Some(2)).await;
+    let all = written.models.len() - 1;
+    let mut files = written.files.clone();
+    let mut snapshots: Vec<_> = files.keys().cloned().collect();
+    snapshots.retain(|name| name.starts_with("snapshot"));
+    snapshots.sort_by_key(|name| std::cmp::Reverse(zxid_of(name)));
+    assert_eq!(snapshots.len(), 2);
+    assert!(!files.contains_key("log.1"));
+    for newest in snapshots {
+        let found = written.start(files.clone()).await;
+        assert_eq!(found.unwrap(), all, "from {newest}");
+        files.remove(&newest);
+    }
+}
+
 fn assert_names_file(error: &RecoveryError, name: &str) {
     match error {
         RecoveryError::Damaged { file, .. } => assert_eq!(file, name),
@@ -195,10 +212,14 @@ struct Written {
 impl Written {
     /// Lets a server write until it has this many logs, with a snapshot before each but the first.
     async fn new(logs: usize) -> Self {
+        Self::keeping(logs, None).await
+    }
+
+    async fn keeping(logs: usize, snapshots_kept: Option<usize>) -> Self {
         let config = Config {
             snap_count: if logs > 1 { 5 } else { 100 },
             log_preallocation_bytes: 40,
-            snapshots_kept: None,
+            snapshots_kept,
             ..Config::default()
         };
         let disk = CrashDisk::new();
@@ -208,20 +229,21 @@ impl Written {
         let mut model = Model::new();
         model.open_session();
         models.push(model.clone());
+        let mut seen = BTreeSet::new();
         let fillers = (0..50).map(|count| Request::set_data("/a", format!("{count}")));
         for request in requests().into_iter().chain(fillers) {
-            if model.zxid() > 8 && log_names(&disk.files()).len() >= logs {
+            if seen.len() >= logs && model.zxid() > 8 {
                 break;
             }
             let _ = model.apply(client.session_id(), 0, &request);
             models.push(model.clone());
             client.call(request).await.unwrap();
+            seen.extend(log_names(&disk.files()));
         }
         server.shutdown().await;
-        let files = disk.files();
-        assert_eq!(log_names(&files).len(), logs);
+        assert_eq!(seen.len(), logs);
         Self {
-            files,
+            files: disk.files(),
             models,
             config,
         }

@@ -499,22 +499,29 @@ pub(crate) async fn last_zxid(address: SocketAddr) -> Result<i64> {
 /// Compares every node with the model, and the last zxid.
 pub(crate) async fn compare_trees(client: &mut RawClient, model: &mut Model) -> Result<()> {
     let mut paths = vec!["/".to_owned()];
-    while let Some(path) = paths.pop() {
-        let list = Request::GetChildren2 {
-            path: path.clone(),
-            watch: false,
+    while !paths.is_empty() {
+        let reads = |path: String| {
+            let watch = false;
+            [
+                Request::get_data(&path),
+                Request::GetChildren2 { path, watch },
+            ]
         };
-        for request in [list, Request::get_data(&path)] {
-            let expected = model.apply(client.session_id(), 0, &request).map(timeless);
-            let reply = client.call(request.clone()).await?;
+        let requests: Vec<_> = paths.drain(..).flat_map(reads).collect();
+        client.send_all(&requests).await?;
+        for request in &requests {
+            let expected = model.apply(client.session_id(), 0, request).map(timeless);
+            let reply = client.receive_reply().await?;
             let outcome = reply.outcome.map(timeless);
             ensure!(
                 outcome == expected,
                 "{request:?}: {outcome:?}, not {expected:?}"
             );
             ensure!(reply.zxid == model.zxid(), "zxid {:#x}", reply.zxid);
-            if let Ok(Body::ChildrenStat(names, _)) = outcome {
-                let parent = if path == "/" { "" } else { &path };
+            if let (Request::GetChildren2 { path, .. }, Ok(Body::ChildrenStat(names, _))) =
+                (request, outcome)
+            {
+                let parent = path.trim_end_matches('/');
                 paths.extend(names.iter().map(|name| format!("{parent}/{name}")));
             }
         }

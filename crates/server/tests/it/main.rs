@@ -3,4 +3,5 @@
 
 mod clients;
 mod damage;
+mod data_folder;
 mod durability;
