@@ -12,6 +12,7 @@
 #[macro_use]
 mod bellwether;
 
+mod durability;
 mod local;
 mod lock;
 mod serve;

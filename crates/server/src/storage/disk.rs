@@ -52,10 +52,16 @@ impl Folder {
     /// The folder at `path`, made for its owner alone if there is none.
     pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
+        let exists = |folder: &Path| folder.as_os_str().is_empty() || folder.exists();
+        let missing: Vec<_> = path.ancestors().take_while(|it| !exists(it)).collect();
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&path)?;
+        // The name of a new folder can be lost as that of a file can, with everything in it.
+        for folder in missing {
+            sync_folder(folder.parent().unwrap_or(folder))?;
+        }
         Ok(Self { path })
     }
 
@@ -108,8 +114,13 @@ impl Disk for Folder {
     }
 
     fn sync_names(&self) -> io::Result<()> {
-        File::open(&self.path)?.sync_all()
+        sync_folder(&self.path)
     }
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let here = path.as_os_str().is_empty();
+    File::open(if here { Path::new(".") } else { path })?.sync_all()
 }
 
 impl DiskFile for File {

@@ -10,6 +10,9 @@ use crate::proto::txn::Txn;
 /// The unit in which disks write.
 const SECTOR_BYTES: usize = 512;
 
+/// The bytes that every record begins with: its checksum has 32 bits in a place for 64.
+const CHECKSUM_ZEROS: usize = 4;
+
 /// The shortest payload: the header of a transaction without a body.
 const PAYLOAD_BYTES_MIN: usize = 32;
 
@@ -154,42 +157,36 @@ impl<R: Read> LogReader<R> {
             };
         }
         let within_sector = usize::try_from(offset % SECTOR_BYTES as u64).expect("less than 512");
-        if tail.len() < PREFIX_BYTES {
+        let past_end = LogEnd::Torn {
+            offset,
+            why: "the record runs past the end of the file",
+        };
+        let length = payload_length(tail);
+        let record = match length {
+            _ if tail.len() < PREFIX_BYTES => return past_end,
+            Some(length) => match tail.get(..PREFIX_BYTES + length + 1) {
+                Some(record) => record,
+                None => return past_end,
+            },
+            // As far as it is known: the sectors that the prefix lies in.
+            None => {
+                let sectors = (within_sector + PREFIX_BYTES).next_multiple_of(SECTOR_BYTES);
+                &tail[..(sectors - within_sector).min(tail.len())]
+            }
+        };
+        if has_unwritten_sector(record, within_sector) {
             return LogEnd::Torn {
                 offset,
-                why: "the record runs past the end of the file",
-            };
-        }
-        let Some(length) = payload_length(tail) else {
-            let first_part = &tail[..(SECTOR_BYTES - within_sector).min(tail.len())];
-            return if first_part.len() >= PREFIX_BYTES && first_part.iter().all(|byte| *byte == 0) {
-                LogEnd::Torn {
-                    offset,
-                    why: "the first sector of the record was not written",
-                }
-            } else {
-                LogEnd::Damaged {
-                    offset,
-                    why: "the record has an impossible length",
-                }
-            };
-        };
-        match tail.get(..PREFIX_BYTES + length + 1) {
-            None => LogEnd::Torn {
-                offset,
-                why: "the record runs past the end of the file",
-            },
-            Some(record) if has_unwritten_sector(record, within_sector) => LogEnd::Torn {
-                offset,
                 why: "a sector of the record was not written",
-            },
-            Some(record) => {
-                let why = parse(record)
-                    .err()
-                    .unwrap_or("the record goes back in zxid");
-                LogEnd::Damaged { offset, why }
-            }
+            };
         }
+        let why = match length {
+            Some(_) => parse(record)
+                .err()
+                .unwrap_or("the record goes back in zxid"),
+            None => "the record has an impossible length",
+        };
+        LogEnd::Damaged { offset, why }
     }
 }
 
@@ -236,13 +233,15 @@ fn has_record_behind(tail: &[u8], last_zxid: i64) -> bool {
     })
 }
 
-/// Whether a sector that a record lies in was never written: a whole one of zeros, or zeros where its
-/// last byte must be. `within_sector` is where the record begins in its first sector.
+/// Whether a sector that a record lies in was never written: a whole one of zeros, zeros where its
+/// last byte must be, or zeros where its checksum must be. `within_sector` is where the record begins
+/// in its first sector.
 fn has_unwritten_sector(record: &[u8], within_sector: usize) -> bool {
     let (first, rest) = record.split_at((SECTOR_BYTES - within_sector).min(record.len()));
     let zero = |part: &[u8]| part.iter().all(|byte| *byte == 0);
     let last = rest.chunks(SECTOR_BYTES).next_back().unwrap_or(first);
-    zero(last) || rest.chunks_exact(SECTOR_BYTES).any(zero)
+    let lacks_first = first.len() > CHECKSUM_ZEROS && zero(first);
+    lacks_first || zero(last) || rest.chunks_exact(SECTOR_BYTES).any(zero)
 }
 
 #[cfg(test)]
@@ -358,6 +357,31 @@ mod tests {
                 matches!(end, LogEnd::Torn { .. }),
                 "sector {sector}: {end:?}"
             );
+        }
+    }
+
+    /// The first bytes of a record may have a sector for themselves.
+    #[test]
+    fn a_sector_that_was_not_written_is_a_torn_record_wherever_it_begins() {
+        for before in 1..=PREFIX_BYTES {
+            let (_, ends) = log(&[0]);
+            let (bytes, ends) = log(&[2 * SECTOR_BYTES - ends[1] - before, 900]);
+            let boundary = 2 * SECTOR_BYTES;
+            assert_eq!(ends[1], boundary - before);
+            for lost in [
+                ends[1]..boundary,
+                boundary..boundary + SECTOR_BYTES,
+                boundary..ends[2],
+            ] {
+                let mut torn = bytes.clone();
+                let same = torn[lost.clone()].iter().all(|byte| *byte == 0);
+                torn[lost.clone()].fill(0);
+                torn.resize(torn.len() + 2000, 0);
+                let (count, end) = read(&torn);
+                assert_eq!(count, if same { 2 } else { 1 });
+                let expected = same || matches!(end, LogEnd::Torn { .. });
+                assert!(expected, "{before} before, {lost:?} lost: {end:?}");
+            }
         }
     }
 

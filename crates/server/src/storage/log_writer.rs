@@ -108,12 +108,16 @@ impl LogWriter {
 
 impl OpenFile {
     fn write(&mut self, bytes: &[u8], reserve_bytes: u64) -> io::Result<()> {
+        let start = self.position;
         self.position += bytes.len() as u64;
         if self.position + RESERVE_AHEAD_BYTES >= self.reserved {
             self.reserved = self.position + reserve_bytes;
             self.file.reserve(self.reserved)?;
         }
-        self.file.write_all(bytes)
+        self.file.write_all(bytes).inspect_err(|_| {
+            // A full disk may have taken a part, which the next start could not tell from damage.
+            let _ = self.file.reserve(start);
+        })
     }
 }
 

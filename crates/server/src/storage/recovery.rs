@@ -77,6 +77,9 @@ pub(crate) fn recover(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Recovered
     };
     let snapshot_zxid = tree.last_zxid();
     replay(logs, &log_files, &mut tree)?;
+    // A server that was killed may have left names to the system, too.
+    snapshots.sync_names()?;
+    logs.sync_names()?;
     let orphans = tree.remove_orphans();
     if orphans > 0 {
         tracing::warn!(

@@ -29,7 +29,18 @@ const BUFFER_BYTES: usize = 1 << 20;
 pub(crate) fn write(disk: &dyn Disk, tree: &Tree) -> io::Result<String> {
     let name = names::snapshot(tree.last_zxid());
     let unfinished = names::unfinished(&name);
-    let mut file = disk.create(&unfinished)?;
+    write_file(disk, &unfinished, tree)
+        .and_then(|()| disk.rename(&unfinished, &name))
+        .inspect_err(|_| {
+            // On a full disk its room is wanted; if it cannot go now, it goes at the next start.
+            let _ = disk.remove(&unfinished);
+        })?;
+    disk.sync_names()?;
+    Ok(name)
+}
+
+fn write_file(disk: &dyn Disk, name: &str, tree: &Tree) -> io::Result<()> {
+    let mut file = disk.create(name)?;
     let mut sealed = Sealed {
         inner: BufWriter::with_capacity(BUFFER_BYTES, &mut file),
         sum: Adler32::new(),
@@ -37,10 +48,7 @@ pub(crate) fn write(disk: &dyn Disk, tree: &Tree) -> io::Result<String> {
     write_tree(&mut sealed, tree)?;
     sealed.inner.flush()?;
     drop(sealed);
-    file.sync()?;
-    disk.rename(&unfinished, &name)?;
-    disk.sync_names()?;
-    Ok(name)
+    file.sync()
 }
 
 fn write_tree(out: &mut Sealed<impl Write>, tree: &Tree) -> io::Result<()> {

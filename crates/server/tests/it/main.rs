@@ -4,8 +4,11 @@
 mod abuse;
 mod acl;
 mod clients;
+mod damage;
+mod data_folder;
 mod decoders;
 mod differential;
+mod durability;
 mod library;
 mod model;
 mod quota;

@@ -1,0 +1,200 @@
+//! What `bellwether serve --data` keeps when it is killed.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::SystemTime;
+
+use bellwether_testkit::{Body, RawClient, Request};
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+use rustix::process::Signal;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
+
+use crate::bellwether::{Running, bellwether};
+
+const ROUNDS: usize = 20;
+const WRITERS: usize = 4;
+
+/// How many writes a writer has on their way at most.
+const BURST: usize = 8;
+
+#[tokio::test]
+async fn nothing_acknowledged_is_lost_by_kill_9() {
+    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    let seed = u64::from(now.subsec_nanos());
+    eprintln!("seed {seed}");
+    let mut rng = StdRng::seed_from_u64(seed);
+    let folder = tempfile::tempdir().unwrap();
+    // So few that logs and snapshots come and go all the time.
+    let data = folder.path().join("data");
+    let settings = format!(
+        "clientPort=1\ndataDir={}\nsnapCount=50\npreAllocSize=16\n",
+        data.display()
+    );
+    let config = folder.path().join("zoo.cfg");
+    std::fs::write(&config, settings).unwrap();
+
+    let mut writers: Vec<Writer> = Vec::new();
+    let mut given = HashMap::new();
+    for _ in 0..ROUNDS {
+        let (mut server, address) = serve(&config);
+        if writers.is_empty() {
+            for number in 0..WRITERS {
+                writers.push(Writer::new(number, &address).await);
+            }
+        }
+        for writer in &mut writers {
+            writer.come_back(&address, &mut given).await;
+        }
+        let (acknowledged, mut acknowledgements) = unbounded_channel();
+        let mut writing = JoinSet::new();
+        for writer in writers.drain(..) {
+            let burst = rng.random_range(1..=BURST);
+            writing.spawn(writer.write(burst, acknowledged.clone()));
+        }
+        for _ in 0..rng.random_range(1..300) {
+            acknowledgements.recv().await.unwrap();
+        }
+        server.signal(Signal::KILL);
+        assert_eq!(server.code(), None);
+        writers = writing.join_all().await;
+    }
+    let (server, address) = serve(&config);
+    for writer in &mut writers {
+        writer.come_back(&address, &mut given).await;
+    }
+    drop(server);
+}
+
+/// Starts a server, and waits until it serves.
+fn serve(config: &Path) -> (Running, String) {
+    let mut command = bellwether();
+    command.args(["serve", "--listen", "127.0.0.1:0", "--config"]);
+    let mut server = Running::start(command.arg(config));
+    // A torn end, of which nobody was told, is warned of first.
+    loop {
+        let line = server.error_line().expect("it serves");
+        if let Some(address) = line.strip_prefix("bellwether: serving on ") {
+            return (server, address.to_owned());
+        }
+        eprintln!("{line}");
+    }
+}
+
+/// Makes nodes `0`, `1`, … in a folder, each in one transaction with its number as the folder's data.
+struct Writer {
+    client: RawClient,
+    path: String,
+    /// The zxids of what was acknowledged since the last kill, by number.
+    acknowledged: Vec<(usize, i64)>,
+    /// How many were asked for, and how many were found after the last kill.
+    sent: usize,
+    found: usize,
+    last_zxid: i64,
+}
+
+impl Writer {
+    async fn new(number: usize, address: &str) -> Self {
+        let mut client = RawClient::connect(address).await.unwrap();
+        let path = format!("/{number}");
+        for request in [
+            Request::create(&path, ""),
+            Request::create_ephemeral(format!("{path}-lives")),
+        ] {
+            client.call(request).await.unwrap().outcome.unwrap();
+        }
+        Self {
+            client,
+            path,
+            acknowledged: Vec::new(),
+            sent: 0,
+            found: 0,
+            last_zxid: 0,
+        }
+    }
+
+    /// Goes on with its session on another server, and checks all that may have changed. `given` has
+    /// the writes of all, by their zxids.
+    async fn come_back(&mut self, address: &str, given: &mut HashMap<i64, String>) {
+        self.client = self.client.reattach(address).await.unwrap();
+        let id = self.client.session_id();
+        assert!(
+            !self.client.is_refused(),
+            "the session of {} is gone",
+            self.path
+        );
+        let living = self
+            .read(Request::exists(format!("{}-lives", self.path)))
+            .await;
+        assert!(matches!(living, Body::Stat(stat) if stat.ephemeral_owner == id));
+
+        let Body::Children(names) = self.read(Request::get_children(&self.path)).await else {
+            panic!("no children");
+        };
+        let found = names.len();
+        let mut numbers: Vec<usize> = names.iter().map(|name| name.parse().unwrap()).collect();
+        numbers.sort_unstable();
+        assert!(
+            numbers.into_iter().eq(0..found),
+            "not in their order: {names:?}"
+        );
+        assert!(found <= self.sent);
+        let last = found.checked_sub(1).map(|last| last.to_string());
+        let data = self.read(Request::get_data(&self.path)).await;
+        assert!(
+            matches!(&data, Body::DataStat(Some(data), _) if *data == last.unwrap_or_default().as_bytes()),
+            "half of a transaction: {found}, {data:?}"
+        );
+
+        let mut zxids = HashMap::new();
+        for number in self.found..found {
+            let path = format!("{}/{number}", self.path);
+            let Body::Stat(stat) = self.read(Request::exists(&path)).await else {
+                panic!("no stat");
+            };
+            assert!(stat.czxid > self.last_zxid, "{path} is out of order");
+            self.last_zxid = stat.czxid;
+            zxids.insert(number, stat.czxid);
+            let other = given.insert(stat.czxid, path.clone());
+            assert_eq!(other, None, "{:#x} was given to {path} as well", stat.czxid);
+        }
+        for (number, zxid) in self.acknowledged.drain(..) {
+            let kept = zxids.get(&number);
+            assert_eq!(kept, Some(&zxid), "{}/{number} was acknowledged", self.path);
+        }
+        (self.sent, self.found) = (found, found);
+    }
+
+    async fn read(&mut self, request: Request) -> Body {
+        self.client.call(request).await.unwrap().outcome.unwrap()
+    }
+
+    /// Writes until the server is gone, and tells of each acknowledgement.
+    async fn write(mut self, burst: usize, acknowledged: UnboundedSender<()>) -> Self {
+        loop {
+            let first = self.sent;
+            let requests: Vec<_> = (first..first + burst)
+                .map(|number| {
+                    Request::Multi(vec![
+                        Request::create(format!("{}/{number}", self.path), ""),
+                        Request::set_data(&self.path, number.to_string()),
+                    ])
+                })
+                .collect();
+            self.sent += burst;
+            if self.client.send_all(&requests).await.is_err() {
+                return self;
+            }
+            for number in first..first + burst {
+                let Ok(reply) = self.client.receive_reply().await else {
+                    return self;
+                };
+                reply.outcome.unwrap();
+                self.acknowledged.push((number, reply.zxid));
+                // Nobody counts any more once the kill is on its way.
+                let _ = acknowledged.send(());
+            }
+        }
+    }
+}

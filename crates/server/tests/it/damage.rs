@@ -1,0 +1,333 @@
+//! Data files that were cut or changed: a server starts with what some first part of its writes led
+//! to, or not at all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, ensure};
+use bellwether_server::files::LogReader;
+use bellwether_server::{Config, RecoveryError, Server, StartError};
+use bellwether_testkit::{CrashDisk, Create, Model, RawClient, Request};
+
+use crate::durability::{compare_trees, last_zxid};
+
+type Files = BTreeMap<String, Vec<u8>>;
+
+#[tokio::test]
+async fn a_log_cut_anywhere_is_what_its_whole_records_led_to() {
+    let written = Written::new(1).await;
+    let records = written.records("log.1");
+    for cut in 0..written.files["log.1"].len() {
+        let whole = records.iter().filter(|(_, end)| *end <= cut).count();
+        let files = written.with("log.1", |bytes| bytes.truncate(cut));
+        let found = written.start(files).await;
+        assert_eq!(found.unwrap(), whole, "cut at {cut}");
+    }
+}
+
+#[tokio::test]
+async fn a_flipped_byte_costs_the_last_record_at_most_or_is_refused() {
+    let written = Written::new(1).await;
+    let records = written.records("log.1");
+    let (last, end) = *records.last().unwrap();
+    for position in 0..end + 40 {
+        for mask in [0xFF, 1] {
+            let files = written.with("log.1", |bytes| bytes[position] ^= mask);
+            match written.start(files).await {
+                // The part of the header that Apache does not look at either.
+                Ok(found) if position < 16 => assert_eq!(found, records.len()),
+                Ok(found) if position < last => {
+                    panic!("flipped at {position}: {found} of {}", records.len())
+                }
+                Ok(found) => assert!(
+                    found == records.len() || position < end && found == records.len() - 1,
+                    "flipped at {position}: {found} of {}",
+                    records.len()
+                ),
+                Err(error) => assert_names_file(&error, "log.1"),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_log_before_the_last_is_whole_or_refused() {
+    let written = Written::new(3).await;
+    let logs = log_names(&written.files);
+    let all = written.models.len() - 1;
+    // Only the snapshot that there always is: everything else must come from the logs.
+    let mut base = written.files.clone();
+    base.retain(|name, _| name.starts_with("log") || name == "snapshot.0");
+    let log = &logs[0];
+    let end = written.records(log).last().unwrap().1;
+    for position in 0..end {
+        let mut cut = base.clone();
+        cut.get_mut(log).unwrap().truncate(position);
+        assert!(written.start(cut).await.is_err(), "cut at {position}");
+
+        let mut flipped = base.clone();
+        flipped.get_mut(log).unwrap()[position] ^= 0x20;
+        match written.start(flipped).await {
+            Ok(found) => assert!(
+                found == all && (4..16).contains(&position),
+                "flipped at {position}: {found}"
+            ),
+            Err(error) => assert!(matches!(error, RecoveryError::Damaged { .. }), "{error}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_bad_snapshot_is_passed_over_for_the_one_before() {
+    let written = Written::new(3).await;
+    let all = written.models.len() - 1;
+    let newest = written.newest_snapshot();
+    assert_ne!(newest, "snapshot.0");
+    let mut alone = written.files.clone();
+    alone.retain(|name, _| name.starts_with("log") || *name == newest);
+    for position in 0..written.files[&newest].len() {
+        let spoil: [fn(&mut Vec<u8>, usize); 2] = [
+            |bytes, position| bytes[position] ^= 0x40,
+            |bytes, position| bytes.truncate(position),
+        ];
+        for (kind, spoil) in ["flipped", "cut"].into_iter().zip(spoil) {
+            let files = written.with(&newest, |bytes| spoil(bytes, position));
+            let found = written.start(files).await;
+            assert_eq!(found.unwrap(), all, "{kind} at {position}");
+
+            let mut files = alone.clone();
+            spoil(files.get_mut(&newest).unwrap(), position);
+            match written.start(files).await {
+                // What follows the first checksum is not looked at.
+                Ok(found) => assert_eq!(found, all, "{kind} at {position}"),
+                Err(error) => assert!(
+                    matches!(error, RecoveryError::NoGoodSnapshot { count: 1 }),
+                    "{kind} at {position}: {error}"
+                ),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_missing_log_is_a_gap() {
+    let written = Written::new(3).await;
+    let logs = log_names(&written.files);
+    let mut files = written.files.clone();
+    files.retain(|name, _| !name.starts_with("snapshot") || name == "snapshot.0");
+    for missing in &logs[..logs.len() - 1] {
+        let mut files = files.clone();
+        files.remove(missing);
+        let error = written.start(files).await.unwrap_err();
+        let from = zxid_of(missing);
+        assert!(
+            matches!(error, RecoveryError::Gap { from: first, .. } if first == from),
+            "{missing}: {error}"
+        );
+    }
+    // What no snapshot and no log tells of cannot be missed.
+    let last = logs.last().unwrap();
+    files.remove(last);
+    let found = written.start(files).await.unwrap();
+    assert_eq!(i64::try_from(found).unwrap(), zxid_of(last) - 1);
+}
+
+#[tokio::test]
+async fn logs_without_a_snapshot_are_refused() {
+    let written = Written::new(1).await;
+    let mut files = written.files.clone();
+    files.remove("snapshot.0");
+    let error = written.start(files).await.unwrap_err();
+    assert!(matches!(error, RecoveryError::NoSnapshot), "{error}");
+}
+
+#[tokio::test]
+async fn a_snapshot_needs_no_log() {
+    let written = Written::new(3).await;
+    let newest = written.newest_snapshot();
+    let mut files = written.files.clone();
+    files.retain(|name, _| *name == newest);
+    let found = written.start(files).await.unwrap();
+    assert_eq!(i64::try_from(found).unwrap(), zxid_of(&newest));
+}
+
+#[tokio::test]
+async fn leftovers_of_an_interrupted_start_are_removed() {
+    let written = Written::new(3).await;
+    let mut files = written.files.clone();
+    for name in ["unfinished-log.ffff", "unfinished-snapshot.ffff"] {
+        files.insert(name.into(), b"half".to_vec());
+    }
+    let disk = CrashDisk::with_files(files);
+    let found = written.start_on(&disk).await.unwrap();
+    assert_eq!(found, written.models.len() - 1);
+    let left = disk.files();
+    assert!(left.keys().all(|name| !name.starts_with("unfinished")));
+}
+
+#[tokio::test]
+async fn what_is_kept_is_enough_to_recover_from_each_snapshot() {
+    let written = Written::keeping(6, Some(2)).await;
+    let all = written.models.len() - 1;
+    let mut files = written.files.clone();
+    let mut snapshots: Vec<_> = files.keys().cloned().collect();
+    snapshots.retain(|name| name.starts_with("snapshot"));
+    snapshots.sort_by_key(|name| std::cmp::Reverse(zxid_of(name)));
+    assert_eq!(snapshots.len(), 2);
+    assert!(!files.contains_key("log.1"));
+    for newest in snapshots {
+        let found = written.start(files.clone()).await;
+        assert_eq!(found.unwrap(), all, "from {newest}");
+        files.remove(&newest);
+    }
+}
+
+fn assert_names_file(error: &RecoveryError, name: &str) {
+    match error {
+        RecoveryError::Damaged { file, .. } => assert_eq!(file, name),
+        other => panic!("{other}"),
+    }
+}
+
+/// The logs in their order.
+fn log_names(files: &Files) -> Vec<String> {
+    let mut logs: Vec<_> = files.keys().cloned().collect();
+    logs.retain(|name| name.starts_with("log"));
+    logs.sort_by_key(|name| zxid_of(name));
+    logs
+}
+
+fn zxid_of(name: &str) -> i64 {
+    let (_, zxid) = name.split_once('.').unwrap();
+    i64::from_str_radix(zxid, 16).unwrap()
+}
+
+/// The files of a server that was stopped, and what it had after each of its writes.
+struct Written {
+    files: Files,
+    models: Vec<Model>,
+    config: Config,
+}
+
+impl Written {
+    /// Lets a server write until it has this many logs, with a snapshot before each but the first.
+    async fn new(logs: usize) -> Self {
+        Self::keeping(logs, None).await
+    }
+
+    async fn keeping(logs: usize, snapshots_kept: Option<usize>) -> Self {
+        let config = Config {
+            snap_count: if logs > 1 { 5 } else { 100 },
+            log_preallocation_bytes: 40,
+            snapshots_kept,
+            ..Config::default()
+        };
+        let disk = CrashDisk::new();
+        let mut models = vec![Model::new()];
+        let server = start(&config, &disk).await.unwrap();
+        let mut client = RawClient::connect(server.addresses()[0]).await.unwrap();
+        let mut model = Model::new();
+        model.open_session();
+        models.push(model.clone());
+        let mut seen = BTreeSet::new();
+        let fillers = (0..50).map(|count| Request::set_data("/a", format!("{count}")));
+        for request in requests().into_iter().chain(fillers) {
+            if seen.len() >= logs && model.zxid() > 8 {
+                break;
+            }
+            let _ = model.apply(client.session_id(), 0, &request);
+            models.push(model.clone());
+            client.call(request).await.unwrap();
+            seen.extend(log_names(&disk.files()));
+        }
+        server.shutdown().await;
+        assert_eq!(seen.len(), logs);
+        Self {
+            files: disk.files(),
+            models,
+            config,
+        }
+    }
+
+    fn newest_snapshot(&self) -> String {
+        let snapshots = self.files.keys();
+        let snapshots = snapshots.filter(|name| name.starts_with("snapshot"));
+        snapshots.max_by_key(|name| zxid_of(name)).unwrap().clone()
+    }
+
+    /// Where the records of a log begin and end.
+    fn records(&self, log: &str) -> Vec<(usize, usize)> {
+        let bytes = &self.files[log][..];
+        let mut reader = LogReader::open(bytes).unwrap();
+        let mut starts = Vec::new();
+        while let Some(record) = reader.next().unwrap() {
+            starts.push(usize::try_from(record.offset).unwrap());
+        }
+        let written = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+        let ends = starts.iter().skip(1).copied().chain([written]);
+        starts.iter().copied().zip(ends).collect()
+    }
+
+    fn with(&self, name: &str, spoil: impl FnOnce(&mut Vec<u8>)) -> Files {
+        let mut files = self.files.clone();
+        spoil(files.get_mut(name).unwrap());
+        files
+    }
+
+    async fn start(&self, files: Files) -> Result<usize, RecoveryError> {
+        self.start_on(&CrashDisk::with_files(files)).await
+    }
+
+    /// Starts a server, which may be refused. If not, it must have exactly what some number of
+    /// writes led to: that number is returned.
+    async fn start_on(&self, disk: &CrashDisk) -> Result<usize, RecoveryError> {
+        let server = match start(&self.config, disk).await {
+            Ok(server) => server,
+            Err(StartError::Data(error)) => return Err(error),
+            Err(error) => panic!("{error:?}"),
+        };
+        let found = self.compare(&server).await.unwrap();
+        server.shutdown().await;
+        Ok(found)
+    }
+
+    async fn compare(&self, server: &Server) -> Result<usize> {
+        let address = server.addresses()[0];
+        let zxid = usize::try_from(last_zxid(address).await?)?;
+        ensure!(zxid < self.models.len(), "{zxid} was never written");
+        let mut model = self.models[zxid].clone();
+        let mut client = RawClient::connect(address).await?;
+        model.open_session();
+        compare_trees(&mut client, &mut model)
+            .await
+            .with_context(|| format!("not what {zxid} writes led to"))?;
+        Ok(zxid)
+    }
+}
+
+async fn start(config: &Config, disk: &CrashDisk) -> Result<Server, StartError> {
+    let builder = Server::builder().config(config.clone());
+    let disk = Arc::new(disk.clone());
+    builder.disks(disk.clone(), disk).start().await
+}
+
+/// One of each kind, some of which fail.
+fn requests() -> [Request; 8] {
+    [
+        Request::create("/a", "1"),
+        Request::create_ephemeral("/a/e"),
+        Request::create("/a", "again"),
+        Request::create_mode("/a/s", "2", Create::PERSISTENT_SEQUENTIAL),
+        Request::Multi(vec![
+            Request::create("/b", ""),
+            Request::set_data("/a", "3"),
+            Request::delete("/a/e"),
+        ]),
+        Request::Multi(vec![
+            Request::set_data("/a", "4"),
+            Request::delete("/nothing"),
+        ]),
+        Request::set_data("/b", vec![0; 100]),
+        Request::delete("/b"),
+    ]
+}

@@ -1,0 +1,634 @@
+//! A disk that loses what was not synced.
+
+use std::collections::BTreeMap;
+use std::io::{self, Cursor, Read, Write};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use bellwether_server::files::{Disk, DiskFile, LogEnd, LogReader};
+
+/// The unit in which it writes: what shares a sector is lost or kept together.
+pub const SECTOR_BYTES: usize = 512;
+
+/// A folder of files in memory, for a server whose machine is to fail.
+///
+/// It remembers what was synced apart from what was only written. [`Self::crash`] is a power loss: it
+/// makes a disk that may be left of this one. [`Self::kill`] is the end of the process alone, after
+/// which the system still has everything. Both cut the old handles off, as they would be.
+///
+/// After a power loss
+///
+/// - of what was written to a file and not synced, a first part is there. It ends anywhere if the
+///   file ends with it, and with a sector if the file is longer, where zeros follow.
+/// - a length that was set and not synced is there or not.
+/// - one sector of the last record of a log, or of what was not synced of any other file, may be
+///   missing; there are zeros in its place.
+/// - of the names that were given, changed and removed without a sync, a first part is in effect.
+///
+/// Clones are handles of the same disk.
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use std::io::Write as _;
+/// use bellwether_server::files::Disk as _;
+/// use bellwether_testkit::CrashDisk;
+///
+/// let disk = CrashDisk::new();
+/// let mut file = disk.create("a")?;
+/// file.write_all(b"kept")?;
+/// file.sync()?;
+/// disk.sync_names()?;
+/// file.write_all(b" or not")?;
+///
+/// let left = disk.crash(42).contents("a").expect("its name was synced");
+/// assert!(left.starts_with(b"kept"));
+/// assert!(file.sync().is_err());
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct CrashDisk {
+    state: Arc<Mutex<State>>,
+    /// Which process this is a handle of; all but the newest are dead.
+    process: u64,
+}
+
+/// What can be made to fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// [`Disk::create`].
+    Create,
+    /// A write to a file.
+    Write,
+    /// [`DiskFile::reserve`].
+    Reserve,
+    /// [`DiskFile::sync`] and [`Disk::sync`].
+    Sync,
+    /// [`Disk::rename`].
+    Rename,
+    /// [`Disk::remove`].
+    Remove,
+    /// [`Disk::truncate`].
+    Truncate,
+    /// [`Disk::sync_names`].
+    SyncNames,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    files: Vec<File>,
+    names: Names,
+    synced_names: Names,
+    name_changes: Vec<NameChange>,
+    process: u64,
+    /// Whether the power is off.
+    down: bool,
+    sync_points: u64,
+    crash_at: Option<u64>,
+    faults: Vec<Fault>,
+    space: Option<usize>,
+}
+
+/// Names, and the places of their files among all that ever were.
+type Names = BTreeMap<String, usize>;
+
+#[derive(Debug, Clone)]
+enum NameChange {
+    Give(String, usize),
+    Rename(String, String),
+    Remove(String),
+}
+
+#[derive(Debug, Default)]
+struct File {
+    /// What a reader sees.
+    bytes: Vec<u8>,
+    /// Where the next write goes.
+    position: usize,
+    /// What is on the disk, and how much of it was written rather than reserved.
+    synced: Vec<u8>,
+    synced_position: usize,
+}
+
+#[derive(Debug)]
+struct Fault {
+    operation: Operation,
+    /// How many of them are still done.
+    after: u64,
+    error: io::ErrorKind,
+}
+
+impl Default for CrashDisk {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl CrashDisk {
+    /// A disk without files.
+    pub fn new() -> Self {
+        Self::of(State::default())
+    }
+
+    /// A disk with these files, all of them synced.
+    pub fn with_files(files: impl IntoIterator<Item = (String, Vec<u8>)>) -> Self {
+        let mut state = State::default();
+        for (name, bytes) in files {
+            state.names.insert(name, state.files.len());
+            state.files.push(File::synced(bytes));
+        }
+        state.synced_names = state.names.clone();
+        Self::of(state)
+    }
+
+    fn of(state: State) -> Self {
+        Self {
+            process: state.process,
+            state: Arc::new(Mutex::new(state)),
+        }
+    }
+
+    /// Turns the power off, and returns a disk that may be left; which one, `seed` decides. It can be
+    /// called again with another seed.
+    #[must_use = "this disk can no longer be used"]
+    pub fn crash(&self, seed: u64) -> Self {
+        let mut state = self.lock();
+        state.down = true;
+        let mut dice = Dice(seed);
+        let mut names = state.synced_names.clone();
+        let kept = dice.roll(state.name_changes.len() + 1);
+        for change in &state.name_changes[..kept] {
+            change.apply(&mut names);
+        }
+        let files = names.into_iter();
+        Self::with_files(files.map(|(name, place)| (name, state.files[place].torn(&mut dice))))
+    }
+
+    /// Ends the process that uses the disk: what it wrote is still seen, and still not synced. The
+    /// disk that is returned has no faults.
+    #[must_use = "this handle can no longer be used"]
+    pub fn kill(&self) -> Self {
+        let mut state = self.lock();
+        state.process += 1;
+        state.down = false;
+        state.crash_at = None;
+        state.faults.clear();
+        state.space = None;
+        Self {
+            state: self.state.clone(),
+            process: state.process,
+        }
+    }
+
+    /// How many syncs there were, of files and of names; a truncation is one as well.
+    pub fn sync_points(&self) -> u64 {
+        self.lock().sync_points
+    }
+
+    /// Turns the power off at the `nth` sync from now on, counted from 1, before it has any effect.
+    pub fn crash_at_sync(&self, nth: u64) {
+        let mut state = self.lock();
+        state.crash_at = Some(state.sync_points + nth);
+    }
+
+    /// Whether the power is off.
+    pub fn is_down(&self) -> bool {
+        self.lock().down
+    }
+
+    /// Makes one operation fail, without effect: the `nth` of its kind from now on, counted from 1.
+    pub fn fail(&self, operation: Operation, nth: u64, error: io::ErrorKind) {
+        self.lock().faults.push(Fault {
+            operation,
+            after: nth.saturating_sub(1),
+            error,
+        });
+    }
+
+    /// Leaves room for this many more bytes. The write that meets the end is cut short, the next one
+    /// fails with [`io::ErrorKind::StorageFull`]. What is reserved takes no room until it is written.
+    pub fn limit_space(&self, bytes: usize) {
+        self.lock().space = Some(bytes);
+    }
+
+    /// What a reader finds in a file.
+    pub fn contents(&self, name: &str) -> Option<Vec<u8>> {
+        let state = self.lock();
+        let place = *state.names.get(name)?;
+        Some(state.files[place].bytes.clone())
+    }
+
+    /// All files.
+    pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
+        let state = self.lock();
+        let files = state.names.iter();
+        files
+            .map(|(name, place)| (name.clone(), state.files[*place].bytes.clone()))
+            .collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("never panics inside")
+    }
+
+    /// Enters an operation, unless it is to fail.
+    fn begin(&self, operation: Operation) -> io::Result<MutexGuard<'_, State>> {
+        let mut state = self.enter()?;
+        if matches!(
+            operation,
+            Operation::Sync | Operation::SyncNames | Operation::Truncate
+        ) {
+            state.sync_points += 1;
+            if state.crash_at == Some(state.sync_points) {
+                state.down = true;
+                return Err(cut_off());
+            }
+        }
+        let mut failed = None;
+        state.faults.retain_mut(|fault| {
+            if fault.operation != operation {
+                return true;
+            }
+            if fault.after == 0 {
+                failed = Some(fault.error);
+                return false;
+            }
+            fault.after -= 1;
+            true
+        });
+        match failed {
+            Some(error) => Err(io::Error::new(error, "a fault that was asked for")),
+            None => Ok(state),
+        }
+    }
+
+    fn enter(&self) -> io::Result<MutexGuard<'_, State>> {
+        let state = self.lock();
+        if state.down || state.process != self.process {
+            return Err(cut_off());
+        }
+        Ok(state)
+    }
+}
+
+impl Disk for CrashDisk {
+    fn list(&self) -> io::Result<Vec<String>> {
+        Ok(self.enter()?.names.keys().cloned().collect())
+    }
+
+    fn read(&self, name: &str) -> io::Result<Box<dyn Read + Send>> {
+        let state = self.enter()?;
+        let place = state.place(name)?;
+        Ok(Box::new(Cursor::new(state.files[place].bytes.clone())))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let mut state = self.begin(Operation::Create)?;
+        let place = state.files.len();
+        state.files.push(File::default());
+        state.change_names(NameChange::Give(name.into(), place));
+        Ok(Box::new(Writing {
+            disk: self.clone(),
+            place,
+        }))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut state = self.begin(Operation::Rename)?;
+        state.place(from)?;
+        state.change_names(NameChange::Rename(from.into(), to.into()));
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut state = self.begin(Operation::Remove)?;
+        state.place(name)?;
+        state.change_names(NameChange::Remove(name.into()));
+        Ok(())
+    }
+
+    fn truncate(&self, name: &str, bytes: u64) -> io::Result<()> {
+        let mut state = self.begin(Operation::Truncate)?;
+        let place = state.place(name)?;
+        let file = &mut state.files[place];
+        file.set_length(bytes);
+        file.sync();
+        Ok(())
+    }
+
+    fn sync(&self, name: &str) -> io::Result<()> {
+        let mut state = self.begin(Operation::Sync)?;
+        let place = state.place(name)?;
+        state.files[place].sync();
+        Ok(())
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        let mut state = self.begin(Operation::SyncNames)?;
+        state.name_changes.clear();
+        state.synced_names = state.names.clone();
+        Ok(())
+    }
+}
+
+/// A file that is being written, under whatever name.
+#[derive(Debug)]
+struct Writing {
+    disk: CrashDisk,
+    place: usize,
+}
+
+impl Write for Writing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut state = self.disk.begin(Operation::Write)?;
+        let count = state
+            .space
+            .map_or(bytes.len(), |space| space.min(bytes.len()));
+        if count == 0 && !bytes.is_empty() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        if let Some(space) = &mut state.space {
+            *space -= count;
+        }
+        state.files[self.place].append(&bytes[..count]);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl DiskFile for Writing {
+    fn reserve(&mut self, bytes: u64) -> io::Result<()> {
+        let mut state = self.disk.begin(Operation::Reserve)?;
+        state.files[self.place].set_length(bytes);
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        let mut state = self.disk.begin(Operation::Sync)?;
+        state.files[self.place].sync();
+        Ok(())
+    }
+}
+
+impl State {
+    fn place(&self, name: &str) -> io::Result<usize> {
+        let place = self.names.get(name).copied();
+        place.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn change_names(&mut self, change: NameChange) {
+        change.apply(&mut self.names);
+        self.name_changes.push(change);
+    }
+}
+
+impl NameChange {
+    fn apply(&self, names: &mut Names) {
+        match self {
+            Self::Give(name, place) => {
+                names.insert(name.clone(), *place);
+            }
+            Self::Rename(from, to) => {
+                if let Some(place) = names.remove(from) {
+                    names.insert(to.clone(), place);
+                }
+            }
+            Self::Remove(name) => {
+                names.remove(name);
+            }
+        }
+    }
+}
+
+impl File {
+    fn synced(bytes: Vec<u8>) -> Self {
+        Self {
+            position: bytes.len(),
+            synced_position: bytes.len(),
+            synced: bytes.clone(),
+            bytes,
+        }
+    }
+
+    fn append(&mut self, bytes: &[u8]) {
+        let end = self.position + bytes.len();
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
+        }
+        self.bytes[self.position..end].copy_from_slice(bytes);
+        self.position = end;
+    }
+
+    fn set_length(&mut self, bytes: u64) {
+        let length = usize::try_from(bytes).expect("it fits into memory");
+        self.bytes.resize(length, 0);
+        self.position = self.position.min(length);
+    }
+
+    fn sync(&mut self) {
+        self.synced.clone_from(&self.bytes);
+        self.synced_position = self.position;
+    }
+
+    /// What may be left of it.
+    fn torn(&self, dice: &mut Dice) -> Vec<u8> {
+        let mut left = self.synced.clone();
+        if dice.roll(2) == 0 {
+            left.resize(self.bytes.len(), 0);
+        }
+        let start = self.synced_position.min(self.position);
+        let mut end = match dice.roll(4) {
+            0 => start,
+            1 => self.position,
+            _ => start + dice.roll(self.position - start + 1),
+        };
+        if end < left.len() && end < self.position {
+            end = (end / SECTOR_BYTES * SECTOR_BYTES).max(start);
+        }
+        if end <= start {
+            return left;
+        }
+        if left.len() < end {
+            left.resize(end, 0);
+        }
+        left[start..end].copy_from_slice(&self.bytes[start..end]);
+        if dice.roll(3) == 0 {
+            lose_sector(&mut left, start, end, dice);
+        }
+        left
+    }
+}
+
+/// Loses one of the sectors that the last record before `end` lies in, as far as it is behind `start`.
+fn lose_sector(bytes: &mut [u8], start: usize, end: usize, dice: &mut Dice) {
+    let first = last_record(&bytes[..end]).max(start) / SECTOR_BYTES;
+    let last = (end - 1) / SECTOR_BYTES;
+    let lost = (first + dice.roll(last - first + 1)) * SECTOR_BYTES;
+    bytes[lost.max(start)..(lost + SECTOR_BYTES).min(end)].fill(0);
+}
+
+/// Where the last record of a log begins, whole or not; the start of what is no log.
+fn last_record(bytes: &[u8]) -> usize {
+    let Ok(mut log) = LogReader::open(bytes) else {
+        return 0;
+    };
+    let mut last = 0;
+    while let Ok(Some(record)) = log.next() {
+        last = record.offset;
+    }
+    if let LogEnd::Torn { offset, .. } | LogEnd::Damaged { offset, .. } = log.end() {
+        last = offset;
+    }
+    usize::try_from(last).expect("it is in memory")
+}
+
+fn cut_off() -> io::Error {
+    io::Error::other("the disk is gone")
+}
+
+/// Numbers that look random and follow from a seed (splitmix64).
+#[derive(Debug)]
+struct Dice(u64);
+
+impl Dice {
+    /// A number below `sides`.
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^= mixed >> 31;
+        usize::try_from(mixed % sides as u64).expect("less than a usize")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Every disk that may be left, as far as a few hundred seeds tell.
+    fn left(disk: &CrashDisk) -> BTreeSet<BTreeMap<String, Vec<u8>>> {
+        (0..500).map(|seed| disk.crash(seed).files()).collect()
+    }
+
+    fn files<const N: usize>(files: [(&str, &[u8]); N]) -> BTreeMap<String, Vec<u8>> {
+        files
+            .into_iter()
+            .map(|(name, bytes)| (name.to_owned(), bytes.to_vec()))
+            .collect()
+    }
+
+    #[test]
+    fn what_is_synced_stays() {
+        let disk = CrashDisk::new();
+        let mut file = disk.create("a").unwrap();
+        file.write_all(b"bytes").unwrap();
+        file.sync().unwrap();
+        disk.sync_names().unwrap();
+        assert_eq!(left(&disk), BTreeSet::from([files([("a", b"bytes")])]));
+        assert_eq!(disk.sync_points(), 2);
+    }
+
+    #[test]
+    fn a_first_part_of_what_is_not_synced_stays_or_its_sector_is_missing() {
+        let disk = CrashDisk::new();
+        let mut file = disk.create("a").unwrap();
+        file.write_all(b"ab").unwrap();
+        file.sync().unwrap();
+        disk.sync_names().unwrap();
+        file.write_all(b"cd").unwrap();
+        let expected: [&[u8]; 7] = [
+            b"ab", b"abc", b"abcd", b"ab\0", b"ab\0\0", b"abc\0", b"ab\0\0",
+        ];
+        let expected: BTreeSet<_> = expected.map(|bytes| files([("a", bytes)])).into();
+        assert!(left(&disk).is_subset(&expected), "{:?}", left(&disk));
+        assert!(left(&disk).len() > 4);
+    }
+
+    #[test]
+    fn within_a_file_sectors_are_whole() {
+        let disk = CrashDisk::new();
+        let mut file = disk.create("a").unwrap();
+        file.reserve(4096).unwrap();
+        file.sync().unwrap();
+        disk.sync_names().unwrap();
+        file.write_all(&[1; 1200]).unwrap();
+        for files in left(&disk) {
+            let bytes = &files["a"];
+            assert_eq!(bytes.len(), 4096);
+            for sector in [0..512, 512..1024, 1024..1200, 1200..4096] {
+                let sector = &bytes[sector];
+                assert!(sector.iter().all(|byte| *byte == sector[0]));
+            }
+        }
+    }
+
+    #[test]
+    fn names_change_in_their_order() {
+        let disk = CrashDisk::new();
+        disk.create("new").unwrap().sync().unwrap();
+        disk.sync_names().unwrap();
+        disk.rename("new", "a").unwrap();
+        disk.create("b").unwrap().sync().unwrap();
+        disk.remove("a").unwrap();
+        let expected = [
+            files([("new", b"")]),
+            files([("a", b"")]),
+            files([("a", b""), ("b", b"")]),
+            files([("b", b"")]),
+        ];
+        assert_eq!(left(&disk), BTreeSet::from(expected));
+    }
+
+    #[test]
+    fn a_killed_process_writes_no_more_and_what_it_wrote_is_seen() {
+        let disk = CrashDisk::new();
+        let mut file = disk.create("a").unwrap();
+        file.write_all(b"seen").unwrap();
+        let next = disk.kill();
+        assert!(file.write_all(b"x").is_err());
+        assert!(disk.list().is_err());
+        assert_eq!(next.contents("a").as_deref(), Some(&b"seen"[..]));
+        next.sync("a").unwrap();
+        next.sync_names().unwrap();
+        assert_eq!(left(&next), BTreeSet::from([files([("a", b"seen")])]));
+    }
+
+    #[test]
+    fn the_power_goes_off_at_the_sync_that_was_asked_for() {
+        let disk = CrashDisk::new();
+        disk.crash_at_sync(2);
+        let mut file = disk.create("a").unwrap();
+        file.sync().unwrap();
+        assert!(!disk.is_down());
+        assert!(disk.sync_names().is_err());
+        assert!(disk.is_down());
+        assert!(file.write(b"x").is_err());
+        assert!(disk.crash(1).list().is_ok());
+    }
+
+    #[test]
+    fn operations_fail_when_they_are_told_to() {
+        let disk = CrashDisk::new();
+        disk.fail(Operation::Write, 2, io::ErrorKind::Other);
+        let mut file = disk.create("a").unwrap();
+        file.write_all(b"1").unwrap();
+        assert!(file.write_all(b"2").is_err());
+        file.write_all(b"3").unwrap();
+        assert_eq!(disk.contents("a").as_deref(), Some(&b"13"[..]));
+    }
+
+    #[test]
+    fn a_full_disk_takes_what_it_has_room_for() {
+        let disk = CrashDisk::new();
+        disk.limit_space(3);
+        let mut file = disk.create("a").unwrap();
+        file.reserve(100).unwrap();
+        let error = file.write_all(b"12345").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(disk.contents("a").unwrap()[..5], *b"123\0\0");
+    }
+}
