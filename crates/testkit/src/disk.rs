@@ -462,10 +462,17 @@ impl File {
 
 /// Loses one of the sectors that the last record before `end` lies in, as far as it is behind `start`.
 fn lose_sector(bytes: &mut [u8], start: usize, end: usize, dice: &mut Dice) {
-    let first = last_record(&bytes[..end]).max(start) / SECTOR_BYTES;
-    let last = (end - 1) / SECTOR_BYTES;
-    let lost = (first + dice.roll(last - first + 1)) * SECTOR_BYTES;
-    bytes[lost.max(start)..(lost + SECTOR_BYTES).min(end)].fill(0);
+    let record = last_record(&bytes[..end]).max(start);
+    let (first, last) = (record / SECTOR_BYTES, (end - 1) / SECTOR_BYTES);
+    let sector = (first + dice.roll(last - first + 1)) * SECTOR_BYTES;
+    let (lost, lost_end) = (sector.max(start), (sector + SECTOR_BYTES).min(end));
+    // Zeros already: the record would stay whole behind others that do not.
+    if bytes[lost.max(record)..lost_end]
+        .iter()
+        .any(|byte| *byte != 0)
+    {
+        bytes[lost..lost_end].fill(0);
+    }
 }
 
 /// Where the last record of a log begins, whole or not; the start of what is no log.

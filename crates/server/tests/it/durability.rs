@@ -17,15 +17,15 @@ use rand::{Rng as _, SeedableRng as _};
 #[tokio::test]
 async fn nothing_acknowledged_is_lost_by_a_crash_at_any_sync() {
     let syncs = crash_at_every_sync(1_000_000, Layout::Together, Which::Logs).await;
-    assert!(syncs > 50, "only {syncs} syncs in all");
+    assert!(syncs > 30, "only {syncs} syncs in all");
 }
 
 #[tokio::test]
 async fn nothing_acknowledged_is_lost_by_a_crash_at_any_sync_of_either_disk() {
     let syncs = crash_at_every_sync(2_000_000, Layout::Apart, Which::Logs).await;
-    assert!(syncs > 50, "only {syncs} syncs of logs in all");
+    assert!(syncs > 30, "only {syncs} syncs of logs in all");
     let syncs = crash_at_every_sync(3_000_000, Layout::Apart, Which::Snapshots).await;
-    assert!(syncs > 5, "only {syncs} syncs of snapshots in all");
+    assert!(syncs > 3, "only {syncs} syncs of snapshots in all");
 }
 
 /// Crashes a server at every sync of one of its disks, and those that follow it on its data wherever.
