@@ -67,6 +67,49 @@ async fn nothing_acknowledged_is_lost_by_kill_9() {
     drop(server);
 }
 
+#[tokio::test]
+async fn torn_end_is_warned_of_and_damage_refused_with_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = || {
+        let mut command = bellwether();
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]);
+        Running::start(command.arg(folder.path()))
+    };
+    let mut server = serve();
+    let ready = server.error_line().unwrap();
+    let address = ready.rsplit(' ').next().unwrap();
+    let mut client = RawClient::connect(address).await.unwrap();
+    for path in ["/a", "/b"] {
+        let reply = client.call(Request::create(path, "")).await.unwrap();
+        reply.outcome.unwrap();
+    }
+    server.signal(Signal::TERM);
+    assert_eq!(server.code(), Some(0));
+
+    let log = folder.path().join("version-2/log.1");
+    let mut bytes = std::fs::read(&log).unwrap();
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    bytes.truncate(end);
+    std::fs::write(&log, &bytes).unwrap();
+    let mut server = serve();
+    let warning = server.error_line().unwrap();
+    for part in ["WARN", "torn", "log.1", "offset="] {
+        assert!(warning.contains(part), "{part} is not in {warning}");
+    }
+    assert!(server.error_line().unwrap().contains("serving on"));
+    server.signal(Signal::TERM);
+    assert_eq!(server.code(), Some(0));
+
+    // The first record begins behind the header, and has others behind it.
+    bytes[40] ^= 1;
+    std::fs::write(&log, &bytes).unwrap();
+    std::fs::remove_file(folder.path().join("version-2/snapshot.2")).unwrap();
+    let mut server = serve();
+    let error = server.error_line().unwrap();
+    assert!(error.contains("log.1 is damaged at offset 16"), "{error}");
+    assert_eq!(server.code(), Some(125));
+}
+
 /// Starts a server, and waits until it serves.
 fn serve(config: &Path) -> (Running, String) {
     let mut command = bellwether();
