@@ -4,9 +4,11 @@
 //! - [`Apache`] and [`Ensemble`] start Debian's real ZooKeeper.
 //! - [`FaultProxy`] stands in front of any server and cuts, holds, delays and loses what passes.
 //! - [`RawClient`] speaks the protocol frame by frame, with nothing done behind the caller's back.
+//! - [`Contents`] is everything that a server holds, for comparisons.
 //! - [`Model`] is the plainest server there can be, to compare others with.
 
 pub mod apache;
+pub mod contents;
 pub mod model;
 pub mod proxy;
 pub mod raw;
@@ -15,6 +17,7 @@ pub mod request;
 pub mod server;
 
 pub use apache::{Apache, Ensemble};
+pub use contents::{Content, Contents, read_contents};
 pub use model::Model;
 pub use proxy::{Cut, Direction, Fault, FaultProxy, SeenRequest};
 pub use raw::{ConnectOptions, RawClient};
