@@ -18,6 +18,8 @@ const PAYLOAD_BYTES_MIN: usize = 32;
 pub struct LogRecord {
     /// Where it begins in the file.
     pub offset: u64,
+    /// How many bytes it takes there.
+    pub bytes: usize,
     /// What was written.
     pub txn: Txn,
     /// The digest of the tree after it, if it was recorded.
@@ -123,6 +125,7 @@ impl<R: Read> LogReader<R> {
         self.last_zxid = txn.zxid;
         Ok(Some(LogRecord {
             offset,
+            bytes: bytes.len(),
             txn,
             digest,
         }))
@@ -225,14 +228,31 @@ fn parse(bytes: &[u8]) -> Result<(Txn, Option<u64>), &'static str> {
 
 /// Whether a good record begins anywhere behind the first byte.
 fn has_record_behind(tail: &[u8], last_zxid: i64) -> bool {
-    (1..tail.len()).any(|start| {
-        let bytes = &tail[start..];
-        let length = payload_length(bytes);
-        let record = length.and_then(|length| bytes.get(..PREFIX_BYTES + length + 1));
-        // The last byte tells most of what is none without adding up a checksum.
-        record.is_some_and(|record| {
-            record.last() == Some(&END) && parse(record).is_ok_and(|(txn, _)| txn.zxid > last_zxid)
-        })
+    records_in(&tail[1..], last_zxid).next().is_some()
+}
+
+/// The zxids of the good records in `bytes`, whatever lies between them.
+pub(super) fn records_in(bytes: &[u8], last_zxid: i64) -> impl Iterator<Item = i64> {
+    let mut start = 0;
+    let mut last_zxid = last_zxid;
+    std::iter::from_fn(move || {
+        while start < bytes.len() {
+            let rest = &bytes[start..];
+            let length = payload_length(rest).map(|length| PREFIX_BYTES + length + 1);
+            let record = length.and_then(|length| rest.get(..length));
+            // The last byte tells most of what is none without adding up a checksum.
+            let txn = record
+                .filter(|record| record.last() == Some(&END))
+                .and_then(|record| parse(record).ok())
+                .filter(|(txn, _)| txn.zxid > last_zxid);
+            if let (Some((txn, _)), Some(length)) = (txn, length) {
+                start += length;
+                last_zxid = txn.zxid;
+                return Some(txn.zxid);
+            }
+            start += 1;
+        }
+        None
     })
 }
 
