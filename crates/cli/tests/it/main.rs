@@ -12,6 +12,8 @@
 #[macro_use]
 mod bellwether;
 
+mod data_files;
+mod interchange;
 mod local;
 mod lock;
 mod serve;
