@@ -85,7 +85,7 @@ fn a_log_is_a_line_for_each_record() {
     let lines: Vec<_> = output.lines().collect();
     assert!(lines[0].starts_with("16 0x1 20"), "{output}");
     assert!(lines[0].contains(" createSession timeout="), "{output}");
-    let create = " create /a \"some data\" acl=world:anyone:cdrwa parent-cversion=2 bytes=";
+    let create = " create /a \"some data\" acl=world:anyone:cdrwa parent-cversion=1 bytes=";
     assert!(lines[1].contains(create), "{output}");
     assert!(lines[1].contains(" digest=0x"), "{output}");
     assert!(lines[2].contains(" create /b 0xff00 "), "{output}");

@@ -147,7 +147,7 @@ impl<R: Read> LogReader<R> {
     /// What `tail`, which begins with no good record and is the rest of the file, comes to.
     fn judge(&self, tail: &[u8]) -> LogEnd {
         let offset = self.offset;
-        if tail.iter().all(|byte| *byte == 0) {
+        if without_zeros(tail).is_empty() {
             return LogEnd::Clean;
         }
         if has_record_behind(tail, self.last_zxid) {
@@ -233,6 +233,7 @@ fn has_record_behind(tail: &[u8], last_zxid: i64) -> bool {
 
 /// The zxids of the good records in `bytes`, whatever lies between them.
 pub(super) fn records_in(bytes: &[u8], last_zxid: i64) -> impl Iterator<Item = i64> {
+    let bytes = without_zeros(bytes);
     let mut start = 0;
     let mut last_zxid = last_zxid;
     std::iter::from_fn(move || {
@@ -254,6 +255,17 @@ pub(super) fn records_in(bytes: &[u8], last_zxid: i64) -> impl Iterator<Item = i
         }
         None
     })
+}
+
+/// The bytes without the zeros at their end, which may be many: no record ends in one.
+pub(super) fn without_zeros(bytes: &[u8]) -> &[u8] {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    let written = bytes
+        .rchunks(ZEROS.len())
+        .take_while(|part| **part == ZEROS[..part.len()])
+        .fold(bytes, |bytes, part| &bytes[..bytes.len() - part.len()]);
+    let end = written.iter().rposition(|byte| *byte != 0);
+    &written[..end.map_or(0, |last| last + 1)]
 }
 
 /// Whether a sector that a record lies in was never written: a whole one of zeros, or zeros where its

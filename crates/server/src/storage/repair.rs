@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
 use super::disk::{Disk, DiskFile};
-use super::log_reader::{LogReader, records_in};
+use super::log_reader::{LogReader, records_in, without_zeros};
 use super::log_record::HEADER;
 use super::names::{self, DataFile};
 use super::recovery::{RecoveryError, list_logs, newest_snapshot, replay};
@@ -169,10 +169,7 @@ fn read_from(disk: &dyn Disk, name: &str, offset: u64) -> io::Result<Vec<u8>> {
     io::copy(&mut input.by_ref().take(offset), &mut io::sink())?;
     let mut bytes = Vec::new();
     input.read_to_end(&mut bytes)?;
-    let end = bytes
-        .iter()
-        .rposition(|byte| *byte != 0)
-        .map_or(0, |last| last + 1);
+    let end = without_zeros(&bytes).len();
     bytes.truncate(end);
     Ok(bytes)
 }
