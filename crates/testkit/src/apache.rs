@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-use crate::raw::{RawClient, four_letter_word};
+use crate::raw::{ConnectOptions, RawClient, four_letter_word};
 use crate::request::Request;
 
 /// Where Debian puts ZooKeeper; its manifest names what it depends on. The second one logs to stderr.
@@ -46,6 +46,21 @@ pub struct Apache {
     process: Process,
     /// Removed when dropped, after the process.
     _folder: Option<TempDir>,
+}
+
+/// A real ZooKeeper that others may use at the same time, so that a test keeps to nodes of its own.
+#[derive(Debug)]
+pub struct SharedApache {
+    address: String,
+    /// Killed when dropped.
+    _own: Option<Apache>,
+}
+
+impl SharedApache {
+    /// The address as clients want it.
+    pub fn connect_string(&self) -> &str {
+        &self.address
+    }
 }
 
 /// How an [`Apache`] is started.
@@ -79,9 +94,22 @@ impl Apache {
         }
     }
 
-    /// The address of a server that somebody else runs for many tests, from `BELLWETHER_TEST_APACHE`.
-    pub fn shared() -> Option<String> {
-        std::env::var("BELLWETHER_TEST_APACHE").ok()
+    /// The server that somebody runs for many tests, at the address in `BELLWETHER_TEST_APACHE`; if
+    /// that is not set, one of the caller's own.
+    pub async fn shared() -> Result<SharedApache> {
+        Ok(match std::env::var("BELLWETHER_TEST_APACHE") {
+            Ok(address) => SharedApache {
+                address,
+                _own: None,
+            },
+            Err(_) => {
+                let own = Self::builder().extended_types().start().await?;
+                SharedApache {
+                    address: own.connect_string(),
+                    _own: Some(own),
+                }
+            }
+        })
     }
 
     /// Where it listens.
@@ -416,8 +444,13 @@ impl Process {
     }
 
     async fn takes_sessions(&self) -> bool {
+        // A session that is given up here must not live on into the test for long.
+        let options = ConnectOptions {
+            timeout: Duration::ZERO,
+            ..ConnectOptions::default()
+        };
         let session = async {
-            let mut client = RawClient::connect(self.address).await?;
+            let mut client = RawClient::connect_with(self.address, &options).await?;
             client.call(Request::CloseSession).await?.ok()
         };
         matches!(timeout(PROBE_MAX, session).await, Ok(Ok(_)))

@@ -16,7 +16,7 @@ pub mod reply;
 pub mod request;
 pub mod server;
 
-pub use apache::{Apache, Ensemble};
+pub use apache::{Apache, Ensemble, SharedApache};
 pub use contents::{Content, Contents, read_contents};
 pub use model::Model;
 pub use proxy::{Cut, Direction, Fault, FaultProxy, SeenRequest};

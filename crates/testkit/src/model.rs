@@ -241,8 +241,8 @@ impl Model {
             }
             Request::GetEphemerals { prefix } => {
                 let prefix = match prefix.trim() {
-                    "/" => "",
-                    prefix => prefix,
+                    "" | "/" => "",
+                    _ => prefix,
                 };
                 let mut paths = self.ephemerals(session);
                 paths.retain(|path| path.starts_with(prefix));
@@ -386,9 +386,11 @@ impl Model {
         };
         self.nodes.insert(path.clone(), node);
         let parent = self.node_mut(&parent_path)?;
-        // It is never set back, so at the end of its range it stays there.
-        parent.child_counter = counter.saturating_add(1);
-        parent.pzxid = moment.zxid;
+        // It is never set back: at the end of its range it stays there, and with it the zxid.
+        if let Some(next) = counter.checked_add(1) {
+            parent.child_counter = next;
+            parent.pzxid = moment.zxid;
+        }
         let stat = self.stat(&path);
         Ok((path, stat))
     }

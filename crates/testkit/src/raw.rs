@@ -21,6 +21,9 @@ use crate::request::Request;
 /// How long a receive waits unless [`RawClient::set_deadline`] says otherwise.
 pub const DEADLINE: Duration = Duration::from_secs(10);
 
+/// What is wrong when something was to be received from a server that is gone.
+const CLOSED: &str = "the server closed the connection";
+
 /// One connection to a server, frame by frame.
 ///
 /// It sends no ping, arms no watch again and comes back from nothing: a session outlives its timeout
@@ -237,10 +240,22 @@ impl RawClient {
     ///
     /// Dropping the future loses nothing: what has come so far is kept for the next receive.
     pub async fn receive(&mut self) -> Result<Frame> {
-        let raw = self.receive_raw().await.with_context(|| {
+        self.receive_or_close().await?.context(CLOSED)
+    }
+
+    /// Waits for the next reply or event, or `None` once the server has closed the connection.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Self::receive`].
+    pub async fn receive_or_close(&mut self) -> Result<Option<Frame>> {
+        let raw = self.receive_raw_or_close().await.with_context(|| {
             let waiting: Vec<_> = self.pending.iter().take(5).collect();
             format!("waiting for a frame; next unanswered: {waiting:?}")
         })?;
+        let Some(raw) = raw else {
+            return Ok(None);
+        };
         let pending = &mut self.pending;
         let frame = Frame::decode(&raw, |xid| {
             // Not always the first: auth and sasl are answered out of turn.
@@ -250,7 +265,7 @@ impl RawClient {
         if let Frame::Reply(reply) = &frame {
             self.last_zxid = self.last_zxid.max(reply.zxid);
         }
-        Ok(frame)
+        Ok(Some(frame))
     }
 
     /// Waits for the next frame and returns it without its length.
@@ -259,12 +274,16 @@ impl RawClient {
     ///
     /// As [`Self::receive`].
     pub async fn receive_raw(&mut self) -> Result<Bytes> {
+        self.receive_raw_or_close().await?.context(CLOSED)
+    }
+
+    async fn receive_raw_or_close(&mut self) -> Result<Option<Bytes>> {
         loop {
             if let Some(frame) = frame::take(&mut self.input, usize::MAX)? {
-                return Ok(frame);
+                return Ok(Some(frame));
             }
             if self.read_some().await? == 0 {
-                bail!("the server closed the connection");
+                return Ok(None);
             }
         }
     }

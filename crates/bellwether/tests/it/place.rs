@@ -1,10 +1,11 @@
 //! A chroot of its own for a test, and a look at it from outside.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use bellwether::{Client, connect, zookeeper_client as zk};
-use bellwether_testkit::TestServer;
+use bellwether_testkit::{Apache, TestServer};
 
 /// No wait in a test is longer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -14,7 +15,7 @@ pub(crate) struct Place {
     chroot: String,
     outside: zk::Client,
     /// Ends with the test.
-    _embedded: Option<TestServer>,
+    _engine: Box<dyn Any>,
 }
 
 /// Makes two tests of each function: on the embedded server, and on Apache's.
@@ -30,9 +31,7 @@ macro_rules! on_both_engines {
         mod apache {
             $(#[tokio::test]
             async fn $name() {
-                if let Some(place) = $crate::place::Place::apache().await {
-                    super::$name(place).await;
-                }
+                super::$name($crate::place::Place::apache().await).await;
             })*
         }
     };
@@ -41,21 +40,15 @@ macro_rules! on_both_engines {
 impl Place {
     pub(crate) async fn embedded() -> Self {
         let server = TestServer::start().await.unwrap();
-        Self::on(server.connect_string(), Some(server)).await
+        Self::on(server.connect_string(), Box::new(server)).await
     }
 
-    /// `None`, and a line about it, where there is no Apache to test on.
-    pub(crate) async fn apache() -> Option<Self> {
-        match std::env::var("BELLWETHER_TEST_APACHE") {
-            Ok(address) => Some(Self::on(address, None).await),
-            Err(_) => {
-                eprintln!("skipped: BELLWETHER_TEST_APACHE is not set");
-                None
-            }
-        }
+    pub(crate) async fn apache() -> Self {
+        let server = Apache::shared().await.unwrap();
+        Self::on(server.connect_string().to_owned(), Box::new(server)).await
     }
 
-    async fn on(server: String, embedded: Option<TestServer>) -> Self {
+    async fn on(server: String, engine: Box<dyn Any>) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let now = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
@@ -63,14 +56,16 @@ impl Place {
             .as_nanos();
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let chroot = format!("/it/{}-{now:x}-{count}", std::process::id());
-        let outside = zk::Client::connect(&format!("{server}{chroot}"))
+        let outside = zk::Client::connector()
+            .with_session_timeout(Duration::from_secs(30))
+            .connect(&format!("{server}{chroot}"))
             .await
             .unwrap();
         Self {
             server,
             chroot,
             outside,
-            _embedded: embedded,
+            _engine: engine,
         }
     }
 

@@ -5,6 +5,7 @@ use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::SystemTime;
 
+use bellwether_testkit::{Apache, SharedApache};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The command, without anything of the environment that it would read.
@@ -33,9 +34,8 @@ macro_rules! on_both_engines {
         mod apache {
             $(#[test]
             fn $name() {
-                if let Some(address) = $crate::bellwether::apache() {
-                    super::$name(&address);
-                }
+                let (_server, address) = $crate::bellwether::apache();
+                super::$name(&address);
             })*
         }
     };
@@ -56,22 +56,19 @@ pub(crate) fn serve(command: &mut Command) -> (Running, Vec<String>) {
     (server, addresses)
 }
 
-/// A chroot of its own on Apache's server; `None`, and a line about it, where there is none to test on.
-pub(crate) fn apache() -> Option<String> {
+/// Apache's server, and the address of a chroot of its own there.
+pub(crate) fn apache() -> (SharedApache, String) {
     static COUNT: AtomicU32 = AtomicU32::new(0);
-    let Ok(server) = std::env::var("BELLWETHER_TEST_APACHE") else {
-        eprintln!("skipped: BELLWETHER_TEST_APACHE is not set");
-        return None;
-    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = runtime.block_on(Apache::shared()).unwrap();
     let now = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap()
         .as_nanos();
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    Some(format!(
-        "{server}/cli/{}-{now:x}-{count}",
-        std::process::id()
-    ))
+    let (address, process) = (server.connect_string(), std::process::id());
+    let address = format!("{address}/cli/{process}-{now:x}-{count}");
+    (server, address)
 }
 
 /// A command in the background. Killed when dropped, so that a test that fails leaves none behind.

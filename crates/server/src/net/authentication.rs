@@ -15,6 +15,10 @@ use crate::tree::access;
 /// The zxid in answers to these packets.
 const NO_ZXID: i64 = 0;
 
+/// How many ids a connection has at most: each request is checked against all of them. One more is
+/// refused like one that was not proven.
+const IDS_MAX: usize = 100;
+
 /// Adds what the client proves to the ids of its connection.
 pub(super) fn auth(engine: &Engine, request: &Request) -> Result<(), Over> {
     let peer = &request.peer;
@@ -23,7 +27,7 @@ pub(super) fn auth(engine: &Engine, request: &Request) -> Result<(), Over> {
         return Err(Over);
     };
     match (auth.scheme.as_deref(), auth.data) {
-        (Some("digest"), Some(data)) => {
+        (Some("digest"), Some(data)) if request.ids.len() < IDS_MAX => {
             let id = access::digest_id(&String::from_utf8_lossy(data));
             let mut ids = request.ids.clone();
             if engine.config.super_digest.as_ref() == Some(&id) {

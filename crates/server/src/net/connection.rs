@@ -117,7 +117,10 @@ impl Connection {
             }
             Ok(Ok(Greeting::Connect(request))) => {
                 self.engine.stats.received.fetch_add(1, Relaxed);
+                self.peer.request_waits();
                 self.session = Some(handshake::open(&self.engine, &self.peer, &request)?);
+                // What came with the request is answered behind it, even what has no order.
+                self.peer.drained().await;
                 Ok(())
             }
             Ok(Err(Over)) | Err(_) => {
@@ -186,13 +189,14 @@ impl Connection {
             self.peer.outbox.finish();
             return Err(Over);
         }
-        let closes = op == Some(Op::CloseSession);
+        // Nothing behind these is read any more: their answers are the last.
+        let is_last = matches!(op, None | Some(Op::CloseSession));
         if is_write(&request) {
             self.write(request)?;
         } else {
             self.engine.published.read(session, request);
         }
-        if closes {
+        if is_last {
             self.peer.outbox.ended().await;
             return Err(Over);
         }

@@ -63,12 +63,7 @@ impl<'a> Ops<'a> {
             let op = Op::from_number(kind).ok_or(Malformed)?;
             match op {
                 Op::Create | Op::Create2 | Op::CreateContainer | Op::CreateTtl => {
-                    let create = Create::decode(op, reader)?;
-                    // A mode with a time to live needs the one record that carries it.
-                    if matches!(create.flags, 5 | 6) && create.ttl_ms.is_none() {
-                        return Err(Malformed);
-                    }
-                    writes.push(WriteOp::Create(op, create));
+                    writes.push(WriteOp::Create(op, Create::decode(op, reader)?));
                 }
                 Op::Delete => writes.push(WriteOp::Delete(PathVersion::decode(reader)?)),
                 Op::SetData => writes.push(WriteOp::SetData(SetData::decode(reader)?)),

@@ -86,7 +86,7 @@ impl Published {
         }
         let before = lane.attach(peer.clone());
         if lane.is_idle() {
-            peer.outbox.push(|out| out.extend_from_slice(&frame));
+            greet(peer, &frame);
         } else {
             lane.park(Parked::ConnectReply {
                 peer: peer.clone(),
@@ -121,6 +121,12 @@ impl Published {
         *committed = decided.tree;
         self.remember_digest(&committed);
         self.stats.commits.fetch_add(1, Relaxed);
+        if let Answer::Expired { session } = &decided.answer {
+            // It is told nothing more, not even that its own nodes are gone.
+            if let Some(peer) = session.lane().peer() {
+                peer.outbox.close();
+            }
+        }
         if !decided.changes.is_empty() {
             let mut watches = self.watches();
             for change in &decided.changes {
@@ -149,16 +155,13 @@ impl Published {
             }
             Answer::Connected { session, frame } => {
                 if let Some(peer) = session.lane().peer() {
-                    peer.outbox.push(|out| out.extend_from_slice(&frame));
+                    greet(peer, &frame);
                 }
                 self.written(&committed, &session);
             }
             Answer::Expired { session } => {
                 self.sessions.remove(session.id);
                 self.stats.sessions_expired.fetch_add(1, Relaxed);
-                if let Some(peer) = session.lane().peer() {
-                    peer.outbox.close();
-                }
             }
             Answer::Nobody => {}
             // Whoever asked may have gone; then there is nobody to tell.
@@ -180,9 +183,7 @@ impl Published {
                     self.wait_no_more(&request);
                     self.answer(tree, session, &request);
                 }
-                Parked::ConnectReply { peer, frame } => {
-                    peer.outbox.push(|out| out.extend_from_slice(&frame));
-                }
+                Parked::ConnectReply { peer, frame } => greet(&peer, &frame),
             }
         }
     }
@@ -255,4 +256,10 @@ impl Published {
             .lock()
             .expect("no code panics while it holds the watches")
     }
+}
+
+/// Answers a client that has asked for a session, and lets its requests in.
+fn greet(peer: &Peer, frame: &[u8]) {
+    peer.outbox.push(|out| out.extend_from_slice(frame));
+    peer.request_waits_no_more();
 }

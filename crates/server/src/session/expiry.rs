@@ -42,8 +42,8 @@ impl Sweeper {
         let mut ended = Vec::new();
         for session in sessions {
             let spared = stalled || session.lane().peer().is_some_and(|peer| peer.is_paused());
-            if spared && session.deadline_ms() <= now_ms {
-                session.touch(self.next_ms + self.tick_ms);
+            if spared {
+                session.defer_if_due(now_ms, self.next_ms + self.tick_ms);
             } else if session.end_if_due(now_ms) {
                 ended.push(session);
             }
@@ -79,6 +79,14 @@ mod tests {
         assert!(session.end_if_due(500));
         assert!(!session.touch(9_000));
         assert!(!session.end_if_due(9_000));
+    }
+
+    #[test]
+    fn who_was_just_heard_is_not_deferred_to_an_earlier_time() {
+        let session = session(400, 0);
+        session.touch(9_000);
+        assert!(!session.defer_if_due(500, 700));
+        assert_eq!(session.deadline_ms(), 9_000);
     }
 
     #[test]

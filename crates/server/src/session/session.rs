@@ -55,6 +55,11 @@ impl Session {
         self.change_deadline(|_| Some(deadline_ms))
     }
 
+    /// Moves a deadline that has come; one that a touch has moved meanwhile stays.
+    pub(crate) fn defer_if_due(&self, now_ms: i64, until_ms: i64) -> bool {
+        self.change_deadline(|deadline_ms| (deadline_ms <= now_ms).then_some(until_ms))
+    }
+
     /// Ends the session if its deadline has come; true for the one caller that ended it.
     pub(crate) fn end_if_due(&self, now_ms: i64) -> bool {
         self.change_deadline(|deadline_ms| (deadline_ms <= now_ms).then_some(ENDED))

@@ -72,7 +72,8 @@ impl Tree {
         }
     }
 
-    /// Refuses what would pass a hard limit.
+    /// Refuses what would end beyond a hard limit. Where the limit is passed already, as with one that
+    /// came later, even a change for the better is refused unless it is good enough.
     pub(crate) fn check_quota(&self, node: &str, count: i64, bytes: i64) -> Result<(), ErrorCode> {
         let Some(subject) = self.quota_over(node) else {
             return Ok(());
@@ -90,7 +91,7 @@ impl Tree {
         let exceeded = |limit: &str, used: &str, more: i64| {
             let limit = number(&limits, limit).filter(|limit| *limit > -1);
             let used = number(&stats, used).unwrap_or(0);
-            more > 0 && limit.is_some_and(|limit| used + more > limit)
+            more != 0 && limit.is_some_and(|limit| used + more > limit)
         };
         if exceeded("countHardLimit", "count", count) || exceeded("byteHardLimit", "bytes", bytes) {
             return Err(ErrorCode::QuotaExceeded);

@@ -69,7 +69,8 @@ pub(super) fn decide(
                 put_result(&mut results, kind, &body, &next);
                 bodies.push(body);
             }
-            // The one other way to spoil a multi: an access list with a null id.
+            // Spoils all of it, too, but only when its turn comes: an access list with a null id, or
+            // a mode with a time to live in a record that has no place for one.
             Err(ErrorCode::MarshallingError) => return Err(Spoiled::Malformed),
             Err(code) => return Ok(failed(tree, bodies, count, code)),
         }
@@ -86,6 +87,9 @@ pub(super) fn decide(
 /// Prepares one operation, and tells as what its result is reported.
 fn prepare(preparation: &mut Preparation<'_>, op: WriteOp<'_>) -> Result<(Op, TxnBody), ErrorCode> {
     match op {
+        WriteOp::Create(_, create) if matches!(create.flags, 5 | 6) && create.ttl_ms.is_none() => {
+            Err(ErrorCode::MarshallingError)
+        }
         WriteOp::Create(op, create) => {
             let mode = Mode::of_flags(&create, preparation.rules)?;
             let reported = match mode.lifetime {

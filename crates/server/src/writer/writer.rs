@@ -321,9 +321,12 @@ pub(super) fn put_result(out: &mut BytesMut, op: Op, body: &TxnBody, tree: &Tree
         out.put_ustring(path);
     }
     if with_stat {
-        tree.get(path)
-            .expect("it was just written")
-            .stat()
-            .encode(out);
+        let mut stat = tree.get(path).expect("it was just written").stat();
+        // A node that counts for a quota gets its count at once, but behind this answer.
+        if let TxnBody::Create { data, .. } = body {
+            let length = data.as_ref().map_or(0, |data| data.len());
+            stat.data_length = i32::try_from(length).unwrap_or(i32::MAX);
+        }
+        stat.encode(out);
     }
 }

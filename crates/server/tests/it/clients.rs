@@ -1,13 +1,12 @@
 //! Clients of other projects: each program under `tests/clients` takes an address, checks what the
 //! server there answers, and prints `ok` at the end.
 
-use std::env;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::Duration;
 
-use bellwether_testkit::TestServer;
+use bellwether_testkit::{Apache, TestServer};
 use tokio::process::Command;
 use tokio::time::timeout;
 
@@ -43,28 +42,26 @@ async fn c_client_works() {
 
 #[tokio::test]
 async fn kazoo_works_with_apache() {
-    run_client("kazoo_smoke.py", &apache()).await;
+    let apache = Apache::shared().await.unwrap();
+    run_client("kazoo_smoke.py", apache.connect_string()).await;
 }
 
 #[tokio::test]
 async fn curator_works_with_apache() {
-    run_client("CuratorSmoke.java", &apache()).await;
+    let apache = Apache::shared().await.unwrap();
+    run_client("CuratorSmoke.java", apache.connect_string()).await;
 }
 
 #[tokio::test]
 async fn zkcli_works_with_apache() {
-    run_client("zkcli_smoke.sh", &apache()).await;
+    let apache = Apache::shared().await.unwrap();
+    run_client("zkcli_smoke.sh", apache.connect_string()).await;
 }
 
 #[tokio::test]
 async fn c_client_works_with_apache() {
-    run_client("c_smoke.c", &apache()).await;
-}
-
-fn apache() -> String {
-    env::var("BELLWETHER_TEST_APACHE").expect(
-        "BELLWETHER_TEST_APACHE is not set: run ./test, or start an Apache ZooKeeper and set it to HOST:PORT",
-    )
+    let apache = Apache::shared().await.unwrap();
+    run_client("c_smoke.c", apache.connect_string()).await;
 }
 
 /// Builds the program where it needs to be and runs it against the server at `address`.

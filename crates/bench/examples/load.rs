@@ -1,0 +1,52 @@
+//! A closed-loop load on any server of the protocol.
+//!
+//! `cargo run --release -p bellwether-bench --example load -- --connect 127.0.0.1:2181 get -c 8 -d 32`
+#![allow(clippy::print_stdout, reason = "a program that reports")]
+
+use std::time::Duration;
+
+use anyhow::Result;
+use bellwether_bench::load::{Load, Work};
+use clap::Parser;
+
+/// Puts a load on a server and tells how it does.
+#[derive(Debug, Parser)]
+struct Args {
+    /// What every connection does over and over.
+    work: Work,
+    /// The server.
+    #[arg(long, default_value = "127.0.0.1:2181")]
+    connect: String,
+    /// Connections at once.
+    #[arg(short, long, default_value_t = 8)]
+    connections: usize,
+    /// Requests that each has under way.
+    #[arg(short, long, default_value_t = 32)]
+    depth: usize,
+    /// Seconds to run.
+    #[arg(short, long, default_value_t = 5.0)]
+    seconds: f64,
+    /// Also print a histogram.
+    #[arg(long)]
+    histogram: bool,
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    let load = Load {
+        address: args.connect,
+        work: args.work,
+        connections: args.connections,
+        depth: args.depth,
+        duration: Duration::from_secs_f64(args.seconds),
+    };
+    let outcome = load.run()?;
+    println!(
+        "{:?} {} x {}: {:.0}/s, {}",
+        load.work, load.connections, load.depth, outcome.per_second, outcome.latencies
+    );
+    if args.histogram {
+        print!("{}", outcome.latencies.histogram());
+    }
+    Ok(())
+}

@@ -1,0 +1,10 @@
+//! Load on a server, and comparisons with others.
+//!
+//! Programs are examples rather than binaries, so that `cargo run` at the root has one to choose:
+//! `cargo run --release -p bellwether-bench --example load -- --help`.
+
+pub mod fan_out;
+pub mod latency;
+pub mod load;
+pub mod server_process;
+pub mod wire;

@@ -1,0 +1,115 @@
+//! A server in a process of its own, as it is compared: started, measured, stopped.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::wire::Wire;
+
+/// How long a server may take until it serves.
+const START_MAX: Duration = Duration::from_secs(120);
+
+/// How Debian runs Apache's server, as far as it matters here: its own heap size, its own collector.
+const JAVA: [&str; 5] = [
+    "-Xmx1000m",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-cp",
+    "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar",
+    "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+];
+
+/// Which server.
+#[derive(Debug, Clone)]
+pub enum Kind {
+    /// Debian's ZooKeeper.
+    Apache,
+    /// The `bellwether` at this path.
+    Ours(PathBuf),
+}
+
+/// A running server. Killed when dropped.
+#[derive(Debug)]
+pub struct ServerProcess {
+    child: Child,
+    /// Where it listens.
+    pub address: String,
+    /// From its start to its first answer.
+    pub started_in: Duration,
+}
+
+impl ServerProcess {
+    /// Starts a server on the data in `folder`, with its defaults but for the number of connections.
+    pub fn start(kind: &Kind, folder: &Path) -> Result<Self> {
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let config = folder.join("zoo.cfg");
+        let data = folder.join("data");
+        fs::write(
+            &config,
+            format!(
+                "tickTime=2000\ndataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\n\
+                 maxClientCnxns=0\nadmin.enableServer=false\n",
+                data.display()
+            ),
+        )?;
+        let mut command = match kind {
+            Kind::Apache => {
+                let mut java = Command::new("java");
+                java.args(JAVA).arg(&config);
+                java
+            }
+            Kind::Ours(binary) => {
+                let mut ours = Command::new(binary);
+                ours.args(["serve", "--quiet", "--config"]).arg(&config);
+                ours
+            }
+        };
+        let log = fs::File::create(folder.join("log"))?;
+        let start = Instant::now();
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn();
+        let child = child.with_context(|| format!("cannot start {kind:?}"))?;
+        let address = format!("127.0.0.1:{port}");
+        let mut server = Self {
+            child,
+            address,
+            started_in: Duration::ZERO,
+        };
+        while Wire::connect(&server.address).is_err() {
+            if server.child.try_wait()?.is_some() || start.elapsed() > START_MAX {
+                bail!(
+                    "{kind:?} does not serve: {}",
+                    fs::read_to_string(folder.join("log"))?
+                );
+            }
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        server.started_in = start.elapsed();
+        Ok(server)
+    }
+
+    /// The memory that it takes, in KiB.
+    pub fn resident_kib(&self) -> Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let number = line.and_then(|line| line.split_whitespace().next());
+        number
+            .context("no VmRSS")?
+            .parse()
+            .context("VmRSS is no number")
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        // It may have ended by itself; then there is nothing to kill or wait for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,106 @@
+//! A connection with as little between the benchmark and the socket as can be.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use bellwether_testkit::{ConnectOptions, Request};
+
+/// Longer than any reply may take; a benchmark that hangs should say so.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A session on a blocking socket. Frames are counted and cut, not decoded.
+#[derive(Debug)]
+pub struct Wire {
+    stream: TcpStream,
+    input: Vec<u8>,
+    start: usize,
+}
+
+impl Wire {
+    /// Opens a session.
+    pub fn connect(address: &str) -> Result<Self> {
+        let stream =
+            TcpStream::connect(address).with_context(|| format!("cannot connect to {address}"))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(DEADLINE))?;
+        let mut wire = Self {
+            stream,
+            input: Vec::new(),
+            start: 0,
+        };
+        wire.send(&ConnectOptions::default().encode())?;
+        let reply = wire.receive()?;
+        ensure!(
+            reply.len() >= 36 && reply[4..8] != [0; 4],
+            "no session at {address}"
+        );
+        Ok(wire)
+    }
+
+    /// Sends bytes in one call.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<()> {
+        Ok(self.stream.write_all(bytes)?)
+    }
+
+    /// Sends a request and waits for the reply, which must be a success; its body is returned.
+    pub fn call(&mut self, request: &Request) -> Result<Vec<u8>> {
+        self.send(&request.encode(1))?;
+        let reply = self.receive()?;
+        ensure!(
+            reply[12..16] == [0; 4],
+            "{request:?} failed: {:?}",
+            &reply[12..16]
+        );
+        Ok(reply[16..].to_vec())
+    }
+
+    /// The next frame, without its length.
+    pub fn receive(&mut self) -> Result<Vec<u8>> {
+        loop {
+            if let Some(length) = self.whole_frame() {
+                let frame = self.input[self.start + 4..self.start + 4 + length].to_vec();
+                self.start += 4 + length;
+                return Ok(frame);
+            }
+            self.read_more()?;
+        }
+    }
+
+    /// Waits for bytes and counts the whole replies that have come. Any error in one is an error here.
+    pub fn count_replies(&mut self) -> Result<usize> {
+        let mut count = 0;
+        loop {
+            while let Some(length) = self.whole_frame() {
+                let err = &self.input[self.start + 16..self.start + 20];
+                ensure!(*err == [0; 4], "a request failed: {err:?}");
+                self.start += 4 + length;
+                count += 1;
+            }
+            if count > 0 {
+                return Ok(count);
+            }
+            self.read_more()?;
+        }
+    }
+
+    fn whole_frame(&self) -> Option<usize> {
+        let rest = &self.input[self.start..];
+        let length = usize::try_from(i32::from_be_bytes(*rest.first_chunk()?)).ok()?;
+        (rest.len() >= 4 + length).then_some(length)
+    }
+
+    fn read_more(&mut self) -> Result<()> {
+        self.input.drain(..self.start);
+        self.start = 0;
+        let filled = self.input.len();
+        self.input.resize(filled + (64 << 10), 0);
+        let read = self.stream.read(&mut self.input[filled..])?;
+        self.input.truncate(filled + read);
+        if read == 0 {
+            bail!("the server closed the connection");
+        }
+        Ok(())
+    }
+}

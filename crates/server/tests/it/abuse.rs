@@ -1,0 +1,505 @@
+//! Clients that are broken, slow, greedy or none at all: each is dealt with, and the others go on.
+
+use std::time::{Duration, Instant};
+
+use bellwether_server::Config;
+use bellwether_server::proto::code::ErrorCode::{AuthFailed, SessionExpired, Unimplemented};
+use bellwether_server::proto::jute::Reader;
+use bellwether_server::proto::reply::ReplyHeader;
+use bellwether_testkit::{Apache, Body, ConnectOptions, Create, RawClient, Request, TestServer};
+use bytes::BufMut;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use rustix::process::{Resource, getrlimit, setrlimit};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use crate::{client_of, exists, ok, server_and_client, until};
+
+/// How much memory this process has, the server in it included.
+pub(crate) fn resident_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kibibytes = line.and_then(|line| line.split_whitespace().next());
+    kibibytes.unwrap().parse::<usize>().unwrap() << 10
+}
+
+fn raw(op: i32, body: impl Into<Vec<u8>>) -> Request {
+    let body = body.into();
+    Request::Raw { op, body }
+}
+
+/// A frame around any bytes.
+fn framed(body: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::new();
+    frame.put_i32(i32::try_from(body.len()).unwrap());
+    frame.put_slice(body);
+    frame
+}
+
+// --- the same bytes to both -----------------------------------------------------------------------------
+
+/// What came back: xid, error and length of the body of each reply, and whether that was the end.
+#[derive(Debug, PartialEq)]
+struct Answers {
+    replies: Vec<(i32, i32, usize)>,
+    closed: bool,
+}
+
+/// The xid that nothing but the last ping is answered with.
+const PING: i32 = -2;
+
+/// Sends bytes and a ping behind them on a session of their own, and reads to the ping or the end.
+async fn answers(address: &str, bytes: &[u8]) -> Answers {
+    let mut client = RawClient::connect(address).await.unwrap();
+    let ping = Request::Ping.encode(PING);
+    // Whoever has closed the connection by now cannot be told more.
+    let _ = client.send_bytes(&[bytes, &ping].concat()).await;
+    let mut replies = Vec::new();
+    loop {
+        let Ok(frame) = client.receive_raw().await else {
+            let closed = true;
+            return Answers { replies, closed };
+        };
+        let reader = &mut Reader::new(&frame);
+        let ReplyHeader { xid, err, .. } = ReplyHeader::decode(reader).unwrap();
+        if xid == PING {
+            let closed = false;
+            return Answers { replies, closed };
+        }
+        replies.push((xid, err, reader.rest().len()));
+        if err == Unimplemented.number() {
+            // Apache closes the connection then, but at times the ping is faster.
+            let closed = true;
+            return Answers { replies, closed };
+        }
+    }
+}
+
+#[tokio::test]
+async fn bad_frames_and_requests_are_answered_as_apache_answers_them() {
+    let server = TestServer::start().await.unwrap();
+    let apache = Apache::shared().await.unwrap();
+    let apache = apache.connect_string();
+    let mut cases: Vec<(String, Vec<u8>)> = Vec::new();
+    let mut case = |name: &str, bytes: Vec<u8>| cases.push((name.into(), bytes));
+    for length in [-1, i32::MIN, 0x10_0000, i32::MAX] {
+        case(&format!("length {length}"), length.to_be_bytes().to_vec());
+    }
+    for length in 0..8 {
+        case(
+            &format!("frame of {length} bytes"),
+            framed(&vec![0; length]),
+        );
+    }
+    case(
+        "second connect request",
+        ConnectOptions::default().encode().to_vec(),
+    );
+    case("a word", b"ruok".to_vec());
+    case("HTTP", b"GET / HTTP/1.1\r\n\r\n".to_vec());
+    case(
+        "TLS",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec(),
+    );
+    // Every operation without a body, with a negative length, and with one beyond the frame.
+    // Not check and createSession: what Apache makes of those would stop it for good.
+    let operations = (1..=9)
+        .chain(14..=19)
+        .chain([0, 10, 12, 20, 21, 22, 23, 99]);
+    for op in operations.chain([100, 101, 102, 103, 104, 105, 106, 108, -1, -12]) {
+        for body in [
+            &b""[..],
+            b"\0",
+            b"\xff\xff\xff\xfe",
+            b"\0\0\0\x09/a",
+            b"\x7f\xff\xff\xff",
+        ] {
+            let bytes = raw(op, body).encode(1).to_vec();
+            case(&format!("operation {op} with {body:?}"), bytes);
+        }
+    }
+    let none = "/bellwether-abuse-none";
+    for request in [
+        Request::exists(none),
+        Request::delete(none),
+        Request::set_data(none, ""),
+        Request::Sync { path: none.into() },
+        Request::Multi(vec![]),
+        Request::MultiRead(vec![Request::get_data(none)]),
+        Request::AddWatch {
+            path: none.into(),
+            mode: 7,
+        },
+        Request::Ping,
+        Request::Sasl {
+            token: Some(vec![1]),
+        },
+        Request::Sasl { token: None },
+    ] {
+        let mut body = bytes::BytesMut::new();
+        request.encode_body(&mut body);
+        body.put_slice(b"more");
+        let bytes = raw(request.number(), body).encode(1).to_vec();
+        case(&format!("{request:?} and more"), bytes);
+    }
+    let end = b"\xff\xff\xff\xff\x01\xff\xff\xff\xff";
+    let header = |kind: i32| [&kind.to_be_bytes()[..], b"\0\xff\xff\xff\xff"].concat();
+    for kind in [7, 14, 16, 20, -11, -1, 99, 3, 4] {
+        for op in [14, 22] {
+            let body = [&header(kind)[..], b"\0\0\0\x02/a\0\0\0\0\0\0\0\0", end].concat();
+            case(&format!("{kind} in {op}"), raw(op, body).encode(1).to_vec());
+        }
+    }
+    let nested = header(14).repeat(10_000);
+    case("nested multi", raw(14, nested).encode(1).to_vec());
+    for count in [i32::MAX, -2, i32::MIN] {
+        let body = [&[0; 8][..], &count.to_be_bytes(), &[0; 8]].concat();
+        case(
+            &format!("{count} watches"),
+            raw(101, body).encode(1).to_vec(),
+        );
+    }
+    for (name, bytes) in cases {
+        let ours = answers(&server.connect_string(), &bytes).await;
+        let theirs = answers(apache, &bytes).await;
+        assert_eq!(ours, theirs, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn flipped_bits_are_answered_as_apache_answers_them() {
+    let server = TestServer::start().await.unwrap();
+    let apache = Apache::shared().await.unwrap();
+    let apache = apache.connect_string();
+    let path = || "/bellwether-none".to_owned();
+    for request in [
+        Request::exists(path()),
+        Request::GetChildren2 {
+            path: path(),
+            watch: false,
+        },
+        Request::set_data(path(), "data"),
+        Request::Delete {
+            path: path(),
+            version: 12_345,
+        },
+        Request::RemoveWatches {
+            path: path(),
+            kind: 3,
+        },
+        Request::MultiRead(vec![Request::get_data(path())]),
+    ] {
+        let whole = request.encode(1).to_vec();
+        let mut segment = Vec::new();
+        // Behind the length, the xid and the operation.
+        for bit in 12 * 8..whole.len() * 8 {
+            let mut flipped = whole.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            segment.extend(flipped);
+        }
+        let ours = answers(&server.connect_string(), &segment).await;
+        let theirs = answers(apache, &segment).await;
+        assert_eq!(ours, theirs, "{request:?}");
+    }
+}
+
+/// What a first frame gets: the length of the answer, or nothing but the end.
+async fn greeting(address: &str, bytes: &[u8]) -> Option<usize> {
+    let mut client = RawClient::open(address).await.unwrap();
+    client.send_bytes(bytes).await.unwrap();
+    client.receive_raw().await.ok().map(|frame| frame.len())
+}
+
+#[tokio::test]
+async fn bad_connect_requests_are_answered_as_apache_answers_them() {
+    let server = TestServer::start().await.unwrap();
+    let apache = Apache::shared().await.unwrap();
+    let apache = apache.connect_string();
+    let good = ConnectOptions::default().encode().to_vec();
+    let with = |place: usize, bytes: &[u8]| {
+        let mut frame = good.clone();
+        frame[place..place + bytes.len()].copy_from_slice(bytes);
+        frame
+    };
+    let mut cases = vec![
+        framed(b""),
+        (-1_i32).to_be_bytes().to_vec(),
+        0x10_0000_i32.to_be_bytes().to_vec(),
+        framed(&[&good[4..], b"and more"].concat()),
+        with(4, &[0xff; 4]),
+        with(8, &[0xff; 8]),
+        with(8, &[0x7f; 8]),
+        with(16, &[0xff; 4]),
+        with(20, &[0x7f; 8]),
+        with(28, &(-1_i32).to_be_bytes()),
+        with(28, &(-2_i32).to_be_bytes()),
+        with(28, &17_i32.to_be_bytes()),
+        with(28, &i32::MAX.to_be_bytes()),
+        with(28, &0_i32.to_be_bytes()),
+        with(48, &[7]),
+        b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec(),
+    ];
+    cases.extend((0..good.len() - 4).map(|length| framed(&good[4..4 + length])));
+    for bytes in cases {
+        let ours = greeting(&server.connect_string(), &bytes).await;
+        let theirs = greeting(apache, &bytes).await;
+        assert_eq!(ours, theirs, "{bytes:?}");
+    }
+}
+
+// --- what ends a connection ----------------------------------------------------------------------------
+
+#[tokio::test]
+async fn nothing_behind_an_unknown_operation_is_carried_out() {
+    let (server, mut other) = server_and_client().await;
+    let late = Request::create("/late", "");
+    for before in [vec![], vec![Request::delete("/none")]] {
+        let mut client = client_of(&server).await;
+        let unknown = raw(99, "");
+        let segment = [before.clone(), vec![unknown, late.clone()]].concat();
+        client.send_all(&segment).await.unwrap();
+        for _ in before {
+            client.receive_reply().await.unwrap();
+        }
+        let reply = client.receive_reply().await.unwrap();
+        assert_eq!(reply.outcome, Err(Unimplemented));
+        client.closed().await.unwrap();
+    }
+    assert!(!exists(&mut other, "/late").await);
+}
+
+#[tokio::test]
+async fn nothing_behind_a_close_is_carried_out() {
+    let (server, mut other) = server_and_client().await;
+    let mut client = client_of(&server).await;
+    let segment = [Request::CloseSession, Request::create("/late", "")];
+    client.send_all(&segment).await.unwrap();
+    client.receive_reply().await.unwrap().ok().unwrap();
+    if let Ok(reply) = client.receive_reply().await {
+        assert_eq!(reply.outcome, Err(SessionExpired));
+    }
+    assert!(!exists(&mut other, "/late").await);
+}
+
+#[tokio::test]
+async fn peers_that_vanish_in_the_middle_leave_nothing_behind() {
+    let (server, mut other) = server_and_client().await;
+    let connect = ConnectOptions::default().encode();
+    let create = Request::create("/a", "data").encode(1);
+    let whole = [&connect[..], &create].concat();
+    for length in (0..whole.len()).step_by(3) {
+        let mut half = RawClient::open(server.address()).await.unwrap();
+        half.send_bytes(&whole[..length]).await.unwrap();
+        if length % 2 == 0 {
+            half.shut_down_sending().await.unwrap();
+            half.receive_to_end().await.unwrap();
+        }
+    }
+    // This one resets the connection.
+    let mut socket = TcpStream::connect(server.address()).await.unwrap();
+    socket.set_zero_linger().unwrap();
+    socket.write_all(&whole).await.unwrap();
+    drop(socket);
+    until("they are gone", || server.connection_count().unwrap() == 1).await;
+    ok(&mut other, Request::Ping).await;
+}
+
+#[tokio::test]
+async fn frames_may_come_byte_by_byte() {
+    let server = TestServer::start().await.unwrap();
+    let mut client = RawClient::open(server.address()).await.unwrap();
+    for byte in ConnectOptions::default().encode() {
+        client.send_bytes(&[byte]).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(client.receive_raw().await.unwrap().len(), 37);
+    for byte in Request::create("/a", "data").encode(7) {
+        client.send_bytes(&[byte]).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    let reply = client.receive_reply().await.unwrap();
+    assert_eq!((reply.xid, reply.outcome.is_ok()), (7, true));
+}
+
+#[tokio::test]
+async fn noise_of_all_kinds_disturbs_nobody() {
+    let seed = u64::from(std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos());
+    println!("seed {seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let (server, mut other) = server_and_client().await;
+    for round in 0..300 {
+        let mut noise = vec![0; random.random_range(1..200)];
+        random.fill(&mut noise[..]);
+        let mut client = if round % 2 == 0 {
+            RawClient::open(server.address()).await.unwrap()
+        } else {
+            client_of(&server).await
+        };
+        if round % 3 == 0 {
+            noise = framed(&noise);
+        }
+        client.send_bytes(&noise).await.unwrap();
+        if round % 10 == 0 {
+            ok(&mut other, Request::set_data("/", "x")).await;
+        }
+    }
+    until("all are gone", || server.connection_count().unwrap() == 1).await;
+    ok(&mut other, Request::get_data("/")).await;
+}
+
+// --- too much of something -----------------------------------------------------------------------------
+
+const MEBIBYTE: usize = 1 << 20;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_asks_and_does_not_read_costs_little_and_gets_all_in_the_end() {
+    let server = TestServer::with(Config {
+        outbox_bytes_max: 8 * MEBIBYTE,
+        ..TestServer::config()
+    })
+    .await
+    .unwrap();
+    let mut other = client_of(&server).await;
+    let mut greedy = client_of(&server).await;
+    ok(&mut other, Request::create("/big", vec![b'x'; 1_000_000])).await;
+    let before = resident_bytes();
+    let asked = vec![Request::get_data("/big"); 200];
+    greedy.send_all(&asked).await.unwrap();
+    // Until the server does not read it any more, and for some time then.
+    for _ in 0..200 {
+        ok(&mut other, Request::set_data("/", "x")).await;
+    }
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < 64 * MEBIBYTE, "{grown} bytes more");
+    for _ in asked {
+        let reply = greedy.receive_reply().await.unwrap();
+        assert_eq!(reply.bytes.len(), 4 + 1_000_000 + 68);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replies_that_waited_for_a_write_are_limited_too() {
+    let server = TestServer::with(Config {
+        outbox_bytes_max: 8 * MEBIBYTE,
+        ..TestServer::config()
+    })
+    .await
+    .unwrap();
+    let mut other = client_of(&server).await;
+    let greedy: Vec<_> = {
+        ok(&mut other, Request::create("/big", vec![b'x'; 1_000_000])).await;
+        let mut clients = Vec::new();
+        for _ in 0..3 {
+            clients.push(client_of(&server).await);
+        }
+        clients
+    };
+    let before = resident_bytes();
+    let mut segment = vec![Request::set_data("/", "x")];
+    segment.extend(vec![Request::get_data("/big"); 100]);
+    let mut held = Vec::new();
+    for mut client in greedy {
+        client.send_all(&segment).await.unwrap();
+        held.push(client);
+    }
+    for _ in 0..200 {
+        ok(&mut other, Request::set_data("/", "x")).await;
+    }
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < 128 * MEBIBYTE, "{grown} bytes more");
+    for client in &held {
+        let back = client.reattach(server.address()).await.unwrap();
+        assert!(!back.is_refused(), "the session lives on in any case");
+    }
+}
+
+#[tokio::test]
+async fn a_reply_may_be_longer_than_any_request() {
+    let (_server, mut client) = server_and_client().await;
+    let name = format!("/{}-", "n".repeat(100));
+    let node = Request::create_mode(name, "", Create::PERSISTENT_SEQUENTIAL);
+    for _ in 0..2 {
+        ok(&mut client, Request::Multi(vec![node.clone(); 6000])).await;
+    }
+    client.send(&Request::get_children("/")).await.unwrap();
+    let frame = client.receive_raw().await.unwrap();
+    assert!(frame.len() > 0xF_FFFF, "{} bytes", frame.len());
+}
+
+#[tokio::test]
+async fn thousands_of_levels_are_no_trouble() {
+    const LEVELS: usize = 1000;
+    let (_server, mut client) = server_and_client().await;
+    let levels: Vec<_> = (1..=LEVELS).map(|level| "/a".repeat(level)).collect();
+    for some in levels.chunks(200) {
+        let creates = some.iter().map(|path| Request::create(path, "")).collect();
+        ok(&mut client, Request::Multi(creates)).await;
+    }
+    let path = "/a".into();
+    let below = ok(&mut client, Request::GetAllChildrenNumber { path }).await;
+    assert_eq!(below, Body::Count(i32::try_from(LEVELS).unwrap() - 1));
+    for path in levels.iter().rev() {
+        ok(&mut client, Request::delete(path)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_can_be_only_so_many_people() {
+    let (server, mut other) = server_and_client().await;
+    let mut client = client_of(&server).await;
+    for number in 0..50 {
+        ok(&mut client, Request::auth_digest(&format!("user{number}:"))).await;
+    }
+    let many: Vec<_> = (0..2000)
+        .map(|number| Request::auth_digest(&format!("more{number}:")))
+        .collect();
+    client.send_all(&many).await.unwrap();
+    let refused = loop {
+        if let Err(code) = client.receive_reply().await.unwrap().outcome {
+            break code;
+        }
+    };
+    assert_eq!(refused, AuthFailed);
+    client.receive_to_end().await.unwrap();
+    ok(&mut other, Request::Ping).await;
+}
+
+#[tokio::test]
+async fn two_thousand_idle_connections_are_no_trouble() {
+    const IDLE: usize = 2000;
+    // Both ends are in this process.
+    let mut files = getrlimit(Resource::Nofile);
+    files.current = files.maximum;
+    setrlimit(Resource::Nofile, files).unwrap();
+    let server = TestServer::with(Config {
+        handshake_timeout: Duration::from_secs(60),
+        ..TestServer::config()
+    })
+    .await
+    .unwrap();
+    let mut other = client_of(&server).await;
+    let mut idle = Vec::new();
+    for number in 0..IDLE {
+        idle.push(if number % 2 == 0 {
+            client_of(&server).await
+        } else {
+            RawClient::open(server.address()).await.unwrap()
+        });
+    }
+    until("all are in", || {
+        server.connection_count().unwrap() == IDLE + 1
+    })
+    .await;
+    assert_eq!(server.session_count().unwrap(), IDLE / 2 + 1);
+    let asked = Instant::now();
+    for _ in 0..100 {
+        ok(&mut other, Request::set_data("/", "x")).await;
+    }
+    let took = asked.elapsed();
+    assert!(took < Duration::from_secs(5), "100 writes took {took:?}");
+    drop(idle);
+    until("all are gone", || server.connection_count().unwrap() == 1).await;
+    ok(&mut other, Request::Ping).await;
+}
