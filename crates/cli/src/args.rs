@@ -25,6 +25,26 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     Lock(LockArgs),
     Serve(ServeArgs),
+    /// Print a log file of a data folder, whichever server wrote it.
+    ///
+    /// One line a transaction: where it begins, its zxid, time, session and xid, what it does, its bytes and the digest
+    /// of the tree after it. The last line tells how the file ends: clean, torn (a crash left half a record, which
+    /// nobody was told of) or damaged.
+    ///
+    /// Exit code: 0; 1 if the file is damaged; 125 if it cannot be read.
+    #[command(after_help = "Example:\n  bellwether log /var/lib/bellwether/version-2/log.1")]
+    Log(DataFileArgs),
+    /// Print a snapshot of a data folder, whichever server wrote it.
+    ///
+    /// One line a session, then one line a node: where it begins, path, data, access list and numbers as they are
+    /// stored (cversion counts the children ever created). The last line tells whether the checksums match. Snapshots
+    /// packed by gzip or snappy are known by their names.
+    ///
+    /// Exit code: 0; 1 if the file is damaged; 125 if it cannot be read.
+    #[command(
+        after_help = "Example:\n  bellwether snapshot --json /var/lib/bellwether/version-2/snapshot.0 | jq -r '.path // empty'"
+    )]
+    Snapshot(DataFileArgs),
 }
 
 /// Run a command while holding a lock.
@@ -66,6 +86,15 @@ pub(crate) struct ConnectArgs {
     pub(crate) session_timeout: Duration,
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct DataFileArgs {
+    /// The file.
+    pub(crate) file: PathBuf,
+    /// Print one JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// Run a server that speaks ZooKeeper's protocol.
 ///
 /// Ends on SIGTERM and SIGINT. Tells a service manager when it is ready. RUST_LOG sets what is logged.
@@ -83,6 +112,13 @@ pub(crate) struct ServeArgs {
     /// Keep the data in this folder, in Apache ZooKeeper's format; without one it is kept in memory.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) data: Option<PathBuf>,
+    /// Do not serve: show what is wrong with the data files and what must be given up for a start, and do that after
+    /// asking. What is taken from the files is kept beside them.
+    #[arg(long)]
+    pub(crate) repair: bool,
+    /// Repair without asking.
+    #[arg(long, requires = "repair")]
+    pub(crate) yes: bool,
     /// The unit of time; sessions expire on its boundaries.
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(crate) tick_time: Option<Duration>,

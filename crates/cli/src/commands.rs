@@ -1,4 +1,6 @@
 //! The commands, one function each.
 
 pub(crate) mod lock;
+pub(crate) mod log;
 pub(crate) mod serve;
+pub(crate) mod snapshot;

@@ -6,6 +6,8 @@ use std::process::{ExitCode, ExitStatus};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     Done,
+    /// The answer is no.
+    No,
     /// Wrong usage.
     Usage,
     /// The hold was lost.
@@ -36,6 +38,7 @@ impl Exit {
     fn code(self) -> u8 {
         match self {
             Self::Done => 0,
+            Self::No => 1,
             Self::Usage => 2,
             Self::Lost => 123,
             Self::NotHad(code) | Self::Command(code) => code,

@@ -8,6 +8,8 @@ mod duration;
 mod exit;
 mod local;
 mod output;
+mod rendering;
+mod repair;
 mod signals;
 
 use std::io::IsTerminal;
@@ -42,6 +44,8 @@ fn main() -> ExitCode {
     let output = Output::new(args.quiet);
     let result = match args.command {
         Command::Lock(args) => commands::lock::run(args, output),
+        Command::Log(args) => commands::log::run(args),
+        Command::Snapshot(args) => commands::snapshot::run(args),
         Command::Serve(args) => commands::serve::run(args, output),
     };
     result

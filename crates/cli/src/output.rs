@@ -1,7 +1,10 @@
-//! Everything that bellwether itself says, on stderr: stdout belongs to answers and to the command that is run.
+//! Everything that bellwether itself says: answers on stdout, which belongs to them and to the command that is run, and
+//! all else on stderr.
 
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
+
+use crate::exit::Exit;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
@@ -20,9 +23,33 @@ impl Output {
         }
     }
 
+    /// What somebody asked for who is at a terminal.
+    pub(crate) fn say(self, text: impl Display) {
+        say(format_args!("bellwether: {text}"));
+    }
+
+    /// A question, which is answered on the same line.
+    pub(crate) fn ask(self, text: impl Display) {
+        let _ = write!(io::stderr().lock(), "bellwether: {text}");
+    }
+
+    /// What to do next about an error.
+    pub(crate) fn hint(self, text: impl Display) {
+        say(format_args!("hint: {text}"));
+    }
+
     /// What went wrong, with its causes.
     pub(crate) fn error(self, error: &anyhow::Error) {
         say(format_args!("bellwether: {error:#}"));
+    }
+}
+
+/// Writes an answer to stdout. Whoever closes the pipe has seen enough.
+pub(crate) fn answer(write: impl FnOnce(&mut dyn Write) -> io::Result<Exit>) -> io::Result<Exit> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    match write(&mut out).and_then(|exit| out.flush().map(|()| exit)) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Done),
+        result => result,
     }
 }
 

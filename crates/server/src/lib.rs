@@ -50,5 +50,8 @@ pub use storage::{MemoryStore, RecoveryError};
 
 /// Apache's data files, for tools that read them and tests that spoil them.
 pub mod files {
-    pub use crate::storage::{Disk, DiskFile, Folder, LogEnd, LogReader, LogRecord};
+    pub use crate::storage::{
+        Disk, DiskFile, Folder, LogEnd, LogReader, LogRecord, Repair, RepairStep, SnapshotError,
+        SnapshotNode, SnapshotReader,
+    };
 }

@@ -3,6 +3,7 @@
 //! Needs the packages `zookeeper` and a Java runtime. The JVM is the child itself, without a script
 //! around it, so that what is killed is the server.
 
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
@@ -131,6 +132,25 @@ impl Apache {
         self.process.child.as_ref().map(Child::id)
     }
 
+    /// What it has logged so far: warnings and errors, of every start.
+    pub fn log(&self) -> Result<String> {
+        Ok(fs::read_to_string(self.process.folder.join("log"))?)
+    }
+
+    /// Runs a tool of Apache's, the `main` of `class`, and returns what it printed; it must succeed.
+    pub async fn tool(class: &str, arguments: &[&OsStr]) -> Result<String> {
+        let mut command = tokio::process::Command::new("java");
+        command.args(["-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
+        command.arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn");
+        command.args(["-cp", CLASS_PATH, class]).args(arguments);
+        let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
+        let output = output.await.context("cannot start java")?;
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{class}: {printed}{errors}");
+        Ok(printed)
+    }
+
     /// Kills the server with no chance to do anything, and waits until it is gone.
     pub fn kill(&mut self) {
         self.process.kill();
@@ -224,6 +244,39 @@ impl ApacheBuilder {
         Err(last_error.context("no try to start")?)
     }
 
+    /// Starts an ensemble of `size` members and waits until all of them serve. Each begins with a copy
+    /// of the `version-2` in the chosen folder, if one was chosen.
+    pub async fn ensemble(self, size: usize) -> Result<Ensemble> {
+        let folder = tempfile::tempdir()?;
+        let ports = free_ports(3 * size)?;
+        let (client_ports, peer_ports) = ports.split_at(size);
+        let mut more = String::from("initLimit=50\nsyncLimit=25\n");
+        for (index, pair) in peer_ports.chunks(2).enumerate() {
+            let id = index + 1;
+            writeln!(more, "server.{id}=127.0.0.1:{}:{}", pair[0], pair[1])?;
+        }
+        let mut members = Vec::new();
+        for (index, client) in client_ports.iter().enumerate() {
+            let id = (index + 1).to_string();
+            let home = folder.path().join(&id);
+            fs::create_dir(&home)?;
+            fs::write(home.join("myid"), id)?;
+            if let Some(data_dir) = &self.data_dir {
+                copy_folder(&data_dir.join("version-2"), &home.join("version-2"))?;
+            }
+            let mut member = self.process(home.clone(), home, *client, &more)?;
+            member.spawn()?;
+            members.push(member);
+        }
+        for member in &mut members {
+            member.ready().await?;
+        }
+        Ok(Ensemble {
+            members,
+            _folder: folder,
+        })
+    }
+
     /// Writes the configuration, with `more` lines at its end.
     fn process(
         &self,
@@ -272,31 +325,7 @@ pub struct Ensemble {
 impl Ensemble {
     /// Starts `size` members with empty trees and waits until all of them serve.
     pub async fn start(size: usize) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
-        let ports = free_ports(3 * size)?;
-        let (client_ports, peer_ports) = ports.split_at(size);
-        let mut more = String::from("initLimit=50\nsyncLimit=25\n");
-        for (index, pair) in peer_ports.chunks(2).enumerate() {
-            let id = index + 1;
-            writeln!(more, "server.{id}=127.0.0.1:{}:{}", pair[0], pair[1])?;
-        }
-        let mut members = Vec::new();
-        for (index, client) in client_ports.iter().enumerate() {
-            let id = (index + 1).to_string();
-            let home = folder.path().join(&id);
-            fs::create_dir(&home)?;
-            fs::write(home.join("myid"), id)?;
-            let mut member = Apache::builder().process(home.clone(), home, *client, &more)?;
-            member.spawn()?;
-            members.push(member);
-        }
-        for member in &mut members {
-            member.ready().await?;
-        }
-        Ok(Self {
-            members,
-            _folder: folder,
-        })
+        Apache::builder().ensemble(size).await
     }
 
     /// Where member `index` listens, from 0.
@@ -323,6 +352,19 @@ impl Ensemble {
             turn.tick().await;
         }
         bail!("no leader within {START_MAX:?}")
+    }
+
+    /// The folder of member `index` with `version-2` in it.
+    pub fn data_dir(&self, index: usize) -> &Path {
+        &self.members[index].data_dir
+    }
+
+    /// Ends all members by SIGTERM and waits until they are gone. Their data stays until the drop.
+    pub async fn stop(&mut self) -> Result<()> {
+        for member in &mut self.members {
+            member.terminate().await?;
+        }
+        Ok(())
     }
 
     /// Kills member `index` and waits until it is gone.
@@ -451,6 +493,15 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        fs::copy(entry.path(), to.join(entry.file_name()))?;
+    }
+    Ok(())
 }
 
 /// Turns of a loop that asks a server until it answers.

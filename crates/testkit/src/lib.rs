@@ -5,9 +5,11 @@
 //! - [`FaultProxy`] stands in front of any server and cuts, holds, delays and loses what passes.
 //! - [`RawClient`] speaks the protocol frame by frame, with nothing done behind the caller's back.
 //! - [`CrashDisk`] is a disk for the embedded server that loses what was not synced.
+//! - [`Contents`] is everything that a server holds, for comparisons.
 //! - [`Model`] is the plainest server there can be, to compare others with.
 
 pub mod apache;
+pub mod contents;
 pub mod disk;
 pub mod model;
 pub mod proxy;
@@ -17,6 +19,7 @@ pub mod request;
 pub mod server;
 
 pub use apache::{Apache, Ensemble, SharedApache};
+pub use contents::{Content, Contents, read_contents};
 pub use disk::CrashDisk;
 pub use model::Model;
 pub use proxy::{Cut, Direction, Fault, FaultProxy, SeenRequest};

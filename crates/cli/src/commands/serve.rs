@@ -1,15 +1,16 @@
 //! `bellwether serve`: the server in the foreground.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
-use anyhow::Context;
-use bellwether_server::{Config, Server, zoo_cfg};
+use bellwether_server::{Config, RecoveryError, Server, StartError, zoo_cfg};
 use sd_notify::NotifyState;
 
 use crate::args::ServeArgs;
 use crate::exit::Exit;
 use crate::local;
 use crate::output::Output;
+use crate::repair;
 use crate::signals::Signals;
 
 #[tokio::main]
@@ -17,20 +18,35 @@ pub(crate) async fn run(args: ServeArgs, output: Output) -> anyhow::Result<Exit>
     if let Some(folder) = args.local {
         return local::serve(folder, args.idle_exit).await;
     }
+    let (wants_repair, yes) = (args.repair, args.yes);
+    let folder_flag = folder_flag(&args);
     let config = config(args, output)?;
-    if config.data_dir.is_none() {
-        output.notice("the data is kept in memory; --data FOLDER keeps it on disk");
+    if wants_repair {
+        return repair::run(&config, yes, output);
     }
+    let where_data_is = match &config.data_dir {
+        Some(_) => "",
+        None => "; the data is in memory, --data FOLDER keeps it on disk",
+    };
     let mut signals = Signals::catch()?;
-    let server = Server::start(config)
-        .await
-        .context("the server cannot start")?;
+    let server = match Server::start(config).await {
+        Ok(server) => server,
+        Err(error) => {
+            let hint = hint(&error, &folder_flag);
+            output.error(&anyhow::Error::new(error).context("the server cannot start"));
+            hint.inspect(|hint| output.hint(hint));
+            return Ok(Exit::Failed);
+        }
+    };
     let addresses: Vec<_> = server
         .addresses()
         .iter()
         .map(SocketAddr::to_string)
         .collect();
-    output.notice(format_args!("serving on {}", addresses.join(", ")));
+    output.notice(format_args!(
+        "serving on {}{where_data_is}",
+        addresses.join(", ")
+    ));
     notify(NotifyState::Ready);
     tokio::select! {
         error = server.failed() => return Err(error.into()),
@@ -39,6 +55,39 @@ pub(crate) async fn run(args: ServeArgs, output: Output) -> anyhow::Result<Exit>
     notify(NotifyState::Stopping);
     server.shutdown().await;
     Ok(Exit::Done)
+}
+
+/// What to do about a server that does not start.
+fn hint(error: &StartError, folder_flag: &str) -> Option<String> {
+    let StartError::Data(error) = error else {
+        return None;
+    };
+    match error {
+        RecoveryError::Damaged { .. } | RecoveryError::Gap { .. } => Some(format!(
+            "bring the file back from a copy, or see what would be given up with: bellwether serve {folder_flag} --repair"
+        )),
+        RecoveryError::NoSnapshot | RecoveryError::NoGoodSnapshot { .. } => {
+            Some("bring a snapshot back from a copy; `bellwether snapshot FILE` tells whether it is good".to_owned())
+        }
+        RecoveryError::InUse { .. } => {
+            Some("stop that server, or choose another folder with --data".to_owned())
+        }
+        RecoveryError::Misplaced { .. } => {
+            Some("snapshots belong into dataDir, logs into dataLogDir".to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// The flag by which the data folder was named, as one types it.
+fn folder_flag(args: &ServeArgs) -> String {
+    match (&args.data, &args.config) {
+        (None, Some(config)) => format!("--config {}", config.display()),
+        (data, _) => format!(
+            "--data {}",
+            data.as_deref().unwrap_or(Path::new("FOLDER")).display()
+        ),
+    }
 }
 
 /// The settings: defaults, then the file, then the flags.

@@ -44,11 +44,18 @@ macro_rules! on_both_engines {
 /// A server in the background, and where it listens.
 pub(crate) fn serve(command: &mut Command) -> (Running, Vec<String>) {
     let mut server = Running::start(command);
-    let ready = server.error_line().unwrap();
-    let addresses = ready
-        .strip_prefix("bellwether: serving on ")
-        .unwrap_or_else(|| panic!("{ready}"));
-    let addresses = addresses.split(", ").map(str::to_owned).collect();
+    let mut said = Vec::new();
+    // Warnings may come before.
+    let addresses = loop {
+        let line = server.error_line().unwrap_or_else(|| panic!("{said:?}"));
+        match line.strip_prefix("bellwether: serving on ") {
+            Some(ready) => {
+                let addresses = ready.split(';').next().unwrap_or_default();
+                break addresses.split(", ").map(str::to_owned).collect();
+            }
+            None => said.push(line),
+        }
+    };
     (server, addresses)
 }
 

@@ -12,7 +12,9 @@
 #[macro_use]
 mod bellwether;
 
+mod data_files;
 mod durability;
+mod interchange;
 mod local;
 mod lock;
 mod serve;

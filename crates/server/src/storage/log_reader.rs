@@ -21,6 +21,8 @@ const PAYLOAD_BYTES_MIN: usize = 32;
 pub struct LogRecord {
     /// Where it begins in the file.
     pub offset: u64,
+    /// How many bytes it takes there.
+    pub bytes: usize,
     /// What was written.
     pub txn: Txn,
     /// The digest of the tree after it, if it was recorded.
@@ -126,6 +128,7 @@ impl<R: Read> LogReader<R> {
         self.last_zxid = txn.zxid;
         Ok(Some(LogRecord {
             offset,
+            bytes: bytes.len(),
             txn,
             digest,
         }))
@@ -147,7 +150,7 @@ impl<R: Read> LogReader<R> {
     /// What `tail`, which begins with no good record and is the rest of the file, comes to.
     fn judge(&self, tail: &[u8]) -> LogEnd {
         let offset = self.offset;
-        if tail.iter().all(|byte| *byte == 0) {
+        if without_zeros(tail).is_empty() {
             return LogEnd::Clean;
         }
         if has_record_behind(tail, self.last_zxid) {
@@ -222,15 +225,44 @@ fn parse(bytes: &[u8]) -> Result<(Txn, Option<u64>), &'static str> {
 
 /// Whether a good record begins anywhere behind the first byte.
 fn has_record_behind(tail: &[u8], last_zxid: i64) -> bool {
-    (1..tail.len()).any(|start| {
-        let bytes = &tail[start..];
-        let length = payload_length(bytes);
-        let record = length.and_then(|length| bytes.get(..PREFIX_BYTES + length + 1));
-        // The last byte tells most of what is none without adding up a checksum.
-        record.is_some_and(|record| {
-            record.last() == Some(&END) && parse(record).is_ok_and(|(txn, _)| txn.zxid > last_zxid)
-        })
+    records_in(&tail[1..], last_zxid).next().is_some()
+}
+
+/// The zxids of the good records in `bytes`, whatever lies between them.
+pub(super) fn records_in(bytes: &[u8], last_zxid: i64) -> impl Iterator<Item = i64> {
+    let bytes = without_zeros(bytes);
+    let mut start = 0;
+    let mut last_zxid = last_zxid;
+    std::iter::from_fn(move || {
+        while start < bytes.len() {
+            let rest = &bytes[start..];
+            let length = payload_length(rest).map(|length| PREFIX_BYTES + length + 1);
+            let record = length.and_then(|length| rest.get(..length));
+            // The last byte tells most of what is none without adding up a checksum.
+            let txn = record
+                .filter(|record| record.last() == Some(&END))
+                .and_then(|record| parse(record).ok())
+                .filter(|(txn, _)| txn.zxid > last_zxid);
+            if let (Some((txn, _)), Some(length)) = (txn, length) {
+                start += length;
+                last_zxid = txn.zxid;
+                return Some(txn.zxid);
+            }
+            start += 1;
+        }
+        None
     })
+}
+
+/// The bytes without the zeros at their end, which may be many: no record ends in one.
+pub(super) fn without_zeros(bytes: &[u8]) -> &[u8] {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    let written = bytes
+        .rchunks(ZEROS.len())
+        .take_while(|part| **part == ZEROS[..part.len()])
+        .fold(bytes, |bytes, part| &bytes[..bytes.len() - part.len()]);
+    let end = written.iter().rposition(|byte| *byte != 0);
+    &written[..end.map_or(0, |last| last + 1)]
 }
 
 /// Whether a sector that a record lies in was never written: a whole one of zeros, zeros where its

@@ -7,6 +7,7 @@ mod log_writer;
 mod memory;
 mod names;
 mod recovery;
+mod repair;
 mod retention;
 mod snappy;
 mod snapshot_reader;
@@ -18,6 +19,8 @@ pub use disk::{Disk, DiskFile, Folder};
 pub use log_reader::{LogEnd, LogReader, LogRecord};
 pub use memory::MemoryStore;
 pub use recovery::RecoveryError;
+pub use repair::{Repair, RepairStep};
+pub use snapshot_reader::{SnapshotError, SnapshotNode, SnapshotReader};
 pub(crate) use store::Store;
 
 use std::io;

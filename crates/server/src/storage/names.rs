@@ -49,6 +49,11 @@ pub(crate) fn unfinished(name: &str) -> String {
     format!("unfinished-{name}")
 }
 
+/// What a repair calls what it takes from a file at `offset`. Neither server takes notice of it.
+pub(crate) fn cut(name: &str, offset: u64) -> String {
+    format!("cut-{name}-{offset}")
+}
+
 /// Whether a name is that of a file that was never finished.
 pub(crate) fn is_unfinished(name: &str) -> bool {
     name.starts_with("unfinished-")

@@ -106,7 +106,7 @@ fn remove_unfinished(disk: &dyn Disk) -> io::Result<()> {
 }
 
 /// The logs in the order of their transactions.
-fn list_logs(logs: &dyn Disk) -> io::Result<Vec<(i64, String)>> {
+pub(super) fn list_logs(logs: &dyn Disk) -> io::Result<Vec<(i64, String)>> {
     let mut files: Vec<_> = logs
         .list()?
         .into_iter()
@@ -129,7 +129,7 @@ fn has_records(logs: &dyn Disk, files: &[(i64, String)]) -> io::Result<bool> {
 }
 
 /// The newest snapshot that can be used; a bad one is passed over for the one before.
-fn newest_snapshot(snapshots: &dyn Disk) -> Result<Option<Tree>, RecoveryError> {
+pub(super) fn newest_snapshot(snapshots: &dyn Disk) -> Result<Option<Tree>, RecoveryError> {
     let mut files: Vec<(i64, Compression, String)> = snapshots
         .list()?
         .into_iter()
@@ -157,7 +157,11 @@ fn newest_snapshot(snapshots: &dyn Disk) -> Result<Option<Tree>, RecoveryError> 
 
 /// Applies all transactions behind the version of `tree`, and makes sure that they are on disk: a
 /// server that was killed may have left them to the system.
-fn replay(logs: &dyn Disk, files: &[(i64, String)], tree: &mut Tree) -> Result<(), RecoveryError> {
+pub(super) fn replay(
+    logs: &dyn Disk,
+    files: &[(i64, String)],
+    tree: &mut Tree,
+) -> Result<(), RecoveryError> {
     let first = files
         .iter()
         .rposition(|(zxid, _)| *zxid <= tree.last_zxid())

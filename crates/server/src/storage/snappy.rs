@@ -17,7 +17,8 @@ impl<R: Read> Blocks<R> {
         let mut head = [0; 16];
         input.read_exact(&mut head)?;
         if head[..8] != MAGIC {
-            return Err(io::Error::other("does not begin as a snappy stream does"));
+            let why = "does not begin as a snappy stream does";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         Ok(Self {
             input,
@@ -38,7 +39,7 @@ impl<R: Read> Blocks<R> {
         self.input.by_ref().take(length).read_to_end(&mut packed)?;
         self.block = snap::raw::Decoder::new()
             .decompress_vec(&packed)
-            .map_err(io::Error::other)?;
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         self.position = 0;
         Ok(true)
     }

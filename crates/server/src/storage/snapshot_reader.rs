@@ -6,21 +6,189 @@ use std::sync::Arc;
 
 use adler2::Adler32;
 
-use super::names::Compression;
-use super::snapshot_writer::{HEADER, OPEN_ACL};
+use super::names::{Compression, DataFile};
+use super::snapshot_writer::{DIGEST_VERSION, HEADER, OPEN_ACL};
 use crate::proto::acl::{Acl, Id};
-use crate::proto::txn::AclList;
+use crate::proto::txn::{AclList, Data};
 use crate::tree::{Node, Owner, Tree, access};
+
+/// How much of what follows the nodes is read. It is far shorter.
+const TRAILER_BYTES_MAX: u64 = 1024;
+
+/// The bytes of a digest with its zxid and its version, and of the seal behind it.
+const DIGEST_BYTES: usize = 20;
+const SEAL_BYTES: usize = 13;
 
 /// Why a snapshot cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum SnapshotError {
-    /// The disk failed, or the file ends early.
+#[expect(missing_docs, reason = "each field is named in its message")]
+pub enum SnapshotError {
+    /// The disk failed.
     #[error("cannot be read")]
-    Read(#[from] io::Error),
-    /// It is no snapshot, or was changed since it was written.
-    #[error("{0}")]
-    Damaged(&'static str),
+    Read(#[source] io::Error),
+    /// It is no snapshot, was never finished, or was changed since. The offset is one of the unpacked
+    /// bytes.
+    #[error("{why} at offset {offset}")]
+    Damaged { offset: u64, why: &'static str },
+}
+
+/// One node of a snapshot.
+#[derive(Debug, Clone, PartialEq)]
+#[expect(missing_docs, reason = "named as in ZooKeeper's StatPersisted")]
+pub struct SnapshotNode {
+    /// Where it begins in the unpacked file.
+    pub offset: u64,
+    /// Its full path, `/` for the root.
+    pub path: Arc<str>,
+    pub data: Data,
+    pub acl: AclList,
+    pub czxid: i64,
+    pub mzxid: i64,
+    pub pzxid: i64,
+    pub ctime: i64,
+    pub mtime: i64,
+    pub version: i32,
+    /// How many children were ever created here; clients see another number.
+    pub cversion: i32,
+    pub aversion: i32,
+    /// The session of an ephemeral node; other numbers stand for containers and times to live.
+    pub ephemeral_owner: i64,
+}
+
+/// A snapshot that is being read: first its sessions, then node by node.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use bellwether_server::files::SnapshotReader;
+///
+/// let file = std::fs::File::open("version-2/snapshot.0")?;
+/// let mut snapshot = SnapshotReader::open(file, "snapshot.0")?;
+/// println!("{} sessions", snapshot.sessions().len());
+/// while let Some(node) = snapshot.next()? {
+///     println!("{}", node.path);
+/// }
+/// # Ok(()) }
+/// ```
+pub struct SnapshotReader<'a> {
+    source: Source<Box<dyn Read + 'a>>,
+    sessions: Vec<(i64, i32)>,
+    acls: HashMap<i64, AclList>,
+    done: bool,
+}
+
+impl<'a> SnapshotReader<'a> {
+    /// Reads all that comes before the nodes. Whether the file is packed is told by its name.
+    pub fn open(input: impl Read + 'a, name: &str) -> Result<Self, SnapshotError> {
+        let packing = match DataFile::parse(name) {
+            Some(DataFile::Snapshot(_, packing)) => packing,
+            _ => Compression::None,
+        };
+        Self::unpack(input, packing)
+    }
+
+    fn unpack(input: impl Read + 'a, packing: Compression) -> Result<Self, SnapshotError> {
+        Self::begin(match packing {
+            Compression::None => Box::new(input),
+            Compression::Gzip => Box::new(flate2::read::GzDecoder::new(input)),
+            Compression::Snappy => Box::new(super::snappy::Blocks::new(input).map_err(at(0))?),
+        })
+    }
+
+    fn begin(input: Box<dyn Read + 'a>) -> Result<Self, SnapshotError> {
+        let mut source = Source {
+            input: BufReader::with_capacity(1 << 20, input),
+            offset: 0,
+            sum: Adler32::new(),
+        };
+        let mut header = [0; 16];
+        source.exact(&mut header)?;
+        if header[..4] != HEADER[..4] {
+            return Err(SnapshotError::Damaged {
+                offset: 0,
+                why: "does not begin as a snapshot does",
+            });
+        }
+        let mut sessions = Vec::new();
+        for _ in 0..source.int()? {
+            sessions.push((source.long()?, source.int()?));
+        }
+        let mut acls = HashMap::from([(OPEN_ACL, access::open())]);
+        for _ in 0..source.int()? {
+            let number = source.long()?;
+            acls.insert(number, source.acl_list()?);
+        }
+        Ok(Self {
+            source,
+            sessions,
+            acls,
+            done: false,
+        })
+    }
+
+    /// The sessions, each with its timeout in milliseconds.
+    pub fn sessions(&self) -> &[(i64, i32)] {
+        &self.sessions
+    }
+
+    /// The next node, parents before their children; `None` when all were read and the checksum
+    /// matches.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "an iterator could not fail so simply"
+    )]
+    pub fn next(&mut self) -> Result<Option<SnapshotNode>, SnapshotError> {
+        if self.done {
+            return Ok(None);
+        }
+        let offset = self.source.offset;
+        let path = self
+            .source
+            .text()?
+            .ok_or_else(|| self.source.damaged("has a node without a path"))?;
+        if path != "/" {
+            return self.source.node(offset, path, &self.acls).map(Some);
+        }
+        let expected = i64::from(self.source.sum.checksum());
+        if self.source.long()? != expected || self.source.text()?.as_deref() != Some("/") {
+            return Err(self.source.damaged("has a checksum that does not match"));
+        }
+        self.done = true;
+        Ok(None)
+    }
+
+    /// The digest that follows the nodes, and the zxid that it belongs to; known once
+    /// [`SnapshotReader::next`] has returned `None`. Files without one are as good.
+    pub fn digest(&mut self) -> Result<Option<(i64, u64)>, SnapshotError> {
+        let mut sum = self.source.sum;
+        let mut trailer = Vec::new();
+        let (input, offset) = (&mut self.source.input, self.source.offset);
+        let read = input.take(TRAILER_BYTES_MAX).read_to_end(&mut trailer);
+        read.map_err(at(offset))?;
+        let Some((digest, rest)) = trailer.split_at_checked(DIGEST_BYTES) else {
+            return Ok(None);
+        };
+        sum.write_slice(digest);
+        let number = |bytes: &[u8]| i64::from_be_bytes(bytes.try_into().expect("eight bytes"));
+        if rest.len() < SEAL_BYTES || digest[8..12] != DIGEST_VERSION.to_be_bytes() {
+            return Ok(None);
+        }
+        if number(&rest[..8]) != i64::from(sum.checksum()) {
+            let why = "has a digest whose checksum does not match";
+            return Err(SnapshotError::Damaged { offset, why });
+        }
+        Ok(Some((
+            number(&digest[..8]),
+            number(&digest[12..]).cast_unsigned(),
+        )))
+    }
+}
+
+impl std::fmt::Debug for SnapshotReader<'_> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("SnapshotReader")
+            .field("offset", &self.source.offset)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Reads a snapshot into a tree. `zxid` is the number in its name.
@@ -29,84 +197,93 @@ pub(crate) fn read(
     packing: Compression,
     zxid: i64,
 ) -> Result<Tree, SnapshotError> {
-    match packing {
-        Compression::None => read_plain(input, zxid),
-        Compression::Gzip => read_plain(flate2::read::GzDecoder::new(input), zxid),
-        Compression::Snappy => read_plain(super::snappy::Blocks::new(input)?, zxid),
-    }
-}
-
-fn read_plain(input: impl Read, zxid: i64) -> Result<Tree, SnapshotError> {
-    let mut source = Source {
-        input: BufReader::with_capacity(1 << 20, input),
-        sum: Adler32::new(),
-    };
-    let mut header = [0; 16];
-    source.exact(&mut header)?;
-    if header[..4] != HEADER[..4] {
-        return Err(SnapshotError::Damaged("does not begin as a snapshot does"));
-    }
+    let mut snapshot = SnapshotReader::unpack(input, packing)?;
     let mut tree = Tree::empty();
-    for _ in 0..source.int()? {
-        let (id, timeout_ms) = (source.long()?, source.int()?);
-        tree.restore_session(id, timeout_ms);
+    for (id, timeout_ms) in snapshot.sessions() {
+        tree.restore_session(*id, *timeout_ms);
     }
-    let mut acls = HashMap::from([(OPEN_ACL, access::open())]);
-    for _ in 0..source.int()? {
-        let number = source.long()?;
-        acls.insert(number, source.acl_list()?);
-    }
-    loop {
-        let path = source
-            .text()?
-            .ok_or(SnapshotError::Damaged("has a node without a path"))?;
-        if path == "/" {
-            break;
+    while let Some(node) = snapshot.next()? {
+        let offset = node.offset;
+        if !tree.restore(node.path.clone(), node.into()) {
+            return Err(SnapshotError::Damaged {
+                offset,
+                why: "has a node whose parent does not come before it",
+            });
         }
-        let node = source.node(&acls)?;
-        let path = if path.is_empty() {
-            "/".into()
-        } else {
-            Arc::from(path)
-        };
-        if !tree.restore(path, node) {
-            return Err(SnapshotError::Damaged(
-                "has a node whose parent does not come before it",
-            ));
-        }
-    }
-    // What follows, digests and more seals, is for those who compare; the nodes are all here.
-    let expected = i64::from(source.sum.checksum());
-    if source.long()? != expected || source.text()?.as_deref() != Some("/") {
-        return Err(SnapshotError::Damaged("has a checksum that does not match"));
     }
     if tree.get("/").is_none() {
-        return Err(SnapshotError::Damaged("has no root"));
+        return Err(snapshot.source.damaged("has no root"));
     }
     tree.restored(zxid);
     Ok(tree)
 }
 
+impl From<SnapshotNode> for Node {
+    fn from(node: SnapshotNode) -> Self {
+        Self {
+            data: node.data,
+            acl: node.acl,
+            czxid: node.czxid,
+            mzxid: node.mzxid,
+            pzxid: node.pzxid,
+            ctime: node.ctime,
+            mtime: node.mtime,
+            version: node.version,
+            cversion: node.cversion,
+            aversion: node.aversion,
+            owner: Owner::from_stored(node.ephemeral_owner),
+            children: imbl::OrdSet::new(),
+            digest: 0,
+        }
+    }
+}
+
+/// What an error of the input at `offset` means: a disk that fails, or a file that is not right.
+fn at(offset: u64) -> impl Fn(io::Error) -> SnapshotError {
+    move |error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => SnapshotError::Damaged {
+            offset,
+            why: "ends early",
+        },
+        io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => SnapshotError::Damaged {
+            offset,
+            why: "cannot be unpacked",
+        },
+        _ => SnapshotError::Read(error),
+    }
+}
+
 /// Reads fields from a file and adds up what it reads.
 struct Source<R> {
     input: BufReader<R>,
+    offset: u64,
     sum: Adler32,
 }
 
 impl<R: Read> Source<R> {
-    fn exact(&mut self, bytes: &mut [u8]) -> io::Result<()> {
-        self.input.read_exact(bytes)?;
-        self.sum.write_slice(bytes);
+    fn damaged(&self, why: &'static str) -> SnapshotError {
+        let offset = self.offset;
+        SnapshotError::Damaged { offset, why }
+    }
+
+    fn exact(&mut self, bytes: &mut [u8]) -> Result<(), SnapshotError> {
+        self.input.read_exact(bytes).map_err(at(self.offset))?;
+        self.took(bytes);
         Ok(())
     }
 
-    fn int(&mut self) -> io::Result<i32> {
+    fn took(&mut self, bytes: &[u8]) {
+        self.offset += bytes.len() as u64;
+        self.sum.write_slice(bytes);
+    }
+
+    fn int(&mut self) -> Result<i32, SnapshotError> {
         let mut bytes = [0; 4];
         self.exact(&mut bytes)?;
         Ok(i32::from_be_bytes(bytes))
     }
 
-    fn long(&mut self) -> io::Result<i64> {
+    fn long(&mut self) -> Result<i64, SnapshotError> {
         let mut bytes = [0; 8];
         self.exact(&mut bytes)?;
         Ok(i64::from_be_bytes(bytes))
@@ -118,30 +295,30 @@ impl<R: Read> Source<R> {
         if length == -1 {
             return Ok(None);
         }
-        let length =
-            u64::try_from(length).map_err(|_| SnapshotError::Damaged("has a negative length"))?;
+        let length = u64::try_from(length).map_err(|_| self.damaged("has a negative length"))?;
         let mut bytes = Vec::new();
-        (&mut self.input).take(length).read_to_end(&mut bytes)?;
+        let read = (&mut self.input).take(length).read_to_end(&mut bytes);
+        read.map_err(at(self.offset))?;
         if bytes.len() as u64 != length {
-            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+            return Err(self.damaged("ends early"));
         }
-        self.sum.write_slice(&bytes);
+        self.took(&bytes);
         Ok(Some(bytes))
     }
 
     fn text(&mut self) -> Result<Option<String>, SnapshotError> {
         let bytes = self.buffer()?;
         let text = bytes.map(String::from_utf8).transpose();
-        text.map_err(|_| SnapshotError::Damaged("has a text that is not UTF-8"))
+        text.map_err(|_| self.damaged("has a text that is not UTF-8"))
     }
 
     fn acl_list(&mut self) -> Result<AclList, SnapshotError> {
-        let null = || SnapshotError::Damaged("has an access list with a null in it");
         let mut list = Vec::new();
         for _ in 0..self.int()? {
             let perms = self.int()?;
-            let scheme = self.text()?.ok_or_else(null)?;
-            let id = self.text()?.ok_or_else(null)?;
+            let (Some(scheme), Some(id)) = (self.text()?, self.text()?) else {
+                return Err(self.damaged("has an access list with a null in it"));
+            };
             list.push(Acl {
                 perms,
                 id: Id { scheme, id },
@@ -150,18 +327,23 @@ impl<R: Read> Source<R> {
         Ok(list.into())
     }
 
-    fn node(&mut self, acls: &HashMap<i64, AclList>) -> Result<Node, SnapshotError> {
+    fn node(
+        &mut self,
+        offset: u64,
+        path: String,
+        acls: &HashMap<i64, AclList>,
+    ) -> Result<SnapshotNode, SnapshotError> {
         let data = self.buffer()?.map(Arc::from);
-        let acl = acls.get(&self.long()?);
-        let acl = acl
-            .ok_or(SnapshotError::Damaged("has a node without an access list"))?
-            .clone();
+        let Some(acl) = acls.get(&self.long()?).cloned() else {
+            return Err(self.damaged("has a node without an access list"));
+        };
         let (czxid, mzxid) = (self.long()?, self.long()?);
         let (ctime, mtime) = (self.long()?, self.long()?);
         let (version, cversion, aversion) = (self.int()?, self.int()?, self.int()?);
-        let owner = Owner::from_stored(self.long()?);
-        let pzxid = self.long()?;
-        Ok(Node {
+        let (ephemeral_owner, pzxid) = (self.long()?, self.long()?);
+        Ok(SnapshotNode {
+            offset,
+            path: if path.is_empty() { "/" } else { &path }.into(),
             data,
             acl,
             czxid,
@@ -172,9 +354,7 @@ impl<R: Read> Source<R> {
             version,
             cversion,
             aversion,
-            owner,
-            children: imbl::OrdSet::new(),
-            digest: 0,
+            ephemeral_owner,
         })
     }
 }

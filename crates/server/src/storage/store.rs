@@ -56,20 +56,40 @@ impl Store {
             Self::Memory(store) => Ok((store.recover(), Box::new(MemoryLog::new(store)))),
             Self::Disks { snapshots, logs } => open_disks(config, snapshots, logs, Vec::new()),
             Self::Folders { snapshots, logs } => {
-                let mut locks = vec![lock(&snapshots)?];
-                if snapshots != logs {
-                    locks.push(lock(&logs)?);
-                }
-                let apart = snapshots != logs;
-                let snapshots = Folder::open(snapshots.join(VERSION_FOLDER))?;
-                let logs = Folder::open(logs.join(VERSION_FOLDER))?;
-                if apart {
-                    refuse_misplaced(&snapshots, |file| matches!(file, DataFile::Log(_)))?;
-                    refuse_misplaced(&logs, |file| matches!(file, DataFile::Snapshot(..)))?;
-                }
-                open_disks(config, Arc::new(snapshots), Arc::new(logs), locks)
+                let opened = OpenFolders::open(snapshots, logs)?;
+                let (snapshots, logs) = (Arc::new(opened.snapshots), Arc::new(opened.logs));
+                open_disks(config, snapshots, logs, opened.locks)
             }
         }
+    }
+}
+
+/// Folders that no other server uses as long as this is there.
+#[derive(Debug)]
+pub(super) struct OpenFolders {
+    pub(super) snapshots: Folder,
+    pub(super) logs: Folder,
+    pub(super) locks: Vec<File>,
+}
+
+impl OpenFolders {
+    pub(super) fn open(snapshots: PathBuf, logs: PathBuf) -> Result<Self, RecoveryError> {
+        let apart = snapshots != logs;
+        let mut locks = vec![lock(&snapshots)?];
+        if apart {
+            locks.push(lock(&logs)?);
+        }
+        let snapshots = Folder::open(snapshots.join(VERSION_FOLDER))?;
+        let logs = Folder::open(logs.join(VERSION_FOLDER))?;
+        if apart {
+            refuse_misplaced(&snapshots, |file| matches!(file, DataFile::Log(_)))?;
+            refuse_misplaced(&logs, |file| matches!(file, DataFile::Snapshot(..)))?;
+        }
+        Ok(Self {
+            snapshots,
+            logs,
+            locks,
+        })
     }
 }
 

@@ -9,6 +9,7 @@ mod data_folder;
 mod decoders;
 mod differential;
 mod durability;
+mod interchange;
 mod library;
 mod model;
 mod quota;

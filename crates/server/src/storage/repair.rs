@@ -1,0 +1,363 @@
+//! Gives up what stands behind a damage, so that a server can start from what stands before it.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+
+use super::disk::{Disk, DiskFile};
+use super::log_reader::{LogReader, records_in, without_zeros};
+use super::log_record::HEADER;
+use super::names::{self, DataFile};
+use super::recovery::{RecoveryError, list_logs, newest_snapshot, replay};
+use super::store::OpenFolders;
+
+/// What a repair would do to a folder, which nobody else can use meanwhile.
+///
+/// Nothing is thrown away: what a server can no longer use is kept beside, under names that neither this
+/// server nor Apache's takes notice of.
+#[derive(Debug)]
+pub struct Repair {
+    folders: OpenFolders,
+    wrong: Option<RecoveryError>,
+    steps: Vec<RepairStep>,
+}
+
+/// What happens to one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RepairStep {
+    /// The file.
+    pub file: String,
+    /// It is cut here; 0 if it is set aside as a whole.
+    pub offset: u64,
+    /// How many bytes are cut off or set aside, without zeros that were only reserved.
+    pub bytes: usize,
+    /// How many good transactions are among them.
+    pub txns: usize,
+    /// The first and the last zxid of those.
+    pub zxids: Option<(i64, i64)>,
+    /// The file that keeps them.
+    pub kept_in: String,
+}
+
+impl Repair {
+    /// Finds out what is wrong in the folders of a server, and what would have to be given up. Nothing is
+    /// changed. Fails if nothing can be done, or if another server uses the folders.
+    pub fn plan(data: impl Into<PathBuf>, logs: impl Into<PathBuf>) -> Result<Self, RecoveryError> {
+        let folders = OpenFolders::open(data.into(), logs.into())?;
+        let (wrong, steps) = plan(&folders.snapshots, &folders.logs)?;
+        Ok(Self {
+            folders,
+            wrong,
+            steps,
+        })
+    }
+
+    /// Why a server does not start; `None` if it does.
+    pub fn wrong(&self) -> Option<&RecoveryError> {
+        self.wrong.as_ref()
+    }
+
+    /// What would be done, in this order.
+    pub fn steps(&self) -> &[RepairStep] {
+        &self.steps
+    }
+
+    /// Does it. If it is interrupted, another repair goes on.
+    pub fn apply(self) -> io::Result<()> {
+        apply(&self.folders.snapshots, &self.folders.logs, &self.steps)
+    }
+}
+
+impl fmt::Display for RepairStep {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, offset, .. } = self;
+        match offset {
+            0 => write!(out, "set {file} aside")?,
+            _ => write!(out, "cut {file} at offset {offset}")?,
+        }
+        write!(out, ": {} bytes", self.bytes)?;
+        match self.zxids {
+            None => write!(out, " without a readable transaction")?,
+            Some((first, last)) => {
+                let txns = self.txns;
+                write!(
+                    out,
+                    " with {txns} readable transactions, {first:#x} to {last:#x}"
+                )?;
+            }
+        }
+        write!(out, ", kept in {}", self.kept_in)
+    }
+}
+
+type Plan = (Option<RecoveryError>, Vec<RepairStep>);
+
+fn plan(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Plan, RecoveryError> {
+    let files = list_logs(logs)?;
+    let Some(mut tree) = newest_snapshot(snapshots)? else {
+        // A start tells whether that is a fresh folder or one that lacks something.
+        return Ok((None, Vec::new()));
+    };
+    let wrong = match replay(&Unchanged(logs), &files, &mut tree) {
+        Ok(()) => return Ok((None, Vec::new())),
+        Err(wrong) => wrong,
+    };
+    let (bad, offset) = match &wrong {
+        RecoveryError::Damaged { file, offset, .. } => (file.clone(), *offset),
+        RecoveryError::Gap { file, to, .. } => (file.clone(), offset_behind(logs, file, *to)?),
+        _ => return Err(wrong),
+    };
+    let last_zxid = tree.last_zxid();
+    let mut steps = Vec::new();
+    // The last file first: whenever this is interrupted, the damage is still found.
+    for (_, name) in files.iter().rev() {
+        if *name == bad {
+            steps.push(step(logs, name, offset, last_zxid)?);
+            break;
+        }
+        steps.push(step(logs, name, 0, last_zxid)?);
+    }
+    // Newer snapshots are there only if they are bad, and their zxids will be given out anew.
+    for name in snapshots.list()? {
+        if matches!(DataFile::parse(&name), Some(DataFile::Snapshot(zxid, _)) if zxid > last_zxid) {
+            steps.push(RepairStep {
+                bytes: read_from(snapshots, &name, 0)?.len(),
+                kept_in: free_name(snapshots, &name, 0)?,
+                file: name,
+                offset: 0,
+                txns: 0,
+                zxids: None,
+            });
+        }
+    }
+    Ok((Some(wrong), steps))
+}
+
+/// Where the first transaction after `zxid` begins; 0 if that is the first one of the file.
+fn offset_behind(logs: &dyn Disk, name: &str, zxid: i64) -> io::Result<u64> {
+    let mut log = LogReader::open(logs.read(name)?)?;
+    let mut first = true;
+    while let Some(record) = log.next()? {
+        if record.txn.zxid > zxid {
+            return Ok(if first { 0 } else { record.offset });
+        }
+        first = false;
+    }
+    Ok(0)
+}
+
+fn step(logs: &dyn Disk, name: &str, offset: u64, last_zxid: i64) -> io::Result<RepairStep> {
+    let header = HEADER.len() as u64;
+    // A file of which nothing but the header would be left goes as a whole.
+    let offset = if offset <= header { 0 } else { offset };
+    let bytes = read_from(logs, name, offset)?;
+    let records = read_from(logs, name, offset.max(header))?;
+    let zxids: Vec<i64> = records_in(&records, last_zxid).collect();
+    Ok(RepairStep {
+        file: name.to_owned(),
+        offset,
+        bytes: bytes.len(),
+        txns: zxids.len(),
+        zxids: zxids.first().copied().zip(zxids.last().copied()),
+        kept_in: free_name(logs, name, offset)?,
+    })
+}
+
+/// What a file holds from `offset` on, without the zeros at its end.
+fn read_from(disk: &dyn Disk, name: &str, offset: u64) -> io::Result<Vec<u8>> {
+    let mut input = disk.read(name)?;
+    io::copy(&mut input.by_ref().take(offset), &mut io::sink())?;
+    let mut bytes = Vec::new();
+    input.read_to_end(&mut bytes)?;
+    let end = without_zeros(&bytes).len();
+    bytes.truncate(end);
+    Ok(bytes)
+}
+
+/// A name that tells where the bytes come from, and that is not taken by an earlier repair.
+fn free_name(disk: &dyn Disk, name: &str, offset: u64) -> io::Result<String> {
+    let taken = disk.list()?;
+    let name = names::cut(name, offset);
+    let again = (2..).map(|count| format!("{name}-{count}"));
+    let free = std::iter::once(name.clone())
+        .chain(again)
+        .find(|name| !taken.contains(name));
+    Ok(free.expect("a folder has a limit"))
+}
+
+fn apply(snapshots: &dyn Disk, logs: &dyn Disk, steps: &[RepairStep]) -> io::Result<()> {
+    for step in steps {
+        let disk = match DataFile::parse(&step.file) {
+            Some(DataFile::Snapshot(..)) => snapshots,
+            _ => logs,
+        };
+        if step.offset == 0 {
+            disk.rename(&step.file, &step.kept_in)?;
+            disk.sync_names()?;
+        } else {
+            let mut kept = disk.create(&step.kept_in)?;
+            kept.write_all(&read_from(disk, &step.file, step.offset)?)?;
+            kept.sync()?;
+            disk.sync_names()?;
+            disk.truncate(&step.file, step.offset)?;
+        }
+    }
+    Ok(())
+}
+
+/// A disk on which a recovery leaves everything as it is.
+#[derive(Debug)]
+struct Unchanged<'a>(&'a dyn Disk);
+
+impl Disk for Unchanged<'_> {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.0.list()
+    }
+
+    fn read(&self, name: &str) -> io::Result<Box<dyn Read + Send>> {
+        self.0.read(name)
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        Err(io::Error::other(format!("a plan does not write {name}")))
+    }
+
+    fn rename(&self, _: &str, _: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn remove(&self, _: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn truncate(&self, _: &str, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync(&self, _: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::proto::txn::{Txn, TxnBody};
+    use crate::storage::disk::Folder;
+    use crate::storage::recovery::recover;
+    use crate::storage::{log_record, snapshot_writer};
+    use crate::tree::Tree;
+
+    /// A folder with the snapshot of a fresh tree and logs of these transactions, each of 61 bytes.
+    fn folder(logs: &[std::ops::Range<i64>]) -> (TempDir, Folder) {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Folder::open(folder.path()).unwrap();
+        snapshot_writer::write(&disk, &Tree::fresh()).unwrap();
+        for zxids in logs {
+            let mut bytes = BytesMut::from(&HEADER[..]);
+            for zxid in zxids.clone() {
+                let txn = Txn {
+                    session_id: zxid,
+                    cxid: 0,
+                    zxid,
+                    time_ms: 1,
+                    body: TxnBody::CreateSession { timeout_ms: 1000 },
+                };
+                log_record::put(&mut bytes, &txn, Some(0));
+            }
+            let mut file = disk.create(&names::log(zxids.start)).unwrap();
+            file.write_all(&bytes).unwrap();
+            file.reserve(4096).unwrap();
+        }
+        (folder, disk)
+    }
+
+    fn flip(folder: &TempDir, name: &str, offset: usize) {
+        let path = folder.path().join(name);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[offset] ^= 0x10;
+        std::fs::write(path, bytes).unwrap();
+    }
+
+    fn names(disk: &Folder) -> Vec<String> {
+        let mut names = disk.list().unwrap();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_sound_folder_and_one_with_a_torn_end_want_no_repair() {
+        let (folder, disk) = folder(&[1..4, 4..6]);
+        let (wrong, steps) = plan(&disk, &disk).unwrap();
+        assert!(wrong.is_none() && steps.is_empty());
+        let torn = std::fs::File::options()
+            .write(true)
+            .open(folder.path().join("log.4"))
+            .unwrap();
+        torn.set_len(16 + 61 + 30).unwrap();
+        let (wrong, steps) = plan(&disk, &disk).unwrap();
+        assert!(wrong.is_none() && steps.is_empty());
+        assert_eq!(torn.metadata().unwrap().len(), 16 + 61 + 30);
+    }
+
+    #[test]
+    fn a_damaged_log_is_cut_and_later_ones_are_set_aside() {
+        let (folder, disk) = folder(&[1..6, 6..8]);
+        flip(&folder, "log.1", 16 + 61 + 30);
+        let damaged = std::fs::read(folder.path().join("log.1")).unwrap();
+        let before = names(&disk);
+        let (wrong, steps) = plan(&disk, &disk).unwrap();
+        assert!(matches!(
+            wrong,
+            Some(RecoveryError::Damaged { offset: 77, .. })
+        ));
+        assert_eq!(names(&disk), before);
+        let lines: Vec<_> = steps.iter().map(RepairStep::to_string).collect();
+        assert_eq!(
+            lines,
+            [
+                "set log.6 aside: 138 bytes with 2 readable transactions, 0x6 to 0x7, kept in cut-log.6-0",
+                "cut log.1 at offset 77: 244 bytes with 3 readable transactions, 0x3 to 0x5, kept in cut-log.1-77",
+            ]
+        );
+        apply(&disk, &disk, &steps).unwrap();
+        assert_eq!(
+            names(&disk),
+            ["cut-log.1-77", "cut-log.6-0", "log.1", "snapshot.0"]
+        );
+        let kept = std::fs::read(folder.path().join("cut-log.1-77")).unwrap();
+        assert_eq!(kept, damaged[77..16 + 5 * 61]);
+        assert_eq!(recover(&disk, &disk).unwrap().tree.last_zxid(), 1);
+    }
+
+    #[test]
+    fn logs_behind_a_gap_are_set_aside() {
+        let (_folder, disk) = folder(&[1..3, 5..6, 6..7]);
+        let (wrong, steps) = plan(&disk, &disk).unwrap();
+        assert!(matches!(
+            wrong,
+            Some(RecoveryError::Gap { from: 3, to: 4, .. })
+        ));
+        apply(&disk, &disk, &steps).unwrap();
+        assert_eq!(
+            names(&disk),
+            ["cut-log.5-0", "cut-log.6-0", "log.1", "snapshot.0"]
+        );
+        assert_eq!(recover(&disk, &disk).unwrap().tree.last_zxid(), 2);
+    }
+
+    #[test]
+    fn a_repair_overwrites_nothing_that_an_earlier_one_kept() {
+        let (folder, disk) = folder(&[1..3, 5..6]);
+        std::fs::write(folder.path().join("cut-log.5-0"), "kept").unwrap();
+        let (_, steps) = plan(&disk, &disk).unwrap();
+        assert_eq!(steps[0].kept_in, "cut-log.5-0-2");
+    }
+}

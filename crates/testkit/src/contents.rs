@@ -1,0 +1,50 @@
+//! Everything that a server holds, as a client can see it.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, bail};
+use bellwether_server::proto::acl::Acl;
+use bellwether_server::proto::stat::Stat;
+
+use crate::raw::RawClient;
+use crate::reply::Body;
+use crate::request::Request;
+
+/// All nodes of a tree, by path. Two servers with equal contents cannot be told apart by reading.
+pub type Contents = BTreeMap<String, Content>;
+
+/// One node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Content {
+    /// Null and empty are different.
+    pub data: Option<Vec<u8>>,
+    /// Every number that clients see.
+    pub stat: Stat,
+    /// The access list.
+    pub acl: Vec<Acl>,
+}
+
+/// Reads the whole tree; `client` must be allowed to.
+pub async fn read_contents(client: &mut RawClient) -> Result<Contents> {
+    let mut contents = Contents::new();
+    let mut waiting = vec![String::from("/")];
+    while let Some(path) = waiting.pop() {
+        let Body::DataStat(data, stat) = client.call(Request::get_data(&path)).await?.ok()? else {
+            bail!("another answer than data for {path}");
+        };
+        let Body::AclStat(acl, _) = client
+            .call(Request::GetAcl { path: path.clone() })
+            .await?
+            .ok()?
+        else {
+            bail!("another answer than an access list for {path}");
+        };
+        let Body::Children(names) = client.call(Request::get_children(&path)).await?.ok()? else {
+            bail!("another answer than names for {path}");
+        };
+        let parent = path.trim_end_matches('/');
+        waiting.extend(names.iter().map(|name| format!("{parent}/{name}")));
+        contents.insert(path, Content { data, stat, acl });
+    }
+    Ok(contents)
+}
