@@ -6,6 +6,7 @@ mod log_record;
 mod log_writer;
 mod memory;
 mod names;
+mod progress;
 mod recovery;
 mod repair;
 mod retention;

@@ -2,16 +2,13 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use super::disk::Disk;
 use super::log_reader::{LogEnd, LogReader};
 use super::names::{self, Compression, DataFile};
+use super::progress::Progress;
 use super::{snapshot_reader, snapshot_writer};
 use crate::tree::Tree;
-
-/// Recoveries that take longer than this tell how far they are.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Why a server does not start from its data files. None of them has been changed then.
 #[derive(Debug, thiserror::Error)]
@@ -141,7 +138,7 @@ pub(super) fn newest_snapshot(snapshots: &dyn Disk) -> Result<Option<Tree>, Reco
     files.sort();
     let count = files.len();
     for (zxid, packing, name) in files.into_iter().rev() {
-        match snapshot_reader::read(snapshots.read(&name)?, packing, zxid) {
+        match snapshot_reader::read(snapshots.read(&name)?, &name, packing, zxid) {
             Ok(tree) => return Ok(Some(tree)),
             Err(error) => {
                 tracing::warn!(name, %error, "snapshot cannot be used, trying the one before")
@@ -166,22 +163,18 @@ pub(super) fn replay(
         .iter()
         .rposition(|(zxid, _)| *zxid <= tree.last_zxid())
         .unwrap_or(0);
-    let mut progress = Progress {
-        start: Instant::now(),
-        told: Instant::now(),
-        txns: 0,
-    };
     let mut bad_end: Option<(&str, LogEnd)> = None;
     for (index, (_, name)) in files.iter().enumerate().skip(first) {
         let mut log = LogReader::open(logs.read(name)?)?;
+        let mut progress = Progress::of(name);
         while let Some(record) = log.next()? {
+            progress.count();
             let zxid = record.txn.zxid;
             if zxid <= tree.last_zxid() {
                 continue;
             }
             check_gap(tree.last_zxid(), zxid, name, bad_end.take())?;
             tree.apply(&record.txn);
-            progress.count(zxid);
         }
         match log.end() {
             LogEnd::Clean => {}
@@ -258,22 +251,5 @@ fn drop_end(logs: &dyn Disk, name: &str, offset: u64) -> io::Result<()> {
         logs.sync_names()
     } else {
         logs.truncate(name, offset)
-    }
-}
-
-/// Tells how far a long recovery is.
-struct Progress {
-    start: Instant,
-    told: Instant,
-    txns: u64,
-}
-
-impl Progress {
-    fn count(&mut self, zxid: i64) {
-        self.txns += 1;
-        if self.told.elapsed() > PATIENCE {
-            self.told = Instant::now();
-            tracing::warn!(txns = self.txns, zxid = format_args!("{zxid:#x}"), elapsed = ?self.start.elapsed(), "recovering");
-        }
     }
 }

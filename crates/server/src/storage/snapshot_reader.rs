@@ -7,6 +7,7 @@ use std::sync::Arc;
 use adler2::Adler32;
 
 use super::names::{Compression, DataFile};
+use super::progress::Progress;
 use super::snapshot_writer::{DIGEST_VERSION, HEADER, OPEN_ACL};
 use crate::proto::acl::{Acl, Id};
 use crate::proto::txn::{AclList, Data};
@@ -191,9 +192,10 @@ impl std::fmt::Debug for SnapshotReader<'_> {
     }
 }
 
-/// Reads a snapshot into a tree. `zxid` is the number in its name.
+/// Reads a snapshot into a tree. `packing` and `zxid` are what its name says.
 pub(crate) fn read(
     input: Box<dyn Read + Send>,
+    name: &str,
     packing: Compression,
     zxid: i64,
 ) -> Result<Tree, SnapshotError> {
@@ -202,7 +204,9 @@ pub(crate) fn read(
     for (id, timeout_ms) in snapshot.sessions() {
         tree.restore_session(*id, *timeout_ms);
     }
+    let mut progress = Progress::of(name);
     while let Some(node) = snapshot.next()? {
+        progress.count();
         let offset = node.offset;
         if !tree.restore(node.path.clone(), node.into()) {
             return Err(SnapshotError::Damaged {
