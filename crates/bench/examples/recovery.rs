@@ -16,6 +16,7 @@ use anyhow::{Context, Result, bail};
 use bellwether_bench::server_process::{Kind, ServerProcess};
 use bellwether_server::{Config, Server};
 use bellwether_testkit::{RawClient, Request};
+use clap::Parser;
 use tempfile::TempDir;
 
 /// Nodes below each of `PARENTS` parents.
@@ -23,17 +24,23 @@ const CHILDREN: usize = 1000;
 const PARENTS: usize = 1000;
 const DATA_BYTES: usize = 100;
 
-/// How often each start is measured.
-const RUNS: usize = 3;
-
 /// Requests on their way at a time while the folder is built.
 const PIPELINE: usize = 500;
 
 /// How long an answer may take while the folder is built.
 const DEADLINE: Duration = Duration::from_secs(60);
 
+/// Measures how long servers take to start from a million nodes.
+#[derive(Debug, Parser)]
+struct Args {
+    /// How often each start is measured.
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+}
+
 #[tokio::main]
 async fn main() -> Result<()> {
+    let args = Args::parse();
     let ours = binary()?;
     let mut report = machine();
     let from_log = build(&mut report).await?;
@@ -45,7 +52,7 @@ async fn main() -> Result<()> {
         String::from("\n| from | server | ready after, s | RSS, MiB |\n|---|---|---|---|\n");
     for (from, folder) in [("log", &from_log), ("snapshot", &from_snapshot)] {
         writeln!(report, "- {from}: {}", sizes(folder.path())?)?;
-        for _ in 0..RUNS {
+        for _ in 0..args.runs {
             for (name, kind) in &kinds {
                 let folder = copy(folder.path())?;
                 let server = ServerProcess::start(kind, folder.path())?;

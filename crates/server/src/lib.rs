@@ -1,8 +1,8 @@
 //! An embedded server that speaks ZooKeeper's protocol.
 //!
 //! Any ZooKeeper client takes it for the real thing: one process, started in milliseconds, on one
-//! machine. It keeps its data in memory; when several machines must survive, Apache ZooKeeper is
-//! the engine to use.
+//! machine. It keeps its data in memory, or in a folder in Apache's own format; when several machines
+//! must survive, Apache ZooKeeper is the engine to use.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -6,12 +6,14 @@ use std::ffi::OsStr;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Result;
 use bellwether_server::files::{LogEnd, LogReader};
 use bellwether_server::{Config, Server};
 use bellwether_testkit::{
-    Apache, Body, Contents, RawClient, Request, TestServer, raw::four_letter_word, read_contents,
+    Apache, Body, ConnectOptions, Contents, RawClient, Request, TestServer, raw::four_letter_word,
+    read_contents,
 };
 use tempfile::TempDir;
 
@@ -20,6 +22,9 @@ const SUPER: &str = "super:secret";
 
 /// The same as servers are told.
 const SUPER_DIGEST: &str = "super:lK75jTNcA+U9vtVEw5vB51mj/w4=";
+
+/// The timeout of the sessions that move.
+const SESSION_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Engine {
@@ -119,8 +124,13 @@ async fn go_on(sessions: &[RawClient], address: SocketAddr) -> Result<Vec<RawCli
         assert!(matches!(body, Body::Ephemerals(paths) if !paths.is_empty()));
         taken_up.push(client);
     }
+    // As long as servers grant: a busy machine takes its time between two of them.
+    let options = ConnectOptions {
+        timeout: SESSION_TIMEOUT,
+        ..ConnectOptions::default()
+    };
     while taken_up.len() < 2 {
-        taken_up.push(RawClient::connect(address).await?);
+        taken_up.push(RawClient::connect_with(address, &options).await?);
     }
     Ok(taken_up)
 }
@@ -251,7 +261,7 @@ async fn apaches_tools_read_our_files() {
     let listed = listing.lines().filter(|line| line.starts_with('/')).count();
     assert_eq!(listed, nodes, "{listing}");
     for session in &sessions {
-        let id = format!("{:#x}, 30000", session.session_id());
+        let id = format!("{:#x}, 60000", session.session_id());
         assert!(listing.contains(&id), "{id} in {listing}");
     }
     let arguments = ["-l", "-r", "-b", "-n"].map(OsStr::new);
