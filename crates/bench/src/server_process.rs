@@ -13,6 +13,9 @@ use crate::wire::Wire;
 /// How long a server may take until it serves.
 const START_MAX: Duration = Duration::from_secs(120);
 
+/// How long one question whether it serves may take.
+const PROBE_MAX: Duration = Duration::from_millis(500);
+
 /// How Debian runs Apache's server, as far as it matters here: its own heap size, its own collector.
 const JAVA: [&str; 5] = [
     "-Xmx1000m",
@@ -81,7 +84,7 @@ impl ServerProcess {
             address,
             started_in: Duration::ZERO,
         };
-        while Wire::connect(&server.address).is_err() {
+        while Wire::connect_within(&server.address, PROBE_MAX).is_err() {
             if server.child.try_wait()?.is_some() || start.elapsed() > START_MAX {
                 bail!(
                     "{kind:?} does not serve: {}",

@@ -21,10 +21,15 @@ pub struct Wire {
 impl Wire {
     /// Opens a session.
     pub fn connect(address: &str) -> Result<Self> {
+        Self::connect_within(address, DEADLINE)
+    }
+
+    /// Opens a session, or fails if that takes longer: a server that is starting may never answer.
+    pub fn connect_within(address: &str, limit: Duration) -> Result<Self> {
         let stream =
             TcpStream::connect(address).with_context(|| format!("cannot connect to {address}"))?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(DEADLINE))?;
+        stream.set_read_timeout(Some(limit))?;
         let mut wire = Self {
             stream,
             input: Vec::new(),
@@ -36,6 +41,7 @@ impl Wire {
             reply.len() >= 36 && reply[4..8] != [0; 4],
             "no session at {address}"
         );
+        wire.stream.set_read_timeout(Some(DEADLINE))?;
         Ok(wire)
     }
 
