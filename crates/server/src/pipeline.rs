@@ -11,10 +11,13 @@ use std::thread::{self, JoinHandle};
 use crate::clock;
 use crate::publish::Published;
 use crate::storage::Log;
-use crate::writer::{Decided, Submission, Writer};
+use crate::writer::{Group, Submission, Writer};
 
-/// How many writes share a sync at most, so that the first of them need not wait for ever.
-const BATCH_MAX: usize = 1000;
+/// How many writes become visible together at most: readers wait meanwhile.
+const GROUP_MAX: usize = 100;
+
+/// How many groups share a sync at most, so that the first of them need not wait for ever.
+const BATCH_MAX: usize = 10;
 
 /// The entrance.
 #[derive(Debug, Clone)]
@@ -45,12 +48,12 @@ impl Pipeline {
         on_failure: impl FnOnce(&io::Error) + Send + 'static,
     ) -> io::Result<(Submit, Self)> {
         let (submit, submissions) = mpsc::channel();
-        let (decide, decisions) = mpsc::channel();
+        let (decide, groups) = mpsc::channel();
         let deciding = thread::Builder::new()
             .name("writer".into())
             .spawn(move || decide_all(writer, &submissions, &decide))?;
         let committing = thread::Builder::new().name("log".into()).spawn(move || {
-            let outcome = commit_all(log, &decisions, &published);
+            let outcome = commit_all(log, &groups, &published);
             if let Err(error) = &outcome {
                 tracing::error!(%error, "cannot write the log, nothing more is acknowledged");
                 on_failure(error);
@@ -75,12 +78,30 @@ impl Pipeline {
     }
 }
 
-fn decide_all(mut writer: Writer, submissions: &Receiver<Submission>, decide: &Sender<Decided>) {
-    for submission in submissions {
-        let Some(decided) = writer.decide(submission, clock::wall_ms()) else {
-            return;
-        };
-        if decide.send(decided).is_err() {
+/// Decides what has come together as a group: making a version that others can hold costs more than
+/// changing one that nobody has seen.
+fn decide_all(mut writer: Writer, submissions: &Receiver<Submission>, decide: &Sender<Group>) {
+    let mut first_of_next = None;
+    while let Some(first) = first_of_next.take().or_else(|| submissions.recv().ok()) {
+        let mut decided = Vec::new();
+        let mut next = Some(first);
+        let mut stopping = false;
+        while let Some(submission) = next.take() {
+            match writer.decide(submission, clock::wall_ms()) {
+                Some(one) => decided.push(one),
+                None => stopping = true,
+            }
+            if stopping || decided.len() == GROUP_MAX {
+                break;
+            }
+            match submissions.try_recv() {
+                Ok(submission) if submission.ends_group() => first_of_next = Some(submission),
+                Ok(submission) => next = Some(submission),
+                Err(_) => {}
+            }
+        }
+        let tree = writer.head().clone();
+        if decide.send(Group { decided, tree }).is_err() || stopping {
             return;
         }
     }
@@ -88,22 +109,24 @@ fn decide_all(mut writer: Writer, submissions: &Receiver<Submission>, decide: &S
 
 fn commit_all(
     mut log: Box<dyn Log>,
-    decisions: &Receiver<Decided>,
+    groups: &Receiver<Group>,
     published: &Published,
 ) -> io::Result<()> {
-    while let Ok(first) = decisions.recv() {
+    while let Ok(first) = groups.recv() {
         let mut batch = vec![first];
-        batch.extend(decisions.try_iter().take(BATCH_MAX - 1));
+        batch.extend(groups.try_iter().take(BATCH_MAX - 1));
         let mut txns = 0;
-        for decided in &batch {
-            if let Some(txn) = &decided.txn {
-                log.append(txn, decided.tree.digest())?;
-                txns += 1;
-            }
+        for (txn, digest) in batch
+            .iter()
+            .flat_map(|group| &group.decided)
+            .filter_map(|one| one.txn.as_ref())
+        {
+            log.append(txn, *digest)?;
+            txns += 1;
         }
         log.sync(&batch[batch.len() - 1].tree, txns)?;
-        for decided in batch {
-            published.publish(decided);
+        for group in batch {
+            published.publish(group);
         }
     }
     Ok(())

@@ -216,11 +216,12 @@ impl Connection {
         if request.op == Some(Op::CloseSession) {
             session.end();
         }
-        lane.accept_write();
+        let behind_reads = lane.accept_write();
         self.engine.published.wait(&request);
         if self.engine.submit.submit(Submission::Request {
             session: session.clone(),
             request,
+            behind_reads,
         }) {
             Ok(())
         } else {

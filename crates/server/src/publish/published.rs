@@ -20,7 +20,7 @@ use crate::request::Request;
 use crate::session::{Lane, Parked, Session, SessionTable};
 use crate::stats::ServerStats;
 use crate::tree::Tree;
-use crate::writer::{Answer, Decided};
+use crate::writer::{Answer, Decided, Group};
 
 /// What everybody sees.
 #[derive(Debug)]
@@ -107,20 +107,34 @@ impl Published {
         self.watches().remove_peer(peer);
     }
 
-    /// Makes a write visible that is on disk: the version, the events, the reply, and then the
-    /// reads that waited for it.
-    pub(crate) fn publish(&self, decided: Decided) {
+    /// Makes writes visible that are on disk: their version, then the events and the reply of each,
+    /// and at last the reads that waited for them. Those see what the whole group made, and every
+    /// event of it has been sent before.
+    pub(crate) fn publish(&self, group: Group) {
         let mut committed = self
             .committed
             .write()
             .expect("no code panics while it holds the lock");
         debug_assert!(
-            decided.tree.last_zxid() >= committed.last_zxid(),
+            group.tree.last_zxid() >= committed.last_zxid(),
             "versions only go forward"
         );
-        *committed = decided.tree;
-        self.remember_digest(&committed);
-        self.stats.commits.fetch_add(1, Relaxed);
+        *committed = group.tree;
+        let mut with_reads = Vec::new();
+        for decided in group.decided {
+            with_reads.extend(self.tell(decided));
+        }
+        for session in with_reads {
+            self.unpark(&committed, &session, &mut session.lane());
+        }
+    }
+
+    /// Tells everybody who is to hear of one write, and returns its session if reads waited for it.
+    fn tell(&self, decided: Decided) -> Option<Arc<Session>> {
+        if let Some((txn, digest)) = &decided.txn {
+            self.stats.commits.fetch_add(1, Relaxed);
+            self.remember_digest(txn.zxid, *digest);
+        }
         if let Answer::Expired { session } = &decided.answer {
             // It is told nothing more, not even that its own nodes are gone.
             if let Some(peer) = session.lane().peer() {
@@ -151,29 +165,26 @@ impl Published {
                     self.sessions.remove(session.id);
                     request.peer.outbox.finish();
                 }
-                self.written(&committed, &session);
+                written(session)
             }
             Answer::Connected { session, frame } => {
                 if let Some(peer) = session.lane().peer() {
                     greet(peer, &frame);
                 }
-                self.written(&committed, &session);
+                written(session)
             }
             Answer::Expired { session } => {
                 self.sessions.remove(session.id);
                 self.stats.sessions_expired.fetch_add(1, Relaxed);
+                None
             }
-            Answer::Nobody => {}
-            // Whoever asked may have gone; then there is nobody to tell.
-            Answer::CounterSet { found, done } => drop(done.send(found)),
+            Answer::Nobody => None,
+            Answer::CounterSet { found, done } => {
+                // Whoever asked may have gone; then there is nobody to tell.
+                let _ = done.send(found);
+                None
+            }
         }
-    }
-
-    /// Lets the session go on behind a write of its own.
-    fn written(&self, tree: &Tree, session: &Session) {
-        let mut lane = session.lane();
-        lane.write_published();
-        self.unpark(tree, session, &mut lane);
     }
 
     fn unpark(&self, tree: &Tree, session: &Session, lane: &mut Lane) {
@@ -212,13 +223,10 @@ impl Published {
     }
 
     /// Keeps the digests that `hash` shows: every 128th, the last 1024 of them.
-    fn remember_digest(&self, tree: &Tree) {
-        let zxid = tree.last_zxid();
+    fn remember_digest(&self, zxid: i64, digest: u64) {
         if zxid % 128 == 0 {
             let mut digests = self.digests.lock().expect("never panics inside");
-            if digests.back().is_none_or(|(last, _)| *last < zxid) {
-                digests.push_back((zxid, tree.digest()));
-            }
+            digests.push_back((zxid, digest));
             if digests.len() > 1024 {
                 digests.pop_front();
             }
@@ -256,6 +264,15 @@ impl Published {
             .lock()
             .expect("no code panics while it holds the watches")
     }
+}
+
+/// Counts a write of `session`, and returns it if something waited for that.
+fn written(session: Arc<Session>) -> Option<Arc<Session>> {
+    let mut lane = session.lane();
+    lane.write_published();
+    let has_due = lane.has_due();
+    drop(lane);
+    has_due.then_some(session)
 }
 
 /// Answers a client that has asked for a session, and lets its requests in.

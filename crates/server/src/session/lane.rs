@@ -58,9 +58,15 @@ impl Lane {
         }
     }
 
-    /// Notes that a write was handed to the writer.
-    pub(crate) fn accept_write(&mut self) {
+    /// Notes that a write was handed to the writer, and tells whether reads wait between it and the
+    /// write before: they must not see it.
+    pub(crate) fn accept_write(&mut self) -> bool {
+        let behind_reads = self
+            .parked
+            .back()
+            .is_some_and(|(after, _)| *after == self.accepted);
         self.accepted += 1;
+        behind_reads
     }
 
     /// Notes that the next write was published.
@@ -82,16 +88,18 @@ impl Lane {
         self.parked.push_back((self.accepted, work));
     }
 
+    /// Whether something waits no more.
+    pub(crate) fn has_due(&self) -> bool {
+        self.parked
+            .front()
+            .is_some_and(|(after, _)| *after <= self.published)
+    }
+
     /// The next thing that waits no more.
     pub(crate) fn unpark(&mut self) -> Option<Parked> {
-        let due = self
-            .parked
-            .front()
-            .is_some_and(|(after, _)| *after <= self.published);
-        if due {
-            self.parked.pop_front().map(|(_, work)| work)
-        } else {
-            None
+        if !self.has_due() {
+            return None;
         }
+        self.parked.pop_front().map(|(_, work)| work)
     }
 }

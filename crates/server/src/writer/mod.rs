@@ -13,4 +13,4 @@ mod prepare;
 mod writer;
 
 pub(crate) use prepare::Rules;
-pub(crate) use writer::{Answer, Decided, Submission, Writer};
+pub(crate) use writer::{Answer, Decided, Group, Submission, Writer};

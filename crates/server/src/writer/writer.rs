@@ -27,6 +27,8 @@ pub(crate) enum Submission {
     Request {
         session: Arc<Session>,
         request: Request,
+        /// Whether reads of the session wait between this and its write before.
+        behind_reads: bool,
     },
     /// A client without a session came.
     OpenSession {
@@ -48,13 +50,34 @@ pub(crate) enum Submission {
     Stop,
 }
 
+impl Submission {
+    /// Whether somebody must see the version before this as it is.
+    pub(crate) fn ends_group(&self) -> bool {
+        matches!(
+            self,
+            Self::Request {
+                behind_reads: true,
+                ..
+            }
+        )
+    }
+}
+
+/// Writes that become visible together, because nobody can tell the versions between them.
+#[derive(Debug)]
+pub(crate) struct Group {
+    /// In the order of their zxids.
+    pub(crate) decided: Vec<Decided>,
+    /// The version that the last of them makes.
+    pub(crate) tree: Tree,
+}
+
 /// A write that was decided: on disk first, then seen by everybody.
 #[derive(Debug)]
 pub(crate) struct Decided {
-    /// What the log records; `None` if nothing happened that anybody must remember.
-    pub(crate) txn: Option<Txn>,
-    /// The version that it makes.
-    pub(crate) tree: Tree,
+    /// What the log records, with the digest of the tree after it; `None` if nothing happened that
+    /// anybody must remember.
+    pub(crate) txn: Option<(Txn, u64)>,
     pub(crate) changes: Vec<Change>,
     pub(crate) answer: Answer,
 }
@@ -102,10 +125,17 @@ impl Writer {
         }
     }
 
+    /// The newest version. As long as nobody has a copy of it, writes change it in place.
+    pub(crate) fn head(&self) -> &Tree {
+        &self.head
+    }
+
     /// Decides one submission, unless it is the end. `now_ms` is the time of day.
     pub(crate) fn decide(&mut self, submission: Submission, now_ms: i64) -> Option<Decided> {
         let decided = match submission {
-            Submission::Request { session, request } => self.request(session, request, now_ms),
+            Submission::Request {
+                session, request, ..
+            } => self.request(session, request, now_ms),
             Submission::OpenSession {
                 session,
                 timeout_ms,
@@ -145,15 +175,13 @@ impl Writer {
         let op = request.op.expect("only known operations are writes");
         let zxid = pending.zxid;
         let mut frame = BytesMut::new();
-        let (txn, tree, changes) = if op == Op::Multi && self.head.has_session(session.id) {
+        let (txn, changes) = if op == Op::Multi && self.head.has_session(session.id) {
             self.multi(pending, &request, &mut frame)
         } else {
             self.single(op, pending, &request, &mut frame)
         };
-        self.head = tree.clone();
         Decided {
-            txn: Some(txn),
-            tree,
+            txn: Some((txn, self.head.digest())),
             changes,
             answer: Answer::Reply {
                 session,
@@ -170,28 +198,26 @@ impl Writer {
         mut txn: Txn,
         request: &Request,
         frame: &mut BytesMut,
-    ) -> (Txn, Tree, Vec<Change>) {
-        let prepared = self.prepare(op, &txn, request);
-        let mut next = self.head.clone();
-        match prepared {
+    ) -> (Txn, Vec<Change>) {
+        match self.prepare(op, &txn, request) {
             Ok(body) => {
                 txn.body = body;
-                let changes = next.apply(&txn);
+                let changes = self.head.apply(&txn);
                 reply::put(frame, request.xid, txn.zxid, Ok(()), |out| {
-                    put_result(out, op, &txn.body, &next);
+                    put_result(out, op, &txn.body, &self.head);
                 });
                 if op == Op::Check {
                     // By itself a check is nothing that a log could hold: Apache would not start
                     // again from it.
                     txn.body = TxnBody::Multi(vec![txn.body]);
                 }
-                (txn, next, changes)
+                (txn, changes)
             }
             Err(code) => {
                 txn.body = TxnBody::Error(code.number());
-                next.apply(&txn);
+                self.head.apply(&txn);
                 reply::put(frame, request.xid, txn.zxid, Err(code), |_| {});
-                (txn, next, Vec::new())
+                (txn, Vec::new())
             }
         }
     }
@@ -232,7 +258,7 @@ impl Writer {
         mut txn: Txn,
         request: &Request,
         frame: &mut BytesMut,
-    ) -> (Txn, Tree, Vec<Change>) {
+    ) -> (Txn, Vec<Change>) {
         let ops = multi_proto::Ops::decode(&mut Reader::new(&request.body));
         let outcome = ops.map_err(|_| Spoiled::Malformed).and_then(|ops| {
             multi::decide(
@@ -245,11 +271,12 @@ impl Writer {
             )
         });
         let (xid, zxid) = (request.xid, txn.zxid);
-        let (mut tree, changes) = match outcome {
+        let changes = match outcome {
             Ok(outcome) => {
                 reply::put(frame, xid, zxid, Ok(()), |out| out.unsplit(outcome.results));
                 txn.body = outcome.body;
-                (outcome.tree, outcome.changes)
+                self.head = outcome.tree;
+                outcome.changes
             }
             Err(spoiled) => {
                 let code = ErrorCode::MarshallingError;
@@ -259,11 +286,11 @@ impl Writer {
                         multi_proto::put_end(out);
                     }
                 });
-                (self.head.clone(), Vec::new())
+                Vec::new()
             }
         };
-        tree.advance(zxid);
-        (txn, tree, changes)
+        self.head.advance(zxid);
+        (txn, changes)
     }
 
     /// The end of a session, with all that lives and dies with it.
@@ -293,8 +320,7 @@ impl Writer {
     fn apply(&mut self, txn: Txn, answer: Answer) -> Decided {
         let changes = self.head.apply(&txn);
         Decided {
-            txn: Some(txn),
-            tree: self.head.clone(),
+            txn: Some((txn, self.head.digest())),
             changes,
             answer,
         }
@@ -303,7 +329,6 @@ impl Writer {
     fn nothing(&self, answer: Answer) -> Decided {
         Decided {
             txn: None,
-            tree: self.head.clone(),
             changes: Vec::new(),
             answer,
         }
