@@ -138,12 +138,8 @@ impl Server {
             Writer::new(tree, rules),
             log,
             published.clone(),
-            move |error| {
-                drop(failed.send(Some(Failure(Arc::new(io::Error::new(
-                    error.kind(),
-                    error.to_string(),
-                ))))))
-            },
+            // Whoever would hear it may be gone.
+            move |error| drop(failed.send(Some(Failure(Arc::new(error))))),
         )
         .map_err(StartError::Thread)?;
         let engine = Arc::new(Engine {
@@ -234,9 +230,7 @@ impl Server {
         while self.listening.join_next().await.is_some() {}
         if let Some(pipeline) = self.pipeline.take() {
             let joined = tokio::task::spawn_blocking(|| pipeline.join()).await;
-            if let Ok(Err(error)) = joined {
-                tracing::debug!(%error, "stopped after the log had failed");
-            }
+            joined.expect("the threads of the pipeline do not panic");
         }
     }
 
