@@ -7,7 +7,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use bellwether_bench::fan_out;
@@ -82,8 +82,7 @@ fn main() -> Result<()> {
     }
     let report = report(&args, &rows, &raw)?;
     println!("{report}");
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-    let file = args.results.join(format!("server-{seconds}.md"));
+    let file = args.results.join("server.md");
     std::fs::create_dir_all(&args.results)?;
     std::fs::write(&file, report)?;
     println!("kept in {}", file.display());
