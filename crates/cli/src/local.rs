@@ -9,6 +9,7 @@
 //! | `port` | where the server listens; counts only while `server.lock` is held |
 //! | `pid` | the server's process, for people |
 //! | `log` | what the server has to say |
+//! | `data/` | the server's data, which outlives it |
 //!
 //! A `port` of a dead server never counts: it is removed under `start.lock`, while nobody holds `server.lock`,
 //! before the next server is started.
