@@ -2,7 +2,7 @@
 //!
 //! Two threads, so that writes are decided while others are on their way to the disk. What has
 //! come together by the time a sync is done shares the next one. A write that comes alone takes no
-//! second thread: waking one costs about as much as a fast disk's sync.
+//! second thread: its client would wait for the waking as well.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
