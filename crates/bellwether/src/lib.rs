@@ -57,6 +57,11 @@ mod node_event;
 mod own_node;
 mod path;
 mod progress;
+#[expect(
+    dead_code,
+    reason = "queues, counters and configuration are made of it"
+)]
+mod receipt;
 mod sabotage;
 mod simple_lock;
 mod who;
