@@ -12,13 +12,14 @@ use zookeeper_client as zk;
 use crate::access::Access;
 use crate::client::Client;
 use crate::clock::Moment;
-use crate::crash_mark::{CrashMark, Marking, Previous};
+use crate::crash_mark::{self, CrashMark, Marking, Previous};
 use crate::error::{Outcome, outcome};
 use crate::heart::{Answered, Pulse};
 use crate::hold::Hold;
 use crate::janitor::Litter;
-use crate::name::{AcquisitionId, Kind, Name, Prefix, contenders};
-use crate::node_event::NodeEvent;
+use crate::name::{AcquisitionId, Kind, Layout, Name};
+use crate::node_data::NodeData;
+use crate::node_event::{NodeEvent, OwnWatch};
 use crate::own_node::{Naming, OwnNode};
 use crate::path::NodePath;
 use crate::sabotage::Sabotage;
@@ -46,6 +47,7 @@ const OWN_WATCH_AFTER: Duration = Duration::from_secs(1);
 pub(crate) struct Entry {
     pub(crate) rule: Rule,
     pub(crate) kind: Kind,
+    pub(crate) layout: Layout,
     pub(crate) who: Who,
     pub(crate) access: Access,
     /// How many may stand in the line before this one.
@@ -66,6 +68,12 @@ impl Rule {
         blocks: |_| true,
         gave_way: |_| false,
     };
+
+    /// Writers that write still.
+    pub(crate) const SHARED: Self = Self {
+        blocks: |kind| kind != Kind::Read,
+        gave_way: |data| NodeData::from_data(data).is_some_and(|data| data.downgraded),
+    };
 }
 
 /// A place in a line. Dropped, it is given up: the janitor removes the node.
@@ -74,13 +82,14 @@ pub(crate) struct Contender {
     client: Client,
     dir: NodePath,
     entry: Entry,
-    id: AcquisitionId,
+    /// The name of the node up to the sequence, which no other node has.
+    prefix: String,
     node: Node,
     /// What stood before the node when it was last looked at. It only becomes less.
     lower: Vec<Name>,
     /// Those of the lower ones that have given way since.
     passed: Vec<Name>,
-    own_watch: Option<NodeEvent>,
+    own_watch: Option<OwnWatch>,
     marking: Option<Marking>,
     /// Tells of a reconnect since the last list.
     states: zk::StateWatcher,
@@ -125,7 +134,9 @@ impl Contender {
         let mut this = Self {
             _pulse: Pulse::new(client),
             states: client.zk().state_watcher(),
-            id: AcquisitionId::new(),
+            prefix: entry
+                .layout
+                .prefix(entry.kind, client.session_id(), AcquisitionId::new()),
             node: Node::None,
             lower: Vec::new(),
             passed: Vec::new(),
@@ -158,11 +169,7 @@ impl Contender {
         }
         let client = self.client.clone();
         let zk = client.zk();
-        let prefix = self.dir.child(Prefix {
-            kind: self.entry.kind,
-            session: client.session_id(),
-            id: self.id,
-        });
+        let prefix = self.dir.child(&self.prefix);
         let options = zk::CreateMode::EphemeralSequential.with_acls(self.entry.access.acls());
         self.states.state();
         let sent = Moment::now();
@@ -175,7 +182,7 @@ impl Contender {
                 client.heart().answered(sent, Answered::Write);
                 let path = format!("{prefix}{sequence}");
                 let name = path.rsplit_once('/').map(|(_, name)| name.to_owned());
-                let name = name.and_then(Name::parse);
+                let name = name.and_then(|name| self.entry.layout.parse(name));
                 let node = OwnNode::new(&client, path, stat.czxid, Naming::Unique);
                 // Dropped here, the node is removed again.
                 let name = name.ok_or(Failure::SequenceUsedUp)?;
@@ -221,7 +228,10 @@ impl Contender {
                     // waiter deeper in line cannot tell a holder's end from a waiter's, and lists. So does one whose
                     // connection broke since then.
                     zk::EventType::NodeDeleted
-                        if alone && self.own_watch.is_some() && !self.reconnected().await =>
+                        if alone
+                            && self.own_watch.is_some()
+                            && self.entry.layout.only_shrinks(&blocker)
+                            && !self.reconnected().await =>
                     {
                         self.passed.push(blocker);
                     }
@@ -252,11 +262,22 @@ impl Contender {
         self.blocker().is_some()
     }
 
-    /// Makes the node whose turn it is a hold, with a crash mark if one is wanted.
+    /// Lets a node before this one pass for nobody: one of the same owner.
+    pub(crate) fn pass(&mut self, name: &str) {
+        let lower = self.lower.iter().filter(|lower| lower.as_str() == name);
+        self.passed.extend(lower.cloned());
+    }
+
+    /// Makes the node whose turn it is a hold, with a crash mark if one is wanted. One who shares leaves none, but tells of
+    /// the one that is there.
     pub(crate) async fn hold(mut self, path: &str, marked: bool) -> Result<Hold, Failure> {
         let mut mark = None;
         let mut previous = Previous::Unknown;
-        if marked && let Node::At(_, node) = &self.node {
+        // Curator counts every child of the directory as a contender.
+        let marked = marked && self.entry.layout == Layout::Bellwether;
+        if marked && self.entry.kind == Kind::Read {
+            previous = crash_mark::look(self.client.zk(), &self.dir).await?;
+        } else if marked && let Node::At(_, node) = &self.node {
             let marking = self.marking.insert(Marking::of(&self.dir));
             let who = Some(self.entry.who.clone());
             let set = CrashMark::set(node, who, &self.entry.access, marking).await;
@@ -279,6 +300,10 @@ impl Contender {
             Node::At(name, _) => Some(name),
             Node::None | Node::InDoubt => None,
         }
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        self.entry.layout
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -314,7 +339,7 @@ impl Contender {
             let is_watched = self.own_watch.is_some();
             let own = async {
                 match &mut self.own_watch {
-                    Some(event) => event.await,
+                    Some(watch) => (&mut watch.event).await,
                     None => pending().await,
                 }
             };
@@ -349,7 +374,7 @@ impl Contender {
         };
         if self.own_watch.is_none() {
             match self.client.zk().get_and_watch_data(node.path()).await {
-                Ok((_, _, watch)) => self.own_watch = Some(NodeEvent::of(watch)),
+                Ok((data, _, watch)) => self.own_watch = Some(OwnWatch::of(&data, watch)),
                 Err(zk::Error::NoNode) => return Err(Failure::Removed),
                 Err(error) if outcome(&error) == Outcome::Unknown => {}
                 Err(error) => return Err(error.into()),
@@ -367,9 +392,11 @@ impl Contender {
             Err(zk::Error::NoNode) => return Ok(false),
             Err(error) => return Err(error.into()),
         };
-        let Some(name) = contenders(children.clone()).find(|name| name.id() == self.id) else {
+        let mut names = self.entry.layout.contenders(children.clone());
+        let Some(name) = names.find(|name| name.as_str().starts_with(&self.prefix)) else {
             return Ok(false);
         };
+        drop(names);
         let path = self.dir.child(&name);
         match client.zk().get_data(&path).await {
             // A node of another session is nobody's place: it goes when that session ends.
@@ -415,7 +442,7 @@ impl Contender {
         let by_text = self.client.is_sabotaged(Sabotage::SortByWholeName);
         let mut seen = false;
         self.lower.clear();
-        for name in contenders(children) {
+        for name in self.entry.layout.contenders(children) {
             if name == *own {
                 seen = true;
             } else if name.is_before(own) && !by_text || name.as_str() < own.as_str() && by_text {
@@ -444,7 +471,7 @@ impl Drop for Contender {
             (Node::None, _) => return,
             (Node::InDoubt, _) => Litter::Acquisition {
                 dir: self.dir.clone(),
-                id: self.id,
+                prefix: mem::take(&mut self.prefix),
             },
             // The node goes by its own drop.
             (Node::At(..), None) => return,

@@ -12,9 +12,11 @@ use crate::crash_mark::{CrashMark, Parting, Previous};
 use crate::error::{Outcome, ReleaseError, WriteError, outcome};
 use crate::fenced_write::FencedWrite;
 use crate::heart::Pulse;
-use crate::node_event::NodeEvent;
+use crate::node_data::Revocation;
+use crate::node_event::OwnWatch;
 use crate::own_node::{OwnNode, Removal};
 use crate::sabotage::Sabotage;
+use crate::who::Who;
 
 /// A hold is watched for removal by another hand once it is this old. Shorter ones are over before it would matter, and
 /// cost no watch.
@@ -37,6 +39,7 @@ pub enum HoldState {
 pub struct Hold {
     path: String,
     state: watch::Sender<HoldState>,
+    asked: watch::Sender<Option<Revocation>>,
     previous: Previous,
     mark: Option<CrashMark>,
     _watch: Watch,
@@ -49,21 +52,24 @@ impl Hold {
     pub(crate) fn start(
         path: &str,
         node: OwnNode,
-        own_watch: Option<NodeEvent>,
+        own_watch: Option<OwnWatch>,
         mark: Option<CrashMark>,
         previous: Previous,
     ) -> Self {
         let (state, _) = watch::channel(HoldState::Held);
+        let (asked, _) = watch::channel(None);
         let client = node.client().clone();
         let task = attend(
             client.clone(),
             (node.path().to_owned(), node.czxid()),
             own_watch,
             state.clone(),
+            asked.clone(),
         );
         Self {
             path: path.to_owned(),
             state,
+            asked,
             previous,
             mark,
             _watch: Watch(client.home().spawn(task).abort_handle()),
@@ -171,6 +177,43 @@ impl Hold {
         }
     }
 
+    /// Resolves when somebody asks to let go, also if that was before the hold began. The holder agrees by releasing, or goes
+    /// on; nothing is taken away, unless the request tells of a [grace](Revocation::grace).
+    ///
+    /// ```no_run
+    /// # async fn run(guard: bellwether::LockGuard, mut work: impl AsyncFnMut()) -> Result<(), Box<dyn std::error::Error>> {
+    /// loop {
+    ///     tokio::select! {
+    ///         () = work() => {}
+    ///         asked = guard.revoked() => {
+    ///             println!("let go as asked by {:?}", asked.by);
+    ///             return Ok(guard.release().await?);
+    ///         }
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost; a later call resolves at once if somebody has asked meanwhile.
+    pub async fn revoked(&self) -> Revocation {
+        let mut asked = self.asked.subscribe();
+        // An error cannot happen: the other end of the channel is in this very hold.
+        if let Ok(asked) = asked.wait_for(Option::is_some).await
+            && let Some(asked) = &*asked
+        {
+            return asked.clone();
+        }
+        std::future::pending().await
+    }
+
+    /// The request to let go, if there is one by now.
+    #[must_use]
+    pub fn revocation(&self) -> Option<Revocation> {
+        self.asked.borrow().clone()
+    }
+
     /// How the hold before this one ended. [`Previous::Unknown`] unless a crash mark was asked for.
     #[must_use]
     pub fn previous(&self) -> &Previous {
@@ -199,12 +242,35 @@ impl Hold {
         FencedWrite::new(&self.node)
     }
 
+    /// Makes an exclusive hold a shared one: says so on the node, and clears the crash mark in the same step.
+    pub(crate) async fn downgrade(mut self, who: &Who) -> Result<Self, ReleaseError> {
+        let parting = self.clean_end();
+        match self
+            .node
+            .amend(who, &parting, |data| data.downgraded = true)
+            .await
+        {
+            Ok(()) => {
+                self.mark = None;
+                Ok(self)
+            }
+            Err(error) => {
+                let path = self.path.clone();
+                Err(match outcome(&error) {
+                    Outcome::SessionEnded => ReleaseError::SessionEnded { path },
+                    _ if error == zk::Error::NoNode => ReleaseError::NotHeld { path },
+                    _ => ReleaseError::Refused {
+                        path,
+                        source: error,
+                    },
+                })
+            }
+        }
+    }
+
     /// Ends the hold cleanly and waits for the acknowledgement.
     pub(crate) async fn release(self) -> Result<(), ReleaseError> {
-        let parting = match &self.mark {
-            Some(mark) => mark.clean_end(),
-            None => Parting::Plain,
-        };
+        let parting = self.clean_end();
         self.end(parting).await
     }
 
@@ -215,6 +281,13 @@ impl Hold {
             None => Parting::Plain,
         };
         self.end(parting).await
+    }
+
+    fn clean_end(&self) -> Parting {
+        match &self.mark {
+            Some(mark) => mark.clean_end(),
+            None => Parting::Plain,
+        }
     }
 
     async fn end(self, parting: Parting) -> Result<(), ReleaseError> {
@@ -247,11 +320,12 @@ impl Drop for Watch {
 async fn attend(
     client: Client,
     (node, czxid): (String, i64),
-    own_watch: Option<NodeEvent>,
+    own_watch: Option<OwnWatch>,
     state: watch::Sender<HoldState>,
+    asked: watch::Sender<Option<Revocation>>,
 ) {
     let mut states = client.zk().state_watcher();
-    let mut gone = Box::pin(node_gone(&client, &node, czxid, own_watch));
+    let mut gone = Box::pin(node_gone(&client, &node, czxid, own_watch, &asked));
     loop {
         let link = states.state();
         let now = match link {
@@ -298,15 +372,22 @@ fn look_again(client: &Client) -> Duration {
     client.session_timeout() / 20
 }
 
-async fn node_gone(client: &Client, node: &str, czxid: i64, mut own_watch: Option<NodeEvent>) {
+/// Resolves when the node is gone by another hand, and passes on meanwhile what is asked of its holder.
+async fn node_gone(
+    client: &Client,
+    node: &str,
+    czxid: i64,
+    mut own_watch: Option<OwnWatch>,
+    asked: &watch::Sender<Option<Revocation>>,
+) {
     if own_watch.is_none() {
         client.home().sleep(WATCH_AFTER).await;
     }
     loop {
-        let event = match own_watch.take() {
-            Some(event) => event,
+        let own = match own_watch.take() {
+            Some(own) => own,
             None => match client.zk().get_and_watch_data(node).await {
-                Ok((_, stat, watch)) if stat.czxid == czxid => NodeEvent::of(watch),
+                Ok((data, stat, watch)) if stat.czxid == czxid => OwnWatch::of(&data, watch),
                 // The next request waits in the client until there is a connection again, so this does not spin.
                 Err(error) if outcome(&error) == Outcome::Unknown => continue,
                 // Gone, and perhaps another's already.
@@ -319,7 +400,14 @@ async fn node_gone(client: &Client, node: &str, czxid: i64, mut own_watch: Optio
                 }
             },
         };
-        match event.await {
+        asked.send_if_modified(|asked| {
+            let news = own.asked.is_some() && *asked != own.asked;
+            if news {
+                asked.clone_from(&own.asked);
+            }
+            news
+        });
+        match own.event.await {
             zk::EventType::NodeDeleted => return,
             zk::EventType::Session => break,
             _ => {}

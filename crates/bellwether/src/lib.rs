@@ -35,6 +35,7 @@
 //! | recipe | what it is |
 //! |---|---|
 //! | [`Lock`] | one holder at a time, in the order of arrival |
+//! | [`RwLock`] | many readers or one writer, in one line |
 //! | [`SimpleLock`] | one holder at a time, in no order: the plain form of the documents |
 
 mod access;
@@ -53,6 +54,7 @@ mod home;
 mod janitor;
 mod lock;
 mod name;
+mod node_data;
 mod node_event;
 mod own_node;
 mod path;
@@ -62,8 +64,10 @@ mod progress;
     reason = "queues, counters and configuration are made of it"
 )]
 mod receipt;
+mod rwlock;
 mod sabotage;
 mod simple_lock;
+mod terms;
 mod who;
 
 pub use client::Client;
@@ -74,8 +78,11 @@ pub use fence::{Fence, StaleToken};
 pub use fenced_write::FencedWrite;
 pub use hold::{Hold, HoldState};
 pub use lock::{Lock, LockGuard, Waiting};
+pub use name::Layout;
+pub use node_data::Revocation;
 pub use path::PathError;
 pub use progress::{Place, Progress};
+pub use rwlock::{ReadGuard, RwLock, UpgradeError, WriteGuard};
 #[cfg(feature = "sabotage")]
 pub use sabotage::Sabotage;
 pub use simple_lock::{SimpleGuard, SimpleLock};

@@ -6,7 +6,9 @@ use crate::client::Client;
 use crate::crash_mark::Parting;
 use crate::error::{Outcome, outcome};
 use crate::janitor::Litter;
+use crate::node_data::NodeData;
 use crate::sabotage::Sabotage;
+use crate::who::Who;
 
 /// A node that is ours. Dropped, it is given to the janitor.
 #[derive(Debug)]
@@ -100,6 +102,36 @@ impl OwnNode {
         }
         self.path = None;
         Removal::Done
+    }
+
+    /// Adds a word to the data of the node, beside what others may have written there, in one step with what else ends. Sent
+    /// until there is an answer: the word is harmless twice.
+    pub(crate) async fn amend(
+        &self,
+        who: &Who,
+        parting: &Parting,
+        word: impl Fn(&mut NodeData),
+    ) -> Result<(), zk::Error> {
+        let zk = self.client.zk();
+        loop {
+            let attempt = async {
+                let (data, stat) = zk.get_data(self.path()).await?;
+                let before = NodeData::of(who, &data);
+                let mut after = before.clone();
+                word(&mut after);
+                if after == before {
+                    // Written by an earlier try whose reply was lost.
+                    return Ok(());
+                }
+                let data = after.to_data();
+                parting.rewrite(zk, self.path(), &data, stat.version).await
+            };
+            match attempt.await {
+                Err(zk::Error::BadVersion) => {}
+                Err(error) if outcome(&error) == Outcome::Unknown => {}
+                result => return result,
+            }
+        }
     }
 
     /// Leaves the node to whoever takes it from here.

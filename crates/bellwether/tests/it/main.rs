@@ -15,3 +15,4 @@ mod place;
 mod lock;
 mod lock_faults;
 mod proxy;
+mod rwlock;
