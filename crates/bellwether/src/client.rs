@@ -194,12 +194,35 @@ impl Client {
         dir: &NodePath,
         access: &Access,
     ) -> Result<(), zk::Error> {
+        let container = zk::CreateMode::Container;
+        self.make_lineage(dir, b"", container, access).await
+    }
+
+    /// As [`make_directory`](Self::make_directory), but the directory itself is made to stay, with data of its own.
+    pub(crate) async fn make_kept_directory(
+        &self,
+        dir: &NodePath,
+        data: &[u8],
+        access: &Access,
+    ) -> Result<(), zk::Error> {
+        let kept = zk::CreateMode::Persistent;
+        self.make_lineage(dir, data, kept, access).await
+    }
+
+    async fn make_lineage(
+        &self,
+        dir: &NodePath,
+        data: &[u8],
+        mode: zk::CreateMode,
+        access: &Access,
+    ) -> Result<(), zk::Error> {
+        let own = (data, mode, access);
         let containers = zk::CreateMode::Container;
-        match self.create_lineage(dir, containers, access).await {
+        match self.create_lineage(dir, own, containers).await {
             // Servers before 3.5 have no containers.
             Err(zk::Error::Unimplemented) => {
-                self.create_lineage(dir, zk::CreateMode::Persistent, access)
-                    .await
+                let kept = zk::CreateMode::Persistent;
+                self.create_lineage(dir, (data, kept, access), kept).await
             }
             result => result,
         }
@@ -208,8 +231,8 @@ impl Client {
     async fn create_lineage(
         &self,
         dir: &NodePath,
-        mode: zk::CreateMode,
-        access: &Access,
+        (data, mode, access): (&[u8], zk::CreateMode, &Access),
+        above: zk::CreateMode,
     ) -> Result<(), zk::Error> {
         let kept = match &self.0.chroot {
             Some(chroot) => chroot.as_str().len(),
@@ -217,9 +240,9 @@ impl Client {
         };
         let mut creates = Vec::new();
         for path in dir.lineage() {
-            let acls = match path == dir.as_str() {
-                true => access.acls(),
-                false => zk::Acls::anyone_all(),
+            let (data, mode, acls) = match path == dir.as_str() {
+                true => (data, mode, access.acls()),
+                false => (b"".as_slice(), above, zk::Acls::anyone_all()),
             };
             let mode = match path.len() <= kept {
                 true => zk::CreateMode::Persistent,
@@ -227,12 +250,13 @@ impl Client {
             };
             let options = mode.with_acls(acls);
             // Requests leave when their futures are made, so these travel together.
-            creates.push(self.0.zk.create(path, b"", &options));
+            creates.push(self.0.zk.create(path, data, &options));
         }
         let mut last = Ok(());
         for created in creates {
             last = match created.await {
                 Ok(_) | Err(zk::Error::NodeExists) => Ok(()),
+                Err(zk::Error::Unimplemented) => return Err(zk::Error::Unimplemented),
                 Err(error) => Err(error),
             };
         }

@@ -3,6 +3,7 @@
 //! Each contender watches the last one in its way and nobody else, so a hand-over wakes one. What it relies on: one
 //! session's requests are processed in order, so a list sent right behind the create shows the new node.
 
+use std::cmp::Ordering;
 use std::future::{pending, ready};
 use std::mem;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use zookeeper_client as zk;
 use crate::access::Access;
 use crate::client::Client;
 use crate::clock::Moment;
-use crate::crash_mark::{self, CrashMark, Marking, Previous};
+use crate::crash_mark::{self, CrashMark, Marking, Parting, Previous};
 use crate::error::{Outcome, outcome};
 use crate::heart::{Answered, Pulse};
 use crate::hold::Hold;
@@ -52,6 +53,8 @@ pub(crate) struct Entry {
     pub(crate) access: Access,
     /// How many may stand in the line before this one.
     pub(crate) line_max: usize,
+    /// The limit for a directory that has none yet, where one counts. It is then read with every list.
+    pub(crate) first_limit: Option<u32>,
 }
 
 /// Which of the nodes before a contender stand in its way.
@@ -66,6 +69,12 @@ impl Rule {
     /// Whoever stands before.
     pub(crate) const EXCLUSIVE: Self = Self {
         blocks: |_| true,
+        gave_way: |_| false,
+    };
+
+    /// Nobody by what they are: what counts is how much they want together.
+    pub(crate) const COUNTED: Self = Self {
+        blocks: |_| false,
         gave_way: |_| false,
     };
 
@@ -87,6 +96,10 @@ pub(crate) struct Contender {
     node: Node,
     /// What stood before the node when it was last looked at. It only becomes less.
     lower: Vec<Name>,
+    /// Whether anybody stood behind it then.
+    is_followed: bool,
+    /// The data of the directory as of then, where it counts.
+    directory: Option<(Vec<u8>, zk::Stat)>,
     /// Those of the lower ones that have given way since.
     passed: Vec<Name>,
     own_watch: Option<OwnWatch>,
@@ -113,6 +126,7 @@ pub(crate) enum Failure {
     SequenceUsedUp,
     LineFull { depth: usize },
     TooLarge { bytes: usize, bytes_max: usize },
+    NoLimit,
     Disconnected(zk::Error),
     Refused(zk::Error),
 }
@@ -139,6 +153,8 @@ impl Contender {
                 .prefix(entry.kind, client.session_id(), AcquisitionId::new()),
             node: Node::None,
             lower: Vec::new(),
+            is_followed: false,
+            directory: None,
             passed: Vec::new(),
             own_watch: None,
             marking: None,
@@ -173,10 +189,11 @@ impl Contender {
         let options = zk::CreateMode::EphemeralSequential.with_acls(self.entry.access.acls());
         self.states.state();
         let sent = Moment::now();
-        // Both futures are made before the first await: one round trip.
+        // The futures are made before the first await: one round trip.
         self.node = Node::InDoubt;
         let create = zk.create(&prefix, payload, &options);
         let list = zk.list_children(self.dir.as_str());
+        let directory = self.send_directory_read(zk);
         match create.await {
             Ok((stat, sequence)) => {
                 client.heart().answered(sent, Answered::Write);
@@ -192,13 +209,24 @@ impl Contender {
                 }
                 self.node = Node::At(name, node);
                 match list.await {
-                    Ok(children) => self.look(children),
+                    Ok(children) => {
+                        self.directory = directory.await;
+                        self.look(children)
+                    }
                     Err(_) => self.list().await,
                 }
             }
             Err(zk::Error::NoNode) => {
                 self.node = Node::None;
-                client.make_directory(&self.dir, &self.entry.access).await?;
+                let (dir, access) = (&self.dir, &self.entry.access);
+                match self.entry.first_limit {
+                    None => client.make_directory(dir, access).await?,
+                    Some(limit) => {
+                        let limit = limit.to_string();
+                        let made = client.make_kept_directory(dir, limit.as_bytes(), access);
+                        made.await?;
+                    }
+                }
                 // Containers are removed when empty, so the directory may vanish again before the next try.
                 Err(Failure::Disconnected(zk::Error::NoNode))
             }
@@ -302,6 +330,45 @@ impl Contender {
         }
     }
 
+    /// What stood before the node when it was last looked at.
+    pub(crate) fn lower(&self) -> &[Name] {
+        &self.lower
+    }
+
+    /// The last one of these.
+    pub(crate) fn nearest(&self) -> Option<&Name> {
+        let nearest = |one: &&Name, other: &&Name| match one.is_before(other) {
+            true => Ordering::Less,
+            false => Ordering::Greater,
+        };
+        self.lower.iter().max_by(nearest)
+    }
+
+    /// Whether anybody stood behind the node then.
+    pub(crate) fn is_followed(&self) -> bool {
+        self.is_followed
+    }
+
+    /// The data of the directory, as of the last look.
+    pub(crate) fn directory(&self) -> Option<&(Vec<u8>, zk::Stat)> {
+        self.directory.as_ref()
+    }
+
+    /// Adds a word to the data of the node.
+    pub(crate) async fn amend(&self, word: impl Fn(&mut NodeData)) -> Result<(), Failure> {
+        let Node::At(_, node) = &self.node else {
+            return Err(Failure::Removed);
+        };
+        match node.amend(&self.entry.who, &Parting::Plain, word).await {
+            Err(zk::Error::NoNode) => Err(Failure::Removed),
+            amended => Ok(amended?),
+        }
+    }
+
+    pub(crate) fn who(&self) -> &Who {
+        &self.entry.who
+    }
+
     pub(crate) fn layout(&self) -> Layout {
         self.entry.layout
     }
@@ -332,7 +399,7 @@ impl Contender {
     }
 
     /// Waits for a change of the watched node, and meanwhile for a deletion of our own.
-    async fn wait(&mut self, mut theirs: NodeEvent) -> Result<zk::EventType, Failure> {
+    pub(crate) async fn wait(&mut self, mut theirs: NodeEvent) -> Result<zk::EventType, Failure> {
         let client = self.client.clone();
         let mut own_watch_due = Box::pin(client.home().sleep(OWN_WATCH_AFTER));
         loop {
@@ -416,14 +483,19 @@ impl Contender {
         }
     }
 
-    async fn list(&mut self) -> Result<(), Failure> {
+    /// Looks at the line anew.
+    pub(crate) async fn list(&mut self) -> Result<(), Failure> {
+        let client = self.client.clone();
         let mut last = zk::Error::ConnectionLoss;
         for _ in 0..TRIES_MAX {
             self.states.state();
             let sent = Moment::now();
-            match self.client.zk().list_children(self.dir.as_str()).await {
+            let list = client.zk().list_children(self.dir.as_str());
+            let directory = self.send_directory_read(client.zk());
+            match list.await {
                 Ok(children) => {
-                    self.client.heart().answered(sent, Answered::Read);
+                    client.heart().answered(sent, Answered::Read);
+                    self.directory = directory.await;
                     return self.look(children);
                 }
                 Err(zk::Error::NoNode) => return Err(Failure::Removed),
@@ -434,6 +506,57 @@ impl Contender {
         Err(last.into())
     }
 
+    /// As [`list`](Self::list), with watches for changes of the line and of the directory's data. The latter is kept if there
+    /// is one, and nothing is read anew there.
+    pub(crate) async fn watch_line(
+        &mut self,
+        directory_watch: Option<NodeEvent>,
+    ) -> Result<(NodeEvent, NodeEvent), Failure> {
+        let client = self.client.clone();
+        let mut directory_watch = directory_watch;
+        let mut last = zk::Error::ConnectionLoss;
+        for _ in 0..TRIES_MAX {
+            let list = client.zk().list_and_watch_children(self.dir.as_str());
+            let directory = match directory_watch {
+                None => Some(client.zk().get_and_watch_data(self.dir.as_str())),
+                Some(_) => None,
+            };
+            let looked = async {
+                let (children, line) = list.await?;
+                if let Some(directory) = directory {
+                    let (data, stat, watch) = directory.await?;
+                    self.directory = Some((data, stat));
+                    directory_watch = Some(NodeEvent::of(watch));
+                }
+                Ok((children, NodeEvent::of(line)))
+            };
+            match looked.await {
+                Ok((children, line)) => {
+                    self.look(children)?;
+                    if let Some(directory) = directory_watch {
+                        return Ok((line, directory));
+                    }
+                }
+                Err(zk::Error::NoNode) => return Err(Failure::Removed),
+                Err(error) if outcome(&error) == Outcome::Unknown => last = error,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(last.into())
+    }
+
+    /// Sends for the data of the directory if it counts. A read that fails tells nothing; the next look tries again.
+    fn send_directory_read(
+        &self,
+        zk: &zk::Client,
+    ) -> impl Future<Output = Option<(Vec<u8>, zk::Stat)>> + use<> {
+        let read = self
+            .entry
+            .first_limit
+            .map(|_| zk.get_data(self.dir.as_str()));
+        async { read?.await.ok() }
+    }
+
     /// Notes what stands before the own node.
     fn look(&mut self, children: Vec<String>) -> Result<(), Failure> {
         let Node::At(own, _) = &self.node else {
@@ -442,11 +565,14 @@ impl Contender {
         let by_text = self.client.is_sabotaged(Sabotage::SortByWholeName);
         let mut seen = false;
         self.lower.clear();
+        self.is_followed = false;
         for name in self.entry.layout.contenders(children) {
             if name == *own {
                 seen = true;
             } else if name.is_before(own) && !by_text || name.as_str() < own.as_str() && by_text {
                 self.lower.push(name);
+            } else {
+                self.is_followed = true;
             }
         }
         if seen { Ok(()) } else { Err(Failure::Removed) }

@@ -58,6 +58,9 @@ pub enum AcquireError {
         bytes: usize,
         bytes_max: usize,
     },
+    /// The data of the directory is not a number, so it is no semaphore. Use another path, or set a limit.
+    #[error("no limit is set at {path}")]
+    NoLimit { path: String },
     /// The server refused; the source says why. Trying again as it stands will not help.
     #[error("cannot queue at {path}")]
     Refused { path: String, source: zk::Error },
@@ -76,6 +79,7 @@ impl AcquireError {
                 bytes,
                 bytes_max,
             },
+            Failure::NoLimit => Self::NoLimit { path },
             Failure::Disconnected(source) => Self::Disconnected { path, source },
             Failure::Refused(source) => Self::Refused { path, source },
         }
@@ -140,6 +144,22 @@ pub enum ClearError {
     Held { path: String, who: Option<Box<Who>> },
     /// The server refused or did not answer. The mark may be there or not; look again.
     #[error("cannot clear {path}")]
+    Failed { path: String, source: zk::Error },
+}
+
+/// Why the limit of a [`Semaphore`](crate::Semaphore) was not read or set.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "each field is named in its message")]
+pub enum LimitError {
+    /// The path names no node. Correct it.
+    #[error("bad path {path:?}")]
+    BadPath { path: String, source: PathError },
+    /// The data of the directory is not a number, so it is no semaphore. Use another path, or set a limit.
+    #[error("no limit is set at {path}")]
+    NoLimit { path: String },
+    /// The server refused or did not answer. A new limit may have been set or not; look again.
+    #[error("cannot reach the limit at {path}")]
     Failed { path: String, source: zk::Error },
 }
 

@@ -36,6 +36,7 @@
 //! |---|---|
 //! | [`Lock`] | one holder at a time, in the order of arrival |
 //! | [`RwLock`] | many readers or one writer, in one line |
+//! | [`Semaphore`] | a number of permits, several at once, in the order of arrival |
 //! | [`SimpleLock`] | one holder at a time, in no order: the plain form of the documents |
 
 mod access;
@@ -66,6 +67,7 @@ mod progress;
 mod receipt;
 mod rwlock;
 mod sabotage;
+mod semaphore;
 mod simple_lock;
 mod terms;
 mod who;
@@ -73,7 +75,7 @@ mod who;
 pub use client::Client;
 pub use connect::{Connect, connect};
 pub use crash_mark::{Crash, Previous};
-pub use error::{AcquireError, ClearError, ConnectError, ReleaseError, WriteError};
+pub use error::{AcquireError, ClearError, ConnectError, LimitError, ReleaseError, WriteError};
 pub use fence::{Fence, StaleToken};
 pub use fenced_write::FencedWrite;
 pub use hold::{Hold, HoldState};
@@ -85,6 +87,7 @@ pub use progress::{Place, Progress};
 pub use rwlock::{ReadGuard, RwLock, UpgradeError, WriteGuard};
 #[cfg(feature = "sabotage")]
 pub use sabotage::Sabotage;
+pub use semaphore::{Permit, Semaphore};
 pub use simple_lock::{SimpleGuard, SimpleLock};
 pub use who::Who;
 

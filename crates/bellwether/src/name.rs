@@ -166,6 +166,14 @@ impl Name {
         self.kind
     }
 
+    /// How many permits of a semaphore it wants.
+    pub(crate) fn permits(&self) -> u32 {
+        match self.kind {
+            Kind::Permit(permits) => permits,
+            Kind::Lock | Kind::Read | Kind::Write => 0,
+        }
+    }
+
     pub(crate) fn sequence(&self) -> i32 {
         self.sequence
     }

@@ -105,7 +105,7 @@ impl OwnNode {
     }
 
     /// Adds a word to the data of the node, beside what others may have written there, in one step with what else ends. Sent
-    /// until there is an answer: the word is harmless twice.
+    /// until there is an answer: the word is harmless twice. `who` is what the node was created with.
     pub(crate) async fn amend(
         &self,
         who: &Who,
@@ -113,24 +113,28 @@ impl OwnNode {
         word: impl Fn(&mut NodeData),
     ) -> Result<(), zk::Error> {
         let zk = self.client.zk();
+        // Most of the time nobody has written to the node since its creation, and the first try is all.
+        let (mut before, mut version) = (NodeData::of(who, b""), 0);
         loop {
-            let attempt = async {
-                let (data, stat) = zk.get_data(self.path()).await?;
-                let before = NodeData::of(who, &data);
-                let mut after = before.clone();
-                word(&mut after);
-                if after == before {
-                    // Written by an earlier try whose reply was lost.
-                    return Ok(());
-                }
-                let data = after.to_data();
-                parting.rewrite(zk, self.path(), &data, stat.version).await
-            };
-            match attempt.await {
+            let mut after = before.clone();
+            word(&mut after);
+            // Written by an earlier try whose reply was lost.
+            if after == before {
+                return Ok(());
+            }
+            let data = after.to_data();
+            match parting.rewrite(zk, self.path(), &data, version).await {
                 Err(zk::Error::BadVersion) => {}
                 Err(error) if outcome(&error) == Outcome::Unknown => {}
                 result => return result,
             }
+            (before, version) = loop {
+                match zk.get_data(self.path()).await {
+                    Ok((data, stat)) => break (NodeData::of(who, &data), stat.version),
+                    Err(error) if outcome(&error) == Outcome::Unknown => {}
+                    Err(error) => return Err(error),
+                }
+            };
         }
     }
 

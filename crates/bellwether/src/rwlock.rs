@@ -4,11 +4,12 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use crate::client::Client;
-use crate::contender::Rule;
+use crate::contender::{Contender, Rule};
 use crate::error::{AcquireError, ClearError, ReleaseError};
 use crate::hold::Hold;
 use crate::name::Kind;
 use crate::terms::{Terms, exclusive_options, line_options};
+use crate::who::Who;
 
 /// A lock that many readers share, or one writer holds alone.
 ///
@@ -98,10 +99,7 @@ impl RwLock {
     /// As [`read`](Self::read).
     pub async fn write(&self) -> Result<WriteGuard, AcquireError> {
         let contender = self.terms.join(Kind::Write, Rule::EXCLUSIVE).await?;
-        Ok(WriteGuard {
-            hold: self.terms.turn(contender).await?,
-            terms: self.terms.clone(),
-        })
+        WriteGuard::take(&self.terms, contender).await
     }
 
     /// As [`read`](Self::read), but gives up after a time. The limit is for the whole call.
@@ -201,10 +199,7 @@ impl Terms {
         if contender.is_blocked() {
             return Ok(None);
         }
-        Ok(Some(WriteGuard {
-            hold: self.turn(contender).await?,
-            terms: self.clone(),
-        }))
+        WriteGuard::take(self, contender).await.map(Some)
     }
 }
 
@@ -272,9 +267,18 @@ impl Deref for ReadGuard {
 pub struct WriteGuard {
     hold: Hold,
     terms: Terms,
+    who: Who,
 }
 
 impl WriteGuard {
+    async fn take(terms: &Terms, contender: Contender) -> Result<Self, AcquireError> {
+        Ok(Self {
+            who: contender.who().clone(),
+            hold: terms.turn(contender).await?,
+            terms: terms.clone(),
+        })
+    }
+
     /// Becomes a reader without letting a writer in between, and lets the readers behind in. The token stays. With a crash
     /// mark, the write side counts as released. Lines in the [layout](RwLock::layout) of another library know no such
     /// thing: there the others go on waiting as for a writer.
@@ -288,7 +292,7 @@ impl WriteGuard {
     /// See [`ReleaseError`]: the hold has ended.
     pub async fn downgrade(self) -> Result<ReadGuard, ReleaseError> {
         Ok(ReadGuard {
-            hold: self.hold.downgrade(&self.terms.who()).await?,
+            hold: self.hold.downgrade(&self.who).await?,
             terms: self.terms,
         })
     }

@@ -56,6 +56,25 @@ impl Terms {
 
     /// Takes a place at the end of the line.
     pub(crate) async fn join(&self, kind: Kind, rule: Rule) -> Result<Contender, AcquireError> {
+        self.enter(kind, rule, None).await
+    }
+
+    /// Takes a place at the end of a line whose directory holds a limit.
+    pub(crate) async fn join_limited(
+        &self,
+        kind: Kind,
+        rule: Rule,
+        first_limit: u32,
+    ) -> Result<Contender, AcquireError> {
+        self.enter(kind, rule, Some(first_limit)).await
+    }
+
+    async fn enter(
+        &self,
+        kind: Kind,
+        rule: Rule,
+        first_limit: Option<u32>,
+    ) -> Result<Contender, AcquireError> {
         let entry = Entry {
             rule,
             kind,
@@ -63,6 +82,7 @@ impl Terms {
             who: self.who(),
             access: self.access.clone(),
             line_max: self.line_max,
+            first_limit,
         };
         let contender = Contender::enter(&self.client, self.dir()?, entry).await;
         contender.map_err(|failure| self.error(failure))

@@ -16,3 +16,4 @@ mod lock;
 mod lock_faults;
 mod proxy;
 mod rwlock;
+mod semaphore;

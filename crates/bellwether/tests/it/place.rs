@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use bellwether::{Client, connect, zk};
-use bellwether_testkit::{Apache, TestServer};
+use bellwether_testkit::{Apache, FaultProxy, TestServer};
 
 /// No wait in a test is longer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -75,6 +75,16 @@ impl Place {
             .session_timeout(Duration::from_secs(5))
             .await
             .unwrap()
+    }
+
+    /// A new session whose requests and events are counted on their way. It is so patient that no heartbeat comes in between.
+    pub(crate) async fn counted(&self) -> (FaultProxy, Client) {
+        let proxy = FaultProxy::start(&self.server).await.unwrap();
+        let client = connect(format!("{}{}", proxy.connect_string(), self.chroot))
+            .session_timeout(Duration::from_secs(60))
+            .await
+            .unwrap();
+        (proxy, client)
     }
 
     /// The address of the server, without a chroot.

@@ -4,10 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-use bellwether::{
-    AcquireError, Client, Previous, ReleaseError, RwLock, UpgradeError, blocking::Wait, connect,
-};
-use bellwether_testkit::{FaultProxy, Op};
+use bellwether::{AcquireError, Previous, ReleaseError, RwLock, UpgradeError, blocking::Wait};
+use bellwether_testkit::Op;
 
 use crate::place::{Place, soon};
 
@@ -31,18 +29,6 @@ const PATH: &str = "/shared";
 
 async fn rwlock(place: &Place) -> RwLock {
     RwLock::new(&place.client().await, PATH)
-}
-
-/// A session whose requests and events are counted.
-async fn counted(place: &Place) -> (FaultProxy, Client) {
-    let proxy = FaultProxy::start(place.server()).await.unwrap();
-    let address = format!("{}{}", proxy.connect_string(), place.chroot());
-    // No heartbeat comes in between.
-    let client = connect(address)
-        .session_timeout(Duration::from_secs(60))
-        .await
-        .unwrap();
-    (proxy, client)
 }
 
 async fn readers_share_and_writers_do_not(place: Place) {
@@ -224,7 +210,7 @@ async fn t32_reader_behind_many_writers_wakes_once(place: Place) {
         writers.push(tokio::spawn(async move { lock.write().await }));
         place.until_children(PATH, number + 1).await;
     }
-    let (proxy, client) = counted(&place).await;
+    let (proxy, client) = place.counted().await;
     let reader = tokio::spawn(async move { RwLock::new(&client, PATH).read().await });
     place.until_children(PATH, 6).await;
     soon(async {
@@ -319,7 +305,7 @@ async fn downgrade_counts_as_a_clean_end_of_the_write_side(place: Place) {
 }
 
 async fn uncontended_sides_cost_a_create_and_a_list(place: Place) {
-    let (proxy, client) = counted(&place).await;
+    let (proxy, client) = place.counted().await;
     let lock = RwLock::new(&client, PATH);
     lock.write().await.unwrap().release().await.unwrap();
     proxy.reset_counts();
