@@ -61,6 +61,9 @@ pub enum AcquireError {
     /// The data of the directory is not a number, so it is no semaphore. Use another path, or set a limit.
     #[error("no limit is set at {path}")]
     NoLimit { path: String },
+    /// The re-entrant handle reads, and to write it would wait for itself. Give the read side back first.
+    #[error("the handle holds the read side of {path}")]
+    HoldsReadSide { path: String },
     /// The server refused; the source says why. Trying again as it stands will not help.
     #[error("cannot queue at {path}")]
     Refused { path: String, source: zk::Error },

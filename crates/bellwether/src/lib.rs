@@ -36,6 +36,8 @@
 //! |---|---|
 //! | [`Lock`] | one holder at a time, in the order of arrival |
 //! | [`RwLock`] | many readers or one writer, in one line |
+//! | [`MultiLock`] | several locks at once, all or none |
+//! | [`ReentrantLock`], [`ReentrantRwLock`] | handles that may take again what they hold |
 //! | [`Semaphore`] | a number of permits, several at once, in the order of arrival |
 //! | [`SimpleLock`] | one holder at a time, in no order: the plain form of the documents |
 
@@ -54,6 +56,7 @@ mod hold;
 mod home;
 mod janitor;
 mod lock;
+mod multi_lock;
 mod name;
 mod node_data;
 mod node_event;
@@ -65,6 +68,7 @@ mod progress;
     reason = "queues, counters and configuration are made of it"
 )]
 mod receipt;
+mod reentrant;
 mod rwlock;
 mod sabotage;
 mod semaphore;
@@ -80,10 +84,12 @@ pub use fence::{Fence, StaleToken};
 pub use fenced_write::FencedWrite;
 pub use hold::{Hold, HoldState};
 pub use lock::{Lock, LockGuard, Waiting};
+pub use multi_lock::{MultiGuard, MultiLock};
 pub use name::Layout;
 pub use node_data::Revocation;
 pub use path::PathError;
 pub use progress::{Place, Progress};
+pub use reentrant::{ReentrantGuard, ReentrantLock, ReentrantRwLock};
 pub use rwlock::{ReadGuard, RwLock, UpgradeError, WriteGuard};
 #[cfg(feature = "sabotage")]
 pub use sabotage::Sabotage;

@@ -25,7 +25,8 @@ use crate::terms::{Terms, exclusive_options, line_options};
 /// The lock is advisory. A process that is paused longer than its session timeout loses its place and cannot know
 /// before it wakes: what must never be written by two holders has to compare tokens, with a [`Fence`](crate::Fence) or with
 /// [`write`](Hold::write). Tokens compare as long as the servers keep their data: a server that starts over empty counts
-/// from the beginning. A task that acquires what it already holds waits for itself.
+/// from the beginning. A task that acquires what it already holds waits for itself:
+/// [`ReentrantLock`](crate::ReentrantLock) does not.
 ///
 /// # Node layout
 ///
@@ -161,6 +162,10 @@ impl Lock {
             terms: self.terms.clone(),
             contender,
         })
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.terms.client
     }
 
     /// Forgets the crash of a holder: removes its mark, when what it left behind has been repaired by hand. Tells whether

@@ -23,7 +23,7 @@ use crate::who::Who;
 /// # What it does not
 ///
 /// It is advisory, as [`Lock`](crate::Lock) is. A task that asks for what it already holds, on the other side or behind somebody
-/// who waits, waits for itself.
+/// who waits, waits for itself: [`ReentrantRwLock`](crate::ReentrantRwLock) does not.
 ///
 /// # Node layout
 ///

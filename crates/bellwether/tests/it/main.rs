@@ -14,6 +14,8 @@ mod place;
 
 mod lock;
 mod lock_faults;
+mod multi_lock;
 mod proxy;
+mod reentrant;
 mod rwlock;
 mod semaphore;
