@@ -166,6 +166,25 @@ pub enum LimitError {
     Failed { path: String, source: zk::Error },
 }
 
+/// Why a look at a line from outside, or a request to one in it, came to nothing.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "each field is named in its message")]
+pub enum ContentionError {
+    /// The path names no node. Correct it.
+    #[error("bad path {path:?}")]
+    BadPath { path: String, source: PathError },
+    /// There are too many directories below the path. Search below a longer one.
+    #[error("more than {directories_max} directories below {path}")]
+    TooLarge {
+        path: String,
+        directories_max: usize,
+    },
+    /// The server refused or did not answer. What was to be changed may have been or not; look again.
+    #[error("cannot reach the line at {path}")]
+    Failed { path: String, source: zk::Error },
+}
+
 /// What an error of one request says about that request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {

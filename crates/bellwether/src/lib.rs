@@ -30,7 +30,7 @@
 //! # Finding the way
 //!
 //! [`connect`] opens a session, the [`Client`]; a recipe is built from it and a path, and its verbs return guards, which
-//! are smart pointers to a [`Hold`]. Without `async`, see [`blocking`].
+//! are smart pointers to a [`Hold`]. [`Contention`] looks at any line from outside, and asks holders to let go. Without `async`, see [`blocking`].
 //!
 //! | recipe | what it is |
 //! |---|---|
@@ -43,11 +43,14 @@
 
 mod access;
 pub mod blocking;
+mod breaking;
 mod client;
 mod clock;
 mod connect;
 mod contender;
+mod contention;
 mod crash_mark;
+mod deadlock;
 mod error;
 mod fence;
 mod fenced_write;
@@ -76,10 +79,15 @@ mod simple_lock;
 mod terms;
 mod who;
 
+pub use breaking::{Broken, Ending};
 pub use client::Client;
 pub use connect::{Connect, connect};
+pub use contention::{Contention, Contestant, Standing, Wants};
 pub use crash_mark::{Crash, Previous};
-pub use error::{AcquireError, ClearError, ConnectError, LimitError, ReleaseError, WriteError};
+pub use deadlock::Wait;
+pub use error::{
+    AcquireError, ClearError, ConnectError, ContentionError, LimitError, ReleaseError, WriteError,
+};
 pub use fence::{Fence, StaleToken};
 pub use fenced_write::FencedWrite;
 pub use hold::{Hold, HoldState};

@@ -54,7 +54,6 @@ pub enum Layout {
 }
 
 impl Layout {
-    #[cfg_attr(not(test), expect(dead_code, reason = "lists of any line use it"))]
     pub(crate) const ALL: [Self; 3] = [Self::Bellwether, Self::Curator, Self::Kazoo];
 
     /// The name of a new contender without the sequence, which the server adds. No other acquisition has it.

@@ -10,7 +10,7 @@ use crate::who::Who;
 const UNLOCK: &[u8] = b"unlock";
 
 /// What Curator's `Revoker` writes for the same.
-const CURATOR_REVOKE: &[u8] = b"__REVOKE__";
+pub(crate) const CURATOR_REVOKE: &[u8] = b"__REVOKE__";
 
 /// A request to let go of a hold. The holder agrees by releasing, or does not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +28,6 @@ pub struct Revocation {
 }
 
 impl Revocation {
-    #[cfg_attr(not(test), expect(dead_code, reason = "whoever asks uses it"))]
     pub(crate) fn new(by: Who, message: Option<String>, grace: Option<Duration>) -> Self {
         let in_ms = |grace: Duration| u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
         Self {

@@ -12,6 +12,7 @@
 #[macro_use]
 mod place;
 
+mod contention;
 mod lock;
 mod lock_faults;
 mod multi_lock;
