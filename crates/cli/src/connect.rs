@@ -1,7 +1,7 @@
 //! A session for a command: with the servers it names, or with the local one.
 
 use anyhow::Context;
-use bellwether::{Client, ConnectError};
+use bellwether::{Client, ConnectError, zookeeper_client as zk};
 
 use crate::args::ConnectArgs;
 use crate::local;
@@ -45,4 +45,33 @@ async fn connect_local(args: &ConnectArgs) -> anyhow::Result<Client> {
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// A session's plain client, rooted at the chroot, for commands on the tree.
+pub(crate) async fn connect_raw(args: &ConnectArgs, output: Output) -> anyhow::Result<zk::Client> {
+    let servers = match args.connect.as_deref() {
+        None | Some("" | "local") => {
+            drop(connect(args, output).await?);
+            let folder = local::Folder::of_user()?;
+            folder.find_or_start().await?.to_string()
+        }
+        Some(servers) => servers.to_owned(),
+    };
+    let connector = zk::Client::connector()
+        .with_session_timeout(args.session_timeout)
+        .with_fail_eagerly();
+    connector
+        .connect(&servers)
+        .await
+        .map_err(|source| match source {
+            zk::Error::BadArguments(_) => ConnectError::BadAddress {
+                address: servers,
+                source,
+            },
+            _ => ConnectError::Unreachable {
+                address: servers,
+                source,
+            },
+        })
+        .map_err(anyhow::Error::from)
 }

@@ -1,0 +1,134 @@
+//! What people expect of any command: help, colours, pipes and questions.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use crate::bellwether::{assert_code, bellwether, serve, text};
+use crate::nodes::{answer, command, run};
+
+#[test]
+fn mistyped_command_gets_a_suggestion_and_2() {
+    let output = bellwether().arg("wacth").output().unwrap();
+    assert_code(&output, 2);
+    assert!(text(&output.stderr).contains("'watch'"));
+}
+
+#[test]
+fn closed_pipe_is_a_quiet_end() {
+    let (_server, addresses) = serve(bellwether().args(["serve", "--listen", "127.0.0.1:0"]));
+    for arguments in [
+        &["ls"][..],
+        &["tree"],
+        &["export"],
+        &["get", "/", "--json"],
+        &["stat"],
+    ] {
+        let mut command = command(&addresses[0], arguments);
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_code(&output, 0);
+        assert_eq!(text(&output.stderr), "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn address_where_nothing_listens_is_125_with_a_hint() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = port.local_addr().unwrap().to_string();
+    drop(port);
+    let output = run(&address, &["ls"]);
+    assert_code(&output, 125);
+    let said = text(&output.stderr);
+    assert!(
+        said.contains(&address) && said.contains("hint: `bellwether serve"),
+        "{said}"
+    );
+}
+
+/// Runs a command in a terminal, types a line, and returns what is on the screen and the exit code.
+fn in_terminal(
+    address: &str,
+    arguments: &[&str],
+    typed: &str,
+    variables: &[(&str, &str)],
+) -> (String, Option<i32>) {
+    let mut line = vec![env!("CARGO_BIN_EXE_bellwether")];
+    line.extend(arguments);
+    let line = format!("{} --connect {address}", line.join(" "));
+    let mut script = Command::new("script");
+    script.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+    script
+        .env_remove("NO_COLOR")
+        .env("TERM", "xterm")
+        .envs(variables.iter().copied());
+    let mut script = script
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    script
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(typed.as_bytes())
+        .unwrap();
+    let output = script.wait_with_output().unwrap();
+    (text(&output.stdout), output.status.code())
+}
+
+#[test]
+fn rm_r_asks_on_a_terminal() {
+    let (_server, addresses) = serve(bellwether().args(["serve", "--listen", "127.0.0.1:0"]));
+    let address = &addresses[0];
+    answer(address, &["create", "-p", "/a/b/c"]);
+    for (typed, code) in [("n\n", 1), ("\n", 1), ("y\n", 0)] {
+        let (screen, ended) = in_terminal(address, &["rm", "-r", "/a"], typed, &[]);
+        assert!(
+            screen.contains("delete /a and 2 nodes below it? [y/N]"),
+            "{screen}"
+        );
+        assert_eq!(ended, Some(code), "{screen}");
+        let is_there = run(address, &["stat", "/a"]).status.success();
+        assert_eq!(is_there, code == 1, "{screen}");
+    }
+    answer(address, &["create", "-p", "/a/b/c"]);
+    let (screen, ended) = in_terminal(address, &["rm", "-r", "--yes", "/a"], "", &[]);
+    assert_eq!(ended, Some(0), "{screen}");
+    assert!(!screen.contains("[y/N]"), "{screen}");
+}
+
+#[test]
+fn terminal_gets_a_line_end_and_no_escape_sequences_of_nodes() {
+    let (_server, addresses) = serve(bellwether().args(["serve", "--listen", "127.0.0.1:0"]));
+    let address = &addresses[0];
+    answer(address, &["create", "/text", "plain"]);
+    let (screen, ended) = in_terminal(address, &["get", "/text"], "", &[]);
+    assert_eq!((&*screen, ended), ("plain\r\n", Some(0)));
+    answer(address, &["create", "/escape", "\u{1b}[2J"]);
+    let (screen, ended) = in_terminal(address, &["get", "/escape"], "", &[]);
+    assert!(
+        !screen.contains("[2J") && screen.contains("hint: -o FILE"),
+        "{screen}"
+    );
+    assert_eq!(ended, Some(1));
+    let (screen, ended) = in_terminal(address, &["get", "/escape", "-o", "-"], "", &[]);
+    assert_eq!((&*screen, ended), ("\u{1b}[2J", Some(0)));
+}
+
+#[test]
+fn colours_are_for_terminals_that_want_them() {
+    let (screen, _) = in_terminal("", &["--help"], "", &[]);
+    assert!(screen.contains('\u{1b}'), "{screen}");
+    let (screen, _) = in_terminal("", &["--help"], "", &[("NO_COLOR", "1")]);
+    assert!(
+        !screen.contains('\u{1b}') && screen.contains("Example"),
+        "{screen}"
+    );
+    let output = bellwether().arg("--help").output().unwrap();
+    assert!(!text(&output.stdout).contains('\u{1b}'));
+}
