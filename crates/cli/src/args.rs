@@ -63,6 +63,8 @@ pub(crate) enum Command {
         after_help = "Example:\n  bellwether snapshot --json /var/lib/bellwether/version-2/snapshot.0 | jq -r '.path // empty'"
     )]
     Snapshot(DataFileArgs),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
 }
 
 /// Run a command while holding a lock.
@@ -170,6 +172,26 @@ pub(crate) struct ServeArgs {
     /// When a local server that nobody uses leaves.
     #[arg(long, hide = true, value_name = "TIME", value_parser = duration::parse, default_value = "10m")]
     pub(crate) idle_exit: Duration,
+}
+
+/// Print a script that teaches a shell to complete this command.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  bellwether completions bash > ~/.local/share/bash-completion/completions/bellwether"
+)]
+pub(crate) struct CompletionsArgs {
+    /// The shell.
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Print the manual, or write all its pages to a folder.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  bellwether man | man -l -
+  bellwether man ~/.local/share/man/man1")]
+pub(crate) struct ManArgs {
+    /// Write a page for each command to this folder, which is made if it is missing.
+    pub(crate) folder: Option<PathBuf>,
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The commands, one function each.
 
 pub(crate) mod acl;
+pub(crate) mod completions;
 pub(crate) mod create;
 pub(crate) mod export;
 pub(crate) mod get;
@@ -8,6 +9,7 @@ pub(crate) mod import;
 pub(crate) mod lock;
 pub(crate) mod log;
 pub(crate) mod ls;
+pub(crate) mod man;
 pub(crate) mod rm;
 pub(crate) mod serve;
 pub(crate) mod set;

@@ -70,6 +70,8 @@ fn main() -> ExitCode {
         Command::Acl(args) => commands::acl::run(args, output),
         Command::Export(args) => commands::export::run(args, output),
         Command::Import(args) => commands::import::run(args, output),
+        Command::Completions(args) => commands::completions::run(args),
+        Command::Man(args) => commands::man::run(args),
         Command::Log(args) => commands::log::run(args),
         Command::Snapshot(args) => commands::snapshot::run(args),
         Command::Serve(args) => commands::serve::run(args, output),

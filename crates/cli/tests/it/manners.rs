@@ -1,10 +1,70 @@
-//! What people expect of any command: help, colours, pipes and questions.
+//! What people expect of any command: help, completions, a manual, colours, pipes and questions.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
 
 use crate::bellwether::{assert_code, bellwether, serve, text};
 use crate::nodes::{answer, command, run};
+
+#[test]
+fn completions_are_made_for_every_shell() {
+    for (shell, sign) in [
+        ("bash", "complete -F _bellwether"),
+        ("zsh", "#compdef bellwether"),
+        ("fish", "complete -c bellwether"),
+        ("elvish", "edit:completion"),
+        ("powershell", "Register-ArgumentCompleter"),
+    ] {
+        let output = bellwether().args(["completions", shell]).output().unwrap();
+        assert_code(&output, 0);
+        let script = text(&output.stdout);
+        assert!(
+            script.contains(sign) && script.contains("export"),
+            "{shell}"
+        );
+    }
+    assert_code(
+        &bellwether().args(["completions", "cmd"]).output().unwrap(),
+        2,
+    );
+}
+
+#[test]
+fn bash_takes_its_completions() {
+    let script = bellwether().args(["completions", "bash"]).output().unwrap();
+    let mut bash = Command::new("bash");
+    bash.args(["-c", "eval \"$(cat)\"; COMP_WORDS=(bellwether exp); COMP_CWORD=1; _bellwether bellwether exp bellwether; echo \"${COMPREPLY[@]}\""]);
+    let mut bash = bash
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    bash.stdin
+        .take()
+        .unwrap()
+        .write_all(&script.stdout)
+        .unwrap();
+    assert_eq!(text(&bash.wait_with_output().unwrap().stdout), "export\n");
+}
+
+#[test]
+fn manual_has_a_page_for_every_command() {
+    let page = bellwether().arg("man").output().unwrap();
+    assert_code(&page, 0);
+    assert!(text(&page.stdout).contains(".TH bellwether 1"));
+    let folder = tempfile::tempdir().unwrap();
+    let pages = folder.path().join("man1");
+    assert_code(&bellwether().arg("man").arg(&pages).output().unwrap(), 0);
+    for name in [
+        "bellwether",
+        "bellwether-lock",
+        "bellwether-watch",
+        "bellwether-acl-set",
+    ] {
+        let page = std::fs::read_to_string(pages.join(format!("{name}.1"))).unwrap();
+        assert!(page.contains("Example"), "{name}");
+    }
+}
 
 #[test]
 fn mistyped_command_gets_a_suggestion_and_2() {
