@@ -10,6 +10,7 @@ mod credential;
 mod duration;
 mod exit;
 mod export_file;
+mod input;
 mod lineage;
 mod local;
 mod node_path;

@@ -1,10 +1,7 @@
 //! `bellwether create`: a new node.
 
-use std::io;
-
 use bellwether::zookeeper_client as zk;
 use serde_json::json;
-use tokio::sync::oneshot;
 use zk::{Acls, CreateMode, EventType};
 
 use crate::acl_list::AclList;
@@ -13,7 +10,7 @@ use crate::exit::Exit;
 use crate::output::{self, Output};
 use crate::refusal::{Refusal, Verb};
 use crate::session::on_tree;
-use crate::{lineage, node_stat, payload};
+use crate::{input, lineage, node_stat, payload};
 
 pub(crate) fn run(args: CreateArgs, output: Output) -> anyhow::Result<Exit> {
     if args.path == "/" && !args.parents {
@@ -84,23 +81,11 @@ async fn stay(
     output: Output,
 ) -> anyhow::Result<Exit> {
     let why = tokio::select! {
-        () = input_end(), if !stdin_is_used_up => return Ok(Exit::Done),
+        () = input::end(), if !stdin_is_used_up => return Ok(Exit::Done),
         why = gone(zk, path) => why,
     };
     output.error(&anyhow::anyhow!("{path} is gone: {why}"));
     Ok(Exit::Lost)
-}
-
-/// Waits for the end of stdin, whatever comes before it. A thread of its own reads: the runtime would wait for one of its
-/// own at the end.
-async fn input_end() {
-    let (ended, end) = oneshot::channel();
-    std::thread::spawn(move || {
-        let read = io::copy(&mut io::stdin().lock(), &mut io::sink());
-        // Nobody may wait any more.
-        let _ = ended.send(read);
-    });
-    let _ = end.await;
 }
 
 /// Waits until the node is deleted or the session has ended, and says which.

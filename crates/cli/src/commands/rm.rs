@@ -1,6 +1,6 @@
 //! `bellwether rm`: a node goes, and with `-r` all below it.
 
-use std::io::{self, BufRead, IsTerminal};
+use std::io::{self, IsTerminal};
 
 use anyhow::Context;
 use bellwether::zookeeper_client as zk;
@@ -13,7 +13,7 @@ use crate::progress::Progress;
 use crate::refusal::{Refusal, Verb};
 use crate::session::on_tree;
 use crate::walk::walk;
-use crate::{batch, node_path};
+use crate::{batch, input, node_path};
 
 /// How often what others create below meanwhile is looked for again.
 const ROUNDS_MAX: usize = 5;
@@ -72,13 +72,12 @@ async fn delete_all(
             visited => visited?,
         };
         drop(counter);
-        if round == 0
-            && !args.yes
-            && io::stdin().is_terminal()
-            && !agreed(args, visited.len(), output)?
-        {
+        let asked = round == 0 && !args.yes && io::stdin().is_terminal();
+        if asked && !agreed(&args.path, visited.len(), output).await? {
             return Ok(None);
         }
+        let unreadable = visited.iter().find(|node| node.read.is_none());
+        let unreadable = unreadable.map(|node| node.path.clone());
         let progress = Progress::bar("deleting", visited.len(), output);
         let mut left_over = false;
         // Those above come before those below.
@@ -92,8 +91,11 @@ async fn delete_all(
             left_over |= left;
             progress.advance_by(count);
         }
-        if !left_over {
-            return Ok(Some(deleted));
+        match unreadable {
+            _ if !left_over => return Ok(Some(deleted)),
+            // What is below it is not known.
+            Some(path) => return Err(Refusal::of(Verb::List, &path, zk::Error::NoAuth).into()),
+            None => {}
         }
     }
     let path = &args.path;
@@ -129,17 +131,14 @@ async fn delete_batch(zk: &zk::Client, mut paths: Vec<String>) -> Result<(usize,
     Ok((0, left_over))
 }
 
-fn agreed(args: &RmArgs, nodes: usize, output: Output) -> io::Result<bool> {
-    let path = &args.path;
+async fn agreed(path: &str, nodes: usize, output: Output) -> io::Result<bool> {
     match nodes - 1 {
         0 => output.ask(format_args!("delete {path}? [y/N] ")),
         below => output.ask(format_args!(
             "delete {path} and {below} nodes below it? [y/N] "
         )),
     }
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer)?;
-    let agreed = matches!(answer.trim(), "y" | "Y" | "yes");
+    let agreed = matches!(input::line().await?.trim(), "y" | "Y" | "yes");
     if !agreed {
         output.say("nothing is deleted");
     }

@@ -1,10 +1,10 @@
 //! What people expect of any command: help, completions, a manual, colours, pipes and questions.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
 
 use crate::bellwether::{assert_code, bellwether, serve, text};
-use crate::nodes::{answer, command, run};
+use crate::nodes::{answer, command, make_many, run};
 
 #[test]
 fn completions_are_made_for_every_shell() {
@@ -110,13 +110,8 @@ fn address_where_nothing_listens_is_125_with_a_hint() {
     );
 }
 
-/// Runs a command in a terminal, types a line, and returns what is on the screen and the exit code.
-fn in_terminal(
-    address: &str,
-    arguments: &[&str],
-    typed: &str,
-    variables: &[(&str, &str)],
-) -> (String, Option<i32>) {
+/// A command in a terminal, whose screen can be read and whose keyboard can be typed on.
+fn terminal(address: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Child {
     let mut line = vec![env!("CARGO_BIN_EXE_bellwether")];
     line.extend(arguments);
     let line = format!("{} --connect {address}", line.join(" "));
@@ -126,18 +121,25 @@ fn in_terminal(
         .env_remove("NO_COLOR")
         .env("TERM", "xterm")
         .envs(variables.iter().copied());
-    let mut script = script
+    script
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .unwrap();
-    script
-        .stdin
-        .take()
         .unwrap()
-        .write_all(typed.as_bytes())
-        .unwrap();
-    let output = script.wait_with_output().unwrap();
+}
+
+/// Runs a command in a terminal, types something, and returns what is on the screen and the exit code.
+fn in_terminal(
+    address: &str,
+    arguments: &[&str],
+    typed: &str,
+    variables: &[(&str, &str)],
+) -> (String, Option<i32>) {
+    let mut terminal = terminal(address, arguments, variables);
+    let mut keyboard = terminal.stdin.take().unwrap();
+    keyboard.write_all(typed.as_bytes()).unwrap();
+    drop(keyboard);
+    let output = terminal.wait_with_output().unwrap();
     (text(&output.stdout), output.status.code())
 }
 
@@ -160,6 +162,37 @@ fn rm_r_asks_on_a_terminal() {
     let (screen, ended) = in_terminal(address, &["rm", "-r", "--yes", "/a"], "", &[]);
     assert_eq!(ended, Some(0), "{screen}");
     assert!(!screen.contains("[y/N]"), "{screen}");
+}
+
+#[test]
+fn question_can_be_left_by_ctrl_c() {
+    let (_server, addresses) = serve(bellwether().args(["serve", "--listen", "127.0.0.1:0"]));
+    answer(&addresses[0], &["create", "-p", "/a/b"]);
+    let mut terminal = terminal(&addresses[0], &["rm", "-r", "/a"], &[]);
+    let mut keyboard = terminal.stdin.take().unwrap();
+    let mut screen = BufReader::new(terminal.stdout.take().unwrap());
+    let mut asked = Vec::new();
+    while !asked.ends_with(b"[y/N]") {
+        assert_ne!(screen.read_until(b']', &mut asked).unwrap(), 0);
+    }
+    keyboard.write_all(b"\x03").unwrap();
+    assert_eq!(terminal.wait().unwrap().code(), Some(130));
+    drop(keyboard);
+    answer(&addresses[0], &["stat", "/a/b"]);
+}
+
+#[test]
+fn long_deletion_shows_how_far_it_is_on_a_terminal_only() {
+    let (_server, addresses) = serve(bellwether().args(["serve", "--listen", "127.0.0.1:0"]));
+    for (quiet, shown) in [
+        (&["rm", "-r", "--yes", "/many"][..], true),
+        (&["rm", "-r", "--yes", "-q", "/many"], false),
+    ] {
+        make_many(&addresses[0], 2000);
+        let (screen, ended) = in_terminal(&addresses[0], quiet, "", &[]);
+        assert_eq!(ended, Some(0), "{screen}");
+        assert_eq!(screen.contains("deleting"), shown, "{screen}");
+    }
 }
 
 #[test]

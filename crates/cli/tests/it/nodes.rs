@@ -287,7 +287,7 @@ fn ephemeral_node_that_others_delete_is_123(address: &str) {
 }
 
 /// Makes `/many` with so many nodes below it, some of them two levels deep.
-fn make_many(address: &str, nodes: usize) {
+pub(crate) fn make_many(address: &str, nodes: usize) {
     let acl = r#"[{"scheme":"world","id":"anyone","rights":"cdrwa"}]"#;
     let node = |path: &str| {
         format!(r#"{{"path":"{path}","kind":"persistent","data":{{"text":""}},"acl":{acl}}}"#)
@@ -382,6 +382,17 @@ fn access_lists_are_set_and_obeyed(address: &str) {
     // One that may not be read does not keep the others from being shown.
     let drawn = answer(address, &["tree", "/acl"]);
     assert_eq!(drawn, "/acl\n└── mine (may not be read)\n");
+
+    // Nor is it taken for one without children.
+    assert_code(&with_me(&["create", "/acl/mine/below"]), 0);
+    let refused = run(address, &["rm", "-r", "/acl"]);
+    assert_code(&refused, 1);
+    let said = text(&refused.stderr);
+    assert!(
+        said.contains("cannot list /acl/mine: you may not"),
+        "{said}"
+    );
+    assert_code(&with_me(&["rm", "/acl/mine/below"]), 0);
 
     let list = text(&with_me(&["acl", "get", "/acl/mine"]).stdout);
     assert!(
