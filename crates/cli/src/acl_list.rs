@@ -1,6 +1,6 @@
 //! Access lists: as people type them, and as JSON.
 
-use bellwether::zookeeper_client::{Acl, AuthId, Permission};
+use bellwether::zk::{Acl, AuthId, Permission};
 use serde::{Deserialize, Serialize};
 
 /// Rights and the letters that `zkCli.sh` has for them.

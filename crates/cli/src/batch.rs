@@ -1,6 +1,6 @@
 //! Many writes in few transactions.
 
-use bellwether::zookeeper_client as zk;
+use bellwether::zk;
 use zk::{MultiWriteError, MultiWriter};
 
 /// How many writes a transaction has at most.

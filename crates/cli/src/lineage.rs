@@ -1,6 +1,6 @@
 //! What stands above a node.
 
-use bellwether::zookeeper_client as zk;
+use bellwether::zk;
 use zk::{Acls, CreateMode};
 
 use crate::node_path;

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use bellwether::zookeeper_client::Stat;
+use bellwether::zk::Stat;
 use serde_json::{Map, Value, json};
 
 use crate::rendering::{hex, time_text};

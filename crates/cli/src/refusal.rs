@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bellwether::zookeeper_client as zk;
+use bellwether::zk;
 
 use crate::exit::Exit;
 

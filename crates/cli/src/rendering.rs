@@ -1,4 +1,4 @@
-//! Data, access lists and times of data files, as text for people and as JSON.
+//! Data, access lists, times and numbers, as text for people and as JSON.
 
 use bellwether_server::proto::acl::{self, Acl};
 use serde_json::{Value, json};
@@ -16,6 +16,14 @@ const RIGHTS: [(i32, char); 5] = [
     (acl::WRITE, 'w'),
     (acl::ADMIN, 'a'),
 ];
+
+/// A number of things: `1 node`, `2 nodes`.
+pub(crate) fn counted(number: usize, thing: &str) -> String {
+    match number {
+        1 => format!("1 {thing}"),
+        _ => format!("{number} {thing}s"),
+    }
+}
 
 /// A zxid or a session id.
 pub(crate) fn hex(number: i64) -> String {
@@ -129,6 +137,12 @@ mod tests {
         assert_eq!(data_text(Some(&[0xFF, 0])), "0xff00");
         assert!(data_text(Some(&[b'x'; 1000])).ends_with("x\"…(1000 bytes)"));
         assert!(data_text(Some(&[0; 1000])).ends_with("00…(1000 bytes)"));
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        let counts = [0, 1, 2].map(|number| counted(number, "node"));
+        assert_eq!(counts, ["0 nodes", "1 node", "2 nodes"]);
     }
 
     #[test]

@@ -2,25 +2,33 @@
 
 use std::time::Duration;
 
-use bellwether::zookeeper_client as zk;
+use bellwether::{Client, zk};
 use tokio::time::timeout;
 
 use crate::args::TreeArgs;
-use crate::connect::connect_raw;
+use crate::connect::connect_with;
 use crate::exit::Exit;
 use crate::output::Output;
-use crate::refusal::Refusal;
 use crate::signals::Signals;
 
 /// How long the end of the session may take. It ends by itself if this is not enough.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
-/// Runs `work` with a session, and ends the session with it, or the one that `work` has put in its place. A signal ends it wherever it is.
-#[tokio::main(flavor = "current_thread")]
-pub(crate) async fn on_tree(
+/// Runs `work` on the tree, and ends the session with it. A signal ends it wherever it is.
+pub(crate) fn on_tree(
     args: &TreeArgs,
     output: Output,
-    work: impl AsyncFnOnce(&mut zk::Client) -> anyhow::Result<Exit>,
+    work: impl AsyncFnOnce(&zk::Client) -> anyhow::Result<Exit>,
+) -> anyhow::Result<Exit> {
+    in_session(args, output, async |client| work(&client.raw()).await)
+}
+
+/// As [`on_tree`]; `work` may put another session in the place of one that has ended.
+#[tokio::main(flavor = "current_thread")]
+pub(crate) async fn in_session(
+    args: &TreeArgs,
+    output: Output,
+    work: impl AsyncFnOnce(&mut Client) -> anyhow::Result<Exit>,
 ) -> anyhow::Result<Exit> {
     let mut signals = Signals::catch()?;
     let mut session = None;
@@ -28,38 +36,22 @@ pub(crate) async fn on_tree(
         exit = async { work(session.insert(open(args, output).await?)).await } => exit,
         signal = signals.next() => Ok(Exit::Signal(signal.as_raw())),
     };
-    if let Some(session) = session {
-        close(session).await;
+    if let Some(client) = session
+        && timeout(CLOSE_LIMIT, client.close()).await.is_err()
+    {
+        tracing::warn!("the end of the session was not acknowledged");
     }
     exit
 }
 
-/// Opens a session and proves who it is.
-pub(crate) async fn open(args: &TreeArgs, output: Output) -> anyhow::Result<zk::Client> {
-    let zk = connect_raw(&args.connect, output).await?;
-    for credential in &args.auth {
-        let scheme = &credential.scheme;
-        let proved = zk.auth(scheme, credential.proof.as_bytes()).await;
-        proved.map_err(|error| {
-            Refusal::failed(format!(
-                "the server does not take the proof of {scheme}: {error}"
-            ))
-        })?;
-    }
-    Ok(zk)
-}
-
-/// Ends a session and waits for the servers' word, so that nothing of it is left.
-pub(crate) async fn close(session: zk::Client) {
-    let mut states = session.state_watcher();
-    drop(session);
-    let ended = async {
-        let mut state = states.state();
-        while !state.is_terminated() {
-            state = states.changed().await;
-        }
-    };
-    if timeout(CLOSE_LIMIT, ended).await.is_err() {
-        tracing::warn!("the end of the session was not acknowledged");
-    }
+/// Opens a session and proves who it is. Somebody waits for the answer, so each server is tried once only.
+pub(crate) async fn open(args: &TreeArgs, output: Output) -> anyhow::Result<Client> {
+    connect_with(&args.connect, output, |connect| {
+        args.auth
+            .iter()
+            .fold(connect.fail_fast(), |connect, credential| {
+                connect.auth(&credential.scheme, &*credential.proof)
+            })
+    })
+    .await
 }

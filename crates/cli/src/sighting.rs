@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bellwether::zookeeper_client::{EventType, Stat};
+use bellwether::zk::{EventType, Stat};
 
 /// What happened to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

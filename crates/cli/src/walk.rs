@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use bellwether::zookeeper_client as zk;
+use bellwether::zk;
 
 use crate::node_path;
 use crate::progress::Progress;

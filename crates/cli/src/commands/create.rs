@@ -1,6 +1,6 @@
 //! `bellwether create`: a new node.
 
-use bellwether::zookeeper_client as zk;
+use bellwether::zk;
 use serde_json::json;
 use zk::{Acls, CreateMode, EventType};
 

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 
 use anyhow::Context;
-use bellwether::zookeeper_client as zk;
+use bellwether::zk;
 
 use crate::acl_list::AclList;
 use crate::args::ExportArgs;
@@ -15,6 +15,7 @@ use crate::node_path;
 use crate::output::{self, Output};
 use crate::progress::Progress;
 use crate::refusal::{Refusal, Verb};
+use crate::rendering::counted;
 use crate::session::on_tree;
 use crate::walk::{ask_all, walk};
 
@@ -33,12 +34,15 @@ pub(crate) fn run(args: ExportArgs, output: Output) -> anyhow::Result<Exit> {
                     out.flush()
                 });
                 written.with_context(|| format!("cannot write {}", file.display()))?;
-                output.notice(format_args!("{} nodes written", nodes.len()));
+                output.notice(format_args!("{} written", counted(nodes.len(), "node")));
                 Exit::Done
             }
         };
         if ephemerals > 0 {
-            output.notice(format_args!("left out: {ephemerals} ephemeral nodes"));
+            output.notice(format_args!(
+                "left out: {}",
+                counted(ephemerals, "ephemeral node")
+            ));
         }
         Ok(exit)
     })

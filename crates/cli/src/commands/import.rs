@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use anyhow::Context;
-use bellwether::zookeeper_client as zk;
+use bellwether::zk;
 use serde_json::json;
 use zk::{Acls, CreateMode};
 
@@ -15,6 +15,7 @@ use crate::export_file::{self, FileNode, Kind};
 use crate::output::{self, Output};
 use crate::progress::Progress;
 use crate::refusal::{Refusal, Verb};
+use crate::rendering::counted;
 use crate::session::on_tree;
 use crate::walk::{ask_all, walk};
 use crate::{batch, lineage, node_path, payload};
@@ -36,8 +37,8 @@ pub(crate) fn run(args: ImportArgs, output: Output) -> anyhow::Result<Exit> {
             plan.carry_out(zk, &args.path, output).await?;
         }
         if plan.ephemerals > 0 {
-            let ephemerals = plan.ephemerals;
-            output.notice(format_args!("left alone: {ephemerals} ephemeral nodes"));
+            let ephemerals = counted(plan.ephemerals, "ephemeral node");
+            output.notice(format_args!("left alone: {ephemerals}"));
         }
         plan.tell(&args, output)
     })
@@ -184,8 +185,14 @@ impl Plan {
         let all = self.creates.len() + self.changes.len() + self.deletes.len();
         let progress = Progress::bar("importing", all, output);
         let mut done = 0;
-        let stopped =
-            |done: usize| move || format!("the import stopped after {done} of {all} changes");
+        let stopped = |done: usize| {
+            move || {
+                format!(
+                    "the import stopped after {done} of {}",
+                    counted(all, "change")
+                )
+            }
+        };
 
         for paths in batch::split(self.deletes.iter().collect(), |path| path.len() + 32) {
             let deleted =

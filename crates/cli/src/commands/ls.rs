@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use bellwether::zookeeper_client as zk;
+use bellwether::zk;
 use serde_json::{Value, json};
 
 use crate::args::LsArgs;

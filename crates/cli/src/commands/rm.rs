@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 
 use anyhow::Context;
-use bellwether::zookeeper_client as zk;
+use bellwether::zk;
 use serde_json::json;
 
 use crate::args::RmArgs;
@@ -11,6 +11,7 @@ use crate::exit::Exit;
 use crate::output::{self, Output};
 use crate::progress::Progress;
 use crate::refusal::{Refusal, Verb};
+use crate::rendering::counted;
 use crate::session::on_tree;
 use crate::walk::walk;
 use crate::{batch, input, node_path};
@@ -39,7 +40,7 @@ pub(crate) fn run(args: RmArgs, output: Output) -> anyhow::Result<Exit> {
             })?);
         }
         if args.recursive {
-            output.notice(format_args!("{deleted} nodes deleted"));
+            output.notice(format_args!("{} deleted", counted(deleted, "node")));
         }
         Ok(Exit::Done)
     })
@@ -86,7 +87,7 @@ async fn delete_all(
             let count = paths.len();
             let (gone, left) = delete_batch(zk, paths)
                 .await
-                .with_context(|| format!("stopped after {deleted} nodes"))?;
+                .with_context(|| format!("stopped after {}", counted(deleted, "node")))?;
             deleted += gone;
             left_over |= left;
             progress.advance_by(count);
@@ -100,7 +101,8 @@ async fn delete_all(
     }
     let path = &args.path;
     Err(Refusal::no(format!(
-        "cannot delete {path}: others go on creating nodes below it; {deleted} nodes deleted"
+        "cannot delete {path}: others go on creating nodes below it; {} deleted",
+        counted(deleted, "node")
     ))
     .into())
 }
@@ -135,7 +137,8 @@ async fn agreed(path: &str, nodes: usize, output: Output) -> io::Result<bool> {
     match nodes - 1 {
         0 => output.ask(format_args!("delete {path}? [y/N] ")),
         below => output.ask(format_args!(
-            "delete {path} and {below} nodes below it? [y/N] "
+            "delete {path} and {} below it? [y/N] ",
+            counted(below, "node")
         )),
     }
     let agreed = matches!(input::line().await?.trim(), "y" | "Y" | "yes");

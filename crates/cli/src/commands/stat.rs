@@ -1,6 +1,6 @@
 //! `bellwether stat`: the numbers of a node.
 
-use bellwether::zookeeper_client as zk;
+use bellwether::zk;
 use serde_json::json;
 
 use crate::args::StatArgs;

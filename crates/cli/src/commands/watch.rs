@@ -9,7 +9,7 @@ use std::future::ready;
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime};
 
-use bellwether::{ConnectError, zookeeper_client as zk};
+use bellwether::{Client, ConnectError, zk};
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval};
 use zk::{AddWatchMode, PersistentWatcher, SessionState, WatchedEvent};
@@ -19,7 +19,8 @@ use crate::exit::Exit;
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::refusal::{Refusal, Verb};
-use crate::session::{on_tree, open};
+use crate::rendering::counted;
+use crate::session::{in_session, open};
 use crate::sighting::{Happening, Sighting};
 use crate::walk::walk;
 
@@ -27,13 +28,14 @@ use crate::walk::walk;
 const TRY_EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: WatchArgs, output: Output) -> anyhow::Result<Exit> {
-    on_tree(&args.tree, output, async |zk| {
+    in_session(&args.tree, output, async |client| {
         let mut printer = Printer {
             json: args.tree.json,
             events_left: args.count,
         };
         let watch = Watch {
-            zk,
+            zk: client.raw(),
+            client,
             args: &args,
             output,
         };
@@ -60,7 +62,8 @@ impl<E: Into<anyhow::Error>> From<E> for Stop {
 
 struct Watch<'a> {
     /// The session, or the one after it.
-    zk: &'a mut zk::Client,
+    client: &'a mut Client,
+    zk: zk::Client,
     args: &'a WatchArgs,
     output: Output,
 }
@@ -73,8 +76,9 @@ impl Watch<'_> {
         loop {
             let event = watcher.changed().await;
             if let Some(happening) = Happening::of(event.event_type) {
-                printer.print(happening, &event.path, Some(&event))?;
+                // First what it is now, so that what is printed is known to be seen.
                 self.look_again(&event.path, &mut seen).await;
+                printer.print(happening, &event.path, Some(&event))?;
                 continue;
             }
             match event.session_state {
@@ -89,10 +93,9 @@ impl Watch<'_> {
             // The one before goes after the new one has come: else its end would take the server's watch away.
             watcher = new_watcher;
             let missed = seen.until(&now);
-            let count = missed.len();
-            self.output.notice(format_args!(
-                "connected again; {count} events missed meanwhile"
-            ));
+            let events = counted(missed.len(), "event");
+            self.output
+                .notice(format_args!("connected again; {events} missed meanwhile"));
             for (happening, path) in missed {
                 printer.print(happening, &path, None)?;
             }
@@ -114,7 +117,10 @@ impl Watch<'_> {
             tries.tick().await;
             if self.zk.state().is_terminated() {
                 match open(&self.args.tree, self.output).await {
-                    Ok(session) => *self.zk = session,
+                    Ok(client) => {
+                        self.zk = client.raw();
+                        *self.client = client;
+                    }
                     Err(error) if is_unreachable(&error) => continue,
                     Err(error) => return Err(error),
                 }
@@ -145,7 +151,7 @@ impl Watch<'_> {
             return Ok(Some(seen));
         }
         let progress = Progress::counter("reading", self.output);
-        match walk(self.zk, path, None, &progress).await {
+        match walk(&self.zk, path, None, &progress).await {
             Ok(visited) => {
                 for node in visited {
                     if let Some((stat, _)) = &node.read {

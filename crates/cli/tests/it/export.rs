@@ -101,14 +101,14 @@ fn ephemeral_nodes_are_left_out_and_it_is_said(address: &str) {
     assert_code(&export, 0);
     assert_eq!(
         text(&export.stderr),
-        "bellwether: left out: 1 ephemeral nodes\n"
+        "bellwether: left out: 1 ephemeral node\n"
     );
     let file = text(&export.stdout);
     assert!(!file.contains("/e"), "{file}");
     // And one that is there is not deleted for the file's not having it.
     let replaced = import(address, &["/from", "--replace"], &file);
     assert_code(&replaced, 0);
-    assert!(text(&replaced.stderr).contains("left alone: 1 ephemeral nodes"));
+    assert!(text(&replaced.stderr).contains("left alone: 1 ephemeral node"));
     assert_eq!(answer(address, &["ls", "/from"]), "e\n");
     drop(holder.stdin.take());
     assert!(holder.wait().unwrap().success());
