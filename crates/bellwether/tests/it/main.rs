@@ -14,6 +14,7 @@ mod place;
 
 mod counts;
 mod crash_mark;
+mod hundred_writers;
 mod leaving;
 mod lock;
 mod lock_faults;
