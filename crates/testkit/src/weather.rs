@@ -184,8 +184,8 @@ impl Iterator for Forecast {
 pub struct Target {
     /// What it speaks to its server through.
     pub proxy: FaultProxy,
-    /// The process to pause, if it has one of its own.
-    pub process: Option<Pid>,
+    /// The id of the process to pause, if it has one of its own.
+    pub process: Option<u32>,
 }
 
 /// The contenders and the server that faults happen to.
@@ -277,7 +277,8 @@ async fn befall(who: usize, target: Arc<Target>, spell: Spell, recorder: Recorde
             }
         }
         Spell::Pause(time) => {
-            let Some(process) = target.process else {
+            let process = target.process.and_then(|id| i32::try_from(id).ok());
+            let Some(process) = process.and_then(Pid::from_raw) else {
                 return;
             };
             recorder.record(who, What::Paused);

@@ -12,6 +12,7 @@
 #[macro_use]
 mod place;
 
+mod histories;
 mod lock;
 mod lock_faults;
 mod proxy;
