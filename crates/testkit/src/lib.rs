@@ -25,6 +25,9 @@ pub mod request;
 pub mod server;
 pub mod weather;
 
+/// The kinds of requests, for faults and counts.
+pub use bellwether_server::proto::op::Op;
+
 pub use apache::{Apache, Ensemble, SharedApache};
 pub use contents::{Content, Contents, read_contents};
 pub use disk::CrashDisk;

@@ -89,22 +89,27 @@ enum Kind {
 
 impl Kind {
     /// What is cheap comes more often.
-    const PACK: [Self; 18] = [
+    const PACK: [Self; 23] = [
         Self::Cut,
         Self::Cut,
+        Self::Cut,
+        Self::ShortOutage,
         Self::ShortOutage,
         Self::LongOutage,
         Self::ShortHold,
         Self::ShortHold,
         Self::LongHold,
-        Self::LongHold,
         Self::Delay,
         Self::SwallowReply,
         Self::SwallowReply,
         Self::SwallowReply,
+        Self::SwallowReply,
+        Self::DropRequest,
         Self::DropRequest,
         Self::DropRequest,
         Self::Expire,
+        Self::Expire,
+        Self::ShortPause,
         Self::ShortPause,
         Self::LongPause,
         Self::Restart,

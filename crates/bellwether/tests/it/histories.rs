@@ -3,6 +3,7 @@
 //! `BELLWETHER_HISTORIES_SECONDS` makes each test go on for so long, round after round, each with the next seed;
 //! `BELLWETHER_HISTORIES_SEED` is the first one.
 
+mod broken;
 mod contender;
 
 use std::process::Stdio;
@@ -39,7 +40,7 @@ const CLIMATE: Climate = Climate {
     calm_max: Duration::from_millis(300),
 };
 
-pub(crate) const TERMS: Terms = Terms {
+const TERMS: Terms = Terms {
     capacity: 1,
     session_timeout: SESSION_TIMEOUT,
     grace: Duration::from_millis(250),

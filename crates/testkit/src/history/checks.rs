@@ -126,16 +126,15 @@ pub fn check_progress(
         let came_through = |event: &super::Event| event.is_grant() && event.who == who;
         let later = history.events.iter().rev();
         if !later.take_while(|event| event.at > since).any(came_through) {
-            let from = history
-                .events
-                .iter()
-                .rev()
-                .find(|event| came_through(event));
+            // What it did last, and everybody since.
+            let mut own = history.events.iter().filter(|event| event.who == who);
+            let last = own.next_back().map_or(since, |event| event.at);
+            let everybody: Vec<usize> = history.events.iter().map(|event| event.who).collect();
             return Err(history.violation(
                 format!("contender {who} did not get through though nothing was broken any more"),
-                from.map_or(since, |event| event.at),
+                last.min(since),
                 Moment::NEVER,
-                &[who],
+                &everybody,
             ));
         }
     }

@@ -20,7 +20,7 @@ pub(super) const PATH: &str = "/histories/lock";
 pub(super) const SESSION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The longest hold.
-const HOLD_MAX: Duration = Duration::from_millis(60);
+const HOLD_MAX: Duration = Duration::from_millis(30);
 
 /// What a contender is to do.
 pub(super) struct Orders {
