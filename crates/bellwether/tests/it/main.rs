@@ -15,4 +15,3 @@ mod place;
 mod histories;
 mod lock;
 mod lock_faults;
-mod proxy;
