@@ -2,7 +2,7 @@
 //!
 //! Contenders note what they do as [`Event`]s on one clock of the machine; in processes of their own they print them, and
 //! whoever collects them has a [`History`]. The checks are functions of it: [`check_holds`], [`check_order`],
-//! [`check_fencing`] and [`check_progress`]. What is wrong comes back as a [`Violation`], which prints the part of the
+//! [`check_fencing`], [`check_crash_marks`] and [`check_progress`]. What is wrong comes back as a [`Violation`], which prints the part of the
 //! history that shows it, and the seed.
 
 mod checks;
@@ -13,7 +13,7 @@ mod pulse;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-pub use checks::{check_fencing, check_holds, check_order, check_progress};
+pub use checks::{check_crash_marks, check_fencing, check_holds, check_order, check_progress};
 pub use event::{Event, Moment, What};
 pub use holds::Terms;
 pub use pulse::Pulse;

@@ -10,9 +10,9 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use bellwether::{Lock, connect};
+use bellwether::connect;
 use bellwether_testkit::history::{
-    Event, Moment, check_fencing, check_holds, check_order, check_progress,
+    Event, Moment, check_crash_marks, check_fencing, check_holds, check_order, check_progress,
 };
 use bellwether_testkit::{
     Climate, Engine, FaultProxy, Forecast, History, Recorder, Target, Terms, Weather,
@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::place::soon;
-use contender::{Orders, PATH, SESSION_TIMEOUT};
+use contender::{Orders, Recipe, SESSION_TIMEOUT};
 
 /// How many compete.
 const CONTENDERS: usize = 4;
@@ -46,23 +46,42 @@ const TERMS: Terms = Terms {
     grace: Duration::from_millis(250),
 };
 
-#[tokio::test(flavor = "multi_thread")]
-async fn locks_under_faults_on_the_embedded_server() {
-    rounds(Engine::embedded().await.unwrap()).await;
+/// Makes two tests of each recipe: on the embedded server, and on Apache's.
+macro_rules! under_faults {
+    ($($name:ident: $recipe:expr,)*) => {
+        mod embedded {
+            use super::{Engine, Recipe, rounds};
+
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                rounds($recipe, Engine::embedded().await.unwrap()).await;
+            })*
+        }
+
+        mod apache {
+            use super::{Engine, Recipe, rounds};
+
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                rounds($recipe, Engine::apache().await.unwrap()).await;
+            })*
+        }
+    };
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn locks_under_faults_on_apache() {
-    rounds(Engine::apache().await.unwrap()).await;
+under_faults! {
+    lock_is_right_under_faults: Recipe::Lock,
+    marked_lock_is_right_under_faults: Recipe::MarkedLock,
+    simple_lock_is_right_under_faults: Recipe::SimpleLock,
 }
 
-async fn rounds(mut engine: Engine) {
+async fn rounds(recipe: Recipe, mut engine: Engine) {
     let seconds = setting("BELLWETHER_HISTORIES_SECONDS").unwrap_or(0);
     let end = Instant::now() + Duration::from_secs(seconds);
     let first = setting("BELLWETHER_HISTORIES_SEED").unwrap_or_else(clock_seed);
     for seed in first.. {
         eprintln!("seed {seed}");
-        let history = round(&mut engine, seed).await;
+        let history = round(recipe, &mut engine, seed).await;
         eprintln!("{} grants", history.grants());
         if Instant::now() >= end {
             return;
@@ -71,8 +90,8 @@ async fn rounds(mut engine: Engine) {
 }
 
 /// One seed, from an idle server to an idle server.
-async fn round(engine: &mut Engine, seed: u64) -> History {
-    make_directory(engine).await;
+async fn round(recipe: Recipe, engine: &mut Engine, seed: u64) -> History {
+    hold_once(recipe, engine).await;
     let before = engine.census().await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let recorder = Recorder::new(seed);
@@ -81,6 +100,7 @@ async fn round(engine: &mut Engine, seed: u64) -> History {
         let proxy = FaultProxy::start(engine.address()).await.unwrap();
         let orders = Orders {
             who,
+            recipe,
             seed: seed.wrapping_add(who as u64),
             address: proxy.connect_string(),
             store: folder.path().join("store"),
@@ -106,6 +126,7 @@ async fn round(engine: &mut Engine, seed: u64) -> History {
         check_holds(&history, &TERMS),
         check_order(&history, &TERMS),
         check_fencing(&history, &TERMS),
+        check_crash_marks(&history),
         check_progress(&history, calm, 0..CONTENDERS),
     ] {
         if let Err(violation) = verdict {
@@ -113,18 +134,18 @@ async fn round(engine: &mut Engine, seed: u64) -> History {
         }
     }
     assert!(recovered, "seed {seed}");
+    hold_once(recipe, engine).await;
     if let Err(left) = engine.back_at(&before, RECOVERY_MAX).await {
         panic!("{left:#} (seed {seed})");
     }
     history
 }
 
-/// Makes the lock's directory, so that it is there before and after.
-async fn make_directory(engine: &Engine) {
+/// Takes the lock and gives it back in order: its directory is there then, and no mark of a crash.
+async fn hold_once(recipe: Recipe, engine: &Engine) {
     let client = connect(engine.address().to_string()).await.unwrap();
-    let lock = Lock::new(&client, PATH);
-    lock.acquire().await.unwrap().release().await.unwrap();
-    drop(lock);
+    let guard = soon(recipe.acquire(&client)).await.unwrap();
+    guard.release().await.unwrap();
     soon(client.close()).await;
 }
 

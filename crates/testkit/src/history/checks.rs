@@ -1,5 +1,7 @@
 //! What must be true of every history.
 
+use std::collections::BTreeMap;
+
 use super::event::{Moment, What};
 use super::holds::{Excuses, Hold, Terms, holds};
 use super::{History, Violation};
@@ -111,6 +113,68 @@ pub fn check_fencing(history: &History, terms: &Terms) -> Result<(), Violation> 
         }
         if accepted {
             highest = Some((token, event.who, event.at));
+        }
+    }
+    Ok(())
+}
+
+/// Each holder was told rightly whether the one before crashed: no crash is forgotten, and none made up.
+///
+/// Where a release was not acknowledged, either answer is right. And a contender may have died right after its
+/// grant, with no hold of it in the history; its crash is one too.
+pub fn check_crash_marks(history: &History) -> Result<(), Violation> {
+    #[derive(Clone, Copy, PartialEq)]
+    enum End {
+        Open,
+        InDoubt,
+        Clean,
+        Crash,
+    }
+    let mut ends = BTreeMap::new();
+    for event in &history.events {
+        let (token, end) = match event.what {
+            What::Granted { token, .. } => {
+                ends.insert(token, (event, End::Open));
+                continue;
+            }
+            What::Releasing { token } => (token, End::InDoubt),
+            What::Released { token } => (token, End::Clean),
+            What::Lost { token } | What::Dropping { token } => (token, End::Crash),
+            _ => continue,
+        };
+        if let Some((_, known)) = ends.get_mut(&token)
+            // What is lost while it is being released is in doubt as before.
+            && (*known == End::Open || end == End::Clean)
+        {
+            *known = end;
+        }
+    }
+    for event in &history.events {
+        let What::Found { token, crashed } = event.what else {
+            continue;
+        };
+        let wrong = match crashed {
+            // Whoever released since then had cleared it.
+            Some(crashed) => {
+                let mut since = ends.range(crashed..token);
+                since
+                    .rfind(|(_, (_, end))| *end == End::Clean)
+                    .map(|(_, (grant, _))| (grant, "a crash that was none, or is long cleared"))
+            }
+            None => {
+                let before = ends.range(..token).next_back();
+                before
+                    .filter(|(_, (_, end))| *end == End::Crash)
+                    .map(|(_, (grant, _))| (grant, "nothing of the crash before"))
+            }
+        };
+        if let Some((grant, what)) = wrong {
+            return Err(history.violation(
+                format!("contender {} with token {token} was told {what}", event.who),
+                grant.at,
+                event.at,
+                &[grant.who, event.who],
+            ));
         }
     }
     Ok(())

@@ -67,6 +67,15 @@ pub enum What {
     /// Is about to give the hold back.
     #[expect(missing_docs, reason = "said above")]
     Releasing { token: i64 },
+    /// Was told that the hold has been given back in order.
+    #[expect(missing_docs, reason = "said above")]
+    Released { token: i64 },
+    /// Is about to drop the hold, without a release.
+    #[expect(missing_docs, reason = "said above")]
+    Dropping { token: i64 },
+    /// Was told how the hold before this one ended: in order, or by the crash of a holder with that token.
+    #[expect(missing_docs, reason = "said above")]
+    Found { token: i64, crashed: Option<i64> },
     /// Wrote to a fenced store, which took it or not.
     #[expect(missing_docs, reason = "said above")]
     Wrote { token: i64, accepted: bool },
@@ -127,6 +136,12 @@ impl fmt::Display for What {
             Self::Granted { token, weight } => write!(f, "granted {token} {weight}"),
             Self::Lost { token } => write!(f, "lost {token}"),
             Self::Releasing { token } => write!(f, "releasing {token}"),
+            Self::Released { token } => write!(f, "released {token}"),
+            Self::Dropping { token } => write!(f, "dropping {token}"),
+            Self::Found { token, crashed } => match crashed {
+                Some(crashed) => write!(f, "found {token} {crashed}"),
+                None => write!(f, "found {token} clean"),
+            },
             Self::Wrote { token, accepted } => write!(f, "wrote {token} {accepted}"),
             // A line each, whatever an error has to say.
             Self::Failed(text) => write!(f, "failed {}", text.replace('\n', " ")),
@@ -174,6 +189,19 @@ impl FromStr for What {
             "releasing" => Self::Releasing {
                 token: rest.parse()?,
             },
+            "released" => Self::Released {
+                token: rest.parse()?,
+            },
+            "dropping" => Self::Dropping {
+                token: rest.parse()?,
+            },
+            "found" => Self::Found {
+                token: two()?.0.parse()?,
+                crashed: match two()?.1 {
+                    "clean" => None,
+                    token => Some(token.parse()?),
+                },
+            },
             "wrote" => Self::Wrote {
                 token: two()?.0.parse()?,
                 accepted: two()?.1.parse()?,
@@ -203,6 +231,16 @@ mod tests {
             What::Granted { token, weight: 3 },
             What::Lost { token },
             What::Releasing { token },
+            What::Released { token },
+            What::Dropping { token },
+            What::Found {
+                token,
+                crashed: Some(-8),
+            },
+            What::Found {
+                token,
+                crashed: None,
+            },
             What::Wrote {
                 token,
                 accepted: false,

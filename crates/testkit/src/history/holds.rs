@@ -19,7 +19,7 @@ pub struct Terms {
     pub grace: Duration,
 }
 
-/// From the return of acquire to the call of release or the word that it is lost, whichever is first.
+/// From the return of acquire to the call of release, the drop, or the word that it is lost, whichever is first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hold {
     pub(super) who: usize,
@@ -51,7 +51,7 @@ pub(super) fn holds(events: &[Event]) -> Vec<Hold> {
                     until: Moment::NEVER,
                 });
             }
-            What::Lost { token } | What::Releasing { token } => {
+            What::Lost { token } | What::Releasing { token } | What::Dropping { token } => {
                 if let Some(index) = open.remove(&(event.who, token)) {
                     holds[index].until = event.at;
                 }

@@ -17,8 +17,9 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::contender::PATH;
 use crate::place::soon;
+
+const PATH: &str = "/broken/lock";
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
 

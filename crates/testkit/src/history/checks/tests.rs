@@ -243,6 +243,26 @@ fn a_holder_turned_away_is_caught() {
 }
 
 #[test]
+fn crashes_are_neither_forgotten_nor_made_up() {
+    let after = |end: &str, found: &str| {
+        let lines = format!("1 0 granted 10 1\n{end}\n8 1 granted 12 1\n9 1 found 12 {found}");
+        check_crash_marks(&history(&lines)).is_ok()
+    };
+    for crash in ["3 0 lost 10", "3 0 dropping 10", ""] {
+        assert!(after(crash, "10"), "{crash}");
+        assert_eq!(after(crash, "clean"), crash.is_empty(), "{crash}");
+    }
+    // Somebody else, who could not say that it held.
+    assert!(after("3 0 releasing 10\n4 0 released 10", "11"));
+    assert!(after("3 0 releasing 10\n4 0 released 10", "clean"));
+    assert!(!after("3 0 releasing 10\n4 0 released 10", "10"));
+    assert!(!after("3 0 releasing 10\n4 0 released 10", "9"));
+    for doubt in ["3 0 releasing 10", "3 0 releasing 10\n4 0 lost 10"] {
+        assert!(after(doubt, "10") && after(doubt, "clean"), "{doubt}");
+    }
+}
+
+#[test]
 fn who_hangs_is_caught() {
     let lines = "1 0 granted 9 1\n1 1 granted 8 1\n5 1 granted 11 1\n6 0 asked";
     let hung = verdict(check_progress(&history(lines), at(4), [0, 1]));
