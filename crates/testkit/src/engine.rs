@@ -4,11 +4,15 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use bellwether_server::Config;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::apache::Apache;
 use crate::raw::four_letter_word;
 use crate::server::TestServer;
+
+/// Sessions end within a tick after their time: who notices too late that its own has ended is not spared for long.
+const TICK: Duration = Duration::from_millis(50);
 
 /// A server of the test's own, which can be restarted.
 #[derive(Debug)]
@@ -21,12 +25,16 @@ pub enum Engine {
 impl Engine {
     /// Starts the embedded server.
     pub async fn embedded() -> Result<Self> {
-        Ok(Self::Embedded(Box::new(TestServer::start().await?)))
+        let config = Config {
+            tick: TICK,
+            ..TestServer::config()
+        };
+        Ok(Self::Embedded(Box::new(TestServer::with(config).await?)))
     }
 
     /// Starts Apache's server.
     pub async fn apache() -> Result<Self> {
-        Ok(Self::Apache(Apache::start().await?))
+        Ok(Self::Apache(Apache::builder().tick(TICK).start().await?))
     }
 
     /// Where it listens.

@@ -12,6 +12,7 @@ mod pulse;
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 pub use checks::{check_crash_marks, check_fencing, check_holds, check_order, check_progress};
 pub use event::{Event, Moment, What};
@@ -43,6 +44,13 @@ impl Recorder {
     pub fn add(&self, event: Event) {
         let mut events = self.events.lock().expect("nothing panics under this lock");
         events.push(event);
+    }
+
+    /// Who was granted something last, as far as is known here.
+    pub fn last_granted(&self) -> Option<usize> {
+        let events = self.events.lock().expect("nothing panics under this lock");
+        let mut grants = events.iter().filter(|event| event.is_grant());
+        grants.next_back().map(|event| event.who)
     }
 
     /// All that was recorded so far, in the order of time.
@@ -81,7 +89,11 @@ impl History {
     fn violation(&self, what: String, from: Moment, to: Moment, whom: &[usize]) -> Violation {
         let start = self.events.first().map_or(from, |event| event.at);
         let concerned = |event: &&Event| {
-            (from..=to).contains(&event.at) && (whom.contains(&event.who) || event.what.is_fault())
+            let is_shown = match event.what {
+                What::Stalled { since } => event.at.since(since) >= STALL_SHOWN,
+                ref what => whom.contains(&event.who) || what.is_fault(),
+            };
+            is_shown && (from..=to).contains(&event.at)
         };
         let mut lines: Vec<String> = self
             .events
@@ -104,6 +116,9 @@ impl History {
 
 /// How much of a history a violation prints at most.
 const EXCERPT_LINES_MAX: usize = 60;
+
+/// On a busy machine there are many shorter ones.
+const STALL_SHOWN: Duration = Duration::from_millis(100);
 
 /// Something that must not happen, and did.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -40,4 +40,4 @@ pub use raw::{ConnectOptions, RawClient};
 pub use reply::{Body, Event, Frame, MultiResult, Reply};
 pub use request::{Create, Request, WatchLists};
 pub use server::TestServer;
-pub use weather::{Climate, Forecast, Spell, Target, Weather};
+pub use weather::{Climate, Forecast, Forewarning, Spell, Target, Weather};

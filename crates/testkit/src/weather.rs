@@ -61,7 +61,20 @@ pub struct Climate {
     pub calm_max: Duration,
 }
 
-/// Faults to come, without end: how long after the one before, to which contender, and what.
+/// One fault to come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forewarning {
+    /// How long after the one before.
+    pub after: Duration,
+    /// Whom it happens to.
+    pub who: usize,
+    /// Whether it happens to the last who was granted something instead: a fault of a holder shows most.
+    pub at_holder: bool,
+    /// What happens.
+    pub spell: Spell,
+}
+
+/// Faults to come, without end.
 ///
 /// They are dealt from a shuffled pack that has each kind, so that a short run sees all of them.
 #[derive(Debug)]
@@ -170,17 +183,20 @@ impl Forecast {
 }
 
 impl Iterator for Forecast {
-    type Item = (Duration, usize, Spell);
+    type Item = Forewarning;
 
-    fn next(&mut self) -> Option<Self::Item> {
+    fn next(&mut self) -> Option<Forewarning> {
         if self.pack.is_empty() {
             self.pack = Kind::PACK.to_vec();
             self.pack.shuffle(&mut self.random);
         }
         let kind = self.pack.pop()?;
-        let after = self.climate.calm_max.mul_f64(self.random.random());
-        let whom = self.random.random_range(0..self.climate.contenders);
-        Some((after, whom, self.spell(kind)))
+        Some(Forewarning {
+            after: self.climate.calm_max.mul_f64(self.random.random()),
+            who: self.random.random_range(0..self.climate.contenders),
+            at_holder: self.random.random(),
+            spell: self.spell(kind),
+        })
     }
 }
 
@@ -217,13 +233,21 @@ impl Weather<'_> {
     pub async fn pass(&mut self, forecast: Forecast, time: Duration) -> Result<()> {
         let end = Instant::now() + time;
         let mut lasting = JoinSet::new();
-        for (after, who, spell) in forecast {
+        for Forewarning {
+            after,
+            who,
+            at_holder,
+            spell,
+        } in forecast
+        {
             let next = (Instant::now() + after).min(end);
             // Whatever else goes on is in tasks of its own.
             tokio::time::sleep_until(next).await;
             if next == end {
                 break;
             }
+            let holder = self.recorder.last_granted().filter(|_| at_holder);
+            let who = holder.unwrap_or(who);
             if spell == Spell::Restart {
                 self.recorder
                     .record(who, What::Fault("server restarts".into()));
@@ -338,11 +362,11 @@ mod tests {
         let dealt: Vec<_> = Forecast::new(1, CLIMATE).take(Kind::PACK.len()).collect();
         let kinds: HashSet<_> = dealt
             .iter()
-            .map(|(_, _, spell)| discriminant(spell))
+            .map(|fault| discriminant(&fault.spell))
             .collect();
         assert_eq!(kinds.len(), 9);
-        let whom: HashSet<_> = dealt.iter().map(|&(_, who, _)| who).collect();
+        let whom: HashSet<_> = dealt.iter().map(|fault| fault.who).collect();
         assert_eq!(whom.len(), 3);
-        assert!(dealt.iter().all(|(after, ..)| *after <= CLIMATE.calm_max));
+        assert!(dealt.iter().all(|fault| fault.after <= CLIMATE.calm_max));
     }
 }

@@ -191,8 +191,9 @@ pub fn check_progress(
         let later = history.events.iter().rev();
         if !later.take_while(|event| event.at > since).any(came_through) {
             // What it did last, and everybody since.
-            let mut own = history.events.iter().filter(|event| event.who == who);
-            let last = own.next_back().map_or(since, |event| event.at);
+            let own = history.events.iter().filter(|event| event.who == who);
+            let mut deeds = own.filter(|event| !event.what.is_fault());
+            let last = deeds.next_back().map_or(since, |event| event.at);
             let everybody: Vec<usize> = history.events.iter().map(|event| event.who).collect();
             return Err(history.violation(
                 format!("contender {who} did not get through though nothing was broken any more"),
