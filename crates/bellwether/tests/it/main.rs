@@ -14,6 +14,7 @@ mod place;
 
 mod counts;
 mod crash_mark;
+mod histories;
 mod hundred_writers;
 mod leaving;
 mod lock;
@@ -21,6 +22,5 @@ mod lock_faults;
 mod lost;
 mod options;
 mod order;
-mod proxy;
 mod recovery;
 mod simple_lock;
