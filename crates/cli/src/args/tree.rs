@@ -51,6 +51,8 @@ pub(crate) struct LsArgs {
 
 /// Show a node and all below it as a tree.
 ///
+/// With --json, one object a line, each node followed by those below it.
+///
 /// Exit code: 0; 1 if there is no such node; 125 if bellwether failed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  bellwether tree --depth 2 /jobs")]
