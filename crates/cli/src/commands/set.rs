@@ -20,9 +20,9 @@ pub(crate) fn run(args: SetArgs, output: Output) -> anyhow::Result<Exit> {
         if !args.tree.json {
             return Ok(Exit::Done);
         }
-        Ok(output::answer(|out| {
-            writeln!(out, "{}", node_stat::object(json!({"path": path}), &stat))?;
-            Ok(Exit::Done)
-        })?)
+        Ok(output::answer_line(node_stat::object(
+            json!({"path": path}),
+            &stat,
+        ))?)
     })
 }
