@@ -209,6 +209,26 @@ pub struct Target {
     pub process: Option<u32>,
 }
 
+impl Target {
+    /// Stops the process, if it has one of its own and that has not ended.
+    fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets the process go on.
+    fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let id = self.process.and_then(|id| i32::try_from(id).ok());
+        if let Some(process) = id.and_then(Pid::from_raw) {
+            // An error means that it has ended, and then it does nothing either.
+            let _ = kill_process(process, signal);
+        }
+    }
+}
+
 /// The contenders and the server that faults happen to.
 #[derive(Debug)]
 pub struct Weather<'a> {
@@ -306,15 +326,10 @@ async fn befall(who: usize, target: Arc<Target>, spell: Spell, recorder: Recorde
             }
         }
         Spell::Pause(time) => {
-            let process = target.process.and_then(|id| i32::try_from(id).ok());
-            let Some(process) = process.and_then(Pid::from_raw) else {
-                return;
-            };
             recorder.record(who, What::Paused);
-            // An error means that it has ended, and then it is paused for good.
-            let _ = kill_process(process, Signal::STOP);
+            target.pause();
             last(time).await;
-            let _ = kill_process(process, Signal::CONT);
+            target.resume();
             recorder.record(who, What::Resumed);
         }
         Spell::Restart => unreachable!("the server is not one contender's"),
