@@ -15,6 +15,7 @@ mod place;
 mod counts;
 mod crash_mark;
 mod histories;
+mod hundred_writers;
 mod leaving;
 mod lock;
 mod lock_faults;
