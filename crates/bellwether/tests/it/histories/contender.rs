@@ -20,8 +20,8 @@ use tokio::time::timeout;
 
 pub(super) const SESSION_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The longest hold.
-const HOLD_MAX: Duration = Duration::from_millis(30);
+/// The longest work under a hold, and the longest wait for one that is given up.
+const MOMENT_MAX: Duration = Duration::from_millis(30);
 
 /// What they compete for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -262,7 +262,9 @@ impl Contender {
             () = guard.lost() => true,
         };
         if lost {
-            return self.note(What::Lost { token });
+            self.note(What::Lost { token });
+            // A careless one. If somebody has written since, this is refused.
+            return self.write(token);
         }
         self.write(token);
         if self.random.random_ratio(1, 4) {
@@ -296,7 +298,7 @@ impl Contender {
     }
 
     fn moment(&mut self) -> Duration {
-        HOLD_MAX.mul_f64(self.random.random())
+        MOMENT_MAX.mul_f64(self.random.random())
     }
 
     fn is_stopped(&self) -> bool {
