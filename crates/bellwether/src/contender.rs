@@ -218,23 +218,32 @@ impl Contender {
             }
             Err(zk::Error::NoNode) => {
                 self.node = Node::None;
-                let (dir, access) = (&self.dir, &self.entry.access);
-                match self.entry.first_limit {
-                    None => client.make_directory(dir, access).await?,
-                    Some(limit) => {
-                        let limit = limit.to_string();
-                        let made = client.make_kept_directory(dir, limit.as_bytes(), access);
-                        made.await?;
+                // Containers are removed when empty, so it may vanish again before the next try, or while it is made.
+                match self.make_directory().await {
+                    Ok(()) | Err(zk::Error::NoNode) => {
+                        Err(Failure::Disconnected(zk::Error::NoNode))
                     }
+                    Err(error) => Err(error.into()),
                 }
-                // Containers are removed when empty, so the directory may vanish again before the next try.
-                Err(Failure::Disconnected(zk::Error::NoNode))
             }
             Err(error) => {
                 if outcome(&error) != Outcome::Unknown {
                     self.node = Node::None;
                 }
                 Err(error.into())
+            }
+        }
+    }
+
+    async fn make_directory(&self) -> Result<(), zk::Error> {
+        let (dir, access) = (&self.dir, &self.entry.access);
+        match self.entry.first_limit {
+            None => self.client.make_directory(dir, access).await,
+            Some(limit) => {
+                let limit = limit.to_string();
+                self.client
+                    .make_kept_directory(dir, limit.as_bytes(), access)
+                    .await
             }
         }
     }

@@ -13,10 +13,19 @@
 mod place;
 
 mod contention;
+mod counts;
+mod crash_mark;
+mod histories;
+mod hundred_writers;
+mod leaving;
 mod lock;
 mod lock_faults;
+mod lost;
 mod multi_lock;
-mod proxy;
+mod options;
+mod order;
+mod recovery;
 mod reentrant;
 mod rwlock;
 mod semaphore;
+mod simple_lock;
