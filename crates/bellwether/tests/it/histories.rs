@@ -5,6 +5,7 @@
 
 mod broken;
 mod contender;
+mod recipe;
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -23,7 +24,8 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::place::soon;
-use contender::{Orders, Recipe, SESSION_TIMEOUT};
+use contender::{Orders, SESSION_TIMEOUT};
+use recipe::Recipe;
 
 /// How many compete.
 const CONTENDERS: usize = 4;
@@ -40,11 +42,13 @@ const CLIMATE: Climate = Climate {
     calm_max: Duration::from_millis(300),
 };
 
-const TERMS: Terms = Terms {
-    capacity: 1,
-    session_timeout: SESSION_TIMEOUT,
-    grace: Duration::from_millis(250),
-};
+fn terms(recipe: Recipe) -> Terms {
+    Terms {
+        capacity: recipe.capacity(),
+        session_timeout: SESSION_TIMEOUT,
+        grace: Duration::from_millis(250),
+    }
+}
 
 /// Makes two tests of each recipe: on the embedded server, and on Apache's.
 macro_rules! under_faults {
@@ -73,6 +77,9 @@ under_faults! {
     lock_is_right_under_faults: Recipe::Lock,
     marked_lock_is_right_under_faults: Recipe::MarkedLock,
     simple_lock_is_right_under_faults: Recipe::SimpleLock,
+    rwlock_is_right_under_faults: Recipe::RwLock,
+    semaphore_is_right_under_faults: Recipe::Semaphore,
+    multi_lock_is_right_under_faults: Recipe::MultiLock,
 }
 
 async fn rounds(recipe: Recipe, mut engine: Engine) {
@@ -121,7 +128,7 @@ async fn round(recipe: Recipe, engine: &mut Engine, seed: u64) -> History {
         crew.stop().await;
     }
     let history = recorder.history();
-    check(&history);
+    check(recipe, &history);
     if let Err(violation) = check_progress(&history, calm, 0..CONTENDERS) {
         panic!("{violation}");
     }
@@ -132,11 +139,12 @@ async fn round(recipe: Recipe, engine: &mut Engine, seed: u64) -> History {
     history
 }
 
-fn check(history: &History) {
+fn check(recipe: Recipe, history: &History) {
+    let terms = terms(recipe);
     for verdict in [
-        check_holds(history, &TERMS),
-        check_order(history, &TERMS),
-        check_fencing(history, &TERMS),
+        check_holds(history, &terms),
+        check_order(history, &terms),
+        check_fencing(history, &terms),
         check_crash_marks(history),
     ] {
         if let Err(violation) = verdict {
@@ -148,7 +156,7 @@ fn check(history: &History) {
 /// Takes the lock and gives it back in order: its directory is there then, and no mark of a crash.
 async fn hold_once(recipe: Recipe, engine: &Engine) {
     let client = connect(engine.address().to_string()).await.unwrap();
-    let guard = soon(recipe.acquire(&client)).await.unwrap();
+    let guard = soon(recipe.acquire(&client, 1)).await.unwrap();
     guard.release().await.unwrap();
     soon(client.close()).await;
 }

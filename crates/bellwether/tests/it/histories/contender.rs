@@ -3,14 +3,10 @@
 //! It is this test binary, started anew for one test.
 
 use std::io::{Read as _, Write as _};
-use std::ops::Deref;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bellwether::{
-    AcquireError, Client, Hold, Lock, LockGuard, Previous, ReleaseError, SimpleGuard, SimpleLock,
-    connect,
-};
+use bellwether::{AcquireError, Client, Previous, connect};
 use bellwether_testkit::FencedStore;
 use bellwether_testkit::history::{Event, Pulse, What};
 use rand::rngs::StdRng;
@@ -18,99 +14,12 @@ use rand::{Rng as _, SeedableRng as _};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::recipe::{Guard, Recipe};
+
 pub(super) const SESSION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The longest work under a hold, and the longest wait for one that is given up.
 const MOMENT_MAX: Duration = Duration::from_millis(30);
-
-/// What they compete for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Recipe {
-    Lock,
-    /// The lock with a crash mark.
-    MarkedLock,
-    SimpleLock,
-}
-
-impl Recipe {
-    const ALL: [Self; 3] = [Self::Lock, Self::MarkedLock, Self::SimpleLock];
-
-    fn path(self) -> String {
-        format!("/histories/{self:?}")
-    }
-
-    /// Waits for a hold.
-    pub(super) async fn acquire(self, client: &Client) -> Result<Guard, AcquireError> {
-        match self {
-            Self::SimpleLock => {
-                let lock = SimpleLock::new(client, self.path());
-                lock.acquire().await.map(Guard::Simple)
-            }
-            _ => self.lock(client).acquire().await.map(Guard::Fair),
-        }
-    }
-
-    async fn acquire_timeout(
-        self,
-        client: &Client,
-        limit: Duration,
-    ) -> Result<Guard, AcquireError> {
-        match self {
-            Self::SimpleLock => {
-                let lock = SimpleLock::new(client, self.path());
-                lock.acquire_timeout(limit).await.map(Guard::Simple)
-            }
-            _ => {
-                let lock = self.lock(client);
-                lock.acquire_timeout(limit).await.map(Guard::Fair)
-            }
-        }
-    }
-
-    async fn try_acquire(self, client: &Client) -> Result<Option<Guard>, AcquireError> {
-        Ok(match self {
-            Self::SimpleLock => {
-                let lock = SimpleLock::new(client, self.path());
-                lock.try_acquire().await?.map(Guard::Simple)
-            }
-            _ => self.lock(client).try_acquire().await?.map(Guard::Fair),
-        })
-    }
-
-    fn lock(self, client: &Client) -> Lock {
-        let lock = Lock::new(client, self.path());
-        match self {
-            Self::MarkedLock => lock.crash_mark(),
-            _ => lock,
-        }
-    }
-}
-
-/// A hold of any of them.
-pub(super) enum Guard {
-    Fair(LockGuard),
-    Simple(SimpleGuard),
-}
-
-impl Guard {
-    pub(super) async fn release(self) -> Result<(), ReleaseError> {
-        match self {
-            Self::Fair(guard) => guard.release().await,
-            Self::Simple(guard) => guard.release().await,
-        }
-    }
-}
-
-impl Deref for Guard {
-    type Target = Hold;
-
-    fn deref(&self) -> &Hold {
-        match self {
-            Self::Fair(guard) => guard,
-            Self::Simple(guard) => guard,
-        }
-    }
-}
 
 /// What a contender is to do.
 pub(super) struct Orders {
@@ -229,25 +138,26 @@ impl Contender {
     /// One of the ways to ask for a hold.
     async fn acquire(&mut self, client: &Client) -> Result<Option<Guard>, AcquireError> {
         let recipe = self.recipe;
+        let weight = recipe.some_weight(&mut self.random);
         match self.random.random_range(0..10) {
-            0 => recipe.try_acquire(client).await,
-            1 => match recipe.acquire_timeout(client, self.moment()).await {
+            0 => recipe.try_acquire(client, weight).await,
+            1 => match recipe.acquire_timeout(client, weight, self.moment()).await {
                 Err(AcquireError::TimedOut { .. }) => Ok(None),
                 acquired => acquired.map(Some),
             },
             // Gives up wherever it happens to be.
-            2 => match timeout(self.moment(), recipe.acquire(client)).await {
+            2 => match timeout(self.moment(), recipe.acquire(client, weight)).await {
                 Ok(acquired) => acquired.map(Some),
                 Err(_) => Ok(None),
             },
-            _ => recipe.acquire(client).await.map(Some),
+            _ => recipe.acquire(client, weight).await.map(Some),
         }
     }
 
     /// Works under the hold until the work is done or the hold is lost.
     async fn hold(&mut self, client: &Client, guard: Guard) {
-        let token = guard.token();
-        self.note(What::Granted { token, weight: 1 });
+        let (token, weight) = (guard.token(), guard.weight());
+        self.note(What::Granted { token, weight });
         let crashed = match guard.previous() {
             Previous::Crashed(crash) => crash.token,
             _ => None,
@@ -255,7 +165,8 @@ impl Contender {
         if self.recipe == Recipe::MarkedLock {
             self.note(What::Found { token, crashed });
         }
-        self.write(token);
+        let is_alone = weight == self.recipe.capacity();
+        self.write_if(is_alone, token);
         let work = self.work(client);
         let lost = tokio::select! {
             () = work => false,
@@ -264,14 +175,36 @@ impl Contender {
         if lost {
             self.note(What::Lost { token });
             // A careless one. If somebody has written since, this is refused.
-            return self.write(token);
+            return self.write_if(is_alone, token);
         }
-        self.write(token);
+        self.write_if(is_alone, token);
         if self.random.random_ratio(1, 4) {
             self.note(What::Dropping { token });
             return drop(guard);
         }
         self.note(What::Releasing { token });
+        if let Guard::Write(guard) = guard {
+            if self.random.random_ratio(1, 2) {
+                return self.release(token, Guard::Write(guard)).await;
+            }
+            // It goes on as a reader, at its place.
+            return match guard.downgrade().await {
+                Ok(guard) => {
+                    self.note(What::Granted { token, weight: 1 });
+                    tokio::select! {
+                        () = self.work(client) => {}
+                        () = guard.lost() => return self.note(What::Lost { token }),
+                    }
+                    self.note(What::Releasing { token });
+                    self.release(token, Guard::Read(guard)).await;
+                }
+                Err(error) => self.note(What::Failed(error.to_string())),
+            };
+        }
+        self.release(token, guard).await;
+    }
+
+    async fn release(&self, token: i64, guard: Guard) {
         match guard.release().await {
             Ok(()) => self.note(What::Released { token }),
             Err(error) => self.note(What::Failed(error.to_string())),
@@ -289,7 +222,11 @@ impl Contender {
         }
     }
 
-    fn write(&mut self, token: i64) {
+    /// Only one who holds alone can be told from others by its token.
+    fn write_if(&mut self, is_alone: bool, token: i64) {
+        if !is_alone {
+            return;
+        }
         tell(&self.store.write(self.who, token).unwrap());
     }
 
