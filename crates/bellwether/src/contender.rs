@@ -98,6 +98,8 @@ pub(crate) struct Contender {
     lower: Vec<Name>,
     /// Whether anybody stood behind it then.
     is_followed: bool,
+    /// How many other nodes there were in the directory then, contenders or not.
+    siblings: usize,
     /// The data of the directory as of then, where it counts.
     directory: Option<(Vec<u8>, zk::Stat)>,
     /// Those of the lower ones that have given way since.
@@ -154,6 +156,7 @@ impl Contender {
             node: Node::None,
             lower: Vec::new(),
             is_followed: false,
+            siblings: 0,
             directory: None,
             passed: Vec::new(),
             own_watch: None,
@@ -356,6 +359,11 @@ impl Contender {
     /// Whether anybody stood behind the node then.
     pub(crate) fn is_followed(&self) -> bool {
         self.is_followed
+    }
+
+    /// How many other nodes there were in the directory then, contenders or not.
+    pub(crate) fn siblings(&self) -> usize {
+        self.siblings
     }
 
     /// The data of the directory, as of the last look.
@@ -575,6 +583,7 @@ impl Contender {
         let mut seen = false;
         self.lower.clear();
         self.is_followed = false;
+        self.siblings = children.len().saturating_sub(1);
         for name in self.entry.layout.contenders(children) {
             if name == *own {
                 seen = true;

@@ -238,7 +238,7 @@ fn contestant(
                 Wants::Lock | Wants::Read | Wants::Write => 0,
             });
             let wanted = in_use.sum::<u64>() + u64::from(permits);
-            limit.is_some_and(|limit| wanted <= limit)
+            limit.is_none_or(|limit| wanted <= limit)
                 || said.as_ref().is_some_and(|said| said.granted)
         }
     };

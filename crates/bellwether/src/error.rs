@@ -61,6 +61,9 @@ pub enum AcquireError {
     /// The data of the directory is not a number, so it is no semaphore. Use another path, or set a limit.
     #[error("no limit is set at {path}")]
     NoLimit { path: String },
+    /// The library whose layout was asked for has no such thing: several permits at once. Ask for one after the other.
+    #[error("one permit at a time at {path}")]
+    NotInLayout { path: String },
     /// The re-entrant handle reads, and to write it would wait for itself. Give the read side back first.
     #[error("the handle holds the read side of {path}")]
     HoldsReadSide { path: String },
@@ -161,6 +164,9 @@ pub enum LimitError {
     /// The data of the directory is not a number, so it is no semaphore. Use another path, or set a limit.
     #[error("no limit is set at {path}")]
     NoLimit { path: String },
+    /// The library whose layout was asked for has no limit on the server. Give another limit to each user.
+    #[error("the limit of {path} is not on the server")]
+    NotInLayout { path: String },
     /// The server refused or did not answer. A new limit may have been set or not; look again.
     #[error("cannot reach the limit at {path}")]
     Failed { path: String, source: zk::Error },

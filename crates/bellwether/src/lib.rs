@@ -58,6 +58,7 @@ mod heart;
 mod hold;
 mod home;
 mod janitor;
+mod lease;
 mod lock;
 mod multi_lock;
 mod name;

@@ -47,9 +47,9 @@ pub enum Layout {
     /// Our own: `<kind>-<session>-<acquisition>-<sequence>`.
     #[default]
     Bellwether,
-    /// Apache Curator's: `InterProcessMutex` and `InterProcessReadWriteLock`.
+    /// Apache Curator's: `InterProcessMutex`, `InterProcessReadWriteLock` and `InterProcessSemaphoreV2`.
     Curator,
-    /// That of Python's kazoo: `Lock`, `ReadLock` and `WriteLock`.
+    /// That of Python's kazoo: `Lock`, `ReadLock`, `WriteLock` and `Semaphore`.
     Kazoo,
 }
 
@@ -82,7 +82,7 @@ impl Layout {
                 (kind, parts.next()?)
             }
             Self::Curator | Self::Kazoo => {
-                let kinds = [Kind::Lock, Kind::Read, Kind::Write].into_iter();
+                let kinds = [Kind::Lock, Kind::Read, Kind::Write, Kind::Permit(1)].into_iter();
                 let mut read = kinds.filter_map(|kind| {
                     let (_, digits) = text.rsplit_once(self.tag(kind))?;
                     Some((kind, digits))
@@ -109,8 +109,8 @@ impl Layout {
             .filter_map(move |child| self.parse(child))
     }
 
-    /// Whether the nodes before another only become fewer when this one goes. Curator's holder of a write lock that asks for
-    /// the read side makes a node at its own place (`InterProcessReadWriteLock`), before all who wait.
+    /// Whether the nodes before another only become fewer when this one goes. A holder of Curator's write lock that asks for the
+    /// read side makes a node at its own place, before all who wait (CURATOR-621).
     pub(crate) fn only_shrinks(self, gone: &Name) -> bool {
         !(self == Self::Curator && gone.kind == Kind::Write)
     }
@@ -120,9 +120,12 @@ impl Layout {
         match (self, kind) {
             (Self::Curator, Kind::Read) => "__READ__",
             (Self::Curator, Kind::Write) => "__WRIT__",
-            (Self::Curator, _) => "lock-",
+            (Self::Curator, Kind::Permit(_)) => "lease-",
+            (Self::Curator, Kind::Lock) => "lock-",
             (Self::Kazoo, Kind::Read) => "__rlock__",
-            (Self::Kazoo, _) => "__lock__",
+            // kazoo has no numbers there, and does not look at the names.
+            (Self::Kazoo, Kind::Permit(_)) => "__lease__",
+            (Self::Kazoo, Kind::Lock | Kind::Write) => "__lock__",
             (Self::Bellwether, _) => "",
         }
     }
@@ -206,7 +209,7 @@ mod tests {
 
     #[test]
     fn names_round_trip() {
-        let kinds = [Kind::Lock, Kind::Read, Kind::Write];
+        let kinds = [Kind::Lock, Kind::Read, Kind::Write, Kind::Permit(1)];
         for layout in Layout::ALL {
             for kind in kinds {
                 let id = AcquisitionId(u64::MAX);

@@ -9,7 +9,8 @@ use crate::client::Client;
 use crate::contender::{Contender, Failure, Rule};
 use crate::error::{AcquireError, LimitError, Outcome, ReleaseError, outcome};
 use crate::hold::Hold;
-use crate::name::{Kind, Name};
+use crate::lease;
+use crate::name::{Kind, Layout, Name};
 use crate::node_data::NodeData;
 use crate::node_event::NodeEvent;
 use crate::path::NodePath;
@@ -25,6 +26,7 @@ use crate::terms::{Terms, line_options};
 ///
 /// # What it does not
 ///
+/// In the [layout](Self::layout) of another library, each permit is had alone, and the limit is the one that each user gives.
 /// It is advisory, as [`Lock`](crate::Lock) is. A lowered limit takes nothing back: it counts for those who come next. A
 /// contender that wants more permits than there are waits until the limit is raised, and all behind it wait too.
 ///
@@ -99,6 +101,11 @@ impl Semaphore {
     ///
     /// As [`acquire`](Self::acquire).
     pub async fn acquire_many(&self, permits: u32) -> Result<Permit, AcquireError> {
+        if self.terms.layout != Layout::Bellwether {
+            self.only_one(permits)?;
+            let hold = lease::acquire(&self.terms, self.first_limit).await?;
+            return Ok(Permit { hold, permits: 1 });
+        }
         let mut applicant = self.apply(permits.max(1)).await?;
         let admitted = applicant.wait_for_admission().await;
         admitted.map_err(|failure| self.terms.error(failure))?;
@@ -134,6 +141,11 @@ impl Semaphore {
     ///
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(&self, permits: u32) -> Result<Option<Permit>, AcquireError> {
+        if self.terms.layout != Layout::Bellwether {
+            self.only_one(permits)?;
+            let hold = lease::try_acquire(&self.terms, self.first_limit).await?;
+            return Ok(hold.map(|hold| Permit { hold, permits: 1 }));
+        }
         let permits = permits.max(1);
         let dir = self.terms.dir()?;
         let limit = self.terms.client.zk().get_data(dir.as_str());
@@ -164,6 +176,9 @@ impl Semaphore {
     ///
     /// See [`LimitError`].
     pub async fn limit(&self) -> Result<u32, LimitError> {
+        if self.terms.layout != Layout::Bellwether {
+            return Ok(self.first_limit);
+        }
         let path = &self.terms.path;
         match self.terms.client.zk().get_data(self.dir()?.as_str()).await {
             Ok((data, _)) if data.is_empty() => Ok(self.first_limit),
@@ -193,8 +208,12 @@ impl Semaphore {
             client,
             access,
             path,
+            layout,
             ..
         } = &self.terms;
+        if *layout != Layout::Bellwether {
+            return Err(LimitError::NotInLayout { path: path.clone() });
+        }
         let (dir, data) = (self.dir()?, limit.to_string());
         let set = async || {
             let set = client.zk().set_data(dir.as_str(), data.as_bytes(), None);
@@ -225,6 +244,15 @@ impl Semaphore {
             Err(source) => Err(LimitError::BadPath {
                 path: self.terms.path.clone(),
                 source,
+            }),
+        }
+    }
+
+    fn only_one(&self, permits: u32) -> Result<(), AcquireError> {
+        match permits {
+            0 | 1 => Ok(()),
+            _ => Err(AcquireError::NotInLayout {
+                path: self.terms.path.clone(),
             }),
         }
     }

@@ -200,6 +200,13 @@ macro_rules! line_options {
             self
         }
 
+        /// Names the nodes by the rules of another library, to stand in one line with its users.
+        #[must_use]
+        pub fn layout(mut self, layout: $crate::Layout) -> Self {
+            self.terms.layout = layout;
+            self
+        }
+
         /// The path.
         #[must_use]
         pub fn path(&self) -> &str {
@@ -226,13 +233,6 @@ macro_rules! exclusive_options {
         pub fn lock_delay(mut self, lock_delay: std::time::Duration) -> Self {
             self.terms.lock_delay = lock_delay;
             self.crash_mark()
-        }
-
-        /// Names the nodes by the rules of another library, to stand in one line with its users.
-        #[must_use]
-        pub fn layout(mut self, layout: $crate::Layout) -> Self {
-            self.terms.layout = layout;
-            self
         }
     };
 }

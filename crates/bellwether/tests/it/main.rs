@@ -17,6 +17,7 @@ mod counts;
 mod crash_mark;
 mod histories;
 mod hundred_writers;
+mod interop;
 mod leaving;
 mod lock;
 mod lock_faults;
