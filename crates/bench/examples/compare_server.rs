@@ -2,16 +2,14 @@
 #![allow(clippy::print_stdout, reason = "a program that reports")]
 
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bellwether_bench::fan_out;
-use bellwether_bench::latency::{Latencies, Sorted};
+use bellwether_bench::figures::{Figures, commit_and_machine, median};
+use bellwether_bench::floor;
+use bellwether_bench::latency::Sorted;
 use bellwether_bench::load::{Load, Work};
 use bellwether_bench::server_process::{Kind, ServerProcess};
 use bellwether_bench::wire::Wire;
@@ -35,52 +33,28 @@ struct Args {
     results: PathBuf,
 }
 
-/// One figure, in each round, of each server.
-struct Row {
-    name: &'static str,
-    unit: &'static str,
-    ours: Vec<f64>,
-    apache: Vec<f64>,
-}
+const OURS: &str = "ours";
+const APACHE: &str = "Apache";
 
 /// What is measured of one server in one round, in the order of the table.
-type Figures = Vec<(&'static str, &'static str, f64)>;
+type Measured = Vec<(&'static str, &'static str, f64)>;
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    let mut rows: Vec<Row> = Vec::new();
-    let mut raw = String::new();
+    let mut figures = Figures::default();
     for round in 1..=args.rounds {
         for (who, kind) in [
-            ("ours", Kind::Ours(args.server.clone())),
-            ("apache", Kind::Apache),
+            (OURS, Kind::Ours(args.server.clone())),
+            (APACHE, Kind::Apache),
         ] {
-            let figures = measure(&kind, &args).with_context(|| format!("{who}, round {round}"))?;
-            for (name, unit, value) in figures {
-                let line = format!("round {round} {who:6} {name}: {value:.1} {unit}");
-                println!("{line}");
-                writeln!(raw, "{line}")?;
-                let row = match rows.iter_mut().find(|row| row.name == name) {
-                    Some(row) => row,
-                    None => {
-                        rows.push(Row {
-                            name,
-                            unit,
-                            ours: Vec::new(),
-                            apache: Vec::new(),
-                        });
-                        rows.last_mut().expect("just pushed")
-                    }
-                };
-                if who == "ours" {
-                    row.ours.push(value)
-                } else {
-                    row.apache.push(value)
-                }
+            let measured =
+                measure(&kind, &args).with_context(|| format!("{who}, round {round}"))?;
+            for (name, unit, value) in measured {
+                println!("{}", figures.add(name, unit, who, value));
             }
         }
     }
-    let report = report(&args, &rows, &raw)?;
+    let report = report(&args, &figures)?;
     println!("{report}");
     let file = args.results.join("server.md");
     std::fs::create_dir_all(&args.results)?;
@@ -89,8 +63,8 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn measure(kind: &Kind, args: &Args) -> Result<Figures> {
-    let mut figures = Figures::new();
+fn measure(kind: &Kind, args: &Args) -> Result<Measured> {
+    let mut figures = Measured::new();
     let folder = tempfile::tempdir()?;
     let server = ServerProcess::start(kind, folder.path())?;
     figures.push(("start to first reply", "ms", ms(server.started_in)));
@@ -156,15 +130,19 @@ fn measure(kind: &Kind, args: &Args) -> Result<Figures> {
         "us",
         beside.latencies.quantile_us(0.99),
     ));
-    let mut fan_out: Vec<f64> = fan_out::run(&server.address, 1000, 10)?
+    let fan_out = fan_out::run(&server.address, 1000, 10)?
         .into_iter()
         .map(ms)
         .collect();
-    figures.push(("one change to 1,000 watchers", "ms", median(&mut fan_out)));
+    figures.push(("one change to 1,000 watchers", "ms", median(fan_out)));
     drop(server);
     figures.push(("memory, 100,000 nodes", "MiB", memory_with_nodes(kind)?));
-    figures.push(("loopback round trip, p50", "us", loopback_us()?));
-    figures.push(("fdatasync, p50", "us", fdatasync_us(folder.path())?));
+    figures.push(("loopback round trip, p50", "us", p50(&floor::loopback()?)));
+    figures.push((
+        "fdatasync, p50",
+        "us",
+        p50(&floor::fdatasync(folder.path())?),
+    ));
     Ok(figures)
 }
 
@@ -186,97 +164,23 @@ fn memory_with_nodes(kind: &Kind) -> Result<f64> {
     Ok(mib(server.resident_kib()?))
 }
 
-/// A round trip of 100 bytes between two threads.
-fn loopback_us() -> Result<f64> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let address = listener.local_addr()?;
-    let echo = std::thread::spawn(move || -> Result<()> {
-        let (mut stream, _) = listener.accept()?;
-        stream.set_nodelay(true)?;
-        let mut bytes = [0; 100];
-        while stream.read_exact(&mut bytes).is_ok() {
-            stream.write_all(&bytes)?;
-        }
-        Ok(())
-    });
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_nodelay(true)?;
-    let mut latencies = Latencies::default();
-    let mut bytes = [0; 100];
-    for _ in 0..20_000 {
-        let start = Instant::now();
-        stream.write_all(&bytes)?;
-        stream.read_exact(&mut bytes)?;
-        latencies.add(start.elapsed());
-    }
-    drop(stream);
-    echo.join().expect("the echo does not panic")?;
-    Ok(latencies.sorted().quantile_us(0.5))
-}
-
-/// A sync of 200 bytes into a file that was made long before.
-fn fdatasync_us(folder: &Path) -> Result<f64> {
-    let mut file = File::create(folder.join("sync"))?;
-    file.set_len(64 << 20)?;
-    file.sync_all()?;
-    let mut latencies = Latencies::default();
-    for _ in 0..500 {
-        let start = Instant::now();
-        file.write_all(&[1; 200])?;
-        file.sync_data()?;
-        latencies.add(start.elapsed());
-    }
-    Ok(latencies.sorted().quantile_us(0.5))
-}
-
-fn report(args: &Args, rows: &[Row], raw: &str) -> Result<String> {
-    let commit = Command::new("git")
-        .args(["describe", "--always", "--dirty"])
-        .output()?;
-    let cpu = std::fs::read_to_string("/proc/cpuinfo")?;
-    let cpu = cpu
-        .lines()
-        .find_map(|line| line.strip_prefix("model name"))
-        .unwrap_or_default();
-    let cores = std::thread::available_parallelism()?;
+fn report(args: &Args, figures: &Figures) -> Result<String> {
     let mut text = format!(
         "# The embedded server beside Apache ZooKeeper 3.8\n\n\
-         commit {}, {} cores of {}, {} rounds of {} s a load, syncs on; medians, with the range of the rounds\n\n\
+         {}, {} rounds of {} s a load, syncs on; medians, with the range of the rounds\n\n\
          | what | ours | Apache | ours / Apache |\n|---|---|---|---|\n",
-        String::from_utf8_lossy(&commit.stdout).trim(),
-        cores,
-        cpu.trim_start_matches([' ', '\t', ':']),
+        commit_and_machine()?,
         args.rounds,
         args.seconds,
     );
-    for row in rows {
-        let mut ours = row.ours.clone();
-        let mut apache = row.apache.clone();
-        let (our_median, their_median) = (median(&mut ours), median(&mut apache));
-        writeln!(
-            text,
-            "| {} | {} | {} | {:.2} |",
-            row.name,
-            shown(&ours, our_median, row.unit),
-            shown(&apache, their_median, row.unit),
-            our_median / their_median
-        )?;
+    for row in figures.rows() {
+        let summary = |who| figures.summary(row, who).context("both are measured");
+        let (ours, apache) = (summary(OURS)?, summary(APACHE)?);
+        let ratio = ours.median / apache.median;
+        writeln!(text, "| {row} | {ours} | {apache} | {ratio:.2} |")?;
     }
-    writeln!(text, "\n## Raw\n\n```\n{raw}```")?;
+    writeln!(text, "\n## Raw\n\n```\n{}```", figures.raw())?;
     Ok(text)
-}
-
-/// The median and the range of sorted values.
-fn shown(sorted: &[f64], median: f64, unit: &str) -> String {
-    let (first, last) = (sorted[0], sorted[sorted.len() - 1]);
-    let digits = usize::from(last < 100.0);
-    format!("{median:.digits$} {unit} ({first:.digits$} to {last:.digits$})")
-}
-
-/// Sorts, and takes the middle one.
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 fn ms(duration: Duration) -> f64 {

@@ -3,8 +3,12 @@
 //! Programs are examples rather than binaries, so that `cargo run` at the root has one to choose:
 //! `cargo run --release -p bellwether-bench --example load -- --help`.
 
+pub mod contend;
 pub mod fan_out;
+pub mod figures;
+pub mod floor;
 pub mod latency;
 pub mod load;
+pub mod peer;
 pub mod server_process;
 pub mod wire;
