@@ -7,8 +7,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bellwether_bench::figures::{Figures, commit_and_machine};
+use bellwether_bench::comparison::Bound;
+use bellwether_bench::figures::Figures;
 use bellwether_bench::floor;
+use bellwether_bench::machine::machine;
 use bellwether_bench::peer::{Peer, Task};
 use bellwether_bench::server_process::{Kind, ServerProcess};
 use clap::Parser;
@@ -46,23 +48,35 @@ struct Args {
 }
 
 const OURS: &str = "ours";
+const OURS_ON_RUNTIME: &str = "ours, on the user's runtime";
 const EMBEDDED: &str = "ours, embedded server";
 const PEERS: [&str; 3] = ["Curator", "kazoo", "zookeeper-client"];
-const FLOOR: &str = "floor";
+const FLOOR: &str = "machine";
 
-/// A goal: with so many contenders, ours is so many times as fast as the best peer on the same server.
-const GOALS: [(&str, usize, f64); 7] = [
-    (OURS, 1, 1.25),
-    (OURS, 2, 1.3),
-    (OURS, 10, 1.1),
-    (OURS, 100, 1.1),
-    (EMBEDDED, 1, 2.5),
-    (EMBEDDED, 2, 4.0),
-    (EMBEDDED, 10, 4.0),
+/// What is measured of the machine, and in what unit.
+const FLOOR_ROWS: [(&str, &str); 3] = [
+    ("floor", "/s"),
+    ("loopback round trip, p50", "us"),
+    ("fdatasync, p50", "us"),
 ];
 
-/// A goal: a hand-over takes at most so many times what its floor takes.
-const FLOOR_GOAL: f64 = 1.6;
+/// The goals, with so many contenders, in units of the best peer's figure.
+const GOALS: [(&str, usize, Bound); 8] = [
+    (OURS, 1, Bound::AtLeast(1.25)),
+    (OURS, 2, Bound::AtLeast(1.3)),
+    (OURS, 10, Bound::AtLeast(1.1)),
+    (OURS, 100, Bound::AtLeast(1.1)),
+    (EMBEDDED, 1, Bound::AtLeast(2.5)),
+    (EMBEDDED, 2, Bound::AtLeast(4.0)),
+    (EMBEDDED, 10, Bound::AtLeast(4.0)),
+    (EMBEDDED, 100, Bound::AtLeast(4.0)),
+];
+
+/// The goal for the time of a hand-over, in units of its floor's.
+const FLOOR_GOAL: Bound = Bound::AtMost(1.6);
+
+/// How long a contender may take to queue up: counting begins when all of them stand in line.
+const QUEUE_UP: Duration = Duration::from_millis(5);
 
 /// A candidate: its column, the library in its process, and the server that it is measured on.
 struct Candidate {
@@ -80,9 +94,11 @@ fn main() -> Result<()> {
     }
     let apache_folder = tempfile::tempdir()?;
     let embedded_folder = tempfile::tempdir()?;
-    let apache = ServerProcess::start(&Kind::Apache, apache_folder.path())?;
-    let embedded = ServerProcess::start(&Kind::Ours(args.server.clone()), embedded_folder.path())?;
+    let apache = ServerProcess::start(&Kind::Apache, apache_folder.path(), "")?;
+    let embedded =
+        ServerProcess::start(&Kind::Ours(args.server.clone()), embedded_folder.path(), "")?;
     let ours = format!("{} bellwether", args.rust_peer);
+    let on_runtime = format!("{} bellwether-on-runtime", args.rust_peer);
     let zookeeper_client = format!("{} zookeeper-client", args.rust_peer);
     let candidate = |column, command, server: &ServerProcess| {
         anyhow::Ok(Candidate {
@@ -93,6 +109,7 @@ fn main() -> Result<()> {
     };
     let mut candidates = [
         candidate(OURS, &ours, &apache)?,
+        candidate(OURS_ON_RUNTIME, &on_runtime, &apache)?,
         candidate(EMBEDDED, &ours, &embedded)?,
         candidate(PEERS[0], &args.curator_peer, &apache)?,
         candidate(PEERS[1], &args.kazoo_peer, &apache)?,
@@ -139,10 +156,13 @@ fn measure(
             let task = Task {
                 recipe: "lock".to_owned(),
                 address: address.clone(),
-                path: format!("/{}-{contenders}-{round}", column.replace([',', ' '], "-")),
+                path: format!(
+                    "/{}-{contenders}-{round}",
+                    column.replace([',', '\'', ' '], "-")
+                ),
                 contenders,
                 sessions: contenders,
-                warm_up: duration / 2,
+                warm_up: duration / 2 + QUEUE_UP * u32::try_from(contenders)?,
                 duration,
             };
             let outcome = peer
@@ -162,18 +182,14 @@ fn measure(
         }
     }
     let folder = tempfile::tempdir()?;
-    let floor = floor::hand_overs_per_second(folder.path(), duration)?;
-    println!("{}", figures.add("floor", "/s", FLOOR, floor));
-    let loopback_us = floor::loopback()?.quantile_us(0.5);
-    println!(
-        "{}",
-        figures.add("loopback round trip, p50", "us", FLOOR, loopback_us)
-    );
-    let fdatasync_us = floor::fdatasync(folder.path())?.quantile_us(0.5);
-    println!(
-        "{}",
-        figures.add("fdatasync, p50", "us", FLOOR, fdatasync_us)
-    );
+    let values = [
+        floor::hand_overs_per_second(folder.path(), duration)?,
+        floor::loopback_us()?,
+        floor::fdatasync_us(folder.path())?,
+    ];
+    for ((row, unit), value) in FLOOR_ROWS.into_iter().zip(values) {
+        println!("{}", figures.add(row, unit, FLOOR, value));
+    }
     Ok(())
 }
 
@@ -186,89 +202,89 @@ fn row(contenders: usize) -> String {
 
 fn page(args: &Args, figures: &Figures) -> Result<String> {
     let mut page = format!(
-        "# The lock beside those of other libraries\n\n\
-         `crates/bench/compare/locks --rounds {} --seconds {}`, {}, syncs on; Apache ZooKeeper 3.8 unless the embedded \
-         server is named. A session for each contender, all contenders of a library in one process. A cycle is an \
-         acquire and an acknowledged release; a hand-over is a turn after that of another contender. The floor is one \
-         fdatasync and two round trips over the loopback, one after the other. Medians, with the range of the rounds.\n\n",
+        "# The lock beside those of other libraries\n\n{}\n\n\
+         `crates/bench/compare/locks --rounds {} --seconds {}`, syncs on; medians, with the range of the rounds. \
+         Apache ZooKeeper 3.8 unless the embedded server is named; a session for each contender, all contenders of a \
+         library in one process. A cycle is an acquire and an acknowledged release; a hand-over is a turn after that of \
+         another contender. The floor is one fdatasync and two round trips over the loopback, one after the other.\n\n",
+        machine()?,
         args.rounds,
         args.seconds,
-        commit_and_machine()?,
     );
-    let columns = [&[OURS, EMBEDDED][..], &PEERS[..]].concat();
-    writeln!(
-        page,
-        "| a second | {} | ours / best peer |",
-        columns.join(" | ")
-    )?;
-    writeln!(page, "|---{}|---|", "|---".repeat(columns.len()))?;
+    let columns = [&[OURS, OURS_ON_RUNTIME, EMBEDDED][..], &PEERS[..]].concat();
+    writeln!(page, "| a second | {} |", columns.join(" | "))?;
+    writeln!(page, "|---{}|", "|---".repeat(columns.len()))?;
     for &contenders in &args.contenders {
         let row = row(contenders);
         write!(page, "| {row} ")?;
         for column in &columns {
-            match figures.summary(&row, column) {
-                Some(summary) => write!(page, "| {summary} ")?,
-                None => write!(page, "| – ")?,
-            }
+            let spread = figures
+                .spread(&row, column)
+                .context("everybody is measured")?;
+            write!(page, "| {} ", spread.text(""))?;
         }
-        let times = |column| times_best_peer(figures, &row, column);
-        match (times(OURS), times(EMBEDDED)) {
-            (Some(ours), Some(embedded)) => {
-                writeln!(page, "| {ours:.2}, embedded {embedded:.2} |")?;
-            }
-            _ => writeln!(page, "| – |")?,
-        }
+        writeln!(page, "|")?;
     }
-    for row in ["floor", "loopback round trip, p50", "fdatasync, p50"] {
-        let summary = figures
-            .summary(row, FLOOR)
-            .context("the floor was measured")?;
-        writeln!(page, "\n{row}: {summary}")?;
+    writeln!(page)?;
+    for (row, unit) in FLOOR_ROWS {
+        let spread = figures
+            .spread(row, FLOOR)
+            .context("the floor is measured")?;
+        writeln!(page, "- {row}: {}", spread.text(unit))?;
     }
     writeln!(
         page,
-        "\n## Goals\n\n| what | goal | reached |\n|---|---|---|"
+        "\n## Ratios\n\n| what | to the best peer | goal | time to the floor's | goal |\n|---|---|---|---|---|"
     )?;
-    for (column, contenders, goal) in GOALS {
-        if let Some(times) = times_best_peer(figures, &row(contenders), column) {
-            let met = met(times >= goal);
+    for &contenders in &args.contenders {
+        for column in [OURS, OURS_ON_RUNTIME, EMBEDDED] {
+            let goal = GOALS
+                .iter()
+                .find(|goal| (goal.0, goal.1) == (column, contenders));
+            let to_peer = to_best_peer(figures, &row(contenders), column)?;
+            write!(
+                page,
+                "| {column}, {} | {to_peer:.2} | {} ",
+                row(contenders),
+                verdict(goal.map(|goal| goal.2), to_peer)
+            )?;
+            if contenders == 1 {
+                writeln!(page, "| | |")?;
+                continue;
+            }
+            let to_floor =
+                median(figures, "floor", FLOOR)? / median(figures, &row(contenders), column)?;
             writeln!(
                 page,
-                "| {column}, {}, to the best peer | at least {goal} × | {times:.2} × ({met}) |",
-                row(contenders)
+                "| {to_floor:.2} | {} |",
+                verdict(Some(FLOOR_GOAL), to_floor)
             )?;
-        }
-    }
-    for &contenders in args.contenders.iter().filter(|many| **many > 1) {
-        for column in [OURS, EMBEDDED] {
-            let rate = |row: &str, column| figures.summary(row, column).map(|figure| figure.median);
-            if let (Some(floor), Some(ours)) =
-                (rate("floor", FLOOR), rate(&row(contenders), column))
-            {
-                let times = floor / ours;
-                let met = met(times <= FLOOR_GOAL);
-                writeln!(
-                    page,
-                    "| {column}, {}, time to the floor's | at most {FLOOR_GOAL} × | {times:.2} × ({met}) |",
-                    row(contenders)
-                )?;
-            }
         }
     }
     writeln!(page, "\n## Raw\n\n```\n{}```", figures.raw())?;
     Ok(page)
 }
 
-fn met(is_met: bool) -> &'static str {
-    if is_met { "met" } else { "not met" }
+fn verdict(goal: Option<Bound>, value: f64) -> String {
+    match goal {
+        None => String::new(),
+        Some(bound) if bound.holds(value) => format!("{}: met", bound.text()),
+        Some(bound) => format!("{}: **missed**", bound.text()),
+    }
 }
 
 /// How many times as fast as the best of the peers one is.
-fn times_best_peer(figures: &Figures, row: &str, column: &str) -> Option<f64> {
-    let best = PEERS
-        .iter()
-        .filter_map(|peer| figures.summary(row, peer))
-        .map(|figure| figure.median)
-        .max_by(f64::total_cmp)?;
-    Some(figures.summary(row, column)?.median / best)
+fn to_best_peer(figures: &Figures, row: &str, column: &str) -> Result<f64> {
+    let mut best = 0.0_f64;
+    for peer in PEERS {
+        best = best.max(median(figures, row, peer)?);
+    }
+    Ok(median(figures, row, column)? / best)
+}
+
+fn median(figures: &Figures, row: &str, column: &str) -> Result<f64> {
+    let spread = figures.spread(row, column);
+    Ok(spread
+        .with_context(|| format!("{column} has no {row}"))?
+        .median)
 }

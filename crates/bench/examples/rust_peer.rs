@@ -19,6 +19,7 @@ struct Args {
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Library {
     Bellwether,
+    BellwetherOnRuntime,
     ZookeeperClient,
 }
 
@@ -28,7 +29,14 @@ fn main() -> Result<()> {
     peer::serve(|task| {
         runtime.block_on(async {
             match (library, task.recipe.as_str()) {
-                (Library::Bellwether, "lock") => bellwether_lock(task).await,
+                (Library::Bellwether, "lock") => {
+                    let connect = bellwether::connect(&task.address);
+                    bellwether_lock(task, connect).await
+                }
+                (Library::BellwetherOnRuntime, "lock") => {
+                    let connect = bellwether::connect(&task.address);
+                    bellwether_lock(task, connect.on_current_runtime()).await
+                }
                 (Library::ZookeeperClient, "lock") => zookeeper_client_lock(task).await,
                 (_, other) => bail!("no recipe {other}"),
             }
@@ -36,11 +44,9 @@ fn main() -> Result<()> {
     })
 }
 
-async fn bellwether_lock(task: &Task) -> Result<Outcome> {
-    let connect = || async {
-        let connect = bellwether::connect(&task.address).session_timeout(SESSION_TIMEOUT);
-        Ok(connect.await?)
-    };
+async fn bellwether_lock(task: &Task, connect: bellwether::Connect) -> Result<Outcome> {
+    let connect = connect.session_timeout(SESSION_TIMEOUT);
+    let connect = || async { Ok(connect.clone().await?) };
     contend::run(task, connect, |client, place| {
         let lock = bellwether::Lock::new(&client, &task.path);
         async move {

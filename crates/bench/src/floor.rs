@@ -1,4 +1,4 @@
-//! What no server and no library can go below on this machine: its disk and its loopback.
+//! What no server and no library can do without: a round trip, and a sync.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::latency::{Latencies, Sorted};
+use crate::latency::Latencies;
 
 /// How many bytes go to and fro in a round trip, and how many are synced.
 const MESSAGE_BYTES: usize = 100;
@@ -17,14 +17,14 @@ const RECORD_BYTES: usize = 200;
 
 /// A connection over the loopback to a thread that sends back what it gets.
 #[derive(Debug)]
-pub struct Echo {
+struct Echo {
     stream: TcpStream,
     thread: JoinHandle<std::io::Result<()>>,
 }
 
 impl Echo {
     /// Starts the thread and connects to it.
-    pub fn start() -> Result<Self> {
+    fn start() -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
         let thread = std::thread::spawn(move || {
@@ -42,14 +42,14 @@ impl Echo {
     }
 
     /// One round trip.
-    pub fn round_trip(&mut self) -> Result<()> {
+    fn round_trip(&mut self) -> Result<()> {
         let mut bytes = [0; MESSAGE_BYTES];
         self.stream.write_all(&bytes)?;
         Ok(self.stream.read_exact(&mut bytes)?)
     }
 
     /// Ends the thread.
-    pub fn stop(self) -> Result<()> {
+    fn stop(self) -> Result<()> {
         drop(self.stream);
         Ok(self.thread.join().expect("the echo does not panic")?)
     }
@@ -57,11 +57,11 @@ impl Echo {
 
 /// A file that was made long before, and is synced record by record.
 #[derive(Debug)]
-pub struct SyncedFile(File);
+struct SyncedFile(File);
 
 impl SyncedFile {
     /// Makes the file in a folder.
-    pub fn create(folder: &Path) -> Result<Self> {
+    fn create(folder: &Path) -> Result<Self> {
         let file = File::create(folder.join("sync"))?;
         file.set_len(64 << 20)?;
         file.sync_all()?;
@@ -69,24 +69,24 @@ impl SyncedFile {
     }
 
     /// Writes one record and syncs it.
-    pub fn write(&mut self) -> Result<()> {
+    fn write(&mut self) -> Result<()> {
         self.0.write_all(&[1; RECORD_BYTES])?;
         Ok(self.0.sync_data()?)
     }
 }
 
-/// A round trip between two threads, many times.
-pub fn loopback() -> Result<Sorted> {
+/// The median of a round trip between two threads, in microseconds.
+pub fn loopback_us() -> Result<f64> {
     let mut echo = Echo::start()?;
-    let latencies = timed(20_000, || echo.round_trip())?;
+    let median = median_us(20_000, || echo.round_trip())?;
     echo.stop()?;
-    Ok(latencies)
+    Ok(median)
 }
 
-/// A sync of one record, many times.
-pub fn fdatasync(folder: &Path) -> Result<Sorted> {
+/// The median of a sync of one record, in microseconds.
+pub fn fdatasync_us(folder: &Path) -> Result<f64> {
     let mut file = SyncedFile::create(folder)?;
-    timed(500, || file.write())
+    median_us(500, || file.write())
 }
 
 /// How often in a second one sync and two round trips can be had one after the other: what a hand-over from one
@@ -107,12 +107,12 @@ pub fn hand_overs_per_second(folder: &Path, duration: Duration) -> Result<f64> {
     Ok(count / elapsed.as_secs_f64())
 }
 
-fn timed(times: usize, mut one: impl FnMut() -> Result<()>) -> Result<Sorted> {
+fn median_us(times: usize, mut one: impl FnMut() -> Result<()>) -> Result<f64> {
     let mut latencies = Latencies::default();
     for _ in 0..times {
         let start = Instant::now();
         one()?;
         latencies.add(start.elapsed());
     }
-    Ok(latencies.sorted())
+    Ok(latencies.sorted().quantile_us(0.5))
 }
