@@ -212,7 +212,7 @@ fn page(args: &Args, figures: &Figures) -> Result<String> {
         args.seconds,
     );
     let columns = [&[OURS, OURS_ON_RUNTIME, EMBEDDED][..], &PEERS[..]].concat();
-    writeln!(page, "| a second | {} |", columns.join(" | "))?;
+    writeln!(page, "| what | {} |", columns.join(" | "))?;
     writeln!(page, "|---{}|", "|---".repeat(columns.len()))?;
     for &contenders in &args.contenders {
         let row = row(contenders);
@@ -221,7 +221,7 @@ fn page(args: &Args, figures: &Figures) -> Result<String> {
             let spread = figures
                 .spread(&row, column)
                 .context("everybody is measured")?;
-            write!(page, "| {} ", spread.text(""))?;
+            write!(page, "| {} ", spread.text("/s"))?;
         }
         writeln!(page, "|")?;
     }
