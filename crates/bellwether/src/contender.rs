@@ -13,7 +13,7 @@ use zookeeper_client as zk;
 use crate::access::Access;
 use crate::client::Client;
 use crate::clock::Moment;
-use crate::crash_mark::{self, CrashMark, Marking, Parting, Previous};
+use crate::crash_mark::{self, CrashMark, Marking, Previous};
 use crate::error::{Outcome, outcome};
 use crate::heart::{Answered, Pulse};
 use crate::hold::Hold;
@@ -369,17 +369,6 @@ impl Contender {
     /// The data of the directory, as of the last look.
     pub(crate) fn directory(&self) -> Option<&(Vec<u8>, zk::Stat)> {
         self.directory.as_ref()
-    }
-
-    /// Adds a word to the data of the node.
-    pub(crate) async fn amend(&self, word: impl Fn(&mut NodeData)) -> Result<(), Failure> {
-        let Node::At(_, node) = &self.node else {
-            return Err(Failure::Removed);
-        };
-        match node.amend(&self.entry.who, &Parting::Plain, word).await {
-            Err(zk::Error::NoNode) => Err(Failure::Removed),
-            amended => Ok(amended?),
-        }
     }
 
     pub(crate) fn who(&self) -> &Who {

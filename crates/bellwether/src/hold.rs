@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 use zookeeper_client as zk;
 
 use crate::client::Client;
@@ -12,9 +12,9 @@ use crate::crash_mark::{CrashMark, Parting, Previous};
 use crate::error::{Outcome, ReleaseError, WriteError, outcome};
 use crate::fenced_write::FencedWrite;
 use crate::heart::Pulse;
-use crate::node_data::Revocation;
+use crate::node_data::{NodeData, Revocation};
 use crate::node_event::OwnWatch;
-use crate::own_node::{OwnNode, Removal};
+use crate::own_node::{OwnNode, Removal, amend};
 use crate::sabotage::Sabotage;
 use crate::who::Who;
 
@@ -42,7 +42,9 @@ pub struct Hold {
     asked: watch::Sender<Option<Revocation>>,
     previous: Previous,
     mark: Option<CrashMark>,
-    _watch: Watch,
+    _watch: Task,
+    /// Something to be said on the node, which nobody waits for.
+    errand: Option<Task>,
     _pulse: Pulse,
     node: OwnNode,
 }
@@ -72,7 +74,8 @@ impl Hold {
             asked,
             previous,
             mark,
-            _watch: Watch(client.home().spawn(task).abort_handle()),
+            _watch: Task::spawn(&client, task),
+            errand: None,
             _pulse: Pulse::new(&client),
             node,
         }
@@ -242,6 +245,22 @@ impl Hold {
         FencedWrite::new(&self.node)
     }
 
+    /// Adds a word to the data of the node, in the background.
+    pub(crate) fn say(&mut self, who: Who, word: impl Fn(&mut NodeData) + Send + Sync + 'static) {
+        let client = self.node.client().clone();
+        let node = self.node.path().to_owned();
+        let errand = {
+            let client = client.clone();
+            async move {
+                let said = amend(client.zk(), &node, &who, &Parting::Plain, word).await;
+                if let Err(error) = said {
+                    debug!(node, %error, "the hold ended before its word was said");
+                }
+            }
+        };
+        self.errand = Some(Task::spawn(&client, errand));
+    }
+
     /// Makes an exclusive hold a shared one: says so on the node, and clears the crash mark in the same step.
     pub(crate) async fn downgrade(mut self, who: &Who) -> Result<Self, ReleaseError> {
         let parting = self.clean_end();
@@ -307,11 +326,17 @@ impl Hold {
     }
 }
 
-/// The task that watches over a hold; it ends with it.
+/// A task of a hold; it ends with it.
 #[derive(Debug)]
-struct Watch(AbortHandle);
+struct Task(AbortHandle);
 
-impl Drop for Watch {
+impl Task {
+    fn spawn(client: &Client, task: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(client.home().spawn(task).abort_handle())
+    }
+}
+
+impl Drop for Task {
     fn drop(&mut self) {
         self.0.abort();
     }

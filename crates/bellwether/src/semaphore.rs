@@ -162,7 +162,6 @@ impl Semaphore {
         if !applicant.is_admitted().await.map_err(failed)? {
             return Ok(None);
         }
-        applicant.tell().await.map_err(failed)?;
         self.permit(applicant).await.map(Some)
     }
 
@@ -271,10 +270,17 @@ impl Semaphore {
     }
 
     async fn permit(&self, applicant: Applicant) -> Result<Permit, AcquireError> {
-        Ok(Permit {
-            permits: applicant.permits,
-            hold: self.terms.turn(applicant.contender).await?,
-        })
+        let Applicant {
+            contender, permits, ..
+        } = applicant;
+        let (who, is_followed) = (contender.who().clone(), contender.is_followed());
+        let mut hold = self.terms.turn(contender).await?;
+        // Those behind are told that this one waits no more. Where nobody was behind at the look that let it in, whoever comes
+        // later sees as much from a look of their own.
+        if is_followed {
+            hold.say(who, |data| data.granted = true);
+        }
+        Ok(Permit { hold, permits })
     }
 }
 
@@ -309,8 +315,7 @@ impl Applicant {
                 self.wait_for_the_one_before().await?;
             }
         }
-        self.limit_watch = None;
-        self.tell().await
+        Ok(())
     }
 
     /// Whether those before leave enough, as of the last look. Those behind do not count: nobody overtakes.
@@ -345,7 +350,7 @@ impl Applicant {
         }
     }
 
-    /// First in line: waits until somebody goes or the limit changes.
+    /// First in line: looks, with watches, and waits until somebody goes or the limit changes.
     async fn wait_for_the_line(&mut self) -> Result<(), Failure> {
         let limit_watch = self.limit_watch.take();
         let (mut line, mut limit) = self.contender.watch_line(limit_watch).await?;
@@ -361,7 +366,7 @@ impl Applicant {
         };
         match event {
             zk::EventType::Session => Err(Failure::SessionEnded),
-            _ => self.contender.list().await,
+            _ => Ok(()),
         }
     }
 
@@ -377,25 +382,20 @@ impl Applicant {
             // One from before the last change of the limit may have been let in by the limit before.
             Ok((data, stat, _)) if stat.czxid < limit_set_at || is_granted(&data) => {
                 self.is_first = true;
-                self.contender.list().await
+                Ok(())
             }
-            Ok((_, _, watch)) => {
-                self.contender.wait(NodeEvent::of(watch)).await?;
-                self.contender.list().await
-            }
+            Ok((_, _, watch)) => match self.contender.wait(NodeEvent::of(watch)).await? {
+                zk::EventType::NodeDeleted => self.contender.list().await,
+                // Let in, or spoken to: to watch the line is never wrong.
+                _ => {
+                    self.is_first = true;
+                    Ok(())
+                }
+            },
             Err(zk::Error::NoNode) => self.contender.list().await,
             Err(error) if outcome(&error) == Outcome::Unknown => self.contender.list().await,
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// Tells those behind that this one waits no more. Where nobody was behind at the look that let it in, whoever comes
-    /// later sees as much from a look of their own.
-    async fn tell(&mut self) -> Result<(), Failure> {
-        if !self.contender.is_followed() {
-            return Ok(());
-        }
-        self.contender.amend(|data| data.granted = true).await
     }
 }
 

@@ -149,9 +149,7 @@ async fn run<const N: usize>(
         let mut holds = Vec::new();
         for round in 0..ROUNDS {
             if what == "permits" {
-                // Two at once, so that there are more who want one than permits.
-                let (one, other) = tokio::join!(hold_permit(&semaphore), hold_permit(&semaphore));
-                holds.extend([one, other]);
+                holds.extend(hold_all_permits(&semaphore).await);
             } else if what == "lock" {
                 let guard = lock.acquire().await.unwrap();
                 holds.push(work(&guard, false).await);
@@ -178,11 +176,19 @@ async fn run<const N: usize>(
     timeout(LIMIT, all).await.expect("somebody waits for ever")
 }
 
-async fn hold_permit(semaphore: &Semaphore) -> Interval {
-    let permit = semaphore.acquire().await.unwrap();
-    let interval = work(&permit, true).await;
-    permit.release().await.unwrap();
-    interval
+/// Takes one after the other until nobody else can have any.
+async fn hold_all_permits(semaphore: &Semaphore) -> [Interval; PERMITS as usize] {
+    let one = semaphore.acquire().await.unwrap();
+    let first = work(&one, true).await;
+    let other = semaphore.acquire().await.unwrap();
+    let second = work(&other, true).await;
+    let first = Interval {
+        left_ns: second.left_ns,
+        ..first
+    };
+    one.release().await.unwrap();
+    other.release().await.unwrap();
+    [first, second]
 }
 
 /// Takes a moment, so that two at once are seen.

@@ -60,6 +60,8 @@ async fn t61_no_fault_or_cancel_leaves_an_orphan(place: Place) {
             }
         }
     }
+    // A round trip of this session: whatever was sent has arrived when this is answered.
+    assert!(semaphore.try_acquire(1).await.unwrap().is_none());
     place.until_children(PATH, 1).await;
 
     let proxy = FaultProxy::start(place.server()).await.unwrap();
