@@ -195,8 +195,8 @@ impl Contender {
         // The futures are made before the first await: one round trip.
         self.node = Node::InDoubt;
         let create = zk.create(&prefix, payload, &options);
-        let list = zk.list_children(self.dir.as_str());
         let directory = self.send_directory_read(zk);
+        let list = zk.list_children(self.dir.as_str());
         match create.await {
             Ok((stat, sequence)) => {
                 client.heart().answered(sent, Answered::Write);
@@ -496,8 +496,8 @@ impl Contender {
         for _ in 0..TRIES_MAX {
             self.states.state();
             let sent = Moment::now();
-            let list = client.zk().list_children(self.dir.as_str());
             let directory = self.send_directory_read(client.zk());
+            let list = client.zk().list_children(self.dir.as_str());
             match list.await {
                 Ok(children) => {
                     client.heart().answered(sent, Answered::Read);
@@ -522,11 +522,11 @@ impl Contender {
         let mut directory_watch = directory_watch;
         let mut last = zk::Error::ConnectionLoss;
         for _ in 0..TRIES_MAX {
-            let list = client.zk().list_and_watch_children(self.dir.as_str());
             let directory = match directory_watch {
                 None => Some(client.zk().get_and_watch_data(self.dir.as_str())),
                 Some(_) => None,
             };
+            let list = client.zk().list_and_watch_children(self.dir.as_str());
             let looked = async {
                 let (children, line) = list.await?;
                 if let Some(directory) = directory {
@@ -551,7 +551,8 @@ impl Contender {
         Err(last.into())
     }
 
-    /// Sends for the data of the directory if it counts. A read that fails tells nothing; the next look tries again.
+    /// Sends for the data of the directory if it counts; always ahead of the list, so that whoever acted by an older limit is in
+    /// that list. A read that fails tells nothing; the next look tries again.
     fn send_directory_read(
         &self,
         zk: &zk::Client,
