@@ -7,6 +7,9 @@ import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
+import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
+import org.apache.curator.framework.recipes.locks.Lease;
 import org.apache.curator.retry.RetryOneTime;
 
 /** Curator as a peer: reads tasks, a line each, answers each with a line of JSON (see ../../src/peer.rs). */
@@ -15,7 +18,10 @@ public final class CuratorPeer {
     private static final int CONNECTION_TIMEOUT_MS = 30_000;
     private static final int END_MAX_MS = 150_000;
 
-    /** Counts turns. Called with the lock held, which orders the writes; read by the one who measures. */
+    private static final int WRITES_ONE_IN = 10;
+    private static final int PERMITS = 5;
+
+    /** Counts turns. Read by the one who measures. */
     private static final class Tally {
         volatile long turns;
         volatile long handOvers;
@@ -41,6 +47,10 @@ public final class CuratorPeer {
         switch (name) {
             case "lock":
                 return CuratorPeer::lock;
+            case "shared":
+                return CuratorPeer::shared;
+            case "permits":
+                return CuratorPeer::permits;
             default:
                 throw new IllegalArgumentException("no recipe " + name);
         }
@@ -52,6 +62,25 @@ public final class CuratorPeer {
             lock.acquire();
             tally.turn(number);
             lock.release();
+        }
+    }
+
+    private static void shared(CuratorFramework client, String path, int number, Tally tally) throws Exception {
+        InterProcessReadWriteLock lock = new InterProcessReadWriteLock(client, path);
+        for (int turn = number; !tally.over; turn++) {
+            InterProcessMutex side = turn % WRITES_ONE_IN == 0 ? lock.writeLock() : lock.readLock();
+            side.acquire();
+            tally.turn(number);
+            side.release();
+        }
+    }
+
+    private static void permits(CuratorFramework client, String path, int number, Tally tally) throws Exception {
+        InterProcessSemaphoreV2 semaphore = new InterProcessSemaphoreV2(client, path, PERMITS);
+        while (!tally.over) {
+            Lease lease = semaphore.acquire();
+            tally.turn(number);
+            semaphore.returnLease(lease);
         }
     }
 
@@ -106,9 +135,10 @@ public final class CuratorPeer {
             }
             return String.format(
                     Locale.ROOT,
-                    "{\"turns\": %d, \"hand_overs\": %d, \"seconds\": %f}",
+                    "{\"turns\": %d, \"hand_overs\": %d, \"all_turns\": %d, \"seconds\": %f}",
                     turns,
                     handOvers,
+                    tally.turns,
                     seconds);
         } finally {
             for (CuratorFramework client : clients) {

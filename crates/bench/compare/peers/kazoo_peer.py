@@ -9,21 +9,25 @@ from kazoo.client import KazooClient
 
 SESSION_TIMEOUT_S = 30
 END_MAX_S = 150
+WRITES_ONE_IN = 10
+PERMITS = 5
 
 
 class Tally:
-    """Counts turns. Called with the lock held, so that one thread at a time is here."""
+    """Counts turns."""
 
     def __init__(self):
         self.turns = self.hand_overs = 0
         self.last = None
         self.over = False
         self.error = None
+        self.lock = threading.Lock()
 
     def turn(self, number):
-        self.turns += 1
-        self.hand_overs += self.last != number
-        self.last = number
+        with self.lock:
+            self.turns += 1
+            self.hand_overs += self.last != number
+            self.last = number
 
 
 def lock(client, path, number, tally):
@@ -34,7 +38,26 @@ def lock(client, path, number, tally):
         lock.release()
 
 
-RECIPES = {"lock": lock}
+def shared(client, path, number, tally):
+    read, write = client.ReadLock(path), client.WriteLock(path)
+    turn = number
+    while not tally.over:
+        side = read if turn % WRITES_ONE_IN else write
+        side.acquire()
+        tally.turn(number)
+        side.release()
+        turn += 1
+
+
+def permits(client, path, number, tally):
+    semaphore = client.Semaphore(path, max_leases=PERMITS)
+    while not tally.over:
+        semaphore.acquire()
+        tally.turn(number)
+        semaphore.release()
+
+
+RECIPES = {"lock": lock, "shared": shared, "permits": permits}
 
 
 def run(recipe, address, path, contenders, sessions, warm_up_ms, duration_ms):
@@ -70,7 +93,7 @@ def run(recipe, address, path, contenders, sessions, warm_up_ms, duration_ms):
     if stuck:
         raise TimeoutError(f"{stuck} contenders had no turn within {END_MAX_S} s")
     seconds, turns, hand_overs = (b - a for a, b in zip(before, after))
-    return {"turns": turns, "hand_overs": hand_overs, "seconds": seconds}
+    return {"turns": turns, "hand_overs": hand_overs, "all_turns": tally.turns, "seconds": seconds}
 
 
 for line in sys.stdin:

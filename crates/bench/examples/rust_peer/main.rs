@@ -1,5 +1,7 @@
 //! The libraries in Rust as peers; see `bellwether_bench::peer` for what they read and answer.
 
+mod plain;
+
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -21,7 +23,15 @@ enum Library {
     Bellwether,
     BellwetherOnRuntime,
     ZookeeperClient,
+    /// The plain form of a recipe, for what the fair one avoids.
+    Plain,
 }
+
+/// Of a shared lock, each contender writes once in so many turns.
+const WRITES_ONE_IN: usize = 10;
+
+/// Of a semaphore.
+const PERMITS: u32 = 5;
 
 fn main() -> Result<()> {
     let Args { library } = Args::parse();
@@ -37,7 +47,10 @@ fn main() -> Result<()> {
                     let connect = bellwether::connect(&task.address);
                     bellwether_lock(task, connect.on_current_runtime()).await
                 }
+                (Library::Bellwether, "shared") => bellwether_shared(task).await,
+                (Library::Bellwether, "permits") => bellwether_permits(task).await,
                 (Library::ZookeeperClient, "lock") => zookeeper_client_lock(task).await,
+                (Library::Plain, "shared") => plain_shared(task).await,
                 (_, other) => bail!("no recipe {other}"),
             }
         })
@@ -61,11 +74,76 @@ async fn bellwether_lock(task: &Task, connect: bellwether::Connect) -> Result<Ou
     .await
 }
 
+async fn bellwether_shared(task: &Task) -> Result<Outcome> {
+    let connect = bellwether::connect(&task.address).session_timeout(SESSION_TIMEOUT);
+    let connect = || async { Ok(connect.clone().await?) };
+    contend::run(task, connect, |client, place| {
+        let lock = bellwether::RwLock::new(&client, &task.path);
+        async move {
+            for turn in place.number().. {
+                if place.is_over() {
+                    break;
+                }
+                if turn % WRITES_ONE_IN == 0 {
+                    let guard = lock.write().await?;
+                    place.turn();
+                    guard.release().await?;
+                } else {
+                    let guard = lock.read().await?;
+                    place.turn();
+                    guard.release().await?;
+                }
+            }
+            Ok(())
+        }
+    })
+    .await
+}
+
+async fn bellwether_permits(task: &Task) -> Result<Outcome> {
+    let connect = bellwether::connect(&task.address).session_timeout(SESSION_TIMEOUT);
+    let connect = || async { Ok(connect.clone().await?) };
+    contend::run(task, connect, |client, place| {
+        let semaphore = bellwether::Semaphore::new(&client, &task.path, PERMITS);
+        async move {
+            while !place.is_over() {
+                let permit = semaphore.acquire().await?;
+                place.turn();
+                permit.release().await?;
+            }
+            Ok(())
+        }
+    })
+    .await
+}
+
+async fn plain_shared(task: &Task) -> Result<Outcome> {
+    let connect = || connect_plainly(task);
+    contend::run(task, connect, |client: zk::Client, place| {
+        let path = task.path.clone();
+        async move {
+            for turn in place.number().. {
+                if place.is_over() {
+                    break;
+                }
+                let reads = turn % WRITES_ONE_IN != 0;
+                let hold = plain::acquire(&client, &path, reads).await?;
+                place.turn();
+                hold.release().await?;
+            }
+            Ok(())
+        }
+    })
+    .await
+}
+
+async fn connect_plainly(task: &Task) -> Result<zk::Client> {
+    let connector = zk::Client::connector().with_session_timeout(SESSION_TIMEOUT);
+    Ok(connector.connect(&task.address).await?)
+}
+
 async fn zookeeper_client_lock(task: &Task) -> Result<Outcome> {
-    let connect = || async {
-        let connector = zk::Client::connector().with_session_timeout(SESSION_TIMEOUT);
-        Ok(connector.connect(&task.address).await?)
-    };
+    let connect = || connect_plainly(task);
     contend::run(task, connect, |client: zk::Client, place| {
         let path = task.path.clone();
         async move {
