@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
 use tracing::{info, warn};
 use zookeeper_client as zk;
 
@@ -12,6 +11,7 @@ use crate::crash_mark::{CrashMark, Parting, Previous};
 use crate::error::{Outcome, ReleaseError, WriteError, outcome};
 use crate::fenced_write::FencedWrite;
 use crate::heart::Pulse;
+use crate::home::Running;
 use crate::node_event::NodeEvent;
 use crate::own_node::{OwnNode, Removal};
 use crate::sabotage::Sabotage;
@@ -39,7 +39,8 @@ pub struct Hold {
     state: watch::Sender<HoldState>,
     previous: Previous,
     mark: Option<CrashMark>,
-    _watch: Watch,
+    /// The task that watches over it; it ends with it.
+    _watch: Running,
     _pulse: Pulse,
     node: OwnNode,
 }
@@ -66,7 +67,7 @@ impl Hold {
             state,
             previous,
             mark,
-            _watch: Watch(client.home().spawn(task).abort_handle()),
+            _watch: client.home().run(task),
             _pulse: Pulse::new(&client),
             node,
         }
@@ -231,16 +232,6 @@ impl Hold {
             Removal::SessionEnded => Err(ReleaseError::SessionEnded { path }),
             Removal::Refused(source) => Err(ReleaseError::Refused { path, source }),
         }
-    }
-}
-
-/// The task that watches over a hold; it ends with it.
-#[derive(Debug)]
-struct Watch(AbortHandle);
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 
