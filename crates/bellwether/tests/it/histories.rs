@@ -75,6 +75,12 @@ under_faults! {
     simple_lock_is_right_under_faults: Recipe::SimpleLock,
 }
 
+/// What a hold is worth is reckoned otherwise there, and the same for all recipes.
+#[tokio::test(flavor = "multi_thread")]
+async fn lock_is_right_under_faults_of_an_ensemble() {
+    rounds(Recipe::Lock, Engine::ensemble().await.unwrap()).await;
+}
+
 async fn rounds(recipe: Recipe, mut engine: Engine) {
     let seconds = setting("BELLWETHER_HISTORIES_SECONDS").unwrap_or(0);
     let end = Instant::now() + Duration::from_secs(seconds);
@@ -97,7 +103,10 @@ async fn round(recipe: Recipe, engine: &mut Engine, seed: u64) -> History {
     let recorder = Recorder::new(seed);
     let mut crew = Crew::default();
     for who in 0..CONTENDERS {
-        let proxy = FaultProxy::start(engine.address()).await.unwrap();
+        let servers = engine.addresses();
+        let proxy = FaultProxy::start(servers[who % servers.len()])
+            .await
+            .unwrap();
         let orders = Orders {
             who,
             recipe,
@@ -147,7 +156,7 @@ fn check(history: &History) {
 
 /// Takes the lock and gives it back in order: its directory is there then, and no mark of a crash.
 async fn hold_once(recipe: Recipe, engine: &Engine) {
-    let client = connect(engine.address().to_string()).await.unwrap();
+    let client = connect(engine.connect_string()).await.unwrap();
     let guard = soon(recipe.acquire(&client)).await.unwrap();
     guard.release().await.unwrap();
     soon(client.close()).await;
