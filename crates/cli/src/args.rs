@@ -17,6 +17,9 @@ pub(crate) struct Args {
     /// Say nothing but errors.
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
+    /// Be the keeper of the job that the rest tells of; the front starts it so.
+    #[arg(long, hide = true)]
+    pub(crate) keeper: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

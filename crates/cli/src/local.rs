@@ -25,6 +25,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use bellwether_server::{Config, Server};
 use rustix::fs::{FlockOperation, flock};
+use rustix::process::Pid;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::exit::Exit;
@@ -206,7 +207,7 @@ pub(crate) async fn serve(folder: PathBuf, idle_limit: Duration) -> anyhow::Resu
     let _ = rustix::process::setsid();
     let folder = Folder(folder);
     folder.check()?;
-    let mut signals = Signals::catch()?;
+    let mut signals = Signals::to_end()?;
     let lock = folder.open("server.lock")?;
     let mut pauses = Pauses::until(Instant::now() + SERVER_LOCK_LIMIT);
     while !try_lock(&lock)? {
@@ -263,6 +264,14 @@ async fn idle(server: &Server, folder: &Folder, limit: Duration) -> anyhow::Resu
             }
         }
     }
+}
+
+/// Whether a process is a local server, by its command line. Commands leave it alone when they clean up behind a job:
+/// it serves others too, whoever happened to start it.
+pub(crate) fn is_server(process: Pid) -> bool {
+    let command_line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    let mut words = command_line.split(|byte| *byte == 0).skip(1);
+    words.next() == Some(b"serve") && words.next() == Some(b"--local")
 }
 
 /// The host's name, as a name for a folder.

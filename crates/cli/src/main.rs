@@ -1,16 +1,22 @@
 //! The bellwether command.
 
 mod args;
-mod child;
 mod commands;
 mod connect;
 mod duration;
 mod exit;
+mod family;
+mod front;
+mod hold;
+mod job;
+mod keeper;
+mod link;
 mod local;
 mod output;
 mod rendering;
 mod repair;
 mod signals;
+mod terminal;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -43,6 +49,7 @@ fn main() -> ExitCode {
         .init();
     let output = Output::new(args.quiet);
     let result = match args.command {
+        Command::Lock(_) if !args.keeper => front::run(output),
         Command::Lock(args) => commands::lock::run(args, output),
         Command::Log(args) => commands::log::run(args),
         Command::Snapshot(args) => commands::snapshot::run(args),

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use bellwether::{AcquireError, Client, Lock, LockGuard};
-use rustix::process::Signal;
 use tokio::time::timeout;
 
 use crate::args::LockArgs;
-use crate::child::Child;
 use crate::connect::connect;
 use crate::exit::Exit;
+use crate::family::Family;
+use crate::job::Job;
+use crate::keeper::{End, Keeper, Times};
 use crate::output::Output;
-use crate::signals::Signals;
 
 /// How long a command has to end after SIGTERM when the hold is lost; no more than a third of the session timeout.
 const GRACE: Duration = Duration::from_secs(3);
@@ -24,13 +24,12 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn run(args: LockArgs, output: Output) -> anyhow::Result<Exit> {
-    let mut signals = Signals::catch()?;
-    // A signal before there is a command ends the wait, wherever it is.
+    let keeper = Keeper::start()?;
     let client = tokio::select! {
         client = connect(&args.connect, output) => client?,
-        signal = signals.next() => return Ok(Exit::Signal(signal.as_raw())),
+        exit = keeper.told_to_end() => return Ok(exit),
     };
-    let exit = under_lock(&client, &args, &mut signals, output).await;
+    let exit = under_lock(&client, &args, &keeper, output).await;
     if timeout(CLOSE_LIMIT, client.close()).await.is_err() {
         tracing::warn!("the end of the session was not acknowledged");
     }
@@ -40,7 +39,7 @@ pub(crate) async fn run(args: LockArgs, output: Output) -> anyhow::Result<Exit> 
 async fn under_lock(
     client: &Client,
     args: &LockArgs,
-    signals: &mut Signals,
+    keeper: &Keeper,
     output: Output,
 ) -> anyhow::Result<Exit> {
     let path = if args.path.starts_with('/') {
@@ -52,7 +51,7 @@ async fn under_lock(
     let lock = Lock::new(client, path).message(program.clone());
     let guard = tokio::select! {
         guard = acquire(&lock, args, output) => guard?,
-        signal = signals.next() => return Ok(Exit::Signal(signal.as_raw())),
+        exit = keeper.told_to_end() => return Ok(exit),
     };
     let Some(guard) = guard else {
         return Ok(Exit::NotHad(args.conflict_exit_code));
@@ -61,16 +60,23 @@ async fn under_lock(
         ("BELLWETHER_TOKEN", guard.token().to_string()),
         ("BELLWETHER_PATH", guard.path().to_owned()),
     ];
-    let exit = match Child::start(&args.command, &variables) {
-        Ok(child) => attend(child, &guard, client.session_timeout(), signals, output).await?,
+    let times = Times {
+        session_timeout: client.session_timeout(),
+        grace: GRACE.min(client.session_timeout() / 3),
+    };
+    let end = match Job::start(&args.command, &variables, Family::adopt()?) {
+        Ok(job) => keeper.attend(job, &guard, times, output).await?,
         Err((error, exit)) => {
             output.error(&anyhow::Error::new(error).context(format!("cannot run {program}")));
-            exit
+            End::Job(exit)
         }
     };
-    if exit == Exit::Lost {
-        return Ok(exit);
-    }
+    let exit = match end {
+        End::Job(exit) => exit,
+        // Nothing to give back.
+        End::Lost => return Ok(Exit::Lost),
+        End::FrontGone => return Ok(Exit::Failed),
+    };
     match timeout(client.session_timeout(), guard.release()).await {
         Ok(Ok(())) => Ok(exit),
         // The command has ended, and part of its time was not covered by the lock.
@@ -124,31 +130,4 @@ async fn acquire(
         }
         Err(error) => Err(error.into()),
     }
-}
-
-/// Stays with the command until it ends, or until the hold does.
-async fn attend(
-    mut child: Child,
-    guard: &LockGuard,
-    session_timeout: Duration,
-    signals: &mut Signals,
-    output: Output,
-) -> anyhow::Result<Exit> {
-    loop {
-        tokio::select! {
-            biased;
-            status = child.wait() => return Ok(Exit::of_command(status?)),
-            () = guard.lost() => {
-                output.notice(format_args!("{} is lost; stopping the command", guard.path()));
-                child.stop(GRACE.min(session_timeout / 3)).await?;
-                return Ok(Exit::Lost);
-            }
-            signal = signals.next() => pass_on(&child, signal),
-        }
-    }
-}
-
-fn pass_on(child: &Child, signal: Signal) {
-    tracing::debug!(signal = signal.as_raw(), "passed on to the command");
-    child.signal(signal);
 }

@@ -28,7 +28,7 @@ pub(crate) async fn run(args: ServeArgs, output: Output) -> anyhow::Result<Exit>
         Some(_) => "",
         None => "; the data is in memory, --data FOLDER keeps it on disk",
     };
-    let mut signals = Signals::catch()?;
+    let mut signals = Signals::to_end()?;
     let server = match Server::start(config).await {
         Ok(server) => server,
         Err(error) => {
