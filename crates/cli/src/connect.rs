@@ -23,6 +23,7 @@ pub(crate) async fn connect(args: &ConnectArgs, output: Output) -> anyhow::Resul
         Some("local") => connect_local(args).await,
         Some(servers) => Ok(bellwether::connect(servers)
             .session_timeout(args.session_timeout)
+            .on_current_runtime()
             .await?),
     }
 }
@@ -35,6 +36,7 @@ async fn connect_local(args: &ConnectArgs) -> anyhow::Result<Client> {
         let address = folder.find_or_start().await.context("no local server")?;
         match bellwether::connect(address.to_string())
             .session_timeout(args.session_timeout)
+            .on_current_runtime()
             .fail_fast()
             .await
         {

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
-use bellwether::{Client, connect, zookeeper_client as zk};
+use bellwether::{Client, connect, zk};
 use bellwether_testkit::{Apache, TestServer};
 
 /// No wait in a test is longer.
