@@ -31,7 +31,10 @@ use crate::terminal::Terminal;
 /// How often the time of the hold is looked at. A timer for its end would not count the time that the machine sleeps.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// How long a keeper may take to be heard again after this process was stopped itself and did not listen.
+/// Looks further apart than this tell that this process was stopped itself.
+const AWAY: Duration = Duration::from_millis(500);
+
+/// How long a keeper may take then to be heard again.
 const FRESH_START: Duration = Duration::from_secs(1);
 
 /// Runs this very command line again in a keeper.
@@ -55,6 +58,7 @@ pub(crate) async fn run(output: Output) -> anyhow::Result<Exit> {
         terminal: Terminal::of_front(getpgrp()),
         job: None,
         held_until: None,
+        last_look: since_boot(),
     };
     let exit = front.watch(&mut signals, output).await;
     if let Some((terminal, job)) = front.terminal.as_ref().zip(front.job) {
@@ -74,6 +78,7 @@ struct Front {
     /// The group of the job, once it runs.
     job: Option<Pid>,
     held_until: Option<Duration>,
+    last_look: Duration,
 }
 
 impl Front {
@@ -86,19 +91,14 @@ impl Front {
                 biased;
                 news = self.link.news() => match news? {
                     Some(News::Started(job)) => self.job = Some(job),
-                    Some(News::HeldUntil(time)) => self.held_until = Some(time),
+                    Some(News::HeldUntil(time)) => self.held_until = self.held_until.max(Some(time)),
                     Some(News::Stopped) => self.stop(),
                     Some(News::Ended) => self.held_until = None,
                     // It is ending.
                     None => break self.end_of_keeper().await?,
                 },
-                signal = signals.next() => {
-                    if signal == Signal::CONT {
-                        self.held_until = self.held_until.map(|_| since_boot() + FRESH_START);
-                    }
-                    self.link.signal(signal);
-                }
-                _ = looks.tick() => if self.held_until.is_some_and(|time| time < since_boot()) {
+                signal = signals.next() => self.link.signal(signal),
+                _ = looks.tick() => if self.time_is_up() {
                     break Err("the keeper of the job does not answer");
                 },
             }
@@ -127,6 +127,18 @@ impl Front {
         }
     }
 
+    /// Whether the hold is over as far as the keeper has told.
+    fn time_is_up(&mut self) -> bool {
+        let now = since_boot();
+        if now.saturating_sub(self.last_look) > AWAY {
+            // What the keeper has told meanwhile may not have been read yet.
+            let fresh = self.held_until.map(|_| now + FRESH_START);
+            self.held_until = self.held_until.max(fresh);
+        }
+        self.last_look = now;
+        self.held_until.is_some_and(|time| time < now)
+    }
+
     /// Stops this process and those around it, as the terminal would have done had the job not had a group of its own.
     /// Returns when they go on; at once if there is no shell that could let them.
     fn stop(&mut self) {
@@ -135,7 +147,6 @@ impl Front {
         }
         // Whoever is in the own group may be signalled.
         let _ = kill_current_process_group(Signal::TSTP);
-        self.held_until = self.held_until.map(|_| since_boot() + FRESH_START);
         self.link.signal(Signal::CONT);
     }
 }

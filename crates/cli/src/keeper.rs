@@ -3,23 +3,19 @@
 use std::io;
 use std::time::Duration;
 
+use bellwether::Hold;
 use rustix::process::Signal;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::exit::Exit;
-use crate::hold::Hold;
 use crate::job::{Change, Job};
 use crate::link::{News, Order, ToFront, since_boot};
 use crate::output::Output;
 use crate::signals::Signals;
 use crate::terminal;
 
-/// How often the front is told that this process lives, as a part of the session timeout.
+/// How often the front is told how long the hold is good for, in a session timeout.
 const BEATS: u32 = 24;
-
-/// For how long the front believes it, as a part of the session timeout: a hold whose connection is cut is given up
-/// 17/20 of it after the server was last heard, and a keeper that is stopped at that moment has this much left.
-const BELIEF: u32 = 8;
 
 /// What a keeper hears from its front.
 #[derive(Debug)]
@@ -68,7 +64,7 @@ impl Keeper {
     pub(crate) async fn attend(
         &self,
         mut job: Job,
-        hold: &impl Hold,
+        hold: &Hold,
         times: Times,
         output: Output,
     ) -> io::Result<End> {
@@ -82,10 +78,15 @@ impl Keeper {
                     Change::Ended(status) => break End::Job(Exit::of_command(status)),
                     Change::Stopped => self.front.tell(News::Stopped),
                 },
-                deadline = hold.expiring(times.grace) => {
+                () = hold.expiring(times.grace) => {
                     output.notice(format_args!("{} is lost; stopping the command", hold.path()));
-                    self.tell_held_for(deadline.saturating_duration_since(Instant::now()));
-                    job.stop(deadline).await?;
+                    // What another hand has ended is over already; the job gets its grace all the same.
+                    let left = match hold.time_left() {
+                        Duration::ZERO => times.grace,
+                        left => left,
+                    };
+                    self.tell_held_for(left);
+                    job.stop(Instant::now() + left).await?;
                     break End::Lost;
                 }
                 order = self.front.order() => match order {
@@ -98,7 +99,7 @@ impl Keeper {
                         break End::FrontGone;
                     }
                 },
-                _ = beats.tick() => self.tell_held_for(times.session_timeout / BELIEF),
+                _ = beats.tick() => self.tell_held_for(hold.time_left()),
             }
         };
         self.front.tell(News::Ended);

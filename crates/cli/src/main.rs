@@ -7,7 +7,6 @@ mod duration;
 mod exit;
 mod family;
 mod front;
-mod hold;
 mod job;
 mod keeper;
 mod link;

@@ -1,12 +1,12 @@
 //! The local default.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::bellwether::{Running, assert_code, bellwether, text};
+use crate::bellwether::{Running, assert_code, bellwether, text, until};
 
 /// A state folder of its own, whose server is ended with it.
 struct Home(TempDir);
@@ -95,12 +95,7 @@ fn ten_racing_commands_get_one_server_and_exclude_each_other() {
         .collect();
     for one in &mut all {
         let code = one.code();
-        assert_eq!(
-            code,
-            Some(0),
-            "{:?}",
-            std::iter::from_fn(|| one.error_line()).collect::<Vec<_>>()
-        );
+        assert_eq!(code, Some(0), "{:?}", one.errors());
     }
     let starts = std::fs::read_to_string(home.folder().unwrap().join("log")).unwrap();
     assert!(!starts.contains("another server"), "{starts}");
@@ -140,7 +135,8 @@ fn server_outlives_the_group_of_the_command_and_leaves_on_sigterm() {
     job.signal(Signal::TERM);
     assert_eq!(job.code(), Some(143));
     kill_process(server, Signal::TERM).unwrap();
-    until_gone(&home.folder().unwrap().join("port"));
+    let port = home.folder().unwrap().join("port");
+    until("the port file is gone", || !port.exists());
 }
 
 #[test]
@@ -165,28 +161,11 @@ fn server_that_nobody_uses_leaves_and_the_next_command_starts_another() {
     assert_code(&home.lock("true").output().unwrap(), 0);
     let folder = home.folder().unwrap();
     kill_process(home.server().unwrap(), Signal::TERM).unwrap();
-    until_gone(&folder.join("port"));
+    until("the port file is gone", || !folder.join("port").exists());
     let mut idle = bellwether();
     idle.args(["serve", "--idle-exit", "50ms", "--local"])
         .arg(&folder);
     assert_code(&idle.output().unwrap(), 0);
     assert!(!folder.join("port").exists());
     assert_code(&home.lock("true").output().unwrap(), 0);
-}
-
-/// Waits until a file is gone, up to a deadline.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a look at another process's file, again and again up to a deadline"
-)]
-fn until_gone(file: &Path) {
-    let start = std::time::Instant::now();
-    while file.exists() {
-        assert!(
-            start.elapsed().as_secs() < 20,
-            "{} is still there",
-            file.display()
-        );
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
 }

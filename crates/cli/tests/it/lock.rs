@@ -8,17 +8,12 @@ use rustix::process::Signal;
 use crate::bellwether::{Running, assert_code, bellwether, text};
 
 on_both_engines! {
-    exit_code_and_flags_of_the_command_are_kept,
-    command_killed_by_a_signal_is_128_and_its_number,
-    command_that_cannot_be_run_is_126_and_missing_is_127,
     bad_path_is_125,
     token_and_path_are_in_the_environment,
     held_lock_is_124_at_once_and_after_the_wait,
     two_commands_exclude_each_other,
     long_wait_is_told_in_one_line,
     signal_ends_a_waiter_and_frees_its_place,
-    signals_are_passed_on_and_waited_for,
-    lost_lock_ends_the_whole_group,
     lost_lock_lets_the_command_end_in_its_own_way,
 }
 
@@ -37,41 +32,6 @@ fn holder(address: &str) -> Running {
     let mut holder = Running::start(&mut lock(address, &[], "echo held; exec tail -f /dev/null"));
     assert_eq!(holder.line().as_deref(), Some("held"));
     holder
-}
-
-fn exit_code_and_flags_of_the_command_are_kept(address: &str) {
-    let mut command = bellwether();
-    command.args([
-        "lock",
-        "--connect",
-        address,
-        "x",
-        "--",
-        "sh",
-        "-c",
-        "echo \"$1\"; exit 7",
-        "sh",
-        "--wait",
-    ]);
-    let output = command.output().unwrap();
-    assert_code(&output, 7);
-    assert_eq!(text(&output.stdout), "--wait\n");
-    assert_eq!(text(&output.stderr), "");
-}
-
-fn command_killed_by_a_signal_is_128_and_its_number(address: &str) {
-    assert_code(&lock(address, &[], "kill -KILL $$").output().unwrap(), 137);
-}
-
-fn command_that_cannot_be_run_is_126_and_missing_is_127(address: &str) {
-    let run = |program: &str| {
-        bellwether()
-            .args(["lock", "--connect", address, "/x", "--", program])
-            .output()
-            .unwrap()
-    };
-    assert_code(&run("/"), 126);
-    assert_code(&run("/no/such/program"), 127);
 }
 
 #[test]
@@ -164,44 +124,6 @@ fn signal_ends_a_waiter_and_frees_its_place(address: &str) {
     holder.signal(Signal::TERM);
     assert_eq!(holder.code(), Some(143));
     assert_code(&lock(address, &["--try"], "true").output().unwrap(), 0);
-}
-
-fn signals_are_passed_on_and_waited_for(address: &str) {
-    for (signal, name) in [
-        (Signal::TERM, "TERM"),
-        (Signal::INT, "INT"),
-        (Signal::HUP, "HUP"),
-    ] {
-        let script = format!(
-            "trap 'echo got; exit 5' {name}; echo ready; while :; do read x <&3; done 3<>pipe"
-        );
-        let folder = tempfile::tempdir().unwrap();
-        let fifo = Command::new("mkfifo")
-            .arg(folder.path().join("pipe"))
-            .status()
-            .unwrap();
-        assert!(fifo.success());
-        let mut job = Running::start(lock(address, &[], &script).current_dir(folder.path()));
-        assert_eq!(job.line().as_deref(), Some("ready"));
-        job.signal(signal);
-        assert_eq!(job.line().as_deref(), Some("got"), "{name}");
-        assert_eq!(job.code(), Some(5));
-        // Released, not left to the end of the session.
-        assert_code(&lock(address, &["--try"], "true").output().unwrap(), 0);
-    }
-}
-
-fn lost_lock_ends_the_whole_group(address: &str) {
-    // The shell heeds no SIGTERM, and its child keeps stdout open: the end of stdout tells that both are gone.
-    let mut job = Running::start(&mut lock(
-        address,
-        &[],
-        "trap '' TERM; echo held; tail -f /dev/null; echo never",
-    ));
-    assert_eq!(job.line().as_deref(), Some("held"));
-    delete_contenders(address);
-    assert_eq!(job.line(), None);
-    assert_eq!(job.code(), Some(123));
 }
 
 fn lost_lock_lets_the_command_end_in_its_own_way(address: &str) {

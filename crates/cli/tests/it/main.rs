@@ -15,6 +15,8 @@ mod bellwether;
 mod data_files;
 mod durability;
 mod interchange;
+mod jobs;
 mod local;
 mod lock;
 mod serve;
+mod terminal;
