@@ -27,6 +27,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Lock(LockArgs),
+    Local(LocalArgs),
     Serve(ServeArgs),
     /// Print a log file of a data folder, whichever server wrote it.
     ///
@@ -78,10 +79,38 @@ pub(crate) struct LockArgs {
     pub(crate) command: Vec<OsString>,
 }
 
+/// Look at this user's local server, or stop it.
+///
+/// Commands that are told no servers start it when they need it, and it leaves when nobody has used it for ten minutes.
+/// Its data stays in its folder.
+///
+/// Exit code: 0; 1 if `status` finds that it does not run; 125 if bellwether failed.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  bellwether local status\n  bellwether local status --json | jq -r .address\n  bellwether local stop"
+)]
+pub(crate) struct LocalArgs {
+    /// Print one JSON object.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: LocalCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LocalCommand {
+    /// Tell whether it runs, and where.
+    Status,
+    /// End it. Jobs that hold locks there lose them.
+    Stop,
+    /// Print the folder in which it keeps everything.
+    Path,
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct ConnectArgs {
-    /// The servers, as HOST:PORT,HOST:PORT/CHROOT; `local` for this user's server on this host, which is also the
-    /// default.
+    /// The servers, as HOST:PORT,HOST:PORT/CHROOT, or `local` for this user's server on this host. Without it, what
+    /// `connect` in ~/.config/bellwether.toml or /etc/bellwether.toml says, or else the local server.
     #[arg(short, long, value_name = "SERVERS", env = "BELLWETHER_CONNECT")]
     pub(crate) connect: Option<String>,
     /// How long the servers keep a hold after they last heard of its holder.
@@ -153,6 +182,6 @@ pub(crate) struct ServeArgs {
     #[arg(long, hide = true, value_name = "FOLDER")]
     pub(crate) local: Option<PathBuf>,
     /// When a local server that nobody uses leaves.
-    #[arg(long, hide = true, value_name = "TIME", value_parser = duration::parse, default_value = "10m")]
+    #[arg(long, hide = true, value_name = "TIME", value_parser = duration::parse, default_value = "10m", env = "BELLWETHER_IDLE_EXIT")]
     pub(crate) idle_exit: Duration,
 }

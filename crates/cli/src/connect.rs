@@ -1,19 +1,25 @@
-//! A session for a command: with the servers it names, or with the local one.
+//! A session for a command: with the servers that somebody has named, or with the local one.
 
 use anyhow::Context;
 use bellwether::{Client, ConnectError};
 
 use crate::args::ConnectArgs;
+use crate::config_file::ConfigFile;
 use crate::local;
-use crate::output::Output;
+use crate::output::{Hinted, Output};
 
 /// How often a command starts over that met a local server which was just leaving.
 const LOCAL_TRIES_MAX: usize = 3;
 
 pub(crate) async fn connect(args: &ConnectArgs, output: Output) -> anyhow::Result<Client> {
-    match args.connect.as_deref() {
-        // An empty variable is an unset one.
-        None | Some("") => {
+    // An empty variable is an unset one.
+    let named = args.connect.clone().filter(|servers| !servers.is_empty());
+    let servers = match named {
+        Some(servers) => Some(servers),
+        None => ConfigFile::read()?.connect,
+    };
+    match servers.as_deref() {
+        None => {
             let (user, host) = (local::user(), local::host());
             output.notice(format_args!(
                 "local server of {user} on {host}; other hosts and users are not excluded"
@@ -21,11 +27,22 @@ pub(crate) async fn connect(args: &ConnectArgs, output: Output) -> anyhow::Resul
             connect_local(args).await
         }
         Some("local") => connect_local(args).await,
-        Some(servers) => Ok(bellwether::connect(servers)
-            .session_timeout(args.session_timeout)
-            .on_current_runtime()
-            .await?),
+        Some(servers) => connect_to(servers, args).await,
     }
+}
+
+async fn connect_to(servers: &str, args: &ConnectArgs) -> anyhow::Result<Client> {
+    let client = bellwether::connect(servers)
+        .session_timeout(args.session_timeout)
+        .on_current_runtime()
+        .await;
+    client.map_err(|error| match error {
+        ConnectError::Unreachable { source, .. } => anyhow::Error::new(source).context(Hinted::new(
+            format!("no server answers at {servers}"),
+            "look whether one runs there, start one with `bellwether serve`, or use --connect local",
+        )),
+        error => error.into(),
+    })
 }
 
 async fn connect_local(args: &ConnectArgs) -> anyhow::Result<Client> {
@@ -33,8 +50,9 @@ async fn connect_local(args: &ConnectArgs) -> anyhow::Result<Client> {
     let mut tries = 0;
     loop {
         tries += 1;
-        let address = folder.find_or_start().await.context("no local server")?;
-        match bellwether::connect(address.to_string())
+        let server = folder.find_or_start().await.context("no local server")?;
+        match bellwether::connect(server.address.to_string())
+            .auth("digest", server.secret.credential())
             .session_timeout(args.session_timeout)
             .on_current_runtime()
             .fail_fast()
@@ -42,7 +60,7 @@ async fn connect_local(args: &ConnectArgs) -> anyhow::Result<Client> {
         {
             Ok(client) => return Ok(client),
             Err(ConnectError::Unreachable { .. }) if tries < LOCAL_TRIES_MAX => {
-                folder.until_gone(address).await?;
+                folder.until_gone(&server).await?;
             }
             Err(error) => return Err(error.into()),
         }

@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod config_file;
 mod connect;
 mod duration;
 mod exit;
@@ -11,6 +12,7 @@ mod job;
 mod keeper;
 mod link;
 mod local;
+mod local_server;
 mod output;
 mod rendering;
 mod repair;
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
     let result = match args.command {
         Command::Lock(_) if !args.keeper => front::run(output),
         Command::Lock(args) => commands::lock::run(args, output),
+        Command::Local(args) => commands::local::run(args, output),
         Command::Log(args) => commands::log::run(args),
         Command::Snapshot(args) => commands::snapshot::run(args),
         Command::Serve(args) => commands::serve::run(args, output),

@@ -18,6 +18,8 @@ pub(crate) fn bellwether() -> Command {
     for variable in ["BELLWETHER_CONNECT", "RUST_LOG", "NOTIFY_SOCKET"] {
         command.env_remove(variable);
     }
+    // Somebody's own settings.
+    command.env("XDG_CONFIG_HOME", "/nonexistent");
     command
 }
 
