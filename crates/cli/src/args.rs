@@ -10,9 +10,25 @@ use clap::{Parser, Subcommand};
 
 use crate::duration;
 
+/// As in docs/commands.md.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0        done
+  1        the answer is no
+  2        wrong usage
+  Where a command is run:
+  0-255    its own
+  128+n    signal n ended it
+  122      refused because the one before crashed
+  123      the hold was lost
+  124      not had within the wait limit, or at once; -E N for another
+  125      bellwether failed
+  126      the command cannot be run
+  127      the command is not found";
+
 /// Coordination for programs on one host or on many.
 #[derive(Debug, Parser)]
-#[command(name = "bellwether", version)]
+#[command(name = "bellwether", version, after_long_help = EXIT_CODES)]
 pub(crate) struct Args {
     /// Say nothing but errors.
     #[arg(short, long, global = true)]
@@ -51,15 +67,21 @@ pub(crate) enum Command {
     Snapshot(DataFileArgs),
 }
 
-/// Run a command while holding a lock.
+/// Run a command while holding a lock, or hold it for a script.
 ///
 /// One runs at a time, in order of arrival. The command finds its fencing token in BELLWETHER_TOKEN and the lock in
-/// BELLWETHER_PATH. Signals are passed on to it. If the lock is lost, it gets SIGTERM, and SIGKILL after a short grace.
+/// BELLWETHER_PATH. It has the terminal, and signals are passed on to it. If the lock is about to be lost, it gets
+/// SIGTERM, and when it is lost, SIGKILL, with all that it has started. The same happens if bellwether itself is killed.
 ///
 /// Exit code: that of the command; 128+n if signal n ended it; 123 if the lock was lost; 124 if it was not had in time;
 /// 125 if bellwether failed; 126 if the command cannot be run; 127 if it is not found.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  bellwether lock jobs/nightly --wait 10m -- ./backup.sh --full")]
+#[command(after_help = "Examples:
+  bellwether lock jobs/nightly -- ./backup.sh --full
+  bellwether lock jobs/nightly --wait 10m -- ./backup.sh
+  bellwether lock jobs/nightly --try -E 0 -- ./backup.sh
+  bellwether lock deploy --session-timeout 30s --grace 10s -- ./deploy.sh
+  coproc bellwether lock jobs/nightly --hold; read -r token <&\"${COPROC[0]}\"")]
 pub(crate) struct LockArgs {
     /// The lock; a leading slash may be left out.
     pub(crate) path: String,
@@ -72,10 +94,28 @@ pub(crate) struct LockArgs {
     /// The exit code when the lock was not had.
     #[arg(short = 'E', long, value_name = "N", default_value_t = 124)]
     pub(crate) conflict_exit_code: u8,
+    /// A word for people who look at the line.
+    #[arg(short, long, value_name = "TEXT")]
+    pub(crate) message: Option<String>,
+    /// How long the command has to end after SIGTERM before the lock is lost, at most a third of the session timeout;
+    /// 3s, or less if the session timeout is short.
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, conflicts_with = "hold")]
+    pub(crate) grace: Option<Duration>,
+    /// Run nothing: print the token when the lock is held, and hold it until stdin ends or SIGTERM comes.
+    #[arg(long)]
+    pub(crate) hold: bool,
+    /// With --hold: print one JSON object with path and token.
+    #[arg(long, requires = "hold")]
+    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
     /// The command and its arguments.
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(
+        last = true,
+        required_unless_present = "hold",
+        conflicts_with = "hold",
+        value_name = "COMMAND"
+    )]
     pub(crate) command: Vec<OsString>,
 }
 

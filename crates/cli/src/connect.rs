@@ -1,7 +1,10 @@
 //! A session for a command: with the servers that somebody has named, or with the local one.
 
+use std::time::Duration;
+
 use anyhow::Context;
 use bellwether::{Client, ConnectError};
+use tokio::time::timeout;
 
 use crate::args::ConnectArgs;
 use crate::config_file::ConfigFile;
@@ -10,6 +13,9 @@ use crate::output::{Hinted, Output};
 
 /// How often a command starts over that met a local server which was just leaving.
 const LOCAL_TRIES_MAX: usize = 3;
+
+/// A server that takes longer to answer is told of.
+const SILENT_WAIT: Duration = Duration::from_secs(1);
 
 pub(crate) async fn connect(args: &ConnectArgs, output: Output) -> anyhow::Result<Client> {
     // An empty variable is an unset one.
@@ -27,20 +33,30 @@ pub(crate) async fn connect(args: &ConnectArgs, output: Output) -> anyhow::Resul
             connect_local(args).await
         }
         Some("local") => connect_local(args).await,
-        Some(servers) => connect_to(servers, args).await,
+        Some(servers) => connect_to(servers, args, output).await,
     }
 }
 
-async fn connect_to(servers: &str, args: &ConnectArgs) -> anyhow::Result<Client> {
-    let client = bellwether::connect(servers)
+async fn connect_to(servers: &str, args: &ConnectArgs, output: Output) -> anyhow::Result<Client> {
+    let connected = bellwether::connect(servers)
         .session_timeout(args.session_timeout)
         .on_current_runtime()
-        .await;
+        .into_future();
+    let mut connected = std::pin::pin!(connected);
+    let client = match timeout(SILENT_WAIT, &mut connected).await {
+        Ok(client) => client,
+        Err(_) => {
+            output.notice(format_args!("no answer from {servers} yet"));
+            connected.await
+        }
+    };
     client.map_err(|error| match error {
-        ConnectError::Unreachable { source, .. } => anyhow::Error::new(source).context(Hinted::new(
-            format!("no server answers at {servers}"),
-            "look whether one runs there, start one with `bellwether serve`, or use --connect local",
-        )),
+        ConnectError::Unreachable { source, .. } => {
+            anyhow::Error::new(source).context(Hinted::new(
+                format!("no server answers at {servers}"),
+                "start one with `bellwether serve --listen ADDRESS:PORT`, or use --connect local",
+            ))
+        }
         error => error.into(),
     })
 }

@@ -50,6 +50,7 @@ fn main() -> ExitCode {
         .init();
     let output = Output::new(args.quiet);
     let result = match args.command {
+        Command::Lock(args) if args.hold => commands::lock::hold(args, output),
         Command::Lock(_) if !args.keeper => front::run(output),
         Command::Lock(args) => commands::lock::run(args, output),
         Command::Local(args) => commands::local::run(args, output),

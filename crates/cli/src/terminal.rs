@@ -63,6 +63,12 @@ pub(crate) fn write_unstopped() -> io::Result<()> {
     Ok(output_stop().thread_block()?)
 }
 
+/// Lets nothing that is typed, read or written stop this thread and those it starts.
+pub(crate) fn never_stop() -> io::Result<()> {
+    let stops = [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU];
+    Ok(stops.into_iter().collect::<SigSet>().thread_block()?)
+}
+
 /// Starts a process, which inherits what is blocked, with nothing blocked.
 pub(crate) fn stoppable<T>(start: impl FnOnce() -> T) -> io::Result<T> {
     with_mask(SigmaskHow::SIG_UNBLOCK, start)
