@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use bellwether::{Client, ConnectError};
+use bellwether::{Client, Connect, ConnectError};
 use tokio::time::timeout;
 
 use crate::args::ConnectArgs;
 use crate::config_file::ConfigFile;
 use crate::local;
-use crate::output::{Hinted, Output};
+use crate::output::Output;
 
 /// How often a command starts over that met a local server which was just leaving.
 const LOCAL_TRIES_MAX: usize = 3;
@@ -18,6 +18,21 @@ const LOCAL_TRIES_MAX: usize = 3;
 const SILENT_WAIT: Duration = Duration::from_secs(1);
 
 pub(crate) async fn connect(args: &ConnectArgs, output: Output) -> anyhow::Result<Client> {
+    connect_with(args, output, |connect| connect).await
+}
+
+/// As [`connect`], with more options of the session.
+pub(crate) async fn connect_with(
+    args: &ConnectArgs,
+    output: Output,
+    options: impl Fn(Connect) -> Connect,
+) -> anyhow::Result<Client> {
+    let options = |servers: &str| {
+        let connect = bellwether::connect(servers)
+            .session_timeout(args.session_timeout)
+            .on_current_runtime();
+        options(connect)
+    };
     // An empty variable is an unset one.
     let named = args.connect.clone().filter(|servers| !servers.is_empty());
     let servers = match named {
@@ -30,50 +45,30 @@ pub(crate) async fn connect(args: &ConnectArgs, output: Output) -> anyhow::Resul
             output.notice(format_args!(
                 "local server of {user} on {host}; other hosts and users are not excluded"
             ));
-            connect_local(args).await
+            connect_local(options).await
         }
-        Some("local") => connect_local(args).await,
-        Some(servers) => connect_to(servers, args, output).await,
+        Some("local") => connect_local(options).await,
+        Some(servers) => {
+            let mut connected = std::pin::pin!(options(servers).into_future());
+            if let Ok(client) = timeout(SILENT_WAIT, &mut connected).await {
+                return Ok(client?);
+            }
+            output.notice(format_args!("no answer from {servers} yet"));
+            Ok(connected.await?)
+        }
     }
 }
 
-async fn connect_to(servers: &str, args: &ConnectArgs, output: Output) -> anyhow::Result<Client> {
-    let connected = bellwether::connect(servers)
-        .session_timeout(args.session_timeout)
-        .on_current_runtime()
-        .into_future();
-    let mut connected = std::pin::pin!(connected);
-    let client = match timeout(SILENT_WAIT, &mut connected).await {
-        Ok(client) => client,
-        Err(_) => {
-            output.notice(format_args!("no answer from {servers} yet"));
-            connected.await
-        }
-    };
-    client.map_err(|error| match error {
-        ConnectError::Unreachable { source, .. } => {
-            anyhow::Error::new(source).context(Hinted::new(
-                format!("no server answers at {servers}"),
-                "start one with `bellwether serve --listen ADDRESS:PORT`, or use --connect local",
-            ))
-        }
-        error => error.into(),
-    })
-}
-
-async fn connect_local(args: &ConnectArgs) -> anyhow::Result<Client> {
+async fn connect_local(options: impl Fn(&str) -> Connect) -> anyhow::Result<Client> {
     let folder = local::Folder::of_user()?;
     let mut tries = 0;
     loop {
         tries += 1;
         let server = folder.find_or_start().await.context("no local server")?;
-        match bellwether::connect(server.address.to_string())
+        let connect = options(&server.address.to_string())
             .auth("digest", server.secret.credential())
-            .session_timeout(args.session_timeout)
-            .on_current_runtime()
-            .fail_fast()
-            .await
-        {
+            .fail_fast();
+        match connect.await {
             Ok(client) => return Ok(client),
             Err(ConnectError::Unreachable { .. }) if tries < LOCAL_TRIES_MAX => {
                 folder.until_gone(&server).await?;

@@ -78,11 +78,12 @@ impl Family {
         }
     }
 
-    /// Waits for those who end within a moment.
+    /// Waits a moment for somebody to end, and lets go all who have.
     async fn look_again(&mut self) -> io::Result<()> {
-        let look = Instant::now() + LOOK_EVERY;
+        let mut look = Instant::now() + LOOK_EVERY;
         while let Ok(changed) = timeout_at(look, self.changed()).await {
             changed?;
+            look = Instant::now();
         }
         Ok(())
     }

@@ -18,8 +18,10 @@ use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use anyhow::Context;
-use rustix::process::{Pid, Signal, WaitStatus, getpgrp, kill_current_process_group};
-use tokio::time::MissedTickBehavior;
+use rustix::process::{
+    Pid, Signal, WaitStatus, getpgrp, kill_current_process_group, kill_process_group,
+};
+use tokio::time::{Instant, sleep_until};
 
 use crate::exit::Exit;
 use crate::family::Family;
@@ -28,14 +30,8 @@ use crate::output::Output;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 
-/// How often the time of the hold is looked at. A timer for its end would not count the time that the machine sleeps.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-
-/// Looks further apart than this tell that this process was stopped itself.
-const AWAY: Duration = Duration::from_millis(500);
-
-/// How long a keeper may take then to be heard again.
-const FRESH_START: Duration = Duration::from_secs(1);
+/// How often the time of the hold is looked at: a timer does not count the time that the machine sleeps.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Runs this very command line again in a keeper.
 #[tokio::main(flavor = "current_thread")]
@@ -57,8 +53,6 @@ pub(crate) async fn run(output: Output) -> anyhow::Result<Exit> {
         link,
         terminal: Terminal::of_front(getpgrp()),
         job: None,
-        held_until: None,
-        last_look: since_boot(),
     };
     let exit = front.watch(&mut signals, output).await;
     if let Some((terminal, job)) = front.terminal.as_ref().zip(front.job) {
@@ -77,36 +71,39 @@ struct Front {
     terminal: Option<Terminal>,
     /// The group of the job, once it runs.
     job: Option<Pid>,
-    held_until: Option<Duration>,
-    last_look: Duration,
 }
 
 impl Front {
     /// Stays until the keeper ends, or until the hold does and the keeper has done nothing about it.
     async fn watch(&mut self, signals: &mut Signals, output: Output) -> anyhow::Result<Exit> {
-        let mut looks = tokio::time::interval(LOOK_EVERY);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let reason = loop {
+            let left = match self.link.held_until()? {
+                Some(time) => time.saturating_sub(since_boot()),
+                None => Duration::MAX,
+            };
+            if left.is_zero() {
+                break Err("the keeper of the job does not answer");
+            }
             tokio::select! {
                 biased;
                 news = self.link.news() => match news? {
                     Some(News::Started(job)) => self.job = Some(job),
-                    Some(News::HeldUntil(time)) => self.held_until = self.held_until.max(Some(time)),
                     Some(News::Stopped) => self.stop(),
-                    Some(News::Ended) => self.held_until = None,
                     // It is ending.
                     None => break self.end_of_keeper().await?,
                 },
                 signal = signals.next() => self.link.signal(signal),
-                _ = looks.tick() => if self.time_is_up() {
-                    break Err("the keeper of the job does not answer");
-                },
+                () = sleep_until(Instant::now() + left.min(LOOK_EVERY)) => {}
             }
         };
         match reason {
             Ok(exit) => Ok(exit),
             Err(reason) => {
-                let held = self.held_until.is_some();
+                let held = self.link.held_until()?.is_some();
+                if let Some(job) = self.job {
+                    // At once, before those are looked for who have left the group. Nobody is left at worst.
+                    let _ = kill_process_group(job, Signal::KILL);
+                }
                 output.error(&anyhow::anyhow!("{reason}; the job is killed"));
                 self.family.kill_all().await?;
                 Ok(if held { Exit::Lost } else { Exit::Failed })
@@ -127,26 +124,17 @@ impl Front {
         }
     }
 
-    /// Whether the hold is over as far as the keeper has told.
-    fn time_is_up(&mut self) -> bool {
-        let now = since_boot();
-        if now.saturating_sub(self.last_look) > AWAY {
-            // What the keeper has told meanwhile may not have been read yet.
-            let fresh = self.held_until.map(|_| now + FRESH_START);
-            self.held_until = self.held_until.max(fresh);
-        }
-        self.last_look = now;
-        self.held_until.is_some_and(|time| time < now)
-    }
-
     /// Stops this process and those around it, as the terminal would have done had the job not had a group of its own.
-    /// Returns when they go on; at once if there is no shell that could let them.
+    /// Returns when they go on; at once if there is no shell that could let them, or if the shell has brought them to the
+    /// front since the job was stopped for being in the background.
     fn stop(&mut self) {
-        if let Some((terminal, job)) = self.terminal.as_ref().zip(self.job) {
+        if let Some((terminal, job)) = self.terminal.as_ref().zip(self.job)
+            && !terminal.is_with_front()
+        {
             terminal.take_back(job);
+            // Whoever is in the own group may be signalled.
+            let _ = kill_current_process_group(Signal::TSTP);
         }
-        // Whoever is in the own group may be signalled.
-        let _ = kill_current_process_group(Signal::TSTP);
         self.link.signal(Signal::CONT);
     }
 }

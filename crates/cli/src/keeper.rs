@@ -70,6 +70,7 @@ impl Keeper {
     ) -> io::Result<End> {
         let mut beats = tokio::time::interval(times.session_timeout / BEATS);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.hold_for(hold.time_left())?;
         self.front.tell(News::Started(job.group()));
         let end = loop {
             tokio::select! {
@@ -85,7 +86,7 @@ impl Keeper {
                         Duration::ZERO => times.grace,
                         left => left,
                     };
-                    self.tell_held_for(left);
+                    self.hold_for(left)?;
                     job.stop(Instant::now() + left).await?;
                     break End::Lost;
                 }
@@ -99,15 +100,15 @@ impl Keeper {
                         break End::FrontGone;
                     }
                 },
-                _ = beats.tick() => self.tell_held_for(hold.time_left()),
+                _ = beats.tick() => self.hold_for(hold.time_left())?,
             }
         };
-        self.front.tell(News::Ended);
+        self.front.hold_until(None)?;
         Ok(end)
     }
 
-    fn tell_held_for(&self, time: Duration) {
-        self.front.tell(News::HeldUntil(since_boot() + time));
+    fn hold_for(&self, time: Duration) -> io::Result<()> {
+        self.front.hold_until(Some(since_boot() + time))
     }
 }
 

@@ -1,14 +1,17 @@
 //! What front and keeper say to each other.
 //!
 //! A socket pair, whose one end is the keeper's stdin: the standard descriptors are the only ones that a child can
-//! take up by number without unsafe code. The first message carries the real stdin. Either end sees that the other
-//! process has died by the end of the socket. Each message comes whole or not at all.
+//! take up by number without unsafe code. The first message carries the real stdin, and a file in memory by which the
+//! keeper tells how long the job may run: in messages, that might wait unread, behind others or for room. Either end
+//! sees that the other process has died by the end of the socket. Each message comes whole or not at all.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::{pread, pwrite};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, send, sendmsg,
@@ -33,12 +36,8 @@ pub(crate) enum Order {
 pub(crate) enum News {
     /// The job has been started, with this process group.
     Started(Pid),
-    /// The job may run until then, in time since boot.
-    HeldUntil(Duration),
     /// The job was stopped from the terminal.
     Stopped,
-    /// The job has ended, and time does not matter any more.
-    Ended,
 }
 
 /// The time since the machine was started, sleep included.
@@ -49,7 +48,10 @@ pub(crate) fn since_boot() -> Duration {
 
 /// The end of the front.
 #[derive(Debug)]
-pub(crate) struct ToKeeper(UnixStream);
+pub(crate) struct ToKeeper {
+    socket: UnixStream,
+    held_until: OwnedFd,
+}
 
 impl ToKeeper {
     /// A link whose other end, to be the keeper's stdin, has a descriptor to be its stdin afterwards.
@@ -60,61 +62,85 @@ impl ToKeeper {
             SocketFlags::CLOEXEC,
             None,
         )?;
-        let descriptors = [stdin.as_fd()];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let held_until = memfd_create("held-until", MemfdFlags::CLOEXEC)?;
+        let descriptors = [stdin.as_fd(), held_until.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let fits = ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-        assert!(fits, "there is space for one descriptor");
+        assert!(fits, "there is space for two descriptors");
         let message = [IoSlice::new(b"0")];
         sendmsg(&here, &message, &mut ancillary, SendFlags::NOSIGNAL)?;
-        Ok((Self(socket(here)?), there))
+        let socket = socket(here)?;
+        Ok((Self { socket, held_until }, there))
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
         let number = u8::try_from(signal.as_raw()).expect("signals have small numbers");
-        send_now(&self.0, &[number]);
+        send_now(&self.socket, &[number]);
+    }
+
+    /// Until when the job may run, in time since boot; `None` if there is none.
+    pub(crate) fn held_until(&self) -> io::Result<Option<Duration>> {
+        let mut time = [0; 8];
+        let count = pread(&self.held_until, &mut time, 0)?;
+        let time = u64::from_ne_bytes(time);
+        Ok((count == 8 && time > 0).then(|| Duration::from_nanos(time)))
     }
 
     /// The next news; `None` if the keeper is gone. Cancel safe.
     pub(crate) async fn news(&self) -> io::Result<Option<News>> {
         let mut message = [0; NEWS_BYTES];
-        match receive(&self.0, &mut message).await? {
+        match receive(&self.socket, &mut message).await? {
             0 => Ok(None),
-            _ => decode(message).map(Some),
+            _ => Ok(Some(decode(message))),
         }
     }
 }
 
 /// The end of the keeper.
 #[derive(Debug)]
-pub(crate) struct ToFront(UnixStream);
+pub(crate) struct ToFront {
+    socket: UnixStream,
+    held_until: OwnedFd,
+}
 
 impl ToFront {
     /// Takes the link from stdin, and puts the real stdin in its place.
     pub(crate) fn from_stdin() -> io::Result<Self> {
         let link = rustix::stdio::stdin().try_clone_to_owned()?;
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut byte = [0];
         let mut message = [IoSliceMut::new(&mut byte)];
         recvmsg(&link, &mut message, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
-        let mut received = ancillary.drain().filter_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
-            _ => None,
+        let mut received = ancillary.drain().flat_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(descriptors) => descriptors.collect(),
+            _ => Vec::new(),
         });
-        let stdin = received.next().ok_or(io::ErrorKind::InvalidData)?;
+        let (Some(stdin), Some(held_until)) = (received.next(), received.next()) else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
         rustix::stdio::dup2_stdin(stdin)?;
-        Ok(Self(socket(link)?))
+        let socket = socket(link)?;
+        Ok(Self { socket, held_until })
+    }
+
+    /// Tells until when the job may run, in time since boot; `None` if there is none.
+    pub(crate) fn hold_until(&self, time: Option<Duration>) -> io::Result<()> {
+        // It overflows centuries after boot.
+        let time = time.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        pwrite(&self.held_until, &time.to_ne_bytes(), 0)?;
+        Ok(())
     }
 
     pub(crate) fn tell(&self, news: News) {
-        send_now(&self.0, &encode(news));
+        send_now(&self.socket, &encode(news));
     }
 
     /// The next order. Cancel safe.
     pub(crate) async fn order(&self) -> Order {
         let mut number = [0];
-        match receive(&self.0, &mut number).await {
+        match receive(&self.socket, &mut number).await {
             Ok(1..) => {
                 Signal::from_named_raw(number[0].into()).map_or(Order::FrontGone, Order::Signal)
             }
@@ -123,36 +149,20 @@ impl ToFront {
     }
 }
 
-/// A kind, and a number.
-const NEWS_BYTES: usize = 9;
+/// The number of the group, or 0 for a stop.
+const NEWS_BYTES: usize = 4;
 
 fn encode(news: News) -> [u8; NEWS_BYTES] {
-    let (kind, number) = match news {
-        News::Started(group) => (b'g', u64::from(group.as_raw_pid().cast_unsigned())),
-        // Centuries after boot.
-        News::HeldUntil(time) => (b'h', u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
-        News::Stopped => (b's', 0),
-        News::Ended => (b'e', 0),
-    };
-    let mut message = [kind; NEWS_BYTES];
-    message[1..].copy_from_slice(&number.to_ne_bytes());
-    message
+    match news {
+        News::Started(group) => group.as_raw_pid().to_ne_bytes(),
+        News::Stopped => [0; NEWS_BYTES],
+    }
 }
 
-fn decode(message: [u8; NEWS_BYTES]) -> io::Result<News> {
-    let [kind, number @ ..] = message;
-    let number = u64::from_ne_bytes(number);
-    match kind {
-        b'g' => {
-            let group = i32::try_from(number).ok().and_then(Pid::from_raw);
-            group
-                .map(News::Started)
-                .ok_or(io::ErrorKind::InvalidData.into())
-        }
-        b'h' => Ok(News::HeldUntil(Duration::from_nanos(number))),
-        b's' => Ok(News::Stopped),
-        b'e' => Ok(News::Ended),
-        _ => Err(io::ErrorKind::InvalidData.into()),
+fn decode(message: [u8; NEWS_BYTES]) -> News {
+    match Pid::from_raw(i32::from_ne_bytes(message)) {
+        Some(group) => News::Started(group),
+        None => News::Stopped,
     }
 }
 
@@ -188,13 +198,8 @@ mod tests {
 
     #[test]
     fn news_come_out_as_they_went_in() {
-        for news in [
-            News::Started(Pid::from_raw(4711).unwrap()),
-            News::HeldUntil(Duration::new(86_400, 17)),
-            News::Stopped,
-            News::Ended,
-        ] {
-            assert_eq!(decode(encode(news)).unwrap(), news);
+        for news in [News::Started(Pid::from_raw(4711).unwrap()), News::Stopped] {
+            assert_eq!(decode(encode(news)), news);
         }
     }
 }

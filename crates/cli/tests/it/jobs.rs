@@ -62,7 +62,8 @@ impl Scene {
     fn stubborn_job(&self, address: &str) -> Running {
         let script = "exec 9>alive; flock -n 9 || exit 99; trap '' TERM
             setsid tail -f /dev/null & echo held; tail -f /dev/null; echo never";
-        let options = ["--session-timeout", "2s"];
+        // A tenth of it is what the system has to run those who stop the job.
+        let options = ["--session-timeout", "6s"];
         let mut job = Running::start(&mut self.lock(address, &options, script));
         assert_eq!(job.line().as_deref(), Some("held"));
         job
@@ -199,7 +200,7 @@ fn t86_signals_are_passed_on_and_waited_for_before_the_release(address: &str) {
         let mut go = scene.fifo();
         // `wait` is what a trap interrupts at once.
         let script = format!(
-            "trap 'echo got; read x <go; exit 5' {name}; tail -f /dev/null & echo ready; wait; echo never"
+            "trap 'kill $!; echo got; read x <go; exit 5' {name}; tail -f /dev/null & echo ready; wait; echo never"
         );
         let mut job = Running::start(&mut scene.lock(address, &[], &script));
         assert_eq!(job.line().as_deref(), Some("ready"));

@@ -16,10 +16,10 @@ use tempfile::TempDir;
 use crate::bellwether::{Running, assert_code, bellwether, public_password, text, until};
 
 /// A state folder of its own, whose server is ended with it.
-struct Home(TempDir);
+pub(crate) struct Home(pub(crate) TempDir);
 
 impl Home {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 

@@ -243,7 +243,7 @@ fn unreachable_server_is_125() {
     assert_code(&output, 125);
     assert!(
         text(&output.stderr).contains("no server answers")
-            && text(&output.stderr).contains("hint: start one with `bellwether serve"),
+            && text(&output.stderr).contains("hint: `bellwether serve --listen"),
         "{}",
         text(&output.stderr)
     );

@@ -14,9 +14,13 @@ mod bellwether;
 
 mod data_files;
 mod durability;
+mod export;
 mod interchange;
 mod jobs;
 mod local;
 mod lock;
+mod manners;
+mod nodes;
 mod serve;
 mod terminal;
+mod watch;
