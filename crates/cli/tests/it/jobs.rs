@@ -272,11 +272,11 @@ fn t88_stopped_front_loses_nothing(address: &str) {
     let scene = Scene::at(address);
     let script = "echo held; read x <go; echo $x";
     let mut go = scene.fifo();
-    let mut job = Running::start(&mut scene.lock(address, &["--session-timeout", "1s"], script));
+    let mut job = Running::start(&mut scene.lock(address, &["--session-timeout", "4s"], script));
     assert_eq!(job.line().as_deref(), Some("held"));
     job.signal(Signal::STOP);
     // Longer than the session timeout.
-    let waits = scene.lock(address, &["--wait", "3s"], "true").output();
+    let waits = scene.lock(address, &["--wait", "6s"], "true").output();
     assert_code(&waits.unwrap(), 124);
     job.signal(Signal::CONT);
     scene.assert_held();

@@ -192,14 +192,14 @@ fn ctrl_z_stops_the_job_and_not_the_heartbeat() {
     let mut shell = Shell::start();
     let script = "echo he\"\"ld; read x; echo \"got-$x\"";
     shell.type_line(&format!(
-        "bellwether lock --session-timeout 1s x -- sh -c '{script}'"
+        "bellwether lock --session-timeout 4s x -- sh -c '{script}'"
     ));
     shell.until_shown("held");
     shell.press("\x1a");
     shell.until_shown("Stopped");
     shell.until_shown("ready> ");
     // The terminal is the shell's, and the lock is kept for longer than the session timeout.
-    assert_code(&shell.try_lock("3s"), 124);
+    assert_code(&shell.try_lock("6s"), 124);
     shell.type_line("fg");
     shell.until_shown("bellwether lock");
     shell.until_shown("\n");
