@@ -221,7 +221,7 @@ impl Spread {
 }
 
 /// The machine and the commit, in one line.
-fn machine() -> Result<String> {
+pub fn machine() -> Result<String> {
     let output = |program: &str, arguments: &[&str]| -> Result<String> {
         let output = Command::new(program).args(arguments).output()?;
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
