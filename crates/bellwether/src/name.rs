@@ -9,12 +9,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Lock,
+    Candidate,
+    Member,
 }
 
 impl Kind {
     fn parse(kind: &str) -> Option<Self> {
         match kind {
             "lock" => Some(Self::Lock),
+            "candidate" => Some(Self::Candidate),
+            "member" => Some(Self::Member),
             _ => None,
         }
     }
@@ -24,6 +28,8 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lock => f.write_str("lock"),
+            Self::Candidate => f.write_str("candidate"),
+            Self::Member => f.write_str("member"),
         }
     }
 }
