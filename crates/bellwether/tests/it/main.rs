@@ -12,6 +12,14 @@
 #[macro_use]
 mod place;
 
+mod counts;
+mod crash_mark;
+mod leaving;
 mod lock;
 mod lock_faults;
+mod lost;
+mod options;
+mod order;
 mod proxy;
+mod recovery;
+mod simple_lock;
