@@ -228,9 +228,7 @@ impl Contender {
                     // The lower nodes only become fewer: if the last list showed this one alone, nothing is left. A
                     // waiter deeper in line cannot tell a holder's end from a waiter's, and lists. So does one whose
                     // connection broke since then.
-                    zk::EventType::NodeDeleted
-                        if alone && self.would_have_heard().await =>
-                    {
+                    zk::EventType::NodeDeleted if alone && self.would_have_heard().await => {
                         self.passed.push(blocker);
                     }
                     zk::EventType::NodeDeleted

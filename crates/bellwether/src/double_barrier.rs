@@ -178,9 +178,10 @@ impl DoubleBarrier {
     ///
     /// See [`BarrierError`].
     pub async fn members(&self) -> Result<Members, BarrierError> {
+        let round = self.round(None)?;
         let mut last = zk::Error::ConnectionLoss;
         for _ in 0..TRIES_MAX {
-            match self.look().await {
+            match self.look(round.clone()).await {
                 Ok(members) => return Ok(members),
                 // It moved on to the next round while we looked.
                 Err(Failure::Removed) => last = zk::Error::NoNode,
@@ -191,11 +192,8 @@ impl DoubleBarrier {
         Err(self.error(Failure::Disconnected(last)))
     }
 
-    async fn look(&self) -> Result<Members, Failure> {
+    async fn look(&self, mut round: Round) -> Result<Members, Failure> {
         let zk = self.client.zk();
-        let Ok(mut round) = self.round(None) else {
-            return Err(Failure::Refused(zk::Error::BadArguments(&"a bad path")));
-        };
         let sync = zk.sync(round.barrier.as_str());
         let state = zk.get_data(round.barrier.as_str());
         sync.await?;

@@ -12,8 +12,10 @@
 #[macro_use]
 mod place;
 
+mod barrier;
 mod counts;
 mod crash_mark;
+mod double_barrier;
 mod leaving;
 mod lock;
 mod lock_faults;
