@@ -16,6 +16,11 @@ impl Output {
         Self { quiet }
     }
 
+    /// Whether only errors are said.
+    pub(crate) fn is_quiet(self) -> bool {
+        self.quiet
+    }
+
     /// Something good to know; silenced by `--quiet`.
     pub(crate) fn notice(self, text: impl Display) {
         if !self.quiet {
