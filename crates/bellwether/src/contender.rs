@@ -448,7 +448,7 @@ impl Contender {
     }
 
     /// Notes what stands before the own node.
-    fn look(&mut self, children: Vec<String>) -> Result<(), Failure> {
+    pub(crate) fn look(&mut self, children: Vec<String>) -> Result<(), Failure> {
         let Node::At(own, _) = &self.node else {
             return Err(Failure::Removed);
         };

@@ -227,7 +227,7 @@ impl DoubleBarrier {
         };
         // Those who came too late for this round are not in it.
         names.retain(|name| !ready.as_ref().is_some_and(|ready| is_after(name, ready)));
-        names.sort_by_key(Name::sequence);
+        names.sort_by(Name::cmp_age);
         let paths: Vec<String> = names.iter().map(|name| dir.child(name)).collect();
         let reads: Vec<_> = paths.iter().map(|path| zk.get_data(path)).collect();
         for read in reads {

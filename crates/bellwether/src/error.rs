@@ -82,6 +82,18 @@ impl AcquireError {
     }
 }
 
+/// Why a [`Candidacy`](crate::Candidacy) or an [`Observe`](crate::Observe) is interrupted. Both go on when asked for the next item.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StandError {
+    /// The session has ended, and there is no new one yet.
+    #[error("no new session")]
+    NoSession(#[from] ConnectError),
+    /// The session is there, and the servers do not let this one run or look.
+    #[error("no part in the election")]
+    NoPart(#[from] AcquireError),
+}
+
 /// What [`LockGuard::release`](crate::LockGuard::release) reports. In every case the hold has ended, or will
 /// with the session at the latest.
 #[derive(Debug, thiserror::Error)]

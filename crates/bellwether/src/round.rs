@@ -71,6 +71,10 @@ pub(crate) struct Round {
 
 /// Where an attempt to enter a round has led.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one at a time, and it is taken apart at once"
+)]
 pub(crate) enum Entrance {
     /// Inside: all are there.
     Open(Contender),
@@ -191,7 +195,9 @@ impl Round {
             Err(error) if outcome(&error) == Outcome::Unknown => return Ok(()),
             Err(error) => return Err(error.into()),
         };
-        if contenders(children).count() <= self.size {
+        // Its place, and not their number: others may have come behind it.
+        contender.look(children)?;
+        if contender.lower().len() < self.size {
             return Ok(());
         }
         tokio::select! {

@@ -27,6 +27,7 @@ on_both_engines! {
     t57_quick_member_enters_the_next_round_while_a_slow_one_leaves,
     t58_one_too_many_waits_for_the_next_round,
     one_too_many_takes_the_place_of_one_who_gives_up,
+    one_too_many_looks_at_its_place_and_not_at_the_number,
     t59_nothing_is_left_and_expiry_is_told_to_one_who_leaves,
     t60_own_node_missing_on_leave_is_an_error,
     enter_dropped_at_any_moment_leaves_no_member,
@@ -415,6 +416,47 @@ async fn one_too_many_takes_the_place_of_one_who_gives_up(place: Place) {
         inside.push(soon(entering).await.unwrap().unwrap());
     }
     leave_all(inside).await;
+}
+
+async fn one_too_many_looks_at_its_place_and_not_at_the_number(place: Place) {
+    let long = Duration::from_secs(60);
+    let (slow_proxy, slow) = place.proxied(long).await;
+    let slow = barrier(&slow, 3);
+    // It knows the present round.
+    let clients = [place.client().await, place.client().await];
+    let others = clients.each_ref().map(|client| enter(client, 3));
+    let mut inside = vec![soon(slow.enter()).await.unwrap()];
+    for other in others {
+        inside.push(soon(other).await.unwrap().unwrap());
+    }
+    leave_all(inside).await;
+
+    let first = enter(&clients[0], 3);
+    place.until_children("/meet/1", 1).await;
+    let second = enter(&clients[1], 3);
+    place.until_children("/meet/1", 2).await;
+    // The third would make the number full, and is cut off before it can say so.
+    let (third_proxy, third) = place.proxied(long).await;
+    third_proxy.refuse(true);
+    let cut_off = third_proxy.drop_request(Op::Multi);
+    let third = enter(&third, 3);
+    cut_off.happened().await.unwrap();
+    // The fourth is one too many, and hears so late: the second has gone by then, and a fifth has come.
+    slow_proxy.hold(Direction::ToClient);
+    let fourth = tokio::spawn(async move { slow.enter().await });
+    place.until_children("/meet/1", 4).await;
+    second.abort();
+    place.until_children("/meet/1", 3).await;
+    let client = place.client().await;
+    let fifth = enter(&client, 3);
+    place.until_children("/meet/1", 4).await;
+    slow_proxy.resume(Direction::ToClient);
+    let fourth = soon(fourth).await.unwrap().unwrap();
+    let first = soon(first).await.unwrap().unwrap();
+    third_proxy.refuse(false);
+    let third = soon(third).await.unwrap().unwrap();
+    assert!(!fifth.is_finished());
+    leave_all([first, third, fourth]).await;
 }
 
 async fn t59_nothing_is_left_and_expiry_is_told_to_one_who_leaves(place: Place) {

@@ -73,6 +73,7 @@ under_faults! {
     lock_is_right_under_faults: Recipe::Lock,
     marked_lock_is_right_under_faults: Recipe::MarkedLock,
     simple_lock_is_right_under_faults: Recipe::SimpleLock,
+    election_is_right_under_faults: Recipe::Election,
 }
 
 async fn rounds(recipe: Recipe, mut engine: Engine) {

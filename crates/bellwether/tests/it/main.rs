@@ -13,9 +13,11 @@
 mod place;
 
 mod barrier;
+mod barrier_histories;
 mod counts;
 mod crash_mark;
 mod double_barrier;
+mod election;
 mod histories;
 mod hundred_writers;
 mod leaving;
@@ -26,3 +28,4 @@ mod options;
 mod order;
 mod recovery;
 mod simple_lock;
+mod together_counts;

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bellwether::{
-    AcquireError, Client, Hold, Lock, LockGuard, Previous, ReleaseError, SimpleGuard, SimpleLock,
-    connect,
+    AcquireError, Client, Election, Hold, Leadership, Lock, LockGuard, Previous, ReleaseError,
+    SimpleGuard, SimpleLock, connect,
 };
 use bellwether_testkit::FencedStore;
 use bellwether_testkit::history::{Event, Pulse, What};
@@ -30,10 +30,16 @@ pub(super) enum Recipe {
     /// The lock with a crash mark.
     MarkedLock,
     SimpleLock,
+    Election,
 }
 
 impl Recipe {
-    const ALL: [Self; 3] = [Self::Lock, Self::MarkedLock, Self::SimpleLock];
+    const ALL: [Self; 4] = [
+        Self::Lock,
+        Self::MarkedLock,
+        Self::SimpleLock,
+        Self::Election,
+    ];
 
     fn path(self) -> String {
         format!("/histories/{self:?}")
@@ -46,6 +52,7 @@ impl Recipe {
                 let lock = SimpleLock::new(client, self.path());
                 lock.acquire().await.map(Guard::Simple)
             }
+            Self::Election => self.election(client).campaign().await.map(Guard::Leader),
             _ => self.lock(client).acquire().await.map(Guard::Fair),
         }
     }
@@ -60,6 +67,10 @@ impl Recipe {
                 let lock = SimpleLock::new(client, self.path());
                 lock.acquire_timeout(limit).await.map(Guard::Simple)
             }
+            Self::Election => {
+                let election = self.election(client);
+                election.campaign_timeout(limit).await.map(Guard::Leader)
+            }
             _ => {
                 let lock = self.lock(client);
                 lock.acquire_timeout(limit).await.map(Guard::Fair)
@@ -73,8 +84,14 @@ impl Recipe {
                 let lock = SimpleLock::new(client, self.path());
                 lock.try_acquire().await?.map(Guard::Simple)
             }
+            // Nobody runs only if there is no other.
+            Self::Election => Some(Guard::Leader(self.election(client).campaign().await?)),
             _ => self.lock(client).try_acquire().await?.map(Guard::Fair),
         })
+    }
+
+    fn election(self, client: &Client) -> Election {
+        Election::new(client, self.path())
     }
 
     fn lock(self, client: &Client) -> Lock {
@@ -90,6 +107,7 @@ impl Recipe {
 pub(super) enum Guard {
     Fair(LockGuard),
     Simple(SimpleGuard),
+    Leader(Leadership),
 }
 
 impl Guard {
@@ -97,6 +115,7 @@ impl Guard {
         match self {
             Self::Fair(guard) => guard.release().await,
             Self::Simple(guard) => guard.release().await,
+            Self::Leader(leadership) => leadership.resign().await,
         }
     }
 }
@@ -108,6 +127,7 @@ impl Deref for Guard {
         match self {
             Self::Fair(guard) => guard,
             Self::Simple(guard) => guard,
+            Self::Leader(leadership) => leadership,
         }
     }
 }
