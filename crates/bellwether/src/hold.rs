@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
 use tracing::{info, warn};
 use zookeeper_client as zk;
 
@@ -12,6 +11,7 @@ use crate::crash_mark::{CrashMark, Parting, Previous};
 use crate::error::{Outcome, ReleaseError, WriteError, outcome};
 use crate::fenced_write::FencedWrite;
 use crate::heart::Pulse;
+use crate::home::Running;
 use crate::node_event::NodeEvent;
 use crate::own_node::{OwnNode, Removal};
 use crate::sabotage::Sabotage;
@@ -41,7 +41,8 @@ pub struct Hold {
     state: watch::Sender<HoldState>,
     previous: Previous,
     mark: Option<CrashMark>,
-    _watch: Watch,
+    /// The task that watches over it; it ends with it.
+    _watch: Running,
     _pulse: Pulse,
     node: OwnNode,
 }
@@ -69,7 +70,7 @@ impl Hold {
             state,
             previous,
             mark,
-            _watch: Watch(client.home().spawn(task).abort_handle()),
+            _watch: client.home().run(task),
             _pulse: Pulse::new(&client),
             node,
         }
@@ -296,16 +297,6 @@ impl HoldWatch {
             // An error means that the hold is gone, and its session with it.
             let _ = state.wait_for(|state| *state == HoldState::Lost).await;
         }
-    }
-}
-
-/// The task that watches over a hold; it ends with it.
-#[derive(Debug)]
-struct Watch(AbortHandle);
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 

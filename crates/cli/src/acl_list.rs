@@ -65,13 +65,18 @@ fn entry(scheme: &str, id: &str, rights: &str) -> Result<Acl, String> {
     Ok(Acl::new(permission, AuthId::new(scheme, id)))
 }
 
-/// As [`parse`] reads it.
+/// As [`parse`] reads it, on one line: ids may have anything in them.
 pub(crate) fn text(list: &[Acl]) -> String {
     let entries: Vec<_> = list
         .iter()
         .map(|acl| format!("{}:{}:{}", acl.scheme(), acl.id(), rights(acl)))
         .collect();
-    entries.join(",")
+    let text = entries.join(",");
+    let escape = |c: char| match c.is_control() {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    };
+    text.chars().map(escape).collect()
 }
 
 fn rights(acl: &Acl) -> String {

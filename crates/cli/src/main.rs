@@ -10,6 +10,7 @@ mod credential;
 mod duration;
 mod exit;
 mod export_file;
+mod import_plan;
 mod input;
 mod lineage;
 mod local;

@@ -81,6 +81,11 @@ pub(crate) fn is_within(path: &str, top: &str) -> bool {
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
+/// Whether a path, seen from a chroot, is of the nodes that servers keep for themselves.
+pub(crate) fn is_of_server(chroot: &str, path: &str) -> bool {
+    is_within(&join(chroot, path), "/zookeeper")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,5 +127,7 @@ mod tests {
     fn a_name_that_only_begins_alike_is_not_within() {
         assert!(is_within("/a/b", "/a") && is_within("/a", "/a") && is_within("/a", "/"));
         assert!(!is_within("/ab", "/a") && !is_within("/", "/a"));
+        assert!(is_of_server("/", "/zookeeper/quota") && is_of_server("/zookeeper", "/"));
+        assert!(!is_of_server("/app", "/zookeeper") && !is_of_server("/", "/zookeepers"));
     }
 }

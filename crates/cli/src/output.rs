@@ -58,6 +58,14 @@ pub(crate) fn answer(write: impl FnOnce(&mut dyn Write) -> io::Result<Exit>) -> 
     }
 }
 
+/// Writes an answer of one line.
+pub(crate) fn answer_line(line: impl Display) -> io::Result<Exit> {
+    answer(|out| {
+        writeln!(out, "{line}")?;
+        Ok(Exit::Done)
+    })
+}
+
 fn say(line: impl Display) {
     // Nobody is left to tell when stderr is closed.
     let _ = writeln!(io::stderr().lock(), "{line}");

@@ -6,6 +6,9 @@ use bellwether::zk;
 
 use crate::exit::Exit;
 
+/// From about here on servers refuse requests, unless `jute.maxbuffer` says otherwise.
+const LONG_BYTES: usize = 1_000_000;
+
 /// An error that knows its exit code, and perhaps a next step.
 #[derive(Debug)]
 pub(crate) struct Refusal {
@@ -79,6 +82,17 @@ impl Refusal {
             ))
             .hint("look before you try again"),
             error => Self::failed(what(&error.to_string())),
+        }
+    }
+
+    /// What is known besides of a request with so much data: one that is too long, servers answer by hanging up.
+    pub(crate) fn with_data(self, bytes: usize) -> Self {
+        if self.exit == Exit::Failed && bytes >= LONG_BYTES {
+            self.hint(format!(
+                "servers take about 1 MiB unless told otherwise, and this is {bytes} bytes"
+            ))
+        } else {
+            self
         }
     }
 

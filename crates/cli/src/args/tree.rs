@@ -16,7 +16,7 @@ pub(crate) struct TreeArgs {
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Connection")]
     pub(crate) connect: ConnectArgs,
     /// Prove who you are, such as digest:USER:PASSWORD; may be given more than once. Others on this host can read what
     /// is typed here, but not the variable.
@@ -24,7 +24,8 @@ pub(crate) struct TreeArgs {
         long,
         value_name = "SCHEME:PROOF",
         env = "BELLWETHER_AUTH",
-        hide_env_values = true
+        hide_env_values = true,
+        help_heading = "Connection"
     )]
     pub(crate) auth: Vec<Credential>,
 }
@@ -49,6 +50,8 @@ pub(crate) struct LsArgs {
 }
 
 /// Show a node and all below it as a tree.
+///
+/// With --json, one object a line, each node followed by those below it.
 ///
 /// Exit code: 0; 1 if there is no such node; 125 if bellwether failed.
 #[derive(Debug, clap::Args)]

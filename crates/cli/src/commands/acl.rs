@@ -62,13 +62,8 @@ fn set(args: AclSetArgs, output: Output) -> anyhow::Result<Exit> {
         if !args.tree.json {
             return Ok(Exit::Done);
         }
-        Ok(output::answer(|out| {
-            writeln!(
-                out,
-                "{}",
-                json!({"path": path, "acl": args.acl, "nodes": nodes})
-            )?;
-            Ok(Exit::Done)
-        })?)
+        Ok(output::answer_line(
+            json!({"path": path, "acl": args.acl, "nodes": nodes}),
+        )?)
     })
 }

@@ -69,7 +69,7 @@ async fn create(
             let stat = stat.ok_or_else(|| Refusal::of(Verb::Read, path, zk::Error::NoNode))?;
             Ok((path.to_owned(), stat))
         }
-        Err(error) => Err(Refusal::of(Verb::Create, path, error)),
+        Err(error) => Err(Refusal::of(Verb::Create, path, error).with_data(data.len())),
     }
 }
 

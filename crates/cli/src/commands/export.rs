@@ -60,10 +60,7 @@ async fn read(
     let all = visited.len();
     visited.retain(|node| !node.is_ephemeral());
     let ephemerals = all - visited.len();
-    visited.retain(|node| {
-        node.path == top
-            || !node_path::is_within(&node_path::join(zk.path(), &node.path), "/zookeeper")
-    });
+    visited.retain(|node| node.path == top || !node_path::is_of_server(zk.path(), &node.path));
 
     let progress = Progress::bar("reading", visited.len(), output);
     let paths = visited.into_iter().map(|node| node.path);

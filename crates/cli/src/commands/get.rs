@@ -21,10 +21,7 @@ pub(crate) fn run(args: GetArgs, output: Output) -> anyhow::Result<Exit> {
         let (data, stat) = zk.get_data(path).await.map_err(Verb::Read.on(path))?;
         if args.tree.json {
             let said = json!({"path": path, "data": DataJson::from(data)});
-            return Ok(output::answer(|out| {
-                writeln!(out, "{}", node_stat::object(said, &stat))?;
-                Ok(Exit::Done)
-            })?);
+            return Ok(output::answer_line(node_stat::object(said, &stat))?);
         }
         let to_stdout = args.output.as_deref() == Some(Path::new("-"));
         if let Some(file) = args.output.as_deref().filter(|_| !to_stdout) {

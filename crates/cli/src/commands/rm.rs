@@ -34,10 +34,9 @@ pub(crate) fn run(args: RmArgs, output: Output) -> anyhow::Result<Exit> {
             1
         };
         if args.tree.json {
-            return Ok(output::answer(|out| {
-                writeln!(out, "{}", json!({"path": path, "deleted": deleted}))?;
-                Ok(Exit::Done)
-            })?);
+            return Ok(output::answer_line(
+                json!({"path": path, "deleted": deleted}),
+            )?);
         }
         if args.recursive {
             output.notice(format_args!("{} deleted", counted(deleted, "node")));
@@ -52,7 +51,7 @@ fn check(zk: &zk::Client, path: &str) -> Result<(), Refusal> {
         return Err(Refusal::usage("the root is not deleted")
             .hint("name the nodes below it; `bellwether ls` lists them"));
     }
-    if node_path::is_within(&node_path::join(zk.path(), path), "/zookeeper") {
+    if node_path::is_of_server(zk.path(), path) {
         return Err(Refusal::usage(format!("{path} belongs to the server")));
     }
     Ok(())

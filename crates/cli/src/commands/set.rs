@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::args::SetArgs;
 use crate::exit::Exit;
 use crate::output::{self, Output};
-use crate::refusal::Verb;
+use crate::refusal::{Refusal, Verb};
 use crate::session::on_tree;
 use crate::{node_stat, payload};
 
@@ -15,13 +15,14 @@ pub(crate) fn run(args: SetArgs, output: Output) -> anyhow::Result<Exit> {
     on_tree(&args.tree, output, async |zk| {
         let path = &args.path;
         let set = zk.set_data(path, &data, args.version).await;
-        let stat = set.map_err(Verb::Set.on(path))?;
+        let stat =
+            set.map_err(|error| Refusal::of(Verb::Set, path, error).with_data(data.len()))?;
         if !args.tree.json {
             return Ok(Exit::Done);
         }
-        Ok(output::answer(|out| {
-            writeln!(out, "{}", node_stat::object(json!({"path": path}), &stat))?;
-            Ok(Exit::Done)
-        })?)
+        Ok(output::answer_line(node_stat::object(
+            json!({"path": path}),
+            &stat,
+        ))?)
     })
 }

@@ -2,11 +2,14 @@
 
 use std::io::Write;
 use std::process::{Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use bellwether_server::proto::op::Op;
 use serde_json::Value;
+use tokio::runtime::Runtime;
 
 use crate::bellwether::{assert_code, text};
-use crate::nodes::{answer, command, json, run};
+use crate::nodes::{answer, command, proxy, run};
 
 on_both_engines! {
     what_was_exported_is_imported_elsewhere_byte_for_byte,
@@ -15,6 +18,7 @@ on_both_engines! {
     merge_overwrites_and_keeps_the_rest,
     replace_deletes_what_the_file_has_not,
     dry_run_shows_and_does_nothing,
+    node_that_is_changed_meanwhile_is_not_overwritten,
     what_is_no_export_is_refused_before_anything_is_done,
 }
 
@@ -164,13 +168,37 @@ fn dry_run_shows_and_does_nothing(address: &str) {
     answer(address, &["set", "/from", "other"]);
     answer(address, &["rm", "/from/z"]);
     answer(address, &["create", "/from/more"]);
-    let before = json(address, &["tree", "/from", "--json"]);
+    let before = answer(address, &["tree", "/from", "--json"]);
     let shown = import(address, &["/from", "--replace", "--dry-run"], &file);
     assert_code(&shown, 0);
     assert_eq!(text(&shown.stdout), "+ /from/z\n~ /from\n- /from/more\n");
     assert!(text(&shown.stderr).contains("nothing is done"));
-    assert_eq!(json(address, &["tree", "/from", "--json"]), before);
+    assert_eq!(answer(address, &["tree", "/from", "--json"]), before);
     assert_eq!(answer(address, &["get", "/from"]), "other");
+}
+
+fn node_that_is_changed_meanwhile_is_not_overwritten(address: &str) {
+    make_tree(address);
+    let file = answer(address, &["export", "/from"]);
+    answer(address, &["set", "/from/z", "other"]);
+    let runtime = Runtime::new().unwrap();
+    let (proxy, through) = proxy(address, &runtime);
+    let (direct, came) = (address.to_owned(), AtomicBool::new(false));
+    // Loses nothing: it is how the test gets between the comparison and the transaction.
+    let _fault = proxy.drop_request_where(move |request| {
+        if request.op == Op::Multi && !came.swap(true, Ordering::SeqCst) {
+            answer(&direct, &["set", "/from/z", "newer"]);
+        }
+        false
+    });
+    let refused = import(&through, &["/from", "--merge"], &file);
+    assert_code(&refused, 1);
+    let said = text(&refused.stderr);
+    assert!(
+        said.contains("stopped after 0 of 1 change: cannot set /from/z: it has another version"),
+        "{said}"
+    );
+    assert_eq!(answer(address, &["get", "/from/z"]), "newer");
 }
 
 fn what_is_no_export_is_refused_before_anything_is_done(address: &str) {

@@ -8,6 +8,7 @@ use bellwether_server::proto::op::Op;
 use bellwether_testkit::FaultProxy;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use tokio::runtime::Runtime;
 
 use crate::bellwether::{assert_code, bellwether, text};
 use crate::local::Home;
@@ -19,6 +20,8 @@ on_both_engines! {
     data_comes_unchanged_from_arguments_files_and_stdin,
     children_are_listed_in_order_with_their_numbers,
     tree_is_drawn_to_the_depth,
+    lost_reply_is_125_and_says_that_it_may_be_done,
+    data_that_is_too_long_is_told,
     create_numbers_makes_parents_and_containers,
     ephemeral_node_stays_as_long_as_the_command,
     ephemeral_node_that_others_delete_is_123,
@@ -41,6 +44,14 @@ pub(crate) fn command(address: &str, arguments: &[&str]) -> Command {
         .env_remove("BELLWETHER_AUTH")
         .stdin(Stdio::null());
     command
+}
+
+/// A proxy before the servers of an address, and the address through it.
+pub(crate) fn proxy(address: &str, runtime: &Runtime) -> (FaultProxy, String) {
+    let (servers, chroot) = address.split_at(address.find('/').unwrap_or(address.len()));
+    let proxy = runtime.block_on(FaultProxy::start(servers)).unwrap();
+    let through = format!("{}{chroot}", proxy.connect_string());
+    (proxy, through)
 }
 
 /// Runs a command that must succeed in silence, and returns what it printed.
@@ -186,10 +197,41 @@ fn tree_is_drawn_to_the_depth(address: &str) {
         answer(address, &["tree", "/t", "--depth", "1"]),
         "/t\n├── a (1 below)\n└── b\n"
     );
-    let tree = json(address, &["tree", "/t", "--depth", "1", "--json"]);
-    assert_eq!(tree["children"][0]["path"], "/t/a");
-    assert_eq!(tree["children"][0]["children"], Value::Null);
-    assert_eq!(tree["children"][1]["children"], serde_json::json!([]));
+    let lines = answer(address, &["tree", "/t", "--json"]);
+    let nodes: Vec<Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let paths: Vec<_> = nodes.iter().map(|node| &node["path"]).collect();
+    assert_eq!(paths, ["/t", "/t/a", "/t/a/deep", "/t/a/deep/er", "/t/b"]);
+    assert_eq!(nodes[0]["children_count"], 2);
+}
+
+fn lost_reply_is_125_and_says_that_it_may_be_done(address: &str) {
+    answer(address, &["create", "-p", "/lost"]);
+    let runtime = Runtime::new().unwrap();
+    let (proxy, through) = proxy(address, &runtime);
+    let lost = proxy.swallow_reply(Op::SetData);
+    let output = run(&through, &["set", "/lost", "done"]);
+    runtime.block_on(lost.happened()).unwrap();
+    assert_code(&output, 125);
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("may have been done or not") && said.contains("hint: look"),
+        "{said}"
+    );
+    assert_eq!(answer(address, &["get", "/lost"]), "done");
+}
+
+fn data_that_is_too_long_is_told(address: &str) {
+    answer(address, &["create", "-p", "/long"]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("long");
+    std::fs::write(&file, vec![b'x'; 2 << 20]).unwrap();
+    let output = run(address, &["set", "/long", "--file", file.to_str().unwrap()]);
+    assert_code(&output, 125);
+    let said = text(&output.stderr);
+    assert!(said.contains("hint: servers take about 1 MiB"), "{said}");
 }
 
 fn create_numbers_makes_parents_and_containers(address: &str) {
@@ -329,9 +371,8 @@ fn subtree_is_deleted_in_batches(address: &str) {
 
 fn nodes_that_come_meanwhile_are_deleted_too(address: &str) {
     make_many(address, 600);
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let (servers, chroot) = address.split_at(address.find('/').unwrap_or(address.len()));
-    let proxy = runtime.block_on(FaultProxy::start(servers)).unwrap();
+    let runtime = Runtime::new().unwrap();
+    let (proxy, through) = proxy(address, &runtime);
     let (direct, came) = (address.to_owned(), AtomicBool::new(false));
     // Loses nothing: it is how the test gets between the list and the first transaction.
     let _fault = proxy.drop_request_where(move |request| {
@@ -340,7 +381,6 @@ fn nodes_that_come_meanwhile_are_deleted_too(address: &str) {
         }
         false
     });
-    let through = format!("{}{chroot}", proxy.connect_string());
     let deleted = json(&through, &["rm", "-r", "--json", "/many"]);
     assert_eq!(deleted["deleted"], 601 + 2);
     assert_code(&run(address, &["stat", "/many"]), 1);

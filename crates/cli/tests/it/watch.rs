@@ -1,12 +1,12 @@
 //! `bellwether watch`.
 
-use bellwether_testkit::{Cut, FaultProxy};
+use bellwether_testkit::Cut;
 use rustix::process::Signal;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
 use crate::bellwether::Running;
-use crate::nodes::{answer, command};
+use crate::nodes::{answer, command, proxy};
 
 on_both_engines! {
     events_come_one_a_line_until_a_signal,
@@ -89,14 +89,6 @@ fn json_is_one_object_a_line_and_a_count_ends_it(address: &str) {
         assert_eq!(event["missed"], false);
     }
     assert_eq!(watch.code(), Some(0));
-}
-
-/// A proxy before the servers of an address, and the address through it.
-fn proxy(address: &str, runtime: &Runtime) -> (FaultProxy, String) {
-    let (servers, chroot) = address.split_at(address.find('/').unwrap_or(address.len()));
-    let proxy = runtime.block_on(FaultProxy::start(servers)).unwrap();
-    let through = format!("{}{chroot}", proxy.connect_string());
-    (proxy, through)
 }
 
 fn make_nodes(address: &str) {
