@@ -59,7 +59,7 @@ async fn under_faults(mut engine: Engine) {
     let recorder = Recorder::new(seed);
     let mut crew = Crew::default();
     for who in 0..MEMBERS {
-        let proxy = FaultProxy::start(engine.address()).await.unwrap();
+        let proxy = FaultProxy::start(engine.addresses()[0]).await.unwrap();
         crew.add(who, proxy, seed, None);
     }
     // Everybody has met once, and what stays of a barrier is there.
@@ -91,7 +91,7 @@ async fn under_faults(mut engine: Engine) {
     let census = engine.census().await.unwrap();
     assert_eq!((census.ephemerals, census.watches), (0, 0), "seed {seed}");
     // The path and the directory of the next round; one that somebody was late for may wait for the server to clear it away.
-    let outside = connect(engine.address().to_string()).await.unwrap();
+    let outside = connect(engine.connect_string()).await.unwrap();
     let left = soon(outside.raw().list_children(PATH)).await.unwrap();
     for name in left {
         let path = format!("{PATH}/{name}");
