@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use futures_core::Stream;
+use futures_util::stream::unfold;
 use tokio::sync::watch;
 use tracing::{info, warn};
 use zookeeper_client as zk;
@@ -114,18 +116,20 @@ impl Hold {
         *self.state.borrow()
     }
 
-    /// Waits until it stands otherwise than now, and tells how.
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is lost but a state that came and went in between.
-    pub async fn changed(&self) -> HoldState {
-        let now = self.state();
+    /// How it stands, as a stream: the present state first, then each change that is seen in time. It ends with
+    /// [`HoldState::Lost`].
+    pub fn states(&self) -> impl Stream<Item = HoldState> + Send + Unpin + use<> {
+        let _ = self.state();
         let mut states = self.state.subscribe();
-        match states.wait_for(|state| *state != now).await {
-            Ok(state) => *state,
-            Err(_) => std::future::pending().await,
-        }
+        states.mark_changed();
+        Box::pin(unfold(Some(states), |states| async {
+            let mut states = states?;
+            // An error says that the guard is gone, and with it all that could be told.
+            states.changed().await.ok()?;
+            let state = *states.borrow_and_update();
+            let more = (state != HoldState::Lost).then_some(states);
+            Some((state, more))
+        }))
     }
 
     /// Resolves when the hold can no longer be relied on: another hand deleted the node, the session has ended, or it has
@@ -331,7 +335,9 @@ async fn attend(
         if now == HoldState::Lost {
             return;
         }
-        let deadline = client.heart().deadline();
+        // Never no time at all: such a timer would be done at once, and others could not run.
+        let left = client.heart().deadline().left();
+        let look = left.clamp(Duration::from_millis(1), look_again(&client));
         tokio::select! {
             () = &mut gone => {
                 info!(node, "hold was ended by another hand");
@@ -339,7 +345,7 @@ async fn attend(
                 return;
             }
             _ = states.changed() => {}
-            () = client.home().sleep(deadline.left().min(look_again(&client))) => {}
+            () = client.home().sleep(look) => {}
         }
     }
 }
@@ -351,7 +357,7 @@ fn is_over(client: &Client) -> bool {
 
 /// The longest sleep of one who watches a deadline: timers stand still while the machine is suspended.
 fn look_again(client: &Client) -> Duration {
-    client.session_timeout() / 20
+    (client.session_timeout() / 20).max(Duration::from_millis(1))
 }
 
 async fn node_gone(client: &Client, node: &str, czxid: i64, mut own_watch: Option<NodeEvent>) {
