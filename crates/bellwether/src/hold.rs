@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 use zookeeper_client as zk;
 
-use crate::client::Client;
+use crate::client::{Client, WeakClient};
 use crate::crash_mark::{CrashMark, Parting, Previous};
 use crate::error::{Outcome, ReleaseError, WriteError, outcome};
 use crate::fenced_write::FencedWrite;
@@ -37,6 +37,8 @@ pub enum HoldState {
 /// What is held: a place that the servers keep for this session. Guards are smart pointers to it.
 #[derive(Debug)]
 pub struct Hold {
+    /// Before all else: nobody may believe in a hold whose node is being deleted.
+    over: Over,
     path: String,
     state: watch::Sender<HoldState>,
     previous: Previous,
@@ -65,6 +67,7 @@ impl Hold {
             state.clone(),
         );
         Self {
+            over: Over(state.clone()),
             path: path.to_owned(),
             state,
             previous,
@@ -204,6 +207,32 @@ impl Hold {
         FencedWrite::new(&self.node)
     }
 
+    pub(crate) fn watch(&self) -> HoldWatch {
+        HoldWatch {
+            state: self.state.subscribe(),
+            client: self.node.client().downgrade(),
+        }
+    }
+
+    /// Writes to the node of the hold, until there is an answer: harmless twice.
+    pub(crate) async fn rewrite(&self, data: &[u8]) -> Result<(), WriteError> {
+        if !self.is_held() {
+            return Err(WriteError::NotHeld);
+        }
+        let zk = self.node.client().zk();
+        loop {
+            return match zk.set_data(self.node.path(), data, None).await {
+                Ok(_) => Ok(()),
+                Err(zk::Error::NoNode) => Err(WriteError::NotHeld),
+                Err(source) => Err(match outcome(&source) {
+                    Outcome::Unknown => continue,
+                    Outcome::SessionEnded => WriteError::SessionEnded,
+                    Outcome::Refused => WriteError::Refused { index: 0, source },
+                }),
+            };
+        }
+    }
+
     /// Ends the hold cleanly and waits for the acknowledgement.
     pub(crate) async fn release(self) -> Result<(), ReleaseError> {
         let parting = match &self.mark {
@@ -224,17 +253,53 @@ impl Hold {
 
     async fn end(self, parting: Parting) -> Result<(), ReleaseError> {
         let Self {
+            over,
             path,
             node,
             // Kept until the end: the deletion uses up its watch, which would else have to be removed.
             _watch,
             ..
         } = self;
+        drop(over);
         match node.remove(&parting).await {
             Removal::Done => Ok(()),
             Removal::WasGone => Err(ReleaseError::NotHeld { path }),
             Removal::SessionEnded => Err(ReleaseError::SessionEnded { path }),
             Removal::Refused(source) => Err(ReleaseError::Refused { path, source }),
+        }
+    }
+}
+
+/// Ends a hold at this end, before the servers hear of it.
+#[derive(Debug)]
+struct Over(watch::Sender<HoldState>);
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        self.0.send_replace(HoldState::Lost);
+    }
+}
+
+/// Knows of a hold, and neither holds nor keeps anything. It outlives the hold, and copies are cheap.
+#[derive(Clone, Debug)]
+pub(crate) struct HoldWatch {
+    state: watch::Receiver<HoldState>,
+    client: WeakClient,
+}
+
+impl HoldWatch {
+    /// As [`Hold::is_held`].
+    pub(crate) fn is_held(&self) -> bool {
+        let is_over = self.client.upgrade().is_none_or(|client| is_over(&client));
+        !is_over && *self.state.borrow() != HoldState::Lost
+    }
+
+    /// As [`Hold::lost`].
+    pub(crate) async fn lost(&self) {
+        if self.is_held() {
+            let mut state = self.state.clone();
+            // An error means that the hold is gone, and its session with it.
+            let _ = state.wait_for(|state| *state == HoldState::Lost).await;
         }
     }
 }

@@ -25,6 +25,14 @@ impl Bound {
         }
     }
 
+    /// The bound, and whether it is met.
+    pub fn verdict(self, value: f64) -> String {
+        match self.holds(value) {
+            true => format!("{}: met", self.text()),
+            false => format!("{}: **missed**", self.text()),
+        }
+    }
+
     /// The bound as a sign and a number.
     pub fn text(self) -> String {
         match self {

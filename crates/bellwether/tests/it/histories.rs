@@ -72,6 +72,7 @@ under_faults! {
     lock_is_right_under_faults: Recipe::Lock,
     marked_lock_is_right_under_faults: Recipe::MarkedLock,
     simple_lock_is_right_under_faults: Recipe::SimpleLock,
+    election_is_right_under_faults: Recipe::Election,
 }
 
 /// What a hold is worth is reckoned otherwise there, and the same for all recipes.

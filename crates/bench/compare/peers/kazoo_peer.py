@@ -14,10 +14,11 @@ END_MAX_S = 150
 class Tally:
     """Counts turns. Called with the lock held, so that one thread at a time is here."""
 
-    def __init__(self):
+    def __init__(self, contenders):
+        self.contenders = contenders
         self.turns = self.hand_overs = 0
         self.last = None
-        self.over = False
+        self.over = self.ended = False
         self.error = None
 
     def turn(self, number):
@@ -34,7 +35,27 @@ def lock(client, path, number, tally):
         lock.release()
 
 
-RECIPES = {"lock": lock}
+def election(client, path, number, tally):
+    election = client.Election(path)
+    while not tally.over:
+        election.run(tally.turn, number)
+
+
+def double_barrier(client, path, number, tally):
+    # At two paths in turn: at one, a quick member would meet the slow of the round before.
+    rounds = 0
+    while not tally.ended:
+        barrier = client.DoubleBarrier(f"{path}/{rounds % 2}", tally.contenders)
+        rounds += 1
+        barrier.enter()
+        if number == 0:
+            tally.turn(number)
+            # Everybody is inside, and looks only when everybody has left.
+            tally.ended = tally.over
+        barrier.leave()
+
+
+RECIPES = {"lock": lock, "election": election, "double-barrier": double_barrier}
 
 
 def run(recipe, address, path, contenders, sessions, warm_up_ms, duration_ms):
@@ -42,7 +63,7 @@ def run(recipe, address, path, contenders, sessions, warm_up_ms, duration_ms):
     clients = [KazooClient(address, timeout=SESSION_TIMEOUT_S) for _ in range(int(sessions))]
     for client in clients:
         client.start()
-    tally = Tally()
+    tally = Tally(int(contenders))
 
     def thread(number):
         try:

@@ -4,7 +4,8 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use bellwether::{
-    AcquireError, Client, Hold, Lock, LockGuard, ReleaseError, SimpleGuard, SimpleLock,
+    AcquireError, Client, Election, Hold, Leadership, Lock, LockGuard, ReleaseError, SimpleGuard,
+    SimpleLock,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,6 +14,7 @@ pub(super) enum Recipe {
     /// The lock with a crash mark.
     MarkedLock,
     SimpleLock,
+    Election,
 }
 
 /// How a contender asks for a hold.
@@ -23,7 +25,12 @@ pub(super) enum Ask {
 }
 
 impl Recipe {
-    const ALL: [Self; 3] = [Self::Lock, Self::MarkedLock, Self::SimpleLock];
+    const ALL: [Self; 4] = [
+        Self::Lock,
+        Self::MarkedLock,
+        Self::SimpleLock,
+        Self::Election,
+    ];
 
     /// Reads what `Debug` writes.
     pub(super) fn parse(name: &str) -> Option<Self> {
@@ -34,7 +41,7 @@ impl Recipe {
     /// How much of it can be held at a time.
     pub(super) fn capacity(self) -> u32 {
         match self {
-            Self::Lock | Self::MarkedLock | Self::SimpleLock => 1,
+            Self::Lock | Self::MarkedLock | Self::SimpleLock | Self::Election => 1,
         }
     }
 
@@ -67,6 +74,15 @@ impl Recipe {
                 };
                 acquired.map(|guard| guard.map(Guard::Simple))
             }
+            Self::Election => {
+                let election = Election::new(client, path);
+                let elected = match ask {
+                    // Nobody runs only to see whether it leads at once.
+                    Ask::Wait | Ask::AtOnce => election.campaign().await,
+                    Ask::Within(limit) => election.campaign_timeout(limit).await,
+                };
+                elected.map(|leadership| Some(Guard::Leader(leadership)))
+            }
         };
         match acquired {
             Err(AcquireError::TimedOut { .. }) => Ok(None),
@@ -79,13 +95,14 @@ impl Recipe {
 pub(super) enum Guard {
     Fair(LockGuard),
     Simple(SimpleGuard),
+    Leader(Leadership),
 }
 
 impl Guard {
     /// How much of the capacity it takes.
     pub(super) fn weight(&self) -> u32 {
         match self {
-            Self::Fair(_) | Self::Simple(_) => 1,
+            Self::Fair(_) | Self::Simple(_) | Self::Leader(_) => 1,
         }
     }
 
@@ -93,6 +110,7 @@ impl Guard {
         match self {
             Self::Fair(guard) => guard.release().await,
             Self::Simple(guard) => guard.release().await,
+            Self::Leader(leadership) => leadership.resign().await,
         }
     }
 }
@@ -104,6 +122,7 @@ impl Deref for Guard {
         match self {
             Self::Fair(guard) => guard,
             Self::Simple(guard) => guard,
+            Self::Leader(leadership) => leadership,
         }
     }
 }
