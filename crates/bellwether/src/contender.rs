@@ -1,61 +1,99 @@
-//! One sequential ephemeral node in a queue, and the wait for its turn.
+//! One sequential ephemeral node in a line, and the wait for its turn.
 //!
-//! Each contender watches the one before it and nobody else, so a hand-over wakes one. What it relies on: one session's
-//! requests are processed in order, so a list sent right behind the create shows the new node.
+//! Each contender watches the last one in its way and nobody else, so a hand-over wakes one. What it relies on: one
+//! session's requests are processed in order, so a list sent right behind the create shows the new node.
 
-use std::collections::hash_map::RandomState;
-use std::fmt;
-use std::future::ready;
-use std::hash::BuildHasher;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::future::{pending, ready};
+use std::mem;
+use std::time::Duration;
 
 use zookeeper_client as zk;
 
-use crate::error::{Outcome, ReleaseError, outcome};
+use crate::access::Access;
+use crate::client::Client;
+use crate::clock::Moment;
+use crate::crash_mark::{CrashMark, Marking, Previous};
+use crate::error::{Outcome, outcome};
+use crate::heart::{Answered, Pulse};
+use crate::hold::Hold;
 use crate::janitor::Litter;
+use crate::name::{AcquisitionId, Kind, Name, Prefix, contenders};
+use crate::node_event::NodeEvent;
+use crate::own_node::{Naming, OwnNode};
 use crate::path::NodePath;
-use crate::session::Client;
+use crate::sabotage::Sabotage;
+use crate::who::Who;
 
 /// How often one step is tried over broken connections and vanished directories before it gives up.
-const TRIES_MAX: usize = 20;
+pub(crate) const TRIES_MAX: usize = 20;
 
 /// The server numbers children with a signed 32-bit counter that sticks or wraps at its end (`PrepRequestProcessor`,
-/// ZOOKEEPER-4706); no new contender this close to it, so that those who are in the queue stay in order.
+/// ZOOKEEPER-4706); no new contender this close to it, so that those who are in the line stay in order.
 const SEQUENCE_MAX: i32 = i32::MAX - 1_000_000;
 
-/// A place in a queue. Dropped, it is given up: the janitor removes the node.
+/// A name is some fifty bytes, and a server sends no list beyond 1 MiB to a client of default settings.
+pub(crate) const LINE_MAX: usize = 10_000;
+
+/// What a node may say about who made it. Everybody who asks for the holder reads it.
+const DATA_BYTES_MAX: usize = 64 << 10;
+
+/// How long a contender deep in the line waits before it watches its own node too. It would learn of a removal from its
+/// next list anyway; this is for those who wait long.
+const OWN_WATCH_AFTER: Duration = Duration::from_secs(1);
+
+/// What a contender brings.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) rule: Rule,
+    pub(crate) kind: Kind,
+    pub(crate) who: Who,
+    pub(crate) access: Access,
+    /// How many may stand in the line before this one.
+    pub(crate) line_max: usize,
+}
+
+/// Which of the nodes before a contender stand in its way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rule {
+    pub(crate) blocks: fn(Kind) -> bool,
+    /// Whether a node that blocks by its kind has given way, by its data.
+    pub(crate) gave_way: fn(&[u8]) -> bool,
+}
+
+impl Rule {
+    /// Whoever stands before.
+    pub(crate) const EXCLUSIVE: Self = Self {
+        blocks: |_| true,
+        gave_way: |_| false,
+    };
+}
+
+/// A place in a line. Dropped, it is given up: the janitor removes the node.
 #[derive(Debug)]
 pub(crate) struct Contender {
     client: Client,
     dir: NodePath,
-    id: u64,
+    entry: Entry,
+    id: AcquisitionId,
     node: Node,
+    /// What stood before the node when it was last looked at. It only becomes less.
+    lower: Vec<Name>,
+    /// Those of the lower ones that have given way since.
+    passed: Vec<Name>,
+    own_watch: Option<NodeEvent>,
+    marking: Option<Marking>,
     /// Tells of a reconnect since the last list.
     states: zk::StateWatcher,
+    _pulse: Pulse,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum Node {
     /// Not there.
     None,
     /// A create was sent, and its reply is outstanding or lost.
     InDoubt,
-    At(Name, i64),
-}
-
-/// What stands before a contender, as of one list.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Lower {
-    /// The next one before us, who is to be watched; `None` when it is our turn.
-    predecessor: Option<Name>,
-    count: usize,
-}
-
-impl Lower {
-    pub(crate) fn is_empty(self) -> bool {
-        self.predecessor.is_none()
-    }
+    At(Name, OwnNode),
 }
 
 /// Why a contender has no turn; the recipe adds the path.
@@ -64,242 +102,307 @@ pub(crate) enum Failure {
     Removed,
     SessionEnded,
     SequenceUsedUp,
+    LineFull { depth: usize },
+    TooLarge { bytes: usize, bytes_max: usize },
     Disconnected(zk::Error),
     Refused(zk::Error),
 }
 
 impl Contender {
-    /// Creates the node at the end of the queue, with the directory if that is missing.
+    /// Creates the node at the end of the line, with the directory if that is missing.
     pub(crate) async fn enter(
         client: &Client,
-        dir: &NodePath,
-        payload: &[u8],
-    ) -> Result<(Self, Lower), Failure> {
+        dir: NodePath,
+        entry: Entry,
+    ) -> Result<Self, Failure> {
+        let payload = entry.who.to_data();
+        if payload.len() > DATA_BYTES_MAX {
+            return Err(Failure::TooLarge {
+                bytes: payload.len(),
+                bytes_max: DATA_BYTES_MAX,
+            });
+        }
         let mut this = Self {
-            client: client.clone(),
-            dir: dir.clone(),
-            id: new_id(),
-            node: Node::None,
+            _pulse: Pulse::new(client),
             states: client.zk().state_watcher(),
+            id: AcquisitionId::new(),
+            node: Node::None,
+            lower: Vec::new(),
+            passed: Vec::new(),
+            own_watch: None,
+            marking: None,
+            client: client.clone(),
+            dir,
+            entry,
         };
-        let zk = client.zk();
-        let prefix = dir.child(Prefix {
-            session: session_bits(client),
-            id: this.id,
-        });
-        let options = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::anyone_all());
         let mut last = zk::Error::ConnectionLoss;
         for _ in 0..TRIES_MAX {
-            if matches!(this.node, Node::InDoubt) {
-                match this.find().await {
-                    Ok(Some(lower)) => return Ok((this, lower)),
-                    Ok(None) => this.node = Node::None,
-                    Err(error) if outcome(&error) == Outcome::Unknown => {
-                        last = error;
-                        continue;
-                    }
-                    Err(error) => return Err(error.into()),
+            match this.create(&payload).await {
+                Ok(()) if this.lower.len() >= this.entry.line_max => {
+                    return Err(Failure::LineFull {
+                        depth: this.lower.len(),
+                    });
                 }
-            }
-            this.states.state();
-            // Both futures are made before the first await: one round trip.
-            this.node = Node::InDoubt;
-            let create = zk.create(&prefix, payload, &options);
-            let list = zk.list_children(dir.as_str());
-            match create.await {
-                Ok((stat, sequence)) => {
-                    let Ok(sequence) = i32::try_from(sequence.into_i64()) else {
-                        return Err(Failure::SequenceUsedUp);
-                    };
-                    let name = Name {
-                        session: session_bits(client),
-                        id: this.id,
-                        sequence,
-                    };
-                    this.node = Node::At(name, stat.czxid);
-                    if !(0..SEQUENCE_MAX).contains(&sequence) {
-                        return Err(Failure::SequenceUsedUp);
-                    }
-                    let lower = match list.await {
-                        Ok(names) => lower(&names, name).ok_or(Failure::Removed)?,
-                        Err(_) => this.list(name).await?,
-                    };
-                    return Ok((this, lower));
-                }
-                Err(zk::Error::NoNode) => {
-                    this.node = Node::None;
-                    // Containers are removed when empty, so the directory may vanish again before the next create.
-                    match client.make_directory(dir).await {
-                        Err(error) if outcome(&error) != Outcome::Unknown => {
-                            return Err(error.into());
-                        }
-                        Err(error) => last = error,
-                        Ok(()) => last = zk::Error::NoNode,
-                    }
-                }
-                Err(error) => match outcome(&error) {
-                    Outcome::Unknown => last = error,
-                    Outcome::SessionEnded => return Err(Failure::SessionEnded),
-                    Outcome::Refused => {
-                        this.node = Node::None;
-                        return Err(Failure::Refused(error));
-                    }
-                },
+                Ok(()) => return Ok(this),
+                Err(Failure::Disconnected(error)) => last = error,
+                Err(failure) => return Err(failure),
             }
         }
-        Err(last.into())
+        Err(Failure::Disconnected(last))
     }
 
-    /// Waits until nothing stands before this node. Returns the watch on the own node if one is armed.
-    pub(crate) async fn turn(&mut self, mut lower: Lower) -> Result<Option<NodeEvent>, Failure> {
+    /// One try to create the node and to see what stands before it. `Disconnected` if another may help.
+    async fn create(&mut self, payload: &[u8]) -> Result<(), Failure> {
+        if matches!(self.node, Node::InDoubt) && self.find().await? {
+            return Ok(());
+        }
         let client = self.client.clone();
         let zk = client.zk();
-        let Node::At(name, _) = self.node else {
+        let prefix = self.dir.child(Prefix {
+            kind: self.entry.kind,
+            session: client.session_id(),
+            id: self.id,
+        });
+        let options = zk::CreateMode::EphemeralSequential.with_acls(self.entry.access.acls());
+        self.states.state();
+        let sent = Moment::now();
+        // Both futures are made before the first await: one round trip.
+        self.node = Node::InDoubt;
+        let create = zk.create(&prefix, payload, &options);
+        let list = zk.list_children(self.dir.as_str());
+        match create.await {
+            Ok((stat, sequence)) => {
+                client.heart().answered(sent, Answered::Write);
+                let path = format!("{prefix}{sequence}");
+                let name = path.rsplit_once('/').map(|(_, name)| name.to_owned());
+                let name = name.and_then(Name::parse);
+                let node = OwnNode::new(&client, path, stat.czxid, Naming::Unique);
+                // Dropped here, the node is removed again.
+                let name = name.ok_or(Failure::SequenceUsedUp)?;
+                if !(0..SEQUENCE_MAX).contains(&name.sequence()) {
+                    self.node = Node::None;
+                    return Err(Failure::SequenceUsedUp);
+                }
+                self.node = Node::At(name, node);
+                match list.await {
+                    Ok(children) => self.look(children),
+                    Err(_) => self.list().await,
+                }
+            }
+            Err(zk::Error::NoNode) => {
+                self.node = Node::None;
+                // Containers are removed when empty, so it may vanish again before the next try, or while it is made.
+                match client.make_directory(&self.dir, &self.entry.access).await {
+                    Ok(()) | Err(zk::Error::NoNode) => {
+                        Err(Failure::Disconnected(zk::Error::NoNode))
+                    }
+                    Err(error) => Err(error.into()),
+                }
+            }
+            Err(error) => {
+                if outcome(&error) != Outcome::Unknown {
+                    self.node = Node::None;
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Waits until nothing stands in the way of this node, and the session is known to be alive.
+    pub(crate) async fn turn(&mut self) -> Result<(), Failure> {
+        let client = self.client.clone();
+        while let Some((blocker, alone)) = self.blocker() {
+            // getData and not exists: on a node that has vanished it leaves no watch behind.
+            let theirs = client.zk().get_and_watch_data(&self.dir.child(&blocker));
+            if alone {
+                // The watch on the own node rides along: without it, the last deletion alone would prove nothing.
+                self.watch_own().await?;
+            }
+            match theirs.await {
+                Ok((data, _, _)) if (self.entry.rule.gave_way)(&data) => self.passed.push(blocker),
+                Ok((_, _, watch)) => match self.wait(NodeEvent::of(watch)).await? {
+                    // The lower nodes only become fewer: if the last list showed this one alone, nothing is left. A
+                    // waiter deeper in line cannot tell a holder's end from a waiter's, and lists. So does one whose
+                    // connection broke since then.
+                    zk::EventType::NodeDeleted
+                        if alone && self.own_watch.is_some() && !self.reconnected().await =>
+                    {
+                        self.passed.push(blocker);
+                    }
+                    zk::EventType::NodeDeleted
+                        if self.client.is_sabotaged(Sabotage::SkipRelist) =>
+                    {
+                        self.lower.clear();
+                    }
+                    zk::EventType::NodeDeleted => self.list().await?,
+                    _ => {}
+                },
+                Err(zk::Error::NoNode) => self.list().await?,
+                Err(error) if outcome(&error) == Outcome::Unknown => self.list().await?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        while !client.heart().is_alive() {
+            match client.heart().beat(client.zk()).await {
+                Err(error) if outcome(&error) != Outcome::Unknown => return Err(error.into()),
+                Err(_) | Ok(()) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether something stands in the way as of the last look.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocker().is_some()
+    }
+
+    /// Makes the node whose turn it is a hold, with a crash mark if one is wanted.
+    pub(crate) async fn hold(mut self, path: &str, marked: bool) -> Result<Hold, Failure> {
+        let mut mark = None;
+        let mut previous = Previous::Unknown;
+        if marked && let Node::At(_, node) = &self.node {
+            let marking = self.marking.insert(Marking::of(&self.dir));
+            let who = Some(self.entry.who.clone());
+            let set = CrashMark::set(node, who, &self.entry.access, marking).await;
+            let (set, found) = match set {
+                Err(Failure::Refused(zk::Error::NoNode)) => return Err(Failure::Removed),
+                set => set?,
+            };
+            (mark, previous) = (Some(set), found);
+        }
+        self.marking = None;
+        let Node::At(_, node) = mem::replace(&mut self.node, Node::None) else {
             return Err(Failure::Removed);
         };
-        let own_path = self.dir.child(name);
-        let mut own: Option<NodeEvent> = None;
-        while let Some(predecessor) = lower.predecessor {
-            let path = self.dir.child(predecessor);
-            // getData and not exists: on a node that has vanished it leaves no watch behind.
-            let theirs = zk.get_and_watch_data(&path);
-            // The watch on the own node rides along.
-            let own_event = match own.take() {
-                Some(event) => Ok(event),
-                None => zk
-                    .get_and_watch_data(&own_path)
-                    .await
-                    .map(|(_, _, watch)| node_event(watch)),
-            };
-            let (mut own_event, theirs) = match (own_event, theirs.await) {
-                (Err(zk::Error::NoNode), _) => return Err(Failure::Removed),
-                (Ok(own_event), Ok((_, _, watch))) => (own_event, watch),
-                (own_event, theirs) => {
-                    for error in [own_event.as_ref().err(), theirs.as_ref().err()]
-                        .into_iter()
-                        .flatten()
-                    {
-                        if *error != zk::Error::NoNode && outcome(error) != Outcome::Unknown {
-                            return Err(error.clone().into());
-                        }
-                    }
-                    own = own_event.ok();
-                    lower = self.list(name).await?;
-                    continue;
-                }
-            };
-            let event = tokio::select! {
-                event = &mut own_event => match event.event_type {
-                    zk::EventType::NodeDeleted => return Err(Failure::Removed),
-                    zk::EventType::Session => return Err(Failure::SessionEnded),
-                    // Somebody wrote to it. The next turn of the loop watches it anew.
-                    _ => continue,
-                },
-                event = theirs.changed() => event,
-            };
-            own = Some(own_event);
-            match event.event_type {
-                zk::EventType::Session => return Err(Failure::SessionEnded),
-                // The lower nodes only become fewer: if the last list showed this one alone, nothing is left. A
-                // waiter deeper in line cannot tell a holder's end from a waiter's, and lists. So does one whose
-                // connection broke since then.
-                zk::EventType::NodeDeleted if lower.count == 1 && !self.state_changed().await => {
-                    break;
-                }
-                zk::EventType::NodeDeleted => lower = self.list(name).await?,
-                _ => {}
-            }
-        }
-        Ok(own)
+        let own_watch = self.own_watch.take();
+        Ok(Hold::start(path, node, own_watch, mark, previous))
     }
 
-    /// The zxid that created the node: it rises from contender to contender.
-    pub(crate) fn token(&self) -> i64 {
-        match self.node {
-            Node::At(_, czxid) => czxid,
-            Node::None | Node::InDoubt => {
-                unreachable!("a contender has a node once it has entered")
-            }
+    pub(crate) fn name(&self) -> Option<&Name> {
+        match &self.node {
+            Node::At(name, _) => Some(name),
+            Node::None | Node::InDoubt => None,
         }
     }
 
-    /// The path of the node.
-    pub(crate) fn path(&self) -> String {
-        match self.node {
-            Node::At(name, _) => self.dir.child(name),
-            Node::None | Node::InDoubt => {
-                unreachable!("a contender has a node once it has entered")
-            }
-        }
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
     }
 
-    /// Deletes the node and waits for the acknowledgement.
-    pub(crate) async fn leave(mut self, lock: &str) -> Result<(), ReleaseError> {
-        let path = self.path();
-        let mut in_doubt = false;
+    pub(crate) fn dir(&self) -> &NodePath {
+        &self.dir
+    }
+
+    /// The nearest lower node that stands in the way, and whether it is the only one; `None` when it is our turn.
+    fn blocker(&self) -> Option<(Name, bool)> {
+        let mut blockers = self
+            .lower
+            .iter()
+            .filter(|name| (self.entry.rule.blocks)(name.kind()) && !self.passed.contains(name));
+        let mut nearest = blockers.next()?;
+        let mut alone = true;
+        for name in blockers {
+            alone = false;
+            if nearest.is_before(name) {
+                nearest = name;
+            }
+        }
+        Some((nearest.clone(), alone))
+    }
+
+    /// Waits for a change of the watched node, and meanwhile for a deletion of our own.
+    async fn wait(&mut self, mut theirs: NodeEvent) -> Result<zk::EventType, Failure> {
+        let client = self.client.clone();
+        let mut own_watch_due = Box::pin(client.home().sleep(OWN_WATCH_AFTER));
         loop {
-            // Harmless twice: the name holds an id that no other acquisition has.
-            let error = match self.client.zk().delete(&path, None).await {
-                Ok(()) => break,
-                // Our own earlier delete may have done it.
-                Err(zk::Error::NoNode) if in_doubt => break,
-                Err(error) => error,
+            let is_watched = self.own_watch.is_some();
+            let own = async {
+                match &mut self.own_watch {
+                    Some(event) => event.await,
+                    None => pending().await,
+                }
             };
-            match (outcome(&error), error) {
-                (Outcome::Unknown, _) => in_doubt = true,
-                (Outcome::SessionEnded, _) => {
-                    self.node = Node::None;
-                    return Err(ReleaseError::SessionEnded {
-                        path: lock.to_owned(),
-                    });
+            let own = tokio::select! {
+                biased;
+                event = own => Some(event),
+                event = &mut theirs => {
+                    return match event {
+                        zk::EventType::Session => Err(Failure::SessionEnded),
+                        event => Ok(event),
+                    };
                 }
-                (_, zk::Error::NoNode) => {
-                    self.node = Node::None;
-                    return Err(ReleaseError::NotHeld {
-                        path: lock.to_owned(),
-                    });
-                }
-                (_, source) => {
-                    return Err(ReleaseError::Refused {
-                        path: lock.to_owned(),
-                        source,
-                    });
+                () = &mut own_watch_due, if !is_watched => None,
+            };
+            match own {
+                Some(zk::EventType::NodeDeleted) => return Err(Failure::Removed),
+                Some(zk::EventType::Session) => return Err(Failure::SessionEnded),
+                // Somebody wrote to it, or it is time to watch it.
+                Some(_) | None => {
+                    self.own_watch = None;
+                    self.watch_own().await?;
+                    own_watch_due = Box::pin(client.home().sleep(OWN_WATCH_AFTER));
                 }
             }
         }
-        self.node = Node::None;
+    }
+
+    /// Watches the own node, if the connection lets us.
+    async fn watch_own(&mut self) -> Result<(), Failure> {
+        let Node::At(_, node) = &self.node else {
+            return Err(Failure::Removed);
+        };
+        if self.own_watch.is_none() {
+            match self.client.zk().get_and_watch_data(node.path()).await {
+                Ok((_, _, watch)) => self.own_watch = Some(NodeEvent::of(watch)),
+                Err(zk::Error::NoNode) => return Err(Failure::Removed),
+                Err(error) if outcome(&error) == Outcome::Unknown => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
         Ok(())
     }
 
     /// Looks for the node of a create whose reply was lost.
-    async fn find(&mut self) -> Result<Option<Lower>, zk::Error> {
-        let zk = self.client.zk();
+    async fn find(&mut self) -> Result<bool, Failure> {
+        let client = self.client.clone();
         self.states.state();
-        let names = match zk.list_children(self.dir.as_str()).await {
-            Ok(names) => names,
-            Err(zk::Error::NoNode) => return Ok(None),
-            Err(error) => return Err(error),
+        let children = match client.zk().list_children(self.dir.as_str()).await {
+            Ok(children) => children,
+            Err(zk::Error::NoNode) => return Ok(false),
+            Err(error) => return Err(error.into()),
         };
-        let Some(name) = contenders(&names).find(|name| name.id == self.id) else {
-            return Ok(None);
+        let Some(name) = contenders(children.clone()).find(|name| name.id() == self.id) else {
+            return Ok(false);
         };
-        match zk.get_data(&self.dir.child(name)).await {
+        let path = self.dir.child(&name);
+        match client.zk().get_data(&path).await {
             // A node of another session is nobody's place: it goes when that session ends.
-            Ok((_, stat)) if stat.ephemeral_owner == self.client.session_id() => {
-                self.node = Node::At(name, stat.czxid);
-                Ok(lower(&names, name))
+            Ok((_, stat))
+                if stat.ephemeral_owner == client.session_id()
+                    || client.is_sabotaged(Sabotage::AdoptAnyOwner) =>
+            {
+                self.node = Node::At(
+                    name,
+                    OwnNode::new(&client, path, stat.czxid, Naming::Unique),
+                );
+                self.look(children)?;
+                Ok(true)
             }
-            Ok(_) | Err(zk::Error::NoNode) => Ok(None),
-            Err(error) => Err(error),
+            Ok(_) | Err(zk::Error::NoNode) => Ok(false),
+            Err(error) => Err(error.into()),
         }
     }
 
-    async fn list(&mut self, own: Name) -> Result<Lower, Failure> {
+    async fn list(&mut self) -> Result<(), Failure> {
         let mut last = zk::Error::ConnectionLoss;
         for _ in 0..TRIES_MAX {
             self.states.state();
+            let sent = Moment::now();
             match self.client.zk().list_children(self.dir.as_str()).await {
-                Ok(names) => return lower(&names, own).ok_or(Failure::Removed),
+                Ok(children) => {
+                    self.client.heart().answered(sent, Answered::Read);
+                    return self.look(children);
+                }
                 Err(zk::Error::NoNode) => return Err(Failure::Removed),
                 Err(error) if outcome(&error) == Outcome::Unknown => last = error,
                 Err(error) => return Err(error.into()),
@@ -308,8 +411,26 @@ impl Contender {
         Err(last.into())
     }
 
+    /// Notes what stands before the own node.
+    fn look(&mut self, children: Vec<String>) -> Result<(), Failure> {
+        let Node::At(own, _) = &self.node else {
+            return Err(Failure::Removed);
+        };
+        let by_text = self.client.is_sabotaged(Sabotage::SortByWholeName);
+        let mut seen = false;
+        self.lower.clear();
+        for name in contenders(children) {
+            if name == *own {
+                seen = true;
+            } else if name.is_before(own) && !by_text || name.as_str() < own.as_str() && by_text {
+                self.lower.push(name);
+            }
+        }
+        if seen { Ok(()) } else { Err(Failure::Removed) }
+    }
+
     /// Whether the connection was lost since the last list.
-    async fn state_changed(&mut self) -> bool {
+    async fn reconnected(&mut self) -> bool {
         tokio::select! {
             biased;
             _ = self.states.changed() => true,
@@ -320,23 +441,24 @@ impl Contender {
 
 impl Drop for Contender {
     fn drop(&mut self) {
-        let litter = match self.node {
-            Node::None => return,
-            Node::InDoubt => Litter::Acquisition {
+        let litter = match (
+            mem::replace(&mut self.node, Node::None),
+            self.marking.take(),
+        ) {
+            (Node::None, _) => return,
+            (Node::InDoubt, _) => Litter::Acquisition {
                 dir: self.dir.clone(),
                 id: self.id,
             },
-            Node::At(name, _) => Litter::Node(self.dir.child(name)),
+            // The node goes by its own drop.
+            (Node::At(..), None) => return,
+            (Node::At(_, node), Some(marking)) => match node.forget() {
+                Some(node) => Litter::Marked { node, marking },
+                None => return,
+            },
         };
         self.client.janitor().remove(litter);
     }
-}
-
-/// An armed watch: resolves with the first change of a node, or the end of the session.
-pub(crate) type NodeEvent = Pin<Box<dyn Future<Output = zk::WatchedEvent> + Send>>;
-
-pub(crate) fn node_event(watch: zk::OneshotWatcher) -> NodeEvent {
-    Box::pin(watch.changed())
 }
 
 impl From<zk::Error> for Failure {
@@ -346,156 +468,5 @@ impl From<zk::Error> for Failure {
             Outcome::SessionEnded => Self::SessionEnded,
             Outcome::Refused => Self::Refused(error),
         }
-    }
-}
-
-/// The name of a contender's node: `lock-<session>-<id of the acquisition>-<sequence>`.
-///
-/// The id finds the node again after a lost reply; the session alone would not, as two tasks may share one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Name {
-    session: u64,
-    pub(crate) id: u64,
-    sequence: i32,
-}
-
-impl Name {
-    /// Reads a name; `None` for a name of another shape, which is none of our business.
-    pub(crate) fn parse(name: &str) -> Option<Self> {
-        let mut parts = name.strip_prefix("lock-")?.splitn(3, '-');
-        let session = u64::from_str_radix(parts.next()?, 16).ok()?;
-        let id = u64::from_str_radix(parts.next()?, 16).ok()?;
-        // The server writes ten digits, after a minus sign once the counter has wrapped.
-        let sequence = parts.next()?;
-        if sequence.len() < 10 {
-            return None;
-        }
-        Some(Self {
-            session,
-            id,
-            sequence: sequence.parse().ok()?,
-        })
-    }
-
-    /// Whether this one was created before the other. The counter may wrap, so the difference decides.
-    fn is_before(self, other: Self) -> bool {
-        self.sequence.wrapping_sub(other.sequence) < 0
-    }
-}
-
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            session,
-            id,
-            sequence,
-        } = *self;
-        write!(f, "{}{sequence:010}", Prefix { session, id })
-    }
-}
-
-/// A name without the sequence, which the server adds.
-struct Prefix {
-    session: u64,
-    id: u64,
-}
-
-impl fmt::Display for Prefix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "lock-{:x}-{:016x}-", self.session, self.id)
-    }
-}
-
-/// The contenders among the children of a directory.
-pub(crate) fn contenders(names: &[String]) -> impl Iterator<Item = Name> {
-    names.iter().filter_map(|name| Name::parse(name))
-}
-
-/// What stands before `own`; `None` if `own` itself is not there.
-fn lower(names: &[String], own: Name) -> Option<Lower> {
-    let mut seen = false;
-    let mut lower = Lower {
-        predecessor: None,
-        count: 0,
-    };
-    for name in contenders(names) {
-        if name == own {
-            seen = true;
-        } else if name.is_before(own) {
-            lower.count += 1;
-            if lower.predecessor.is_none_or(|best| best.is_before(name)) {
-                lower.predecessor = Some(name);
-            }
-        }
-    }
-    seen.then_some(lower)
-}
-
-fn session_bits(client: &Client) -> u64 {
-    client.session_id().cast_unsigned()
-}
-
-/// An id that no other acquisition has, in this process or another.
-fn new_id() -> u64 {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    // The hasher's keys are random in each process, which is all the randomness this needs.
-    RandomState::new().hash_one((COUNT.fetch_add(1, Ordering::Relaxed), std::process::id()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn name(session: u64, id: u64, sequence: i32) -> Name {
-        Name {
-            session,
-            id,
-            sequence,
-        }
-    }
-
-    #[test]
-    fn names_round_trip() {
-        for sequence in [0, 7, i32::MAX, i32::MIN, -5] {
-            let name = name(0x1000_0a5b_c3d0_0001, u64::MAX, sequence);
-            assert_eq!(Name::parse(&name.to_string()), Some(name));
-        }
-        assert_eq!(
-            name(0xab, 1, 12).to_string(),
-            "lock-ab-0000000000000001-0000000012"
-        );
-    }
-
-    #[test]
-    fn foreign_names_are_ignored() {
-        for foreign in [
-            "held",
-            "lock-",
-            "lock-1-2",
-            "lock-1-2-3",
-            "_c_4f-lock-0000000001",
-            "lock-x-2-0000000003",
-        ] {
-            assert_eq!(Name::parse(foreign), None, "{foreign}");
-        }
-    }
-
-    #[test]
-    fn order_is_by_sequence_and_not_by_name() {
-        let names = [name(9, 9, 1), name(1, 1, 3), name(5, 5, 2)].map(|name| name.to_string());
-        let lower = lower(&names, name(1, 1, 3)).unwrap();
-        assert_eq!((lower.predecessor, lower.count), (Some(name(5, 5, 2)), 2));
-    }
-
-    #[test]
-    fn order_holds_where_the_counter_wraps() {
-        let names = [name(1, 1, i32::MIN), name(2, 2, i32::MAX)].map(|name| name.to_string());
-        assert!(lower(&names, name(2, 2, i32::MAX)).unwrap().is_empty());
-        assert_eq!(lower(&names, name(1, 1, i32::MIN)).unwrap().count, 1);
-    }
-
-    #[test]
-    fn own_node_missing_is_told() {
-        assert!(lower(&["lock-1-2-0000000003".to_owned()], name(1, 1, 4)).is_none());
     }
 }

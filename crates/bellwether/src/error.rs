@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use zookeeper_client as zk;
 
+use crate::contender::Failure;
 use crate::path::PathError;
+use crate::who::Who;
 
 /// Why [`connect`](crate::connect) opened no session.
 #[derive(Debug, thiserror::Error)]
@@ -46,9 +48,38 @@ pub enum AcquireError {
     /// the directory while nobody uses it: a new one counts from zero.
     #[error("sequence numbers at {path} are used up")]
     SequenceUsedUp { path: String },
+    /// The line is as long as is allowed. Try later, or allow more.
+    #[error("{depth} are in the line at {path} already")]
+    LineFull { path: String, depth: usize },
+    /// The data of the node would be too large: a long message, for example. Say less.
+    #[error("{bytes} bytes about the contender at {path} are more than {bytes_max}")]
+    TooLarge {
+        path: String,
+        bytes: usize,
+        bytes_max: usize,
+    },
     /// The server refused; the source says why. Trying again as it stands will not help.
     #[error("cannot queue at {path}")]
     Refused { path: String, source: zk::Error },
+}
+
+impl AcquireError {
+    pub(crate) fn new(failure: Failure, path: &str) -> Self {
+        let path = path.to_owned();
+        match failure {
+            Failure::Removed => Self::Removed { path },
+            Failure::SessionEnded => Self::SessionEnded { path },
+            Failure::SequenceUsedUp => Self::SequenceUsedUp { path },
+            Failure::LineFull { depth } => Self::LineFull { path, depth },
+            Failure::TooLarge { bytes, bytes_max } => Self::TooLarge {
+                path,
+                bytes,
+                bytes_max,
+            },
+            Failure::Disconnected(source) => Self::Disconnected { path, source },
+            Failure::Refused(source) => Self::Refused { path, source },
+        }
+    }
 }
 
 /// What [`LockGuard::release`](crate::LockGuard::release) reports. In every case the hold has ended, or will
@@ -66,6 +97,50 @@ pub enum ReleaseError {
     /// The server refused; the node stays until the session ends.
     #[error("cannot release {path}")]
     Refused { path: String, source: zk::Error },
+}
+
+/// Why a write under a hold was not made.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "each field is named in its message")]
+pub enum WriteError {
+    /// The hold is over: nothing was written. Stop the work.
+    #[error("the hold is over")]
+    NotHeld,
+    /// The session is gone, and the hold with it. What was being sent may have been written before that.
+    #[error("session ended")]
+    SessionEnded,
+    /// The connection broke before the answer: it may have been written or not. Read, then decide.
+    #[error("no answer; the write may have taken effect or not")]
+    OutcomeUnknown { source: zk::Error },
+    /// The path names no node. Correct it.
+    #[error("bad path {path:?}")]
+    BadPath { path: String, source: PathError },
+    /// The hold has no crash mark to note anything in. Ask for one when acquiring.
+    #[error("the hold has no crash mark")]
+    NoMark,
+    /// The node of this hold has no name of its own, so the servers cannot tell it from the next holder's. Use a fair lock.
+    #[error("a simple lock cannot guard writes")]
+    NotFenced,
+    /// The server refused the write with this index, counted from 0, and made none of them.
+    #[error("write {index} was refused")]
+    Refused { index: usize, source: zk::Error },
+}
+
+/// Why [`Lock::clear`](crate::Lock::clear) did not forget a crash.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "each field is named in its message")]
+pub enum ClearError {
+    /// The path names no node. Correct it.
+    #[error("bad path {path:?}")]
+    BadPath { path: String, source: PathError },
+    /// The holder that the mark names still holds. There is nothing to forget.
+    #[error("{path} is held")]
+    Held { path: String, who: Option<Box<Who>> },
+    /// The server refused or did not answer. The mark may be there or not; look again.
+    #[error("cannot clear {path}")]
+    Failed { path: String, source: zk::Error },
 }
 
 /// What an error of one request says about that request.

@@ -1,99 +1,329 @@
-//! Watches over a hold while it is held: the own node, and the session that keeps it.
+//! What every hold promises, and the watch over it while it is held.
+
+use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
-use tokio::time::{Duration, Instant, timeout_at};
-use tracing::warn;
+use tokio::task::AbortHandle;
+use tracing::{info, warn};
 use zookeeper_client as zk;
 
-use crate::contender::{NodeEvent, node_event};
-use crate::error::{Outcome, outcome};
-use crate::session::Client;
+use crate::client::Client;
+use crate::crash_mark::{CrashMark, Parting, Previous};
+use crate::error::{Outcome, ReleaseError, WriteError, outcome};
+use crate::fenced_write::FencedWrite;
+use crate::heart::Pulse;
+use crate::node_event::NodeEvent;
+use crate::own_node::{OwnNode, Removal};
+use crate::sabotage::Sabotage;
 
-/// The lost signal of one hold.
+/// A hold is watched for removal by another hand once it is this old. Shorter ones are over before it would matter, and
+/// cost no watch.
+const WATCH_AFTER: Duration = Duration::from_millis(10);
+
+/// How a hold stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HoldState {
+    /// It is held.
+    Held,
+    /// The connection is down. It is still held, and nothing is lost if the connection comes back in time.
+    Suspended,
+    /// It can no longer be relied on, and never will be again.
+    Lost,
+}
+
+/// What is held: a place that the servers keep for this session. Guards are smart pointers to it.
 #[derive(Debug)]
-pub(crate) struct Hold {
-    lost: watch::Receiver<bool>,
-    task: JoinHandle<()>,
+pub struct Hold {
+    path: String,
+    state: watch::Sender<HoldState>,
+    previous: Previous,
+    mark: Option<CrashMark>,
+    _watch: Watch,
+    _pulse: Pulse,
+    node: OwnNode,
 }
 
 impl Hold {
-    /// Begins to watch. `armed` is a watch on the node if there is one already.
-    pub(crate) fn start(client: &Client, node: String, armed: Option<NodeEvent>) -> Self {
-        let (sender, lost) = watch::channel(false);
-        let zk = client.zk().clone();
-        let task = tokio::spawn(async move {
-            tokio::select! {
-                () = node_gone(&zk, &node, armed) => {}
-                () = session_in_danger(zk.state_watcher(), patience(zk.session_timeout())) => {}
+    /// Begins to watch. `own_watch` is a watch on the node if there is one already.
+    pub(crate) fn start(
+        path: &str,
+        node: OwnNode,
+        own_watch: Option<NodeEvent>,
+        mark: Option<CrashMark>,
+        previous: Previous,
+    ) -> Self {
+        let (state, _) = watch::channel(HoldState::Held);
+        let client = node.client().clone();
+        let task = attend(
+            client.clone(),
+            (node.path().to_owned(), node.czxid()),
+            own_watch,
+            state.clone(),
+        );
+        Self {
+            path: path.to_owned(),
+            state,
+            previous,
+            mark,
+            _watch: Watch(client.home().spawn(task).abort_handle()),
+            _pulse: Pulse::new(&client),
+            node,
+        }
+    }
+
+    /// The fencing token: greater than that of every holder before. It is the zxid that created the node.
+    ///
+    /// Send it along with every write to what the hold guards, and let that refuse a lower one than it has seen:
+    /// [`Fence`](crate::Fence).
+    #[must_use]
+    pub fn token(&self) -> i64 {
+        self.node.czxid()
+    }
+
+    /// The path of the recipe.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The name of the node that stands for this hold on the servers, below [`path`](Self::path).
+    #[must_use]
+    pub fn node(&self) -> &str {
+        let path = self.node.path();
+        path.rsplit_once('/').map_or(path, |(_, name)| name)
+    }
+
+    /// Whether it is held at this moment, as far as this end can know. Compares clocks; a paused process that asks when it
+    /// wakes gets the true answer.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.state() != HoldState::Lost
+    }
+
+    /// How it stands at this moment.
+    #[must_use]
+    pub fn state(&self) -> HoldState {
+        if is_over(self.node.client()) {
+            self.state.send_replace(HoldState::Lost);
+        }
+        *self.state.borrow()
+    }
+
+    /// Waits until it stands otherwise than now, and tells how.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost but a state that came and went in between.
+    pub async fn changed(&self) -> HoldState {
+        let now = self.state();
+        let mut states = self.state.subscribe();
+        match states.wait_for(|state| *state != now).await {
+            Ok(state) => *state,
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Resolves when the hold can no longer be relied on: another hand deleted the node, the session has ended, or it has
+    /// been unheard of for so long that it may end soon. Stop the work then.
+    ///
+    /// It resolves before the servers can grant the next one, as long as this process runs. One that is paused cannot
+    /// know: that is what the [token](Self::token) is for. And a deletion by another hand is told at once, which is after it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost; a later call resolves at once if the hold was lost meanwhile.
+    pub async fn lost(&self) {
+        if self.is_held() {
+            let mut states = self.state.subscribe();
+            // An error cannot happen: the other end of the channel is in this very hold.
+            let _ = states.wait_for(|state| *state == HoldState::Lost).await;
+        }
+    }
+
+    /// How long the hold is good for if no more answers come from the servers.
+    #[must_use]
+    pub fn time_left(&self) -> Duration {
+        match self.state() {
+            HoldState::Lost => Duration::ZERO,
+            _ => self.node.client().heart().deadline().left(),
+        }
+    }
+
+    /// Resolves when the hold is lost, or will be within this time unless an answer comes: early enough to stop in order.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost; a later call looks again.
+    pub async fn expiring(&self, ahead: Duration) {
+        let client = self.node.client();
+        let watched = async {
+            loop {
+                match self.time_left().checked_sub(ahead) {
+                    None | Some(Duration::ZERO) => return,
+                    Some(left) => client.home().sleep(left.min(look_again(client))).await,
+                }
             }
-            sender.send_replace(true);
-        });
-        Self { lost, task }
+        };
+        tokio::select! {
+            () = self.lost() => {}
+            () = watched => {}
+        }
     }
 
-    /// Resolves when the hold can no longer be relied on.
-    pub(crate) async fn lost(&self) {
-        let mut lost = self.lost.clone();
-        // An error says that the task is gone without a word: with its runtime, and the session with it.
-        let _ = lost.wait_for(|lost| *lost).await;
+    /// How the hold before this one ended. [`Previous::Unknown`] unless a crash mark was asked for.
+    #[must_use]
+    pub fn previous(&self) -> &Previous {
+        &self.previous
     }
 
-    pub(crate) fn is_lost(&self) -> bool {
-        *self.lost.borrow() || self.task.is_finished()
+    /// Records in the crash mark how far the work is, for the one who has to repair it if this holder dies. The last note
+    /// counts.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, the note may have been written or not.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::NoMark`] if the hold has no crash mark; else as [`FencedWrite::commit`].
+    pub async fn note(&self, note: impl AsRef<[u8]>) -> Result<(), WriteError> {
+        match &self.mark {
+            Some(mark) => mark.note(&self.node, note.as_ref()).await,
+            None => Err(WriteError::NoMark),
+        }
+    }
+
+    /// Begins a transaction that succeeds only while this hold is held.
+    pub fn write(&self) -> FencedWrite<'_> {
+        FencedWrite::new(&self.node)
+    }
+
+    /// Ends the hold cleanly and waits for the acknowledgement.
+    pub(crate) async fn release(self) -> Result<(), ReleaseError> {
+        let parting = match &self.mark {
+            Some(mark) => mark.clean_end(),
+            None => Parting::Plain,
+        };
+        self.end(parting).await
+    }
+
+    /// Ends the hold and leaves the crash mark of the one before, if there was one.
+    pub(crate) async fn release_unrepaired(self) -> Result<(), ReleaseError> {
+        let parting = match &self.mark {
+            Some(mark) => mark.unrepaired_end(),
+            None => Parting::Plain,
+        };
+        self.end(parting).await
+    }
+
+    async fn end(self, parting: Parting) -> Result<(), ReleaseError> {
+        let Self {
+            path,
+            node,
+            // Kept until the end: the deletion uses up its watch, which would else have to be removed.
+            _watch,
+            ..
+        } = self;
+        match node.remove(&parting).await {
+            Removal::Done => Ok(()),
+            Removal::WasGone => Err(ReleaseError::NotHeld { path }),
+            Removal::SessionEnded => Err(ReleaseError::SessionEnded { path }),
+            Removal::Refused(source) => Err(ReleaseError::Refused { path, source }),
+        }
     }
 }
 
-impl Drop for Hold {
+/// The task that watches over a hold; it ends with it.
+#[derive(Debug)]
+struct Watch(AbortHandle);
+
+impl Drop for Watch {
     fn drop(&mut self) {
-        self.task.abort();
+        self.0.abort();
     }
 }
 
-/// How long after the connection is known to be lost a hold is still relied on.
-///
-/// The server keeps the session for its timeout T after it last heard from us. The client finds out about a silent
-/// connection after 2/5 T, and looks every T/20; T/10 is margin for the way of the last request.
-fn patience(session_timeout: Duration) -> Duration {
-    session_timeout * 9 / 20
+async fn attend(
+    client: Client,
+    (node, czxid): (String, i64),
+    own_watch: Option<NodeEvent>,
+    state: watch::Sender<HoldState>,
+) {
+    let mut states = client.zk().state_watcher();
+    let mut gone = Box::pin(node_gone(&client, &node, czxid, own_watch));
+    loop {
+        let link = states.state();
+        let now = match link {
+            _ if client.is_sabotaged(Sabotage::IgnoreExpiry) => HoldState::Held,
+            link if link.is_terminated() => HoldState::Lost,
+            _ if is_over(&client) => HoldState::Lost,
+            zk::SessionState::Disconnected => HoldState::Suspended,
+            _ => HoldState::Held,
+        };
+        // Once lost, it stays lost, whoever noticed first.
+        let changed = state.send_if_modified(|state| {
+            let changes = *state != now && *state != HoldState::Lost;
+            if changes {
+                *state = now;
+            }
+            changes
+        });
+        if changed && now == HoldState::Lost {
+            info!(node, "hold is lost");
+        }
+        if now == HoldState::Lost {
+            return;
+        }
+        let deadline = client.heart().deadline();
+        tokio::select! {
+            () = &mut gone => {
+                info!(node, "hold was ended by another hand");
+                state.send_replace(HoldState::Lost);
+                return;
+            }
+            _ = states.changed() => {}
+            () = client.home().sleep(deadline.left().min(look_again(&client))) => {}
+        }
+    }
 }
 
-async fn node_gone(zk: &zk::Client, node: &str, mut armed: Option<NodeEvent>) {
+/// Whether the clock says that the session may be over.
+fn is_over(client: &Client) -> bool {
+    !client.heart().is_alive() && !client.is_sabotaged(Sabotage::IgnoreExpiry)
+}
+
+/// The longest sleep of one who watches a deadline: timers stand still while the machine is suspended.
+fn look_again(client: &Client) -> Duration {
+    client.session_timeout() / 20
+}
+
+async fn node_gone(client: &Client, node: &str, czxid: i64, mut own_watch: Option<NodeEvent>) {
+    if own_watch.is_none() {
+        client.home().sleep(WATCH_AFTER).await;
+    }
     loop {
-        let event = match armed.take() {
+        let event = match own_watch.take() {
             Some(event) => event,
-            None => match zk.get_and_watch_data(node).await {
-                Ok((_, _, watch)) => node_event(watch),
+            None => match client.zk().get_and_watch_data(node).await {
+                Ok((_, stat, watch)) if stat.czxid == czxid => NodeEvent::of(watch),
                 // The next request waits in the client until there is a connection again, so this does not spin.
                 Err(error) if outcome(&error) == Outcome::Unknown => continue,
-                Err(zk::Error::NoNode) => return,
-                Err(error) if outcome(&error) == Outcome::SessionEnded => return,
+                // Gone, and perhaps another's already.
+                Ok(_) | Err(zk::Error::NoNode) => return,
+                // The session's end is told by its state.
+                Err(error) if outcome(&error) == Outcome::SessionEnded => break,
                 Err(error) => {
                     warn!(node, %error, "cannot watch the own node: its deletion would go unseen");
-                    return std::future::pending().await;
+                    break;
                 }
             },
         };
-        match event.await.event_type {
-            zk::EventType::NodeDeleted | zk::EventType::Session => return,
+        match event.await {
+            zk::EventType::NodeDeleted => return,
+            zk::EventType::Session => break,
             _ => {}
         }
     }
-}
-
-async fn session_in_danger(mut states: zk::StateWatcher, patience: Duration) {
-    let mut state = states.state();
-    loop {
-        if state.is_terminated() {
-            return;
-        }
-        state = if state == zk::SessionState::Disconnected {
-            match timeout_at(Instant::now() + patience, states.changed()).await {
-                Ok(state) => state,
-                Err(_) => return,
-            }
-        } else {
-            states.changed().await
-        };
-    }
+    std::future::pending().await
 }

@@ -7,33 +7,40 @@ use tokio::sync::mpsc;
 use tracing::warn;
 use zookeeper_client as zk;
 
-use crate::contender::Name;
+use crate::crash_mark::Marking;
 use crate::error::{Outcome, outcome};
+use crate::home::Home;
+use crate::name::{AcquisitionId, contenders};
+use crate::own_node::look;
 use crate::path::NodePath;
+use crate::simple_lock::is_claim;
 
-/// The way to the janitor of a session. The task ends when the last of these is dropped and the work is done.
-#[derive(Clone, Debug)]
+/// The way to the janitor of a session. The task ends when this is dropped and the work is done.
+#[derive(Debug)]
 pub(crate) struct Janitor(mpsc::UnboundedSender<Litter>);
 
 /// Something to remove. There are never more than this session has made, so the queue needs no limit of its own.
 #[derive(Debug)]
 pub(crate) enum Litter {
-    /// A node.
+    /// A node with a name of its own.
     Node(String),
+    /// The node that was created at this zxid, if it still stands at the path.
+    Created(String, i64),
+    /// The node at a path, if it is of this acquisition.
+    Claim { path: String, acquisition: String },
     /// The node of an acquisition whose create may or may not have taken effect.
-    Acquisition { dir: NodePath, id: u64 },
+    Acquisition { dir: NodePath, id: AcquisitionId },
+    /// A node whose holder was about to mark its hold.
+    Marked { node: String, marking: Marking },
 }
 
 impl Janitor {
-    /// Starts the task on the current runtime. It keeps the session open until it has done its work.
-    pub(crate) fn start(client: zk::Client) -> Self {
-        let (sender, mut receiver) = mpsc::unbounded_channel();
-        tokio::spawn(async move {
+    /// Starts the task. It keeps the session open until it has done its work.
+    pub(crate) fn start(home: &Home, zk: zk::Client) -> Self {
+        let (sender, mut receiver) = mpsc::unbounded_channel::<Litter>();
+        home.spawn(async move {
             while let Some(litter) = receiver.recv().await {
-                match litter {
-                    Litter::Node(path) => remove(&client, &path).await,
-                    Litter::Acquisition { dir, id } => remove_acquisition(&client, &dir, id).await,
-                }
+                litter.remove(&zk).await;
             }
         });
         Self(sender)
@@ -45,34 +52,57 @@ impl Janitor {
     }
 }
 
-async fn remove(client: &zk::Client, path: &str) {
-    loop {
-        // Harmless twice: the name holds an id that no other acquisition has.
-        match client.delete(path, None).await {
-            Ok(()) | Err(zk::Error::NoNode) => return,
-            // The next request waits in the client until there is a connection again, so this does not spin.
-            Err(error) if outcome(&error) == Outcome::Unknown => {}
-            Err(error) if outcome(&error) == Outcome::SessionEnded => return,
-            Err(error) => return warn!(path, %error, "node stays until the session ends"),
+impl Litter {
+    /// Tries until it is gone. While there is no connection, the next request waits in the client: this does not spin.
+    async fn remove(&self, zk: &zk::Client) {
+        loop {
+            let removed = match self {
+                Self::Node(path) => delete(zk, path).await,
+                Self::Created(path, czxid) => match look(zk, path, *czxid).await {
+                    Ok(()) => delete(zk, path).await,
+                    Err(zk::Error::NoNode) => Ok(()),
+                    Err(error) => Err(error),
+                },
+                Self::Claim { path, acquisition } => match zk.get_data(path).await {
+                    Ok((data, _)) if is_claim(&data, acquisition) => delete(zk, path).await,
+                    Ok(_) | Err(zk::Error::NoNode) => Ok(()),
+                    Err(error) => Err(error),
+                },
+                Self::Acquisition { dir, id } => remove_acquisition(zk, dir, *id).await,
+                Self::Marked { node, marking } => marking.undo(zk, node).await,
+            };
+            match removed {
+                Ok(()) => return,
+                Err(error) => match outcome(&error) {
+                    Outcome::Unknown => {}
+                    Outcome::SessionEnded => return,
+                    Outcome::Refused => {
+                        return warn!(litter = ?self, %error, "node stays until the session ends");
+                    }
+                },
+            }
         }
     }
 }
 
-async fn remove_acquisition(client: &zk::Client, dir: &NodePath, id: u64) {
-    loop {
-        match client.list_children(dir.as_str()).await {
-            Ok(names) => {
-                for name in names
-                    .iter()
-                    .filter_map(|name| Name::parse(name))
-                    .filter(|name| name.id == id)
-                {
-                    remove(client, &dir.child(name)).await;
-                }
-                return;
-            }
-            Err(error) if outcome(&error) == Outcome::Unknown => {}
-            Err(_) => return,
-        }
+async fn delete(zk: &zk::Client, path: &str) -> Result<(), zk::Error> {
+    match zk.delete(path, None).await {
+        Err(zk::Error::NoNode) => Ok(()),
+        result => result,
     }
+}
+
+async fn remove_acquisition(
+    zk: &zk::Client,
+    dir: &NodePath,
+    id: AcquisitionId,
+) -> Result<(), zk::Error> {
+    let children = match zk.list_children(dir.as_str()).await {
+        Err(zk::Error::NoNode) => return Ok(()),
+        children => children?,
+    };
+    for name in contenders(children).filter(|name| name.id() == id) {
+        delete(zk, &dir.child(name)).await?;
+    }
+    Ok(())
 }

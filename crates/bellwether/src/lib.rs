@@ -22,28 +22,64 @@
 //!
 //! # What a hold is worth
 //!
-//! A lock in a distributed system is advisory. A process that is paused, or cut off, may go on for a moment
-//! after its hold has ended; it cannot know. [`LockGuard::lost`] tells as early as this end can tell, and
-//! [`LockGuard::token`] lets the guarded resource refuse a late writer: it rises from holder to holder, so
-//! whoever stores the highest token seen can turn away a lower one.
+//! A lock in a distributed system is advisory. A process that is paused may go on for a moment after its hold has ended;
+//! it cannot know. [`Hold::lost`] tells in time whenever the process runs, and [`Hold::token`] lets the guarded resource
+//! refuse a late writer: it rises from holder to holder, so whoever stores the highest token seen can turn away a
+//! lower one, as [`Fence`] does.
 //!
-//! # Modules
+//! # Finding the way
 //!
-//! [`connect`] opens a session, the [`Client`]; [`Lock`] is built from it and a path.
+//! [`connect`] opens a session, the [`Client`]; a recipe is built from it and a path, and its verbs return guards, which
+//! are smart pointers to a [`Hold`]. Without `async`, see [`blocking`].
+//!
+//! | recipe | what it is |
+//! |---|---|
+//! | [`Lock`] | one holder at a time, in the order of arrival |
+//! | [`SimpleLock`] | one holder at a time, in no order: the plain form of the documents |
 
+mod access;
+pub mod blocking;
+mod client;
+mod clock;
+mod connect;
 mod contender;
+mod crash_mark;
 mod error;
+mod fence;
+mod fenced_write;
+mod heart;
 mod hold;
-mod identity;
+mod home;
 mod janitor;
 mod lock;
+mod name;
+mod node_event;
+mod own_node;
 mod path;
-mod session;
+mod progress;
+#[expect(
+    dead_code,
+    reason = "queues, counters and configuration are made of it"
+)]
+mod receipt;
+mod sabotage;
+mod simple_lock;
+mod who;
 
-pub use error::{AcquireError, ConnectError, ReleaseError};
-pub use lock::{Lock, LockGuard};
+pub use client::Client;
+pub use connect::{Connect, connect};
+pub use crash_mark::{Crash, Previous};
+pub use error::{AcquireError, ClearError, ConnectError, ReleaseError, WriteError};
+pub use fence::{Fence, StaleToken};
+pub use fenced_write::FencedWrite;
+pub use hold::{Hold, HoldState};
+pub use lock::{Lock, LockGuard, Waiting};
 pub use path::PathError;
-pub use session::{Client, Connect, connect};
+pub use progress::{Place, Progress};
+#[cfg(feature = "sabotage")]
+pub use sabotage::Sabotage;
+pub use simple_lock::{SimpleGuard, SimpleLock};
+pub use who::Who;
 
-/// The client library under this one; its error is the source of some of ours.
-pub use zookeeper_client;
+/// The client library under this one: for its errors and lists of access, and for what no recipe covers.
+pub use zookeeper_client as zk;

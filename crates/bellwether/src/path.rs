@@ -42,6 +42,14 @@ impl NodePath {
         format!("{}/{name}", self.0)
     }
 
+    /// The directory that it is in; `None` right below the root.
+    pub(crate) fn parent(&self) -> Option<Self> {
+        match self.0.rsplit_once('/') {
+            Some(("", _)) | None => None,
+            Some((parent, _)) => Some(Self(parent.to_owned())),
+        }
+    }
+
     /// The paths from the top down to this one: `/a`, `/a/b`, `/a/b/c`.
     pub(crate) fn lineage(&self) -> impl Iterator<Item = &str> {
         let ends = self.0.match_indices('/').skip(1).map(|(end, _)| end);

@@ -12,6 +12,15 @@
 #[macro_use]
 mod place;
 
+mod counts;
+mod crash_mark;
+mod histories;
+mod hundred_writers;
+mod leaving;
 mod lock;
 mod lock_faults;
-mod proxy;
+mod lost;
+mod options;
+mod order;
+mod recovery;
+mod simple_lock;

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use ::bellwether::zookeeper_client as zk;
+use ::bellwether::zk;
 use rustix::process::Signal;
 
 use crate::bellwether::{Running, assert_code, bellwether, text};

@@ -1,0 +1,55 @@
+//! The recipes for programs without `async`.
+//!
+//! Every session lives on a thread of its own, and the futures of this crate only wait for it, so a plain thread can
+//! wait for them as well as a runtime can: [`Wait::wait`] takes the place of `.await`, and [`iter`] turns a stream into an
+//! iterator. There is no second set of types.
+//!
+//! ```no_run
+//! use bellwether::blocking::Wait;
+//! use bellwether::{Lock, connect};
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let client = connect("127.0.0.1:2181").wait()?;
+//!     let guard = Lock::new(&client, "/jobs/nightly").acquire().wait()?;
+//!     println!("running with token {}", guard.token());
+//!     if guard.is_held() {
+//!         // The next piece of work.
+//!     }
+//!     guard.release().wait()?;
+//!     client.close().wait();
+//!     Ok(())
+//! }
+//! ```
+//!
+//! A loop that works under a hold asks [`is_held`](crate::Hold::is_held) before each step; a thread beside it can wait for
+//! [`lost`](crate::Hold::lost).
+
+use std::future::IntoFuture;
+
+use futures_core::Stream;
+use futures_util::StreamExt;
+
+use crate::home::Home;
+
+/// Waits for a future on the present thread.
+pub trait Wait: IntoFuture + Sized {
+    /// Blocks the thread until the future is done.
+    ///
+    /// # Panics
+    ///
+    /// In an asynchronous task, which has to `.await` instead.
+    fn wait(self) -> Self::Output {
+        Home::own_thread().block_on(self.into_future())
+    }
+}
+
+impl<F: IntoFuture> Wait for F {}
+
+/// The items of a stream, each waited for on the present thread.
+///
+/// # Panics
+///
+/// When an item is asked for in an asynchronous task.
+pub fn iter<S: Stream + Unpin>(mut stream: S) -> impl Iterator<Item = S::Item> {
+    std::iter::from_fn(move || stream.next().wait())
+}

@@ -1,0 +1,251 @@
+//! An open session.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::OnceCell;
+use zookeeper_client as zk;
+
+use crate::access::Access;
+use crate::clock::Moment;
+use crate::connect::Connect;
+use crate::error::ConnectError;
+use crate::heart::{Engine, Heart, beat_on};
+use crate::home::Home;
+use crate::janitor::Janitor;
+use crate::path::NodePath;
+use crate::sabotage::Sabotage;
+
+/// An open session. Clones share it; it is closed when the last clone and the last guard are gone.
+///
+/// A client is one session. When that has ended, [`successor`](Self::successor) is the next one.
+#[derive(Clone)]
+pub struct Client(Arc<Session>);
+
+struct Session {
+    /// Rooted at the servers' root, so that a missing chroot can be made.
+    zk: zk::Client,
+    chroot: Option<NodePath>,
+    janitor: Janitor,
+    heart: Heart,
+    home: Home,
+    options: Connect,
+    successor: OnceCell<Client>,
+}
+
+/// Knows a session without keeping it open.
+pub(crate) struct WeakClient(Weak<Session>);
+
+impl WeakClient {
+    pub(crate) fn upgrade(&self) -> Option<Client> {
+        self.0.upgrade().map(Client)
+    }
+}
+
+impl Client {
+    /// Takes over a session that was opened after `opened`.
+    pub(crate) fn start(
+        zk: zk::Client,
+        engine: Engine,
+        opened: Moment,
+        chroot: Option<NodePath>,
+        home: Home,
+        options: Connect,
+    ) -> Self {
+        let session_timeout = zk.session_timeout();
+        let client = Self(Arc::new(Session {
+            janitor: Janitor::start(&home, zk.clone()),
+            heart: Heart::new(engine, session_timeout, opened),
+            zk,
+            chroot,
+            home: home.clone(),
+            options,
+            successor: OnceCell::new(),
+        }));
+        let weak = WeakClient(Arc::downgrade(&client.0));
+        home.spawn(beat_on(weak, home.clone(), session_timeout / 6));
+        client
+    }
+
+    /// The session timeout that the servers granted.
+    #[must_use]
+    pub fn session_timeout(&self) -> Duration {
+        self.0.zk.session_timeout()
+    }
+
+    /// The id of the session, as the servers' own tools show it.
+    #[must_use]
+    pub fn session_id(&self) -> i64 {
+        self.0.zk.session_id().0
+    }
+
+    /// Whether the session has ended, as far as this end knows.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        self.0.zk.state().is_terminated()
+    }
+
+    /// Resolves when the session has ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost; a later call resolves at once if the session has ended meanwhile.
+    pub async fn ended(&self) {
+        let mut states = self.0.zk.state_watcher();
+        let mut state = states.state();
+        while !state.is_terminated() {
+            state = states.changed().await;
+        }
+    }
+
+    /// The session that follows this one: itself while it lives; after its end a new one with the same options, opened
+    /// once and shared by all who ask.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the attempt; the next call makes another.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](crate::connect). Ask again later.
+    pub async fn successor(&self) -> Result<Self, ConnectError> {
+        let mut client = self.clone();
+        while client.is_ended() {
+            let session = &client.0;
+            let next = session
+                .successor
+                .get_or_try_init(|| session.options.clone().open())
+                .await?
+                .clone();
+            client = next;
+        }
+        Ok(client)
+    }
+
+    /// The plain client of this session, rooted at the chroot, for what no recipe covers.
+    #[must_use]
+    pub fn raw(&self) -> zk::Client {
+        let zk = self.0.zk.clone();
+        match &self.0.chroot {
+            Some(chroot) => zk
+                .chroot(chroot.as_str().to_owned())
+                .expect("the chroot is a checked path"),
+            None => zk,
+        }
+    }
+
+    /// Drops this client and waits until the servers have acknowledged the end of the session.
+    ///
+    /// It waits for every other clone and guard to be dropped too, and for the last [`successor`](Self::successor). When no
+    /// server can be reached, it returns once the session must have expired.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future only ends the wait.
+    pub async fn close(self) {
+        let mut last = &self;
+        while let Some(next) = last.0.successor.get() {
+            last = next;
+        }
+        let mut states = last.0.zk.state_watcher();
+        drop(self);
+        let mut state = states.state();
+        while !state.is_terminated() {
+            state = states.changed().await;
+        }
+    }
+
+    /// Rooted at the servers' root: paths go through [`resolve`](Self::resolve).
+    pub(crate) fn zk(&self) -> &zk::Client {
+        &self.0.zk
+    }
+
+    pub(crate) fn janitor(&self) -> &Janitor {
+        &self.0.janitor
+    }
+
+    pub(crate) fn heart(&self) -> &Heart {
+        &self.0.heart
+    }
+
+    pub(crate) fn home(&self) -> &Home {
+        &self.0.home
+    }
+
+    /// Whether a mistake is to be made on purpose. Never without the feature.
+    pub(crate) fn is_sabotaged(&self, what: Sabotage) -> bool {
+        self.0.options.is_sabotaged(what)
+    }
+
+    /// The path as the servers know it, with the chroot in front.
+    pub(crate) fn resolve(&self, path: &NodePath) -> NodePath {
+        match &self.0.chroot {
+            Some(chroot) => chroot.join(path),
+            None => path.clone(),
+        }
+    }
+
+    /// Makes a directory and what is missing above it, in one round trip: containers, which the servers remove when
+    /// they have been emptied. The chroot is somebody's fixed place and made to stay. `access` is for the directory
+    /// itself: above it others have theirs.
+    pub(crate) async fn make_directory(
+        &self,
+        dir: &NodePath,
+        access: &Access,
+    ) -> Result<(), zk::Error> {
+        let containers = zk::CreateMode::Container;
+        match self.create_lineage(dir, containers, access).await {
+            // Servers before 3.5 have no containers.
+            Err(zk::Error::Unimplemented) => {
+                self.create_lineage(dir, zk::CreateMode::Persistent, access)
+                    .await
+            }
+            result => result,
+        }
+    }
+
+    async fn create_lineage(
+        &self,
+        dir: &NodePath,
+        mode: zk::CreateMode,
+        access: &Access,
+    ) -> Result<(), zk::Error> {
+        let kept = match &self.0.chroot {
+            Some(chroot) => chroot.as_str().len(),
+            None => 0,
+        };
+        let mut creates = Vec::new();
+        for path in dir.lineage() {
+            let acls = match path == dir.as_str() {
+                true => access.acls(),
+                false => zk::Acls::anyone_all(),
+            };
+            let mode = match path.len() <= kept {
+                true => zk::CreateMode::Persistent,
+                false => mode,
+            };
+            let options = mode.with_acls(acls);
+            // Requests leave when their futures are made, so these travel together.
+            creates.push(self.0.zk.create(path, b"", &options));
+        }
+        let mut last = Ok(());
+        for created in creates {
+            last = match created.await {
+                Ok(_) | Err(zk::Error::NodeExists) => Ok(()),
+                Err(error) => Err(error),
+            };
+        }
+        // Only the last one counts: above it, nodes may exist where this client may not create any.
+        last
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("session", &self.0.zk.session_id())
+            .field("chroot", &self.0.chroot)
+            .finish_non_exhaustive()
+    }
+}

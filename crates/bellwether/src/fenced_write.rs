@@ -1,0 +1,162 @@
+//! Writes to ZooKeeper that take effect only while a hold is held.
+
+use zookeeper_client as zk;
+
+use crate::error::{Outcome, WriteError, outcome};
+use crate::own_node::{Naming, OwnNode};
+use crate::path::NodePath;
+
+/// Several writes in one transaction that succeeds only while the hold is held: the servers check the holder's node
+/// and make the changes in one step, so nothing of a late holder gets through.
+///
+/// ```no_run
+/// # async fn run(guard: &bellwether::LockGuard) -> Result<(), bellwether::WriteError> {
+/// let mut write = guard.write();
+/// write.set("/jobs/state", "copied", None);
+/// write.delete("/jobs/todo", None);
+/// write.commit().await?;
+/// # Ok(()) }
+/// ```
+#[must_use = "nothing is sent until it is committed"]
+pub struct FencedWrite<'a> {
+    node: &'a OwnNode,
+    writes: Vec<Write>,
+    /// The first mistake in an argument; told when it is committed.
+    mistake: Option<WriteError>,
+}
+
+#[derive(Debug)]
+enum Write {
+    Create(NodePath, Vec<u8>),
+    Set(String, Vec<u8>, Option<i32>),
+    Delete(NodePath, Option<i32>),
+}
+
+impl<'a> FencedWrite<'a> {
+    pub(crate) fn new(node: &'a OwnNode) -> Self {
+        Self {
+            node,
+            writes: Vec::new(),
+            mistake: None,
+        }
+    }
+
+    /// Creates a persistent node, open to everybody.
+    pub fn create(&mut self, path: impl Into<String>, data: impl Into<Vec<u8>>) -> &mut Self {
+        if let Some(path) = self.resolve(path.into()) {
+            self.writes.push(Write::Create(path, data.into()));
+        }
+        self
+    }
+
+    /// Sets the data of a node, at a version if one is given.
+    pub fn set(
+        &mut self,
+        path: impl Into<String>,
+        data: impl Into<Vec<u8>>,
+        version: Option<i32>,
+    ) -> &mut Self {
+        if let Some(path) = self.resolve(path.into()) {
+            self.set_resolved(path.as_str(), &data.into(), version);
+        }
+        self
+    }
+
+    /// Deletes a node, at a version if one is given.
+    pub fn delete(&mut self, path: impl Into<String>, version: Option<i32>) -> &mut Self {
+        if let Some(path) = self.resolve(path.into()) {
+            self.writes.push(Write::Delete(path, version));
+        }
+        self
+    }
+
+    /// Sends it all, and waits for the answer: every change was made, or none.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before the answer, it may have taken effect or not.
+    ///
+    /// # Errors
+    ///
+    /// See [`WriteError`].
+    pub async fn commit(self) -> Result<(), WriteError> {
+        self.send().await
+    }
+
+    /// As [`commit`](Self::commit), for writes that are harmless twice: sent until there is an answer.
+    pub(crate) async fn commit_again(self) -> Result<(), WriteError> {
+        loop {
+            match self.send().await {
+                Err(WriteError::OutcomeUnknown { .. }) => {}
+                result => return result,
+            }
+        }
+    }
+
+    pub(crate) fn set_resolved(&mut self, path: &str, data: &[u8], version: Option<i32>) {
+        let write = Write::Set(path.to_owned(), data.to_owned(), version);
+        self.writes.push(write);
+    }
+
+    async fn send(&self) -> Result<(), WriteError> {
+        if let Some(mistake) = &self.mistake {
+            return Err(mistake.clone());
+        }
+        // A check of the path would pass for the next holder's node too.
+        if self.node.naming() == Naming::Shared {
+            return Err(WriteError::NotFenced);
+        }
+        match self.request().await {
+            Ok(_) => Ok(()),
+            Err(zk::CheckWriteError::CheckFailed {
+                source: zk::Error::NoNode,
+            }) => Err(WriteError::NotHeld),
+            Err(zk::CheckWriteError::OperationFailed { index, source }) => {
+                Err(WriteError::Refused { index, source })
+            }
+            Err(
+                zk::CheckWriteError::RequestFailed { source }
+                | zk::CheckWriteError::CheckFailed { source },
+            ) => Err(match outcome(&source) {
+                Outcome::Unknown => WriteError::OutcomeUnknown { source },
+                Outcome::SessionEnded => WriteError::SessionEnded,
+                Outcome::Refused => WriteError::Refused { index: 0, source },
+            }),
+        }
+    }
+
+    async fn request(&self) -> Result<Vec<zk::MultiWriteResult>, zk::CheckWriteError> {
+        let zk = self.node.client().zk();
+        let options = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+        // Any version: a word to the holder, such as a request to let go, changes the node too.
+        let mut writer = zk.new_check_writer(self.node.path(), None)?;
+        for write in &self.writes {
+            match write {
+                Write::Create(path, data) => writer.add_create(path.as_str(), data, &options)?,
+                Write::Set(path, data, version) => writer.add_set_data(path, data, *version)?,
+                Write::Delete(path, version) => writer.add_delete(path.as_str(), *version)?,
+            }
+        }
+        writer.commit().await
+    }
+
+    fn resolve(&mut self, path: String) -> Option<NodePath> {
+        match NodePath::parse(&path) {
+            Ok(path) => Some(self.node.client().resolve(&path)),
+            Err(source) => {
+                self.mistake
+                    .get_or_insert(WriteError::BadPath { path, source });
+                None
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for FencedWrite<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FencedWrite")
+            .field("node", &self.node.path())
+            .field("writes", &self.writes.len())
+            .finish_non_exhaustive()
+    }
+}

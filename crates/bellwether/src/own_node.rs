@@ -1,0 +1,135 @@
+//! An ephemeral node of this session that stands for a place or a hold.
+
+use zookeeper_client as zk;
+
+use crate::client::Client;
+use crate::crash_mark::Parting;
+use crate::error::{Outcome, outcome};
+use crate::janitor::Litter;
+use crate::sabotage::Sabotage;
+
+/// A node that is ours. Dropped, it is given to the janitor.
+#[derive(Debug)]
+pub(crate) struct OwnNode {
+    client: Client,
+    /// `None` once it is known to be gone.
+    path: Option<String>,
+    czxid: i64,
+    naming: Naming,
+}
+
+/// Whether the path of a node names it for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Naming {
+    /// The name holds an id that no other acquisition has: a deletion is harmless twice, and a check of the path proves
+    /// that this very node is there.
+    Unique,
+    /// When this node has gone, another's may stand there: look before each deletion but the first.
+    Shared,
+}
+
+/// How a removal ended.
+#[derive(Debug)]
+pub(crate) enum Removal {
+    Done,
+    /// Another hand was there before.
+    WasGone,
+    SessionEnded,
+    Refused(zk::Error),
+}
+
+impl OwnNode {
+    pub(crate) fn new(client: &Client, path: String, czxid: i64, naming: Naming) -> Self {
+        Self {
+            client: client.clone(),
+            path: Some(path),
+            czxid,
+            naming,
+        }
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.path
+            .as_deref()
+            .expect("it is there until it is removed")
+    }
+
+    /// The zxid that created the node.
+    pub(crate) fn czxid(&self) -> i64 {
+        self.czxid
+    }
+
+    pub(crate) fn naming(&self) -> Naming {
+        self.naming
+    }
+
+    /// Deletes the node, and what goes with it, and waits for the acknowledgement, over any number of reconnects.
+    pub(crate) async fn remove(mut self, parting: &Parting) -> Removal {
+        let client = self.client.clone();
+        let mut in_doubt = false;
+        loop {
+            let attempt = async {
+                if in_doubt && self.naming == Naming::Shared {
+                    look(client.zk(), self.path(), self.czxid).await?;
+                }
+                parting.delete(client.zk(), self.path()).await
+            };
+            let error = match attempt.await {
+                Ok(()) => break,
+                // Our own earlier request may have done it.
+                Err(zk::Error::NoNode) if in_doubt => break,
+                Err(error) => error,
+            };
+            match (outcome(&error), error) {
+                (Outcome::Unknown, _) if client.is_sabotaged(Sabotage::DeleteOnce) => break,
+                (Outcome::Unknown, _) => in_doubt = true,
+                (Outcome::SessionEnded, _) => {
+                    self.path = None;
+                    return Removal::SessionEnded;
+                }
+                (Outcome::Refused, zk::Error::NoNode) => {
+                    self.path = None;
+                    return Removal::WasGone;
+                }
+                (Outcome::Refused, error) => return Removal::Refused(error),
+            }
+        }
+        self.path = None;
+        Removal::Done
+    }
+
+    /// Leaves the node to whoever takes it from here.
+    pub(crate) fn forget(mut self) -> Option<String> {
+        self.path.take()
+    }
+}
+
+impl Drop for OwnNode {
+    fn drop(&mut self) {
+        if let Some(path) = self.path.take() {
+            if self.client.is_sabotaged(Sabotage::DeleteOnce) {
+                drop(self.client.zk().delete(&path, None));
+                return;
+            }
+            // A delete fired and forgotten may be lost in a reconnect while the session lives on, and everyone
+            // behind would wait for ever: the janitor deletes until NoNode.
+            let litter = match self.naming {
+                Naming::Unique => Litter::Node(path),
+                Naming::Shared => Litter::Created(path, self.czxid),
+            };
+            self.client.janitor().remove(litter);
+        }
+    }
+}
+
+/// `NoNode` unless the node at the path is the one that was created at this zxid.
+pub(crate) async fn look(zk: &zk::Client, path: &str, czxid: i64) -> Result<(), zk::Error> {
+    match zk.check_stat(path).await? {
+        Some(stat) if stat.czxid == czxid => Ok(()),
+        Some(_) | None => Err(zk::Error::NoNode),
+    }
+}

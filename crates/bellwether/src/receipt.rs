@@ -1,0 +1,176 @@
+//! Writes that must not happen twice.
+//!
+//! When the reply to a write is lost, the write may have been made or not, and to send it again may make it twice. So the
+//! write goes in one multi with a receipt: an ephemeral node of this session that takes the id of the operation. After a
+//! lost reply the receipt tells. Only when the session is gone too, and the receipt with it, nobody knows.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use zookeeper_client as zk;
+
+use crate::access::Access;
+use crate::client::Client;
+use crate::error::{Outcome, outcome};
+use crate::janitor::Litter;
+use crate::name::AcquisitionId;
+use crate::path::NodePath;
+
+/// The first part of the names of receipts; recipes ignore such children.
+pub(crate) const RECEIPT: &str = "receipt-";
+
+/// The receipts of one recipe in its directory. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct Receipts {
+    client: Client,
+    dir: NodePath,
+    access: Access,
+    /// Receipts that no operation is using. Each operation under way has one to itself, so there are as many nodes as
+    /// there were operations at once.
+    free: Arc<Mutex<Vec<String>>>,
+}
+
+/// How a write ended that was made once.
+#[derive(Debug)]
+pub(crate) enum Written {
+    /// With the answer of the server.
+    Answered(Vec<zk::MultiWriteResult>),
+    /// The answer was lost, and the receipt shows that it was made.
+    ByReceipt,
+}
+
+/// Why a write that is to happen once did not, or may not have.
+#[derive(Debug)]
+pub(crate) enum OnceError {
+    /// The server refused; nothing was written.
+    Refused(zk::MultiWriteError),
+    /// The session ended before it was sent; nothing was written.
+    SessionEnded,
+    /// The session ended before the answer; it may have been written or not.
+    OutcomeUnknown(zk::Error),
+}
+
+impl Receipts {
+    pub(crate) fn new(client: &Client, dir: NodePath, access: Access) -> Self {
+        Self {
+            client: client.clone(),
+            dir,
+            access,
+            free: Arc::default(),
+        }
+    }
+
+    /// Makes the writes that `fill` adds, all or nothing, exactly once. The directory has to be there.
+    ///
+    /// Dropped before it returns, they may have been made or not.
+    pub(crate) async fn once(
+        &self,
+        fill: impl Fn(&mut zk::MultiWriter<'_>) -> Result<(), zk::Error>,
+    ) -> Result<Written, OnceError> {
+        let operation = AcquisitionId::new().to_string();
+        let zk = self.client.zk();
+        let mut receipt = self.take();
+        let mut in_doubt = false;
+        loop {
+            if in_doubt {
+                match zk.get_data(&receipt.path).await {
+                    Ok((data, _)) if data == operation.as_bytes() => {
+                        receipt.exists = true;
+                        receipt.give_back();
+                        return Ok(Written::ByReceipt);
+                    }
+                    Ok(_) => receipt.exists = true,
+                    Err(zk::Error::NoNode) => receipt.exists = false,
+                    Err(error) if outcome(&error) == Outcome::Unknown => continue,
+                    Err(error) => return Err(OnceError::OutcomeUnknown(error)),
+                }
+            }
+            if !in_doubt && self.client.is_ended() {
+                return Err(OnceError::SessionEnded);
+            }
+            let mut writer = zk.new_multi_writer();
+            let filled = fill(&mut writer).and_then(|()| receipt.add(&mut writer, &operation));
+            if let Err(error) = filled {
+                return Err(OnceError::Refused(error.into()));
+            }
+            match writer.commit().await {
+                Ok(mut results) => {
+                    results.pop();
+                    receipt.exists = true;
+                    receipt.give_back();
+                    return Ok(Written::Answered(results));
+                }
+                Err(error) => match &error {
+                    zk::MultiWriteError::OperationFailed { .. } => {
+                        receipt.give_back();
+                        return Err(OnceError::Refused(error));
+                    }
+                    zk::MultiWriteError::RequestFailed { source } => match outcome(source) {
+                        Outcome::Unknown => in_doubt = true,
+                        Outcome::SessionEnded => {
+                            return Err(OnceError::OutcomeUnknown(source.clone()));
+                        }
+                        Outcome::Refused => {
+                            receipt.give_back();
+                            return Err(OnceError::Refused(error));
+                        }
+                    },
+                },
+            }
+        }
+    }
+
+    fn take(&self) -> Receipt<'_> {
+        let path = self
+            .free
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop();
+        Receipt {
+            exists: path.is_some(),
+            path: path.unwrap_or_else(|| {
+                let session = self.client.session_id();
+                let id = AcquisitionId::new();
+                self.dir.child(format_args!("{RECEIPT}{session:x}-{id}"))
+            }),
+            of: self,
+            kept: false,
+        }
+    }
+}
+
+/// A receipt in use. Dropped with its operation in doubt, the node is removed.
+struct Receipt<'a> {
+    of: &'a Receipts,
+    path: String,
+    exists: bool,
+    kept: bool,
+}
+
+impl Receipt<'_> {
+    fn add(&self, writer: &mut zk::MultiWriter<'_>, operation: &str) -> Result<(), zk::Error> {
+        let data = operation.as_bytes();
+        if self.exists {
+            return writer.add_set_data(&self.path, data, None);
+        }
+        let options = zk::CreateMode::Ephemeral.with_acls(self.of.access.acls());
+        writer.add_create(&self.path, data, &options)
+    }
+
+    /// For the next operation.
+    fn give_back(mut self) {
+        self.kept = true;
+        if self.exists {
+            let mut free = self.of.free.lock().unwrap_or_else(PoisonError::into_inner);
+            free.push(self.path.clone());
+        }
+    }
+}
+
+impl Drop for Receipt<'_> {
+    fn drop(&mut self) {
+        if !self.kept {
+            let litter = Litter::Node(self.path.clone());
+            self.of.client.janitor().remove(litter);
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Deliberately broken variants of the recipes, to show that the tests would notice.
+//!
+//! Compiled in only with the feature `sabotage`, and then asked for by a session's options.
+
+/// A mistake that a recipe could make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[cfg_attr(
+    not(feature = "sabotage"),
+    expect(unreachable_pub, reason = "nobody can ask for one without the feature")
+)]
+pub enum Sabotage {
+    /// Sorts contenders by their whole name instead of the sequence.
+    SortByWholeName,
+    /// Takes a node that bears the right name for the own one, whoever owns it.
+    AdoptAnyOwner,
+    /// Believes in a hold whatever happened to the session.
+    IgnoreExpiry,
+    /// Takes the end of the one before for the own turn, however many stand before that one.
+    SkipRelist,
+    /// Takes a connection that is not known to be broken for proof of life.
+    TrustConnection,
+    /// Sends a deletion once and does not look whether it arrived.
+    DeleteOnce,
+}

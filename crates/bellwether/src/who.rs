@@ -1,0 +1,86 @@
+//! Who stands in a line or holds something: the data of a contender's node, in JSON.
+
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+/// Who made a node, and why: what people see when they ask who holds a lock. It proves nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Who {
+    version: u32,
+    /// Who is waited for, when chains of waiting are followed: the session, unless a task named itself.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub owner: String,
+    /// The name of the machine.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub host: String,
+    /// The id of the process.
+    #[serde(default)]
+    pub pid: u32,
+    /// The user, by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The command under the hold, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// When it asked, in milliseconds since 1970 by the clock of that machine.
+    #[serde(default)]
+    pub since_ms: u64,
+    /// A word for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+impl Who {
+    /// This process, now.
+    pub(crate) fn here(session: i64) -> Self {
+        let since = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        Self {
+            version: 1,
+            owner: format!("{session:x}"),
+            host: host().to_owned(),
+            pid: std::process::id(),
+            user: user(),
+            command: None,
+            since_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+            message: None,
+        }
+    }
+
+    /// Reads the data of a node; `None` if somebody else's program wrote it.
+    #[must_use]
+    pub fn from_data(data: &[u8]) -> Option<Self> {
+        serde_json::from_slice(data).ok()
+    }
+
+    pub(crate) fn to_data(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("strings and numbers are JSON")
+    }
+
+    /// When it asked, by the clock of that machine.
+    #[must_use]
+    pub fn since(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_millis(self.since_ms)
+    }
+}
+
+fn host() -> &'static str {
+    static HOST: OnceLock<String> = OnceLock::new();
+    HOST.get_or_init(|| {
+        rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned()
+    })
+}
+
+/// The name in the environment: it tells people whom to ask and proves nothing.
+fn user() -> Option<String> {
+    std::env::var("USER")
+        .or_else(|_| std::env::var("LOGNAME"))
+        .ok()
+}
