@@ -36,6 +36,7 @@
 //! |---|---|
 //! | [`Lock`] | one holder at a time, in the order of arrival |
 //! | [`SimpleLock`] | one holder at a time, in no order: the plain form of the documents |
+//! | [`Queue`], [`PriorityQueue`], [`DelayQueue`] | items that stay until they are acknowledged, with attempts and dead letters |
 
 mod access;
 pub mod blocking;
@@ -57,10 +58,7 @@ mod node_event;
 mod own_node;
 mod path;
 mod progress;
-#[expect(
-    dead_code,
-    reason = "queues, counters and configuration are made of it"
-)]
+mod queue;
 mod receipt;
 mod sabotage;
 mod simple_lock;
@@ -76,6 +74,10 @@ pub use hold::{Hold, HoldState};
 pub use lock::{Lock, LockGuard, Waiting};
 pub use path::PathError;
 pub use progress::{Place, Progress};
+pub use queue::{
+    ByDueTime, ByPriority, Claim, Consumer, DeadLetter, DelayQueue, Depth, Fifo, ItemId, Json,
+    Order, OrderedQueue, Payload, Peek, PriorityQueue, PutError, Queue, SettleError, TakeError,
+};
 #[cfg(feature = "sabotage")]
 pub use sabotage::Sabotage;
 pub use simple_lock::{SimpleGuard, SimpleLock};

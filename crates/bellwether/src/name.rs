@@ -9,12 +9,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Lock,
+    /// Waits for an item of a queue.
+    Consumer,
 }
 
 impl Kind {
     fn parse(kind: &str) -> Option<Self> {
         match kind {
             "lock" => Some(Self::Lock),
+            "consumer" => Some(Self::Consumer),
             _ => None,
         }
     }
@@ -24,6 +27,7 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lock => f.write_str("lock"),
+            Self::Consumer => f.write_str("consumer"),
         }
     }
 }

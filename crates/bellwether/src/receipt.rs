@@ -14,6 +14,7 @@ use crate::error::{Outcome, outcome};
 use crate::janitor::Litter;
 use crate::name::AcquisitionId;
 use crate::path::NodePath;
+use crate::sabotage::Sabotage;
 
 /// The first part of the names of receipts; recipes ignore such children.
 pub(crate) const RECEIPT: &str = "receipt-";
@@ -71,7 +72,7 @@ impl Receipts {
         let mut receipt = self.take();
         let mut in_doubt = false;
         loop {
-            if in_doubt {
+            if in_doubt && !self.client.is_sabotaged(Sabotage::RetryBlindly) {
                 match zk.get_data(&receipt.path).await {
                     Ok((data, _)) if data == operation.as_bytes() => {
                         receipt.exists = true;
@@ -79,7 +80,11 @@ impl Receipts {
                         return Ok(Written::ByReceipt);
                     }
                     Ok(_) => receipt.exists = true,
-                    Err(zk::Error::NoNode) => receipt.exists = false,
+                    // It would be there if it had been written now. One that was there before is nobody's to delete.
+                    Err(error @ zk::Error::NoNode) if receipt.exists => {
+                        return Err(OnceError::OutcomeUnknown(error));
+                    }
+                    Err(zk::Error::NoNode) => {}
                     Err(error) if outcome(&error) == Outcome::Unknown => continue,
                     Err(error) => return Err(OnceError::OutcomeUnknown(error)),
                 }
@@ -88,18 +93,25 @@ impl Receipts {
                 return Err(OnceError::SessionEnded);
             }
             let mut writer = zk.new_multi_writer();
-            let filled = fill(&mut writer).and_then(|()| receipt.add(&mut writer, &operation));
-            if let Err(error) = filled {
+            // The receipt goes first, so that a failure of it can be told from one of the writes.
+            let filled = receipt.add(&mut writer, &operation);
+            if let Err(error) = filled.and_then(|()| fill(&mut writer)) {
+                receipt.give_back();
                 return Err(OnceError::Refused(error.into()));
             }
             match writer.commit().await {
                 Ok(mut results) => {
-                    results.pop();
+                    results.remove(0);
                     receipt.exists = true;
                     receipt.give_back();
                     return Ok(Written::Answered(results));
                 }
                 Err(error) => match &error {
+                    // Another hand has deleted the receipt since it was last used.
+                    zk::MultiWriteError::OperationFailed {
+                        index: 0,
+                        source: zk::Error::NoNode,
+                    } if receipt.exists => receipt.exists = false,
                     zk::MultiWriteError::OperationFailed { .. } => {
                         receipt.give_back();
                         return Err(OnceError::Refused(error));

@@ -15,3 +15,5 @@ mod place;
 mod lock;
 mod lock_faults;
 mod proxy;
+mod queue;
+mod queue_faults;
