@@ -191,9 +191,13 @@ impl Contender {
             }
             Err(zk::Error::NoNode) => {
                 self.node = Node::None;
-                client.make_directory(&self.dir, &self.entry.access).await?;
-                // Containers are removed when empty, so the directory may vanish again before the next try.
-                Err(Failure::Disconnected(zk::Error::NoNode))
+                // Containers are removed when empty, so it may vanish again before the next try, or while it is made.
+                match client.make_directory(&self.dir, &self.entry.access).await {
+                    Ok(()) | Err(zk::Error::NoNode) => {
+                        Err(Failure::Disconnected(zk::Error::NoNode))
+                    }
+                    Err(error) => Err(error.into()),
+                }
             }
             Err(error) => {
                 if outcome(&error) != Outcome::Unknown {

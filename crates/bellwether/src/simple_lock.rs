@@ -253,11 +253,10 @@ impl<'a> Attempt<'a> {
                     match self.node.parent() {
                         Some(parent) => {
                             match client.make_directory(&parent, &Access::default()).await {
-                                Err(error) if outcome(&error) != Outcome::Unknown => {
-                                    return Err(error.into());
-                                }
-                                Err(error) => last = error,
-                                Ok(()) => last = zk::Error::NoNode,
+                                // Empty containers are removed, so it may vanish again.
+                                Ok(()) | Err(zk::Error::NoNode) => last = zk::Error::NoNode,
+                                Err(error) if outcome(&error) == Outcome::Unknown => last = error,
+                                Err(error) => return Err(error.into()),
                             }
                         }
                         None => return Err(zk::Error::NoNode.into()),

@@ -1,22 +1,19 @@
 //! The embedded server beside Apache's, alternately, in one run: see `compare/server`.
 #![allow(clippy::print_stdout, reason = "a program that reports")]
 
-use std::fmt::Write as _;
-use std::fs::File;
-use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
-use bellwether_bench::fan_out;
-use bellwether_bench::latency::{Latencies, Sorted};
-use bellwether_bench::load::{Load, Work};
+use anyhow::{Context, Result, ensure};
+use bellwether_bench::comparison::{Bound, Comparison, Figure, Goal, Who};
+use bellwether_bench::floor;
+use bellwether_bench::load::{Load, Outcome, Work};
+use bellwether_bench::population::{self, Population};
 use bellwether_bench::server_process::{Kind, ServerProcess};
 use bellwether_bench::wire::Wire;
 use bellwether_testkit::{Create, Request};
 use clap::Parser;
+use tempfile::TempDir;
 
 /// Compares the embedded server with Apache's.
 #[derive(Debug, Parser)]
@@ -28,59 +25,42 @@ struct Args {
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// For how long each load runs.
-    #[arg(long, default_value_t = 3.0)]
+    #[arg(long, default_value_t = 2.0)]
     seconds: f64,
     /// Where the result is kept.
     #[arg(long, default_value = "crates/bench/results")]
     results: PathBuf,
 }
 
-/// One figure, in each round, of each server.
-struct Row {
-    name: &'static str,
-    unit: &'static str,
-    ours: Vec<f64>,
-    apache: Vec<f64>,
-}
-
-/// What is measured of one server in one round, in the order of the table.
-type Figures = Vec<(&'static str, &'static str, f64)>;
-
-fn main() -> Result<()> {
+#[tokio::main]
+async fn main() -> Result<()> {
     let args = Args::parse();
-    let mut rows: Vec<Row> = Vec::new();
-    let mut raw = String::new();
+    let folders = Folders::build().await?;
+    let mut comparison = Comparison::default();
     for round in 1..=args.rounds {
         for (who, kind) in [
-            ("ours", Kind::Ours(args.server.clone())),
-            ("apache", Kind::Apache),
+            (Who::Ours, Kind::Ours(args.server.clone())),
+            (Who::Apache, Kind::Apache),
         ] {
-            let figures = measure(&kind, &args).with_context(|| format!("{who}, round {round}"))?;
-            for (name, unit, value) in figures {
-                let line = format!("round {round} {who:6} {name}: {value:.1} {unit}");
-                println!("{line}");
-                writeln!(raw, "{line}")?;
-                let row = match rows.iter_mut().find(|row| row.name == name) {
-                    Some(row) => row,
-                    None => {
-                        rows.push(Row {
-                            name,
-                            unit,
-                            ours: Vec::new(),
-                            apache: Vec::new(),
-                        });
-                        rows.last_mut().expect("just pushed")
-                    }
-                };
-                if who == "ours" {
-                    row.ours.push(value)
-                } else {
-                    row.apache.push(value)
-                }
+            let mut measured = Round {
+                kind,
+                duration: Duration::from_secs_f64(args.seconds),
+                figures: Vec::new(),
+            };
+            measured
+                .run(&folders)
+                .with_context(|| format!("{who:?}, round {round}"))?;
+            for figure in measured.figures {
+                print!("{}", comparison.add(round, who, figure));
             }
         }
     }
-    let report = report(&args, &rows, &raw)?;
+    let how = format!(
+        "{} rounds of {} s a load, syncs on; medians, with the range of the rounds. `8 x 32` is 8 \
+         connections with 32 requests each under way.",
+        args.rounds, args.seconds
+    );
+    let report = comparison.report("The embedded server beside Apache ZooKeeper 3.8", &how)?;
     println!("{report}");
     let file = args.results.join("server.md");
     std::fs::create_dir_all(&args.results)?;
@@ -89,194 +69,316 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn measure(kind: &Kind, args: &Args) -> Result<Figures> {
-    let mut figures = Figures::new();
-    let folder = tempfile::tempdir()?;
-    let server = ServerProcess::start(kind, folder.path())?;
-    figures.push(("start to first reply", "ms", ms(server.started_in)));
-    figures.push(("memory, idle", "MiB", mib(server.resident_kib()?)));
-    let load = |work, connections, depth| {
-        let duration = Duration::from_secs_f64(args.seconds);
-        Load {
-            address: server.address.clone(),
+/// The data that servers start from.
+struct Folders {
+    thousand: TempDir,
+    million_in_log: TempDir,
+    million_in_snapshot: TempDir,
+}
+
+impl Folders {
+    async fn build() -> Result<Self> {
+        let million_in_log = Population::MILLION.build().await?;
+        Ok(Self {
+            thousand: Population::THOUSAND.build().await?,
+            million_in_snapshot: population::with_snapshot(million_in_log.path()).await?,
+            million_in_log,
+        })
+    }
+}
+
+/// All that is measured of one server in one round.
+struct Round {
+    kind: Kind,
+    duration: Duration,
+    /// In the order of the table.
+    figures: Vec<Figure>,
+}
+
+impl Round {
+    fn run(&mut self, folders: &Folders) -> Result<()> {
+        self.fresh_server()?;
+        self.many_children()?;
+        self.growth(folders)?;
+        self.snapshots(folders)?;
+        Ok(())
+    }
+
+    fn note(&mut self, name: &'static str, unit: &'static str, value: f64, goal: Goal) {
+        self.figures.push(Figure {
+            name,
+            unit,
+            value,
+            goal,
+        });
+    }
+
+    /// A load with its own nodes.
+    fn load(
+        &self,
+        server: &ServerProcess,
+        work: Work,
+        connections: usize,
+        depth: usize,
+    ) -> Result<Load> {
+        Ok(Load {
+            connect: server.address.parse()?,
             work,
             connections,
             depth,
-            duration,
-        }
-    };
-    // Nobody is measured cold.
-    load(Work::Get, 8, 32).run()?;
-    load(Work::Set, 8, 32).run()?;
-    let p50 = |latencies: &Sorted| latencies.quantile_us(0.5);
-    figures.push((
-        "get, 1 x 1, p50",
-        "us",
-        p50(&load(Work::Get, 1, 1).run()?.latencies),
-    ));
-    figures.push((
-        "get, 8 x 32",
-        "/s",
-        load(Work::Get, 8, 32).run()?.per_second,
-    ));
-    figures.push((
-        "set, 1 x 1, p50",
-        "us",
-        p50(&load(Work::Set, 1, 1).run()?.latencies),
-    ));
-    figures.push((
-        "set, 8 x 32",
-        "/s",
-        load(Work::Set, 8, 32).run()?.per_second,
-    ));
-    figures.push((
-        "create, 8 x 32",
-        "/s",
-        load(Work::Create, 8, 32).run()?.per_second,
-    ));
-    figures.push((
-        "create and delete, 8 x 1",
-        "/s",
-        load(Work::CreateDelete, 8, 1).run()?.per_second,
-    ));
-    figures.push((
-        "sessions opened, 16 x 1",
-        "/s",
-        load(Work::Connect, 16, 1).run()?.per_second,
-    ));
-    let beside = std::thread::scope(|scope| {
-        let writes = load(Work::Set, 1, 256);
-        let writer = scope.spawn(move || writes.run());
-        let reads = load(Work::Get, 1, 1).run()?;
-        writer.join().expect("a load does not panic")?;
-        anyhow::Ok(reads)
-    })?;
-    figures.push((
-        "get p99 beside writes",
-        "us",
-        beside.latencies.quantile_us(0.99),
-    ));
-    let mut fan_out: Vec<f64> = fan_out::run(&server.address, 1000, 10)?
-        .into_iter()
-        .map(ms)
-        .collect();
-    figures.push(("one change to 1,000 watchers", "ms", median(&mut fan_out)));
-    drop(server);
-    figures.push(("memory, 100,000 nodes", "MiB", memory_with_nodes(kind)?));
-    figures.push(("loopback round trip, p50", "us", loopback_us()?));
-    figures.push(("fdatasync, p50", "us", fdatasync_us(folder.path())?));
-    Ok(figures)
-}
-
-/// The memory of a fresh server with 100,000 nodes of 100 bytes.
-fn memory_with_nodes(kind: &Kind) -> Result<f64> {
-    let folder = tempfile::tempdir()?;
-    let server = ServerProcess::start(kind, folder.path())?;
-    let mut wire = Wire::connect(&server.address)?;
-    wire.call(&Request::create("/n", ""))?;
-    let create = Request::create_mode("/n/n-", vec![b'x'; 100], Create::PERSISTENT_SEQUENTIAL);
-    let hundred = create.encode(1).repeat(100);
-    for _ in 0..1000 {
-        wire.send(&hundred)?;
-        let mut answered = 0;
-        while answered < 100 {
-            answered += wire.count_replies()?;
-        }
+            duration: self.duration,
+            parent: None,
+            population: None,
+        })
     }
-    Ok(mib(server.resident_kib()?))
-}
 
-/// A round trip of 100 bytes between two threads.
-fn loopback_us() -> Result<f64> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let address = listener.local_addr()?;
-    let echo = std::thread::spawn(move || -> Result<()> {
-        let (mut stream, _) = listener.accept()?;
-        stream.set_nodelay(true)?;
-        let mut bytes = [0; 100];
-        while stream.read_exact(&mut bytes).is_ok() {
-            stream.write_all(&bytes)?;
+    fn outcome(
+        &self,
+        server: &ServerProcess,
+        work: Work,
+        connections: usize,
+        depth: usize,
+    ) -> Result<Outcome> {
+        self.load(server, work, connections, depth)?.run()
+    }
+
+    /// A server that has nothing yet: start, latency, throughput, watches.
+    fn fresh_server(&mut self) -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        let server = &ServerProcess::start(&self.kind, folder.path(), "")?;
+        let started = ms(server.started_in);
+        self.note("start to first reply", "ms", started, Goal::at_most(0.05));
+        let idle = mib(server.resident_kib()?);
+        self.note("memory, idle", "MiB", idle, Goal::at_most(0.1));
+        // Nobody is measured cold.
+        self.outcome(server, Work::Get, 8, 32)?;
+        self.outcome(server, Work::Set, 8, 32)?;
+
+        let loopback = floor::loopback_us()?;
+        let sync = floor::fdatasync_us(folder.path())?;
+        let get = p50(&self.outcome(server, Work::Get, 1, 1)?);
+        self.note("get, 1 x 1, p50", "us", get, Goal::at_most(0.5));
+        let in_trips = Goal::own(Bound::AtMost(2.5));
+        self.note(
+            "the same, in loopback round trips",
+            "x",
+            get / loopback,
+            in_trips,
+        );
+        let gets = self.outcome(server, Work::Get, 8, 32)?.per_second;
+        self.note("get, 8 x 32", "/s", gets, Goal::at_least(3.0));
+        let set = p50(&self.outcome(server, Work::Set, 1, 1)?);
+        self.note("set, 1 x 1, p50", "us", set, Goal::at_most(0.6));
+        let in_floors = Goal::own(Bound::AtMost(1.5));
+        self.note(
+            "the same, in fdatasyncs with a round trip",
+            "x",
+            set / (sync + loopback),
+            in_floors,
+        );
+        for (name, work, connections, depth, goal) in [
+            ("set, 8 x 32", Work::Set, 8, 32, Goal::at_least(2.5)),
+            ("create, 8 x 32", Work::Create, 8, 32, Goal::at_least(2.5)),
+            (
+                "create and delete, 8 x 1",
+                Work::CreateDelete,
+                8,
+                1,
+                Goal::NONE,
+            ),
+            (
+                "sessions opened, 16 x 1",
+                Work::Connect,
+                16,
+                1,
+                Goal::at_least(3.0),
+            ),
+        ] {
+            let outcome = self.outcome(server, work, connections, depth)?;
+            self.note(name, "/s", outcome.per_second, goal);
+        }
+        let beside = std::thread::scope(|scope| {
+            let writes = self.load(server, Work::Set, 1, 256)?;
+            let writer = scope.spawn(move || writes.run());
+            let reads = self.outcome(server, Work::Get, 1, 1)?;
+            writer.join().expect("a load does not panic")?;
+            anyhow::Ok(reads)
+        })?;
+        self.note(
+            "get p99 beside writes",
+            "us",
+            p99(&beside),
+            Goal::at_most(0.5),
+        );
+        let events = p50(&self.outcome(server, Work::FanOut, 1000, 1)?) / 1000.0;
+        self.note(
+            "one change to 1,000 watchers",
+            "ms",
+            events,
+            Goal::at_most(0.4),
+        );
+        self.note("loopback round trip, p50", "us", loopback, Goal::NONE);
+        self.note("fdatasync, p50", "us", sync, Goal::NONE);
+        Ok(())
+    }
+
+    /// A parent of 100,000 children of 100 bytes: the memory of a fresh server, and what it is to create
+    /// one more of them.
+    fn many_children(&mut self) -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        let server = &ServerProcess::start(&self.kind, folder.path(), "")?;
+        fill(&server.address, "/many", 100_000)?;
+        let memory = mib(server.resident_kib()?);
+        self.note("memory, 100,000 nodes", "MiB", memory, Goal::at_most(0.333));
+        fill(&server.address, "/few", 10)?;
+        let beside = |parent: &str| -> Result<f64> {
+            let mut load = self.load(server, Work::CreateDelete, 8, 32)?;
+            load.parent = Some(parent.into());
+            Ok(load.run()?.per_second)
+        };
+        let (few, many) = (beside("/few")?, beside("/many")?);
+        self.note(
+            "create and delete beside 10 children",
+            "/s",
+            few,
+            Goal::NONE,
+        );
+        self.note("the same beside 100,000", "/s", many, Goal::NONE);
+        let within = Goal::own(Bound::AtLeast(0.5));
+        self.note("what is left of it", "x", many / few, within);
+        Ok(())
+    }
+
+    /// The same load on a thousand nodes and on a million.
+    fn growth(&mut self, folders: &Folders) -> Result<()> {
+        let recovery = Goal::at_most(0.5);
+        let folder = population::copy(folders.million_in_log.path())?;
+        let server = self.start_with(Population::MILLION, &folder, "")?;
+        self.note(
+            "start with 1,000,000 nodes in the log",
+            "ms",
+            ms(server.started_in),
+            recovery,
+        );
+        drop(server);
+        let folder = population::copy(folders.million_in_snapshot.path())?;
+        let million = self.start_with(Population::MILLION, &folder, "")?;
+        self.note(
+            "start with 1,000,000 nodes in a snapshot",
+            "ms",
+            ms(million.started_in),
+            recovery,
+        );
+        let memory = mib(million.resident_kib()?);
+        self.note("memory, 1,000,000 nodes", "MiB", memory, Goal::NONE);
+        let of_million = self.on(&million, Population::MILLION)?;
+        drop(million);
+
+        let folder = population::copy(folders.thousand.path())?;
+        let thousand = self.start_with(Population::THOUSAND, &folder, "")?;
+        let of_thousand = self.on(&thousand, Population::THOUSAND)?;
+        let names = [
+            [
+                "get, 8 x 32, at 1,000 nodes",
+                "get, 8 x 32, at 1,000,000",
+                "left of gets",
+            ],
+            [
+                "set, 8 x 32, at 1,000 nodes",
+                "set, 8 x 32, at 1,000,000",
+                "left of sets",
+            ],
+            [
+                "create, 8 x 32, at 1,000 nodes",
+                "create, 8 x 32, at 1,000,000",
+                "left of creates",
+            ],
+        ];
+        let little_lost = Goal::own(Bound::AtLeast(0.7)).and_ratio(Bound::AtLeast(1.0));
+        for ((names, few), many) in names.iter().zip(of_thousand).zip(of_million) {
+            self.note(names[0], "/s", few, Goal::NONE);
+            self.note(names[1], "/s", many, Goal::NONE);
+            self.note(names[2], "x", many / few, little_lost);
         }
         Ok(())
-    });
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_nodelay(true)?;
-    let mut latencies = Latencies::default();
-    let mut bytes = [0; 100];
-    for _ in 0..20_000 {
-        let start = Instant::now();
-        stream.write_all(&bytes)?;
-        stream.read_exact(&mut bytes)?;
-        latencies.add(start.elapsed());
     }
-    drop(stream);
-    echo.join().expect("the echo does not panic")?;
-    Ok(latencies.sorted().quantile_us(0.5))
-}
 
-/// A sync of 200 bytes into a file that was made long before.
-fn fdatasync_us(folder: &Path) -> Result<f64> {
-    let mut file = File::create(folder.join("sync"))?;
-    file.set_len(64 << 20)?;
-    file.sync_all()?;
-    let mut latencies = Latencies::default();
-    for _ in 0..500 {
-        let start = Instant::now();
-        file.write_all(&[1; 200])?;
-        file.sync_data()?;
-        latencies.add(start.elapsed());
+    /// Gets, sets and creates on all nodes of a population.
+    fn on(&self, server: &ServerProcess, population: Population) -> Result<[f64; 3]> {
+        let run = |work| -> Result<f64> {
+            let mut load = self.load(server, work, 8, 32)?;
+            load.population = Some(population);
+            Ok(load.run()?.per_second)
+        };
+        // Nobody is measured cold.
+        run(Work::Get)?;
+        run(Work::Set)?;
+        Ok([run(Work::Get)?, run(Work::Set)?, run(Work::Create)?])
     }
-    Ok(latencies.sorted().quantile_us(0.5))
-}
 
-fn report(args: &Args, rows: &[Row], raw: &str) -> Result<String> {
-    let commit = Command::new("git")
-        .args(["describe", "--always", "--dirty"])
-        .output()?;
-    let cpu = std::fs::read_to_string("/proc/cpuinfo")?;
-    let cpu = cpu
-        .lines()
-        .find_map(|line| line.strip_prefix("model name"))
-        .unwrap_or_default();
-    let cores = std::thread::available_parallelism()?;
-    let mut text = format!(
-        "# The embedded server beside Apache ZooKeeper 3.8\n\n\
-         commit {}, {} cores of {}, {} rounds of {} s a load, syncs on; medians, with the range of the rounds\n\n\
-         | what | ours | Apache | ours / Apache |\n|---|---|---|---|\n",
-        String::from_utf8_lossy(&commit.stdout).trim(),
-        cores,
-        cpu.trim_start_matches([' ', '\t', ':']),
-        args.rounds,
-        args.seconds,
-    );
-    for row in rows {
-        let mut ours = row.ours.clone();
-        let mut apache = row.apache.clone();
-        let (our_median, their_median) = (median(&mut ours), median(&mut apache));
-        writeln!(
-            text,
-            "| {} | {} | {} | {:.2} |",
-            row.name,
-            shown(&ours, our_median, row.unit),
-            shown(&apache, their_median, row.unit),
-            our_median / their_median
-        )?;
+    /// Writes while snapshots of a million nodes are written, one after the other.
+    fn snapshots(&mut self, folders: &Folders) -> Result<()> {
+        for (name, config) in [
+            ("set p99, 8 x 1, 1,000,000 nodes", ""),
+            ("the same while snapshots are written", "snapCount=1000\n"),
+        ] {
+            let folder = population::copy(folders.million_in_snapshot.path())?;
+            let server = self.start_with(Population::MILLION, &folder, config)?;
+            let before = population::snapshots(folder.path())?;
+            // Nobody is measured cold, or before the first snapshot is due.
+            self.outcome(&server, Work::Set, 8, 1)?;
+            let outcome = self.outcome(&server, Work::Set, 8, 1)?;
+            ensure!(
+                config.is_empty() || population::snapshots(folder.path())? != before,
+                "no snapshot was written"
+            );
+            self.note(name, "us", p99(&outcome), Goal::NONE);
+        }
+        Ok(())
     }
-    writeln!(text, "\n## Raw\n\n```\n{raw}```")?;
-    Ok(text)
+
+    /// A server that has a population.
+    fn start_with(
+        &self,
+        population: Population,
+        folder: &TempDir,
+        config: &str,
+    ) -> Result<ServerProcess> {
+        let server = ServerProcess::start(&self.kind, folder.path(), config)?;
+        Wire::connect(&server.address)?.call(&Request::get_data(population.last()))?;
+        Ok(server)
+    }
 }
 
-/// The median and the range of sorted values.
-fn shown(sorted: &[f64], median: f64, unit: &str) -> String {
-    let (first, last) = (sorted[0], sorted[sorted.len() - 1]);
-    let digits = usize::from(last < 100.0);
-    format!("{median:.digits$} {unit} ({first:.digits$} to {last:.digits$})")
+/// Makes a node and children of 100 bytes below it.
+fn fill(address: &str, parent: &str, children: usize) -> Result<()> {
+    let mut wire = Wire::connect(address)?;
+    wire.call(&Request::create(parent, ""))?;
+    let create = Request::create_mode(
+        format!("{parent}/n-"),
+        vec![b'x'; 100],
+        Create::PERSISTENT_SEQUENTIAL,
+    )
+    .encode(1);
+    let mut rest = children;
+    while rest > 0 {
+        let together = rest.min(100);
+        wire.send(&create.repeat(together))?;
+        let mut answered = 0;
+        while answered < together {
+            answered += wire.count_replies()?;
+        }
+        rest -= together;
+    }
+    Ok(())
 }
 
-/// Sorts, and takes the middle one.
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+fn p50(outcome: &Outcome) -> f64 {
+    outcome.latencies.quantile_us(0.5)
+}
+
+fn p99(outcome: &Outcome) -> f64 {
+    outcome.latencies.quantile_us(0.99)
 }
 
 fn ms(duration: Duration) -> f64 {

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use bellwether_bench::connect_string::ConnectString;
 use bellwether_bench::load::{Load, Work};
 use clap::Parser;
 
@@ -14,9 +15,9 @@ use clap::Parser;
 struct Args {
     /// What every connection does over and over.
     work: Work,
-    /// The server.
+    /// The servers, and below which node: 10.0.0.1:2181,10.0.0.2:2181/app
     #[arg(long, default_value = "127.0.0.1:2181")]
-    connect: String,
+    connect: ConnectString,
     /// Connections at once.
     #[arg(short, long, default_value_t = 8)]
     connections: usize,
@@ -26,6 +27,9 @@ struct Args {
     /// Seconds to run.
     #[arg(short, long, default_value_t = 5.0)]
     seconds: f64,
+    /// The node below which nodes are created, which must exist, instead of one for each connection.
+    #[arg(long)]
+    parent: Option<String>,
     /// Also print a histogram.
     #[arg(long)]
     histogram: bool,
@@ -34,11 +38,13 @@ struct Args {
 fn main() -> Result<()> {
     let args = Args::parse();
     let load = Load {
-        address: args.connect,
+        parent: args.parent.map(|parent| args.connect.path(&parent)),
+        connect: args.connect,
         work: args.work,
         connections: args.connections,
         depth: args.depth,
         duration: Duration::from_secs_f64(args.seconds),
+        population: None,
     };
     let outcome = load.run()?;
     println!(

@@ -5,27 +5,34 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use bellwether_testkit::Request;
 
+use crate::connect_string::ConnectString;
+use crate::latency::Latencies;
 use crate::wire::Wire;
 
-/// Lets `watchers` sessions watch one node, changes it `rounds` times, and tells how long it took each
-/// time until the last of them knew.
-pub fn run(address: &str, watchers: usize, rounds: usize) -> Result<Vec<Duration>> {
-    let mut writer = Wire::connect(address)?;
-    let path = format!("/fan-out-{watchers}");
+/// Lets `watchers` sessions watch one node and changes it again and again for `duration`: how long it
+/// took each time until the last of them knew.
+pub fn run(connect: &ConnectString, watchers: usize, duration: Duration) -> Result<Latencies> {
+    let mut writer = Wire::connect(connect.server(0))?;
+    let path = connect.path(&format!("/fan-out-{watchers}"));
     // Another run may have made it before.
     writer.send(&Request::create(&path, "").encode(1))?;
     writer.receive()?;
     let mut sessions = (0..watchers)
-        .map(|_| Wire::connect(address))
+        .map(|number| Wire::connect(connect.server(number)))
         .collect::<Result<Vec<_>>>()?;
-    let watch = Request::get_data(&path).watching();
-    let mut times = Vec::new();
-    for _ in 0..rounds {
+    let watch = Request::get_data(&path).watching().encode(1);
+    let change = Request::set_data(&path, "changed").encode(1);
+    let mut latencies = Latencies::default();
+    let start = Instant::now();
+    while start.elapsed() < duration {
         for session in &mut sessions {
-            session.call(&watch)?;
+            session.send(&watch)?;
         }
-        let start = Instant::now();
-        writer.send(&Request::set_data(&path, "changed").encode(1))?;
+        for session in &mut sessions {
+            session.count_replies()?;
+        }
+        let sent = Instant::now();
+        writer.send(&change)?;
         for session in &mut sessions {
             let event = session.receive()?;
             ensure!(
@@ -33,8 +40,8 @@ pub fn run(address: &str, watchers: usize, rounds: usize) -> Result<Vec<Duration
                 "a reply instead of an event"
             );
         }
-        times.push(start.elapsed());
+        latencies.add(sent.elapsed());
         writer.receive()?;
     }
-    Ok(times)
+    Ok(latencies)
 }

@@ -3,8 +3,12 @@
 //! Programs are examples rather than binaries, so that `cargo run` at the root has one to choose:
 //! `cargo run --release -p bellwether-bench --example load -- --help`.
 
+pub mod comparison;
+pub mod connect_string;
 pub mod fan_out;
+pub mod floor;
 pub mod latency;
 pub mod load;
+pub mod population;
 pub mod server_process;
 pub mod wire;

@@ -9,32 +9,40 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use bellwether_testkit::{Create, Request};
 
+use crate::connect_string::ConnectString;
+use crate::fan_out;
 use crate::latency::{Latencies, Sorted};
+use crate::population::Population;
 use crate::wire::Wire;
 
 /// How many bytes each node has.
 const DATA_BYTES: usize = 100;
 
+/// How many different nodes of a population each connection asks for.
+const SAMPLE: usize = 1 << 14;
+
 /// What every connection does over and over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Work {
-    /// Reads one node.
+    /// Reads nodes.
     Get,
-    /// Writes one node.
+    /// Writes nodes.
     Set,
     /// Creates nodes that stay.
     Create,
-    /// Creates a sequential ephemeral node and deletes it: one after the other, whatever the depth.
+    /// Creates sequential ephemeral nodes, as many as the depth says, and deletes them: a pair counts once.
     CreateDelete,
     /// Opens a session and closes it: one after the other, whatever the depth.
     Connect,
+    /// Watches a node that one more connection changes: the time from the set to the last event.
+    FanOut,
 }
 
 /// A load on a server.
 #[derive(Debug, Clone)]
 pub struct Load {
-    /// Where the server is.
-    pub address: String,
+    /// Where to.
+    pub connect: ConnectString,
     /// What to do.
     pub work: Work,
     /// On how many connections at once.
@@ -43,6 +51,10 @@ pub struct Load {
     pub depth: usize,
     /// For how long.
     pub duration: Duration,
+    /// The node below which nodes are created, instead of one for each connection.
+    pub parent: Option<String>,
+    /// The nodes that are read and written, instead of one for each connection.
+    pub population: Option<Population>,
 }
 
 /// What came of it.
@@ -57,29 +69,15 @@ pub struct Outcome {
 impl Load {
     /// Runs the load; `/load` on the server is used and left behind.
     pub fn run(&self) -> Result<Outcome> {
-        let folder = self.prepare()?;
-        let start = Instant::now();
-        let stop = AtomicBool::new(false);
-        let mut latencies = Latencies::default();
-        thread::scope(|scope| {
-            let threads: Vec<_> = (0..self.connections)
-                .map(|number| {
-                    scope.spawn({
-                        let (folder, stop) = (&folder, &stop);
-                        move || self.connection(folder, number, stop)
-                    })
-                })
-                .collect();
-            thread::park_timeout(self.duration);
-            while start.elapsed() < self.duration {
-                thread::park_timeout(self.duration - start.elapsed());
-            }
-            stop.store(true, Ordering::Relaxed);
-            for thread in threads {
-                latencies.extend(thread.join().expect("a connection does not panic")?);
-            }
-            anyhow::Ok(())
-        })?;
+        let start;
+        let latencies = if self.work == Work::FanOut {
+            start = Instant::now();
+            fan_out::run(&self.connect, self.connections, self.duration)?
+        } else {
+            let folder = self.prepare()?;
+            start = Instant::now();
+            self.connections(&folder)?
+        };
         let elapsed = start.elapsed();
         #[expect(clippy::cast_precision_loss, reason = "shown with a few digits")]
         let per_second = latencies.count() as f64 / elapsed.as_secs_f64();
@@ -89,14 +87,15 @@ impl Load {
         })
     }
 
-    /// Makes a folder of its own for this run.
+    /// Makes a folder of its own for this run, with a node for each connection.
     fn prepare(&self) -> Result<String> {
-        let mut wire = Wire::connect(&self.address)?;
+        let mut wire = Wire::connect(self.connect.server(0))?;
+        let all = self.connect.path("/load");
         // Another run may have made it before.
-        wire.send(&Request::create("/load", "").encode(1))?;
+        wire.send(&Request::create(&all, "").encode(1))?;
         wire.receive()?;
         let path = wire.call(&Request::create_mode(
-            "/load/run-",
+            format!("{all}/run-"),
             "",
             Create::PERSISTENT_SEQUENTIAL,
         ))?;
@@ -110,32 +109,83 @@ impl Load {
         Ok(folder)
     }
 
-    fn connection(&self, folder: &str, number: usize, stop: &AtomicBool) -> Result<Latencies> {
-        let node = format!("{folder}/{number}");
-        let data = vec![b'y'; DATA_BYTES];
-        match self.work {
-            Work::Get => self.pipelined(&Request::get_data(node), stop),
-            Work::Set => self.pipelined(&Request::set_data(node, data), stop),
-            Work::Create => {
-                let path = format!("{node}/n-");
-                self.pipelined(
-                    &Request::create_mode(path, data, Create::PERSISTENT_SEQUENTIAL),
-                    stop,
-                )
+    fn connections(&self, folder: &str) -> Result<Latencies> {
+        let stop = AtomicBool::new(false);
+        let start = Instant::now();
+        let mut latencies = Latencies::default();
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..self.connections)
+                .map(|number| {
+                    let stop = &stop;
+                    scope.spawn(move || self.connection(folder, number, stop))
+                })
+                .collect();
+            while start.elapsed() < self.duration {
+                thread::park_timeout(self.duration.saturating_sub(start.elapsed()));
             }
-            Work::CreateDelete => self.create_delete(&node, stop),
-            Work::Connect => self.connect(stop),
+            stop.store(true, Ordering::Relaxed);
+            for thread in threads {
+                latencies.extend(thread.join().expect("a connection does not panic")?);
+            }
+            anyhow::Ok(latencies)
+        })
+    }
+
+    fn connection(&self, folder: &str, number: usize, stop: &AtomicBool) -> Result<Latencies> {
+        let own = format!("{folder}/{number}");
+        let parent = self.parent.as_ref().unwrap_or(&own);
+        let data = || vec![b'y'; DATA_BYTES];
+        let nodes = match self.population {
+            Some(population) => population.sample(number, SAMPLE),
+            None => vec![own.clone()],
+        };
+        let nodes = nodes.into_iter();
+        let server = self.connect.server(number);
+        match self.work {
+            Work::Get => self.pipelined(server, nodes.map(Request::get_data), stop),
+            Work::Set => {
+                let set = nodes.map(|node| Request::set_data(node, data()));
+                self.pipelined(server, set, stop)
+            }
+            Work::Create => {
+                let path = format!("{parent}/n-");
+                let create = Request::create_mode(path, data(), Create::PERSISTENT_SEQUENTIAL);
+                self.pipelined(server, [create], stop)
+            }
+            Work::CreateDelete => self.create_delete(server, parent, stop),
+            Work::Connect => connect(server, stop),
+            Work::FanOut => unreachable!("it has a loop of its own"),
         }
     }
 
-    /// Sends the same request again and again. Replies come in order, so the oldest is answered first.
-    fn pipelined(&self, request: &Request, stop: &AtomicBool) -> Result<Latencies> {
-        let mut wire = Wire::connect(&self.address)?;
-        let one = request.encode(1);
-        let window = one.repeat(self.depth);
+    /// Sends requests of one length round and round. Replies come in order, so the oldest is answered
+    /// first.
+    fn pipelined(
+        &self,
+        server: &str,
+        requests: impl IntoIterator<Item = Request>,
+        stop: &AtomicBool,
+    ) -> Result<Latencies> {
+        let mut wire = Wire::connect(server)?;
+        let requests: Vec<_> = requests.into_iter().map(|one| one.encode(1)).collect();
+        let length = requests[0].len();
+        // The first ones follow the last again, so that any number up to the depth can be sent at once.
+        let ring: Vec<u8> = requests
+            .iter()
+            .cycle()
+            .take(requests.len() + self.depth)
+            .flatten()
+            .copied()
+            .collect();
+        let mut at = 0;
+        let mut send = |wire: &mut Wire, count: usize| {
+            let start = at;
+            at = (at + count) % requests.len();
+            wire.send(&ring[start * length..(start + count) * length])
+        };
         let mut latencies = Latencies::default();
         let mut under_way: VecDeque<Instant> = VecDeque::from(vec![Instant::now(); self.depth]);
-        wire.send(&window)?;
+        send(&mut wire, self.depth)?;
         while !under_way.is_empty() {
             let answered = wire.count_replies()?;
             let now = Instant::now();
@@ -144,33 +194,42 @@ impl Load {
             }
             if !stop.load(Ordering::Relaxed) {
                 under_way.extend(std::iter::repeat_n(now, answered));
-                wire.send(&window[..one.len() * answered])?;
+                send(&mut wire, answered)?;
             }
         }
         Ok(latencies)
     }
 
-    fn create_delete(&self, node: &str, stop: &AtomicBool) -> Result<Latencies> {
-        let mut wire = Wire::connect(&self.address)?;
-        let create = Request::create_mode(format!("{node}/e-"), "", Create::EPHEMERAL_SEQUENTIAL);
+    fn create_delete(&self, server: &str, parent: &str, stop: &AtomicBool) -> Result<Latencies> {
+        let mut wire = Wire::connect(server)?;
+        let create = Request::create_mode(format!("{parent}/e-"), "", Create::EPHEMERAL_SEQUENTIAL);
+        let creates = create.encode(1).repeat(self.depth);
         let mut latencies = Latencies::default();
         while !stop.load(Ordering::Relaxed) {
             let start = Instant::now();
-            let path = wire.call(&create)?;
-            wire.call(&Request::delete(String::from_utf8(path[4..].to_vec())?))?;
-            latencies.add(start.elapsed());
+            wire.send(&creates)?;
+            let mut deletes = Vec::new();
+            for _ in 0..self.depth {
+                let path = String::from_utf8(wire.receive_success()?[4..].to_vec())?;
+                deletes.extend_from_slice(&Request::delete(path).encode(1));
+            }
+            wire.send(&deletes)?;
+            for _ in 0..self.depth {
+                wire.receive_success()?;
+                latencies.add(start.elapsed());
+            }
         }
         Ok(latencies)
     }
+}
 
-    fn connect(&self, stop: &AtomicBool) -> Result<Latencies> {
-        let mut latencies = Latencies::default();
-        while !stop.load(Ordering::Relaxed) {
-            let start = Instant::now();
-            let mut wire = Wire::connect(&self.address)?;
-            latencies.add(start.elapsed());
-            wire.call(&Request::CloseSession)?;
-        }
-        Ok(latencies)
+fn connect(server: &str, stop: &AtomicBool) -> Result<Latencies> {
+    let mut latencies = Latencies::default();
+    while !stop.load(Ordering::Relaxed) {
+        let start = Instant::now();
+        let mut wire = Wire::connect(server)?;
+        latencies.add(start.elapsed());
+        wire.call(&Request::CloseSession)?;
     }
+    Ok(latencies)
 }

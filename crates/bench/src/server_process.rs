@@ -45,8 +45,9 @@ pub struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts a server on the data in `folder`, with its defaults but for the number of connections.
-    pub fn start(kind: &Kind, folder: &Path) -> Result<Self> {
+    /// Starts a server on the data in `folder`, with its defaults but for the number of connections and
+    /// the lines in `more_config`.
+    pub fn start(kind: &Kind, folder: &Path, more_config: &str) -> Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let config = folder.join("zoo.cfg");
         let data = folder.join("data");
@@ -54,7 +55,7 @@ impl ServerProcess {
             &config,
             format!(
                 "tickTime=2000\ndataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\n\
-                 maxClientCnxns=0\nadmin.enableServer=false\n",
+                 maxClientCnxns=0\nadmin.enableServer=false\n{more_config}",
                 data.display()
             ),
         )?;

@@ -10,12 +10,17 @@ use bellwether_testkit::{ConnectOptions, Request};
 /// Longer than any reply may take; a benchmark that hangs should say so.
 const DEADLINE: Duration = Duration::from_secs(60);
 
+/// How much is read at once.
+const READ_BYTES: usize = 64 << 10;
+
 /// A session on a blocking socket. Frames are counted and cut, not decoded.
 #[derive(Debug)]
 pub struct Wire {
     stream: TcpStream,
+    /// What was read and not yet looked at is between `start` and `end`.
     input: Vec<u8>,
     start: usize,
+    end: usize,
 }
 
 impl Wire {
@@ -32,8 +37,9 @@ impl Wire {
         stream.set_read_timeout(Some(limit))?;
         let mut wire = Self {
             stream,
-            input: Vec::new(),
+            input: vec![0; READ_BYTES],
             start: 0,
+            end: 0,
         };
         wire.send(&ConnectOptions::default().encode())?;
         let reply = wire.receive()?;
@@ -53,13 +59,19 @@ impl Wire {
     /// Sends a request and waits for the reply, which must be a success; its body is returned.
     pub fn call(&mut self, request: &Request) -> Result<Vec<u8>> {
         self.send(&request.encode(1))?;
-        let reply = self.receive()?;
+        self.receive_success()
+            .with_context(|| format!("{request:?}"))
+    }
+
+    /// The body of the next reply, which must be a success.
+    pub fn receive_success(&mut self) -> Result<Vec<u8>> {
+        let mut reply = self.receive()?;
         ensure!(
             reply[12..16] == [0; 4],
-            "{request:?} failed: {:?}",
+            "a request failed: {:?}",
             &reply[12..16]
         );
-        Ok(reply[16..].to_vec())
+        Ok(reply.split_off(16))
     }
 
     /// The next frame, without its length.
@@ -92,18 +104,20 @@ impl Wire {
     }
 
     fn whole_frame(&self) -> Option<usize> {
-        let rest = &self.input[self.start..];
+        let rest = &self.input[self.start..self.end];
         let length = usize::try_from(i32::from_be_bytes(*rest.first_chunk()?)).ok()?;
         (rest.len() >= 4 + length).then_some(length)
     }
 
     fn read_more(&mut self) -> Result<()> {
-        self.input.drain(..self.start);
+        self.input.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
         self.start = 0;
-        let filled = self.input.len();
-        self.input.resize(filled + (64 << 10), 0);
-        let read = self.stream.read(&mut self.input[filled..])?;
-        self.input.truncate(filled + read);
+        if self.end == self.input.len() {
+            self.input.resize(2 * self.end, 0);
+        }
+        let read = self.stream.read(&mut self.input[self.end..])?;
+        self.end += read;
         if read == 0 {
             bail!("the server closed the connection");
         }

@@ -1,5 +1,7 @@
 //! What can be typed. Types only.
 
+mod tree;
+
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,11 +10,16 @@ use std::time::Duration;
 use bellwether_server::WordList;
 use clap::{Parser, Subcommand};
 
+pub(crate) use self::tree::*;
 use crate::duration;
 
 /// Coordination for programs on one host or on many.
 #[derive(Debug, Parser)]
-#[command(name = "bellwether", version)]
+#[command(
+    name = "bellwether",
+    version,
+    after_help = "Example:\n  bellwether lock jobs/nightly -- ./backup.sh"
+)]
 pub(crate) struct Args {
     /// Say nothing but errors.
     #[arg(short, long, global = true)]
@@ -24,6 +31,17 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Lock(LockArgs),
+    Ls(LsArgs),
+    Tree(TreeShowArgs),
+    Get(GetArgs),
+    Set(SetArgs),
+    Create(CreateArgs),
+    Rm(RmArgs),
+    Stat(StatArgs),
+    Watch(WatchArgs),
+    Acl(AclArgs),
+    Export(ExportArgs),
+    Import(ImportArgs),
     Serve(ServeArgs),
     /// Print a log file of a data folder, whichever server wrote it.
     ///
@@ -45,6 +63,8 @@ pub(crate) enum Command {
         after_help = "Example:\n  bellwether snapshot --json /var/lib/bellwether/version-2/snapshot.0 | jq -r '.path // empty'"
     )]
     Snapshot(DataFileArgs),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
 }
 
 /// Run a command while holding a lock.
@@ -152,4 +172,52 @@ pub(crate) struct ServeArgs {
     /// When a local server that nobody uses leaves.
     #[arg(long, hide = true, value_name = "TIME", value_parser = duration::parse, default_value = "10m")]
     pub(crate) idle_exit: Duration,
+}
+
+/// Print a script that teaches a shell to complete this command.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  bellwether completions bash > ~/.local/share/bash-completion/completions/bellwether"
+)]
+pub(crate) struct CompletionsArgs {
+    /// The shell.
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Print the manual, or write all its pages to a folder.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  bellwether man | man -l -
+  bellwether man ~/.local/share/man/man1")]
+pub(crate) struct ManArgs {
+    /// Write a page for each command to this folder, which is made if it is missing.
+    pub(crate) folder: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, CommandFactory};
+
+    use super::*;
+
+    #[test]
+    fn commands_are_sound() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn help_of_every_command_says_what_it_does_and_ends_in_an_example() {
+        fn check(command: &Command) {
+            let name = command.get_name();
+            assert!(command.get_about().is_some(), "{name}");
+            let example = command.get_after_help().map(ToString::to_string);
+            assert!(
+                example
+                    .is_some_and(|text| text.starts_with("Example") && text.contains("bellwether")),
+                "{name}"
+            );
+            command.get_subcommands().for_each(check);
+        }
+        check(&Args::command());
+    }
 }

@@ -1,7 +1,7 @@
 //! A session for a command: with the servers it names, or with the local one.
 
 use anyhow::Context;
-use bellwether::{Client, ConnectError};
+use bellwether::{Client, Connect, ConnectError};
 
 use crate::args::ConnectArgs;
 use crate::local;
@@ -11,6 +11,15 @@ use crate::output::Output;
 const LOCAL_TRIES_MAX: usize = 3;
 
 pub(crate) async fn connect(args: &ConnectArgs, output: Output) -> anyhow::Result<Client> {
+    connect_with(args, output, |connect| connect).await
+}
+
+/// As [`connect`], with more options of the session.
+pub(crate) async fn connect_with(
+    args: &ConnectArgs,
+    output: Output,
+    options: impl Fn(Connect) -> Connect,
+) -> anyhow::Result<Client> {
     match args.connect.as_deref() {
         // An empty variable is an unset one.
         None | Some("") => {
@@ -18,28 +27,32 @@ pub(crate) async fn connect(args: &ConnectArgs, output: Output) -> anyhow::Resul
             output.notice(format_args!(
                 "local server of {user} on {host}; other hosts and users are not excluded"
             ));
-            connect_local(args).await
+            connect_local(args, options).await
         }
-        Some("local") => connect_local(args).await,
-        Some(servers) => Ok(bellwether::connect(servers)
-            .session_timeout(args.session_timeout)
-            .on_current_runtime()
-            .await?),
+        Some("local") => connect_local(args, options).await,
+        Some(servers) => {
+            let connect = bellwether::connect(servers)
+                .session_timeout(args.session_timeout)
+                .on_current_runtime();
+            Ok(options(connect).await?)
+        }
     }
 }
 
-async fn connect_local(args: &ConnectArgs) -> anyhow::Result<Client> {
+async fn connect_local(
+    args: &ConnectArgs,
+    options: impl Fn(Connect) -> Connect,
+) -> anyhow::Result<Client> {
     let folder = local::Folder::of_user()?;
     let mut tries = 0;
     loop {
         tries += 1;
         let address = folder.find_or_start().await.context("no local server")?;
-        match bellwether::connect(address.to_string())
+        let connect = bellwether::connect(address.to_string())
             .session_timeout(args.session_timeout)
             .on_current_runtime()
-            .fail_fast()
-            .await
-        {
+            .fail_fast();
+        match options(connect).await {
             Ok(client) => return Ok(client),
             Err(ConnectError::Unreachable { .. }) if tries < LOCAL_TRIES_MAX => {
                 folder.until_gone(address).await?;

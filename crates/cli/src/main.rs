@@ -1,26 +1,43 @@
 //! The bellwether command.
 
+mod acl_list;
 mod args;
+mod batch;
 mod child;
 mod commands;
 mod connect;
+mod credential;
 mod duration;
 mod exit;
+mod export_file;
+mod import_plan;
+mod input;
+mod lineage;
 mod local;
+mod node_path;
+mod node_stat;
 mod output;
+mod payload;
+mod progress;
+mod refusal;
 mod rendering;
 mod repair;
+mod session;
+mod sighting;
 mod signals;
+mod walk;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
+use bellwether::ConnectError;
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Args, Command};
 use crate::exit::Exit;
 use crate::output::Output;
+use crate::refusal::Refusal;
 
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
@@ -44,6 +61,19 @@ fn main() -> ExitCode {
     let output = Output::new(args.quiet);
     let result = match args.command {
         Command::Lock(args) => commands::lock::run(args, output),
+        Command::Ls(args) => commands::ls::run(args, output),
+        Command::Tree(args) => commands::tree::run(args, output),
+        Command::Get(args) => commands::get::run(args, output),
+        Command::Set(args) => commands::set::run(args, output),
+        Command::Create(args) => commands::create::run(args, output),
+        Command::Rm(args) => commands::rm::run(args, output),
+        Command::Stat(args) => commands::stat::run(args, output),
+        Command::Watch(args) => commands::watch::run(args, output),
+        Command::Acl(args) => commands::acl::run(args, output),
+        Command::Export(args) => commands::export::run(args, output),
+        Command::Import(args) => commands::import::run(args, output),
+        Command::Completions(args) => commands::completions::run(args),
+        Command::Man(args) => commands::man::run(args),
         Command::Log(args) => commands::log::run(args),
         Command::Snapshot(args) => commands::snapshot::run(args),
         Command::Serve(args) => commands::serve::run(args, output),
@@ -51,9 +81,27 @@ fn main() -> ExitCode {
     result
         .unwrap_or_else(|error| {
             output.error(&error);
-            Exit::Failed
+            if let Some(hint) = next_step(&error) {
+                output.hint(hint);
+            }
+            let refusal = error.downcast_ref::<Refusal>();
+            refusal.map_or(Exit::Failed, Refusal::exit)
         })
         .into()
+}
+
+/// What to do about an error.
+fn next_step(error: &anyhow::Error) -> Option<String> {
+    if let Some(refusal) = error.downcast_ref::<Refusal>() {
+        return refusal.next_step().map(str::to_owned);
+    }
+    match error.downcast_ref()? {
+        ConnectError::Unreachable { .. } => Some(
+            "`bellwether serve --listen ADDRESS:PORT` starts a server; without --connect, a local one is used"
+                .to_owned(),
+        ),
+        _ => None,
+    }
 }
 
 /// `RUST_LOG`, or else warnings. What the client library warns of when a connection breaks, commands report themselves.

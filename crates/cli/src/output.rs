@@ -16,6 +16,11 @@ impl Output {
         Self { quiet }
     }
 
+    /// Whether only errors are said.
+    pub(crate) fn is_quiet(self) -> bool {
+        self.quiet
+    }
+
     /// Something good to know; silenced by `--quiet`.
     pub(crate) fn notice(self, text: impl Display) {
         if !self.quiet {
@@ -51,6 +56,14 @@ pub(crate) fn answer(write: impl FnOnce(&mut dyn Write) -> io::Result<Exit>) -> 
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Done),
         result => result,
     }
+}
+
+/// Writes an answer of one line.
+pub(crate) fn answer_line(line: impl Display) -> io::Result<Exit> {
+    answer(|out| {
+        writeln!(out, "{line}")?;
+        Ok(Exit::Done)
+    })
 }
 
 fn say(line: impl Display) {

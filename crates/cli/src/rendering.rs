@@ -1,7 +1,9 @@
-//! Data, access lists and times of data files, as text for people and as JSON.
+//! Data, access lists, times and numbers, as text for people and as JSON.
 
 use bellwether_server::proto::acl::{self, Acl};
 use serde_json::{Value, json};
+
+use crate::payload::DataJson;
 
 /// How much data a line of text shows.
 const DATA_SHOWN_MAX: usize = 64;
@@ -14,6 +16,14 @@ const RIGHTS: [(i32, char); 5] = [
     (acl::WRITE, 'w'),
     (acl::ADMIN, 'a'),
 ];
+
+/// A number of things: `1 node`, `2 nodes`.
+pub(crate) fn counted(number: usize, thing: &str) -> String {
+    match number {
+        1 => format!("1 {thing}"),
+        _ => format!("{number} {thing}s"),
+    }
+}
 
 /// A zxid or a session id.
 pub(crate) fn hex(number: i64) -> String {
@@ -46,13 +56,9 @@ pub(crate) fn data_text(data: Option<&[u8]>) -> String {
     }
 }
 
-/// Data as an object: `text` if it is UTF-8, else `hex`; null for null.
+/// Data as an object: `text` if it is UTF-8, else `base64`; null for null.
 pub(crate) fn data_json(data: Option<&[u8]>) -> Value {
-    match data.map(|data| (data, std::str::from_utf8(data))) {
-        None => Value::Null,
-        Some((_, Ok(text))) => json!({"text": text}),
-        Some((data, Err(_))) => json!({"hex": hex_digits(data)}),
-    }
+    json!(data.map(|data| DataJson::from(data.to_vec())))
 }
 
 /// A path on one line, whatever is in it.
@@ -69,21 +75,20 @@ pub(crate) fn path_text(path: &str) -> String {
 pub(crate) fn acl_text(list: &[Acl]) -> String {
     let entries: Vec<_> = list
         .iter()
-        .map(|acl| {
-            let rights: String = RIGHTS
-                .iter()
-                .filter(|(right, _)| acl.perms & right != 0)
-                .map(|(_, letter)| letter)
-                .collect();
-            path_text(&format!("{}:{}:{rights}", acl.id.scheme, acl.id.id))
-        })
+        .map(|acl| path_text(&format!("{}:{}:{}", acl.id.scheme, acl.id.id, rights(acl))))
         .collect();
     entries.join(",")
 }
 
 pub(crate) fn acl_json(list: &[Acl]) -> Value {
-    let entry = |acl: &Acl| json!({"perms": acl.perms, "scheme": acl.id.scheme, "id": acl.id.id});
+    let entry =
+        |acl: &Acl| json!({"scheme": acl.id.scheme, "id": acl.id.id, "rights": rights(acl)});
     list.iter().map(entry).collect()
+}
+
+fn rights(acl: &Acl) -> String {
+    let has = RIGHTS.iter().filter(|(right, _)| acl.perms & right != 0);
+    has.map(|(_, letter)| letter).collect()
 }
 
 /// A wall clock time in UTC, such as `2024-02-29T12:34:56.789Z`.
@@ -132,6 +137,12 @@ mod tests {
         assert_eq!(data_text(Some(&[0xFF, 0])), "0xff00");
         assert!(data_text(Some(&[b'x'; 1000])).ends_with("x\"…(1000 bytes)"));
         assert!(data_text(Some(&[0; 1000])).ends_with("00…(1000 bytes)"));
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        let counts = [0, 1, 2].map(|number| counted(number, "node"));
+        assert_eq!(counts, ["0 nodes", "1 node", "2 nodes"]);
     }
 
     #[test]

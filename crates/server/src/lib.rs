@@ -23,6 +23,8 @@
 mod clock;
 mod config;
 mod connections;
+#[cfg(test)]
+mod cost;
 mod engine;
 mod four_letter_words;
 mod hooks;

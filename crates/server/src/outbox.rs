@@ -2,10 +2,16 @@
 //!
 //! Whoever has something for a client appends it here, in the order in which the client must see
 //! it. Appending never waits: a client that does not read is cut off when its outbox is full.
+//!
+//! Whoever has appended flushes when it holds no lock any more. That writes to the socket at once,
+//! without waking the task of the connection: a change that a thousand clients watch wakes nobody
+//! here. The task is woken only for what a socket does not take, and for the end.
 
-use std::sync::Mutex;
+use std::io::ErrorKind;
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use bytes::BytesMut;
+use bytes::{Buf as _, BytesMut};
+use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
 
 /// The bytes on their way to one client.
@@ -13,8 +19,8 @@ use tokio::sync::Notify;
 pub(crate) struct Outbox {
     state: Mutex<State>,
     bytes_max: usize,
-    /// Wakes the one task that writes to the socket.
-    filled: Notify,
+    /// Wakes the task of the connection: the socket is full, or the end has come.
+    stuck: Notify,
     /// Wakes whoever waits for room or for the end.
     changed: Notify,
 }
@@ -22,7 +28,21 @@ pub(crate) struct Outbox {
 #[derive(Debug)]
 struct State {
     waiting: BytesMut,
+    /// Shut down when it is dropped, at the end.
+    socket: Option<Arc<OwnedWriteHalf>>,
+    turn: Turn,
     ending: Ending,
+}
+
+/// Whose turn it is to write: bytes leave in order because only one does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// That of the next who flushes.
+    Anyone,
+    /// That of a thread that is writing now, and looks for more before it stops.
+    Taken,
+    /// That of the connection's task, when the socket has room again.
+    Task,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,15 +60,18 @@ impl Outbox {
         Self {
             state: Mutex::new(State {
                 waiting: BytesMut::new(),
+                socket: None,
+                turn: Turn::Anyone,
                 ending: Ending::Open,
             }),
             bytes_max,
-            filled: Notify::new(),
+            stuck: Notify::new(),
             changed: Notify::new(),
         }
     }
 
-    /// Appends what `write` writes, or does nothing if the connection is ending.
+    /// Appends what `write` writes, or does nothing if the connection is ending. It leaves with the
+    /// next [`flush`](Self::flush), which is due when no lock is held any more.
     ///
     /// A frame of any size has its place as long as no more than the limit waits before it.
     pub(crate) fn push(&self, write: impl FnOnce(&mut BytesMut)) {
@@ -64,12 +87,84 @@ impl Outbox {
             );
             return self.close();
         }
-        let was_empty = state.waiting.is_empty();
         write(&mut state.waiting);
-        drop(state);
-        if was_empty {
-            self.filled.notify_one();
+    }
+
+    /// Writes what waits, as far as the socket takes it without waiting.
+    pub(crate) fn flush(&self) {
+        let mut state = self.lock();
+        let Some(socket) = state.socket.clone() else {
+            return;
+        };
+        if state.turn != Turn::Anyone {
+            return;
         }
+        while !state.waiting.is_empty() && state.ending != Ending::Now {
+            state.turn = Turn::Taken;
+            let mut bytes = self.take(&mut state);
+            drop(state);
+            let written = socket.try_write(&bytes);
+            state = self.lock();
+            state.turn = Turn::Anyone;
+            match written {
+                Ok(count) => bytes.advance(count),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    state.turn = Turn::Task;
+                    self.stuck.notify_one();
+                }
+                Err(_) => {
+                    drop(state);
+                    return self.close();
+                }
+            }
+            if !bytes.is_empty() {
+                bytes.unsplit(std::mem::take(&mut state.waiting));
+                state.waiting = bytes;
+            }
+            if state.turn == Turn::Task {
+                return;
+            }
+        }
+        // The task may have looked while it was not its turn.
+        if state.ending != Ending::Open {
+            self.stuck.notify_one();
+        }
+    }
+
+    /// Takes all that waits. Whoever waits for room has it then.
+    fn take(&self, state: &mut State) -> BytesMut {
+        if state.waiting.len() > self.bytes_max / 2 {
+            self.changed.notify_waiters();
+        }
+        state.waiting.split()
+    }
+
+    /// Writes to `socket` from now on, and returns when the connection is to be closed: the work of
+    /// its task, which does what nobody else can do without waiting.
+    pub(crate) async fn write_to(&self, socket: OwnedWriteHalf) {
+        let socket = Arc::new(socket);
+        self.lock().socket = Some(socket.clone());
+        loop {
+            self.flush();
+            let (turn, ending, is_empty) = {
+                let state = self.lock();
+                (state.turn, state.ending, state.waiting.is_empty())
+            };
+            match (turn, ending) {
+                (_, Ending::Now) => break,
+                (Turn::Anyone, Ending::WhenWritten) if is_empty => break,
+                (Turn::Task, _) => {
+                    tokio::select! {
+                        // An error shows when it is written to.
+                        _ = socket.writable() => {}
+                        () = self.closed() => break,
+                    }
+                    self.lock().turn = Turn::Anyone;
+                }
+                _ => self.stuck.notified().await,
+            }
+        }
+        self.close();
     }
 
     /// Ends the connection when everything has been written.
@@ -87,8 +182,11 @@ impl Outbox {
         if state.ending != Ending::Now {
             state.ending = ending;
         }
+        if state.ending == Ending::Now {
+            state.socket = None;
+        }
         drop(state);
-        self.filled.notify_one();
+        self.stuck.notify_one();
         self.changed.notify_waiters();
     }
 
@@ -103,7 +201,7 @@ impl Outbox {
     }
 
     /// Resolves when the connection is to end at once.
-    pub(crate) async fn closed(&self) {
+    async fn closed(&self) {
         self.until(|state| state.ending == Ending::Now).await;
     }
 
@@ -136,28 +234,7 @@ impl Outbox {
         }
     }
 
-    /// The next bytes to write, all that wait; `None` when the connection is to be closed.
-    pub(crate) async fn next(&self) -> Option<BytesMut> {
-        loop {
-            {
-                let mut state = self.lock();
-                match state.ending {
-                    Ending::Now => return None,
-                    _ if !state.waiting.is_empty() => {
-                        let bytes = state.waiting.split();
-                        drop(state);
-                        self.changed.notify_waiters();
-                        return Some(bytes);
-                    }
-                    Ending::WhenWritten => return None,
-                    Ending::Open => {}
-                }
-            }
-            self.filled.notified().await;
-        }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.state
             .lock()
             .expect("no code panics while it holds an outbox")
@@ -166,21 +243,45 @@ impl Outbox {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::time::timeout;
+
     use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(20);
 
     fn put(outbox: &Outbox, text: &str) {
         outbox.push(|bytes| bytes.extend_from_slice(text.as_bytes()));
     }
 
+    /// Both ends of a connection.
+    async fn pair() -> (OwnedWriteHalf, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap());
+        let (client, server) = tokio::join!(client, listener.accept());
+        (server.unwrap().0.into_split().1, client.unwrap())
+    }
+
+    /// What the client of `outbox` reads until the end.
+    async fn read_all(outbox: &Outbox) -> Vec<u8> {
+        let (socket, mut client) = pair().await;
+        let mut read = Vec::new();
+        let both = async { tokio::join!(outbox.write_to(socket), client.read_to_end(&mut read)) };
+        timeout(LIMIT, both).await.unwrap().1.unwrap();
+        read
+    }
+
     #[tokio::test]
-    async fn what_waits_comes_out_in_one_piece_and_then_the_end() {
+    async fn what_waits_is_written_and_then_the_end() {
         let outbox = Outbox::new(100);
         put(&outbox, "one ");
         put(&outbox, "two");
         outbox.finish();
         put(&outbox, "too late");
-        assert_eq!(outbox.next().await.unwrap(), "one two");
-        assert_eq!(outbox.next().await, None);
+        assert_eq!(read_all(&outbox).await, b"one two");
     }
 
     #[tokio::test]
@@ -190,6 +291,52 @@ mod tests {
         assert!(outbox.is_open(), "one reply of any size has its place");
         put(&outbox, "more");
         assert!(!outbox.is_open());
-        assert_eq!(outbox.next().await, None);
+        assert_eq!(read_all(&outbox).await, b"");
+    }
+
+    /// Threads flush while the socket is full again and again: nothing is lost, and each finds its own
+    /// numbers in order.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn many_threads_write_in_order_through_a_full_socket() {
+        const THREADS: u8 = 4;
+        const EACH: u32 = 2000;
+        let outbox = Arc::new(Outbox::new(usize::MAX));
+        let (socket, mut client) = pair().await;
+        let task = tokio::spawn({
+            let outbox = outbox.clone();
+            async move { outbox.write_to(socket).await }
+        });
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let outbox = outbox.clone();
+                std::thread::spawn(move || {
+                    for number in 0..EACH {
+                        outbox.push(|bytes| {
+                            bytes.extend_from_slice(&[thread; 1000]);
+                            bytes.extend_from_slice(&number.to_be_bytes());
+                        });
+                        outbox.flush();
+                    }
+                })
+            })
+            .collect();
+        let mut next = [0; THREADS as usize];
+        let reading = async {
+            for _ in 0..u32::from(THREADS) * EACH {
+                let mut frame = [0; 1004];
+                client.read_exact(&mut frame).await.unwrap();
+                let thread = frame[0];
+                assert_eq!(frame[..1000], [thread; 1000]);
+                let next = &mut next[usize::from(thread)];
+                assert_eq!(frame[1000..], u32::to_be_bytes(*next));
+                *next += 1;
+            }
+        };
+        timeout(LIMIT, reading).await.unwrap();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        outbox.finish();
+        timeout(LIMIT, task).await.unwrap().unwrap();
     }
 }

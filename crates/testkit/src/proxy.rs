@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use bellwether_server::proto::connect::ConnectReply;
 use bellwether_server::proto::event::EVENT_XID;
 use bellwether_server::proto::jute::Reader;
 use bellwether_server::proto::op::Op;
@@ -19,6 +20,9 @@ use tokio::net::{TcpListener, TcpStream, ToSocketAddrs};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+
+use crate::raw::{ConnectOptions, RawClient};
+use crate::request::Request;
 
 /// How long [`Fault::happened`] waits.
 const FAULT_MAX: Duration = Duration::from_secs(30);
@@ -43,6 +47,7 @@ const FAULT_MAX: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct FaultProxy {
     address: SocketAddr,
+    upstream: SocketAddr,
     shared: Arc<Shared>,
     accepting: JoinHandle<()>,
 }
@@ -122,6 +127,7 @@ impl FaultProxy {
         let accepting = tokio::spawn(accept(listener, upstream, Arc::clone(&shared)));
         Ok(Self {
             address,
+            upstream,
             shared,
             accepting,
         })
@@ -223,6 +229,27 @@ impl FaultProxy {
         Fault(fault)
     }
 
+    /// Ends all faults, also those that wait for their request. What was cut stays cut.
+    pub fn calm(&self) {
+        self.shared.gates.send_replace(Gates::default());
+        let mut state = self.shared.state();
+        state.refuse = false;
+        state.rules.clear();
+    }
+
+    /// Ends the session that was last granted through here, on any server: past all faults a client takes it
+    /// over and closes it. The client that had it hears of it when it connects again.
+    pub async fn expire_session(&self) -> Result<()> {
+        let session = self.shared.state().session.clone();
+        let options = session.context("no session yet")?;
+        let mut client = RawClient::connect_with(self.upstream, &options).await?;
+        // If it was refused, there is no such session any more, which is as good.
+        if !client.is_refused() {
+            client.call(Request::CloseSession).await?.ok()?;
+        }
+        Ok(())
+    }
+
     /// How many requests of this kind have gone to the server.
     pub fn count(&self, op: Op) -> usize {
         self.shared.state().counts.get(&op).copied().unwrap_or(0)
@@ -287,6 +314,8 @@ struct State {
     counts: HashMap<Op, usize>,
     connections_made: usize,
     events: usize,
+    /// What the session that was granted last is taken over with.
+    session: Option<ConnectOptions>,
 }
 
 #[derive(Debug)]
@@ -480,6 +509,9 @@ impl<'a> Pump<'a> {
         let mut connected = false;
         loop {
             let chunk = self.next_chunk(false).await?;
+            if let Some(frame) = chunk.frame().filter(|_| !connected) {
+                self.note_session(&frame);
+            }
             if let Some(frame) = chunk.frame().filter(|_| connected)
                 && let Some(fault) = self.note_reply(&frame)
             {
@@ -577,6 +609,21 @@ impl<'a> Pump<'a> {
         let xid = if op == Op::Ping { -2 } else { header.xid };
         self.link.pending().push_back((xid, rule));
         None
+    }
+
+    /// Remembers a session, if one was granted.
+    fn note_session(&self, frame: &Bytes) {
+        let Ok(granted) = ConnectReply::decode(frame) else {
+            return;
+        };
+        if granted != ConnectReply::REFUSED {
+            self.link.shared.state().session = Some(ConnectOptions {
+                timeout: Duration::from_millis(granted.timeout_ms.unsigned_abs().into()),
+                session_id: granted.session_id,
+                password: granted.password.to_vec(),
+                ..ConnectOptions::default()
+            });
+        }
     }
 
     /// Takes a reply off the list of those that are waited for; a fault to be reported if it shall

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use bellwether::{AcquireError, Client, Lock, ReleaseError, connect};
-use bellwether_testkit::TestServer;
+use bellwether_testkit::{Cut, Direction, FaultProxy, Op, TestServer};
 
 use crate::place::{Place, soon};
-use crate::proxy::{Proxy, Way};
 
 on_both_engines! {
     t01_lost_before_the_server_can_grant_the_next,
@@ -21,30 +20,46 @@ on_both_engines! {
 const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A session whose connection goes through a proxy, and a lock whose directory exists.
-async fn behind_a_proxy(place: &Place) -> (Proxy, Client, Lock) {
-    let proxy = Proxy::to(place.server()).await;
-    let address = format!("{}{}", proxy.address(), place.chroot());
-    let client = connect(address)
-        .session_timeout(SESSION_TIMEOUT)
-        .await
-        .unwrap();
+async fn behind_a_proxy(place: &Place) -> (FaultProxy, Client, Lock) {
+    let proxy = FaultProxy::start(place.server()).await.unwrap();
+    let client = through(&proxy, place).await;
     let lock = Lock::new(&client, "/faults");
     lock.acquire().await.unwrap().release().await.unwrap();
     (proxy, client, lock)
 }
 
+/// A session whose connection goes through a proxy.
+async fn through(proxy: &FaultProxy, place: &Place) -> Client {
+    let address = format!("{}{}", proxy.address(), place.chroot());
+    let session = connect(address).session_timeout(SESSION_TIMEOUT);
+    session.await.unwrap()
+}
+
+/// What the proxy held is gone with its connections, and the next one is as it should be.
+async fn lose_what_is_held(proxy: &FaultProxy) {
+    proxy.cut(Cut::Close).await;
+    proxy.calm();
+}
+
 async fn t01_lost_before_the_server_can_grant_the_next(place: Place) {
-    for way in [Way::Silent, Way::Deaf, Way::Cut] {
+    let ways = [Direction::ToServer, Direction::ToClient, Direction::Both];
+    for held in ways.map(Some).into_iter().chain([None]) {
         let (proxy, _client, lock) = behind_a_proxy(&place).await;
         let guard = lock.acquire().await.unwrap();
-        proxy.set(way);
+        match held {
+            Some(direction) => proxy.hold(direction),
+            None => {
+                proxy.refuse(true);
+                proxy.cut(Cut::Close).await;
+            }
+        }
         soon(guard.lost()).await;
         assert_eq!(
             place.children("/faults").await.len(),
             1,
-            "{way:?}: the session had ended already"
+            "{held:?}: the session had ended already"
         );
-        proxy.set(Way::Open);
+        proxy.calm();
         drop(guard);
         place.until_children("/faults", 0).await;
     }
@@ -53,8 +68,8 @@ async fn t01_lost_before_the_server_can_grant_the_next(place: Place) {
 async fn short_outage_loses_nothing(place: Place) {
     let (proxy, _client, lock) = behind_a_proxy(&place).await;
     let guard = lock.acquire().await.unwrap();
-    for _ in 0..3 {
-        proxy.cut_and_open();
+    for how in [Cut::Close, Cut::Reset, Cut::Close] {
+        proxy.cut(how).await;
         // Waits in the client for the next connection.
         assert!(soon(lock.try_acquire()).await.unwrap().is_none());
         assert!(guard.is_held());
@@ -67,18 +82,15 @@ async fn t03_waiter_whose_session_ends_gets_no_guard(place: Place) {
         .acquire()
         .await
         .unwrap();
-    let proxy = Proxy::to(place.server()).await;
-    let address = format!("{}{}", proxy.address(), place.chroot());
-    let client = connect(address)
-        .session_timeout(SESSION_TIMEOUT)
-        .await
-        .unwrap();
+    let proxy = FaultProxy::start(place.server()).await.unwrap();
+    let client = through(&proxy, &place).await;
     let waiter = tokio::spawn(async move { Lock::new(&client, "/faults").acquire().await });
     place.until_children("/faults", 2).await;
-    proxy.set(Way::Cut);
+    proxy.refuse(true);
+    proxy.cut(Cut::Close).await;
     place.until_children("/faults", 1).await;
     holder.release().await.unwrap();
-    proxy.set(Way::Open);
+    proxy.calm();
     let waited = soon(waiter).await.unwrap();
     assert!(
         matches!(waited, Err(AcquireError::SessionEnded { .. })),
@@ -88,11 +100,11 @@ async fn t03_waiter_whose_session_ends_gets_no_guard(place: Place) {
 
 async fn t05_create_reply_lost_leaves_one_node(place: Place) {
     let (proxy, _client, lock) = behind_a_proxy(&place).await;
-    proxy.set(Way::Deaf);
+    proxy.hold(Direction::ToClient);
     let acquired = tokio::spawn(async move { lock.acquire().await });
     place.until_children("/faults", 1).await;
     let node = place.children("/faults").await;
-    proxy.cut_and_open();
+    lose_what_is_held(&proxy).await;
     let guard = soon(acquired).await.unwrap().unwrap();
     assert_eq!(place.children("/faults").await, node);
     let stat = place
@@ -107,7 +119,7 @@ async fn t05_create_reply_lost_leaves_one_node(place: Place) {
 
 async fn t06_create_in_doubt_that_is_given_up_leaves_no_node(place: Place) {
     let (proxy, _client, lock) = behind_a_proxy(&place).await;
-    proxy.set(Way::Deaf);
+    proxy.hold(Direction::ToClient);
     let acquired = tokio::spawn({
         let lock = lock.clone();
         async move { lock.acquire().await }
@@ -115,7 +127,7 @@ async fn t06_create_in_doubt_that_is_given_up_leaves_no_node(place: Place) {
     place.until_children("/faults", 1).await;
     acquired.abort();
     assert!(acquired.await.unwrap_err().is_cancelled());
-    proxy.cut_and_open();
+    lose_what_is_held(&proxy).await;
     place.until_children("/faults", 0).await;
     // In the same session: the node did not just go with it.
     soon(lock.acquire()).await.unwrap().release().await.unwrap();
@@ -124,19 +136,9 @@ async fn t06_create_in_doubt_that_is_given_up_leaves_no_node(place: Place) {
 async fn t07_delete_that_did_not_arrive_is_sent_again(place: Place) {
     let (proxy, _client, lock) = behind_a_proxy(&place).await;
     let guard = lock.acquire().await.unwrap();
-    let node = format!(
-        "{}/faults/{}",
-        place.chroot(),
-        place.children("/faults").await[0]
-    );
-    proxy.set(Way::Silent);
+    let lost = proxy.drop_request(Op::Delete);
     drop(guard);
-    // The opcode, then the path with its length.
-    let length = u32::try_from(node.len()).unwrap();
-    proxy
-        .until_swallowed(&[&2_u32.to_be_bytes(), &length.to_be_bytes(), node.as_bytes()].concat())
-        .await;
-    proxy.cut_and_open();
+    lost.happened().await.unwrap();
     place.until_children("/faults", 0).await;
     soon(lock.acquire()).await.unwrap().release().await.unwrap();
 }
@@ -144,10 +146,10 @@ async fn t07_delete_that_did_not_arrive_is_sent_again(place: Place) {
 async fn t10_release_over_a_lost_reply_is_done_once(place: Place) {
     let (proxy, _client, lock) = behind_a_proxy(&place).await;
     let guard = lock.acquire().await.unwrap();
-    proxy.set(Way::Deaf);
+    proxy.hold(Direction::ToClient);
     let released = tokio::spawn(guard.release());
     place.until_children("/faults", 0).await;
-    proxy.cut_and_open();
+    lose_what_is_held(&proxy).await;
     soon(released).await.unwrap().unwrap();
     soon(lock.acquire()).await.unwrap().release().await.unwrap();
 }

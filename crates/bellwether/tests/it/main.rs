@@ -12,8 +12,17 @@
 #[macro_use]
 mod place;
 
+mod counts;
+mod crash_mark;
+mod histories;
+mod hundred_writers;
+mod leaving;
 mod lock;
 mod lock_faults;
-mod proxy;
+mod lost;
+mod options;
+mod order;
 mod queue;
 mod queue_faults;
+mod recovery;
+mod simple_lock;

@@ -5,7 +5,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use bellwether::{Client, connect, zk};
-use bellwether_testkit::{Apache, TestServer};
+use bellwether_testkit::{Apache, FaultProxy, TestServer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// Short enough to wait for the end of a session, long enough for a busy machine.
+pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// No wait in a test is longer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -22,14 +27,14 @@ pub(crate) struct Place {
 macro_rules! on_both_engines {
     ($($name:ident,)*) => {
         mod embedded {
-            $(#[tokio::test]
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
                 super::$name($crate::place::Place::embedded().await).await;
             })*
         }
 
         mod apache {
-            $(#[tokio::test]
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
                 super::$name($crate::place::Place::apache().await).await;
             })*
@@ -77,6 +82,53 @@ impl Place {
             .unwrap()
     }
 
+    /// A new session whose connection goes through a proxy of its own.
+    pub(crate) async fn proxied(&self, session_timeout: Duration) -> (FaultProxy, Client) {
+        let proxy = FaultProxy::start(&self.server).await.unwrap();
+        let client = self.client_through(&proxy, session_timeout).await;
+        (proxy, client)
+    }
+
+    /// One more session through a proxy.
+    pub(crate) async fn client_through(
+        &self,
+        proxy: &FaultProxy,
+        session_timeout: Duration,
+    ) -> Client {
+        connect(format!("{}{}", proxy.address(), self.chroot))
+            .session_timeout(session_timeout)
+            .await
+            .unwrap()
+    }
+
+    /// How many watches there are in the chroot, by the server's own word for it.
+    pub(crate) async fn watches(&self) -> usize {
+        let mut server = TcpStream::connect(&self.server).await.unwrap();
+        server.write_all(b"wchp").await.unwrap();
+        let mut answer = String::new();
+        server.read_to_string(&mut answer).await.unwrap();
+        let mut watches = 0;
+        let mut counted = false;
+        for line in answer.lines() {
+            match line.strip_prefix(['\t', ' ']) {
+                Some(_) if counted => watches += 1,
+                Some(_) => {}
+                None => counted = line.starts_with(&self.chroot),
+            }
+        }
+        watches
+    }
+
+    /// Waits until there are no watches in the chroot. A removal may be on its way when its caller has gone on.
+    pub(crate) async fn until_no_watches(&self) {
+        soon(async {
+            while self.watches().await > 0 {
+                self.outside.sync("/").await.unwrap();
+            }
+        })
+        .await;
+    }
+
     /// The address of the server, without a chroot.
     pub(crate) fn server(&self) -> String {
         self.server.clone()
@@ -103,8 +155,18 @@ impl Place {
     pub(crate) async fn until_children(&self, path: &str, count: usize) {
         soon(async {
             loop {
-                let (names, watch) = self.outside.list_and_watch_children(path).await.unwrap();
-                if names.len() == count {
+                let (found, watch) = match self.outside.list_and_watch_children(path).await {
+                    Ok((names, watch)) => (names.len(), watch),
+                    Err(zk::Error::NoNode) => {
+                        let (stat, watch) = self.outside.check_and_watch_stat(path).await.unwrap();
+                        if stat.is_some() {
+                            continue;
+                        }
+                        (0, watch)
+                    }
+                    Err(error) => panic!("{error}"),
+                };
+                if found == count {
                     return;
                 }
                 watch.changed().await;

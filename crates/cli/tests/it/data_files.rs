@@ -114,7 +114,7 @@ fn a_log_is_also_told_in_json() {
     assert_eq!(objects[1]["zxid"], "0x2");
     assert_eq!(objects[1]["type"], "create");
     assert_eq!(objects[1]["data"]["text"], "some data");
-    assert_eq!(objects[2]["data"]["hex"], "ff00");
+    assert_eq!(objects[2]["data"]["base64"], "/wA=");
     assert_eq!(objects[4]["parts"][1]["path"], "/b");
     assert_eq!(objects[6]["end"], "clean");
     assert_eq!(objects[6]["records"], 6);

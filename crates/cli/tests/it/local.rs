@@ -9,10 +9,10 @@ use tempfile::TempDir;
 use crate::bellwether::{Running, assert_code, bellwether, text};
 
 /// A state folder of its own, whose server is ended with it.
-struct Home(TempDir);
+pub(crate) struct Home(pub(crate) TempDir);
 
 impl Home {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 

@@ -14,7 +14,11 @@ mod bellwether;
 
 mod data_files;
 mod durability;
+mod export;
 mod interchange;
 mod local;
 mod lock;
+mod manners;
+mod nodes;
 mod serve;
+mod watch;

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::tcp::OwnedReadHalf;
 use tokio::time::timeout;
 
 use super::handshake::{self, Greeting};
@@ -51,7 +51,7 @@ pub(crate) async fn serve(engine: Arc<Engine>, socket: TcpStream, peer: Arc<Peer
             bytes: BytesMut::new(),
         },
     };
-    let mut written = pin!(write_out(&peer, writing));
+    let mut written = pin!(peer.outbox.write_to(writing));
     let all_written = tokio::select! {
         () = connection.converse() => false,
         () = &mut written => true,
@@ -64,21 +64,6 @@ pub(crate) async fn serve(engine: Arc<Engine>, socket: TcpStream, peer: Arc<Peer
     }
     peer.outbox.close();
     engine.connections.remove(&peer);
-}
-
-/// Writes what is in the outbox until it ends.
-async fn write_out(peer: &Peer, mut socket: OwnedWriteHalf) {
-    while let Some(bytes) = peer.outbox.next().await {
-        let written = tokio::select! {
-            written = socket.write_all(&bytes) => written,
-            () = peer.outbox.closed() => return,
-        };
-        if written.is_err() {
-            return peer.outbox.close();
-        }
-    }
-    // The other end may be gone before us.
-    let _ = socket.shutdown().await;
 }
 
 struct Connection {
@@ -232,12 +217,15 @@ impl Connection {
 
     /// Stops reading while too much waits: for the disk, or for this client to read.
     async fn hold_back(&self) {
+        let outbox = &self.peer.outbox;
         let waiting = self.engine.stats.outstanding.load(Relaxed);
         if waiting > self.engine.config.outstanding_max as u64 && self.peer.outstanding() > 0 {
+            outbox.flush();
             self.peer.drained().await;
         }
-        if self.peer.outbox.is_crowded() {
-            self.peer.outbox.room().await;
+        if outbox.is_crowded() {
+            outbox.flush();
+            outbox.room().await;
         }
     }
 }
@@ -259,8 +247,9 @@ pub(super) struct Input {
 }
 
 impl Input {
-    /// Waits for more bytes.
+    /// Sends the answers to what has come, all at once, and waits for more bytes.
     pub(super) async fn fill(&mut self, peer: &Peer) -> Result<(), Over> {
+        peer.outbox.flush();
         self.bytes.reserve(READ_BYTES);
         tokio::select! {
             read = self.socket.read_buf(&mut self.bytes) => match read {

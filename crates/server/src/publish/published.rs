@@ -5,6 +5,7 @@
 //! exclusively while its version becomes visible and its events and its reply are put on theirs.
 //! So an event comes before any reply that shows its change, and never before the reply that armed
 //! its watch. The order of locks: the version, then a session's lane, then watches or an outbox.
+//! Nothing is written to a socket before the lock is gone.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,7 +18,7 @@ use super::watches::{WatchReport, Watches};
 use crate::peer::Peer;
 use crate::proto::op::Op;
 use crate::request::Request;
-use crate::session::{Lane, Parked, Session, SessionTable};
+use crate::session::{Parked, Session, SessionTable};
 use crate::stats::ServerStats;
 use crate::tree::Tree;
 use crate::writer::{Answer, Decided, Group};
@@ -120,17 +121,23 @@ impl Published {
             "versions only go forward"
         );
         *committed = group.tree;
+        let mut told = Vec::new();
         let mut with_reads = Vec::new();
         for decided in group.decided {
-            with_reads.extend(self.tell(decided));
+            with_reads.extend(self.tell(decided, &mut told));
         }
         for session in with_reads {
-            self.unpark(&committed, &session, &mut session.lane());
+            self.unpark(&committed, &session, &mut told);
+        }
+        drop(committed);
+        for peer in told {
+            peer.outbox.flush();
         }
     }
 
     /// Tells everybody who is to hear of one write, and returns its session if reads waited for it.
-    fn tell(&self, decided: Decided) -> Option<Arc<Session>> {
+    /// Those who were told are added to `told`.
+    fn tell(&self, decided: Decided, told: &mut Vec<Arc<Peer>>) -> Option<Arc<Session>> {
         if let Some((txn, digest)) = &decided.txn {
             self.stats.commits.fetch_add(1, Relaxed);
             self.remember_digest(txn.zxid, *digest);
@@ -144,7 +151,7 @@ impl Published {
         if !decided.changes.is_empty() {
             let mut watches = self.watches();
             for change in &decided.changes {
-                watches.fire(change, self.skip_acl);
+                watches.fire(change, self.skip_acl, told);
             }
         }
         match decided.answer {
@@ -165,11 +172,13 @@ impl Published {
                     self.sessions.remove(session.id);
                     request.peer.outbox.finish();
                 }
+                told.push(request.peer);
                 written(session)
             }
             Answer::Connected { session, frame } => {
                 if let Some(peer) = session.lane().peer() {
                     greet(peer, &frame);
+                    told.push(peer.clone());
                 }
                 written(session)
             }
@@ -187,15 +196,21 @@ impl Published {
         }
     }
 
-    fn unpark(&self, tree: &Tree, session: &Session, lane: &mut Lane) {
+    fn unpark(&self, tree: &Tree, session: &Session, told: &mut Vec<Arc<Peer>>) {
+        let mut lane = session.lane();
         while let Some(parked) = lane.unpark() {
-            match parked {
+            let peer = match parked {
                 Parked::Read(request) => {
                     self.wait_no_more(&request);
                     self.answer(tree, session, &request);
+                    request.peer
                 }
-                Parked::ConnectReply { peer, frame } => greet(&peer, &frame),
-            }
+                Parked::ConnectReply { peer, frame } => {
+                    greet(&peer, &frame);
+                    peer
+                }
+            };
+            told.push(peer);
         }
     }
 

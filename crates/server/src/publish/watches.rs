@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use bytes::BytesMut;
+
 use super::watch_table::{WatchMode, WatchTable};
 use crate::peer::Peer;
 use crate::proto::acl::{Acl, READ};
@@ -129,46 +131,38 @@ impl Watches {
     }
 
     /// Tells everybody who watches of a change, in the order that clients rely on
-    /// (`DataTree.createNode`, `deleteNode`, `setData`).
-    pub(super) fn fire(&mut self, change: &Change, skip_acl: bool) {
+    /// (`DataTree.createNode`, `deleteNode`, `setData`), and adds them to `told`.
+    pub(super) fn fire(&mut self, change: &Change, skip_acl: bool, told: &mut Vec<Arc<Peer>>) {
         let Change {
             kind,
             path,
             acl,
             parent_acl,
         } = change;
-        let tell = |peers: &[Arc<Peer>], kind: EventKind, path: &str, acl: &[Acl]| {
-            for peer in peers {
+        let mut tell = |peers: Vec<Arc<Peer>>, kind: EventKind, path: &str, acl: &[Acl]| {
+            if peers.is_empty() {
+                return;
+            }
+            let mut event = BytesMut::new();
+            put_event(&mut event, kind, path);
+            for peer in &peers {
                 // Who may not read a node is not told that it changed (CVE-2024-23944).
                 if skip_acl || access::allows(acl, READ, &peer.ids()) {
-                    send(peer, kind, path);
+                    peer.outbox.push(|out| out.extend_from_slice(&event));
                 }
             }
+            told.extend(peers);
         };
+        let watchers = self.data.fire(path, true);
         match kind {
-            ChangeKind::Created => {
-                tell(
-                    &self.data.fire(path, true),
-                    EventKind::NodeCreated,
-                    path,
-                    acl,
-                );
-            }
-            ChangeKind::DataChanged => {
-                tell(
-                    &self.data.fire(path, true),
-                    EventKind::NodeDataChanged,
-                    path,
-                    acl,
-                );
-            }
+            ChangeKind::Created => tell(watchers, EventKind::NodeCreated, path, acl),
+            ChangeKind::DataChanged => tell(watchers, EventKind::NodeDataChanged, path, acl),
             ChangeKind::Deleted => {
-                let told = self.data.fire(path, true);
-                tell(&told, EventKind::NodeDeleted, path, acl);
-                let told: HashSet<u64> = told.iter().map(|peer| peer.number).collect();
+                let numbers: HashSet<u64> = watchers.iter().map(|peer| peer.number).collect();
+                tell(watchers, EventKind::NodeDeleted, path, acl);
                 let mut others = self.child.fire(path, false);
-                others.retain(|peer| !told.contains(&peer.number));
-                tell(&others, EventKind::NodeDeleted, path, acl);
+                others.retain(|peer| !numbers.contains(&peer.number));
+                tell(others, EventKind::NodeDeleted, path, acl);
             }
         }
         if let Some(acl) = parent_acl {
@@ -176,8 +170,8 @@ impl Watches {
                 Some("") | None => path::ROOT,
                 Some(parent) => parent,
             };
-            let peers = self.child.fire(parent, false);
-            tell(&peers, EventKind::NodeChildrenChanged, parent, acl);
+            let watchers = self.child.fire(parent, false);
+            tell(watchers, EventKind::NodeChildrenChanged, parent, acl);
         }
     }
 
@@ -211,9 +205,11 @@ pub(crate) struct WatchReport {
 
 /// Puts one event on its way.
 pub(super) fn send(peer: &Peer, kind: EventKind, path: &str) {
-    peer.outbox.push(|out| {
-        reply::put(out, EVENT_XID, EVENT_ZXID, Ok(()), |out| {
-            event::encode(kind, path, out)
-        });
+    peer.outbox.push(|out| put_event(out, kind, path));
+}
+
+fn put_event(out: &mut BytesMut, kind: EventKind, path: &str) {
+    reply::put(out, EVENT_XID, EVENT_ZXID, Ok(()), |out| {
+        event::encode(kind, path, out)
     });
 }

@@ -11,6 +11,6 @@ mod session;
 mod table;
 
 pub(crate) use expiry::Sweeper;
-pub(crate) use lane::{Lane, Parked};
+pub(crate) use lane::Parked;
 pub(crate) use session::Session;
 pub(crate) use table::SessionTable;

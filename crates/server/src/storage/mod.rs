@@ -2,10 +2,11 @@
 
 mod disk;
 mod log_reader;
-mod log_record;
+pub(crate) mod log_record;
 mod log_writer;
 mod memory;
 mod names;
+mod pace;
 mod progress;
 mod recovery;
 mod repair;

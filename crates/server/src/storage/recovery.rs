@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use super::disk::Disk;
 use super::log_reader::{LogEnd, LogReader};
 use super::names::{self, Compression, DataFile};
+use super::pace::Pace;
 use super::progress::Progress;
 use super::{snapshot_reader, snapshot_writer};
 use crate::tree::Tree;
@@ -66,7 +67,7 @@ pub(crate) fn recover(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Recovered
             return Err(RecoveryError::NoSnapshot);
         }
         let tree = Tree::fresh();
-        snapshot_writer::write(snapshots, &tree)?;
+        snapshot_writer::write(snapshots, &tree, &mut Pace::hurried())?;
         return Ok(Recovered {
             tree,
             wants_snapshot: false,

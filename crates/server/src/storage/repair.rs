@@ -251,6 +251,7 @@ mod tests {
     use super::*;
     use crate::proto::txn::{Txn, TxnBody};
     use crate::storage::disk::Folder;
+    use crate::storage::pace::Pace;
     use crate::storage::recovery::recover;
     use crate::storage::{log_record, snapshot_writer};
     use crate::tree::Tree;
@@ -259,7 +260,7 @@ mod tests {
     fn folder(logs: &[std::ops::Range<i64>]) -> (TempDir, Folder) {
         let folder = tempfile::tempdir().unwrap();
         let disk = Folder::open(folder.path()).unwrap();
-        snapshot_writer::write(&disk, &Tree::fresh()).unwrap();
+        snapshot_writer::write(&disk, &Tree::fresh(), &mut Pace::hurried()).unwrap();
         for zxids in logs {
             let mut bytes = BytesMut::from(&HEADER[..]);
             for zxid in zxids.clone() {

@@ -6,8 +6,9 @@ use std::io::{self, BufWriter, Write};
 use adler2::Adler32;
 use bytes::{BufMut, BytesMut};
 
-use super::disk::Disk;
+use super::disk::{Disk, DiskFile};
 use super::names;
+use super::pace::Pace;
 use crate::proto::acl::Acl;
 use crate::proto::jute::Writer as _;
 use crate::proto::txn::AclList;
@@ -25,11 +26,14 @@ pub(crate) const DIGEST_VERSION: i32 = 2;
 /// How much is written at once.
 const BUFFER_BYTES: usize = 1 << 20;
 
+/// How much is written between two syncs.
+const SYNC_BYTES: usize = 8 << 20;
+
 /// Writes the snapshot of `tree` under its name, which it gets when it is whole and on disk.
-pub(crate) fn write(disk: &dyn Disk, tree: &Tree) -> io::Result<String> {
+pub(super) fn write(disk: &dyn Disk, tree: &Tree, pace: &mut Pace) -> io::Result<String> {
     let name = names::snapshot(tree.last_zxid());
     let unfinished = names::unfinished(&name);
-    write_file(disk, &unfinished, tree)
+    write_file(disk, &unfinished, tree, pace)
         .and_then(|()| disk.rename(&unfinished, &name))
         .inspect_err(|_| {
             // On a full disk its room is wanted; if it cannot go now, it goes at the next start.
@@ -39,19 +43,23 @@ pub(crate) fn write(disk: &dyn Disk, tree: &Tree) -> io::Result<String> {
     Ok(name)
 }
 
-fn write_file(disk: &dyn Disk, name: &str, tree: &Tree) -> io::Result<()> {
+fn write_file(disk: &dyn Disk, name: &str, tree: &Tree, pace: &mut Pace) -> io::Result<()> {
     let mut file = disk.create(name)?;
+    let synced = Synced {
+        file: &mut *file,
+        waiting: 0,
+    };
     let mut sealed = Sealed {
-        inner: BufWriter::with_capacity(BUFFER_BYTES, &mut file),
+        inner: BufWriter::with_capacity(BUFFER_BYTES, synced),
         sum: Adler32::new(),
     };
-    write_tree(&mut sealed, tree)?;
+    write_tree(&mut sealed, tree, pace)?;
     sealed.inner.flush()?;
     drop(sealed);
     file.sync()
 }
 
-fn write_tree(out: &mut Sealed<impl Write>, tree: &Tree) -> io::Result<()> {
+fn write_tree(out: &mut Sealed<impl Write>, tree: &Tree, pace: &mut Pace) -> io::Result<()> {
     let mut bytes = BytesMut::from(&HEADER[..]);
     let mut sessions: Vec<_> = tree.sessions().collect();
     sessions.sort_unstable();
@@ -60,7 +68,7 @@ fn write_tree(out: &mut Sealed<impl Write>, tree: &Tree) -> io::Result<()> {
         bytes.put_i64(id);
         bytes.put_i32(timeout_ms);
     }
-    let acls = number_acls(tree);
+    let acls = number_acls(tree, pace);
     let mut table: Vec<_> = acls.iter().collect();
     table.sort_unstable_by_key(|(_, number)| **number);
     bytes.put_count(table.len());
@@ -75,6 +83,7 @@ fn write_tree(out: &mut Sealed<impl Write>, tree: &Tree) -> io::Result<()> {
         if result.is_err() {
             return;
         }
+        pace.step();
         bytes.clear();
         bytes.put_ustring(if &**path == "/" { "" } else { path });
         bytes.put_buffer(node.data.as_deref());
@@ -103,16 +112,39 @@ fn write_tree(out: &mut Sealed<impl Write>, tree: &Tree) -> io::Result<()> {
 }
 
 /// Gives each access list that is in use a number.
-fn number_acls(tree: &Tree) -> HashMap<AclList, i64> {
+fn number_acls(tree: &Tree, pace: &mut Pace) -> HashMap<AclList, i64> {
     let open = access::open();
     let mut numbers = HashMap::new();
     tree.walk_all(|_, node| {
+        pace.step();
         if node.acl != open && !numbers.contains_key(&node.acl) {
             let next = i64::try_from(numbers.len()).expect("far fewer than 2^63") + 1;
             numbers.insert(node.acl.clone(), next);
         }
     });
     numbers
+}
+
+/// Syncs as it goes: a sync of the log must not find half a gigabyte before it.
+struct Synced<'a> {
+    file: &'a mut dyn DiskFile,
+    waiting: usize,
+}
+
+impl Write for Synced<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.file.write(bytes)?;
+        self.waiting += count;
+        if self.waiting >= SYNC_BYTES {
+            self.file.sync()?;
+            self.waiting = 0;
+        }
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
 /// Adds up what is written, for the seals.
@@ -155,7 +187,7 @@ mod tests {
             inner: &mut bytes,
             sum: Adler32::new(),
         };
-        write_tree(&mut sealed, &Tree::fresh()).unwrap();
+        write_tree(&mut sealed, &Tree::fresh(), &mut Pace::hurried()).unwrap();
         assert_eq!(bytes.len(), 457);
         assert_eq!(bytes[424 - 13..424 - 5], 0xB8A2_3B49_i64.to_be_bytes());
         assert_eq!(bytes[457 - 13..457 - 5], 0x95B9_3D59_i64.to_be_bytes());

@@ -2,11 +2,13 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, SyncSender};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use super::disk::Disk;
+use super::pace::Pace;
 use super::{retention, snapshot_writer};
 use crate::tree::Tree;
 
@@ -16,6 +18,8 @@ pub(crate) struct Snapshotter {
     /// Gone when the thread is to end.
     trees: Option<SyncSender<Tree>>,
     thread: Option<JoinHandle<()>>,
+    /// Set when somebody waits for the thread to end.
+    hurry: Arc<AtomicBool>,
 }
 
 impl Snapshotter {
@@ -27,16 +31,20 @@ impl Snapshotter {
     ) -> io::Result<Self> {
         // No place to wait in: while one is being written, another is not asked for.
         let (trees, wanted) = mpsc::sync_channel::<Tree>(0);
+        let hurry = Arc::<AtomicBool>::default();
+        let hurried = hurry.clone();
         let thread = thread::Builder::new()
             .name("snapshot".into())
             .spawn(move || {
                 for tree in wanted {
-                    take(&*snapshots, &*logs, retain, &tree);
+                    let pace = Pace::new(hurried.clone());
+                    take(&*snapshots, &*logs, retain, &tree, pace);
                 }
             })?;
         Ok(Self {
             trees: Some(trees),
             thread: Some(thread),
+            hurry,
         })
     }
 
@@ -61,20 +69,21 @@ impl Drop for Snapshotter {
     /// Waits for the snapshot that is being written: a server that stops leaves nothing unfinished.
     fn drop(&mut self) {
         self.trees = None;
-        if self
-            .thread
-            .take()
-            .is_some_and(|thread| thread.join().is_err())
-        {
+        self.hurry.store(true, Ordering::Relaxed);
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        thread.thread().unpark();
+        if thread.join().is_err() {
             tracing::error!("the snapshot thread panicked");
         }
     }
 }
 
 /// A snapshot that fails costs nothing but a longer recovery: the log has it all.
-fn take(snapshots: &dyn Disk, logs: &dyn Disk, retain: Option<usize>, tree: &Tree) {
+fn take(snapshots: &dyn Disk, logs: &dyn Disk, retain: Option<usize>, tree: &Tree, mut pace: Pace) {
     let start = Instant::now();
-    match snapshot_writer::write(snapshots, tree) {
+    match snapshot_writer::write(snapshots, tree, &mut pace) {
         Ok(name) => {
             tracing::info!(name, nodes = tree.node_count(), elapsed = ?start.elapsed(), "snapshot written")
         }

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod apache;
+mod engine;
 mod model;
 mod proxy;
 mod raw;

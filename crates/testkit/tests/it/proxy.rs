@@ -130,3 +130,34 @@ async fn words_delays_and_ends_pass() {
     client.closed().await.unwrap();
     RawClient::connect(proxy.address()).await.unwrap_err();
 }
+
+#[tokio::test]
+async fn a_session_seen_is_ended_past_all_faults() {
+    let (server, proxy, mut client) = setup().await;
+    client
+        .call(Request::create_ephemeral("/a"))
+        .await
+        .unwrap()
+        .ok()
+        .unwrap();
+    proxy.hold(Direction::Both);
+    proxy.refuse(true);
+    proxy.expire_session().await.unwrap();
+    assert!(!exists(server.address(), "/a").await);
+    // There is none any more, and that is fine.
+    proxy.expire_session().await.unwrap();
+    proxy.calm();
+    client.closed().await.unwrap();
+    assert!(client.reattach(proxy.address()).await.unwrap().is_refused());
+}
+
+#[tokio::test]
+async fn calm_takes_back_faults_that_have_not_happened() {
+    let (_server, proxy, mut client) = setup().await;
+    let lost = proxy.drop_request(Op::Create);
+    proxy.delay(Direction::Both, Duration::from_secs(60));
+    proxy.calm();
+    lost.happened().await.unwrap_err();
+    let created = client.call(Request::create("/a", "")).await.unwrap();
+    created.ok().unwrap();
+}

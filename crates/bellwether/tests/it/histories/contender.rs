@@ -1,0 +1,313 @@
+//! A process that takes a lock again and again, and tells on stderr what it does.
+//!
+//! It is this test binary, started anew for one test.
+
+use std::io::{Read as _, Write as _};
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bellwether::{
+    AcquireError, Client, Hold, Lock, LockGuard, Previous, ReleaseError, SimpleGuard, SimpleLock,
+    connect,
+};
+use bellwether_testkit::FencedStore;
+use bellwether_testkit::history::{Event, Pulse, What};
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+pub(super) const SESSION_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The longest work under a hold, and the longest wait for one that is given up.
+const MOMENT_MAX: Duration = Duration::from_millis(30);
+
+/// What they compete for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Recipe {
+    Lock,
+    /// The lock with a crash mark.
+    MarkedLock,
+    SimpleLock,
+}
+
+impl Recipe {
+    const ALL: [Self; 3] = [Self::Lock, Self::MarkedLock, Self::SimpleLock];
+
+    fn path(self) -> String {
+        format!("/histories/{self:?}")
+    }
+
+    /// Waits for a hold.
+    pub(super) async fn acquire(self, client: &Client) -> Result<Guard, AcquireError> {
+        match self {
+            Self::SimpleLock => {
+                let lock = SimpleLock::new(client, self.path());
+                lock.acquire().await.map(Guard::Simple)
+            }
+            _ => self.lock(client).acquire().await.map(Guard::Fair),
+        }
+    }
+
+    async fn acquire_timeout(
+        self,
+        client: &Client,
+        limit: Duration,
+    ) -> Result<Guard, AcquireError> {
+        match self {
+            Self::SimpleLock => {
+                let lock = SimpleLock::new(client, self.path());
+                lock.acquire_timeout(limit).await.map(Guard::Simple)
+            }
+            _ => {
+                let lock = self.lock(client);
+                lock.acquire_timeout(limit).await.map(Guard::Fair)
+            }
+        }
+    }
+
+    async fn try_acquire(self, client: &Client) -> Result<Option<Guard>, AcquireError> {
+        Ok(match self {
+            Self::SimpleLock => {
+                let lock = SimpleLock::new(client, self.path());
+                lock.try_acquire().await?.map(Guard::Simple)
+            }
+            _ => self.lock(client).try_acquire().await?.map(Guard::Fair),
+        })
+    }
+
+    fn lock(self, client: &Client) -> Lock {
+        let lock = Lock::new(client, self.path());
+        match self {
+            Self::MarkedLock => lock.crash_mark(),
+            _ => lock,
+        }
+    }
+}
+
+/// A hold of any of them.
+pub(super) enum Guard {
+    Fair(LockGuard),
+    Simple(SimpleGuard),
+}
+
+impl Guard {
+    pub(super) async fn release(self) -> Result<(), ReleaseError> {
+        match self {
+            Self::Fair(guard) => guard.release().await,
+            Self::Simple(guard) => guard.release().await,
+        }
+    }
+}
+
+impl Deref for Guard {
+    type Target = Hold;
+
+    fn deref(&self) -> &Hold {
+        match self {
+            Self::Fair(guard) => guard,
+            Self::Simple(guard) => guard,
+        }
+    }
+}
+
+/// What a contender is to do.
+pub(super) struct Orders {
+    pub(super) who: usize,
+    pub(super) recipe: Recipe,
+    pub(super) seed: u64,
+    pub(super) address: String,
+    pub(super) store: PathBuf,
+}
+
+impl Orders {
+    /// As environment variables.
+    pub(super) fn variables(&self) -> [(&'static str, String); 5] {
+        [
+            ("CONTENDER", self.who.to_string()),
+            ("CONTENDER_RECIPE", format!("{:?}", self.recipe)),
+            ("CONTENDER_SEED", self.seed.to_string()),
+            ("CONTENDER_ADDRESS", self.address.clone()),
+            ("CONTENDER_STORE", self.store.display().to_string()),
+        ]
+    }
+
+    /// Those of this process, if it is a contender.
+    fn own() -> Option<Self> {
+        let variable = |name: &str| std::env::var(name).ok();
+        let recipe = variable("CONTENDER_RECIPE")?;
+        let mut recipes = Recipe::ALL.into_iter();
+        Some(Self {
+            who: variable("CONTENDER")?.parse().ok()?,
+            recipe: recipes.find(|known| format!("{known:?}") == recipe)?,
+            seed: variable("CONTENDER_SEED")?.parse().ok()?,
+            address: variable("CONTENDER_ADDRESS")?,
+            store: variable("CONTENDER_STORE")?.into(),
+        })
+    }
+}
+
+/// What makes this binary a contender.
+pub(super) fn arguments() -> [String; 4] {
+    let (_, module) = module_path!().split_once("::").unwrap();
+    [
+        format!("{module}::contend"),
+        "--exact".into(),
+        "--ignored".into(),
+        "--nocapture".into(),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "this is no test, but the process that the others start"]
+async fn contend() {
+    let Some(orders) = Orders::own() else {
+        return;
+    };
+    let who = orders.who;
+    let _pulse = Pulse::start(move |since| tell(&Event::now(who, What::Stalled { since })));
+    let (told, stopped) = watch::channel(false);
+    std::thread::spawn(move || {
+        // Ends with the one who gives orders, whatever became of it.
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        told.send_replace(true);
+    });
+    let contender = Contender {
+        who,
+        recipe: orders.recipe,
+        random: StdRng::seed_from_u64(orders.seed),
+        store: FencedStore::open(&orders.store).unwrap(),
+        stopped,
+    };
+    contender.run(&orders.address).await;
+}
+
+struct Contender {
+    who: usize,
+    recipe: Recipe,
+    random: StdRng,
+    store: FencedStore,
+    stopped: watch::Receiver<bool>,
+}
+
+impl Contender {
+    /// One session after the other.
+    async fn run(mut self, address: &str) {
+        while !self.is_stopped() {
+            let session = connect(address).session_timeout(SESSION_TIMEOUT);
+            match session.await {
+                Ok(client) => self.use_session(client).await,
+                Err(error) => self.note(What::Failed(error.to_string())),
+            }
+        }
+    }
+
+    /// Takes the lock until the session has ended, or it is told to stop.
+    async fn use_session(&mut self, client: Client) {
+        while !self.is_stopped() {
+            self.note(What::Asked);
+            let mut stopped = self.stopped.clone();
+            let acquired = tokio::select! {
+                acquired = self.acquire(&client) => acquired,
+                _ = stopped.wait_for(|stopped| *stopped) => break,
+            };
+            match acquired {
+                Ok(Some(guard)) => self.hold(&client, guard).await,
+                Ok(None) => {}
+                Err(error) => {
+                    self.note(What::Failed(error.to_string()));
+                    if matches!(error, AcquireError::SessionEnded { .. }) {
+                        return;
+                    }
+                }
+            }
+        }
+        client.close().await;
+    }
+
+    /// One of the ways to ask for a hold.
+    async fn acquire(&mut self, client: &Client) -> Result<Option<Guard>, AcquireError> {
+        let recipe = self.recipe;
+        match self.random.random_range(0..10) {
+            0 => recipe.try_acquire(client).await,
+            1 => match recipe.acquire_timeout(client, self.moment()).await {
+                Err(AcquireError::TimedOut { .. }) => Ok(None),
+                acquired => acquired.map(Some),
+            },
+            // Gives up wherever it happens to be.
+            2 => match timeout(self.moment(), recipe.acquire(client)).await {
+                Ok(acquired) => acquired.map(Some),
+                Err(_) => Ok(None),
+            },
+            _ => recipe.acquire(client).await.map(Some),
+        }
+    }
+
+    /// Works under the hold until the work is done or the hold is lost.
+    async fn hold(&mut self, client: &Client, guard: Guard) {
+        let token = guard.token();
+        self.note(What::Granted { token, weight: 1 });
+        let crashed = match guard.previous() {
+            Previous::Crashed(crash) => crash.token,
+            _ => None,
+        };
+        if self.recipe == Recipe::MarkedLock {
+            self.note(What::Found { token, crashed });
+        }
+        self.write(token);
+        let work = self.work(client);
+        let lost = tokio::select! {
+            () = work => false,
+            () = guard.lost() => true,
+        };
+        if lost {
+            self.note(What::Lost { token });
+            // A careless one. If somebody has written since, this is refused.
+            return self.write(token);
+        }
+        self.write(token);
+        if self.random.random_ratio(1, 4) {
+            self.note(What::Dropping { token });
+            return drop(guard);
+        }
+        self.note(What::Releasing { token });
+        match guard.release().await {
+            Ok(()) => self.note(What::Released { token }),
+            Err(error) => self.note(What::Failed(error.to_string())),
+        }
+    }
+
+    /// Takes some time, and now and then an answer of the server: who cannot reach it is held up with the lock in hand.
+    #[expect(clippy::disallowed_methods, reason = "stands for work")]
+    async fn work(&mut self, client: &Client) {
+        tokio::time::sleep(self.moment()).await;
+        if self.random.random_ratio(1, 2) {
+            while client.raw().check_stat("/").await.is_err() {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    fn write(&mut self, token: i64) {
+        tell(&self.store.write(self.who, token).unwrap());
+    }
+
+    fn note(&self, what: What) {
+        tell(&Event::now(self.who, what));
+    }
+
+    fn moment(&mut self) -> Duration {
+        MOMENT_MAX.mul_f64(self.random.random())
+    }
+
+    fn is_stopped(&self) -> bool {
+        *self.stopped.borrow()
+    }
+}
+
+/// A line at once, from whatever thread.
+fn tell(event: &Event) {
+    let line = format!("{event}\n");
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
+}

@@ -1,0 +1,252 @@
+//! Nothing stays behind: nodes and watches of those who left.
+
+use std::pin::pin;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use bellwether::{AcquireError, Lock, SimpleLock};
+use bellwether_server::proto::op::Op;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use crate::place::{Place, SESSION_TIMEOUT, soon};
+
+on_both_engines! {
+    t08_acquire_dropped_at_any_await_leaves_nothing,
+    t09_try_that_lost_the_race_on_a_broken_connection_leaves_no_contender,
+    t11_release_that_is_sent_again_spares_the_next_acquisition,
+    t18_contended_cycles_leave_no_watches,
+    t19_tries_that_timed_out_leave_no_watches,
+    t20_waiter_dropped_while_its_event_is_in_flight_harms_nobody,
+    t34_timeout_is_for_the_whole_wait,
+}
+
+/// Polls a future so many times and drops it; tells whether it was done before.
+async fn polled<F: Future>(future: F, times: usize) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut left = times;
+    std::future::poll_fn(move |cx| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            // The last poll is not waited for: that is where it is dropped.
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+async fn t08_acquire_dropped_at_any_await_leaves_nothing(place: Place) {
+    for marked in [false, true] {
+        let client = place.client().await;
+        let mut lock = Lock::new(&client, "/leaving");
+        if marked {
+            lock = lock.crash_mark();
+        }
+        // Alone in the line, and the directory may be missing the first time.
+        for polls in 1.. {
+            assert!(polls < 50, "an acquire has some ten awaits");
+            if let Some(guard) = soon(polled(lock.acquire(), polls)).await {
+                guard.unwrap().release().await.unwrap();
+                break;
+            }
+            soon(async {
+                while !place.children("/leaving").await.is_empty() {
+                    place.outside().sync("/").await.unwrap();
+                }
+            })
+            .await;
+        }
+        // Behind a holder that leaves at the same time, or when the waiter has been dropped.
+        for polls in 1..12 {
+            for at_the_same_time in [true, false] {
+                let holder = lock.acquire().await.unwrap();
+                let dropped = Notify::new();
+                let (waited, ()) = soon(async {
+                    tokio::join!(
+                        async {
+                            // Once it only waits, nothing polls it any more.
+                            let limit =
+                                Duration::from_millis(if at_the_same_time { 20_000 } else { 50 });
+                            let wait = polled(lock.acquire(), polls);
+                            let waited = tokio::time::timeout(limit, wait).await;
+                            dropped.notify_one();
+                            waited.ok().flatten()
+                        },
+                        async {
+                            if !at_the_same_time {
+                                dropped.notified().await;
+                            }
+                            holder.release().await.unwrap();
+                        }
+                    )
+                })
+                .await;
+                if let Some(guard) = waited {
+                    guard.unwrap().release().await.unwrap();
+                }
+            }
+        }
+        place.until_children("/leaving", 0).await;
+        place.until_no_watches().await;
+    }
+}
+
+async fn t09_try_that_lost_the_race_on_a_broken_connection_leaves_no_contender(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let lock = Lock::new(&client, "/leaving");
+    lock.acquire().await.unwrap().release().await.unwrap();
+    // The look finds nobody; before the create arrives, somebody else is there.
+    let dropped = proxy.drop_request(Op::Create2);
+    let tried = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.try_acquire().await }
+    });
+    dropped.happened().await.unwrap();
+    proxy.refuse(true);
+    let holder = Lock::new(&place.client().await, "/leaving")
+        .acquire()
+        .await
+        .unwrap();
+    let cleanup_lost = proxy.drop_request(Op::Delete);
+    proxy.refuse(false);
+    assert!(soon(tried).await.unwrap().unwrap().is_none());
+    cleanup_lost.happened().await.unwrap();
+    place.until_children("/leaving", 1).await;
+    holder.release().await.unwrap();
+    assert!(
+        !client.is_ended(),
+        "the contender did not go with its session"
+    );
+}
+
+async fn t11_release_that_is_sent_again_spares_the_next_acquisition(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let other = place.client().await;
+
+    let lock = Lock::new(&client, "/leaving");
+    let guard = lock.acquire().await.unwrap();
+    let lost = proxy.swallow_reply(Op::Delete);
+    let released = tokio::spawn(guard.release());
+    lost.happened().await.unwrap();
+    let next = soon(Lock::new(&other, "/leaving").acquire()).await.unwrap();
+    soon(released).await.unwrap().unwrap();
+    assert_eq!(place.children("/leaving").await, [next.node()]);
+    next.release().await.unwrap();
+
+    // Here the next one has the same name.
+    let guard = SimpleLock::new(&client, "/simple").acquire().await.unwrap();
+    let lost = proxy.swallow_reply(Op::Delete);
+    let released = tokio::spawn(guard.release());
+    lost.happened().await.unwrap();
+    proxy.refuse(true);
+    let next = soon(SimpleLock::new(&other, "/simple").acquire())
+        .await
+        .unwrap();
+    proxy.refuse(false);
+    soon(released).await.unwrap().unwrap();
+    let stat = place.outside().check_stat("/simple").await.unwrap();
+    assert_eq!(stat.unwrap().czxid, next.token());
+    next.release().await.unwrap();
+}
+
+async fn t18_contended_cycles_leave_no_watches(place: Place) {
+    let mut tasks = JoinSet::new();
+    for _ in 0..4 {
+        let lock = Lock::new(&place.client().await, "/leaving");
+        tasks.spawn(async move {
+            for _ in 0..2_500 {
+                lock.acquire().await.unwrap().release().await.unwrap();
+            }
+            // The session goes on, so that nothing is removed by its end.
+            lock
+        });
+    }
+    let locks = tokio::time::timeout(Duration::from_secs(100), tasks.join_all())
+        .await
+        .unwrap();
+    place.until_no_watches().await;
+    assert_eq!(locks.len(), 4);
+}
+
+async fn t19_tries_that_timed_out_leave_no_watches(place: Place) {
+    let client = place.client().await;
+    let holder = Lock::new(&client, "/leaving").acquire().await.unwrap();
+    for _ in 0..20 {
+        let mut tries = JoinSet::new();
+        for _ in 0..50 {
+            let lock = Lock::new(&client, "/leaving");
+            tries.spawn(async move { lock.acquire_timeout(Duration::from_millis(5)).await });
+        }
+        for tried in soon(tries.join_all()).await {
+            assert!(
+                matches!(tried, Err(AcquireError::TimedOut { .. })),
+                "{tried:?}"
+            );
+        }
+    }
+    place.until_children("/leaving", 1).await;
+    holder.release().await.unwrap();
+    place.until_no_watches().await;
+}
+
+async fn t20_waiter_dropped_while_its_event_is_in_flight_harms_nobody(place: Place) {
+    let client = place.client().await;
+    let lock = Lock::new(&client, "/leaving");
+    for _ in 0..100 {
+        let holder = lock.acquire().await.unwrap();
+        let waiter = tokio::spawn({
+            let lock = lock.clone();
+            async move { lock.acquire().await }
+        });
+        place.until_children("/leaving", 2).await;
+        // The event of the release meets the end of the waiter.
+        let (released, ()) = tokio::join!(holder.release(), async { waiter.abort() });
+        released.unwrap();
+        if let Ok(guard) = waiter.await {
+            guard.unwrap().release().await.unwrap();
+        }
+    }
+    assert!(!client.is_ended());
+    soon(lock.acquire()).await.unwrap().release().await.unwrap();
+    place.until_no_watches().await;
+}
+
+async fn t34_timeout_is_for_the_whole_wait(place: Place) {
+    const LIMIT: Duration = Duration::from_millis(1_000);
+    let client = place.client().await;
+    let lock = Lock::new(&client, "/leaving");
+    let holder = lock.acquire().await.unwrap();
+    // A long line whose members leave one after the other, well within the limit each.
+    let mut line = Vec::new();
+    for place_in_line in 0..30 {
+        let lock = lock.clone();
+        line.push(tokio::spawn(async move { lock.acquire().await }));
+        place.until_children("/leaving", place_in_line + 2).await;
+    }
+    let started = Instant::now();
+    let wait = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire_timeout(LIMIT).await }
+    });
+    let mut leave = tokio::time::interval(LIMIT / 5);
+    while let Some(last) = line.pop() {
+        leave.tick().await;
+        if wait.is_finished() {
+            break;
+        }
+        last.abort();
+    }
+    let waited = soon(wait).await.unwrap();
+    assert!(
+        matches!(waited, Err(AcquireError::TimedOut { .. })),
+        "{waited:?}"
+    );
+    // Had each wake-up started the time anew, it would have taken all of their departures.
+    assert!(!line.is_empty(), "after {:?}", started.elapsed());
+    holder.release().await.unwrap();
+}

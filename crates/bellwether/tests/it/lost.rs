@@ -1,0 +1,248 @@
+//! When a hold ends, and who is told.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use bellwether::blocking::Wait;
+use bellwether::{AcquireError, Fence, HoldState, Lock, connect};
+use bellwether_server::proto::op::Op;
+use bellwether_testkit::{Apache, Cut, Direction};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::place::{Place, SESSION_TIMEOUT, soon};
+
+on_both_engines! {
+    t02_paused_holder_is_fenced_off,
+    t24_wiped_directory_is_told_to_all,
+    t25_deletion_by_another_hand_is_told_at_once,
+    t35_second_acquire_of_a_held_lock_waits_without_spinning,
+    t37_guard_is_released_on_another_thread,
+    t38_blocking_task_does_not_stop_the_heartbeat,
+    t39_acquire_on_an_ended_session_is_an_error,
+    short_outage_is_a_suspension,
+    warning_comes_before_the_loss,
+}
+
+/// The process of [`t02_paused_holder_is_fenced_off`]: acquires, tells its token, and tells it again when asked to write.
+#[test]
+#[ignore = "started by t02 as a process of its own"]
+fn paused_holder() {
+    let address = std::env::var("BELLWETHER_TEST_HOLDER").unwrap();
+    let client = connect(address)
+        .session_timeout(SESSION_TIMEOUT)
+        .wait()
+        .unwrap();
+    let guard = Lock::new(&client, "/lost").acquire().wait().unwrap();
+    eprintln!("token {}", guard.token());
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    eprintln!("write {} {}", guard.token(), guard.is_held());
+}
+
+async fn t02_paused_holder_is_fenced_off(place: Place) {
+    let address = format!("{}{}", place.server(), place.chroot());
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "lost::paused_holder", "--ignored", "--nocapture"])
+        .env("BELLWETHER_TEST_HOLDER", address)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = Pid::from_child(&child);
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut hear = |what: &str| {
+        let line = said.find(|line| line.as_ref().unwrap().starts_with(what));
+        line.unwrap().unwrap()
+    };
+    let store = Fence::new();
+    let first: i64 = hear("token")[6..].parse().unwrap();
+    store.admit(first).unwrap();
+
+    kill_process(pid, Signal::STOP).unwrap();
+    let next = soon(Lock::new(&place.client().await, "/lost").acquire())
+        .await
+        .unwrap();
+    assert!(next.token() > first);
+    store.admit(next.token()).unwrap();
+
+    // It wakes and goes on where it was.
+    kill_process(pid, Signal::CONT).unwrap();
+    child.stdin.take().unwrap().write_all(b"write\n").unwrap();
+    let late = hear("write");
+    assert_eq!(
+        late,
+        format!("write {first} false"),
+        "it can know when it wakes"
+    );
+    assert!(
+        store.admit(first).is_err(),
+        "the store accepted a late write"
+    );
+    assert!(child.wait().unwrap().success());
+    next.release().await.unwrap();
+}
+
+async fn t24_wiped_directory_is_told_to_all(place: Place) {
+    let holder = Lock::new(&place.client().await, "/lost")
+        .acquire()
+        .await
+        .unwrap();
+    let mut waiters = Vec::new();
+    for waiter in 0..3 {
+        let lock = Lock::new(&place.client().await, "/lost");
+        waiters.push(tokio::spawn(async move { lock.acquire().await }));
+        place.until_children("/lost", waiter + 2).await;
+    }
+    let mut wipe = place.outside().new_multi_writer();
+    for name in place.children("/lost").await {
+        wipe.add_delete(&format!("/lost/{name}"), None).unwrap();
+    }
+    wipe.add_delete("/lost", None).unwrap();
+    wipe.commit().await.unwrap();
+    soon(holder.lost()).await;
+    for waiter in waiters {
+        match soon(waiter).await.unwrap() {
+            // The first in line is told twice, of its turn and of its own end, and may hear the one before the other.
+            Ok(guard) => soon(guard.lost()).await,
+            Err(AcquireError::Removed { .. }) => {}
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+}
+
+async fn t25_deletion_by_another_hand_is_told_at_once(place: Place) {
+    // A timeout that cannot be what tells.
+    let client = connect(format!("{}{}", place.server(), place.chroot()))
+        .session_timeout(Duration::from_secs(40))
+        .await
+        .unwrap();
+    let guard = Lock::new(&client, "/lost").acquire().await.unwrap();
+    let node = format!("/lost/{}", guard.node());
+    place.outside().delete(&node, None).await.unwrap();
+    soon(guard.lost()).await;
+    assert_eq!(guard.state(), HoldState::Lost);
+}
+
+async fn t35_second_acquire_of_a_held_lock_waits_without_spinning(place: Place) {
+    let (proxy, client) = place.proxied(Duration::from_secs(40)).await;
+    let lock = Lock::new(&client, "/lost");
+    let guard = lock.acquire().await.unwrap();
+    proxy.reset_counts();
+    let again = lock.acquire_timeout(Duration::from_millis(1_500)).await;
+    assert!(
+        matches!(again, Err(AcquireError::TimedOut { .. })),
+        "{again:?}"
+    );
+    // Create, list, two watches and a ping or two; the clean-up may have begun.
+    let requests: usize = proxy.counts().values().sum();
+    assert!(requests <= 10, "{:?}", proxy.counts());
+    guard.release().await.unwrap();
+}
+
+async fn t37_guard_is_released_on_another_thread(place: Place) {
+    let guard = Lock::new(&place.client().await, "/lost")
+        .acquire()
+        .await
+        .unwrap();
+    std::thread::spawn(move || guard.release().wait().unwrap())
+        .join()
+        .unwrap();
+    assert!(place.children("/lost").await.is_empty());
+}
+
+#[expect(clippy::disallowed_methods, reason = "the user's mistake itself")]
+async fn t38_blocking_task_does_not_stop_the_heartbeat(place: Place) {
+    let address = format!("{}{}", place.server(), place.chroot());
+    let client = connect(address)
+        .session_timeout(Duration::from_millis(600))
+        .await
+        .unwrap();
+    let guard = Lock::new(&client, "/lost").acquire().await.unwrap();
+    // On the only thread of this runtime.
+    std::thread::sleep(client.session_timeout() * 3);
+    assert!(guard.is_held());
+    assert_eq!(place.children("/lost").await, [guard.node()]);
+    guard.release().await.unwrap();
+}
+
+async fn t39_acquire_on_an_ended_session_is_an_error(place: Place) {
+    let (proxy, client) = place.proxied(Duration::from_millis(600)).await;
+    let lock = Lock::new(&client, "/lost");
+    lock.acquire().await.unwrap().release().await.unwrap();
+    proxy.refuse(true);
+    proxy.cut(Cut::Reset).await;
+    soon(client.ended()).await;
+    let refused = soon(lock.acquire()).await;
+    assert!(
+        matches!(refused, Err(AcquireError::SessionEnded { .. })),
+        "{refused:?}"
+    );
+    // The next session does better.
+    proxy.refuse(false);
+    let next = soon(client.successor()).await.unwrap();
+    assert_ne!(next.session_id(), client.session_id());
+    let also = soon(client.successor()).await.unwrap();
+    assert_eq!(next.session_id(), also.session_id(), "one for all who ask");
+    let guard = soon(Lock::new(&next, "/lost").acquire()).await.unwrap();
+    guard.release().await.unwrap();
+}
+
+async fn short_outage_is_a_suspension(place: Place) {
+    let (proxy, client) = place.proxied(Duration::from_secs(5)).await;
+    let guard = Lock::new(&client, "/lost").acquire().await.unwrap();
+    assert_eq!(guard.state(), HoldState::Held);
+    proxy.refuse(true);
+    proxy.cut(Cut::Reset).await;
+    assert_eq!(soon(guard.changed()).await, HoldState::Suspended);
+    assert!(guard.is_held());
+    proxy.refuse(false);
+    assert_eq!(soon(guard.changed()).await, HoldState::Held);
+    guard.release().await.unwrap();
+}
+
+async fn warning_comes_before_the_loss(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let guard = Lock::new(&client, "/lost").acquire().await.unwrap();
+    let ahead = SESSION_TIMEOUT / 3;
+    assert!(guard.time_left() > ahead);
+    proxy.hold(Direction::Both);
+    soon(guard.expiring(ahead)).await;
+    assert!(guard.is_held(), "the warning was no earlier than the loss");
+    assert!(guard.time_left() <= ahead);
+    soon(guard.lost()).await;
+    assert_eq!(place.children("/lost").await.len(), 1, "still kept for us");
+}
+
+#[tokio::test]
+async fn in_an_ensemble_only_writes_are_proof_of_life() {
+    let ensemble = Apache::builder()
+        .tick(Duration::from_millis(500))
+        .ensemble(3)
+        .await
+        .unwrap();
+    let mut ensemble = ensemble;
+    let leader = ensemble.leader().await.unwrap();
+    let follower = (leader + 1) % 3;
+    let proxy = bellwether_testkit::FaultProxy::start(ensemble.address(follower))
+        .await
+        .unwrap();
+    let client = connect(proxy.connect_string())
+        .session_timeout(Duration::from_secs(3))
+        .await
+        .unwrap();
+    let guard = soon(Lock::new(&client, "/lost").acquire()).await.unwrap();
+    proxy.reset_counts();
+    soon(async {
+        while proxy.count(Op::Multi) < 3 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert!(guard.is_held(), "a quiet hold is kept by its heartbeat");
+    assert_eq!(proxy.count(Op::Exists), 0, "a read would prove nothing");
+    guard.release().await.unwrap();
+    drop(client);
+    ensemble.stop().await.unwrap();
+}

@@ -1,0 +1,180 @@
+//! What a lock can be told, and what it tells.
+
+use bellwether::blocking::{self, Wait};
+use bellwether::{AcquireError, Lock, WriteError, connect, zk};
+use bellwether_testkit::TestServer;
+use futures_util::StreamExt;
+
+use crate::place::{Place, soon};
+
+on_both_engines! {
+    acl_keeps_others_out,
+    full_line_is_refused,
+    oversized_message_is_refused,
+    progress_tells_place_and_holder,
+    write_under_a_hold_is_made_only_while_it_is_held,
+}
+
+async fn acl_keeps_others_out(place: Place) {
+    let address = format!("{}{}", place.server(), place.chroot());
+    let member = connect(address)
+        .auth("digest", "group:secret")
+        .await
+        .unwrap();
+    let lock = Lock::new(&member, "/owned").acl(&zk::Acls::creator_all()[..]);
+    let guard = lock.acquire().await.unwrap();
+    let node = format!("/owned/{}", guard.node());
+    let outside = place.outside();
+    assert_eq!(outside.get_data(&node).await, Err(zk::Error::NoAuth));
+    assert_eq!(outside.delete(&node, None).await, Err(zk::Error::NoAuth));
+    let stranger = Lock::new(&place.client().await, "/owned").acquire().await;
+    assert!(
+        matches!(
+            stranger,
+            Err(AcquireError::Refused {
+                source: zk::Error::NoAuth,
+                ..
+            })
+        ),
+        "{stranger:?}"
+    );
+    guard.release().await.unwrap();
+}
+
+async fn full_line_is_refused(place: Place) {
+    let lock = Lock::new(&place.client().await, "/short").line_max(2);
+    let holder = lock.acquire().await.unwrap();
+    let second = lock.join().await.unwrap();
+    let third = lock.acquire().await;
+    assert!(
+        matches!(third, Err(AcquireError::LineFull { depth: 2, .. })),
+        "{third:?}"
+    );
+    place.until_children("/short", 2).await;
+    holder.release().await.unwrap();
+    let guard = soon(second.turn()).await.unwrap();
+    guard.release().await.unwrap();
+}
+
+async fn oversized_message_is_refused(place: Place) {
+    let client = place.client().await;
+    let refused = Lock::new(&client, "/verbose")
+        .message("x".repeat(100_000))
+        .acquire()
+        .await;
+    assert!(
+        matches!(refused, Err(AcquireError::TooLarge { .. })),
+        "{refused:?}"
+    );
+    assert!(place.children("/verbose").await.is_empty());
+}
+
+async fn progress_tells_place_and_holder(place: Place) {
+    let client = place.client().await;
+    let holder = Lock::new(&client, "/shown")
+        .message("first")
+        .owner("one")
+        .acquire()
+        .await
+        .unwrap();
+    let second = Lock::new(&client, "/shown")
+        .message("second")
+        .join()
+        .await
+        .unwrap();
+    let third = Lock::new(&client, "/shown").join().await.unwrap();
+    let mut progress = third.progress();
+    let turn = tokio::spawn(third.turn());
+
+    let now = soon(progress.next()).await.unwrap();
+    let first = now.holder.unwrap();
+    assert_eq!(now.ahead, 2);
+    assert_eq!(
+        (first.message.as_deref(), first.owner.as_str(), first.pid),
+        (Some("first"), "one", std::process::id())
+    );
+    holder.release().await.unwrap();
+    let now = soon(progress.next()).await.unwrap();
+    assert_eq!(now.ahead, 1);
+    assert_eq!(now.holder.unwrap().message.as_deref(), Some("second"));
+    drop(second);
+    let guard = soon(turn).await.unwrap().unwrap();
+    let now = soon(progress.next()).await.unwrap();
+    assert_eq!((now.ahead, now.holder), (0, None));
+    assert_eq!(soon(progress.next()).await, None);
+    guard.release().await.unwrap();
+}
+
+async fn write_under_a_hold_is_made_only_while_it_is_held(place: Place) {
+    let guard = Lock::new(&place.client().await, "/guarded")
+        .acquire()
+        .await
+        .unwrap();
+    let mut write = guard.write();
+    write.create("/state", "1").set("/state", "2", Some(0));
+    write.commit().await.unwrap();
+    let (data, _) = place.outside().get_data("/state").await.unwrap();
+    assert_eq!(data, b"2");
+
+    // One that cannot be made, and none is.
+    let mut write = guard.write();
+    write.set("/state", "3", None).delete("/missing", None);
+    let refused = write.commit().await;
+    assert!(
+        matches!(
+            refused,
+            Err(WriteError::Refused {
+                index: 1,
+                source: zk::Error::NoNode
+            })
+        ),
+        "{refused:?}"
+    );
+    let mut write = guard.write();
+    write.set("state", "3", None);
+    let refused = write.commit().await;
+    assert!(matches!(refused, Err(WriteError::BadPath { .. })));
+
+    // A word to the holder changes its node, and ends nothing.
+    let node = format!("/guarded/{}", guard.node());
+    let outside = place.outside();
+    outside.set_data(&node, b"unlock", None).await.unwrap();
+    let mut write = guard.write();
+    write.set("/state", "4", None);
+    write.commit().await.unwrap();
+
+    outside.delete(&node, None).await.unwrap();
+    let mut write = guard.write();
+    write.set("/state", "late", None);
+    let refused = write.commit().await;
+    assert!(matches!(refused, Err(WriteError::NotHeld)), "{refused:?}");
+    let (data, _) = outside.get_data("/state").await.unwrap();
+    assert_eq!(data, b"4");
+}
+
+/// No runtime anywhere but that of the server.
+#[test]
+fn blocking_program_does_the_same() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let server = runtime.block_on(TestServer::start()).unwrap();
+    let client = connect(server.connect_string()).wait().unwrap();
+    let lock = Lock::new(&client, "/blocking");
+    let guard = lock.acquire().wait().unwrap();
+    let waiting = lock.join().wait().unwrap();
+    let mut places = blocking::iter(waiting.progress());
+    assert_eq!(places.next().unwrap().ahead, 1);
+    let next = std::thread::spawn(move || waiting.turn().wait().unwrap());
+    let token = guard.token();
+    guard.release().wait().unwrap();
+    let next = next.join().unwrap();
+    assert!(next.token() > token && next.is_held());
+    next.release().wait().unwrap();
+    drop(lock);
+    drop(places);
+    client.close().wait();
+    assert_eq!(server.session_count().unwrap(), 0);
+}

@@ -1,0 +1,186 @@
+//! Who comes before whom in a line.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bellwether::{AcquireError, Lock, connect, zk};
+use bellwether_server::proto::op::Op;
+use bellwether_testkit::TestServer;
+use tokio::task::JoinSet;
+
+use crate::place::{Place, SESSION_TIMEOUT, soon};
+
+on_both_engines! {
+    t14_order_is_by_sequence_and_not_by_name,
+    t15_foreign_children_are_ignored,
+    t16_predecessor_that_vanishes_before_it_is_watched_is_not_waited_for,
+    t21_deletion_inside_a_multi_wakes_the_next,
+    t26_two_tasks_of_one_session_exclude_each_other_over_lost_replies,
+    t36_one_handle_serves_many_tasks,
+}
+
+/// Creates a node in the directory of a lock, as another program might.
+async fn outsider(place: &Place, prefix: &str) -> String {
+    let options = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::anyone_all());
+    let path = format!("/order/{prefix}");
+    let (_, sequence) = place.outside().create(&path, b"", &options).await.unwrap();
+    format!("{path}{sequence}")
+}
+
+async fn t14_order_is_by_sequence_and_not_by_name(place: Place) {
+    let lock = Lock::new(&place.client().await, "/order");
+    lock.acquire().await.unwrap().release().await.unwrap();
+    // Sorts behind everything as text, and is first by its number.
+    let first = outsider(&place, "lock-ffffffffffffffff-ffffffffffffffff-").await;
+    let waiter = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await }
+    });
+    place.until_children("/order", 2).await;
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    assert!(!waiter.is_finished(), "overtook by its name");
+    place.outside().delete(&first, None).await.unwrap();
+    let guard = soon(waiter).await.unwrap().unwrap();
+    // Sorts before everything as text, and is last by its number.
+    outsider(&place, "lock-0-0000000000000000-").await;
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+}
+
+async fn t15_foreign_children_are_ignored(place: Place) {
+    let lock = Lock::new(&place.client().await, "/order");
+    lock.acquire().await.unwrap().release().await.unwrap();
+    for prefix in ["", "lock-", "_c_0a0a-lock-", "0a0a__lock__", "notes-1-2-"] {
+        outsider(&place, prefix).await;
+    }
+    soon(lock.acquire()).await.unwrap().release().await.unwrap();
+}
+
+async fn t16_predecessor_that_vanishes_before_it_is_watched_is_not_waited_for(place: Place) {
+    let first = Lock::new(&place.client().await, "/order");
+    let second = Lock::new(&place.client().await, "/order");
+    // A release and an acquire at the same time: the release falls between list and watch in some of these rounds.
+    for _ in 0..300 {
+        let guard = first.acquire().await.unwrap();
+        let (released, acquired) =
+            soon(async { tokio::join!(guard.release(), second.acquire()) }).await;
+        released.unwrap();
+        acquired.unwrap().release().await.unwrap();
+    }
+}
+
+async fn t21_deletion_inside_a_multi_wakes_the_next(place: Place) {
+    let holder = Lock::new(&place.client().await, "/order")
+        .acquire()
+        .await
+        .unwrap();
+    let waiter = {
+        let lock = Lock::new(&place.client().await, "/order");
+        tokio::spawn(async move { lock.acquire().await })
+    };
+    place.until_children("/order", 2).await;
+    let mut multi = place.outside().new_multi_writer();
+    let options = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+    multi.add_create("/beside", b"", &options).unwrap();
+    multi
+        .add_delete(&format!("/order/{}", holder.node()), None)
+        .unwrap();
+    multi.commit().await.unwrap();
+    soon(waiter)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+}
+
+async fn t26_two_tasks_of_one_session_exclude_each_other_over_lost_replies(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let holders = Arc::new(AtomicUsize::new(0));
+    for round in 0..6 {
+        let lost = proxy.swallow_reply(Op::Create2);
+        let mut tasks = JoinSet::new();
+        for _ in 0..2 {
+            let (client, holders) = (client.clone(), holders.clone());
+            tasks.spawn(async move {
+                let guard = Lock::new(&client, "/order").acquire().await.unwrap();
+                assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two at once");
+                tokio::task::yield_now().await;
+                holders.fetch_sub(1, Ordering::SeqCst);
+                guard.release().await.unwrap();
+            });
+        }
+        soon(tasks.join_all()).await;
+        lost.happened().await.unwrap();
+        assert_eq!(place.children("/order").await.len(), 0, "round {round}");
+    }
+}
+
+async fn t36_one_handle_serves_many_tasks(place: Place) {
+    let lock = Arc::new(Lock::new(&place.client().await, "/order"));
+    let holders = Arc::new(AtomicUsize::new(0));
+    let mut tasks = JoinSet::new();
+    for _ in 0..20 {
+        let (lock, holders) = (lock.clone(), holders.clone());
+        tasks.spawn(async move {
+            let guard = lock.acquire().await.unwrap();
+            assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two at once");
+            tokio::task::yield_now().await;
+            holders.fetch_sub(1, Ordering::SeqCst);
+            guard.release().await.unwrap();
+        });
+    }
+    soon(tasks.join_all()).await;
+    assert!(place.children("/order").await.is_empty());
+}
+
+// With hooks of the embedded server.
+
+#[tokio::test]
+async fn t12_newcomer_past_the_last_number_does_not_overtake() {
+    let server = TestServer::start().await.unwrap();
+    let client = connect(server.connect_string()).await.unwrap();
+    let lock = Lock::new(&client, "/order");
+    lock.acquire().await.unwrap().release().await.unwrap();
+    server.set_child_counter("/order", i32::MAX).await.unwrap();
+    let options = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::anyone_all());
+    let raw = client.raw();
+    let (_, last) = raw.create("/order/lock-1-1-", b"", &options).await.unwrap();
+    assert_eq!(last.into_i64(), i64::from(i32::MAX));
+    let refused = soon(lock.acquire()).await;
+    assert!(
+        matches!(refused, Err(AcquireError::SequenceUsedUp { .. })),
+        "{refused:?}"
+    );
+    // The one before is where it was, and the newcomer has gone.
+    soon(async {
+        while raw.list_children("/order").await.unwrap() != ["lock-1-1-2147483647"] {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn t23_token_rises_though_the_directory_was_reaped() {
+    let server = TestServer::start().await.unwrap();
+    let client = connect(server.connect_string()).await.unwrap();
+    let lock = Lock::new(&client, "/order");
+    let mut tokens = Vec::new();
+    for _ in 0..3 {
+        let guard = lock.acquire().await.unwrap();
+        tokens.push(guard.token());
+        assert!(guard.node().ends_with("-0000000000"), "{}", guard.node());
+        guard.release().await.unwrap();
+        let raw = client.raw();
+        soon(async {
+            while let (Some(_), reaped) = raw.check_and_watch_stat("/order").await.unwrap() {
+                server.reap_now().unwrap();
+                reaped.changed().await;
+            }
+        })
+        .await;
+    }
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+}

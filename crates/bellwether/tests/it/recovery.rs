@@ -1,0 +1,96 @@
+//! Finding the own node again, and making the directory anew.
+
+use std::sync::{Arc, Mutex};
+
+use bellwether::{Lock, connect, zk};
+use bellwether_server::proto::op::Op;
+use bellwether_testkit::TestServer;
+use tokio::task::JoinSet;
+
+use crate::place::{Place, SESSION_TIMEOUT, soon};
+
+on_both_engines! {
+    t04_node_of_another_session_is_not_adopted,
+    t17_recovered_node_is_the_created_one,
+}
+
+async fn t04_node_of_another_session_is_not_adopted(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let lock = Lock::new(&client, "/recovery");
+    lock.acquire().await.unwrap().release().await.unwrap();
+    // The create is lost, and when the contender looks for its node, one of that name is there, of another session.
+    let prefix = Arc::new(Mutex::new(None));
+    let lost = proxy.drop_request_where({
+        let prefix = prefix.clone();
+        move |request| {
+            let matches = request.op == Op::Create2;
+            if matches {
+                *prefix.lock().unwrap() = request.path();
+            }
+            matches
+        }
+    });
+    let acquired = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await }
+    });
+    lost.happened().await.unwrap();
+    proxy.refuse(true);
+    let prefix = prefix.lock().unwrap().take().unwrap();
+    let prefix = prefix.strip_prefix(place.chroot()).unwrap().to_owned();
+    let options = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::anyone_all());
+    let (_, sequence) = place
+        .outside()
+        .create(&prefix, b"", &options)
+        .await
+        .unwrap();
+    let stranger = format!("{prefix}{sequence}");
+    proxy.refuse(false);
+    place.until_children("/recovery", 2).await;
+    // It has a node of its own, and waits for the other one like for anybody.
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    assert!(!acquired.is_finished());
+    place.outside().delete(&stranger, None).await.unwrap();
+    let guard = soon(acquired).await.unwrap().unwrap();
+    assert!(!stranger.ends_with(guard.node()));
+    guard.release().await.unwrap();
+}
+
+async fn t17_recovered_node_is_the_created_one(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let lock = Lock::new(&client, "/recovery");
+    for _ in 0..3 {
+        let lost = proxy.swallow_reply(Op::Create2);
+        let guard = soon(lock.acquire()).await.unwrap();
+        lost.happened().await.unwrap();
+        assert_eq!(place.children("/recovery").await, [guard.node()]);
+        guard.release().await.unwrap();
+        assert!(place.children("/recovery").await.is_empty());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t22_directory_reaped_at_any_time_is_made_anew() {
+    let server = Arc::new(TestServer::start().await.unwrap());
+    let mut tasks = JoinSet::new();
+    for _ in 0..2 {
+        let client = connect(server.connect_string()).await.unwrap();
+        tasks.spawn(async move {
+            let lock = Lock::new(&client, "/deep/in/here");
+            for _ in 0..200 {
+                lock.acquire().await.unwrap().release().await.unwrap();
+            }
+        });
+    }
+    let reaper = tokio::spawn({
+        let server = server.clone();
+        async move {
+            loop {
+                server.reap_now().unwrap();
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    soon(tasks.join_all()).await;
+    reaper.abort();
+}

@@ -1,0 +1,277 @@
+//! Figures of two servers, round by round, and the table that is made of them.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::process::Command;
+
+use anyhow::Result;
+
+/// What is aimed at.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Bound {
+    /// No more than this.
+    AtMost(f64),
+    /// No less than this.
+    AtLeast(f64),
+}
+
+impl Bound {
+    fn holds(self, value: f64) -> bool {
+        match self {
+            Self::AtMost(limit) => value <= limit,
+            Self::AtLeast(limit) => value >= limit,
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Self::AtMost(limit) => format!("≤ {limit}"),
+            Self::AtLeast(limit) => format!("≥ {limit}"),
+        }
+    }
+}
+
+/// The goals of one figure.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Goal {
+    /// For our figure as it is.
+    pub own: Option<Bound>,
+    /// For our figure in units of Apache's.
+    pub ratio: Option<Bound>,
+}
+
+impl Goal {
+    /// No goal, but good to know.
+    pub const NONE: Self = Self {
+        own: None,
+        ratio: None,
+    };
+
+    /// So many times Apache's figure at most.
+    pub const fn at_most(limit: f64) -> Self {
+        Self {
+            own: None,
+            ratio: Some(Bound::AtMost(limit)),
+        }
+    }
+
+    /// So many times Apache's figure at least.
+    pub const fn at_least(limit: f64) -> Self {
+        Self {
+            own: None,
+            ratio: Some(Bound::AtLeast(limit)),
+        }
+    }
+
+    /// A bound of our figure itself, whatever Apache's.
+    pub const fn own(bound: Bound) -> Self {
+        Self {
+            own: Some(bound),
+            ratio: None,
+        }
+    }
+
+    /// A second bound, in units of Apache's figure.
+    pub const fn and_ratio(mut self, bound: Bound) -> Self {
+        self.ratio = Some(bound);
+        self
+    }
+
+    fn verdict(self, ours: f64, ratio: f64) -> String {
+        let mut texts = Vec::new();
+        let mut met = true;
+        if let Some(bound) = self.own {
+            texts.push(format!("{} itself", bound.text()));
+            met &= bound.holds(ours);
+        }
+        if let Some(bound) = self.ratio {
+            texts.push(bound.text());
+            met &= bound.holds(ratio);
+        }
+        match (texts.is_empty(), met) {
+            (true, _) => String::new(),
+            (_, true) => format!("{}: met", texts.join(", ")),
+            (_, false) => format!("{}: **missed**", texts.join(", ")),
+        }
+    }
+}
+
+/// One figure of one server in one round.
+#[derive(Debug, Clone, Copy)]
+pub struct Figure {
+    /// What was measured.
+    pub name: &'static str,
+    /// Its unit.
+    pub unit: &'static str,
+    /// How much it was.
+    pub value: f64,
+    /// How much it should be.
+    pub goal: Goal,
+}
+
+/// Whose figure it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Who {
+    /// The embedded server's.
+    Ours,
+    /// Apache's.
+    Apache,
+}
+
+/// All figures so far.
+#[derive(Debug, Default)]
+pub struct Comparison {
+    rows: Vec<Row>,
+    raw: String,
+}
+
+#[derive(Debug)]
+struct Row {
+    name: &'static str,
+    unit: &'static str,
+    goal: Goal,
+    ours: Vec<f64>,
+    apache: Vec<f64>,
+}
+
+impl Comparison {
+    /// Adds a figure, and returns a line about it.
+    pub fn add(&mut self, round: usize, who: Who, figure: Figure) -> String {
+        let Figure {
+            name,
+            unit,
+            value,
+            goal,
+        } = figure;
+        let row = match self.rows.iter().position(|row| row.name == name) {
+            Some(index) => &mut self.rows[index],
+            None => {
+                self.rows.push(Row {
+                    name,
+                    unit,
+                    goal,
+                    ours: Vec::new(),
+                    apache: Vec::new(),
+                });
+                self.rows.last_mut().expect("just pushed")
+            }
+        };
+        let (values, label) = match who {
+            Who::Ours => (&mut row.ours, "ours"),
+            Who::Apache => (&mut row.apache, "apache"),
+        };
+        values.push(value);
+        let line = format!("round {round} {label:6} {name}: {value:.2} {unit}\n");
+        self.raw += &line;
+        line
+    }
+
+    /// The table of medians, ranges, ratios and goals, with the raw figures behind it.
+    pub fn report(&self, title: &str, how: &str) -> Result<String> {
+        let mut text = format!("# {title}\n\n{}\n\n{how}\n\n", machine()?);
+        text += "| what | ours | Apache | ours / Apache | goal |\n|---|---|---|---|---|\n";
+        for row in &self.rows {
+            let (ours, apache) = (Spread::of(&row.ours), Spread::of(&row.apache));
+            let ratio = ours.median / apache.median;
+            writeln!(
+                text,
+                "| {} | {} | {} | {ratio:.2} | {} |",
+                row.name,
+                ours.text(row.unit),
+                apache.text(row.unit),
+                row.goal.verdict(ours.median, ratio)
+            )?;
+        }
+        writeln!(text, "\n## Raw\n\n```\n{}```", self.raw)?;
+        Ok(text)
+    }
+}
+
+/// The middle and the ends of some values.
+struct Spread {
+    least: f64,
+    median: f64,
+    most: f64,
+}
+
+impl Spread {
+    fn of(values: &[f64]) -> Self {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        Self {
+            least: sorted[0],
+            median: sorted[sorted.len() / 2],
+            most: sorted[sorted.len() - 1],
+        }
+    }
+
+    fn text(&self, unit: &str) -> String {
+        let digits = match self.most {
+            most if most < 10.0 => 2,
+            most if most < 100.0 => 1,
+            _ => 0,
+        };
+        let Self {
+            least,
+            median,
+            most,
+        } = self;
+        format!("{median:.digits$} {unit} ({least:.digits$} to {most:.digits$})")
+    }
+}
+
+/// The machine and the commit, in one line.
+fn machine() -> Result<String> {
+    let output = |program: &str, arguments: &[&str]| -> Result<String> {
+        let output = Command::new(program).args(arguments).output()?;
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let field = |path: &str, name: &str| -> Result<String> {
+        let text = fs::read_to_string(path)?;
+        let line = text.lines().find(|line| line.starts_with(name));
+        let value = line.and_then(|line| line.split_once(':'));
+        Ok(value.map_or_else(String::new, |(_, value)| value.trim().to_owned()))
+    };
+    Ok(format!(
+        "commit {}; {} cores of {}, {} of memory, {}; load before the end {}",
+        output("git", &["describe", "--always", "--dirty"])?,
+        std::thread::available_parallelism()?,
+        field("/proc/cpuinfo", "model name")?,
+        field("/proc/meminfo", "MemTotal")?,
+        output("uname", &["-sr"])?,
+        fs::read_to_string("/proc/loadavg")?.trim(),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_medians_ratios_and_what_came_of_the_goals() {
+        let mut comparison = Comparison::default();
+        let figure = |name, value, goal| Figure {
+            name,
+            unit: "us",
+            value,
+            goal,
+        };
+        for (round, ours, apache) in [(1, 3.0, 8.0), (2, 1.0, 9.0), (3, 2.0, 4.0)] {
+            let slow = Goal::at_most(0.5);
+            comparison.add(round, Who::Ours, figure("get", ours, slow));
+            comparison.add(round, Who::Apache, figure("get", apache, slow));
+            let both = Goal::own(Bound::AtLeast(2.0)).and_ratio(Bound::AtLeast(1.0));
+            comparison.add(round, Who::Ours, figure("growth", ours, both));
+            comparison.add(round, Who::Apache, figure("growth", apache, both));
+        }
+        let report = comparison.report("Title", "how").unwrap();
+        let lines = [
+            "| get | 2.00 us (1.00 to 3.00) | 8.00 us (4.00 to 9.00) | 0.25 | ≤ 0.5: met |",
+            "| growth | 2.00 us (1.00 to 3.00) | 8.00 us (4.00 to 9.00) | 0.25 | ≥ 2 itself, ≥ 1: **missed** |",
+            "round 3 apache growth: 4.00 us",
+        ];
+        for line in lines {
+            assert!(report.contains(line), "{report}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Access lists: as people type them, and as JSON.
+
+use bellwether::zk::{Acl, AuthId, Permission};
+use serde::{Deserialize, Serialize};
+
+/// Rights and the letters that `zkCli.sh` has for them.
+const RIGHTS: [(Permission, char); 5] = [
+    (Permission::CREATE, 'c'),
+    (Permission::DELETE, 'd'),
+    (Permission::READ, 'r'),
+    (Permission::WRITE, 'w'),
+    (Permission::ADMIN, 'a'),
+];
+
+/// Who may do what, in the order of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AclList(pub(crate) Vec<Acl>);
+
+impl AclList {
+    /// Everybody may do everything.
+    pub(crate) fn open() -> Self {
+        Self(vec![Acl::new(Permission::ALL, AuthId::anyone())])
+    }
+
+    /// Whether the server has put an x in the place of a digest, as it does for those who may not administrate the node
+    /// (`FinalRequestProcessor.handleGetACLRequest`). Such a list cannot be set again.
+    pub(crate) fn is_masked(&self) -> bool {
+        self.0
+            .iter()
+            .any(|acl| acl.scheme() == "digest" && acl.id().ends_with(":x"))
+    }
+}
+
+/// Reads `SCHEME:ID:RIGHTS,…`, as `zkCli.sh` takes it.
+pub(crate) fn parse(text: &str) -> Result<AclList, String> {
+    text.split(',')
+        .map(parse_entry)
+        .collect::<Result<_, _>>()
+        .map(AclList)
+}
+
+/// Ids may have colons in them, as those of digest do.
+fn parse_entry(text: &str) -> Result<Acl, String> {
+    let parts = text.split_once(':').and_then(|(scheme, rest)| {
+        rest.rsplit_once(':')
+            .map(|(id, rights)| (scheme, id, rights))
+    });
+    match parts {
+        Some((scheme, id, rights)) if !scheme.is_empty() && !rights.is_empty() => {
+            entry(scheme, id, rights)
+        }
+        _ => Err(format!(
+            "write SCHEME:ID:RIGHTS, such as world:anyone:cdrwa; {text:?} is not so"
+        )),
+    }
+}
+
+fn entry(scheme: &str, id: &str, rights: &str) -> Result<Acl, String> {
+    let mut permission = Permission::NONE;
+    for letter in rights.chars() {
+        let right = RIGHTS.iter().find(|right| right.1 == letter);
+        let (right, _) = right.ok_or_else(|| format!("{letter:?} is none of the rights cdrwa"))?;
+        permission = permission | *right;
+    }
+    Ok(Acl::new(permission, AuthId::new(scheme, id)))
+}
+
+/// As [`parse`] reads it, on one line: ids may have anything in them.
+pub(crate) fn text(list: &[Acl]) -> String {
+    let entries: Vec<_> = list
+        .iter()
+        .map(|acl| format!("{}:{}:{}", acl.scheme(), acl.id(), rights(acl)))
+        .collect();
+    let text = entries.join(",");
+    let escape = |c: char| match c.is_control() {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    };
+    text.chars().map(escape).collect()
+}
+
+fn rights(acl: &Acl) -> String {
+    let has = RIGHTS
+        .iter()
+        .filter(|(right, _)| acl.permission().has(*right));
+    has.map(|(_, letter)| letter).collect()
+}
+
+/// One entry as JSON.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    scheme: String,
+    id: String,
+    rights: String,
+}
+
+impl Serialize for AclList {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(|acl| Entry {
+            scheme: acl.scheme().to_owned(),
+            id: acl.id().to_owned(),
+            rights: rights(acl),
+        }))
+    }
+}
+
+impl<'de> Deserialize<'de> for AclList {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let entries = Vec::<Entry>::deserialize(deserializer)?;
+        if entries.is_empty() {
+            return Err(serde::de::Error::custom("an access list has no entries"));
+        }
+        let entries = entries
+            .iter()
+            .map(|one| entry(&one.scheme, &one.id, &one.rights));
+        let list = entries.collect::<Result<_, _>>();
+        list.map(AclList).map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_read_and_written_alike() {
+        for list in [
+            "world:anyone:cdrwa",
+            "digest:me:Ab+/c=:rw,ip:127.0.0.0/8:r",
+            "auth::cdrwa",
+        ] {
+            assert_eq!(text(&parse(list).unwrap().0), list);
+        }
+        assert_eq!(
+            text(&parse("world:anyone:awrdc").unwrap().0),
+            "world:anyone:cdrwa"
+        );
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        for list in [
+            "",
+            "world",
+            "world:anyone",
+            "world:anyone:",
+            "world:anyone:x",
+            ":anyone:r",
+            "world:anyone:r,",
+        ] {
+            assert!(parse(list).is_err(), "{list}");
+        }
+    }
+
+    #[test]
+    fn digest_that_the_server_hides_is_known() {
+        assert!(
+            parse("world:anyone:r,digest:me:x:cdrwa")
+                .unwrap()
+                .is_masked()
+        );
+        assert!(!parse("digest:x:Abx=:r,ip:::x:r").unwrap().is_masked());
+    }
+
+    #[test]
+    fn json_says_the_same() {
+        let list = parse("digest:me:Ab=:rw,world:anyone:r").unwrap();
+        let json = serde_json::to_value(&list).unwrap();
+        assert_eq!(
+            json[0],
+            serde_json::json!({"scheme": "digest", "id": "me:Ab=", "rights": "rw"})
+        );
+        assert_eq!(serde_json::from_value::<AclList>(json).unwrap(), list);
+        assert!(serde_json::from_str::<AclList>("[]").is_err());
+    }
+}

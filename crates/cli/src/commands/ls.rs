@@ -1,0 +1,76 @@
+//! `bellwether ls`: the children of a node.
+
+use std::io::{self, Write};
+
+use bellwether::zk;
+use serde_json::{Value, json};
+
+use crate::args::LsArgs;
+use crate::exit::Exit;
+use crate::output::{self, Output};
+use crate::refusal::Verb;
+use crate::rendering::time_text;
+use crate::session::on_tree;
+use crate::walk::ask_all;
+use crate::{node_path, node_stat};
+
+pub(crate) fn run(args: LsArgs, output: Output) -> anyhow::Result<Exit> {
+    on_tree(&args.tree, output, async |zk| {
+        let path = &args.path;
+        let mut names = zk.list_children(path).await.map_err(Verb::List.on(path))?;
+        names.sort_unstable();
+        if !args.long {
+            return Ok(output::answer(|out| {
+                if args.tree.json {
+                    let children: Vec<_> = names.iter().map(|name| json!({"name": name})).collect();
+                    writeln!(out, "{}", json!({"path": path, "children": children}))?;
+                } else {
+                    for name in &names {
+                        writeln!(out, "{name}")?;
+                    }
+                }
+                Ok(Exit::Done)
+            })?);
+        }
+        let mut children = Vec::new();
+        let stat = |name: &String| zk.check_stat(&node_path::child(path, name));
+        for (name, stat) in ask_all(names, stat).await {
+            // One that has gone meanwhile is not there.
+            if let Some(stat) = stat.map_err(Verb::Read.on(&node_path::child(path, &name)))? {
+                children.push((name, stat));
+            }
+        }
+        Ok(output::answer(|out| {
+            if args.tree.json {
+                let object = |(name, stat): &_| node_stat::object(json!({"name": name}), stat);
+                let children: Vec<Value> = children.iter().map(object).collect();
+                writeln!(out, "{}", json!({"path": path, "children": children}))?;
+            } else {
+                write_long(out, &children)?;
+            }
+            Ok(Exit::Done)
+        })?)
+    })
+}
+
+/// In columns: kind, version, children, bytes, time and name.
+fn write_long(out: &mut dyn Write, children: &[(String, zk::Stat)]) -> io::Result<()> {
+    let numbers = |stat: &zk::Stat| {
+        [stat.version, stat.num_children, stat.data_length].map(|number| number.to_string())
+    };
+    let mut widths = [1; 3];
+    for (_, stat) in children {
+        for (width, number) in widths.iter_mut().zip(numbers(stat)) {
+            *width = number.len().max(*width);
+        }
+    }
+    for (name, stat) in children {
+        let kind = if stat.ephemeral_owner == 0 { '-' } else { 'e' };
+        write!(out, "{kind}")?;
+        for (width, number) in widths.iter().zip(numbers(stat)) {
+            write!(out, " {number:>width$}")?;
+        }
+        writeln!(out, " {} {name}", time_text(stat.mtime))?;
+    }
+    Ok(())
+}

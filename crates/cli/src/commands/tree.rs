@@ -1,0 +1,107 @@
+//! `bellwether tree`: a node and all below it.
+
+use std::collections::HashMap;
+use std::io;
+
+use serde_json::{Value, json};
+
+use crate::args::TreeShowArgs;
+use crate::exit::Exit;
+use crate::output::{self, Output};
+use crate::progress::Progress;
+use crate::session::on_tree;
+use crate::walk::{Visited, walk};
+use crate::{node_path, node_stat};
+
+pub(crate) fn run(args: TreeShowArgs, output: Output) -> anyhow::Result<Exit> {
+    on_tree(&args.tree, output, async |zk| {
+        let progress = Progress::counter("reading", output);
+        let visited = walk(zk, &args.path, args.depth, &progress).await?;
+        drop(progress);
+        let tree = Tree::new(&args.path, &visited);
+        Ok(output::answer(|out| {
+            tree.each(|node, branch| {
+                if args.tree.json {
+                    writeln!(out, "{}", json_of(node))
+                } else if node.path == args.path {
+                    writeln!(out, "{}{}", node.path, tree.mark(node))
+                } else {
+                    let name = node_path::name(&node.path);
+                    writeln!(out, "{branch}{name}{}", tree.mark(node))
+                }
+            })?;
+            Ok(Exit::Done)
+        })?)
+    })
+}
+
+/// What was visited, by path.
+struct Tree<'a> {
+    top: &'a str,
+    nodes: HashMap<&'a str, &'a Visited>,
+}
+
+impl<'a> Tree<'a> {
+    fn new(top: &'a str, visited: &'a [Visited]) -> Self {
+        let nodes = visited.iter().map(|node| (&*node.path, node)).collect();
+        Self { top, nodes }
+    }
+
+    /// Goes through all nodes, each followed by those below it, with the lines that lead to it. Not by recursion: trees
+    /// may be deeper than the stack.
+    fn each(&self, mut visit: impl FnMut(&Visited, &str) -> io::Result<()>) -> io::Result<()> {
+        // The next one is the last; with what stands before the nodes below.
+        let mut to_visit: Vec<_> = self
+            .nodes
+            .get(self.top)
+            .map(|node| (*node, String::new(), String::new()))
+            .into_iter()
+            .collect();
+        while let Some((node, branch, before)) = to_visit.pop() {
+            visit(node, &branch)?;
+            for (place, child) in self.children(node).into_iter().rev().enumerate() {
+                let (corner, bar) = if place == 0 {
+                    ("└── ", "    ")
+                } else {
+                    ("├── ", "│   ")
+                };
+                to_visit.push((child, format!("{before}{corner}"), format!("{before}{bar}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The children that were visited, in order.
+    fn children(&self, node: &Visited) -> Vec<&'a Visited> {
+        let names = node.read.iter().flat_map(|(_, names)| names);
+        names
+            .filter_map(|name| {
+                self.nodes
+                    .get(&*node_path::child(&node.path, name))
+                    .copied()
+            })
+            .collect()
+    }
+
+    /// What is to be said of a node.
+    fn mark(&self, node: &Visited) -> String {
+        match &node.read {
+            None => " (may not be read)".to_owned(),
+            Some((stat, _)) if stat.ephemeral_owner != 0 => " (ephemeral)".to_owned(),
+            // Where the depth ends.
+            Some((_, names)) if !names.is_empty() && self.children(node).is_empty() => {
+                format!(" ({} below)", names.len())
+            }
+            Some(_) => String::new(),
+        }
+    }
+}
+
+/// The path and the numbers; the path alone of a node that may not be read.
+fn json_of(node: &Visited) -> Value {
+    let path = json!({"path": node.path});
+    match &node.read {
+        Some((stat, _)) => node_stat::object(path, stat),
+        None => path,
+    }
+}

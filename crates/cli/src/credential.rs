@@ -1,0 +1,49 @@
+//! A proof of identity, as it is typed: `digest:USER:PASSWORD`.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Shows its scheme only: the rest is a secret.
+#[derive(Clone)]
+pub(crate) struct Credential {
+    pub(crate) scheme: String,
+    pub(crate) proof: String,
+}
+
+impl FromStr for Credential {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once(':') {
+            Some((scheme, proof)) if !scheme.is_empty() && !proof.is_empty() => Ok(Self {
+                scheme: scheme.to_owned(),
+                proof: proof.to_owned(),
+            }),
+            _ => Err("write SCHEME:PROOF, such as digest:USER:PASSWORD"),
+        }
+    }
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Credential({}:…)", self.scheme)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scheme_is_split_from_the_proof_and_the_proof_is_not_shown() {
+        let credential: Credential = "digest:me:secret".parse().unwrap();
+        assert_eq!(
+            (&*credential.scheme, &*credential.proof),
+            ("digest", "me:secret")
+        );
+        assert_eq!(format!("{credential:?}"), "Credential(digest:…)");
+        for text in ["", "digest", "digest:", ":me"] {
+            assert!(text.parse::<Credential>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! What is typed or piped while a session is open. A thread of its own reads it: the runtime goes on with heartbeats and
+//! signals, and does not wait for a read that may never end when the command does.
+
+use std::io::{self, BufRead};
+
+use tokio::sync::oneshot;
+
+/// Waits for a line.
+pub(crate) async fn line() -> io::Result<String> {
+    apart(|| {
+        let mut line = String::new();
+        io::stdin().lock().read_line(&mut line)?;
+        Ok(line)
+    })
+    .await
+}
+
+/// Waits for the end of stdin, whatever comes before it.
+pub(crate) async fn end() {
+    // An input that cannot be read has ended too.
+    let _ = apart(|| io::copy(&mut io::stdin().lock(), &mut io::sink())).await;
+}
+
+async fn apart<T: Send + 'static>(
+    read: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let (sender, receiver) = oneshot::channel();
+    std::thread::spawn(move || {
+        // Nobody may wait any more.
+        let _ = sender.send(read());
+    });
+    receiver.await.map_err(io::Error::other)?
+}

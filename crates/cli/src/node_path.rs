@@ -1,0 +1,133 @@
+//! Paths of nodes, as they are typed and as they are put together.
+
+/// A path in its normal form. A leading slash may be left out, and one at the end does no harm.
+pub(crate) fn parse(text: &str) -> Result<String, String> {
+    let names = text.strip_prefix('/').unwrap_or(text);
+    check(names.strip_suffix('/').unwrap_or(names))
+}
+
+/// As [`parse`], but a slash at the end stays: the name may be a number that the server chooses.
+pub(crate) fn parse_prefix(text: &str) -> Result<String, String> {
+    let path = parse(text)?;
+    Ok(if text.ends_with('/') && path != "/" {
+        format!("{path}/")
+    } else {
+        path
+    })
+}
+
+/// What Apache's `PathUtils.validatePath` checks, so that a bad path is refused before anything is sent.
+fn check(names: &str) -> Result<String, String> {
+    if names.is_empty() {
+        return Ok("/".to_owned());
+    }
+    for name in names.split('/') {
+        match name {
+            "" => return Err("two slashes in a row".to_owned()),
+            "." | ".." => return Err(format!("{name} is no name of a node")),
+            _ => {}
+        }
+    }
+    match names.chars().find(|&c| is_refused(c)) {
+        Some(c) => Err(format!("character {c:?} is not allowed in a path")),
+        None => Ok(format!("/{names}")),
+    }
+}
+
+fn is_refused(c: char) -> bool {
+    matches!(u32::from(c), 0x00..=0x1f | 0x7f..=0x9f | 0xd800..=0xf8ff | 0xfff0..=0xffff)
+}
+
+/// The path of a child.
+pub(crate) fn child(path: &str, name: &str) -> String {
+    join(path, &format!("/{name}"))
+}
+
+/// The path of `below` where `path` takes the place of the root.
+pub(crate) fn join(path: &str, below: &str) -> String {
+    match (path, below) {
+        ("/", below) => below.to_owned(),
+        (path, "/") => path.to_owned(),
+        (path, below) => format!("{path}{below}"),
+    }
+}
+
+/// The path of the node above; `None` for the root.
+pub(crate) fn parent(path: &str) -> Option<&str> {
+    match path.rfind('/')? {
+        0 if path == "/" => None,
+        0 => Some("/"),
+        slash => Some(&path[..slash]),
+    }
+}
+
+/// The last name; empty for the root.
+pub(crate) fn name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
+}
+
+/// What stands above a path, from the top down, without the root.
+pub(crate) fn above(path: &str) -> impl Iterator<Item = &str> {
+    path.match_indices('/')
+        .skip(1)
+        .map(|(slash, _)| &path[..slash])
+}
+
+/// Whether a path is `top`, or below it.
+pub(crate) fn is_within(path: &str, top: &str) -> bool {
+    top == "/"
+        || path
+            .strip_prefix(top)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Whether a path, seen from a chroot, is of the nodes that servers keep for themselves.
+pub(crate) fn is_of_server(chroot: &str, path: &str) -> bool {
+    is_within(&join(chroot, path), "/zookeeper")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn typed_paths_get_their_normal_form() {
+        for (text, path) in [
+            ("", "/"),
+            ("/", "/"),
+            ("a", "/a"),
+            ("/a/b é/", "/a/b é"),
+            ("...", "/..."),
+        ] {
+            assert_eq!(parse(text).as_deref(), Ok(path), "{text:?}");
+        }
+        for text in ["//a", "a//b", "/a/../b", ".", "/a\u{1}", "/a\n"] {
+            assert!(parse(text).is_err(), "{text:?}");
+        }
+        assert_eq!(parse_prefix("/queue/").as_deref(), Ok("/queue/"));
+        assert_eq!(parse_prefix("/").as_deref(), Ok("/"));
+    }
+
+    #[test]
+    fn paths_are_put_together_and_taken_apart() {
+        assert_eq!(child("/", "a"), "/a");
+        assert_eq!(child("/a", "b"), "/a/b");
+        assert_eq!(join("/", "/a"), "/a");
+        assert_eq!(join("/a", "/"), "/a");
+        assert_eq!(join("/a", "/b/c"), "/a/b/c");
+        assert_eq!(parent("/a/b"), Some("/a"));
+        assert_eq!(parent("/a"), Some("/"));
+        assert_eq!(parent("/"), None);
+        assert_eq!(name("/a/b"), "b");
+        assert_eq!(above("/a/b/c").collect::<Vec<_>>(), ["/a", "/a/b"]);
+        assert_eq!(above("/a").count(), 0);
+    }
+
+    #[test]
+    fn a_name_that_only_begins_alike_is_not_within() {
+        assert!(is_within("/a/b", "/a") && is_within("/a", "/a") && is_within("/a", "/"));
+        assert!(!is_within("/ab", "/a") && !is_within("/", "/a"));
+        assert!(is_of_server("/", "/zookeeper/quota") && is_of_server("/zookeeper", "/"));
+        assert!(!is_of_server("/app", "/zookeeper") && !is_of_server("/", "/zookeepers"));
+    }
+}

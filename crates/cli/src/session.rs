@@ -1,0 +1,57 @@
+//! A session on the tree, for as long as a command wants it.
+
+use std::time::Duration;
+
+use bellwether::{Client, zk};
+use tokio::time::timeout;
+
+use crate::args::TreeArgs;
+use crate::connect::connect_with;
+use crate::exit::Exit;
+use crate::output::Output;
+use crate::signals::Signals;
+
+/// How long the end of the session may take. It ends by itself if this is not enough.
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+
+/// Runs `work` on the tree, and ends the session with it. A signal ends it wherever it is.
+pub(crate) fn on_tree(
+    args: &TreeArgs,
+    output: Output,
+    work: impl AsyncFnOnce(&zk::Client) -> anyhow::Result<Exit>,
+) -> anyhow::Result<Exit> {
+    in_session(args, output, async |client| work(&client.raw()).await)
+}
+
+/// As [`on_tree`]; `work` may put another session in the place of one that has ended.
+#[tokio::main(flavor = "current_thread")]
+pub(crate) async fn in_session(
+    args: &TreeArgs,
+    output: Output,
+    work: impl AsyncFnOnce(&mut Client) -> anyhow::Result<Exit>,
+) -> anyhow::Result<Exit> {
+    let mut signals = Signals::catch()?;
+    let mut session = None;
+    let exit = tokio::select! {
+        exit = async { work(session.insert(open(args, output).await?)).await } => exit,
+        signal = signals.next() => Ok(Exit::Signal(signal.as_raw())),
+    };
+    if let Some(client) = session
+        && timeout(CLOSE_LIMIT, client.close()).await.is_err()
+    {
+        tracing::warn!("the end of the session was not acknowledged");
+    }
+    exit
+}
+
+/// Opens a session and proves who it is. Somebody waits for the answer, so each server is tried once only.
+pub(crate) async fn open(args: &TreeArgs, output: Output) -> anyhow::Result<Client> {
+    connect_with(&args.connect, output, |connect| {
+        args.auth
+            .iter()
+            .fold(connect.fail_fast(), |connect, credential| {
+                connect.auth(&credential.scheme, &*credential.proof)
+            })
+    })
+    .await
+}

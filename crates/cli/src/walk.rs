@@ -1,0 +1,87 @@
+//! Reading many nodes, with many requests under way.
+
+use std::collections::VecDeque;
+
+use bellwether::zk;
+
+use crate::node_path;
+use crate::progress::Progress;
+use crate::refusal::{Refusal, Verb};
+
+/// How many requests may be unanswered.
+const AHEAD_MAX: usize = 128;
+
+/// A node on a walk.
+#[derive(Debug)]
+pub(crate) struct Visited {
+    pub(crate) path: String,
+    /// The numbers of the node and the names of its children in order; `None` if it may not be read.
+    pub(crate) read: Option<(zk::Stat, Vec<String>)>,
+}
+
+impl Visited {
+    pub(crate) fn is_ephemeral(&self) -> bool {
+        self.read
+            .as_ref()
+            .is_some_and(|(stat, _)| stat.ephemeral_owner != 0)
+    }
+}
+
+/// Visits a node and all below it, each level after the one above; `depth` levels below the top at most. What goes away
+/// meanwhile is left out.
+pub(crate) async fn walk(
+    zk: &zk::Client,
+    top: &str,
+    depth: Option<usize>,
+    progress: &Progress,
+) -> Result<Vec<Visited>, Refusal> {
+    let mut visited = Vec::new();
+    let mut level = vec![top.to_owned()];
+    let mut levels_left = depth.unwrap_or(usize::MAX);
+    while !level.is_empty() {
+        let mut below = Vec::new();
+        for (path, answer) in ask_all(level, |path| zk.get_children(path)).await {
+            let read = match answer {
+                Ok((mut names, stat)) => {
+                    names.sort_unstable();
+                    below.extend(names.iter().map(|name| node_path::child(&path, name)));
+                    Some((stat, names))
+                }
+                Err(zk::Error::NoAuth) => None,
+                Err(zk::Error::NoNode) if path != top => continue,
+                Err(error) => return Err(Refusal::of(Verb::List, &path, error)),
+            };
+            visited.push(Visited { path, read });
+            progress.advance();
+        }
+        if levels_left == 0 {
+            break;
+        }
+        levels_left -= 1;
+        level = below;
+    }
+    Ok(visited)
+}
+
+/// Sends a request for each item, not too far ahead of the answers, and returns the answers in order. Requests of the
+/// client leave when their futures are made.
+pub(crate) async fn ask_all<T, F: Future>(
+    items: impl IntoIterator<Item = T>,
+    mut request: impl FnMut(&T) -> F,
+) -> Vec<(T, F::Output)> {
+    let mut answers = Vec::new();
+    let mut under_way = VecDeque::with_capacity(AHEAD_MAX);
+    for item in items {
+        if under_way.len() == AHEAD_MAX
+            && let Some((item, answer)) = under_way.pop_front()
+        {
+            answers.push((item, answer.await));
+        }
+        let answer = request(&item);
+        under_way.push_back((item, answer));
+    }
+    for (item, answer) in under_way {
+        answers.push((item, answer.await));
+    }
+    answers
+}

@@ -1,0 +1,227 @@
+//! What people expect of any command: help, completions, a manual, colours, pipes and questions.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+
+use crate::bellwether::{assert_code, bellwether, serve, text};
+use crate::nodes::{answer, command, make_many, run};
+
+#[test]
+fn completions_are_made_for_every_shell() {
+    for (shell, sign) in [
+        ("bash", "complete -F _bellwether"),
+        ("zsh", "#compdef bellwether"),
+        ("fish", "complete -c bellwether"),
+        ("elvish", "edit:completion"),
+        ("powershell", "Register-ArgumentCompleter"),
+    ] {
+        let output = bellwether().args(["completions", shell]).output().unwrap();
+        assert_code(&output, 0);
+        let script = text(&output.stdout);
+        assert!(
+            script.contains(sign) && script.contains("export"),
+            "{shell}"
+        );
+    }
+    assert_code(
+        &bellwether().args(["completions", "cmd"]).output().unwrap(),
+        2,
+    );
+}
+
+#[test]
+fn bash_takes_its_completions() {
+    let script = bellwether().args(["completions", "bash"]).output().unwrap();
+    let mut bash = Command::new("bash");
+    bash.args(["-c", "eval \"$(cat)\"; COMP_WORDS=(bellwether exp); COMP_CWORD=1; _bellwether bellwether exp bellwether; echo \"${COMPREPLY[@]}\""]);
+    let mut bash = bash
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    bash.stdin
+        .take()
+        .unwrap()
+        .write_all(&script.stdout)
+        .unwrap();
+    assert_eq!(text(&bash.wait_with_output().unwrap().stdout), "export\n");
+}
+
+#[test]
+fn manual_has_a_page_for_every_command() {
+    let page = bellwether().arg("man").output().unwrap();
+    assert_code(&page, 0);
+    assert!(text(&page.stdout).contains(".TH bellwether 1"));
+    let folder = tempfile::tempdir().unwrap();
+    let pages = folder.path().join("man1");
+    assert_code(&bellwether().arg("man").arg(&pages).output().unwrap(), 0);
+    for name in [
+        "bellwether",
+        "bellwether-lock",
+        "bellwether-watch",
+        "bellwether-acl-set",
+    ] {
+        let page = std::fs::read_to_string(pages.join(format!("{name}.1"))).unwrap();
+        assert!(page.contains("Example"), "{name}");
+    }
+}
+
+#[test]
+fn mistyped_command_gets_a_suggestion_and_2() {
+    let output = bellwether().arg("wacth").output().unwrap();
+    assert_code(&output, 2);
+    assert!(text(&output.stderr).contains("'watch'"));
+}
+
+#[test]
+fn closed_pipe_is_a_quiet_end() {
+    let (_server, addresses) = serve(bellwether().args(["serve", "--listen", "127.0.0.1:0"]));
+    for arguments in [
+        &["ls"][..],
+        &["tree"],
+        &["export"],
+        &["get", "/", "--json"],
+        &["stat"],
+    ] {
+        let mut command = command(&addresses[0], arguments);
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_code(&output, 0);
+        assert_eq!(text(&output.stderr), "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn address_where_nothing_listens_is_125_with_a_hint() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = port.local_addr().unwrap().to_string();
+    drop(port);
+    let output = run(&address, &["ls"]);
+    assert_code(&output, 125);
+    let said = text(&output.stderr);
+    assert!(
+        said.contains(&address) && said.contains("hint: `bellwether serve"),
+        "{said}"
+    );
+}
+
+/// A command in a terminal, whose screen can be read and whose keyboard can be typed on.
+fn terminal(address: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Child {
+    let mut line = vec![env!("CARGO_BIN_EXE_bellwether")];
+    line.extend(arguments);
+    let line = format!("{} --connect {address}", line.join(" "));
+    let mut script = Command::new("script");
+    script.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+    script
+        .env_remove("NO_COLOR")
+        .env("TERM", "xterm")
+        .envs(variables.iter().copied());
+    script
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Runs a command in a terminal, types something, and returns what is on the screen and the exit code.
+fn in_terminal(
+    address: &str,
+    arguments: &[&str],
+    typed: &str,
+    variables: &[(&str, &str)],
+) -> (String, Option<i32>) {
+    let mut terminal = terminal(address, arguments, variables);
+    let mut keyboard = terminal.stdin.take().unwrap();
+    keyboard.write_all(typed.as_bytes()).unwrap();
+    drop(keyboard);
+    let output = terminal.wait_with_output().unwrap();
+    (text(&output.stdout), output.status.code())
+}
+
+#[test]
+fn rm_r_asks_on_a_terminal() {
+    let (_server, addresses) = serve(bellwether().args(["serve", "--listen", "127.0.0.1:0"]));
+    let address = &addresses[0];
+    answer(address, &["create", "-p", "/a/b/c"]);
+    for (typed, code) in [("n\n", 1), ("\n", 1), ("y\n", 0)] {
+        let (screen, ended) = in_terminal(address, &["rm", "-r", "/a"], typed, &[]);
+        assert!(
+            screen.contains("delete /a and 2 nodes below it? [y/N]"),
+            "{screen}"
+        );
+        assert_eq!(ended, Some(code), "{screen}");
+        let is_there = run(address, &["stat", "/a"]).status.success();
+        assert_eq!(is_there, code == 1, "{screen}");
+    }
+    answer(address, &["create", "-p", "/a/b/c"]);
+    let (screen, ended) = in_terminal(address, &["rm", "-r", "--yes", "/a"], "", &[]);
+    assert_eq!(ended, Some(0), "{screen}");
+    assert!(!screen.contains("[y/N]"), "{screen}");
+}
+
+#[test]
+fn question_can_be_left_by_ctrl_c() {
+    let (_server, addresses) = serve(bellwether().args(["serve", "--listen", "127.0.0.1:0"]));
+    answer(&addresses[0], &["create", "-p", "/a/b"]);
+    let mut terminal = terminal(&addresses[0], &["rm", "-r", "/a"], &[]);
+    let mut keyboard = terminal.stdin.take().unwrap();
+    let mut screen = BufReader::new(terminal.stdout.take().unwrap());
+    let mut asked = Vec::new();
+    while !asked.ends_with(b"[y/N]") {
+        assert_ne!(screen.read_until(b']', &mut asked).unwrap(), 0);
+    }
+    keyboard.write_all(b"\x03").unwrap();
+    assert_eq!(terminal.wait().unwrap().code(), Some(130));
+    drop(keyboard);
+    answer(&addresses[0], &["stat", "/a/b"]);
+}
+
+#[test]
+fn long_deletion_shows_how_far_it_is_on_a_terminal_only() {
+    let (_server, addresses) = serve(bellwether().args(["serve", "--listen", "127.0.0.1:0"]));
+    for (quiet, shown) in [
+        (&["rm", "-r", "--yes", "/many"][..], true),
+        (&["rm", "-r", "--yes", "-q", "/many"], false),
+    ] {
+        make_many(&addresses[0], 2000);
+        let (screen, ended) = in_terminal(&addresses[0], quiet, "", &[]);
+        assert_eq!(ended, Some(0), "{screen}");
+        assert_eq!(screen.contains("deleting"), shown, "{screen}");
+    }
+}
+
+#[test]
+fn terminal_gets_a_line_end_and_no_escape_sequences_of_nodes() {
+    let (_server, addresses) = serve(bellwether().args(["serve", "--listen", "127.0.0.1:0"]));
+    let address = &addresses[0];
+    answer(address, &["create", "/text", "plain"]);
+    let (screen, ended) = in_terminal(address, &["get", "/text"], "", &[]);
+    assert_eq!((&*screen, ended), ("plain\r\n", Some(0)));
+    answer(address, &["create", "/escape", "\u{1b}[2J"]);
+    let (screen, ended) = in_terminal(address, &["get", "/escape"], "", &[]);
+    assert!(
+        !screen.contains("[2J") && screen.contains("hint: -o FILE"),
+        "{screen}"
+    );
+    assert_eq!(ended, Some(1));
+    let (screen, ended) = in_terminal(address, &["get", "/escape", "-o", "-"], "", &[]);
+    assert_eq!((&*screen, ended), ("\u{1b}[2J", Some(0)));
+}
+
+#[test]
+fn colours_are_for_terminals_that_want_them() {
+    let (screen, _) = in_terminal("", &["--help"], "", &[]);
+    assert!(screen.contains('\u{1b}'), "{screen}");
+    let (screen, _) = in_terminal("", &["--help"], "", &[("NO_COLOR", "1")]);
+    assert!(
+        !screen.contains('\u{1b}') && screen.contains("Example"),
+        "{screen}"
+    );
+    let output = bellwether().arg("--help").output().unwrap();
+    assert!(!text(&output.stdout).contains('\u{1b}'));
+}

@@ -1,0 +1,210 @@
+//! What must be true of every history.
+
+use std::collections::BTreeMap;
+
+use super::event::{Moment, What};
+use super::holds::{Excuses, Hold, Terms, holds};
+use super::{History, Violation};
+
+/// At no moment is more held than there is.
+///
+/// Tokens alone prove nothing here: two holders at once also have rising tokens.
+pub fn check_holds(history: &History, terms: &Terms) -> Result<(), Violation> {
+    let excuses = Excuses::of(&history.events, terms);
+    let mut now: Vec<Hold> = Vec::new();
+    for hold in holds(&history.events) {
+        now.retain(|other| other.until > hold.from);
+        now.push(hold);
+        let together: Vec<&Hold> = now
+            .iter()
+            .filter(|held| !excuses.explain(held, hold.from))
+            .collect();
+        let weight: u64 = together.iter().map(|held| u64::from(held.weight)).sum();
+        if weight > u64::from(terms.capacity) {
+            let whom: Vec<usize> = together.iter().map(|held| held.who).collect();
+            let from = together.iter().map(|held| held.from).min();
+            let to = together.iter().map(|held| held.until).min();
+            return Err(history.violation(
+                format!(
+                    "{weight} of {} held at once, by contenders {whom:?}",
+                    terms.capacity
+                ),
+                from.unwrap_or(hold.from),
+                to.unwrap_or(hold.from),
+                &whom,
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Grants come in the order in which the places in line were made, which is that of their tokens.
+///
+/// Two that fit beside each other may be noted in either order.
+pub fn check_order(history: &History, terms: &Terms) -> Result<(), Violation> {
+    let excuses = Excuses::of(&history.events, terms);
+    let holds = holds(&history.events);
+    let mut highest_before = Vec::with_capacity(holds.len());
+    let mut highest = i64::MIN;
+    for (index, late) in holds.iter().enumerate() {
+        let overtakers = holds[..index]
+            .iter()
+            .zip(&highest_before)
+            .rev()
+            .take_while(|(_, highest)| **highest > late.token)
+            .map(|(hold, _)| hold)
+            .filter(|hold| hold.token > late.token);
+        for early in overtakers {
+            let held = holds[..index].iter().filter(|hold| hold.is_on(early.from));
+            let weight: u64 = held.map(|hold| u64::from(hold.weight)).sum();
+            let fits = weight + u64::from(late.weight) <= u64::from(terms.capacity);
+            // It had its turn before and lost it, and could not run to say so.
+            let was_away = excuses.cover(late.who, early.from, late.from);
+            if !fits && !was_away {
+                return Err(history.violation(
+                    format!(
+                        "contender {} with token {} was granted before contender {} with token {}",
+                        early.who, early.token, late.who, late.token
+                    ),
+                    early.from,
+                    late.from,
+                    &[early.who, late.who],
+                ));
+            }
+        }
+        highest = highest.max(late.token);
+        highest_before.push(highest);
+    }
+    Ok(())
+}
+
+/// The fenced store takes no lower token after a higher one, and turns nobody away who holds.
+pub fn check_fencing(history: &History, terms: &Terms) -> Result<(), Violation> {
+    let excuses = Excuses::of(&history.events, terms);
+    let holds = holds(&history.events);
+    let mut highest: Option<(i64, usize, Moment)> = None;
+    for event in &history.events {
+        let What::Wrote { token, accepted } = event.what else {
+            continue;
+        };
+        let (before, holder, since) = highest.unwrap_or((i64::MIN, event.who, event.at));
+        let wrong = if accepted && token < before {
+            Some("was taken")
+        } else {
+            let held = |hold: &&Hold| {
+                (hold.who, hold.token) == (event.who, token)
+                    && hold.is_on(event.at)
+                    && !excuses.explain(hold, event.at)
+            };
+            // The last grants come first: a writer's hold is among them.
+            let refused = !accepted && holds.iter().rev().any(|hold| held(&hold));
+            refused.then_some("was turned away though held")
+        };
+        if let Some(wrong) = wrong {
+            return Err(history.violation(
+                format!(
+                    "a write of contender {} with token {token} {wrong}, after one with token {before}",
+                    event.who
+                ),
+                since,
+                event.at,
+                &[event.who, holder],
+            ));
+        }
+        if accepted {
+            highest = Some((token, event.who, event.at));
+        }
+    }
+    Ok(())
+}
+
+/// Each holder was told rightly whether the one before crashed: no crash is forgotten, and none made up.
+///
+/// Where a release was not acknowledged, either answer is right. And a contender may have died right after its
+/// grant, with no hold of it in the history; its crash is one too.
+pub fn check_crash_marks(history: &History) -> Result<(), Violation> {
+    #[derive(Clone, Copy, PartialEq)]
+    enum End {
+        Open,
+        InDoubt,
+        Clean,
+        Crash,
+    }
+    let mut ends = BTreeMap::new();
+    for event in &history.events {
+        let (token, end) = match event.what {
+            What::Granted { token, .. } => {
+                ends.insert(token, (event, End::Open));
+                continue;
+            }
+            What::Releasing { token } => (token, End::InDoubt),
+            What::Released { token } => (token, End::Clean),
+            What::Lost { token } | What::Dropping { token } => (token, End::Crash),
+            _ => continue,
+        };
+        if let Some((_, known)) = ends.get_mut(&token)
+            // What is lost while it is being released is in doubt as before.
+            && (*known == End::Open || end == End::Clean)
+        {
+            *known = end;
+        }
+    }
+    for event in &history.events {
+        let What::Found { token, crashed } = event.what else {
+            continue;
+        };
+        let wrong = match crashed {
+            // Whoever released since then had cleared it.
+            Some(crashed) => {
+                let mut since = ends.range(crashed..token);
+                since
+                    .rfind(|(_, (_, end))| *end == End::Clean)
+                    .map(|(_, (grant, _))| (grant, "a crash that was none, or is long cleared"))
+            }
+            None => {
+                let before = ends.range(..token).next_back();
+                before
+                    .filter(|(_, (_, end))| *end == End::Crash)
+                    .map(|(_, (grant, _))| (grant, "nothing of the crash before"))
+            }
+        };
+        if let Some((grant, what)) = wrong {
+            return Err(history.violation(
+                format!("contender {} with token {token} was told {what}", event.who),
+                grant.at,
+                event.at,
+                &[grant.who, event.who],
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Each of `contenders` was granted something after `since`.
+pub fn check_progress(
+    history: &History,
+    since: Moment,
+    contenders: impl IntoIterator<Item = usize>,
+) -> Result<(), Violation> {
+    for who in contenders {
+        let came_through = |event: &super::Event| event.is_grant() && event.who == who;
+        let later = history.events.iter().rev();
+        if !later.take_while(|event| event.at > since).any(came_through) {
+            // What it did last, and everybody since.
+            let own = history.events.iter().filter(|event| event.who == who);
+            let mut deeds = own.filter(|event| !event.what.is_fault());
+            let last = deeds.next_back().map_or(since, |event| event.at);
+            let everybody: Vec<usize> = history.events.iter().map(|event| event.who).collect();
+            return Err(history.violation(
+                format!("contender {who} did not get through though nothing was broken any more"),
+                last.min(since),
+                Moment::NEVER,
+                &everybody,
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+//! The holds in a history, and when one of them may look longer than it was.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::event::{Event, Moment, What};
+
+/// What is held, and how soon its end must be noticed.
+///
+/// There are `capacity` parts of it, and each hold takes its weight. A lock has one. Of a semaphore, there are as
+/// many as permits. A read/write lock has very many, of which a reader takes one and a writer all.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms {
+    /// How much can be held at a time.
+    pub capacity: u32,
+    /// The session timeout that the servers granted.
+    pub session_timeout: Duration,
+    /// How long after it goes on, a contender that did not run may still believe that it holds.
+    pub grace: Duration,
+}
+
+/// From the return of acquire to the call of release, the drop, or the word that it is lost, whichever is first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Hold {
+    pub(super) who: usize,
+    pub(super) token: i64,
+    pub(super) weight: u32,
+    pub(super) from: Moment,
+    pub(super) until: Moment,
+}
+
+impl Hold {
+    pub(super) fn is_on(&self, at: Moment) -> bool {
+        (self.from..self.until).contains(&at)
+    }
+}
+
+/// All holds, by the time of their grant.
+pub(super) fn holds(events: &[Event]) -> Vec<Hold> {
+    let mut holds: Vec<Hold> = Vec::new();
+    let mut open: HashMap<(usize, i64), usize> = HashMap::new();
+    for event in events {
+        match event.what {
+            What::Granted { token, weight } => {
+                open.insert((event.who, token), holds.len());
+                holds.push(Hold {
+                    who: event.who,
+                    token,
+                    weight,
+                    from: event.at,
+                    until: Moment::NEVER,
+                });
+            }
+            What::Lost { token } | What::Releasing { token } | What::Dropping { token } => {
+                if let Some(index) = open.remove(&(event.who, token)) {
+                    holds[index].until = event.at;
+                }
+            }
+            _ => {}
+        }
+    }
+    holds
+}
+
+/// The times in which a contender could not know that its holds had ended.
+///
+/// It did not run, by a signal or for want of a processor; or somebody ended its session at once, which it hears of
+/// when its connection tells, or by its own clock within a session timeout.
+#[derive(Debug, Default)]
+pub(super) struct Excuses(HashMap<usize, Vec<(Moment, Moment)>>);
+
+impl Excuses {
+    pub(super) fn of(events: &[Event], terms: &Terms) -> Self {
+        let mut excuses = Self::default();
+        let mut paused = HashMap::new();
+        for event in events {
+            let Event { at, who, ref what } = *event;
+            match *what {
+                What::Paused => {
+                    paused.entry(who).or_insert(at);
+                }
+                What::Resumed => {
+                    if let Some(since) = paused.remove(&who) {
+                        excuses.add(who, since, at.plus(terms.grace));
+                    }
+                }
+                What::Stalled { since } => excuses.add(who, since, at.plus(terms.grace)),
+                What::Expired => {
+                    excuses.add(who, at, at.plus(terms.session_timeout).plus(terms.grace));
+                }
+                _ => {}
+            }
+        }
+        for (who, since) in paused {
+            excuses.add(who, since, Moment::NEVER);
+        }
+        excuses.join();
+        excuses
+    }
+
+    /// Whether a hold that goes on after `moment` has already ended there, and its contender could not yet know.
+    pub(super) fn explain(&self, hold: &Hold, moment: Moment) -> bool {
+        self.cover(hold.who, moment, hold.until)
+    }
+
+    /// Whether one excuse covers the time between two moments.
+    pub(super) fn cover(&self, who: usize, from: Moment, until: Moment) -> bool {
+        self.0.get(&who).is_some_and(|all| {
+            // The last that begins by then is the only one that can: they do not overlap.
+            let next = all.partition_point(|&(since, _)| since <= from);
+            next > 0 && until <= all[next - 1].1
+        })
+    }
+
+    fn add(&mut self, who: usize, since: Moment, until: Moment) {
+        self.0.entry(who).or_default().push((since, until));
+    }
+
+    /// Makes one of those that overlap: who is stopped while it is about to notice needs the time of both.
+    fn join(&mut self) {
+        for all in self.0.values_mut() {
+            all.sort_unstable();
+            all.dedup_by(|later, earlier| {
+                let joined = later.0 <= earlier.1;
+                if joined {
+                    earlier.1 = earlier.1.max(later.1);
+                }
+                joined
+            });
+        }
+    }
+}
