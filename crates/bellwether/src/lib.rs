@@ -36,6 +36,7 @@
 //! |---|---|
 //! | [`Lock`] | one holder at a time, in the order of arrival |
 //! | [`SimpleLock`] | one holder at a time, in no order: the plain form of the documents |
+//! | [`Tasks`] | things to do once each, by name, by whoever is there |
 //! | [`Queue`], [`PriorityQueue`], [`DelayQueue`] | items that stay until they are acknowledged, with attempts and dead letters |
 
 mod access;
@@ -62,6 +63,7 @@ mod queue;
 mod receipt;
 mod sabotage;
 mod simple_lock;
+mod tasks;
 mod who;
 
 pub use client::Client;
@@ -81,6 +83,7 @@ pub use queue::{
 #[cfg(feature = "sabotage")]
 pub use sabotage::Sabotage;
 pub use simple_lock::{SimpleGuard, SimpleLock};
+pub use tasks::{Task, TaskCounts, TaskProgress, Tasks};
 pub use who::Who;
 
 /// The client library under this one: for its errors and lists of access, and for what no recipe covers.

@@ -34,6 +34,7 @@ pub(crate) struct Receipts {
 #[derive(Debug)]
 pub(crate) enum Written {
     /// With the answer of the server.
+    #[allow(dead_code, reason = "for those who need to know what they have made")]
     Answered(Vec<zk::MultiWriteResult>),
     /// The answer was lost, and the receipt shows that it was made.
     ByReceipt,
@@ -42,7 +43,7 @@ pub(crate) enum Written {
 /// Why a write that is to happen once did not, or may not have.
 #[derive(Debug)]
 pub(crate) enum OnceError {
-    /// The server refused; nothing was written.
+    /// The server refused; nothing was written. The index counts the receipt as 0.
     Refused(zk::MultiWriteError),
     /// The session ended before it was sent; nothing was written.
     SessionEnded,

@@ -23,6 +23,8 @@ mod lost;
 mod options;
 mod order;
 mod queue;
+mod queue_counts;
 mod queue_faults;
 mod recovery;
 mod simple_lock;
+mod tasks;
