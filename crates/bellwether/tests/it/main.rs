@@ -25,6 +25,7 @@ mod order;
 mod queue;
 mod queue_counts;
 mod queue_faults;
+mod queue_histories;
 mod recovery;
 mod simple_lock;
 mod tasks;
