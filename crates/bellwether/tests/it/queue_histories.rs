@@ -265,6 +265,7 @@ impl Round {
     }
 
     async fn produce(self, mut client: Client, mut random: StdRng, name: usize) {
+        let mut place = self.recipe.at(&client, &self.path);
         for number in 0.. {
             if self.is_stopped() {
                 break;
@@ -272,7 +273,6 @@ impl Round {
             let rank = random.random_range(0..3);
             let item = format!("{rank} {name}.{number}");
             self.note(Event::Putting(item.clone()));
-            let place = self.recipe.at(&client, &self.path);
             let event = match place.put(rank, &item).await {
                 Ok(()) => Event::Put(item),
                 Err(PutError::OutcomeUnknown { .. }) => Event::PutUnknown(item),
@@ -282,9 +282,13 @@ impl Round {
                 Err(error) => panic!("{error}: {error:?}"),
             };
             self.note(event);
-            self.follow(&mut client).await;
+            if client.is_ended() {
+                self.follow(&mut client).await;
+                place = self.recipe.at(&client, &self.path);
+            }
             moment(&mut random).await;
         }
+        drop(place);
         client.close().await;
     }
 

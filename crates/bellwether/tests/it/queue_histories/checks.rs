@@ -73,13 +73,13 @@ impl History {
                 Event::NotPut(item) => fates.entry(item).or_default().not_put = true,
                 Event::Delivered { item, node, token } => {
                     let fate = fates.entry(item).or_default();
+                    if fate.node.as_ref().is_some_and(|known| known != node) {
+                        return violation(format!("{item} was put twice"));
+                    }
                     if fate.acked.is_some() {
                         return violation(format!(
                             "{item} was delivered after its acknowledgement"
                         ));
-                    }
-                    if fate.node.as_ref().is_some_and(|known| known != node) {
-                        return violation(format!("{item} was put twice"));
                     }
                     fate.node = Some(node.clone());
                     fate.tokens.push(*token);
