@@ -1,10 +1,11 @@
 //! Figures of two servers, round by round, and the table that is made of them.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::process::Command;
 
 use anyhow::Result;
+
+use crate::machine::machine;
+use crate::spread::Spread;
 
 /// What is aimed at.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -16,14 +17,16 @@ pub enum Bound {
 }
 
 impl Bound {
-    fn holds(self, value: f64) -> bool {
+    /// Whether it is met.
+    pub fn holds(self, value: f64) -> bool {
         match self {
             Self::AtMost(limit) => value <= limit,
             Self::AtLeast(limit) => value >= limit,
         }
     }
 
-    fn text(self) -> String {
+    /// The bound as a sign and a number.
+    pub fn text(self) -> String {
         match self {
             Self::AtMost(limit) => format!("≤ {limit}"),
             Self::AtLeast(limit) => format!("≥ {limit}"),
@@ -185,62 +188,6 @@ impl Comparison {
         writeln!(text, "\n## Raw\n\n```\n{}```", self.raw)?;
         Ok(text)
     }
-}
-
-/// The middle and the ends of some values.
-struct Spread {
-    least: f64,
-    median: f64,
-    most: f64,
-}
-
-impl Spread {
-    fn of(values: &[f64]) -> Self {
-        let mut sorted = values.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        Self {
-            least: sorted[0],
-            median: sorted[sorted.len() / 2],
-            most: sorted[sorted.len() - 1],
-        }
-    }
-
-    fn text(&self, unit: &str) -> String {
-        let digits = match self.most {
-            most if most < 10.0 => 2,
-            most if most < 100.0 => 1,
-            _ => 0,
-        };
-        let Self {
-            least,
-            median,
-            most,
-        } = self;
-        format!("{median:.digits$} {unit} ({least:.digits$} to {most:.digits$})")
-    }
-}
-
-/// The machine and the commit, in one line.
-fn machine() -> Result<String> {
-    let output = |program: &str, arguments: &[&str]| -> Result<String> {
-        let output = Command::new(program).args(arguments).output()?;
-        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
-    let field = |path: &str, name: &str| -> Result<String> {
-        let text = fs::read_to_string(path)?;
-        let line = text.lines().find(|line| line.starts_with(name));
-        let value = line.and_then(|line| line.split_once(':'));
-        Ok(value.map_or_else(String::new, |(_, value)| value.trim().to_owned()))
-    };
-    Ok(format!(
-        "commit {}; {} cores of {}, {} of memory, {}; load before the end {}",
-        output("git", &["describe", "--always", "--dirty"])?,
-        std::thread::available_parallelism()?,
-        field("/proc/cpuinfo", "model name")?,
-        field("/proc/meminfo", "MemTotal")?,
-        output("uname", &["-sr"])?,
-        fs::read_to_string("/proc/loadavg")?.trim(),
-    ))
 }
 
 #[cfg(test)]
