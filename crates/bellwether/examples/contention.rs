@@ -23,7 +23,7 @@ async fn main() -> Result<()> {
         println!(
             "{:>4}  {:?}  {:?}  {}  {}",
             one.place,
-            one.standing,
+            one.holds,
             one.wants,
             who.map_or("somebody", |who| &who.host),
             who.and_then(|who| who.message.as_deref())

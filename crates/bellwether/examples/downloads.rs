@@ -11,7 +11,7 @@ use std::thread;
 
 use anyhow::Result;
 use bellwether::blocking::Wait;
-use bellwether::{Contention, Semaphore, Standing, connect};
+use bellwether::{Contention, Semaphore, connect};
 
 const PATH: &str = "/examples/downloads";
 
@@ -34,7 +34,7 @@ fn main() -> Result<()> {
             }));
         }
         let line = Contention::new(&client, PATH).line().wait()?;
-        let waiting = line.iter().filter(|one| one.standing == Standing::Waits);
+        let waiting = line.iter().filter(|one| !one.holds);
         println!("{} wait", waiting.count());
         semaphore.set_limit(4).wait()?;
         for download in downloads {

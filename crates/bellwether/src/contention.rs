@@ -39,12 +39,12 @@ use crate::who::Who;
 ///
 /// ```no_run
 /// # use std::time::Duration;
-/// # use bellwether::{Client, Contention, Standing};
+/// # use bellwether::{Client, Contention};
 /// # async fn run(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
 /// let contention = Contention::new(client, "/jobs/nightly").message("the machine goes down");
 /// for contestant in contention.line().await? {
-///     println!("{:?} {:?}", contestant.standing, contestant.who);
-///     if contestant.standing == Standing::Holds {
+///     println!("{} {:?}", contestant.holds, contestant.who);
+///     if contestant.holds {
 ///         let ending = contention.break_hold(&contestant.node, Duration::from_secs(30)).await?;
 ///         println!("{ending:?}");
 ///     }
@@ -68,8 +68,8 @@ pub struct Contestant {
     pub place: usize,
     /// What it wants.
     pub wants: Wants,
-    /// Whether it has that.
-    pub standing: Standing,
+    /// Whether it has that, or may as soon as it looks. If not, others stand in its way.
+    pub holds: bool,
     /// Whether it is a writer that only reads by now.
     pub is_downgraded: bool,
     /// Its fencing token, if it holds or will.
@@ -96,16 +96,12 @@ pub enum Wants {
     Write,
     /// So many permits.
     Permits(u32),
-}
-
-/// Where somebody in a line stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Standing {
-    /// It holds, or may as soon as it looks.
-    Holds,
-    /// Others stand in its way.
-    Waits,
+    /// To lead.
+    Leadership,
+    /// To meet others at a barrier.
+    Barrier,
+    /// An item of a queue.
+    Item,
 }
 
 impl Contention {
@@ -176,7 +172,7 @@ impl Contestant {
 
     /// Whether others may share with it what it has or wants.
     pub(crate) fn shares(&self) -> bool {
-        self.is_downgraded || self.wants == Wants::Read
+        self.is_downgraded || matches!(self.wants, Wants::Read | Wants::Barrier)
     }
 }
 
@@ -230,12 +226,12 @@ fn contestant(
 ) -> Contestant {
     let said = NodeData::from_data(data);
     let holds = match name.kind() {
-        Kind::Lock | Kind::Write => before.is_empty(),
-        Kind::Read => before.iter().all(Contestant::shares),
+        Kind::Lock | Kind::Write | Kind::Candidate | Kind::Consumer => before.is_empty(),
+        Kind::Read | Kind::Member => before.iter().all(Contestant::shares),
         Kind::Permit(permits) => {
             let in_use = before.iter().map(|before| match before.wants {
                 Wants::Permits(permits) => u64::from(permits),
-                Wants::Lock | Wants::Read | Wants::Write => 0,
+                _ => 0,
             });
             let wanted = in_use.sum::<u64>() + u64::from(permits);
             limit.is_none_or(|limit| wanted <= limit)
@@ -250,11 +246,11 @@ fn contestant(
             Kind::Read => Wants::Read,
             Kind::Write => Wants::Write,
             Kind::Permit(permits) => Wants::Permits(permits),
+            Kind::Candidate => Wants::Leadership,
+            Kind::Member => Wants::Barrier,
+            Kind::Consumer => Wants::Item,
         },
-        standing: match holds {
-            true => Standing::Holds,
-            false => Standing::Waits,
-        },
+        holds,
         is_downgraded: said.as_ref().is_some_and(|said| said.downgraded),
         token: stat.czxid,
         since: SystemTime::UNIX_EPOCH

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use zookeeper_client as zk;
 
-use crate::contention::{Contention, Contestant, Standing, Wants, read_line};
+use crate::contention::{Contention, Contestant, Wants, read_line};
 use crate::error::ContentionError;
 use crate::name::Layout;
 use crate::path::NodePath;
@@ -15,7 +15,7 @@ const DIRECTORIES_MAX: usize = 100_000;
 /// One step in a circle of waiting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Wait {
+pub struct WaitsFor {
     /// Who waits: the task that named itself, or else the session.
     pub owner: String,
     /// The path of the line where it waits.
@@ -41,7 +41,7 @@ impl Contention {
     /// # Errors
     ///
     /// See [`ContentionError`].
-    pub async fn deadlocks(&self) -> Result<Vec<Vec<Wait>>, ContentionError> {
+    pub async fn deadlocks(&self) -> Result<Vec<Vec<WaitsFor>>, ContentionError> {
         let zk = self.client.zk();
         let root = self.dir()?;
         let failed = |source| self.failed(source);
@@ -84,13 +84,13 @@ impl Contention {
 /// Who waits for whom.
 #[derive(Debug, Default)]
 struct Waits {
-    by_owner: BTreeMap<String, Vec<Wait>>,
+    by_owner: BTreeMap<String, Vec<WaitsFor>>,
 }
 
 impl Waits {
     fn add(&mut self, path: &str, line: &[Contestant]) {
         for (place, waiter) in line.iter().enumerate() {
-            if waiter.standing != Standing::Waits {
+            if waiter.holds {
                 continue;
             }
             for blocker in blockers(waiter, &line[..place]) {
@@ -99,7 +99,7 @@ impl Waits {
                 if owner == waits_for && owner == format!("{:x}", waiter.session) {
                     continue;
                 }
-                let wait = Wait {
+                let wait = WaitsFor {
                     owner,
                     path: path.to_owned(),
                     node: waiter.node.clone(),
@@ -114,7 +114,7 @@ impl Waits {
     }
 
     /// Each circle once: a walk along the waits, as deep as it goes, that comes upon an owner it came through.
-    fn circles(&self) -> Vec<Vec<Wait>> {
+    fn circles(&self) -> Vec<Vec<WaitsFor>> {
         let mut circles = Vec::new();
         let mut done = BTreeSet::new();
         for start in self.by_owner.keys() {
@@ -122,7 +122,7 @@ impl Waits {
                 continue;
             }
             // The waits on the way here, and those left to follow at each step.
-            let mut way: Vec<&Wait> = Vec::new();
+            let mut way: Vec<&WaitsFor> = Vec::new();
             let mut left = vec![self.of(start).iter()];
             while let Some(next) = left.last_mut() {
                 let Some(wait) = next.next() else {
@@ -147,7 +147,7 @@ impl Waits {
         circles
     }
 
-    fn of(&self, owner: &str) -> &[Wait] {
+    fn of(&self, owner: &str) -> &[WaitsFor] {
         self.by_owner.get(owner).map_or(&[], Vec::as_slice)
     }
 }
@@ -163,8 +163,9 @@ fn blockers<'a>(
         .rev()
         .filter(|other| match waiter.wants {
             Wants::Read => !other.shares(),
-            Wants::Lock | Wants::Write => true,
-            Wants::Permits(_) => false,
+            Wants::Lock | Wants::Write | Wants::Leadership => true,
+            // Any of several may end the wait, or somebody who stands in no line.
+            Wants::Permits(_) | Wants::Barrier | Wants::Item => false,
         })
         .take_while(move |other| {
             let goes_on = !is_alone;
@@ -181,7 +182,7 @@ mod tests {
     fn circles(waits: &[(&str, &str)]) -> Vec<usize> {
         let mut all = Waits::default();
         for (owner, waits_for) in waits {
-            let wait = Wait {
+            let wait = WaitsFor {
                 owner: (*owner).to_owned(),
                 path: "/".to_owned(),
                 node: String::new(),

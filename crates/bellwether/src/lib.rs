@@ -40,10 +40,17 @@
 //! | [`ReentrantLock`], [`ReentrantRwLock`] | handles that may take again what they hold |
 //! | [`Semaphore`] | a number of permits, several at once, in the order of arrival |
 //! | [`SimpleLock`] | one holder at a time, in no order: the plain form of the documents |
+//! | [`Election`] | one leads, those who run follow in order, and anybody may watch |
+//! | [`Barrier`] | everybody waits until it is lifted |
+//! | [`DoubleBarrier`] | so many begin together and end together, round after round |
+//! | [`Tasks`] | things to do once each, by name, by whoever is there |
+//! | [`Queue`], [`PriorityQueue`], [`DelayQueue`] | items that stay until they are acknowledged, with attempts and dead letters |
 
 mod access;
+mod barrier;
 pub mod blocking;
 mod breaking;
+mod candidacy;
 mod client;
 mod clock;
 mod connect;
@@ -51,6 +58,8 @@ mod contender;
 mod contention;
 mod crash_mark;
 mod deadlock;
+mod double_barrier;
+mod election;
 mod error;
 mod fence;
 mod fenced_write;
@@ -64,30 +73,35 @@ mod multi_lock;
 mod name;
 mod node_data;
 mod node_event;
+mod observe;
 mod own_node;
 mod path;
 mod progress;
-#[expect(
-    dead_code,
-    reason = "queues, counters and configuration are made of it"
-)]
+mod queue;
 mod receipt;
 mod reentrant;
+mod round;
 mod rwlock;
 mod sabotage;
 mod semaphore;
 mod simple_lock;
+mod tasks;
 mod terms;
 mod who;
 
+pub use barrier::Barrier;
 pub use breaking::{Broken, Ending};
+pub use candidacy::{Candidacy, Standing};
 pub use client::Client;
 pub use connect::{Connect, connect};
-pub use contention::{Contention, Contestant, Standing, Wants};
+pub use contention::{Contention, Contestant, Wants};
 pub use crash_mark::{Crash, Previous};
-pub use deadlock::Wait;
+pub use deadlock::WaitsFor;
+pub use double_barrier::{DoubleBarrier, Inside, Members};
+pub use election::{Badge, Candidate, Election, Leadership};
 pub use error::{
-    AcquireError, ClearError, ConnectError, ContentionError, LimitError, ReleaseError, WriteError,
+    AcquireError, BarrierError, ClearError, ConnectError, ContentionError, LimitError,
+    ReleaseError, StandError, WriteError,
 };
 pub use fence::{Fence, StaleToken};
 pub use fenced_write::FencedWrite;
@@ -96,14 +110,20 @@ pub use lock::{Lock, LockGuard, Waiting};
 pub use multi_lock::{MultiGuard, MultiLock};
 pub use name::Layout;
 pub use node_data::Revocation;
+pub use observe::Observe;
 pub use path::PathError;
 pub use progress::{Place, Progress};
+pub use queue::{
+    ByDueTime, ByPriority, Claim, Consumer, DeadLetter, DelayQueue, Depth, Fifo, ItemId, Json,
+    Order, OrderedQueue, Payload, Peek, PriorityQueue, PutError, Queue, SettleError, TakeError,
+};
 pub use reentrant::{ReentrantGuard, ReentrantLock, ReentrantRwLock};
 pub use rwlock::{ReadGuard, RwLock, UpgradeError, WriteGuard};
 #[cfg(feature = "sabotage")]
 pub use sabotage::Sabotage;
 pub use semaphore::{Permit, Semaphore};
 pub use simple_lock::{SimpleGuard, SimpleLock};
+pub use tasks::{Task, TaskCounts, TaskProgress, Tasks};
 pub use who::Who;
 
 /// The client library under this one: for its errors and lists of access, and for what no recipe covers.

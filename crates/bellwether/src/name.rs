@@ -1,9 +1,10 @@
 //! Names of contenders, in our own layout and in those of other libraries.
 
+use std::cmp::Ordering;
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{self, AtomicU64};
 
 /// What a contender wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +14,10 @@ pub(crate) enum Kind {
     Write,
     /// So many permits of a semaphore.
     Permit(u32),
+    Candidate,
+    Member,
+    /// Waits for an item of a queue.
+    Consumer,
 }
 
 impl Kind {
@@ -21,6 +26,9 @@ impl Kind {
             "lock" => Some(Self::Lock),
             "read" => Some(Self::Read),
             "write" => Some(Self::Write),
+            "candidate" => Some(Self::Candidate),
+            "member" => Some(Self::Member),
+            "consumer" => Some(Self::Consumer),
             _ => {
                 let permits = kind.strip_prefix("permit")?.parse().ok()?;
                 Some(Self::Permit(permits))
@@ -36,6 +44,9 @@ impl fmt::Display for Kind {
             Self::Read => f.write_str("read"),
             Self::Write => f.write_str("write"),
             Self::Permit(permits) => write!(f, "permit{permits}"),
+            Self::Candidate => f.write_str("candidate"),
+            Self::Member => f.write_str("member"),
+            Self::Consumer => f.write_str("consumer"),
         }
     }
 }
@@ -121,11 +132,11 @@ impl Layout {
             (Self::Curator, Kind::Read) => "__READ__",
             (Self::Curator, Kind::Write) => "__WRIT__",
             (Self::Curator, Kind::Permit(_)) => "lease-",
-            (Self::Curator, Kind::Lock) => "lock-",
+            (Self::Curator, _) => "lock-",
             (Self::Kazoo, Kind::Read) => "__rlock__",
             // kazoo has no numbers there, and does not look at the names.
             (Self::Kazoo, Kind::Permit(_)) => "__lease__",
-            (Self::Kazoo, Kind::Lock | Kind::Write) => "__lock__",
+            (Self::Kazoo, _) => "__lock__",
             (Self::Bellwether, _) => "",
         }
     }
@@ -140,7 +151,7 @@ impl AcquisitionId {
     pub(crate) fn new() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         // The hasher's keys are random in each process, which is all the randomness this needs.
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let count = COUNT.fetch_add(1, atomic::Ordering::Relaxed);
         Self(RandomState::new().hash_one((count, std::process::id())))
     }
 }
@@ -172,7 +183,7 @@ impl Name {
     pub(crate) fn permits(&self) -> u32 {
         match self.kind {
             Kind::Permit(permits) => permits,
-            Kind::Lock | Kind::Read | Kind::Write => 0,
+            _ => 0,
         }
     }
 
@@ -180,10 +191,15 @@ impl Name {
         self.sequence
     }
 
+    /// The older one is less: for sorting.
+    pub(crate) fn cmp_age(&self, other: &Self) -> Ordering {
+        self.sequence.wrapping_sub(other.sequence).cmp(&0)
+    }
+
     /// Whether this one was created before the other. The counter may wrap, so the difference decides, and no other
     /// part of the name: that would put one holder beside another (ZOOKEEPER-2931).
     pub(crate) fn is_before(&self, other: &Self) -> bool {
-        self.sequence.wrapping_sub(other.sequence) < 0
+        self.cmp_age(other).is_lt()
     }
 }
 

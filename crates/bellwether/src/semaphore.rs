@@ -108,7 +108,7 @@ impl Semaphore {
         }
         let mut applicant = self.apply(permits.max(1)).await?;
         let admitted = applicant.wait_for_admission().await;
-        admitted.map_err(|failure| self.terms.error(failure))?;
+        admitted.map_err(|denial| self.denied(denial))?;
         self.permit(applicant).await
     }
 
@@ -158,8 +158,8 @@ impl Semaphore {
             return Ok(None);
         }
         let mut applicant = self.apply(permits).await?;
-        let failed = |failure| self.terms.error(failure);
-        if !applicant.is_admitted().await.map_err(failed)? {
+        let admitted = applicant.is_admitted().await;
+        if !admitted.map_err(|denial| self.denied(denial))? {
             return Ok(None);
         }
         self.permit(applicant).await.map(Some)
@@ -247,6 +247,15 @@ impl Semaphore {
         }
     }
 
+    fn denied(&self, denial: Denial) -> AcquireError {
+        match denial {
+            Denial::NoLimit => AcquireError::NoLimit {
+                path: self.terms.path.clone(),
+            },
+            Denial::Failed(failure) => self.terms.error(failure),
+        }
+    }
+
     fn only_one(&self, permits: u32) -> Result<(), AcquireError> {
         match permits {
             0 | 1 => Ok(()),
@@ -306,7 +315,7 @@ struct Applicant {
 }
 
 impl Applicant {
-    async fn wait_for_admission(&mut self) -> Result<(), Failure> {
+    async fn wait_for_admission(&mut self) -> Result<(), Denial> {
         while !self.is_admitted().await? {
             self.is_first |= weight(self.contender.lower()) <= self.limit().await?.0;
             if self.is_first {
@@ -319,13 +328,13 @@ impl Applicant {
     }
 
     /// Whether those before leave enough, as of the last look. Those behind do not count: nobody overtakes.
-    async fn is_admitted(&mut self) -> Result<bool, Failure> {
+    async fn is_admitted(&mut self) -> Result<bool, Denial> {
         let (limit, _) = self.limit().await?;
         Ok(weight(self.contender.lower()) + u64::from(self.permits) <= limit)
     }
 
     /// The limit, and the zxid that set it, as of the last look. Sets it if it was never set.
-    async fn limit(&mut self) -> Result<(u64, i64), Failure> {
+    async fn limit(&mut self) -> Result<(u64, i64), Denial> {
         loop {
             let (data, stat) = match self.contender.directory() {
                 Some(directory) => directory,
@@ -335,7 +344,7 @@ impl Applicant {
                 }
             };
             if !data.is_empty() {
-                let limit = read_limit(data).ok_or(Failure::NoLimit)?;
+                let limit = read_limit(data).ok_or(Denial::NoLimit)?;
                 return Ok((limit, stat.mzxid));
             }
             let (zk, dir) = (self.contender.client().zk(), self.contender.dir());
@@ -344,14 +353,14 @@ impl Applicant {
             match set.await {
                 Ok(_) | Err(zk::Error::BadVersion) => {}
                 Err(error) if outcome(&error) == Outcome::Unknown => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(Failure::from(error).into()),
             }
             self.contender.list().await?;
         }
     }
 
     /// First in line: looks, with watches, and waits until somebody goes or the limit changes.
-    async fn wait_for_the_line(&mut self) -> Result<(), Failure> {
+    async fn wait_for_the_line(&mut self) -> Result<(), Denial> {
         let limit_watch = self.limit_watch.take();
         let (mut line, mut limit) = self.contender.watch_line(limit_watch).await?;
         if self.is_admitted().await? {
@@ -365,13 +374,13 @@ impl Applicant {
             event = &mut limit => event,
         };
         match event {
-            zk::EventType::Session => Err(Failure::SessionEnded),
+            zk::EventType::Session => Err(Failure::SessionEnded.into()),
             _ => Ok(()),
         }
     }
 
     /// Behind one who waits: waits until that one is let in or goes.
-    async fn wait_for_the_one_before(&mut self) -> Result<(), Failure> {
+    async fn wait_for_the_one_before(&mut self) -> Result<(), Denial> {
         let (_, limit_set_at) = self.limit().await?;
         let Some(before) = self.contender.nearest() else {
             return Ok(());
@@ -385,17 +394,29 @@ impl Applicant {
                 Ok(())
             }
             Ok((_, _, watch)) => match self.contender.wait(NodeEvent::of(watch)).await? {
-                zk::EventType::NodeDeleted => self.contender.list().await,
+                zk::EventType::NodeDeleted => Ok(self.contender.list().await?),
                 // Let in, or spoken to: to watch the line is never wrong.
                 _ => {
                     self.is_first = true;
                     Ok(())
                 }
             },
-            Err(zk::Error::NoNode) => self.contender.list().await,
-            Err(error) if outcome(&error) == Outcome::Unknown => self.contender.list().await,
-            Err(error) => Err(error.into()),
+            Err(zk::Error::NoNode) => Ok(self.contender.list().await?),
+            Err(error) if outcome(&error) == Outcome::Unknown => Ok(self.contender.list().await?),
+            Err(error) => Err(Failure::from(error).into()),
         }
+    }
+}
+
+/// Why an applicant has no permits.
+enum Denial {
+    NoLimit,
+    Failed(Failure),
+}
+
+impl From<Failure> for Denial {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
     }
 }
 

@@ -3,7 +3,6 @@
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -103,7 +102,7 @@ fn main() -> Result<()> {
     let candidate = |column, command, server: &ServerProcess| {
         anyhow::Ok(Candidate {
             column,
-            peer: start(command)?,
+            peer: Peer::of_command(command)?,
             address: server.address.clone(),
         })
     };
@@ -130,12 +129,6 @@ fn main() -> Result<()> {
         println!("kept in {}", file.display());
     }
     Ok(())
-}
-
-fn start(command: &str) -> Result<Peer> {
-    let mut words = command.split_whitespace();
-    let program = words.next().context("no program")?;
-    Peer::start(Command::new(program).args(words))
 }
 
 /// One round: every candidate with every number of contenders, and the floor.
@@ -221,7 +214,7 @@ fn page(args: &Args, figures: &Figures) -> Result<String> {
             let spread = figures
                 .spread(&row, column)
                 .context("everybody is measured")?;
-            write!(page, "| {} ", spread.text("/s"))?;
+            write!(page, "| {} ", spread.with_range("/s"))?;
         }
         writeln!(page, "|")?;
     }
@@ -230,7 +223,7 @@ fn page(args: &Args, figures: &Figures) -> Result<String> {
         let spread = figures
             .spread(row, FLOOR)
             .context("the floor is measured")?;
-        writeln!(page, "- {row}: {}", spread.text(unit))?;
+        writeln!(page, "- {row}: {}", spread.with_range(unit))?;
     }
     writeln!(
         page,
@@ -241,50 +234,22 @@ fn page(args: &Args, figures: &Figures) -> Result<String> {
             let goal = GOALS
                 .iter()
                 .find(|goal| (goal.0, goal.1) == (column, contenders));
-            let to_peer = to_best_peer(figures, &row(contenders), column)?;
+            let to_peer = figures.to_best(&row(contenders), column, &PEERS)?;
             write!(
                 page,
                 "| {column}, {} | {to_peer:.2} | {} ",
                 row(contenders),
-                verdict(goal.map(|goal| goal.2), to_peer)
+                goal.map(|goal| goal.2.verdict(to_peer)).unwrap_or_default()
             )?;
             if contenders == 1 {
                 writeln!(page, "| | |")?;
                 continue;
             }
             let to_floor =
-                median(figures, "floor", FLOOR)? / median(figures, &row(contenders), column)?;
-            writeln!(
-                page,
-                "| {to_floor:.2} | {} |",
-                verdict(Some(FLOOR_GOAL), to_floor)
-            )?;
+                figures.median("floor", FLOOR)? / figures.median(&row(contenders), column)?;
+            writeln!(page, "| {to_floor:.2} | {} |", FLOOR_GOAL.verdict(to_floor))?;
         }
     }
     writeln!(page, "\n## Raw\n\n```\n{}```", figures.raw())?;
     Ok(page)
-}
-
-fn verdict(goal: Option<Bound>, value: f64) -> String {
-    match goal {
-        None => String::new(),
-        Some(bound) if bound.holds(value) => format!("{}: met", bound.text()),
-        Some(bound) => format!("{}: **missed**", bound.text()),
-    }
-}
-
-/// How many times as fast as the best of the peers one is.
-fn to_best_peer(figures: &Figures, row: &str, column: &str) -> Result<f64> {
-    let mut best = 0.0_f64;
-    for peer in PEERS {
-        best = best.max(median(figures, row, peer)?);
-    }
-    Ok(median(figures, row, column)? / best)
-}
-
-fn median(figures: &Figures, row: &str, column: &str) -> Result<f64> {
-    let spread = figures.spread(row, column);
-    Ok(spread
-        .with_context(|| format!("{column} has no {row}"))?
-        .median)
 }

@@ -247,7 +247,7 @@ fn page(args: &Args, figures: &Figures) -> Result<String> {
         write!(page, "| {name} ")?;
         for column in &columns {
             match figures.spread(name, column) {
-                Some(spread) => write!(page, "| {} ", spread.text(unit))?,
+                Some(spread) => write!(page, "| {} ", spread.with_range(unit))?,
                 None => write!(page, "| ")?,
             }
         }
@@ -263,12 +263,8 @@ fn page(args: &Args, figures: &Figures) -> Result<String> {
         "\n## Ratios\n\n| what | to the best peer | goal |\n|---|---|---|"
     )?;
     for Workload { row, goal, .. } in &WORKLOADS {
-        let mut best = 0.0_f64;
-        for peer in PEERS {
-            best = best.max(median(figures, row, peer)?);
-        }
         for column in [OURS, EMBEDDED] {
-            let ratio = median(figures, row, column)? / best;
+            let ratio = figures.to_best(row, column, &PEERS)?;
             let verdict = match goal.holds(ratio) {
                 true => format!("{}: met", goal.text()),
                 false => format!("{}: **missed**", goal.text()),
@@ -279,11 +275,4 @@ fn page(args: &Args, figures: &Figures) -> Result<String> {
     }
     writeln!(page, "\n## Raw\n\n```\n{}```", figures.raw())?;
     Ok(page)
-}
-
-fn median(figures: &Figures, row: &str, column: &str) -> Result<f64> {
-    let spread = figures.spread(row, column);
-    Ok(spread
-        .with_context(|| format!("{column} has no {row}"))?
-        .median)
 }

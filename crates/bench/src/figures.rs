@@ -1,5 +1,7 @@
 //! Figures of several candidates, taken in rounds, and how they are shown.
 
+use anyhow::{Context, Result};
+
 use crate::spread::Spread;
 
 /// Values by row (what was measured), column (of whom) and round.
@@ -51,6 +53,22 @@ impl Figures {
         Some(Spread::of(values))
     }
 
+    /// The middle one of the rounds.
+    pub fn median(&self, row: &str, column: &str) -> Result<f64> {
+        let spread = self.spread(row, column);
+        let spread = spread.with_context(|| format!("{column} has no {row}"))?;
+        Ok(spread.median)
+    }
+
+    /// How many times as much one has as the best of others.
+    pub fn to_best(&self, row: &str, column: &str, others: &[&str]) -> Result<f64> {
+        let mut best = 0.0_f64;
+        for other in others {
+            best = best.max(self.median(row, other)?);
+        }
+        Ok(self.median(row, column)? / best)
+    }
+
     /// Every value, a line each.
     pub fn raw(&self) -> &str {
         &self.raw
@@ -70,7 +88,7 @@ mod tests {
         let line = figures.add("cycle", "us", "theirs", 7.0);
         assert_eq!(line, "round 3 theirs, cycle: 7.0 us");
         let spread = figures.spread("cycle", "ours").unwrap();
-        assert_eq!(spread.text("us"), "2.00 us (1.00 to 3.00)");
+        assert_eq!(spread.with_range("us"), "2.00 us (1.00 to 3.00)");
         assert!(figures.spread("cycle", "nobody").is_none());
     }
 }

@@ -17,7 +17,8 @@ const OVERTIME_MAX: Duration = Duration::from_secs(180);
 /// What a peer is asked to do: contenders go through a recipe over and over.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
-    /// What they do, as the peers know it: `lock`, `shared` (reads, and every tenth time a write) or `permits` (of five).
+    /// What they do, as the peers know it: `lock`, `shared` (reads, and every tenth time a write), `permits` (of five),
+    /// `election`, `double-barrier`.
     pub recipe: String,
     /// The server.
     pub address: String,
@@ -112,6 +113,13 @@ pub struct Peer {
 }
 
 impl Peer {
+    /// Starts a program, given as a line of words.
+    pub fn of_command(line: &str) -> Result<Self> {
+        let mut words = line.split_whitespace();
+        let program = words.next().context("no program")?;
+        Self::start(Command::new(program).args(words))
+    }
+
     /// Starts a program; what it says on stderr is passed on.
     pub fn start(command: &mut Command) -> Result<Self> {
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();

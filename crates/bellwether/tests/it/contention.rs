@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bellwether::{Contention, Ending, Layout, Lock, Previous, RwLock, Semaphore, Standing, Wants};
+use bellwether::{Contention, Ending, Layout, Lock, Previous, RwLock, Semaphore, Wants};
 
 use crate::place::{Place, soon};
 
@@ -106,14 +106,12 @@ async fn line_tells_who_holds_and_who_waits(place: Place) {
     let four = tokio::spawn(async move { four.read().await });
     place.until_children(PATH, 4).await;
     let line = contention(&place).await.line().await.unwrap();
-    let told = line
-        .iter()
-        .map(|one| (one.owner(), one.wants, one.standing));
+    let told = line.iter().map(|one| (one.owner(), one.wants, one.holds));
     let expected = [
-        ("one", Wants::Read, Standing::Holds),
-        ("two", Wants::Read, Standing::Holds),
-        ("three", Wants::Write, Standing::Waits),
-        ("four", Wants::Read, Standing::Waits),
+        ("one", Wants::Read, true),
+        ("two", Wants::Read, true),
+        ("three", Wants::Write, false),
+        ("four", Wants::Read, false),
     ];
     let expected = expected.map(|(owner, wants, standing)| (owner.to_owned(), wants, standing));
     assert_eq!(told.collect::<Vec<_>>(), expected);
@@ -143,13 +141,10 @@ async fn semaphore_line_counts_permits(place: Place) {
     });
     place.until_children(PATH, 2).await;
     let line = contention(&place).await.line().await.unwrap();
-    let told = line.iter().map(|one| (one.wants, one.standing));
+    let told = line.iter().map(|one| (one.wants, one.holds));
     assert_eq!(
         told.collect::<Vec<_>>(),
-        [
-            (Wants::Permits(2), Standing::Holds),
-            (Wants::Permits(2), Standing::Waits)
-        ]
+        [(Wants::Permits(2), true), (Wants::Permits(2), false)]
     );
     held.release().await.unwrap();
     soon(waiter)
@@ -171,7 +166,7 @@ async fn lines_of_other_libraries_are_read(place: Place) {
         let line = contention(&place).await.line().await.unwrap();
         assert_eq!(line[0].wants, Wants::Read);
         assert_ne!(line[1].wants, Wants::Read);
-        assert_eq!(line[1].standing, Standing::Waits);
+        assert_eq!(line[1].holds, false);
         reading.release().await.unwrap();
         let writing = soon(waiting).await.unwrap().unwrap();
         assert_eq!(*writing.previous(), Previous::Unknown);

@@ -12,9 +12,13 @@
 #[macro_use]
 mod place;
 
+mod barrier;
+mod barrier_histories;
 mod contention;
 mod counts;
 mod crash_mark;
+mod double_barrier;
+mod election;
 mod histories;
 mod hundred_writers;
 mod interop;
@@ -25,8 +29,14 @@ mod lost;
 mod multi_lock;
 mod options;
 mod order;
+mod queue;
+mod queue_counts;
+mod queue_faults;
+mod queue_histories;
 mod recovery;
 mod reentrant;
 mod rwlock;
 mod semaphore;
 mod simple_lock;
+mod tasks;
+mod together_counts;

@@ -16,10 +16,11 @@ PERMITS = 5
 class Tally:
     """Counts turns."""
 
-    def __init__(self):
+    def __init__(self, contenders):
+        self.contenders = contenders
         self.turns = self.hand_overs = 0
         self.last = None
-        self.over = False
+        self.over = self.ended = False
         self.error = None
         self.lock = threading.Lock()
 
@@ -57,7 +58,33 @@ def permits(client, path, number, tally):
         semaphore.release()
 
 
-RECIPES = {"lock": lock, "shared": shared, "permits": permits}
+def election(client, path, number, tally):
+    election = client.Election(path)
+    while not tally.over:
+        election.run(tally.turn, number)
+
+
+def double_barrier(client, path, number, tally):
+    # At two paths in turn: at one, a quick member would meet the slow of the round before.
+    rounds = 0
+    while not tally.ended:
+        barrier = client.DoubleBarrier(f"{path}/{rounds % 2}", tally.contenders)
+        rounds += 1
+        barrier.enter()
+        if number == 0:
+            tally.turn(number)
+            # Everybody is inside, and looks only when everybody has left.
+            tally.ended = tally.over
+        barrier.leave()
+
+
+RECIPES = {
+    "lock": lock,
+    "shared": shared,
+    "permits": permits,
+    "election": election,
+    "double-barrier": double_barrier,
+}
 
 
 def run(recipe, address, path, contenders, sessions, warm_up_ms, duration_ms):
@@ -65,7 +92,7 @@ def run(recipe, address, path, contenders, sessions, warm_up_ms, duration_ms):
     clients = [KazooClient(address, timeout=SESSION_TIMEOUT_S) for _ in range(int(sessions))]
     for client in clients:
         client.start()
-    tally = Tally()
+    tally = Tally(int(contenders))
 
     def thread(number):
         try:

@@ -2,6 +2,8 @@
 
 mod plain;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -38,27 +40,73 @@ fn main() -> Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     peer::serve(|task| {
         runtime.block_on(async {
-            match (library, task.recipe.as_str()) {
-                (Library::Bellwether, "lock") => {
-                    let connect = bellwether::connect(&task.address);
-                    bellwether_lock(task, connect).await
+            let connect = bellwether::connect(&task.address).session_timeout(SESSION_TIMEOUT);
+            match library {
+                Library::Bellwether => bellwether(task, connect).await,
+                Library::BellwetherOnRuntime => {
+                    bellwether(task, connect.on_current_runtime()).await
                 }
-                (Library::BellwetherOnRuntime, "lock") => {
-                    let connect = bellwether::connect(&task.address);
-                    bellwether_lock(task, connect.on_current_runtime()).await
+                Library::ZookeeperClient if task.recipe == "lock" => {
+                    zookeeper_client_lock(task).await
                 }
-                (Library::Bellwether, "shared") => bellwether_shared(task).await,
-                (Library::Bellwether, "permits") => bellwether_permits(task).await,
-                (Library::ZookeeperClient, "lock") => zookeeper_client_lock(task).await,
-                (Library::Plain, "shared") => plain_shared(task).await,
-                (_, other) => bail!("no recipe {other}"),
+                Library::Plain if task.recipe == "shared" => plain_shared(task).await,
+                Library::ZookeeperClient | Library::Plain => bail!("no recipe {}", task.recipe),
             }
         })
     })
 }
 
+async fn bellwether(task: &Task, connect: bellwether::Connect) -> Result<Outcome> {
+    match task.recipe.as_str() {
+        "lock" => bellwether_lock(task, connect).await,
+        "shared" => bellwether_shared(task, connect).await,
+        "permits" => bellwether_permits(task, connect).await,
+        "election" => bellwether_election(task, connect).await,
+        "double-barrier" => bellwether_double_barrier(task, connect).await,
+        other => bail!("no recipe {other}"),
+    }
+}
+
+async fn bellwether_election(task: &Task, connect: bellwether::Connect) -> Result<Outcome> {
+    let connect = || async { Ok(connect.clone().await?) };
+    contend::run(task, connect, |client, place| {
+        let election = bellwether::Election::new(&client, &task.path);
+        async move {
+            while !place.is_over() {
+                let leadership = election.campaign().await?;
+                place.turn();
+                leadership.resign().await?;
+            }
+            Ok(())
+        }
+    })
+    .await
+}
+
+/// A turn is a round; the first member counts them.
+async fn bellwether_double_barrier(task: &Task, connect: bellwether::Connect) -> Result<Outcome> {
+    let connect = || async { Ok(connect.clone().await?) };
+    let ended = Arc::new(AtomicBool::new(false));
+    contend::run(task, connect, |client, place| {
+        let barrier = bellwether::DoubleBarrier::new(&client, &task.path, task.contenders);
+        let ended = Arc::clone(&ended);
+        async move {
+            while !ended.load(Ordering::SeqCst) {
+                let inside = barrier.enter().await?;
+                if place.is_first() {
+                    place.turn();
+                    // Everybody is inside, and looks only when everybody has left.
+                    ended.store(place.is_over(), Ordering::SeqCst);
+                }
+                inside.leave().await?;
+            }
+            Ok(())
+        }
+    })
+    .await
+}
+
 async fn bellwether_lock(task: &Task, connect: bellwether::Connect) -> Result<Outcome> {
-    let connect = connect.session_timeout(SESSION_TIMEOUT);
     let connect = || async { Ok(connect.clone().await?) };
     contend::run(task, connect, |client, place| {
         let lock = bellwether::Lock::new(&client, &task.path);
@@ -74,8 +122,7 @@ async fn bellwether_lock(task: &Task, connect: bellwether::Connect) -> Result<Ou
     .await
 }
 
-async fn bellwether_shared(task: &Task) -> Result<Outcome> {
-    let connect = bellwether::connect(&task.address).session_timeout(SESSION_TIMEOUT);
+async fn bellwether_shared(task: &Task, connect: bellwether::Connect) -> Result<Outcome> {
     let connect = || async { Ok(connect.clone().await?) };
     contend::run(task, connect, |client, place| {
         let lock = bellwether::RwLock::new(&client, &task.path);
@@ -100,8 +147,7 @@ async fn bellwether_shared(task: &Task) -> Result<Outcome> {
     .await
 }
 
-async fn bellwether_permits(task: &Task) -> Result<Outcome> {
-    let connect = bellwether::connect(&task.address).session_timeout(SESSION_TIMEOUT);
+async fn bellwether_permits(task: &Task, connect: bellwether::Connect) -> Result<Outcome> {
     let connect = || async { Ok(connect.clone().await?) };
     contend::run(task, connect, |client, place| {
         let semaphore = bellwether::Semaphore::new(&client, &task.path, PERMITS);

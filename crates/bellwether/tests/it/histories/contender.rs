@@ -1,4 +1,4 @@
-//! A process that takes a lock again and again, and tells on stderr what it does.
+//! A process that takes a hold again and again, and tells on stderr what it does.
 //!
 //! It is this test binary, started anew for one test.
 
@@ -14,7 +14,7 @@ use rand::{Rng as _, SeedableRng as _};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::recipe::{Guard, Recipe};
+use super::recipe::{Ask, Guard, Recipe};
 
 pub(super) const SESSION_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -45,11 +45,9 @@ impl Orders {
     /// Those of this process, if it is a contender.
     fn own() -> Option<Self> {
         let variable = |name: &str| std::env::var(name).ok();
-        let recipe = variable("CONTENDER_RECIPE")?;
-        let mut recipes = Recipe::ALL.into_iter();
         Some(Self {
             who: variable("CONTENDER")?.parse().ok()?,
-            recipe: recipes.find(|known| format!("{known:?}") == recipe)?,
+            recipe: Recipe::parse(&variable("CONTENDER_RECIPE")?)?,
             seed: variable("CONTENDER_SEED")?.parse().ok()?,
             address: variable("CONTENDER_ADDRESS")?,
             store: variable("CONTENDER_STORE")?.into(),
@@ -140,23 +138,25 @@ impl Contender {
         let recipe = self.recipe;
         let weight = recipe.some_weight(&mut self.random);
         match self.random.random_range(0..10) {
-            0 => recipe.try_acquire(client, weight).await,
-            1 => match recipe.acquire_timeout(client, weight, self.moment()).await {
-                Err(AcquireError::TimedOut { .. }) => Ok(None),
-                acquired => acquired.map(Some),
-            },
+            0 => recipe.acquire(client, Ask::AtOnce, weight).await,
+            1 => {
+                recipe
+                    .acquire(client, Ask::Within(self.moment()), weight)
+                    .await
+            }
             // Gives up wherever it happens to be.
-            2 => match timeout(self.moment(), recipe.acquire(client, weight)).await {
-                Ok(acquired) => acquired.map(Some),
+            2 => match timeout(self.moment(), recipe.acquire(client, Ask::Wait, weight)).await {
+                Ok(acquired) => acquired,
                 Err(_) => Ok(None),
             },
-            _ => recipe.acquire(client, weight).await.map(Some),
+            _ => recipe.acquire(client, Ask::Wait, weight).await,
         }
     }
 
     /// Works under the hold until the work is done or the hold is lost.
     async fn hold(&mut self, client: &Client, guard: Guard) {
-        let (token, weight) = (guard.token(), guard.weight());
+        let token = guard.token();
+        let weight = guard.weight();
         self.note(What::Granted { token, weight });
         let crashed = match guard.previous() {
             Previous::Crashed(crash) => crash.token,

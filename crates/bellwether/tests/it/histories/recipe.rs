@@ -1,10 +1,11 @@
-//! What contenders compete for, and what they get.
+//! What the contenders of a history compete for.
 
 use std::time::Duration;
 
 use bellwether::{
-    AcquireError, Client, Hold, Lock, LockGuard, MultiGuard, MultiLock, Permit, Previous,
-    ReadGuard, ReleaseError, RwLock, Semaphore, SimpleGuard, SimpleLock, WriteGuard,
+    AcquireError, Client, Election, Hold, Leadership, Lock, LockGuard, MultiGuard, MultiLock,
+    Permit, Previous, ReadGuard, ReleaseError, RwLock, Semaphore, SimpleGuard, SimpleLock,
+    WriteGuard,
 };
 use rand::Rng as _;
 use rand::rngs::StdRng;
@@ -15,28 +16,54 @@ pub(super) enum Recipe {
     /// The lock with a crash mark.
     MarkedLock,
     SimpleLock,
+    Election,
     RwLock,
     Semaphore,
     /// Two locks at once, in whatever order.
     MultiLock,
 }
 
+/// How a contender asks for a hold.
+pub(super) enum Ask {
+    Wait,
+    Within(Duration),
+    AtOnce,
+}
+
+/// Asks for what these three calls give, the first two of which wait.
+macro_rules! ask {
+    ($ask:expr, $wait:expr, $within:expr, $at_once:expr, $guard:path) => {
+        match $ask {
+            Ask::Wait => $wait.await.map(|guard| Some($guard(guard))),
+            Ask::Within(limit) => $within(limit).await.map(|guard| Some($guard(guard))),
+            Ask::AtOnce => $at_once.await.map(|guard| guard.map($guard)),
+        }
+    };
+}
+
 impl Recipe {
-    pub(super) const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Lock,
         Self::MarkedLock,
         Self::SimpleLock,
+        Self::Election,
         Self::RwLock,
         Self::Semaphore,
         Self::MultiLock,
     ];
 
-    /// How much there is to hold. A reader takes one part, and a writer all.
+    /// Reads what `Debug` writes.
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|recipe| format!("{recipe:?}") == name)
+    }
+
+    /// How much of it can be held at a time. A reader takes one part, and a writer all.
     pub(super) fn capacity(self) -> u32 {
         match self {
-            Self::Lock | Self::MarkedLock | Self::SimpleLock | Self::MultiLock => 1,
             Self::RwLock => 1000,
             Self::Semaphore => 3,
+            _ => 1,
         }
     }
 
@@ -49,112 +76,85 @@ impl Recipe {
         }
     }
 
-    /// Waits for a hold.
-    pub(super) async fn acquire(self, client: &Client, weight: u32) -> Result<Guard, AcquireError> {
-        Ok(match self {
-            Self::SimpleLock => Guard::Simple(self.simple_lock(client).acquire().await?),
-            Self::RwLock if weight == 1 => Guard::Read(self.rwlock(client).read().await?),
-            Self::RwLock => Guard::Write(self.rwlock(client).write().await?),
-            Self::Semaphore => {
-                let semaphore = self.semaphore(client);
-                Guard::Permit(semaphore.acquire_many(weight).await?)
-            }
-            Self::MultiLock => Guard::Multi(self.multi_lock(client).acquire().await?),
-            Self::Lock | Self::MarkedLock => Guard::Fair(self.lock(client).acquire().await?),
-        })
-    }
-
-    pub(super) async fn acquire_timeout(
+    /// Asks for a hold; `None` if there was none at once or in time.
+    pub(super) async fn acquire(
         self,
         client: &Client,
-        weight: u32,
-        limit: Duration,
-    ) -> Result<Guard, AcquireError> {
-        Ok(match self {
-            Self::SimpleLock => {
-                let lock = self.simple_lock(client);
-                Guard::Simple(lock.acquire_timeout(limit).await?)
-            }
-            Self::RwLock if weight == 1 => {
-                let lock = self.rwlock(client);
-                Guard::Read(lock.read_timeout(limit).await?)
-            }
-            Self::RwLock => {
-                let lock = self.rwlock(client);
-                Guard::Write(lock.write_timeout(limit).await?)
-            }
-            Self::Semaphore => {
-                let semaphore = self.semaphore(client);
-                Guard::Permit(semaphore.acquire_timeout(weight, limit).await?)
-            }
-            Self::MultiLock => {
-                let locks = self.multi_lock(client);
-                Guard::Multi(locks.acquire_timeout(limit).await?)
-            }
-            Self::Lock | Self::MarkedLock => {
-                let lock = self.lock(client);
-                Guard::Fair(lock.acquire_timeout(limit).await?)
-            }
-        })
-    }
-
-    pub(super) async fn try_acquire(
-        self,
-        client: &Client,
+        ask: Ask,
         weight: u32,
     ) -> Result<Option<Guard>, AcquireError> {
-        Ok(match self {
-            Self::SimpleLock => {
-                let lock = self.simple_lock(client);
-                lock.try_acquire().await?.map(Guard::Simple)
-            }
-            Self::RwLock if weight == 1 => self.rwlock(client).try_read().await?.map(Guard::Read),
-            Self::RwLock => self.rwlock(client).try_write().await?.map(Guard::Write),
-            Self::Semaphore => {
-                let semaphore = self.semaphore(client);
-                semaphore.try_acquire(weight).await?.map(Guard::Permit)
-            }
-            Self::MultiLock => self
-                .multi_lock(client)
-                .try_acquire()
-                .await?
-                .map(Guard::Multi),
+        let path = format!("/histories/{self:?}");
+        let acquired = match self {
             Self::Lock | Self::MarkedLock => {
-                self.lock(client).try_acquire().await?.map(Guard::Fair)
+                let mut lock = Lock::new(client, path);
+                if self == Self::MarkedLock {
+                    lock = lock.crash_mark();
+                }
+                let within = |limit| lock.acquire_timeout(limit);
+                ask!(ask, lock.acquire(), within, lock.try_acquire(), Guard::Fair)
             }
-        })
-    }
-
-    fn path(self) -> String {
-        format!("/histories/{self:?}")
-    }
-
-    fn lock(self, client: &Client) -> Lock {
-        let lock = Lock::new(client, self.path());
-        match self {
-            Self::MarkedLock => lock.crash_mark(),
-            _ => lock,
+            Self::SimpleLock => {
+                let lock = SimpleLock::new(client, path);
+                let within = |limit| lock.acquire_timeout(limit);
+                ask!(
+                    ask,
+                    lock.acquire(),
+                    within,
+                    lock.try_acquire(),
+                    Guard::Simple
+                )
+            }
+            Self::RwLock if weight == 1 => {
+                let lock = RwLock::new(client, path);
+                let within = |limit| lock.read_timeout(limit);
+                ask!(ask, lock.read(), within, lock.try_read(), Guard::Read)
+            }
+            Self::RwLock => {
+                let lock = RwLock::new(client, path);
+                let within = |limit| lock.write_timeout(limit);
+                ask!(ask, lock.write(), within, lock.try_write(), Guard::Write)
+            }
+            Self::Semaphore => {
+                let permits = Semaphore::new(client, path, self.capacity());
+                let within = |limit| permits.acquire_timeout(weight, limit);
+                let at_once = permits.try_acquire(weight);
+                ask!(
+                    ask,
+                    permits.acquire_many(weight),
+                    within,
+                    at_once,
+                    Guard::Permit
+                )
+            }
+            Self::MultiLock => {
+                let mut paths = ["x", "y"].map(|name| format!("{path}/{name}"));
+                if client.session_id() % 2 == 0 {
+                    paths.reverse();
+                }
+                let locks = MultiLock::new(paths.map(|path| Lock::new(client, path)));
+                let within = |limit| locks.acquire_timeout(limit);
+                ask!(
+                    ask,
+                    locks.acquire(),
+                    within,
+                    locks.try_acquire(),
+                    Guard::Multi
+                )
+            }
+            Self::Election => {
+                let election = Election::new(client, path);
+                let elected = match ask {
+                    // Nobody runs only to see whether it leads at once.
+                    Ask::Wait | Ask::AtOnce => election.campaign().await,
+                    Ask::Within(limit) => election.campaign_timeout(limit).await,
+                };
+                elected.map(|leadership| Some(Guard::Leader(leadership)))
+            }
+        };
+        match acquired {
+            Err(AcquireError::TimedOut { .. }) => Ok(None),
+            acquired => acquired,
         }
-    }
-
-    fn simple_lock(self, client: &Client) -> SimpleLock {
-        SimpleLock::new(client, self.path())
-    }
-
-    fn rwlock(self, client: &Client) -> RwLock {
-        RwLock::new(client, self.path())
-    }
-
-    fn semaphore(self, client: &Client) -> Semaphore {
-        Semaphore::new(client, self.path(), self.capacity())
-    }
-
-    fn multi_lock(self, client: &Client) -> MultiLock {
-        let mut paths = ["x", "y"].map(|name| format!("{}/{name}", self.path()));
-        if client.session_id() % 2 == 0 {
-            paths.reverse();
-        }
-        MultiLock::new(paths.map(|path| Lock::new(client, path)))
     }
 }
 
@@ -162,6 +162,7 @@ impl Recipe {
 pub(super) enum Guard {
     Fair(LockGuard),
     Simple(SimpleGuard),
+    Leader(Leadership),
     Read(ReadGuard),
     Write(WriteGuard),
     Permit(Permit),
@@ -177,11 +178,12 @@ impl Guard {
         self.hold().previous()
     }
 
+    /// How much of the capacity it takes.
     pub(super) fn weight(&self) -> u32 {
         match self {
             Self::Write(_) => Recipe::RwLock.capacity(),
             Self::Permit(permit) => permit.permits(),
-            Self::Fair(_) | Self::Simple(_) | Self::Read(_) | Self::Multi(_) => 1,
+            _ => 1,
         }
     }
 
@@ -196,6 +198,7 @@ impl Guard {
         match self {
             Self::Fair(guard) => guard.release().await,
             Self::Simple(guard) => guard.release().await,
+            Self::Leader(leadership) => leadership.resign().await,
             Self::Read(guard) => guard.release().await,
             Self::Write(guard) => guard.release().await,
             Self::Permit(permit) => permit.release().await,
@@ -208,6 +211,7 @@ impl Guard {
         match self {
             Self::Fair(guard) => guard,
             Self::Simple(guard) => guard,
+            Self::Leader(leadership) => leadership,
             Self::Read(guard) => guard,
             Self::Write(guard) => guard,
             Self::Permit(permit) => permit,
