@@ -37,9 +37,19 @@ impl NodePath {
         Self(format!("{}{}", self.0, below.0))
     }
 
+    /// A directory in this one, by a name that is known to be good.
+    pub(crate) fn below(&self, name: &str) -> Self {
+        Self(format!("{}/{name}", self.0))
+    }
+
     /// The path of a child.
     pub(crate) fn child(&self, name: impl fmt::Display) -> String {
         format!("{}/{name}", self.0)
+    }
+
+    /// The path of a child that is a directory itself.
+    pub(crate) fn descend(&self, name: u64) -> Self {
+        Self(self.child(name))
     }
 
     /// The directory that it is in; `None` right below the root.

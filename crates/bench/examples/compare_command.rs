@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use bellwether_bench::comparison::machine;
 use bellwether_bench::latency::Latencies;
+use bellwether_bench::machine::machine;
 use bellwether_bench::server_process::{Kind, ServerProcess};
 use clap::Parser;
 
