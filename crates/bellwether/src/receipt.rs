@@ -33,6 +33,7 @@ pub(crate) struct Receipts {
 #[derive(Debug)]
 pub(crate) enum Written {
     /// With the answer of the server.
+    #[allow(dead_code, reason = "queues read the names of what they made")]
     Answered(Vec<zk::MultiWriteResult>),
     /// The answer was lost, and the receipt shows that it was made.
     ByReceipt,
@@ -116,6 +117,14 @@ impl Receipts {
                     },
                 },
             }
+        }
+    }
+
+    /// Removes the receipts that no operation is using: for recipes that seldom write.
+    pub(crate) fn sweep(&self) {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        for path in free.drain(..) {
+            self.client.janitor().remove(Litter::Node(path));
         }
     }
 

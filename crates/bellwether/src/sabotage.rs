@@ -22,4 +22,6 @@ pub enum Sabotage {
     TrustConnection,
     /// Sends a deletion once and does not look whether it arrived.
     DeleteOnce,
+    /// Takes any wake-up at a barrier for the word to pass.
+    PassOnAnyWake,
 }

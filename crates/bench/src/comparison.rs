@@ -1,10 +1,11 @@
 //! Figures of two servers, round by round, and the table that is made of them.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::process::Command;
 
 use anyhow::{Context as _, Result};
+
+use crate::machine::machine;
+use crate::spread::Spread;
 
 /// What is aimed at.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -16,14 +17,24 @@ pub enum Bound {
 }
 
 impl Bound {
-    fn holds(self, value: f64) -> bool {
+    /// Whether it is met.
+    pub fn holds(self, value: f64) -> bool {
         match self {
             Self::AtMost(limit) => value <= limit,
             Self::AtLeast(limit) => value >= limit,
         }
     }
 
-    fn text(self) -> String {
+    /// The bound, and whether it is met.
+    pub fn verdict(self, value: f64) -> String {
+        match self.holds(value) {
+            true => format!("{}: met", self.text()),
+            false => format!("{}: **missed**", self.text()),
+        }
+    }
+
+    /// The bound as a sign and a number.
+    pub fn text(self) -> String {
         match self {
             Self::AtMost(limit) => format!("≤ {limit}"),
             Self::AtLeast(limit) => format!("≥ {limit}"),
@@ -169,7 +180,7 @@ impl Comparison {
     /// The table of medians, ranges, ratios and goals, with the raw figures behind it.
     pub fn report(&self, title: &str, how: &str) -> Result<String> {
         let mut text = format!("# {title}\n\n{}\n\n{how}\n\n", machine()?);
-        text += &self.table(|_| true, |spread, unit| spread.with_range(unit));
+        text += &self.table(|_| true, |spread, unit| spread.text(unit));
         writeln!(text, "\n## Raw\n\n```\n{}```", self.raw)?;
         Ok(text)
     }
@@ -213,92 +224,9 @@ pub fn put_between_marks(page: &str, name: &str, table: &str) -> Result<String> 
     Ok(format!("{head}{begin}{table}{end}{tail}"))
 }
 
-/// The middle and the ends of some values.
-struct Spread {
-    least: f64,
-    median: f64,
-    most: f64,
-}
-
-impl Spread {
-    fn of(values: &[f64]) -> Self {
-        let mut sorted = values.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        Self {
-            least: sorted[0],
-            median: sorted[sorted.len() / 2],
-            most: sorted[sorted.len() - 1],
-        }
-    }
-
-    /// The median alone.
-    fn short(&self, unit: &str) -> String {
-        format!("{} {unit}", number(self.median, self.median))
-    }
-
-    fn with_range(&self, unit: &str) -> String {
-        let shown = |value| number(value, self.most);
-        let (least, median, most) = (shown(self.least), shown(self.median), shown(self.most));
-        format!("{median} {unit} ({least} to {most})")
-    }
-}
-
-/// A number with as many digits as make sense for one of the size of `size`, thousands set apart.
-fn number(value: f64, size: f64) -> String {
-    let digits = match size {
-        size if size < 10.0 => 2,
-        size if size < 100.0 => 1,
-        _ => 0,
-    };
-    let text = format!("{value:.digits$}");
-    let (whole, fraction) = match text.find('.') {
-        Some(point) => text.split_at(point),
-        None => (&text[..], ""),
-    };
-    let mut grouped = String::new();
-    for (index, digit) in whole.chars().enumerate() {
-        if index > 0 && (whole.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped + fraction
-}
-
-/// The machine and the commit, in one line.
-fn machine() -> Result<String> {
-    let output = |program: &str, arguments: &[&str]| -> Result<String> {
-        let output = Command::new(program).args(arguments).output()?;
-        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
-    let field = |path: &str, name: &str| -> Result<String> {
-        let text = fs::read_to_string(path)?;
-        let line = text.lines().find(|line| line.starts_with(name));
-        let value = line.and_then(|line| line.split_once(':'));
-        Ok(value.map_or_else(String::new, |(_, value)| value.trim().to_owned()))
-    };
-    Ok(format!(
-        "commit {}; {} cores of {}, {} of memory, {}; load before the end {}",
-        output("git", &["describe", "--always", "--dirty"])?,
-        std::thread::available_parallelism()?,
-        field("/proc/cpuinfo", "model name")?,
-        field("/proc/meminfo", "MemTotal")?,
-        output("uname", &["-sr"])?,
-        fs::read_to_string("/proc/loadavg")?.trim(),
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_are_short_and_easy_to_read() {
-        assert_eq!(number(1_234_567.8, 1e6), "1,234,568");
-        assert_eq!(number(123.4, 123.4), "123");
-        assert_eq!(number(12.34, 99.0), "12.3");
-        assert_eq!(number(0.456, 0.456), "0.46");
-    }
 
     #[test]
     fn a_table_replaces_the_one_between_its_marks() {

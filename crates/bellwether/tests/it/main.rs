@@ -12,8 +12,12 @@
 #[macro_use]
 mod place;
 
+mod barrier;
+mod barrier_histories;
 mod counts;
 mod crash_mark;
+mod double_barrier;
+mod election;
 mod histories;
 mod hundred_writers;
 mod leaving;
@@ -24,3 +28,4 @@ mod options;
 mod order;
 mod recovery;
 mod simple_lock;
+mod together_counts;
