@@ -3,7 +3,6 @@
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -103,7 +102,7 @@ fn main() -> Result<()> {
     let candidate = |column, command, server: &ServerProcess| {
         anyhow::Ok(Candidate {
             column,
-            peer: start(command)?,
+            peer: Peer::start_line(command)?,
             address: server.address.clone(),
         })
     };
@@ -130,12 +129,6 @@ fn main() -> Result<()> {
         println!("kept in {}", file.display());
     }
     Ok(())
-}
-
-fn start(command: &str) -> Result<Peer> {
-    let mut words = command.split_whitespace();
-    let program = words.next().context("no program")?;
-    Peer::start(Command::new(program).args(words))
 }
 
 /// One round: every candidate with every number of contenders, and the floor.
@@ -241,7 +234,7 @@ fn page(args: &Args, figures: &Figures) -> Result<String> {
             let goal = GOALS
                 .iter()
                 .find(|goal| (goal.0, goal.1) == (column, contenders));
-            let to_peer = to_best_peer(figures, &row(contenders), column)?;
+            let to_peer = figures.to_best_of(&PEERS, &row(contenders), column)?;
             write!(
                 page,
                 "| {column}, {} | {to_peer:.2} | {} ",
@@ -253,7 +246,7 @@ fn page(args: &Args, figures: &Figures) -> Result<String> {
                 continue;
             }
             let to_floor =
-                median(figures, "floor", FLOOR)? / median(figures, &row(contenders), column)?;
+                figures.median("floor", FLOOR)? / figures.median(&row(contenders), column)?;
             writeln!(
                 page,
                 "| {to_floor:.2} | {} |",
@@ -266,25 +259,5 @@ fn page(args: &Args, figures: &Figures) -> Result<String> {
 }
 
 fn verdict(goal: Option<Bound>, value: f64) -> String {
-    match goal {
-        None => String::new(),
-        Some(bound) if bound.holds(value) => format!("{}: met", bound.text()),
-        Some(bound) => format!("{}: **missed**", bound.text()),
-    }
-}
-
-/// How many times as fast as the best of the peers one is.
-fn to_best_peer(figures: &Figures, row: &str, column: &str) -> Result<f64> {
-    let mut best = 0.0_f64;
-    for peer in PEERS {
-        best = best.max(median(figures, row, peer)?);
-    }
-    Ok(median(figures, row, column)? / best)
-}
-
-fn median(figures: &Figures, row: &str, column: &str) -> Result<f64> {
-    let spread = figures.spread(row, column);
-    Ok(spread
-        .with_context(|| format!("{column} has no {row}"))?
-        .median)
+    goal.map_or_else(String::new, |bound| bound.verdict(value))
 }

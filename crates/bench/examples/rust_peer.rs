@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use bellwether_bench::contend;
 use bellwether_bench::peer::{self, Outcome, Task};
 use clap::{Parser, ValueEnum};
 use zookeeper_client as zk;
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What stands in a queue for each consumer before the first is taken, and what an item holds.
+const BACKLOG: usize = 50;
+const PAYLOAD: [u8; 100] = [b'x'; 100];
 
 /// Does tasks from stdin with a library.
 #[derive(Debug, Parser)]
@@ -28,24 +32,22 @@ fn main() -> Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     peer::serve(|task| {
         runtime.block_on(async {
-            match (library, task.recipe.as_str()) {
-                (Library::Bellwether, "lock") => {
-                    let connect = bellwether::connect(&task.address);
-                    bellwether_lock(task, connect).await
-                }
-                (Library::BellwetherOnRuntime, "lock") => {
-                    let connect = bellwether::connect(&task.address);
-                    bellwether_lock(task, connect.on_current_runtime()).await
-                }
-                (Library::ZookeeperClient, "lock") => zookeeper_client_lock(task).await,
-                (_, other) => bail!("no recipe {other}"),
+            let connect = bellwether::connect(&task.address).session_timeout(SESSION_TIMEOUT);
+            let connect = match library {
+                Library::ZookeeperClient => return zookeeper_client_lock(task).await,
+                Library::Bellwether => connect,
+                Library::BellwetherOnRuntime => connect.on_current_runtime(),
+            };
+            match task.recipe.as_str() {
+                "lock" => bellwether_lock(task, connect).await,
+                "queue" => bellwether_queue(task, connect).await,
+                other => bail!("no recipe {other}"),
             }
         })
     })
 }
 
 async fn bellwether_lock(task: &Task, connect: bellwether::Connect) -> Result<Outcome> {
-    let connect = connect.session_timeout(SESSION_TIMEOUT);
     let connect = || async { Ok(connect.clone().await?) };
     contend::run(task, connect, |client, place| {
         let lock = bellwether::Lock::new(&client, &task.path);
@@ -61,7 +63,27 @@ async fn bellwether_lock(task: &Task, connect: bellwether::Connect) -> Result<Ou
     .await
 }
 
+async fn bellwether_queue(task: &Task, connect: bellwether::Connect) -> Result<Outcome> {
+    let connect = || async { Ok(connect.clone().await?) };
+    contend::run(task, connect, |client, place| {
+        let queue = bellwether::Queue::new(&client, &task.path);
+        async move {
+            queue.put_all(&vec![PAYLOAD.to_vec(); BACKLOG]).await?;
+            while !place.is_over() {
+                queue.put(&PAYLOAD.to_vec()).await?;
+                let claim = queue.take().await?;
+                place.turn();
+                claim.ack().await?;
+            }
+            Ok(())
+        }
+    })
+    .await
+}
+
+/// The only recipe that the library has.
 async fn zookeeper_client_lock(task: &Task) -> Result<Outcome> {
+    ensure!(task.recipe == "lock", "no recipe {}", task.recipe);
     let connect = || async {
         let connector = zk::Client::connector().with_session_timeout(SESSION_TIMEOUT);
         Ok(connector.connect(&task.address).await?)

@@ -32,6 +32,14 @@ impl Bound {
             Self::AtLeast(limit) => format!("≥ {limit}"),
         }
     }
+
+    /// The bound, and whether it is met.
+    pub fn verdict(self, value: f64) -> String {
+        match self.holds(value) {
+            true => format!("{}: met", self.text()),
+            false => format!("{}: **missed**", self.text()),
+        }
+    }
 }
 
 /// The goals of one figure.

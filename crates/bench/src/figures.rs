@@ -1,5 +1,7 @@
 //! Figures of several candidates, taken in rounds, and how they are shown.
 
+use anyhow::{Context, Result};
+
 use crate::spread::Spread;
 
 /// Values by row (what was measured), column (of whom) and round.
@@ -49,6 +51,30 @@ impl Figures {
         let row = self.rows.iter().find(|known| known.name == row)?;
         let (_, values) = row.columns.iter().find(|(name, _)| name == column)?;
         Some(Spread::of(values))
+    }
+
+    /// The median of one row and column.
+    ///
+    /// # Errors
+    ///
+    /// If it was not measured.
+    pub fn median(&self, row: &str, column: &str) -> Result<f64> {
+        let spread = self.spread(row, column);
+        let spread = spread.with_context(|| format!("{column} has no {row}"))?;
+        Ok(spread.median)
+    }
+
+    /// How many times as much as the best of some peers one has.
+    ///
+    /// # Errors
+    ///
+    /// If one of them was not measured.
+    pub fn to_best_of(&self, peers: &[&str], row: &str, column: &str) -> Result<f64> {
+        let mut best = 0.0_f64;
+        for peer in peers {
+            best = best.max(self.median(row, peer)?);
+        }
+        Ok(self.median(row, column)? / best)
     }
 
     /// Every value, a line each.

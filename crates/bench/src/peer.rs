@@ -17,7 +17,7 @@ const OVERTIME_MAX: Duration = Duration::from_secs(180);
 /// What a peer is asked to do: contenders go through a recipe over and over.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
-    /// What they do, as the peers know it: `lock`.
+    /// What they do, as the peers know it: `lock`, `queue`.
     pub recipe: String,
     /// The server.
     pub address: String,
@@ -130,6 +130,13 @@ impl Peer {
             tasks,
             answers,
         })
+    }
+
+    /// Starts a program by a line of words.
+    pub fn start_line(line: &str) -> Result<Self> {
+        let mut words = line.split_whitespace();
+        let program = words.next().context("no program")?;
+        Self::start(Command::new(program).args(words))
     }
 
     /// Lets it do a task.

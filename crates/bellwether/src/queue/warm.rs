@@ -14,6 +14,19 @@ use crate::queue::shelf::Tally;
 /// How many items are read ahead while nobody else takes any.
 const READ_AHEAD: usize = 16;
 
+/// Among how many items for each other consumer one chooses. The more, the less often two choose the same, and the less
+/// the order is kept.
+const CHOICE_PER_OTHER: usize = 8;
+
+/// Among how many items one chooses at most.
+const CHOICE_MAX: usize = 64;
+
+/// How many looks at the claims tell how many others are at work.
+const LOOKS: usize = 8;
+
+/// How much is read at once, judging by the largest item of the last time.
+const READ_BYTES: usize = 256 << 10;
+
 /// The warm list of a place. Whatever is wrong in it is noticed when an item is claimed.
 #[derive(Debug, Default)]
 pub(crate) struct Warm(Mutex<State>);
@@ -29,8 +42,11 @@ struct State {
     stale: bool,
     /// What takes and claims of this very handle are about.
     busy: HashSet<String>,
-    /// How many claims of others there were at the last look.
-    others: usize,
+    /// How many claims of others there were at the last looks. One look alone may fall between two claims of each.
+    others: [usize; LOOKS],
+    looks: usize,
+    /// The largest item that was read the last time.
+    item_bytes: usize,
 }
 
 /// An item that was read, to be claimed next.
@@ -104,6 +120,9 @@ impl Warm {
     }
 
     /// Takes note of what was read ahead: the items that were picked, in order, and the claims there were then.
+    ///
+    /// One consumer takes them in order. Where several are at work, each chooses one of them, so that they do not all try for
+    /// the same.
     pub(crate) fn add_ready(
         &self,
         picks: Vec<Pick>,
@@ -111,13 +130,27 @@ impl Warm {
         claims: Vec<String>,
     ) {
         let claims = self.state().note_claims(claims);
+        let mut found = VecDeque::new();
         for (pick, read) in picks.into_iter().zip(reads) {
             match read {
                 zk::MultiReadResult::Data { data, stat } if !claims.contains(pick.item.name()) => {
-                    self.state().ready.push_back(Ready { pick, data, stat });
+                    found.push_back(Ready { pick, data, stat });
                 }
                 _ => pick.gone(),
             }
+        }
+        let mut state = self.state();
+        let sizes = found.iter().map(|ready| ready.data.len());
+        state.item_bytes = sizes.max().unwrap_or(0);
+        let chosen = match (state.others(), found.len()) {
+            (0, _) | (_, 0) => None,
+            (_, choice) => found.remove(random_below(choice)),
+        };
+        state.ready.append(&mut found);
+        drop(state);
+        if let Some(chosen) = chosen {
+            self.unready();
+            self.state().ready.push_back(chosen);
         }
     }
 
@@ -136,33 +169,29 @@ impl Warm {
         }
     }
 
-    /// Chooses what to read next. One consumer takes the first ones; where several are at work, each chooses among as many
-    /// as the others are about to take, so that they do not all try for the same one.
+    /// Chooses what to read next: the first ones, as far as they are due.
     pub(crate) fn pick(self: &Arc<Self>, rule: Rule) -> Vec<Pick> {
         let mut state = self.state();
         if !state.ready.is_empty() {
             return Vec::new();
         }
+        let Some(rank) = state.names.front().map(Item::rank) else {
+            return Vec::new();
+        };
         let now_ms = to_ms(SystemTime::now());
-        let Some(first) = state.names.front() else {
-            return Vec::new();
+        let others = state.others();
+        let alone = others == 0;
+        let most = match alone {
+            true => READ_AHEAD,
+            false => (CHOICE_PER_OTHER * others).min(CHOICE_MAX),
         };
-        let rank = first.rank();
+        let count = (READ_BYTES / state.item_bytes.max(1)).clamp(1, most);
+        // Who chooses among them must not pass over a better rank; between times that have come there is none.
+        let equal = |item: &&Item| alone || rule.delays || item.rank() == rank;
         let due = |item: &&Item| item.wait(rule, now_ms).is_none();
-        let equal = |item: &&Item| rule.delays || item.rank() == rank;
-        let choice = state.names.iter().take(2 * state.others + 1);
-        let choice = choice.take_while(equal).take_while(due).count();
-        if choice == 0 {
-            return Vec::new();
-        }
-        let from = match state.others {
-            0 => 0,
-            _ => random_below(choice),
-        };
-        let count = READ_AHEAD / (1 + state.others);
-        let rest = state.names.iter().skip(from).take(count.max(1));
-        let to = from + rest.take_while(due).count();
-        let picked: Vec<Item> = state.names.drain(from..to).collect();
+        let names = state.names.iter().take(count);
+        let count = names.take_while(equal).take_while(due).count();
+        let picked: Vec<Item> = state.names.drain(..count).collect();
         for item in &picked {
             state.busy.insert(item.name().to_owned());
         }
@@ -212,8 +241,14 @@ impl Warm {
 impl State {
     fn note_claims(&mut self, claims: Vec<String>) -> HashSet<String> {
         let claims: HashSet<String> = claims.into_iter().collect();
-        self.others = claims.difference(&self.busy).count();
+        self.others[self.looks % LOOKS] = claims.difference(&self.busy).count();
+        self.looks += 1;
         claims
+    }
+
+    /// How many others are at work here.
+    fn others(&self) -> usize {
+        self.others.into_iter().max().unwrap_or(0)
     }
 }
 

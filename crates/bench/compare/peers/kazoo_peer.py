@@ -9,21 +9,26 @@ from kazoo.client import KazooClient
 
 SESSION_TIMEOUT_S = 30
 END_MAX_S = 150
+# What stands in a queue for each consumer before the first is taken, and what an item holds.
+BACKLOG = 50
+PAYLOAD = b"x" * 100
 
 
 class Tally:
-    """Counts turns. Called with the lock held, so that one thread at a time is here."""
+    """Counts turns, of several threads."""
 
     def __init__(self):
+        self.lock = threading.Lock()
         self.turns = self.hand_overs = 0
         self.last = None
         self.over = False
         self.error = None
 
     def turn(self, number):
-        self.turns += 1
-        self.hand_overs += self.last != number
-        self.last = number
+        with self.lock:
+            self.turns += 1
+            self.hand_overs += self.last != number
+            self.last = number
 
 
 def lock(client, path, number, tally):
@@ -34,7 +39,17 @@ def lock(client, path, number, tally):
         lock.release()
 
 
-RECIPES = {"lock": lock}
+def queue(client, path, number, tally):
+    queue = client.LockingQueue(path)
+    queue.put_all([PAYLOAD] * BACKLOG)
+    while not tally.over:
+        queue.put(PAYLOAD)
+        queue.get()
+        if queue.consume():
+            tally.turn(number)
+
+
+RECIPES = {"lock": lock, "queue": queue}
 
 
 def run(recipe, address, path, contenders, sessions, warm_up_ms, duration_ms):
