@@ -6,6 +6,8 @@ use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use zookeeper_client as zk;
 
 use crate::queue::order::{Item, Rule, to_ms};
@@ -29,7 +31,10 @@ const READ_BYTES: usize = 256 << 10;
 
 /// The warm list of a place. Whatever is wrong in it is noticed when an item is claimed.
 #[derive(Debug, Default)]
-pub(crate) struct Warm(Mutex<State>);
+pub(crate) struct Warm {
+    state: Mutex<State>,
+    came_back: Notify,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -83,12 +88,22 @@ impl Drop for Pick {
         let mut state = self.warm.state();
         state.busy.remove(self.item.name());
         state.stale |= self.comes_back;
+        drop(state);
+        if self.comes_back {
+            self.warm.came_back.notify_waiters();
+        }
     }
 }
 
 impl Warm {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Resolves when an item that a take of this handle had picked can be picked again. The servers may know nothing of that,
+    /// so that no watch would tell. It counts from the call, not from the first poll.
+    pub(crate) fn came_back(&self) -> Notified<'_> {
+        self.came_back.notified()
     }
 
     /// Whatever comes back from now on is not in the list that is about to be made.
@@ -258,4 +273,123 @@ fn random_below(limit: usize) -> usize {
     // The hasher's keys are new each time, which is all the randomness this needs.
     let random = RandomState::new().hash_one(limit) % limit;
     usize::try_from(random).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::queue::order::{ByPriority, Fifo, Rules};
+
+    fn names(count: usize) -> Vec<String> {
+        let name = |number| format!("item-{number:016x}-{number:010}");
+        (0..count).map(name).collect()
+    }
+
+    fn stat() -> zk::Stat {
+        zk::Stat {
+            czxid: 0,
+            mzxid: 0,
+            pzxid: 0,
+            ctime: 0,
+            mtime: 0,
+            version: 0,
+            cversion: 0,
+            aversion: 0,
+            ephemeral_owner: 0,
+            data_length: 0,
+            num_children: 0,
+        }
+    }
+
+    fn stocked(rule: Rule, items: Vec<String>, claims: Vec<String>) -> Arc<Warm> {
+        let warm = Arc::new(Warm::default());
+        warm.stock(rule, vec![Some((items, stat())), Some((claims, stat()))]);
+        warm
+    }
+
+    fn read(warm: &Arc<Warm>, picks: Vec<Pick>, claims: Vec<String>) {
+        let data = |_: &Pick| zk::MultiReadResult::Data {
+            data: vec![0],
+            stat: stat(),
+        };
+        let reads = picks.iter().map(data).collect();
+        warm.add_ready(picks, reads, claims);
+    }
+
+    #[test]
+    fn one_consumer_gets_all_in_order() {
+        let items = names(40);
+        let warm = stocked(
+            Fifo::RULE,
+            items.iter().rev().cloned().collect(),
+            Vec::new(),
+        );
+        let mut taken = Vec::new();
+        while let picks @ [_, ..] = &*warm.pick(Fifo::RULE) {
+            assert!(picks.len() <= READ_AHEAD);
+            taken.extend(picks.iter().map(|pick| pick.item().name().to_owned()));
+        }
+        assert_eq!(taken, items);
+    }
+
+    #[test]
+    fn claimed_items_are_not_picked() {
+        let items = names(3);
+        let warm = stocked(Fifo::RULE, items.clone(), vec![items[0].clone()]);
+        let picks = warm.pick(Fifo::RULE);
+        let picked: Vec<_> = picks.iter().map(|pick| pick.item().name()).collect();
+        assert_eq!(picked, [&items[1], &items[2]]);
+        // Claimed between the list and the read.
+        read(&warm, picks, vec![items[1].clone()]);
+        let ready = warm.pop_ready().unwrap();
+        assert_eq!(ready.pick.item().name(), items[2]);
+        assert!(warm.pop_ready().is_none());
+    }
+
+    #[test]
+    fn several_consumers_choose_one_at_a_time_and_leave_the_rest_in_order() {
+        let items = names(30);
+        let warm = stocked(Fifo::RULE, items.clone(), vec!["another's".to_owned()]);
+        let picks = warm.pick(Fifo::RULE);
+        assert_eq!(picks.len(), CHOICE_PER_OTHER);
+        read(&warm, picks, Vec::new());
+        let ready = warm.pop_ready().unwrap();
+        assert!(items[..CHOICE_PER_OTHER].contains(&ready.pick.item().name().to_owned()));
+        assert!(warm.pop_ready().is_none());
+        let left: Vec<_> = warm.state().names.iter().cloned().collect();
+        assert!(left.is_sorted() && left.len() == 29, "{left:?}");
+    }
+
+    #[test]
+    fn no_choice_passes_over_a_better_rank() {
+        let name = |rank: u32| format!("{rank}-{rank:016x}-{rank:010}");
+        let items = vec![name(3), name(1), name(2)];
+        let warm = stocked(ByPriority::RULE, items, vec!["another's".to_owned()]);
+        let picks = warm.pick(ByPriority::RULE);
+        let picked: Vec<_> = picks.iter().map(|pick| pick.item().name()).collect();
+        assert_eq!(picked, [name(1)]);
+    }
+
+    #[test]
+    fn item_that_comes_back_is_told_and_one_that_is_gone_is_not() {
+        let warm = stocked(Fifo::RULE, names(1), Vec::new());
+        let told = warm.came_back();
+        warm.pick(Fifo::RULE).remove(0).gone();
+        assert!(told.now_or_never().is_none());
+        assert!(!warm.is_stale());
+        warm.stock(Fifo::RULE, vec![Some((names(1), stat())), None]);
+        let told = warm.came_back();
+        drop(warm.pick(Fifo::RULE));
+        assert!(told.now_or_never().is_some());
+        assert!(warm.is_stale());
+    }
+
+    #[test]
+    fn large_items_are_read_one_by_one() {
+        let warm = stocked(Fifo::RULE, names(3), Vec::new());
+        warm.state().item_bytes = READ_BYTES;
+        assert_eq!(warm.pick(Fifo::RULE).len(), 1);
+    }
 }
