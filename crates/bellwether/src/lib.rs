@@ -36,16 +36,23 @@
 //! |---|---|
 //! | [`Lock`] | one holder at a time, in the order of arrival |
 //! | [`SimpleLock`] | one holder at a time, in no order: the plain form of the documents |
+//! | [`Election`] | one leads, those who run follow in order, and anybody may watch |
+//! | [`Barrier`] | everybody waits until it is lifted |
+//! | [`DoubleBarrier`] | so many begin together and end together, round after round |
 //! | [`Tasks`] | things to do once each, by name, by whoever is there |
 //! | [`Queue`], [`PriorityQueue`], [`DelayQueue`] | items that stay until they are acknowledged, with attempts and dead letters |
 
 mod access;
+mod barrier;
 pub mod blocking;
+mod candidacy;
 mod client;
 mod clock;
 mod connect;
 mod contender;
 mod crash_mark;
+mod double_barrier;
+mod election;
 mod error;
 mod fence;
 mod fenced_write;
@@ -56,24 +63,33 @@ mod janitor;
 mod lock;
 mod name;
 mod node_event;
+mod observe;
 mod own_node;
 mod path;
 mod progress;
 mod queue;
 mod receipt;
+mod round;
 mod sabotage;
 mod simple_lock;
 mod tasks;
 mod who;
 
+pub use barrier::Barrier;
+pub use candidacy::{Candidacy, Standing};
 pub use client::Client;
 pub use connect::{Connect, connect};
 pub use crash_mark::{Crash, Previous};
-pub use error::{AcquireError, ClearError, ConnectError, ReleaseError, WriteError};
+pub use double_barrier::{DoubleBarrier, Inside, Members};
+pub use election::{Badge, Candidate, Election, Leadership};
+pub use error::{
+    AcquireError, BarrierError, ClearError, ConnectError, ReleaseError, StandError, WriteError,
+};
 pub use fence::{Fence, StaleToken};
 pub use fenced_write::FencedWrite;
 pub use hold::{Hold, HoldState};
 pub use lock::{Lock, LockGuard, Waiting};
+pub use observe::Observe;
 pub use path::PathError;
 pub use progress::{Place, Progress};
 pub use queue::{

@@ -138,6 +138,14 @@ impl Receipts {
         }
     }
 
+    /// Removes the receipts that no operation is using: for recipes that seldom write.
+    pub(crate) fn sweep(&self) {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        for path in free.drain(..) {
+            self.client.janitor().remove(Litter::Node(path));
+        }
+    }
+
     fn take(&self) -> Receipt<'_> {
         let path = self
             .free

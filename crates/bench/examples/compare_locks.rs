@@ -102,7 +102,7 @@ fn main() -> Result<()> {
     let candidate = |column, command, server: &ServerProcess| {
         anyhow::Ok(Candidate {
             column,
-            peer: Peer::start_line(command)?,
+            peer: Peer::of_command(command)?,
             address: server.address.clone(),
         })
     };
@@ -214,7 +214,7 @@ fn page(args: &Args, figures: &Figures) -> Result<String> {
             let spread = figures
                 .spread(&row, column)
                 .context("everybody is measured")?;
-            write!(page, "| {} ", spread.text("/s"))?;
+            write!(page, "| {} ", spread.with_range("/s"))?;
         }
         writeln!(page, "|")?;
     }
@@ -223,7 +223,7 @@ fn page(args: &Args, figures: &Figures) -> Result<String> {
         let spread = figures
             .spread(row, FLOOR)
             .context("the floor is measured")?;
-        writeln!(page, "- {row}: {}", spread.text(unit))?;
+        writeln!(page, "- {row}: {}", spread.with_range(unit))?;
     }
     writeln!(
         page,
@@ -234,12 +234,12 @@ fn page(args: &Args, figures: &Figures) -> Result<String> {
             let goal = GOALS
                 .iter()
                 .find(|goal| (goal.0, goal.1) == (column, contenders));
-            let to_peer = figures.to_best_of(&PEERS, &row(contenders), column)?;
+            let to_peer = figures.to_best(&row(contenders), column, &PEERS)?;
             write!(
                 page,
                 "| {column}, {} | {to_peer:.2} | {} ",
                 row(contenders),
-                verdict(goal.map(|goal| goal.2), to_peer)
+                goal.map(|goal| goal.2.verdict(to_peer)).unwrap_or_default()
             )?;
             if contenders == 1 {
                 writeln!(page, "| | |")?;
@@ -247,17 +247,9 @@ fn page(args: &Args, figures: &Figures) -> Result<String> {
             }
             let to_floor =
                 figures.median("floor", FLOOR)? / figures.median(&row(contenders), column)?;
-            writeln!(
-                page,
-                "| {to_floor:.2} | {} |",
-                verdict(Some(FLOOR_GOAL), to_floor)
-            )?;
+            writeln!(page, "| {to_floor:.2} | {} |", FLOOR_GOAL.verdict(to_floor))?;
         }
     }
     writeln!(page, "\n## Raw\n\n```\n{}```", figures.raw())?;
     Ok(page)
-}
-
-fn verdict(goal: Option<Bound>, value: f64) -> String {
-    goal.map_or_else(String::new, |bound| bound.verdict(value))
 }

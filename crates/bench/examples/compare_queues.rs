@@ -79,7 +79,7 @@ fn main() -> Result<()> {
     let candidate = |column, command: &str, server: &ServerProcess| {
         anyhow::Ok(Candidate {
             column,
-            peer: Peer::start_line(command)?,
+            peer: Peer::of_command(command)?,
             address: server.address.clone(),
         })
     };
@@ -202,9 +202,9 @@ fn page(args: &Args, figures: &Figures, drains: &[(usize, Duration, String)]) ->
         for column in &columns {
             let spread = figures.spread(&row, column);
             let spread = spread.context("everybody is measured")?;
-            write!(page, "| {} ", spread.text("/s"))?;
+            write!(page, "| {} ", spread.with_range("/s"))?;
         }
-        let ratio = figures.to_best_of(&PEERS, &row, OURS)?;
+        let ratio = figures.to_best(&row, OURS, &PEERS)?;
         writeln!(page, "| {ratio:.2} | {} |", GOAL.verdict(ratio))?;
     }
     writeln!(page, "\n## Draining a queue, by one consumer\n")?;

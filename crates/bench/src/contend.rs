@@ -34,6 +34,11 @@ impl Place {
         }
     }
 
+    /// Whether this is the first of the contenders.
+    pub fn is_first(&self) -> bool {
+        self.number == 0
+    }
+
     /// Whether no further turn is wanted.
     pub fn is_over(&self) -> bool {
         self.tally.over.load(Ordering::Relaxed)

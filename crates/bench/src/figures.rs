@@ -53,26 +53,18 @@ impl Figures {
         Some(Spread::of(values))
     }
 
-    /// The median of one row and column.
-    ///
-    /// # Errors
-    ///
-    /// If it was not measured.
+    /// The middle one of the rounds.
     pub fn median(&self, row: &str, column: &str) -> Result<f64> {
         let spread = self.spread(row, column);
         let spread = spread.with_context(|| format!("{column} has no {row}"))?;
         Ok(spread.median)
     }
 
-    /// How many times as much as the best of some peers one has.
-    ///
-    /// # Errors
-    ///
-    /// If one of them was not measured.
-    pub fn to_best_of(&self, peers: &[&str], row: &str, column: &str) -> Result<f64> {
+    /// How many times as much one has as the best of others.
+    pub fn to_best(&self, row: &str, column: &str, others: &[&str]) -> Result<f64> {
         let mut best = 0.0_f64;
-        for peer in peers {
-            best = best.max(self.median(row, peer)?);
+        for other in others {
+            best = best.max(self.median(row, other)?);
         }
         Ok(self.median(row, column)? / best)
     }
@@ -96,7 +88,7 @@ mod tests {
         let line = figures.add("cycle", "us", "theirs", 7.0);
         assert_eq!(line, "round 3 theirs, cycle: 7.0 us");
         let spread = figures.spread("cycle", "ours").unwrap();
-        assert_eq!(spread.text("us"), "2.00 us (1.00 to 3.00)");
+        assert_eq!(spread.with_range("us"), "2.00 us (1.00 to 3.00)");
         assert!(figures.spread("cycle", "nobody").is_none());
     }
 }

@@ -17,7 +17,7 @@ const OVERTIME_MAX: Duration = Duration::from_secs(180);
 /// What a peer is asked to do: contenders go through a recipe over and over.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
-    /// What they do, as the peers know it: `lock`, `queue`.
+    /// What they do, as the peers know it: `lock`, `queue`, `election`, `double-barrier`.
     pub recipe: String,
     /// The server.
     pub address: String,
@@ -110,6 +110,13 @@ pub struct Peer {
 }
 
 impl Peer {
+    /// Starts a program, given as a line of words.
+    pub fn of_command(line: &str) -> Result<Self> {
+        let mut words = line.split_whitespace();
+        let program = words.next().context("no program")?;
+        Self::start(Command::new(program).args(words))
+    }
+
     /// Starts a program; what it says on stderr is passed on.
     pub fn start(command: &mut Command) -> Result<Self> {
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
@@ -130,13 +137,6 @@ impl Peer {
             tasks,
             answers,
         })
-    }
-
-    /// Starts a program by a line of words.
-    pub fn start_line(line: &str) -> Result<Self> {
-        let mut words = line.split_whitespace();
-        let program = words.next().context("no program")?;
-        Self::start(Command::new(program).args(words))
     }
 
     /// Lets it do a task.

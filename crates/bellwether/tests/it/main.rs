@@ -12,8 +12,12 @@
 #[macro_use]
 mod place;
 
+mod barrier;
+mod barrier_histories;
 mod counts;
 mod crash_mark;
+mod double_barrier;
+mod election;
 mod histories;
 mod hundred_writers;
 mod leaving;
@@ -29,3 +33,4 @@ mod queue_histories;
 mod recovery;
 mod simple_lock;
 mod tasks;
+mod together_counts;

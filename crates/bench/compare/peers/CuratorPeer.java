@@ -6,6 +6,8 @@ import java.util.Locale;
 import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.barriers.DistributedDoubleBarrier;
+import org.apache.curator.framework.recipes.leader.LeaderLatch;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.queue.DistributedQueue;
 import org.apache.curator.framework.recipes.queue.QueueBuilder;
@@ -30,6 +32,8 @@ public final class CuratorPeer {
         volatile long turns;
         volatile long handOvers;
         volatile boolean over;
+        volatile boolean ended;
+        int contenders;
         volatile Exception error;
         private int last = -1;
 
@@ -51,6 +55,10 @@ public final class CuratorPeer {
         switch (name) {
             case "lock":
                 return CuratorPeer::lock;
+            case "election":
+                return CuratorPeer::election;
+            case "double-barrier":
+                return CuratorPeer::doubleBarrier;
             case "queue":
                 return CuratorPeer::queue;
             default:
@@ -118,6 +126,32 @@ public final class CuratorPeer {
         }
     }
 
+    private static void election(CuratorFramework client, String path, int number, Tally tally) throws Exception {
+        while (!tally.over) {
+            LeaderLatch latch = new LeaderLatch(client, path);
+            latch.start();
+            latch.await();
+            tally.turn(number);
+            latch.close();
+        }
+    }
+
+    /** One barrier after the other at two paths in turn: at one, a quick member would meet the slow of the round before. */
+    private static void doubleBarrier(CuratorFramework client, String path, int number, Tally tally)
+            throws Exception {
+        for (int round = 0; !tally.ended; round++) {
+            DistributedDoubleBarrier barrier =
+                    new DistributedDoubleBarrier(client, path + "/" + round % 2, tally.contenders);
+            barrier.enter();
+            if (number == 0) {
+                tally.turn(number);
+                // Everybody is inside, and looks only when everybody has left.
+                tally.ended = tally.over;
+            }
+            barrier.leave();
+        }
+    }
+
     private static String run(String[] task) throws Exception {
         Recipe recipe = recipe(task[0]);
         String address = task[1];
@@ -134,6 +168,7 @@ public final class CuratorPeer {
                 client.blockUntilConnected(CONNECTION_TIMEOUT_MS, TimeUnit.MILLISECONDS);
             }
             Tally tally = new Tally();
+            tally.contenders = contenders;
             List<Thread> threads = new ArrayList<>();
             for (int i = 0; i < contenders; i++) {
                 int number = i;

@@ -17,11 +17,12 @@ PAYLOAD = b"x" * 100
 class Tally:
     """Counts turns, of several threads."""
 
-    def __init__(self):
+    def __init__(self, contenders):
+        self.contenders = contenders
         self.lock = threading.Lock()
         self.turns = self.hand_overs = 0
         self.last = None
-        self.over = False
+        self.over = self.ended = False
         self.error = None
 
     def turn(self, number):
@@ -49,7 +50,27 @@ def queue(client, path, number, tally):
             tally.turn(number)
 
 
-RECIPES = {"lock": lock, "queue": queue}
+def election(client, path, number, tally):
+    election = client.Election(path)
+    while not tally.over:
+        election.run(tally.turn, number)
+
+
+def double_barrier(client, path, number, tally):
+    # At two paths in turn: at one, a quick member would meet the slow of the round before.
+    rounds = 0
+    while not tally.ended:
+        barrier = client.DoubleBarrier(f"{path}/{rounds % 2}", tally.contenders)
+        rounds += 1
+        barrier.enter()
+        if number == 0:
+            tally.turn(number)
+            # Everybody is inside, and looks only when everybody has left.
+            tally.ended = tally.over
+        barrier.leave()
+
+
+RECIPES = {"lock": lock, "queue": queue, "election": election, "double-barrier": double_barrier}
 
 
 def run(recipe, address, path, contenders, sessions, warm_up_ms, duration_ms):
@@ -57,7 +78,7 @@ def run(recipe, address, path, contenders, sessions, warm_up_ms, duration_ms):
     clients = [KazooClient(address, timeout=SESSION_TIMEOUT_S) for _ in range(int(sessions))]
     for client in clients:
         client.start()
-    tally = Tally()
+    tally = Tally(int(contenders))
 
     def thread(number):
         try:
