@@ -29,7 +29,7 @@ pub(crate) const TRIES_MAX: usize = 20;
 
 /// The server numbers children with a signed 32-bit counter that sticks or wraps at its end (`PrepRequestProcessor`,
 /// ZOOKEEPER-4706); no new contender this close to it, so that those who are in the line stay in order.
-const SEQUENCE_MAX: i32 = i32::MAX - 1_000_000;
+pub(crate) const SEQUENCE_MAX: i32 = i32::MAX - 1_000_000;
 
 /// A name is some fifty bytes, and a server sends no list beyond 1 MiB to a client of default settings.
 pub(crate) const LINE_MAX: usize = 10_000;
@@ -311,6 +311,13 @@ impl Contender {
         };
         let own_watch = self.own_watch.take();
         Ok(Hold::start(path, node, own_watch, mark, previous))
+    }
+
+    /// Leaves without a word: the node is known to be gone.
+    pub(crate) fn forget(mut self) {
+        if let Node::At(_, node) = mem::replace(&mut self.node, Node::None) {
+            node.forget();
+        }
     }
 
     pub(crate) fn name(&self) -> Option<&Name> {

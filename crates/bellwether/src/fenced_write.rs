@@ -103,15 +103,21 @@ impl<'a> FencedWrite<'a> {
             return Err(mistake.clone());
         }
         // A check of the path would pass for the next holder's node too.
-        if self.node.naming() == Naming::Shared {
+        if *self.node.naming() == Naming::Shared {
             return Err(WriteError::NotFenced);
         }
+        let pins = usize::from(matches!(self.node.naming(), Naming::Pinned { .. }));
         match self.request().await {
             Ok(_) => Ok(()),
+            Err(zk::CheckWriteError::OperationFailed {
+                index,
+                source: zk::Error::NoNode | zk::Error::BadVersion,
+            }) if index < pins => Err(WriteError::NotHeld),
             Err(zk::CheckWriteError::CheckFailed {
                 source: zk::Error::NoNode,
             }) => Err(WriteError::NotHeld),
             Err(zk::CheckWriteError::OperationFailed { index, source }) => {
+                let index = index.saturating_sub(pins);
                 Err(WriteError::Refused { index, source })
             }
             Err(
@@ -130,6 +136,9 @@ impl<'a> FencedWrite<'a> {
         let options = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
         // Any version: a word to the holder, such as a request to let go, changes the node too.
         let mut writer = zk.new_check_writer(self.node.path(), None)?;
+        if let Naming::Pinned { path, version } = self.node.naming() {
+            writer.add_check_version(path, *version)?;
+        }
         for write in &self.writes {
             match write {
                 Write::Create(path, data) => writer.add_create(path.as_str(), data, &options)?,

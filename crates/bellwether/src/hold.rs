@@ -251,6 +251,11 @@ impl Hold {
         self.end(parting).await
     }
 
+    /// Ends the hold without a word: the node is known to be gone.
+    pub(crate) fn forget(self) {
+        self.node.forget();
+    }
+
     async fn end(self, parting: Parting) -> Result<(), ReleaseError> {
         let Self {
             over,

@@ -39,6 +39,8 @@
 //! | [`Election`] | one leads, those who run follow in order, and anybody may watch |
 //! | [`Barrier`] | everybody waits until it is lifted |
 //! | [`DoubleBarrier`] | so many begin together and end together, round after round |
+//! | [`Tasks`] | things to do once each, by name, by whoever is there |
+//! | [`Queue`], [`PriorityQueue`], [`DelayQueue`] | items that stay until they are acknowledged, with attempts and dead letters |
 
 mod access;
 mod barrier;
@@ -65,10 +67,12 @@ mod observe;
 mod own_node;
 mod path;
 mod progress;
+mod queue;
 mod receipt;
 mod round;
 mod sabotage;
 mod simple_lock;
+mod tasks;
 mod who;
 
 pub use barrier::Barrier;
@@ -88,9 +92,14 @@ pub use lock::{Lock, LockGuard, Waiting};
 pub use observe::Observe;
 pub use path::PathError;
 pub use progress::{Place, Progress};
+pub use queue::{
+    ByDueTime, ByPriority, Claim, Consumer, DeadLetter, DelayQueue, Depth, Fifo, ItemId, Json,
+    Order, OrderedQueue, Payload, Peek, PriorityQueue, PutError, Queue, SettleError, TakeError,
+};
 #[cfg(feature = "sabotage")]
 pub use sabotage::Sabotage;
 pub use simple_lock::{SimpleGuard, SimpleLock};
+pub use tasks::{Task, TaskCounts, TaskProgress, Tasks};
 pub use who::Who;
 
 /// The client library under this one: for its errors and lists of access, and for what no recipe covers.

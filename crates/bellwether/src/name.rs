@@ -12,6 +12,8 @@ pub(crate) enum Kind {
     Lock,
     Candidate,
     Member,
+    /// Waits for an item of a queue.
+    Consumer,
 }
 
 impl Kind {
@@ -20,6 +22,7 @@ impl Kind {
             "lock" => Some(Self::Lock),
             "candidate" => Some(Self::Candidate),
             "member" => Some(Self::Member),
+            "consumer" => Some(Self::Consumer),
             _ => None,
         }
     }
@@ -31,6 +34,7 @@ impl fmt::Display for Kind {
             Self::Lock => f.write_str("lock"),
             Self::Candidate => f.write_str("candidate"),
             Self::Member => f.write_str("member"),
+            Self::Consumer => f.write_str("consumer"),
         }
     }
 }

@@ -19,13 +19,15 @@ pub(crate) struct OwnNode {
 }
 
 /// Whether the path of a node names it for good.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Naming {
     /// The name holds an id that no other acquisition has: a deletion is harmless twice, and a check of the path proves
     /// that this very node is there.
     Unique,
     /// When this node has gone, another's may stand there: look before each deletion but the first.
     Shared,
+    /// As `Shared`, but this other node has this version only while ours is there.
+    Pinned { path: String, version: i32 },
 }
 
 /// How a removal ended.
@@ -63,8 +65,8 @@ impl OwnNode {
         self.czxid
     }
 
-    pub(crate) fn naming(&self) -> Naming {
-        self.naming
+    pub(crate) fn naming(&self) -> &Naming {
+        &self.naming
     }
 
     /// Deletes the node, and what goes with it, and waits for the acknowledgement, over any number of reconnects.
@@ -73,7 +75,7 @@ impl OwnNode {
         let mut in_doubt = false;
         loop {
             let attempt = async {
-                if in_doubt && self.naming == Naming::Shared {
+                if in_doubt && self.naming != Naming::Unique {
                     look(client.zk(), self.path(), self.czxid).await?;
                 }
                 parting.delete(client.zk(), self.path()).await
@@ -119,7 +121,7 @@ impl Drop for OwnNode {
             // behind would wait for ever: the janitor deletes until NoNode.
             let litter = match self.naming {
                 Naming::Unique => Litter::Node(path),
-                Naming::Shared => Litter::Created(path, self.czxid),
+                Naming::Shared | Naming::Pinned { .. } => Litter::Created(path, self.czxid),
             };
             self.client.janitor().remove(litter);
         }

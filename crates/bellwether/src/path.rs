@@ -37,6 +37,11 @@ impl NodePath {
         Self(format!("{}{}", self.0, below.0))
     }
 
+    /// A directory in this one, by a name that is known to be good.
+    pub(crate) fn below(&self, name: &str) -> Self {
+        Self(format!("{}/{name}", self.0))
+    }
+
     /// The path of a child.
     pub(crate) fn child(&self, name: impl fmt::Display) -> String {
         format!("{}/{name}", self.0)

@@ -14,6 +14,7 @@ use crate::error::{Outcome, outcome};
 use crate::janitor::Litter;
 use crate::name::AcquisitionId;
 use crate::path::NodePath;
+use crate::sabotage::Sabotage;
 
 /// The first part of the names of receipts; recipes ignore such children.
 pub(crate) const RECEIPT: &str = "receipt-";
@@ -33,7 +34,7 @@ pub(crate) struct Receipts {
 #[derive(Debug)]
 pub(crate) enum Written {
     /// With the answer of the server.
-    #[allow(dead_code, reason = "queues read the names of what they made")]
+    #[allow(dead_code, reason = "for those who need to know what they have made")]
     Answered(Vec<zk::MultiWriteResult>),
     /// The answer was lost, and the receipt shows that it was made.
     ByReceipt,
@@ -42,7 +43,7 @@ pub(crate) enum Written {
 /// Why a write that is to happen once did not, or may not have.
 #[derive(Debug)]
 pub(crate) enum OnceError {
-    /// The server refused; nothing was written.
+    /// The server refused; nothing was written. The index counts the receipt as 0.
     Refused(zk::MultiWriteError),
     /// The session ended before it was sent; nothing was written.
     SessionEnded,
@@ -71,8 +72,9 @@ impl Receipts {
         let zk = self.client.zk();
         let mut receipt = self.take();
         let mut in_doubt = false;
+        let blindly = self.client.is_sabotaged(Sabotage::RetryBlindly);
         loop {
-            if in_doubt {
+            if in_doubt && !blindly {
                 match zk.get_data(&receipt.path).await {
                     Ok((data, _)) if data == operation.as_bytes() => {
                         receipt.exists = true;
@@ -80,7 +82,11 @@ impl Receipts {
                         return Ok(Written::ByReceipt);
                     }
                     Ok(_) => receipt.exists = true,
-                    Err(zk::Error::NoNode) => receipt.exists = false,
+                    // It would be there if it had been written now. One that was there before is nobody's to delete.
+                    Err(error @ zk::Error::NoNode) if receipt.exists => {
+                        return Err(OnceError::OutcomeUnknown(error));
+                    }
+                    Err(zk::Error::NoNode) => {}
                     Err(error) if outcome(&error) == Outcome::Unknown => continue,
                     Err(error) => return Err(OnceError::OutcomeUnknown(error)),
                 }
@@ -89,18 +95,30 @@ impl Receipts {
                 return Err(OnceError::SessionEnded);
             }
             let mut writer = zk.new_multi_writer();
-            let filled = fill(&mut writer).and_then(|()| receipt.add(&mut writer, &operation));
-            if let Err(error) = filled {
+            // The receipt goes first, so that a failure of it can be told from one of the writes.
+            let filled = match blindly {
+                true => Ok(()),
+                false => receipt.add(&mut writer, &operation),
+            };
+            if let Err(error) = filled.and_then(|()| fill(&mut writer)) {
+                receipt.give_back();
                 return Err(OnceError::Refused(error.into()));
             }
             match writer.commit().await {
                 Ok(mut results) => {
-                    results.pop();
-                    receipt.exists = true;
+                    if !blindly {
+                        results.remove(0);
+                        receipt.exists = true;
+                    }
                     receipt.give_back();
                     return Ok(Written::Answered(results));
                 }
                 Err(error) => match &error {
+                    // Another hand has deleted the receipt since it was last used.
+                    zk::MultiWriteError::OperationFailed {
+                        index: 0,
+                        source: zk::Error::NoNode,
+                    } if receipt.exists => receipt.exists = false,
                     zk::MultiWriteError::OperationFailed { .. } => {
                         receipt.give_back();
                         return Err(OnceError::Refused(error));

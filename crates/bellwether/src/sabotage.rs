@@ -24,4 +24,8 @@ pub enum Sabotage {
     DeleteOnce,
     /// Takes any wake-up at a barrier for the word to pass.
     PassOnAnyWake,
+    /// Settles a claim on whatever version the item has come to.
+    SettleAnyVersion,
+    /// Sends a write again after a lost reply without a look at the receipt.
+    RetryBlindly,
 }

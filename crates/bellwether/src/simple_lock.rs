@@ -68,10 +68,23 @@ pub struct SimpleLock {
 
 /// The data of the node: who, and which acquisition.
 #[derive(Serialize, Deserialize)]
-struct Claim {
+pub(crate) struct Claim {
     #[serde(flatten)]
     who: Who,
     acquisition: String,
+}
+
+impl Claim {
+    pub(crate) fn new(who: Who, acquisition: &str) -> Self {
+        Self {
+            who,
+            acquisition: acquisition.to_owned(),
+        }
+    }
+
+    pub(crate) fn to_data(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("strings and numbers are JSON")
+    }
 }
 
 impl SimpleLock {

@@ -155,8 +155,18 @@ impl Place {
     pub(crate) async fn until_children(&self, path: &str, count: usize) {
         soon(async {
             loop {
-                let (names, watch) = self.outside.list_and_watch_children(path).await.unwrap();
-                if names.len() == count {
+                let (found, watch) = match self.outside.list_and_watch_children(path).await {
+                    Ok((names, watch)) => (names.len(), watch),
+                    Err(zk::Error::NoNode) => {
+                        let (stat, watch) = self.outside.check_and_watch_stat(path).await.unwrap();
+                        if stat.is_some() {
+                            continue;
+                        }
+                        (0, watch)
+                    }
+                    Err(error) => panic!("{error}"),
+                };
+                if found == count {
                     return;
                 }
                 watch.changed().await;

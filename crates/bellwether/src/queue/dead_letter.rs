@@ -1,0 +1,120 @@
+//! Items that were given up.
+
+use std::time::SystemTime;
+
+use zookeeper_client as zk;
+
+use crate::contender::Failure;
+use crate::queue::error::PutError;
+use crate::queue::order::{Item, ItemId};
+use crate::queue::record::Record;
+use crate::queue::shelf::Shelf;
+
+/// How many dead letters are read in one request.
+const READ_TOGETHER: usize = 16;
+
+/// An item that was given up: claimed too often in vain, rejected, or unreadable.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DeadLetter {
+    pub(crate) item: Item,
+    /// Which item it was.
+    pub id: ItemId,
+    /// What was in it, as it was put.
+    pub payload: Vec<u8>,
+    /// How often it was claimed.
+    pub attempts: u32,
+    /// What the last one said who tried.
+    pub reason: String,
+    /// When it was given up, by the clock of the machine that did.
+    pub died: SystemTime,
+}
+
+impl Shelf {
+    /// All dead letters, in the order of the queue.
+    pub(crate) async fn dead_letters(&self) -> Result<Vec<DeadLetter>, Failure> {
+        let dir = self.dir("dead");
+        let zk = self.client().zk();
+        let list = self
+            .retry(|| async {
+                match zk.list_children(dir.as_str()).await {
+                    Err(zk::Error::NoNode) => Ok(Vec::new()),
+                    list => list,
+                }
+            })
+            .await?;
+        let mut items: Vec<Item> = list
+            .into_iter()
+            .filter_map(|name| Item::parse(self.rule(), name, 0))
+            .collect();
+        items.sort_unstable();
+        let mut letters = Vec::new();
+        for items in items.chunks(READ_TOGETHER) {
+            let reads = self
+                .retry(|| async {
+                    let mut reader = zk.new_multi_reader();
+                    for item in items {
+                        reader.add_get_data(&dir.child(item.name()))?;
+                    }
+                    reader.commit().await
+                })
+                .await?;
+            for (item, read) in items.iter().zip(reads) {
+                if let zk::MultiReadResult::Data { data, .. } = read
+                    && let Some((record, payload)) = Record::from_data(&data)
+                {
+                    letters.push(DeadLetter {
+                        item: item.clone(),
+                        id: item.id(),
+                        payload: payload.to_owned(),
+                        attempts: record.attempts,
+                        died: record.ended(),
+                        reason: record.reason.unwrap_or_default(),
+                    });
+                }
+            }
+        }
+        Ok(letters)
+    }
+
+    /// Puts a dead letter back, at the end of those of its rank and with no attempts; `false` if it is gone.
+    pub(crate) async fn revive(&self, letter: &DeadLetter) -> Result<bool, PutError> {
+        let items = self.items_dir(0);
+        let dead = self.dir("dead").child(letter.item.name());
+        let (path, mode) = match self.rule().named {
+            true => (items.child(letter.item.name()), zk::CreateMode::Persistent),
+            false => {
+                let prefix = Item::prefix(self.rule(), letter.item.rank(), &letter.id);
+                (items.child(prefix), zk::CreateMode::PersistentSequential)
+            }
+        };
+        let found = self
+            .retry(|| self.client().zk().check_stat(&dead))
+            .await
+            .map_err(|failure| PutError::new(failure, self.path()))?;
+        if found.is_none() {
+            return Ok(false);
+        }
+        let options = mode.with_acls(self.access.acls());
+        self.write_once(&[items, self.dir("receipts")], |writer| {
+            writer.add_delete(&dead, None)?;
+            writer.add_create(&path, &letter.payload, &options)
+        })
+        .await?;
+        Ok(true)
+    }
+
+    /// Deletes a dead letter for good; `false` if it is gone already.
+    pub(crate) async fn forget_dead(&self, letter: &DeadLetter) -> Result<bool, Failure> {
+        let dead = self.dir("dead").child(letter.item.name());
+        // Harmless twice: the name is of this one item.
+        self.retry(|| async {
+            match self.client().zk().delete(&dead, None).await {
+                Ok(()) => Ok(true),
+                Err(zk::Error::NoNode) => Ok(false),
+                Err(error) => Err(error),
+            }
+        })
+        .await
+    }
+}

@@ -1,0 +1,250 @@
+//! In which order items are taken.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use crate::name::AcquisitionId;
+
+/// In which order the items of a queue are taken; see [`Fifo`], [`ByPriority`] and [`ByDueTime`]. There are no others.
+pub trait Order: Rules + fmt::Debug + Send + Sync + 'static {}
+
+/// What cannot be named outside keeps the trait to this crate.
+pub trait Rules {
+    #[doc(hidden)]
+    const RULE: Rule;
+}
+
+/// As they were put: the order of a [`Queue`](crate::Queue).
+#[derive(Clone, Copy, Debug)]
+pub struct Fifo;
+
+/// The lowest number first, and among equals as they were put: the order of a [`PriorityQueue`](crate::PriorityQueue).
+#[derive(Clone, Copy, Debug)]
+pub struct ByPriority;
+
+/// The one that is due first, and none before it is: the order of a [`DelayQueue`](crate::DelayQueue).
+#[derive(Clone, Copy, Debug)]
+pub struct ByDueTime;
+
+/// What the engine has to know of an order.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// Whether an item that is put later may have to be taken earlier.
+    pub(crate) overtakes: bool,
+    /// Whether the rank is a time, before which the item is not to be taken.
+    pub(crate) delays: bool,
+    /// Whether the names are the user's, so that there is nothing to read from them.
+    pub(crate) named: bool,
+}
+
+impl Rule {
+    const FIFO: Self = Self {
+        overtakes: false,
+        delays: false,
+        named: false,
+    };
+
+    /// Tasks have names, and no order that anybody relies on.
+    pub(crate) const TASKS: Self = Self {
+        named: true,
+        ..Self::FIFO
+    };
+}
+
+impl Rules for Fifo {
+    const RULE: Rule = Rule::FIFO;
+}
+
+impl Rules for ByPriority {
+    const RULE: Rule = Rule {
+        overtakes: true,
+        ..Rule::FIFO
+    };
+}
+
+impl Rules for ByDueTime {
+    const RULE: Rule = Rule {
+        overtakes: true,
+        delays: true,
+        ..Rule::FIFO
+    };
+}
+
+impl Order for Fifo {}
+impl Order for ByPriority {}
+impl Order for ByDueTime {}
+
+/// The sequence of an item that has none.
+const UNNUMBERED: i32 = -1;
+
+/// An item, by the name of its node: `<rank>-<id>-<sequence>`, where the rank of an ordinary item is the word `item`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Item {
+    rank: u64,
+    sequence: i32,
+    name: String,
+    /// Which of the directories of items it is in.
+    pub(crate) shard: usize,
+}
+
+impl Item {
+    /// Reads the name of a child; `None` for a name of another shape, which is none of our business.
+    pub(crate) fn parse(rule: Rule, name: String, shard: usize) -> Option<Self> {
+        if rule.named {
+            return Some(Self {
+                rank: 0,
+                sequence: UNNUMBERED,
+                name,
+                shard,
+            });
+        }
+        let mut parts = name.splitn(3, '-');
+        let rank = match parts.next()? {
+            "item" => 0,
+            rank => rank.parse().ok()?,
+        };
+        let id = parts.next()?;
+        let sequence = parts.next().filter(|digits| digits.len() >= 10)?;
+        let sequence = sequence.parse().ok()?;
+        (id.len() == 16).then_some(())?;
+        Some(Self {
+            rank,
+            sequence,
+            name,
+            shard,
+        })
+    }
+
+    /// The name up to the sequence, which the server adds.
+    pub(crate) fn prefix(rule: Rule, rank: u64, id: &ItemId) -> String {
+        match rule.overtakes {
+            true => format!("{rank}-{id}-"),
+            false => format!("item-{id}-"),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn rank(&self) -> u64 {
+        self.rank
+    }
+
+    pub(crate) fn id(&self) -> ItemId {
+        let id = match self.sequence {
+            UNNUMBERED => None,
+            _ => self.name.split('-').nth(1),
+        };
+        ItemId(id.unwrap_or(&self.name).to_owned())
+    }
+
+    /// How long until it may be taken; `None` if it may be now.
+    pub(crate) fn wait(&self, rule: Rule, now_ms: u64) -> Option<Duration> {
+        match self.rank.checked_sub(now_ms) {
+            Some(left @ 1..) if rule.delays => Some(Duration::from_millis(left)),
+            _ => None,
+        }
+    }
+}
+
+impl Ord for Item {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // Puts are refused before the counter of a directory can wrap.
+        let key = |item: &Self| (item.rank, item.sequence, item.shard);
+        key(self)
+            .cmp(&key(other))
+            .then_with(|| self.name.cmp(&other.name))
+    }
+}
+
+impl PartialOrd for Item {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Tells one item from all others, in whatever queue. It is part of the name of the node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ItemId(String);
+
+impl ItemId {
+    pub(crate) fn new() -> Self {
+        Self(AcquisitionId::new().to_string())
+    }
+}
+
+impl fmt::Display for ItemId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A time as names hold it.
+pub(crate) fn to_ms(time: SystemTime) -> u64 {
+    let since = time
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(rule: Rule, name: &str) -> Option<Item> {
+        Item::parse(rule, name.to_owned(), 0)
+    }
+
+    #[test]
+    fn names_round_trip() {
+        for rule in [Fifo::RULE, ByPriority::RULE, ByDueTime::RULE] {
+            let id = ItemId::new();
+            let name = format!("{}0000000012", Item::prefix(rule, 7, &id));
+            let item = item(rule, &name).unwrap();
+            assert_eq!(item.id(), id);
+            assert_eq!(item.rank(), if rule.overtakes { 7 } else { 0 });
+            assert_eq!(item.sequence, 12);
+        }
+    }
+
+    #[test]
+    fn foreign_names_are_ignored() {
+        for foreign in [
+            "",
+            "item",
+            "item-0000000001",
+            "item-0123456789abcdef-1",
+            "-1-0123456789abcdef-0000000001",
+            "x-0123456789abcdef-0000000001",
+        ] {
+            assert!(item(ByPriority::RULE, foreign).is_none(), "{foreign}");
+        }
+    }
+
+    #[test]
+    fn rank_goes_before_sequence_and_both_are_numbers() {
+        let name = |rank: u64, sequence: u32| {
+            let name = format!("{rank}-0123456789abcdef-{sequence:010}");
+            item(ByPriority::RULE, &name).unwrap()
+        };
+        let mut items = [name(10, 1), name(9, 3), name(9, 2), name(100, 0)];
+        items.sort();
+        let order = items.map(|item| (item.rank, item.sequence));
+        assert_eq!(order, [(9, 2), (9, 3), (10, 1), (100, 0)]);
+    }
+
+    #[test]
+    fn only_a_due_time_makes_an_item_wait() {
+        let name = "5000-0123456789abcdef-0000000001";
+        let wait = |rule, now| item(rule, name).unwrap().wait(rule, now);
+        assert_eq!(
+            wait(ByDueTime::RULE, 4000),
+            Some(Duration::from_millis(1000))
+        );
+        assert_eq!(wait(ByDueTime::RULE, 5000), None);
+        assert_eq!(wait(ByDueTime::RULE, 6000), None);
+        assert_eq!(wait(ByPriority::RULE, 4000), None);
+    }
+}

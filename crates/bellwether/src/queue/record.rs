@@ -1,0 +1,70 @@
+//! What is kept of an item that has come to an end: a line of JSON, then its bytes as they were.
+
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+use crate::queue::order::to_ms;
+
+/// How an item or a task ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    version: u32,
+    pub(crate) attempts: u32,
+    /// By the clock of the servers.
+    pub(crate) put_ms: i64,
+    /// By the clock of the machine that ended it.
+    pub(crate) ended_ms: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+}
+
+impl Record {
+    pub(crate) fn of_done(attempts: u32, put_ms: i64) -> Self {
+        Self {
+            version: 1,
+            attempts,
+            put_ms,
+            ended_ms: to_ms(SystemTime::now()),
+            reason: None,
+        }
+    }
+
+    pub(crate) fn of_dead(attempts: u32, put_ms: i64, reason: &str) -> Self {
+        Self {
+            reason: Some(reason.to_owned()),
+            ..Self::of_done(attempts, put_ms)
+        }
+    }
+
+    pub(crate) fn to_data(&self, payload: &[u8]) -> Vec<u8> {
+        let mut data = serde_json::to_vec(self).expect("strings and numbers are JSON");
+        data.push(b'\n');
+        data.extend_from_slice(payload);
+        data
+    }
+
+    /// The record and the bytes; `None` if somebody else's program wrote it.
+    pub(crate) fn from_data(data: &[u8]) -> Option<(Self, &[u8])> {
+        let end = data.iter().position(|&byte| byte == b'\n')?;
+        let record = serde_json::from_slice(&data[..end]).ok()?;
+        Some((record, &data[end + 1..]))
+    }
+
+    pub(crate) fn ended(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_millis(self.ended_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn payload_follows_the_record_as_it_was() {
+        let record = Record::of_dead(3, 17, "a\nreason");
+        let data = record.to_data(b"{}\n\n\xff");
+        assert_eq!(Record::from_data(&data), Some((record, &b"{}\n\n\xff"[..])));
+        assert_eq!(Record::from_data(b"foreign"), None);
+    }
+}

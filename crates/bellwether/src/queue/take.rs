@@ -1,0 +1,428 @@
+//! Claims an item, or waits in line until there is one.
+
+use std::future::pending;
+use std::pin::pin;
+
+use futures_util::future::join;
+use futures_util::future::select_all;
+use zookeeper_client as zk;
+
+use crate::clock::Moment;
+use crate::contender::{Contender, Entry, Failure, LINE_MAX, Rule, TRIES_MAX};
+use crate::crash_mark::Previous;
+use crate::error::{Outcome, outcome};
+use crate::heart::Answered;
+use crate::hold::Hold;
+use crate::janitor::Litter;
+use crate::name::{AcquisitionId, Kind};
+use crate::node_event::NodeEvent;
+use crate::own_node::{Naming, OwnNode};
+use crate::path::NodePath;
+use crate::queue::held::Held;
+use crate::queue::shelf::{Shelf, Tally};
+use crate::queue::warm::{Pick, Ready};
+use crate::simple_lock::Claim;
+use crate::who::Who;
+
+/// What becomes of one who waits for an item when there is none left, claimed or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Empty {
+    Waits,
+    Ends,
+}
+
+/// How a try to claim ended.
+enum Try {
+    Claimed(Box<Held>),
+    /// Somebody else has it, or had.
+    Lost,
+}
+
+impl Shelf {
+    /// Claims the next item that there is; `None` if there is none.
+    pub(crate) async fn try_take(&self) -> Result<Option<Held>, Failure> {
+        self.take_listed(None, false).await
+    }
+
+    /// Claims the next item, and waits in line until there is one; `None` if none is left and that is the end.
+    pub(crate) async fn take(&self, empty: Empty) -> Result<Option<Held>, Failure> {
+        if let Some(held) = self.try_take().await? {
+            return Ok(Some(held));
+        }
+        loop {
+            if empty == Empty::Ends && self.warm.depth() == 0 {
+                return Ok(None);
+            }
+            let entry = Entry {
+                rule: Rule::EXCLUSIVE,
+                kind: Kind::Consumer,
+                who: Who::here(self.client().session_id()),
+                access: self.access.clone(),
+                line_max: LINE_MAX,
+            };
+            let place = async {
+                let mut place = Contender::enter(self.client(), self.dir("line"), entry).await?;
+                place.turn().await?;
+                Ok(place)
+            };
+            match place.await {
+                Ok(place) => match self.take_as_first(place, empty).await {
+                    Err(Failure::Removed) => {}
+                    taken => return taken,
+                },
+                // Another hand has emptied the line.
+                Err(Failure::Removed) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+
+    /// Waits for something to claim. Only the first in line watches, so one consumer wakes for one item.
+    async fn take_as_first(&self, place: Contender, empty: Empty) -> Result<Option<Held>, Failure> {
+        let dirs = self.watched_dirs();
+        let mut watches: Vec<Option<NodeEvent>> = dirs.iter().map(|_| None).collect();
+        loop {
+            self.warm.begin_refill();
+            let lists = self.list_and_watch(&dirs, &mut watches).await?;
+            self.warm.stock(self.rule(), lists);
+            if let Some(held) = self.take_listed(Some(&place), true).await? {
+                place.forget();
+                return Ok(Some(held));
+            }
+            if empty == Empty::Ends && self.warm.depth() == 0 {
+                return Ok(None);
+            }
+            let changed = select_all(watches.iter_mut().map(|watch| match watch {
+                Some(event) => event,
+                None => unreachable!("each directory is watched"),
+            }));
+            let due = async {
+                match self.warm.first_due(self.rule()) {
+                    Some(wait) => self.client().home().sleep(wait).await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                (event, index, _) = changed => {
+                    if event == zk::EventType::Session {
+                        return Err(Failure::SessionEnded);
+                    }
+                    watches[index] = None;
+                }
+                () = due => {}
+            }
+        }
+    }
+
+    /// Lists the directories in one round trip, and watches those that are not watched yet.
+    async fn list_and_watch(
+        &self,
+        dirs: &[NodePath],
+        watches: &mut [Option<NodeEvent>],
+    ) -> Result<Vec<Option<(Vec<String>, zk::Stat)>>, Failure> {
+        let zk = self.client().zk();
+        let mut last = zk::Error::ConnectionLoss;
+        for _ in 0..TRIES_MAX {
+            let requests: Vec<_> = dirs
+                .iter()
+                .zip(&*watches)
+                .map(|(dir, watch)| {
+                    let dir = dir.as_str();
+                    match watch {
+                        Some(_) => (Some(zk.get_children(dir)), None),
+                        None => (None, Some(zk.get_and_watch_children(dir))),
+                    }
+                })
+                .collect();
+            let mut lists = Vec::new();
+            let mut failed = None;
+            for (watch, request) in watches.iter_mut().zip(requests) {
+                let answer = match request {
+                    (Some(list), _) => list.await,
+                    (None, Some(list)) => list.await.map(|(children, stat, watcher)| {
+                        *watch = Some(NodeEvent::of(watcher));
+                        (children, stat)
+                    }),
+                    (None, None) => unreachable!("each directory is listed"),
+                };
+                match answer {
+                    Ok(list) => lists.push(Some(list)),
+                    Err(error) => failed = Some(error),
+                }
+            }
+            match failed {
+                None => return Ok(lists),
+                Some(zk::Error::NoNode) => {
+                    // What has been removed is no longer watched.
+                    watches.fill_with(|| None);
+                    self.make(dirs).await?;
+                    last = zk::Error::NoNode;
+                }
+                Some(error) if outcome(&error) == Outcome::Unknown => last = error,
+                Some(error) => return Err(error.into()),
+            }
+        }
+        Err(last.into())
+    }
+
+    /// Claims the first item that the list shows; makes the list anew if it shows none, unless it is `fresh`.
+    async fn take_listed(
+        &self,
+        place: Option<&Contender>,
+        fresh: bool,
+    ) -> Result<Option<Held>, Failure> {
+        let mut fresh = fresh;
+        if !fresh && self.rule().overtakes && !self.warm.is_empty() {
+            // Something that has to be taken first may have been put since the list was made.
+            let tally = self.look().await?;
+            if !self.warm.is_current(&tally) {
+                self.refill().await?;
+                fresh = true;
+            }
+        }
+        loop {
+            if !fresh && (self.warm.is_stale() || self.warm.is_empty()) {
+                self.refill().await?;
+                fresh = true;
+            }
+            let Some(ready) = self.next_ready().await? else {
+                if fresh {
+                    return Ok(None);
+                }
+                // Only what is not due yet is left, or what was read ahead turned out to be gone.
+                self.refill().await?;
+                fresh = true;
+                continue;
+            };
+            if self.is_given_up(&ready) {
+                self.bury(ready).await?;
+                continue;
+            }
+            match self.claim(ready, place).await? {
+                Try::Claimed(held) => return Ok(Some(*held)),
+                Try::Lost => self.warm.unready(),
+            }
+        }
+    }
+
+    /// The next item with what is in it.
+    async fn next_ready(&self) -> Result<Option<Ready>, Failure> {
+        loop {
+            if let Some(ready) = self.warm.pop_ready() {
+                return Ok(Some(ready));
+            }
+            let picks = self.warm.pick(self.rule());
+            if picks.is_empty() {
+                return Ok(None);
+            }
+            self.read_ahead(picks).await?;
+        }
+    }
+
+    /// Reads items, with the claims there are.
+    async fn read_ahead(&self, picks: Vec<Pick>) -> Result<(), Failure> {
+        let dirs = self.watched_dirs();
+        let claims = self.dir("claims");
+        let mut reads = self
+            .retry(|| async {
+                let mut reader = self.client().zk().new_multi_reader();
+                for pick in &picks {
+                    reader.add_get_data(&self.item_path(pick.item()))?;
+                }
+                reader.add_get_children(claims.as_str())?;
+                for dir in &dirs {
+                    reader.add_get_data(dir.as_str())?;
+                }
+                reader.commit().await
+            })
+            .await?;
+        let stats: Vec<_> = reads
+            .drain((picks.len() + 1).min(reads.len())..)
+            .map(|read| match read {
+                zk::MultiReadResult::Data { stat, .. } => Some(stat),
+                _ => None,
+            })
+            .collect();
+        let claims = match reads.pop() {
+            Some(zk::MultiReadResult::Children { children }) => children,
+            _ => Vec::new(),
+        };
+        self.warm.note_returns(&Tally::of(&stats));
+        self.warm.add_ready(picks, reads, claims);
+        Ok(())
+    }
+
+    /// Claims an item, and reads on meanwhile if nothing more is read ahead: one round trip.
+    async fn claim(&self, ready: Ready, place: Option<&Contender>) -> Result<Try, Failure> {
+        let picks = self.warm.pick(self.rule());
+        let ahead = async {
+            match picks.is_empty() {
+                true => Ok(()),
+                false => self.read_ahead(picks).await,
+            }
+        };
+        let mut attempt = Attempt::new(self, ready);
+        // The claim is polled first, so its request goes first: what is read then knows of it.
+        let (claimed, read) = join(attempt.run(place), ahead).await;
+        let claimed = claimed?;
+        if let Err(failure @ Failure::SessionEnded) = read {
+            return Err(failure);
+        }
+        Ok(match claimed {
+            Some(czxid) => Try::Claimed(Box::new(attempt.into_held(czxid))),
+            None => {
+                attempt.lost();
+                Try::Lost
+            }
+        })
+    }
+}
+
+/// A claim that is being made. Dropped with its outcome in doubt, the claim is taken back.
+struct Attempt<'a> {
+    shelf: &'a Shelf,
+    ready: Option<Ready>,
+    acquisition: String,
+    in_doubt: bool,
+}
+
+impl<'a> Attempt<'a> {
+    fn new(shelf: &'a Shelf, ready: Ready) -> Self {
+        Self {
+            shelf,
+            ready: Some(ready),
+            acquisition: AcquisitionId::new().to_string(),
+            in_doubt: false,
+        }
+    }
+
+    fn ready(&self) -> &Ready {
+        self.ready.as_ref().expect("it is there until the end")
+    }
+
+    /// The token, if the item is ours.
+    async fn run(&mut self, place: Option<&Contender>) -> Result<Option<i64>, Failure> {
+        let shelf = self.shelf;
+        let client = shelf.client();
+        let data = Claim::new(Who::here(client.session_id()), &self.acquisition).to_data();
+        let (item, claim) = {
+            let item = self.ready().pick.item();
+            (shelf.item_path(item), shelf.claim_path(item))
+        };
+        let place = place.and_then(|place| Some(place.dir().child(place.name()?)));
+        let mut last = zk::Error::ConnectionLoss;
+        for _ in 0..TRIES_MAX {
+            if self.in_doubt {
+                match client.zk().get_data(&claim).await {
+                    Ok((found, stat)) => {
+                        self.in_doubt = false;
+                        let ours = crate::simple_lock::is_claim(&found, &self.acquisition)
+                            && stat.ephemeral_owner == client.session_id();
+                        return Ok(ours.then_some(stat.czxid));
+                    }
+                    Err(zk::Error::NoNode) => self.in_doubt = false,
+                    Err(error) if outcome(&error) == Outcome::Unknown => {
+                        last = error;
+                        continue;
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            let sent = Moment::now();
+            self.in_doubt = true;
+            let result = self.send(&item, &claim, &data, place.as_deref()).await;
+            let (index, error) = match result {
+                Ok(token) => {
+                    self.in_doubt = false;
+                    client.heart().answered(sent, Answered::Write);
+                    return Ok(Some(token));
+                }
+                Err(zk::MultiWriteError::OperationFailed { index, source }) => {
+                    self.in_doubt = false;
+                    (index, source)
+                }
+                Err(zk::MultiWriteError::RequestFailed { source }) => {
+                    if outcome(&source) != Outcome::Unknown {
+                        self.in_doubt = false;
+                        return Err(source.into());
+                    }
+                    last = source;
+                    continue;
+                }
+            };
+            match (index, error) {
+                // Claimed by another since it was read, or settled.
+                (0, zk::Error::BadVersion | zk::Error::NoNode) | (1, zk::Error::NodeExists) => {
+                    return Ok(None);
+                }
+                (1, zk::Error::NoNode) => {
+                    shelf.make(&[shelf.dir("claims")]).await?;
+                    last = zk::Error::NoNode;
+                }
+                (2, zk::Error::NoNode) => return Err(Failure::Removed),
+                (_, error) => return Err(error.into()),
+            }
+        }
+        Err(last.into())
+    }
+
+    async fn send(
+        &self,
+        item: &str,
+        claim: &str,
+        data: &[u8],
+        place: Option<&str>,
+    ) -> Result<i64, zk::MultiWriteError> {
+        let shelf = self.shelf;
+        let Ready {
+            data: payload,
+            stat,
+            ..
+        } = self.ready();
+        let mut writer = shelf.client().zk().new_multi_writer();
+        writer.add_set_data(item, payload, Some(stat.version))?;
+        let options = zk::CreateMode::Ephemeral.with_acls(shelf.access.acls());
+        writer.add_create(claim, data, &options)?;
+        if let Some(place) = place {
+            writer.add_delete(place, None)?;
+        }
+        let results = pin!(writer.commit()).await?;
+        match results.first() {
+            // All writes of a multi have one zxid, so this is the one that created the claim. Servers before 3.8.2 do not
+            // tell it of the creation itself (ZOOKEEPER-4026).
+            Some(zk::MultiWriteResult::SetData { stat }) => Ok(stat.mzxid),
+            _ => Err(zk::Error::UnexpectedError("no stat of the item".to_owned()).into()),
+        }
+    }
+
+    fn into_held(mut self, czxid: i64) -> Held {
+        let shelf = self.shelf;
+        let Ready { pick, data, stat } = self.ready.take().expect("it is there until the end");
+        let version = stat.version + 1;
+        let naming = Naming::Pinned {
+            path: shelf.item_path(pick.item()),
+            version,
+        };
+        let claim = shelf.claim_path(pick.item());
+        let node = OwnNode::new(shelf.client(), claim, czxid, naming);
+        let hold = Hold::start(shelf.path(), node, None, None, Previous::Unknown);
+        Held::new(shelf.clone(), hold, pick, data, version, stat.ctime)
+    }
+
+    fn lost(mut self) {
+        if let Some(ready) = self.ready.take() {
+            ready.pick.gone();
+        }
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if let Some(ready) = self.ready.as_ref().filter(|_| self.in_doubt) {
+            self.shelf.client().janitor().remove(Litter::Claim {
+                path: self.shelf.claim_path(ready.pick.item()),
+                acquisition: self.acquisition.clone(),
+            });
+        }
+    }
+}
