@@ -58,6 +58,11 @@ pub enum AcquireError {
         bytes: usize,
         bytes_max: usize,
     },
+    /// The session has as many ephemeral nodes as the servers can remove at its end. Let go of some, or use another session.
+    #[error(
+        "the ephemeral nodes of the session take {bytes} bytes, and one at {path} does not fit any more"
+    )]
+    TooManyEphemerals { path: String, bytes: usize },
     /// The server refused; the source says why. Trying again as it stands will not help.
     #[error("cannot queue at {path}")]
     Refused { path: String, source: zk::Error },
@@ -76,6 +81,7 @@ impl AcquireError {
                 bytes,
                 bytes_max,
             },
+            Failure::TooManyEphemerals { bytes } => Self::TooManyEphemerals { path, bytes },
             Failure::Disconnected(source) => Self::Disconnected { path, source },
             Failure::Refused(source) => Self::Refused { path, source },
         }

@@ -37,23 +37,34 @@
 //! | [`Lock`] | one holder at a time, in the order of arrival |
 //! | [`SimpleLock`] | one holder at a time, in no order: the plain form of the documents |
 //! | [`Queue`], [`PriorityQueue`], [`DelayQueue`] | items that stay until they are acknowledged, with attempts and dead letters |
+//! | [`Counter`] | a number that many add to, each addition exactly once |
+//! | [`Config`], [`ConfigFolder`] | values that are watched, compared and set; several at once |
+//! | [`Group`], [`Names`] | who is there, and where: members and names that come back after a lost session |
+//! | [`Cache`] | a live copy of a subtree |
 
 mod access;
 pub mod blocking;
+mod cache;
 mod client;
 mod clock;
+mod config;
+mod config_folder;
 mod connect;
 mod contender;
+mod counter;
 mod crash_mark;
+mod ephemerals;
 mod error;
 mod fence;
 mod fenced_write;
+mod group;
 mod heart;
 mod hold;
 mod home;
 mod janitor;
 mod lock;
 mod name;
+mod names;
 mod node_event;
 mod own_node;
 mod path;
@@ -62,16 +73,23 @@ mod queue;
 mod receipt;
 mod sabotage;
 mod simple_lock;
+mod state;
 mod who;
 
+pub use cache::{Cache, CacheChanges, CacheEvent, CachedNode, LiveTree, Snapshot};
 pub use client::Client;
+pub use config::{Config, Entry, Version};
+pub use config_folder::{ConfigFolder, Entries};
 pub use connect::{Connect, connect};
+pub use counter::Counter;
 pub use crash_mark::{Crash, Previous};
 pub use error::{AcquireError, ClearError, ConnectError, ReleaseError, WriteError};
 pub use fence::{Fence, StaleToken};
 pub use fenced_write::FencedWrite;
+pub use group::{Group, Members, Membership, MembershipState};
 pub use hold::{Hold, HoldState};
 pub use lock::{Lock, LockGuard, Waiting};
+pub use names::{Instance, Names};
 pub use path::PathError;
 pub use progress::{Place, Progress};
 pub use queue::{
@@ -81,6 +99,7 @@ pub use queue::{
 #[cfg(feature = "sabotage")]
 pub use sabotage::Sabotage;
 pub use simple_lock::{SimpleGuard, SimpleLock};
+pub use state::{Seen, StateError, Watch};
 pub use who::Who;
 
 /// The client library under this one: for its errors and lists of access, and for what no recipe covers.

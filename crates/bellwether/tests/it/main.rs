@@ -12,8 +12,13 @@
 #[macro_use]
 mod place;
 
+mod cache;
+mod config;
+mod counter;
 mod counts;
 mod crash_mark;
+mod ephemerals;
+mod group;
 mod histories;
 mod hundred_writers;
 mod leaving;
@@ -26,3 +31,4 @@ mod queue;
 mod queue_faults;
 mod recovery;
 mod simple_lock;
+mod state_histories;
