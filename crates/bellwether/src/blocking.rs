@@ -29,27 +29,20 @@ use std::future::IntoFuture;
 use futures_core::Stream;
 use futures_util::StreamExt;
 
-use crate::home::Home;
+use crate::home::block_on;
 
 /// Waits for a future on the present thread.
 pub trait Wait: IntoFuture + Sized {
-    /// Blocks the thread until the future is done.
-    ///
-    /// # Panics
-    ///
-    /// In an asynchronous task, which has to `.await` instead.
+    /// Blocks the thread until the future is done. Not for asynchronous tasks, which have to `.await` instead: they would
+    /// keep others from running.
     fn wait(self) -> Self::Output {
-        Home::own_thread().block_on(self.into_future())
+        block_on(self.into_future())
     }
 }
 
 impl<F: IntoFuture> Wait for F {}
 
 /// The items of a stream, each waited for on the present thread.
-///
-/// # Panics
-///
-/// When an item is asked for in an asynchronous task.
 pub fn iter<S: Stream + Unpin>(mut stream: S) -> impl Iterator<Item = S::Item> {
     std::iter::from_fn(move || stream.next().wait())
 }

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use futures_core::Stream;
 use futures_util::stream::{BoxStream, StreamExt, unfold};
 use tokio::sync::{broadcast, oneshot};
-use tokio::task::JoinHandle;
 
 use crate::client::Client;
+use crate::home::Running;
 use crate::state::{Site, StateError};
 use keeper::Keeper;
 use tree::Tree;
@@ -98,7 +98,7 @@ impl Cache {
         let keeper = Keeper::new(self.site.clone(), visit, tree.clone());
         let live = LiveTree {
             tree,
-            keeper: home.spawn(keeper.keep(loaded)),
+            _keeper: home.run(keeper.keep(loaded)),
         };
         match is_loaded.await {
             Ok(Ok(())) => Ok(live),
@@ -113,7 +113,8 @@ impl Cache {
 #[derive(Debug)]
 pub struct LiveTree {
     tree: Arc<Tree>,
-    keeper: JoinHandle<()>,
+    /// Its watch goes with it.
+    _keeper: Running,
 }
 
 impl LiveTree {
@@ -140,13 +141,6 @@ impl LiveTree {
     pub fn snapshot_and_changes(&self) -> (Snapshot, CacheChanges) {
         let (snapshot, changes) = self.tree.snapshot_and_subscribe();
         (snapshot, CacheChanges::new(changes))
-    }
-}
-
-impl Drop for LiveTree {
-    fn drop(&mut self) {
-        // Its watch goes with it.
-        self.keeper.abort();
     }
 }
 

@@ -42,6 +42,7 @@ struct Session {
 }
 
 /// Knows a session without keeping it open.
+#[derive(Clone, Debug)]
 pub(crate) struct WeakClient(Weak<Session>);
 
 impl WeakClient {
@@ -71,8 +72,11 @@ impl Client {
             options,
             successor: OnceCell::new(),
         }));
-        let weak = WeakClient(Arc::downgrade(&client.0));
-        home.spawn(beat_on(weak, home.clone(), session_timeout / 6));
+        home.spawn(beat_on(
+            client.downgrade(),
+            home.clone(),
+            session_timeout / 6,
+        ));
         client
     }
 
@@ -175,6 +179,10 @@ impl Client {
         while !state.is_terminated() {
             state = states.changed().await;
         }
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakClient {
+        WeakClient(Arc::downgrade(&self.0))
     }
 
     /// Rooted at the servers' root: paths go through [`resolve`](Self::resolve).

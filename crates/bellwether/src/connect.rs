@@ -88,7 +88,7 @@ impl Connect {
     /// Outside a tokio runtime.
     pub fn on_current_runtime(self) -> Self {
         Self {
-            home: Some(Home::current()),
+            home: Some(Home::caller()),
             ..self
         }
     }

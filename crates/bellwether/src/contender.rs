@@ -12,14 +12,14 @@ use zookeeper_client as zk;
 use crate::access::Access;
 use crate::client::Client;
 use crate::clock::Moment;
-use crate::crash_mark::{CrashMark, Marking, Previous};
+use crate::crash_mark::{CrashMark, Marking, Parting, Previous};
 use crate::error::{Outcome, outcome};
 use crate::heart::{Answered, Pulse};
 use crate::hold::Hold;
 use crate::janitor::Litter;
 use crate::name::{AcquisitionId, Kind, Name, Prefix, contenders};
 use crate::node_event::NodeEvent;
-use crate::own_node::{Naming, OwnNode};
+use crate::own_node::{Naming, OwnNode, Removal};
 use crate::path::NodePath;
 use crate::sabotage::Sabotage;
 use crate::who::Who;
@@ -85,6 +85,8 @@ pub(crate) struct Contender {
     passed: Vec<Name>,
     own_watch: Option<NodeEvent>,
     marking: Option<Marking>,
+    /// How often the create was sent.
+    tries: usize,
     /// Tells of a reconnect since the last list.
     states: zk::StateWatcher,
     _pulse: Pulse,
@@ -141,12 +143,14 @@ impl Contender {
             passed: Vec::new(),
             own_watch: None,
             marking: None,
+            tries: 0,
             client: client.clone(),
             dir,
             entry,
         };
         let mut last = zk::Error::ConnectionLoss;
         for _ in 0..TRIES_MAX {
+            this.tries += 1;
             match this.create(&payload).await {
                 Ok(()) if this.lower.len() >= this.entry.line_max => {
                     return Err(Failure::LineFull {
@@ -234,9 +238,7 @@ impl Contender {
                     // The lower nodes only become fewer: if the last list showed this one alone, nothing is left. A
                     // waiter deeper in line cannot tell a holder's end from a waiter's, and lists. So does one whose
                     // connection broke since then.
-                    zk::EventType::NodeDeleted
-                        if alone && self.own_watch.is_some() && !self.reconnected().await =>
-                    {
+                    zk::EventType::NodeDeleted if alone && self.would_have_heard().await => {
                         self.passed.push(blocker);
                     }
                     zk::EventType::NodeDeleted
@@ -252,13 +254,46 @@ impl Contender {
                 Err(error) => return Err(error.into()),
             }
         }
-        while !client.heart().is_alive() {
-            match client.heart().beat(client.zk()).await {
+        self.prove_alive().await
+    }
+
+    /// Waits until the session is known to be alive: a hold that began would else be over already.
+    pub(crate) async fn prove_alive(&self) -> Result<(), Failure> {
+        let heart = self.client.heart();
+        while !heart.is_alive() {
+            match heart.beat(self.client.zk()).await {
                 Err(error) if outcome(&error) != Outcome::Unknown => return Err(error.into()),
                 Err(_) | Ok(()) => {}
             }
         }
         Ok(())
+    }
+
+    /// Whether the first create succeeded, so that what was sent behind it was answered after it.
+    pub(crate) fn is_first_try(&self) -> bool {
+        self.tries == 1
+    }
+
+    /// What stood before the own node when it was last looked at, in no order.
+    pub(crate) fn lower(&self) -> &[Name] {
+        &self.lower
+    }
+
+    /// Whether an end of the own node by another hand would have been told since the last look.
+    pub(crate) async fn would_have_heard(&mut self) -> bool {
+        self.own_watch.is_some() && !self.reconnected().await
+    }
+
+    /// Gives the place up, and waits until the server has acknowledged that.
+    pub(crate) async fn give_up(mut self) -> Result<(), Failure> {
+        let Node::At(_, node) = mem::replace(&mut self.node, Node::None) else {
+            return Ok(());
+        };
+        match node.remove(&Parting::Plain).await {
+            Removal::Done | Removal::WasGone => Ok(()),
+            Removal::SessionEnded => Err(Failure::SessionEnded),
+            Removal::Refused(error) => Err(Failure::Refused(error)),
+        }
     }
 
     /// Whether something stands in the way as of the last look.
@@ -328,7 +363,7 @@ impl Contender {
     }
 
     /// Waits for a change of the watched node, and meanwhile for a deletion of our own.
-    async fn wait(&mut self, mut theirs: NodeEvent) -> Result<zk::EventType, Failure> {
+    pub(crate) async fn wait(&mut self, mut theirs: NodeEvent) -> Result<zk::EventType, Failure> {
         let client = self.client.clone();
         let mut own_watch_due = Box::pin(client.home().sleep(OWN_WATCH_AFTER));
         loop {
@@ -364,7 +399,7 @@ impl Contender {
     }
 
     /// Watches the own node, if the connection lets us.
-    async fn watch_own(&mut self) -> Result<(), Failure> {
+    pub(crate) async fn watch_own(&mut self) -> Result<(), Failure> {
         let Node::At(_, node) = &self.node else {
             return Err(Failure::Removed);
         };
@@ -410,7 +445,8 @@ impl Contender {
         }
     }
 
-    async fn list(&mut self) -> Result<(), Failure> {
+    /// Looks again at what stands before the own node.
+    pub(crate) async fn list(&mut self) -> Result<(), Failure> {
         let mut last = zk::Error::ConnectionLoss;
         for _ in 0..TRIES_MAX {
             self.states.state();
@@ -429,7 +465,7 @@ impl Contender {
     }
 
     /// Notes what stands before the own node.
-    fn look(&mut self, children: Vec<String>) -> Result<(), Failure> {
+    pub(crate) fn look(&mut self, children: Vec<String>) -> Result<(), Failure> {
         let Node::At(own, _) = &self.node else {
             return Err(Failure::Removed);
         };

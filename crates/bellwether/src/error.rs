@@ -88,6 +88,18 @@ impl AcquireError {
     }
 }
 
+/// Why a [`Candidacy`](crate::Candidacy) or an [`Observe`](crate::Observe) is interrupted. Both go on when asked for the next item.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StandError {
+    /// The session has ended, and there is no new one yet.
+    #[error("no new session")]
+    NoSession(#[from] ConnectError),
+    /// The session is there, and the servers do not let this one run or look.
+    #[error("no part in the election")]
+    NoPart(#[from] AcquireError),
+}
+
 /// What [`LockGuard::release`](crate::LockGuard::release) reports. In every case the hold has ended, or will
 /// with the session at the latest.
 #[derive(Debug, thiserror::Error)]
@@ -147,6 +159,86 @@ pub enum ClearError {
     /// The server refused or did not answer. The mark may be there or not; look again.
     #[error("cannot clear {path}")]
     Failed { path: String, source: zk::Error },
+}
+
+/// Why a call of [`Barrier`](crate::Barrier) or [`DoubleBarrier`](crate::DoubleBarrier) did not do what it should.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "each field is named in its message")]
+pub enum BarrierError {
+    /// The path names no node. Correct it.
+    #[error("bad path {path:?}")]
+    BadPath { path: String, source: PathError },
+    /// No barrier can have so many members. Correct it.
+    #[error("{size} members, where 1 to {size_max} can meet")]
+    BadSize { size: usize, size_max: usize },
+    /// The others count on another number of members. Agree on one.
+    #[error("{path} is a barrier of {theirs} members, and not of {ours}")]
+    SizeDiffers {
+        path: String,
+        theirs: usize,
+        ours: usize,
+    },
+    /// The path is in use for something else. Take another.
+    #[error("{path} is no double barrier")]
+    NotABarrier { path: String },
+    /// The wait limit passed; whoever was entering is no longer a member, whoever was leaving has left.
+    #[error("no word at {path} within {limit:?}")]
+    TimedOut { path: String, limit: Duration },
+    /// Another hand deleted the node of this member: the others go on without it.
+    #[error("removed from {path}")]
+    Removed { path: String },
+    /// The session is gone, and this member with it. Connect again first.
+    #[error("session ended at {path}")]
+    SessionEnded { path: String },
+    /// The connection broke again and again. This member has given up; try later.
+    #[error("connection lost too often at {path}")]
+    Disconnected { path: String, source: zk::Error },
+    /// The session ended before the answer: the barrier may have been changed or not. Look, then decide.
+    #[error("no answer; {path} may have been changed or not")]
+    OutcomeUnknown { path: String, source: zk::Error },
+    /// The data of the node would be too large: a long message, for example. Say less.
+    #[error("{bytes} bytes about the member at {path} are more than {bytes_max}")]
+    TooLarge {
+        path: String,
+        bytes: usize,
+        bytes_max: usize,
+    },
+    /// So many want to enter that no more are let in line. Try later.
+    #[error("{depth} want to enter {path} already")]
+    Crowded { path: String, depth: usize },
+    /// The session has as many ephemeral nodes as the servers can remove at its end. Let go of some, or use another session.
+    #[error(
+        "the ephemeral nodes of the session take {bytes} bytes, and one at {path} does not fit any more"
+    )]
+    TooManyEphemerals { path: String, bytes: usize },
+    /// The server refused; the source says why. Trying again as it stands will not help.
+    #[error("refused at {path}")]
+    Refused { path: String, source: zk::Error },
+}
+
+impl BarrierError {
+    pub(crate) fn new(failure: Failure, path: &str) -> Self {
+        let path = path.to_owned();
+        match failure {
+            Failure::Removed => Self::Removed { path },
+            Failure::SessionEnded => Self::SessionEnded { path },
+            Failure::LineFull { depth } => Self::Crowded { path, depth },
+            Failure::Disconnected(source) => Self::Disconnected { path, source },
+            Failure::Refused(source) => Self::Refused { path, source },
+            Failure::TooLarge { bytes, bytes_max } => Self::TooLarge {
+                path,
+                bytes,
+                bytes_max,
+            },
+            Failure::TooManyEphemerals { bytes } => Self::TooManyEphemerals { path, bytes },
+            // The line begins anew with each round, so this takes two thousand million entries into one.
+            Failure::SequenceUsedUp => Self::Refused {
+                path,
+                source: zk::Error::BadArguments(&"the sequence is used up"),
+            },
+        }
+    }
 }
 
 /// What an error of one request says about that request.

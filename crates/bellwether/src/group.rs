@@ -19,7 +19,7 @@ use crate::state::{Seen, Site, StateError, Watch};
 pub use membership::{Membership, MembershipState};
 
 /// The members of a group and their data, by name.
-pub type Members = BTreeMap<String, Vec<u8>>;
+pub type Roster = BTreeMap<String, Vec<u8>>;
 
 /// A group whose members come and go.
 ///
@@ -127,7 +127,7 @@ impl Group {
     /// # Errors
     ///
     /// See [`StateError`].
-    pub async fn members(&self) -> Result<Members, StateError> {
+    pub async fn members(&self) -> Result<Roster, StateError> {
         loop {
             let visit = self.site.visit().await?;
             let zk = visit.client.zk();
@@ -141,7 +141,7 @@ impl Group {
                     let read = zk.get_data(&visit.node.child(&name));
                     reads.push((name, read));
                 }
-                let mut members = Members::new();
+                let mut members = Roster::new();
                 for (name, read) in reads {
                     match read.await {
                         Ok((data, _)) => drop(members.insert(name, data)),
@@ -160,7 +160,7 @@ impl Group {
     }
 
     /// All members, each time that somebody comes, goes or changes its data: those of now first. See [`Watch`].
-    pub fn watch(&self) -> Watch<Members> {
+    pub fn watch(&self) -> Watch<Roster> {
         let watching = Watching {
             site: self.site.clone(),
             tree: None,
@@ -195,12 +195,12 @@ fn is_member(name: &str) -> bool {
 struct Watching {
     site: Site,
     tree: Option<(LiveTree, CacheChanges)>,
-    shown: Option<Members>,
+    shown: Option<Roster>,
     ended: bool,
 }
 
 impl Watching {
-    async fn next(&mut self) -> Option<Result<Seen<Members>, StateError>> {
+    async fn next(&mut self) -> Option<Result<Seen<Roster>, StateError>> {
         if self.ended {
             return None;
         }
@@ -231,7 +231,7 @@ impl Watching {
     }
 }
 
-fn members_in(tree: &LiveTree, group: &str) -> Members {
+fn members_in(tree: &LiveTree, group: &str) -> Roster {
     let nodes = tree.snapshot();
     let members = nodes.into_iter().filter_map(|(path, node)| {
         let name = path.strip_prefix(group)?.strip_prefix('/')?;

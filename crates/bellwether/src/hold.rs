@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
+use futures_core::Stream;
+use futures_util::stream::unfold;
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
 use tracing::{info, warn};
 use zookeeper_client as zk;
 
-use crate::client::Client;
+use crate::client::{Client, WeakClient};
 use crate::crash_mark::{CrashMark, Parting, Previous};
 use crate::error::{Outcome, ReleaseError, WriteError, outcome};
 use crate::fenced_write::FencedWrite;
 use crate::heart::Pulse;
+use crate::home::Running;
 use crate::node_event::NodeEvent;
 use crate::own_node::{OwnNode, Removal};
 use crate::sabotage::Sabotage;
@@ -35,11 +37,14 @@ pub enum HoldState {
 /// What is held: a place that the servers keep for this session. Guards are smart pointers to it.
 #[derive(Debug)]
 pub struct Hold {
+    /// Before all else: nobody may believe in a hold whose node is being deleted.
+    over: Over,
     path: String,
     state: watch::Sender<HoldState>,
     previous: Previous,
     mark: Option<CrashMark>,
-    _watch: Watch,
+    /// The task that watches over it; it ends with it.
+    _watch: Running,
     _pulse: Pulse,
     node: OwnNode,
 }
@@ -62,11 +67,12 @@ impl Hold {
             state.clone(),
         );
         Self {
+            over: Over(state.clone()),
             path: path.to_owned(),
             state,
             previous,
             mark,
-            _watch: Watch(client.home().spawn(task).abort_handle()),
+            _watch: client.home().run(task),
             _pulse: Pulse::new(&client),
             node,
         }
@@ -110,18 +116,20 @@ impl Hold {
         *self.state.borrow()
     }
 
-    /// Waits until it stands otherwise than now, and tells how.
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is lost but a state that came and went in between.
-    pub async fn changed(&self) -> HoldState {
-        let now = self.state();
+    /// How it stands, as a stream: the present state first, then each change that is seen in time. It ends with
+    /// [`HoldState::Lost`].
+    pub fn states(&self) -> impl Stream<Item = HoldState> + Send + Unpin + use<> {
+        let _ = self.state();
         let mut states = self.state.subscribe();
-        match states.wait_for(|state| *state != now).await {
-            Ok(state) => *state,
-            Err(_) => std::future::pending().await,
-        }
+        states.mark_changed();
+        Box::pin(unfold(Some(states), |states| async {
+            let mut states = states?;
+            // An error says that the guard is gone, and with it all that could be told.
+            states.changed().await.ok()?;
+            let state = *states.borrow_and_update();
+            let more = (state != HoldState::Lost).then_some(states);
+            Some((state, more))
+        }))
     }
 
     /// Resolves when the hold can no longer be relied on: another hand deleted the node, the session has ended, or it has
@@ -199,6 +207,32 @@ impl Hold {
         FencedWrite::new(&self.node)
     }
 
+    pub(crate) fn watch(&self) -> HoldWatch {
+        HoldWatch {
+            state: self.state.subscribe(),
+            client: self.node.client().downgrade(),
+        }
+    }
+
+    /// Writes to the node of the hold, until there is an answer: harmless twice.
+    pub(crate) async fn rewrite(&self, data: &[u8]) -> Result<(), WriteError> {
+        if !self.is_held() {
+            return Err(WriteError::NotHeld);
+        }
+        let zk = self.node.client().zk();
+        loop {
+            return match zk.set_data(self.node.path(), data, None).await {
+                Ok(_) => Ok(()),
+                Err(zk::Error::NoNode) => Err(WriteError::NotHeld),
+                Err(source) => Err(match outcome(&source) {
+                    Outcome::Unknown => continue,
+                    Outcome::SessionEnded => WriteError::SessionEnded,
+                    Outcome::Refused => WriteError::Refused { index: 0, source },
+                }),
+            };
+        }
+    }
+
     /// Ends the hold cleanly and waits for the acknowledgement.
     pub(crate) async fn release(self) -> Result<(), ReleaseError> {
         let parting = match &self.mark {
@@ -224,12 +258,14 @@ impl Hold {
 
     async fn end(self, parting: Parting) -> Result<(), ReleaseError> {
         let Self {
+            over,
             path,
             node,
             // Kept until the end: the deletion uses up its watch, which would else have to be removed.
             _watch,
             ..
         } = self;
+        drop(over);
         match node.remove(&parting).await {
             Removal::Done => Ok(()),
             Removal::WasGone => Err(ReleaseError::NotHeld { path }),
@@ -239,13 +275,37 @@ impl Hold {
     }
 }
 
-/// The task that watches over a hold; it ends with it.
+/// Ends a hold at this end, before the servers hear of it.
 #[derive(Debug)]
-struct Watch(AbortHandle);
+struct Over(watch::Sender<HoldState>);
 
-impl Drop for Watch {
+impl Drop for Over {
     fn drop(&mut self) {
-        self.0.abort();
+        self.0.send_replace(HoldState::Lost);
+    }
+}
+
+/// Knows of a hold, and neither holds nor keeps anything. It outlives the hold, and copies are cheap.
+#[derive(Clone, Debug)]
+pub(crate) struct HoldWatch {
+    state: watch::Receiver<HoldState>,
+    client: WeakClient,
+}
+
+impl HoldWatch {
+    /// As [`Hold::is_held`].
+    pub(crate) fn is_held(&self) -> bool {
+        let is_over = self.client.upgrade().is_none_or(|client| is_over(&client));
+        !is_over && *self.state.borrow() != HoldState::Lost
+    }
+
+    /// As [`Hold::lost`].
+    pub(crate) async fn lost(&self) {
+        if self.is_held() {
+            let mut state = self.state.clone();
+            // An error means that the hold is gone, and its session with it.
+            let _ = state.wait_for(|state| *state == HoldState::Lost).await;
+        }
     }
 }
 
@@ -280,7 +340,9 @@ async fn attend(
         if now == HoldState::Lost {
             return;
         }
-        let deadline = client.heart().deadline();
+        // Never no time at all: such a timer would be done at once, and others could not run.
+        let left = client.heart().deadline().left();
+        let look = left.clamp(Duration::from_millis(1), look_again(&client));
         tokio::select! {
             () = &mut gone => {
                 info!(node, "hold was ended by another hand");
@@ -288,7 +350,7 @@ async fn attend(
                 return;
             }
             _ = states.changed() => {}
-            () = client.home().sleep(deadline.left().min(look_again(&client))) => {}
+            () = client.home().sleep(look) => {}
         }
     }
 }
@@ -300,7 +362,7 @@ fn is_over(client: &Client) -> bool {
 
 /// The longest sleep of one who watches a deadline: timers stand still while the machine is suspended.
 fn look_again(client: &Client) -> Duration {
-    client.session_timeout() / 20
+    (client.session_timeout() / 20).max(Duration::from_millis(1))
 }
 
 async fn node_gone(client: &Client, node: &str, czxid: i64, mut own_watch: Option<NodeEvent>) {

@@ -1,29 +1,42 @@
-//! Where a session lives: the runtime that carries its connection, its heartbeat and the clocks of its holds.
+//! Where a session lives: the thread that carries its connection, its heartbeat and the clocks of its holds.
 
-use std::sync::LazyLock;
+use std::fmt;
+use std::future::pending;
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::time::{Instant, sleep_until};
+use async_executor::Executor;
+use async_io::Timer;
+use asyncs::task::{self, JoinHandle, Spawn, Task, TaskHandle};
+use tokio::runtime::Handle;
 
-/// The runtime of a session. The futures of the recipes only wait for what happens there, so they can be awaited
-/// on any executor.
+/// The home of a session. The futures of the recipes only wait for what happens there, so they can be awaited on any
+/// executor.
 #[derive(Clone, Debug)]
-pub(crate) struct Home(Handle);
+pub(crate) enum Home {
+    /// The thread that all sessions of this process share.
+    OwnThread,
+    /// The runtime of the caller.
+    Caller(Handle),
+}
 
 impl Home {
-    /// A thread that all sessions of this process share. Nothing a user does in a task of their own can stop it,
-    /// so heartbeats go on while a job computes.
+    /// A thread of our own, started when it is first needed. Nothing a user does in a task of their own can stop it, so
+    /// heartbeats go on while a job computes.
     pub(crate) fn own_thread() -> Self {
-        static THREAD: LazyLock<Runtime> = LazyLock::new(|| {
-            Builder::new_multi_thread()
-                .worker_threads(1)
-                .thread_name("bellwether")
-                .enable_all()
-                .build()
-                .expect("a process that may start no thread can do nothing here")
+        static STARTED: OnceLock<()> = OnceLock::new();
+        STARTED.get_or_init(|| {
+            std::thread::Builder::new()
+                .name("bellwether".to_owned())
+                .spawn(|| {
+                    // The client library spawns by the scope of the thread.
+                    let _scope = task::enter(&OwnThread);
+                    // Waits in the reactor itself: a reply wakes this thread, and no other has to pass it on.
+                    async_io::block_on(TASKS.run(pending::<()>()));
+                })
+                .expect("a process that may start no thread can do nothing here");
         });
-        Self(THREAD.handle().clone())
+        Self::OwnThread
     }
 
     /// The runtime of the caller.
@@ -31,26 +44,37 @@ impl Home {
     /// # Panics
     ///
     /// Outside a tokio runtime.
-    pub(crate) fn current() -> Self {
-        Self(Handle::current())
+    pub(crate) fn caller() -> Self {
+        Self::Caller(Handle::current())
     }
 
-    pub(crate) fn spawn<F>(&self, future: F) -> tokio::task::JoinHandle<F::Output>
+    /// Runs a task there as long as the result lives.
+    pub(crate) fn run(&self, future: impl Future<Output = ()> + Send + 'static) -> Running {
+        Running {
+            _task: self.spawn(future).attach(),
+        }
+    }
+
+    /// Runs a task there to its end, whatever happens to the handle.
+    pub(crate) fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send> + Send + 'static,
     {
-        self.0.spawn(future)
+        match self {
+            Self::OwnThread => {
+                let _scope = task::enter(&OwnThread);
+                task::spawn(future)
+            }
+            Self::Caller(handle) => {
+                let _scope = handle.enter();
+                task::spawn(future)
+            }
+        }
     }
 
-    /// Blocks the present thread, which must not be one that runs tasks.
-    pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
-        self.0.block_on(future)
-    }
-
-    /// A timer of this runtime, which may be awaited on any other.
-    pub(crate) fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send + use<> {
-        let _timers = self.0.enter();
-        sleep_until(Instant::now() + duration)
+    /// A timer, which may be awaited anywhere.
+    pub(crate) async fn sleep(&self, duration: Duration) {
+        Timer::after(duration).await;
     }
 
     /// Awaits a future for so long at most; `None` when that was not enough.
@@ -59,11 +83,37 @@ impl Home {
         limit: Duration,
         future: impl Future<Output = T>,
     ) -> Option<T> {
-        let sleep = self.sleep(limit);
         tokio::select! {
             biased;
             value = future => Some(value),
-            () = sleep => None,
+            () = self.sleep(limit) => None,
         }
+    }
+}
+
+/// A task that ends when this is dropped.
+pub(crate) struct Running {
+    _task: TaskHandle<()>,
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").finish_non_exhaustive()
+    }
+}
+
+/// Waits for a future on the present thread.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    async_io::block_on(future)
+}
+
+/// The tasks of the thread of our own.
+static TASKS: Executor<'static> = Executor::new();
+
+struct OwnThread;
+
+impl Spawn for OwnThread {
+    fn spawn(&self, task: Task) {
+        TASKS.spawn(Box::into_pin(task.future)).detach();
     }
 }

@@ -36,6 +36,10 @@
 //! |---|---|
 //! | [`Lock`] | one holder at a time, in the order of arrival |
 //! | [`SimpleLock`] | one holder at a time, in no order: the plain form of the documents |
+//! | [`Election`] | one leads, those who run follow in order, and anybody may watch |
+//! | [`Barrier`] | everybody waits until it is lifted |
+//! | [`DoubleBarrier`] | so many begin together and end together, round after round |
+//! | [`Tasks`] | things to do once each, by name, by whoever is there |
 //! | [`Queue`], [`PriorityQueue`], [`DelayQueue`] | items that stay until they are acknowledged, with attempts and dead letters |
 //! | [`Counter`] | a number that many add to, each addition exactly once |
 //! | [`Config`], [`ConfigFolder`] | values that are watched, compared and set; several at once |
@@ -43,8 +47,10 @@
 //! | [`Cache`] | a live copy of a subtree |
 
 mod access;
+mod barrier;
 pub mod blocking;
 mod cache;
+mod candidacy;
 mod client;
 mod clock;
 mod config;
@@ -53,6 +59,8 @@ mod connect;
 mod contender;
 mod counter;
 mod crash_mark;
+mod double_barrier;
+mod election;
 mod ephemerals;
 mod error;
 mod fence;
@@ -66,30 +74,40 @@ mod lock;
 mod name;
 mod names;
 mod node_event;
+mod observe;
 mod own_node;
 mod path;
 mod progress;
 mod queue;
 mod receipt;
+mod round;
 mod sabotage;
 mod simple_lock;
 mod state;
+mod tasks;
 mod who;
 
+pub use barrier::Barrier;
 pub use cache::{Cache, CacheChanges, CacheEvent, CachedNode, LiveTree, Snapshot};
+pub use candidacy::{Candidacy, Standing};
 pub use client::Client;
 pub use config::{Config, Entry, Version};
 pub use config_folder::{ConfigFolder, Entries};
 pub use connect::{Connect, connect};
 pub use counter::Counter;
 pub use crash_mark::{Crash, Previous};
-pub use error::{AcquireError, ClearError, ConnectError, ReleaseError, WriteError};
+pub use double_barrier::{DoubleBarrier, Inside, Members};
+pub use election::{Badge, Candidate, Election, Leadership};
+pub use error::{
+    AcquireError, BarrierError, ClearError, ConnectError, ReleaseError, StandError, WriteError,
+};
 pub use fence::{Fence, StaleToken};
 pub use fenced_write::FencedWrite;
-pub use group::{Group, Members, Membership, MembershipState};
+pub use group::{Group, Membership, MembershipState, Roster};
 pub use hold::{Hold, HoldState};
 pub use lock::{Lock, LockGuard, Waiting};
 pub use names::{Instance, Names};
+pub use observe::Observe;
 pub use path::PathError;
 pub use progress::{Place, Progress};
 pub use queue::{
@@ -100,6 +118,7 @@ pub use queue::{
 pub use sabotage::Sabotage;
 pub use simple_lock::{SimpleGuard, SimpleLock};
 pub use state::{Seen, StateError, Watch};
+pub use tasks::{Task, TaskCounts, TaskProgress, Tasks};
 pub use who::Who;
 
 /// The client library under this one: for its errors and lists of access, and for what no recipe covers.

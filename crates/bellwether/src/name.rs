@@ -1,14 +1,17 @@
 //! Names of contenders: `<kind>-<session>-<id of the acquisition>-<sequence>`.
 
+use std::cmp::Ordering;
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{self, AtomicU64};
 
 /// What a contender wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Lock,
+    Candidate,
+    Member,
     /// Waits for an item of a queue.
     Consumer,
 }
@@ -17,6 +20,8 @@ impl Kind {
     fn parse(kind: &str) -> Option<Self> {
         match kind {
             "lock" => Some(Self::Lock),
+            "candidate" => Some(Self::Candidate),
+            "member" => Some(Self::Member),
             "consumer" => Some(Self::Consumer),
             _ => None,
         }
@@ -27,6 +32,8 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lock => f.write_str("lock"),
+            Self::Candidate => f.write_str("candidate"),
+            Self::Member => f.write_str("member"),
             Self::Consumer => f.write_str("consumer"),
         }
     }
@@ -41,7 +48,7 @@ impl AcquisitionId {
     pub(crate) fn new() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         // The hasher's keys are random in each process, which is all the randomness this needs.
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let count = COUNT.fetch_add(1, atomic::Ordering::Relaxed);
         Self(RandomState::new().hash_one((count, std::process::id())))
     }
 }
@@ -95,10 +102,15 @@ impl Name {
         self.sequence
     }
 
+    /// The older one is less: for sorting.
+    pub(crate) fn cmp_age(&self, other: &Self) -> Ordering {
+        self.sequence.wrapping_sub(other.sequence).cmp(&0)
+    }
+
     /// Whether this one was created before the other. The counter may wrap, so the difference decides, and no other
     /// part of the name: that would put one holder beside another (ZOOKEEPER-2931).
     pub(crate) fn is_before(&self, other: &Self) -> bool {
-        self.sequence.wrapping_sub(other.sequence) < 0
+        self.cmp_age(other).is_lt()
     }
 }
 

@@ -9,7 +9,7 @@ use zookeeper_client as zk;
 use crate::access::Access;
 use crate::client::Client;
 use crate::config::Config;
-use crate::group::{Group, Members, Membership, check_name};
+use crate::group::{Group, Membership, Roster, check_name};
 use crate::name::AcquisitionId;
 use crate::receipt::Written;
 use crate::state::{NotWritten, Seen, Site, StateError, Watch};
@@ -245,7 +245,7 @@ impl Names {
     }
 
     /// All names with their data, each time that one of them changes. See [`Watch`].
-    pub fn watch(&self) -> Watch<Members> {
+    pub fn watch(&self) -> Watch<Roster> {
         self.group().watch()
     }
 
@@ -314,7 +314,7 @@ impl Names {
     }
 }
 
-fn instances_in(members: Members) -> BTreeMap<String, Instance> {
+fn instances_in(members: Roster) -> BTreeMap<String, Instance> {
     let instances = members.into_iter().filter_map(|(id, data)| {
         let instance = serde_json::from_slice(&data).ok()?;
         Some((id, instance))

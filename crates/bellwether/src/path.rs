@@ -47,6 +47,11 @@ impl NodePath {
         format!("{}/{name}", self.0)
     }
 
+    /// The path of a child that is a directory itself.
+    pub(crate) fn descend(&self, name: u64) -> Self {
+        Self(self.child(name))
+    }
+
     /// The directory that it is in; `None` right below the root.
     pub(crate) fn parent(&self) -> Option<Self> {
         match self.0.rsplit_once('/') {

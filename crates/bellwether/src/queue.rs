@@ -4,12 +4,12 @@ mod claim;
 mod consumer;
 mod dead_letter;
 mod error;
-mod held;
-mod order;
+pub(crate) mod held;
+pub(crate) mod order;
 mod payload;
 mod put;
-mod record;
-mod shelf;
+pub(crate) mod record;
+pub(crate) mod shelf;
 mod take;
 mod warm;
 
@@ -34,6 +34,7 @@ use self::claim::age;
 use self::held::Held;
 use self::order::{Item, to_ms};
 use self::shelf::Shelf;
+pub(crate) use self::take::Empty;
 
 /// A queue whose items are taken as they were put; see [`OrderedQueue`].
 pub type Queue<T = Vec<u8>> = OrderedQueue<Fifo, T>;
@@ -282,9 +283,10 @@ impl<O: Order, T: Payload> OrderedQueue<O, T> {
     pub async fn take(&self) -> Result<Claim<T>, TakeError> {
         self.check()?;
         loop {
-            let held = self.shelf.take().await;
-            let held = held.map_err(|failure| self.error(failure))?;
-            if let Some(claim) = self.open(held).await {
+            let held = self.shelf.take(Empty::Waits).await;
+            if let Some(held) = held.map_err(|failure| self.error(failure))?
+                && let Some(claim) = self.open(held).await
+            {
                 return Ok(claim);
             }
         }

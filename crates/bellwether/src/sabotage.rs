@@ -22,6 +22,8 @@ pub enum Sabotage {
     TrustConnection,
     /// Sends a deletion once and does not look whether it arrived.
     DeleteOnce,
+    /// Takes any wake-up at a barrier for the word to pass.
+    PassOnAnyWake,
     /// Settles a claim on whatever version the item has come to.
     SettleAnyVersion,
     /// Sends a write again after a lost reply without a look at the receipt.

@@ -31,6 +31,9 @@ pub struct Who {
     /// A word for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// A word for programs: what a candidate stands for, or a leader proclaims.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
 }
 
 impl Who {
@@ -48,6 +51,7 @@ impl Who {
             command: None,
             since_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
             message: None,
+            value: None,
         }
     }
 

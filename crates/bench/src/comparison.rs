@@ -1,10 +1,11 @@
 //! Figures of two servers, round by round, and the table that is made of them.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+
+use crate::machine::machine;
+use crate::spread::Spread;
 
 /// What is aimed at.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -16,14 +17,24 @@ pub enum Bound {
 }
 
 impl Bound {
-    fn holds(self, value: f64) -> bool {
+    /// Whether it is met.
+    pub fn holds(self, value: f64) -> bool {
         match self {
             Self::AtMost(limit) => value <= limit,
             Self::AtLeast(limit) => value >= limit,
         }
     }
 
-    fn text(self) -> String {
+    /// The bound, and whether it is met.
+    pub fn verdict(self, value: f64) -> String {
+        match self.holds(value) {
+            true => format!("{}: met", self.text()),
+            false => format!("{}: **missed**", self.text()),
+        }
+    }
+
+    /// The bound as a sign and a number.
+    pub fn text(self) -> String {
         match self {
             Self::AtMost(limit) => format!("≤ {limit}"),
             Self::AtLeast(limit) => format!("≥ {limit}"),
@@ -32,46 +43,46 @@ impl Bound {
 }
 
 /// The goals of one figure.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct Goal {
-    /// For our figure as it is.
-    pub own: Option<Bound>,
-    /// For our figure in units of Apache's.
-    pub ratio: Option<Bound>,
+    own: Option<Bound>,
+    ratio: Option<Bound>,
+    in_summary: bool,
 }
 
 impl Goal {
-    /// No goal, but good to know.
+    /// None: it is in the full table only.
     pub const NONE: Self = Self {
         own: None,
         ratio: None,
+        in_summary: false,
+    };
+
+    /// To be told beside Apache's figure, whatever it is.
+    pub const TOLD: Self = Self {
+        in_summary: true,
+        ..Self::NONE
     };
 
     /// So many times Apache's figure at most.
     pub const fn at_most(limit: f64) -> Self {
-        Self {
-            own: None,
-            ratio: Some(Bound::AtMost(limit)),
-        }
+        Self::TOLD.and_ratio(Bound::AtMost(limit))
     }
 
     /// So many times Apache's figure at least.
     pub const fn at_least(limit: f64) -> Self {
-        Self {
-            own: None,
-            ratio: Some(Bound::AtLeast(limit)),
-        }
+        Self::TOLD.and_ratio(Bound::AtLeast(limit))
     }
 
     /// A bound of our figure itself, whatever Apache's.
     pub const fn own(bound: Bound) -> Self {
         Self {
             own: Some(bound),
-            ratio: None,
+            ..Self::TOLD
         }
     }
 
-    /// A second bound, in units of Apache's figure.
+    /// A bound in units of Apache's figure.
     pub const fn and_ratio(mut self, bound: Bound) -> Self {
         self.ratio = Some(bound);
         self
@@ -169,83 +180,61 @@ impl Comparison {
     /// The table of medians, ranges, ratios and goals, with the raw figures behind it.
     pub fn report(&self, title: &str, how: &str) -> Result<String> {
         let mut text = format!("# {title}\n\n{}\n\n{how}\n\n", machine()?);
-        text += "| what | ours | Apache | ours / Apache | goal |\n|---|---|---|---|---|\n";
-        for row in &self.rows {
-            let (ours, apache) = (Spread::of(&row.ours), Spread::of(&row.apache));
-            let ratio = ours.median / apache.median;
-            writeln!(
-                text,
-                "| {} | {} | {} | {ratio:.2} | {} |",
-                row.name,
-                ours.text(row.unit),
-                apache.text(row.unit),
-                row.goal.verdict(ours.median, ratio)
-            )?;
-        }
+        text += &self.table(|_| true, |spread, unit| spread.with_range(unit));
         writeln!(text, "\n## Raw\n\n```\n{}```", self.raw)?;
         Ok(text)
     }
-}
 
-/// The middle and the ends of some values.
-struct Spread {
-    least: f64,
-    median: f64,
-    most: f64,
-}
+    /// The table of what has a goal, with medians alone.
+    pub fn summary(&self) -> String {
+        self.table(|row| row.goal.in_summary, |spread, unit| spread.short(unit))
+    }
 
-impl Spread {
-    fn of(values: &[f64]) -> Self {
-        let mut sorted = values.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        Self {
-            least: sorted[0],
-            median: sorted[sorted.len() / 2],
-            most: sorted[sorted.len() - 1],
+    fn table(
+        &self,
+        shows: impl Fn(&Row) -> bool,
+        cell: impl Fn(&Spread, &str) -> String,
+    ) -> String {
+        let mut text = String::from(
+            "| what | ours | Apache | ours / Apache | goal |\n|---|---|---|---|---|\n",
+        );
+        for row in self.rows.iter().filter(|row| shows(row)) {
+            let (ours, apache) = (Spread::of(&row.ours), Spread::of(&row.apache));
+            let ratio = ours.median / apache.median;
+            text += &format!(
+                "| {} | {} | {} | {ratio:.2} | {} |\n",
+                row.name,
+                cell(&ours, row.unit),
+                cell(&apache, row.unit),
+                row.goal.verdict(ours.median, ratio)
+            );
         }
-    }
-
-    fn text(&self, unit: &str) -> String {
-        let digits = match self.most {
-            most if most < 10.0 => 2,
-            most if most < 100.0 => 1,
-            _ => 0,
-        };
-        let Self {
-            least,
-            median,
-            most,
-        } = self;
-        format!("{median:.digits$} {unit} ({least:.digits$} to {most:.digits$})")
+        text
     }
 }
 
-/// The machine and the commit, in one line.
-fn machine() -> Result<String> {
-    let output = |program: &str, arguments: &[&str]| -> Result<String> {
-        let output = Command::new(program).args(arguments).output()?;
-        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
-    let field = |path: &str, name: &str| -> Result<String> {
-        let text = fs::read_to_string(path)?;
-        let line = text.lines().find(|line| line.starts_with(name));
-        let value = line.and_then(|line| line.split_once(':'));
-        Ok(value.map_or_else(String::new, |(_, value)| value.trim().to_owned()))
-    };
-    Ok(format!(
-        "commit {}; {} cores of {}, {} of memory, {}; load before the end {}",
-        output("git", &["describe", "--always", "--dirty"])?,
-        std::thread::available_parallelism()?,
-        field("/proc/cpuinfo", "model name")?,
-        field("/proc/meminfo", "MemTotal")?,
-        output("uname", &["-sr"])?,
-        fs::read_to_string("/proc/loadavg")?.trim(),
-    ))
+/// Puts `table` between the lines of `page` that are marked with `name`.
+pub fn put_between_marks(page: &str, name: &str, table: &str) -> Result<String> {
+    let (begin, end) = (
+        format!("<!-- {name} -->\n"),
+        format!("<!-- end of {name} -->"),
+    );
+    let (head, rest) = page.split_once(&begin).context("no mark")?;
+    let (_, tail) = rest.split_once(&end).context("no end mark")?;
+    Ok(format!("{head}{begin}{table}{end}{tail}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_replaces_the_one_between_its_marks() {
+        let page = "a\n<!-- t -->\nold\n<!-- end of t -->\nz";
+        let new = put_between_marks(page, "t", "new\n").unwrap();
+        assert_eq!(new, "a\n<!-- t -->\nnew\n<!-- end of t -->\nz");
+        assert!(put_between_marks(page, "other", "new\n").is_err());
+    }
 
     #[test]
     fn a_table_has_medians_ratios_and_what_came_of_the_goals() {
@@ -264,6 +253,8 @@ mod tests {
             comparison.add(round, Who::Ours, figure("growth", ours, both));
             comparison.add(round, Who::Apache, figure("growth", apache, both));
         }
+        comparison.add(3, Who::Ours, figure("more", 12.0, Goal::NONE));
+        comparison.add(3, Who::Apache, figure("more", 12.0, Goal::NONE));
         let report = comparison.report("Title", "how").unwrap();
         let lines = [
             "| get | 2.00 us (1.00 to 3.00) | 8.00 us (4.00 to 9.00) | 0.25 | ≤ 0.5: met |",
@@ -273,5 +264,11 @@ mod tests {
         for line in lines {
             assert!(report.contains(line), "{report}");
         }
+        let summary = comparison.summary();
+        assert!(
+            summary.contains("| get | 2.00 us | 8.00 us | 0.25 | ≤ 0.5: met |"),
+            "{summary}"
+        );
+        assert!(!summary.contains("more"), "{summary}");
     }
 }

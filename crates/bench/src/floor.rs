@@ -1,53 +1,117 @@
-//! What no server can do without: a round trip, and a sync.
+//! What no server and no library can do without: a round trip, and a sync.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::time::Instant;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
 use crate::latency::Latencies;
 
-/// The median of a round trip of 100 bytes between two threads, in microseconds.
-pub fn loopback_us() -> Result<f64> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let address = listener.local_addr()?;
-    let echo = std::thread::spawn(move || -> Result<()> {
-        let (mut stream, _) = listener.accept()?;
-        stream.set_nodelay(true)?;
-        let mut bytes = [0; 100];
-        while stream.read_exact(&mut bytes).is_ok() {
-            stream.write_all(&bytes)?;
-        }
-        Ok(())
-    });
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_nodelay(true)?;
-    let mut latencies = Latencies::default();
-    let mut bytes = [0; 100];
-    for _ in 0..20_000 {
-        let start = Instant::now();
-        stream.write_all(&bytes)?;
-        stream.read_exact(&mut bytes)?;
-        latencies.add(start.elapsed());
-    }
-    drop(stream);
-    echo.join().expect("the echo does not panic")?;
-    Ok(latencies.sorted().quantile_us(0.5))
+/// How many bytes go to and fro in a round trip, and how many are synced.
+const MESSAGE_BYTES: usize = 100;
+const RECORD_BYTES: usize = 200;
+
+/// A connection over the loopback to a thread that sends back what it gets.
+#[derive(Debug)]
+struct Echo {
+    stream: TcpStream,
+    thread: JoinHandle<std::io::Result<()>>,
 }
 
-/// The median of a sync of 200 bytes into a file that was made long before, in microseconds.
+impl Echo {
+    /// Starts the thread and connects to it.
+    fn start() -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let address = listener.local_addr()?;
+        let thread = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept()?;
+            stream.set_nodelay(true)?;
+            let mut bytes = [0; MESSAGE_BYTES];
+            while stream.read_exact(&mut bytes).is_ok() {
+                stream.write_all(&bytes)?;
+            }
+            Ok(())
+        });
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, thread })
+    }
+
+    /// One round trip.
+    fn round_trip(&mut self) -> Result<()> {
+        let mut bytes = [0; MESSAGE_BYTES];
+        self.stream.write_all(&bytes)?;
+        Ok(self.stream.read_exact(&mut bytes)?)
+    }
+
+    /// Ends the thread.
+    fn stop(self) -> Result<()> {
+        drop(self.stream);
+        Ok(self.thread.join().expect("the echo does not panic")?)
+    }
+}
+
+/// A file that was made long before, and is synced record by record.
+#[derive(Debug)]
+struct SyncedFile(File);
+
+impl SyncedFile {
+    /// Makes the file in a folder.
+    fn create(folder: &Path) -> Result<Self> {
+        let file = File::create(folder.join("sync"))?;
+        file.set_len(64 << 20)?;
+        file.sync_all()?;
+        Ok(Self(file))
+    }
+
+    /// Writes one record and syncs it.
+    fn write(&mut self) -> Result<()> {
+        self.0.write_all(&[1; RECORD_BYTES])?;
+        Ok(self.0.sync_data()?)
+    }
+}
+
+/// The median of a round trip between two threads, in microseconds.
+pub fn loopback_us() -> Result<f64> {
+    let mut echo = Echo::start()?;
+    let median = median_us(20_000, || echo.round_trip())?;
+    echo.stop()?;
+    Ok(median)
+}
+
+/// The median of a sync of one record, in microseconds.
 pub fn fdatasync_us(folder: &Path) -> Result<f64> {
-    let mut file = File::create(folder.join("sync"))?;
-    file.set_len(64 << 20)?;
-    file.sync_all()?;
+    let mut file = SyncedFile::create(folder)?;
+    median_us(500, || file.write())
+}
+
+/// How often in a second one sync and two round trips can be had one after the other: what a hand-over from one
+/// client to another over a server with a log cannot do without.
+pub fn hand_overs_per_second(folder: &Path, duration: Duration) -> Result<f64> {
+    let mut echo = Echo::start()?;
+    let mut file = SyncedFile::create(folder)?;
+    let start = Instant::now();
+    let mut count = 0.0;
+    while start.elapsed() < duration {
+        echo.round_trip()?;
+        file.write()?;
+        echo.round_trip()?;
+        count += 1.0;
+    }
+    let elapsed = start.elapsed();
+    echo.stop()?;
+    Ok(count / elapsed.as_secs_f64())
+}
+
+fn median_us(times: usize, mut one: impl FnMut() -> Result<()>) -> Result<f64> {
     let mut latencies = Latencies::default();
-    for _ in 0..500 {
+    for _ in 0..times {
         let start = Instant::now();
-        file.write_all(&[1; 200])?;
-        file.sync_data()?;
+        one()?;
         latencies.add(start.elapsed());
     }
     Ok(latencies.sorted().quantile_us(0.5))

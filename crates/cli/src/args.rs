@@ -13,17 +13,40 @@ use clap::{Parser, Subcommand};
 pub(crate) use self::tree::*;
 use crate::duration;
 
+/// As in docs/commands.md.
+const EXIT_CODES: &str = "\
+Example:
+  bellwether lock jobs/nightly -- ./backup.sh
+
+Exit codes:
+  0        done
+  1        the answer is no
+  2        wrong usage
+  Where a command is run:
+  0-255    its own
+  128+n    signal n ended it
+  122      refused because the one before crashed
+  123      the hold was lost
+  124      not had within the wait limit, or at once; -E N for another
+  125      bellwether failed
+  126      the command cannot be run
+  127      the command is not found";
+
 /// Coordination for programs on one host or on many.
 #[derive(Debug, Parser)]
 #[command(
     name = "bellwether",
     version,
-    after_help = "Example:\n  bellwether lock jobs/nightly -- ./backup.sh"
+    after_help = "Example:\n  bellwether lock jobs/nightly -- ./backup.sh",
+    after_long_help = EXIT_CODES
 )]
 pub(crate) struct Args {
     /// Say nothing but errors.
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
+    /// Be the keeper of the job that the rest tells of; the front starts it so.
+    #[arg(long, hide = true)]
+    pub(crate) keeper: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -42,6 +65,7 @@ pub(crate) enum Command {
     Acl(AclArgs),
     Export(ExportArgs),
     Import(ImportArgs),
+    Local(LocalArgs),
     Serve(ServeArgs),
     /// Print a log file of a data folder, whichever server wrote it.
     ///
@@ -67,15 +91,21 @@ pub(crate) enum Command {
     Man(ManArgs),
 }
 
-/// Run a command while holding a lock.
+/// Run a command while holding a lock, or hold it for a script.
 ///
 /// One runs at a time, in order of arrival. The command finds its fencing token in BELLWETHER_TOKEN and the lock in
-/// BELLWETHER_PATH. Signals are passed on to it. If the lock is lost, it gets SIGTERM, and SIGKILL after a short grace.
+/// BELLWETHER_PATH. It has the terminal, and signals are passed on to it. If the lock is about to be lost, it gets
+/// SIGTERM, and when it is lost, SIGKILL, with all that it has started. The same happens if bellwether itself is killed.
 ///
 /// Exit code: that of the command; 128+n if signal n ended it; 123 if the lock was lost; 124 if it was not had in time;
 /// 125 if bellwether failed; 126 if the command cannot be run; 127 if it is not found.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  bellwether lock jobs/nightly --wait 10m -- ./backup.sh --full")]
+#[command(after_help = "Examples:
+  bellwether lock jobs/nightly -- ./backup.sh --full
+  bellwether lock jobs/nightly --wait 10m -- ./backup.sh
+  bellwether lock jobs/nightly --try -E 0 -- ./backup.sh
+  bellwether lock deploy --session-timeout 30s --grace 10s -- ./deploy.sh
+  coproc bellwether lock jobs/nightly --hold; read -r token <&\"${COPROC[0]}\"")]
 pub(crate) struct LockArgs {
     /// The lock; a leading slash may be left out.
     pub(crate) path: String,
@@ -88,17 +118,66 @@ pub(crate) struct LockArgs {
     /// The exit code when the lock was not had.
     #[arg(short = 'E', long, value_name = "N", default_value_t = 124)]
     pub(crate) conflict_exit_code: u8,
+    /// A word for people who look at the line.
+    #[arg(short, long, value_name = "TEXT")]
+    pub(crate) message: Option<String>,
+    /// How long the command has to end after SIGTERM before the lock is lost, at most a third of the session timeout;
+    /// 3s, or less if the session timeout is short.
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, conflicts_with = "hold")]
+    pub(crate) grace: Option<Duration>,
+    /// Run nothing: print the token when the lock is held, and hold it until stdin ends or SIGTERM comes.
+    #[arg(long)]
+    pub(crate) hold: bool,
+    /// With --hold: print one JSON object with path and token.
+    #[arg(long, requires = "hold")]
+    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
     /// The command and its arguments.
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(
+        last = true,
+        required_unless_present = "hold",
+        conflicts_with = "hold",
+        value_name = "COMMAND"
+    )]
     pub(crate) command: Vec<OsString>,
+}
+
+/// Look at this user's local server, or stop it.
+///
+/// Commands that are told no servers start it when they need it, and it leaves when nobody has used it for ten minutes.
+/// Its data stays in its folder.
+///
+/// Exit code: 0; 1 if `status` finds that it does not run; 125 if bellwether failed.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  bellwether local status\n  bellwether local status --json | jq -r .address\n  bellwether local stop"
+)]
+pub(crate) struct LocalArgs {
+    /// Print one JSON object.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: LocalCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LocalCommand {
+    /// Tell whether it runs, and where.
+    #[command(after_help = "Example:\n  bellwether local status --json | jq -r .address")]
+    Status,
+    /// End it. Jobs that hold locks there lose them.
+    #[command(after_help = "Example:\n  bellwether local stop")]
+    Stop,
+    /// Print the folder in which it keeps everything.
+    #[command(after_help = "Example:\n  tail \"$(bellwether local path)/log\"")]
+    Path,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ConnectArgs {
-    /// The servers, as HOST:PORT,HOST:PORT/CHROOT; `local` for this user's server on this host, which is also the
-    /// default.
+    /// The servers, as HOST:PORT,HOST:PORT/CHROOT, or `local` for this user's server on this host. Without it, what
+    /// `connect` in ~/.config/bellwether.toml or /etc/bellwether.toml says, or else the local server.
     #[arg(short, long, value_name = "SERVERS", env = "BELLWETHER_CONNECT")]
     pub(crate) connect: Option<String>,
     /// How long the servers keep a hold after they last heard of its holder.
@@ -170,7 +249,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, hide = true, value_name = "FOLDER")]
     pub(crate) local: Option<PathBuf>,
     /// When a local server that nobody uses leaves.
-    #[arg(long, hide = true, value_name = "TIME", value_parser = duration::parse, default_value = "10m")]
+    #[arg(long, hide = true, value_name = "TIME", value_parser = duration::parse, default_value = "10m", env = "BELLWETHER_IDLE_EXIT")]
     pub(crate) idle_exit: Duration,
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod create;
 pub(crate) mod export;
 pub(crate) mod get;
 pub(crate) mod import;
+pub(crate) mod local;
 pub(crate) mod lock;
 pub(crate) mod log;
 pub(crate) mod ls;

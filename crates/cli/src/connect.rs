@@ -1,14 +1,21 @@
-//! A session for a command: with the servers it names, or with the local one.
+//! A session for a command: with the servers that somebody has named, or with the local one.
+
+use std::time::Duration;
 
 use anyhow::Context;
 use bellwether::{Client, Connect, ConnectError};
+use tokio::time::timeout;
 
 use crate::args::ConnectArgs;
+use crate::config_file::ConfigFile;
 use crate::local;
 use crate::output::Output;
 
 /// How often a command starts over that met a local server which was just leaving.
 const LOCAL_TRIES_MAX: usize = 3;
+
+/// A server that takes longer to answer is told of.
+const SILENT_WAIT: Duration = Duration::from_secs(1);
 
 pub(crate) async fn connect(args: &ConnectArgs, output: Output) -> anyhow::Result<Client> {
     connect_with(args, output, |connect| connect).await
@@ -20,42 +27,51 @@ pub(crate) async fn connect_with(
     output: Output,
     options: impl Fn(Connect) -> Connect,
 ) -> anyhow::Result<Client> {
-    match args.connect.as_deref() {
-        // An empty variable is an unset one.
-        None | Some("") => {
+    let options = |servers: &str| {
+        let connect = bellwether::connect(servers)
+            .session_timeout(args.session_timeout)
+            .on_current_runtime();
+        options(connect)
+    };
+    // An empty variable is an unset one.
+    let named = args.connect.clone().filter(|servers| !servers.is_empty());
+    let servers = match named {
+        Some(servers) => Some(servers),
+        None => ConfigFile::read()?.connect,
+    };
+    match servers.as_deref() {
+        None => {
             let (user, host) = (local::user(), local::host());
             output.notice(format_args!(
                 "local server of {user} on {host}; other hosts and users are not excluded"
             ));
-            connect_local(args, options).await
+            connect_local(options).await
         }
-        Some("local") => connect_local(args, options).await,
+        Some("local") => connect_local(options).await,
         Some(servers) => {
-            let connect = bellwether::connect(servers)
-                .session_timeout(args.session_timeout)
-                .on_current_runtime();
-            Ok(options(connect).await?)
+            let mut connected = std::pin::pin!(options(servers).into_future());
+            if let Ok(client) = timeout(SILENT_WAIT, &mut connected).await {
+                return Ok(client?);
+            }
+            output.notice(format_args!("no answer from {servers} yet"));
+            Ok(connected.await?)
         }
     }
 }
 
-async fn connect_local(
-    args: &ConnectArgs,
-    options: impl Fn(Connect) -> Connect,
-) -> anyhow::Result<Client> {
+async fn connect_local(options: impl Fn(&str) -> Connect) -> anyhow::Result<Client> {
     let folder = local::Folder::of_user()?;
     let mut tries = 0;
     loop {
         tries += 1;
-        let address = folder.find_or_start().await.context("no local server")?;
-        let connect = bellwether::connect(address.to_string())
-            .session_timeout(args.session_timeout)
-            .on_current_runtime()
+        let server = folder.find_or_start().await.context("no local server")?;
+        let connect = options(&server.address.to_string())
+            .auth("digest", server.secret.credential())
             .fail_fast();
-        match options(connect).await {
+        match connect.await {
             Ok(client) => return Ok(client),
             Err(ConnectError::Unreachable { .. }) if tries < LOCAL_TRIES_MAX => {
-                folder.until_gone(address).await?;
+                folder.until_gone(&server).await?;
             }
             Err(error) => return Err(error.into()),
         }

@@ -7,28 +7,31 @@
 //! | `server.lock` | locked by the server for as long as it lives |
 //! | `start.lock` | locked by whoever starts a server, and by a server that is about to leave |
 //! | `port` | where the server listens; counts only while `server.lock` is held |
-//! | `pid` | the server's process, for people |
+//! | `pid` | the server's process |
+//! | `secret` | what the server wants to hear before it serves anybody; mode 0600 |
 //! | `log` | what the server has to say |
 //! | `data/` | the server's data, which outlives it |
 //!
 //! A `port` of a dead server never counts: it is removed under `start.lock`, while nobody holds `server.lock`,
-//! before the next server is started.
+//! before the next server is started. So a command sends the secret to nobody else who has got the port since.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use bellwether_server::{Config, Server};
+use bellwether_server::Secret;
 use rustix::fs::{FlockOperation, flock};
-use tokio::time::{Instant, MissedTickBehavior};
+use rustix::process::Pid;
+use tokio::time::Instant;
 
-use crate::exit::Exit;
-use crate::signals::Signals;
+use crate::front;
+use crate::output::Hinted;
 
 /// How long a command waits for a server that it, or another command, is starting.
 const START_LIMIT: Duration = Duration::from_secs(20);
@@ -36,25 +39,27 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 /// How long a command waits for the end of a server that answers no more, before it tries again.
 const END_LIMIT: Duration = Duration::from_secs(2);
 
-/// How long a server waits for the lock that a command may be looking at just now.
-const SERVER_LOCK_LIMIT: Duration = Duration::from_secs(5);
-
-/// How often a server looks whether it is used, at most.
-const IDLE_LOOK_EVERY: Duration = Duration::from_secs(5);
-
 /// The folder of a local server.
 #[derive(Debug)]
 pub(crate) struct Folder(PathBuf);
 
+/// A server that lives.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) address: SocketAddr,
+    pub(crate) process: Pid,
+    pub(crate) secret: Secret,
+}
+
 impl Folder {
     /// This user's folder on this host; made if it is missing.
     pub(crate) fn of_user() -> anyhow::Result<Self> {
-        let state = match absolute("XDG_STATE_HOME") {
-            Some(state) => state,
-            None => absolute("HOME")
-                .context("neither XDG_STATE_HOME nor HOME is set")?
-                .join(".local/state"),
-        };
+        let state = base_folder("XDG_STATE_HOME", ".local/state").ok_or_else(|| {
+            Hinted::new(
+                "no place for a local server: neither XDG_STATE_HOME nor HOME is an absolute path",
+                "set HOME, or name the servers with --connect or BELLWETHER_CONNECT",
+            )
+        })?;
         let parent = state.join("bellwether");
         let folder = parent.join(host());
         let made = fs::create_dir_all(&parent).and_then(|()| {
@@ -69,10 +74,21 @@ impl Folder {
         Ok(folder)
     }
 
-    /// The address of the server, which is started if there is none.
-    pub(crate) async fn find_or_start(&self) -> anyhow::Result<SocketAddr> {
-        if let Some(address) = self.running()? {
-            return Ok(address);
+    /// The folder as it is, for the server in it.
+    pub(crate) fn at(path: PathBuf) -> anyhow::Result<Self> {
+        let folder = Self(path);
+        folder.check()?;
+        Ok(folder)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The server, which is started if there is none.
+    pub(crate) async fn find_or_start(&self) -> anyhow::Result<Running> {
+        if let Some(server) = self.running()? {
+            return Ok(server);
         }
         let deadline = Instant::now() + START_LIMIT;
         let start = self.open("start.lock")?;
@@ -85,42 +101,43 @@ impl Folder {
                 );
             }
         }
-        if let Some(address) = self.running()? {
-            return Ok(address);
+        if let Some(server) = self.running()? {
+            return Ok(server);
         }
         self.forget_port()?;
         let mut server = self.spawn()?;
         let mut pauses = Pauses::until(deadline);
         loop {
-            if let Some(address) = self.running()? {
-                return Ok(address);
+            if let Some(server) = self.running()? {
+                return Ok(server);
             }
             let log = self.0.join("log");
             if let Some(status) = server.try_wait()? {
-                bail!(
-                    "the server ended at once with {status}; see {}",
-                    log.display()
-                );
+                let message = format!("the local server ended at once with {status}");
+                bail!(Hinted::new(message, format!("see {}", log.display())));
             }
             if !pauses.next().await {
-                bail!(
-                    "the server is not ready after {START_LIMIT:?}; see {}",
-                    log.display()
-                );
+                let message = format!("the local server is not ready after {START_LIMIT:?}");
+                bail!(Hinted::new(message, format!("see {}", log.display())));
             }
         }
     }
 
-    /// Waits for the end of a server that answers no more: a process that is killed closes its sockets before
-    /// its lock, and would be found again.
-    pub(crate) async fn until_gone(&self, address: SocketAddr) -> anyhow::Result<()> {
+    /// Waits for the end of a server that answers no more, or was told to end: a process that is killed closes its
+    /// sockets before its lock, and would be found again. False if it lives on.
+    pub(crate) async fn until_gone(&self, server: &Running) -> anyhow::Result<bool> {
         let mut pauses = Pauses::until(Instant::now() + END_LIMIT);
-        while self.running()? == Some(address) && pauses.next().await {}
-        Ok(())
+        let is_same = |now: Running| now.process == server.process;
+        while self.running()?.is_some_and(is_same) {
+            if !pauses.next().await {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
-    /// Where a living server listens.
-    fn running(&self) -> anyhow::Result<Option<SocketAddr>> {
+    /// The server that lives in this folder, if there is one.
+    pub(crate) fn running(&self) -> anyhow::Result<Option<Running>> {
         let lock = self.open("server.lock")?;
         match flock(&lock, FlockOperation::NonBlockingLockShared) {
             // Nobody holds it. The lock goes with the file when this returns.
@@ -128,18 +145,19 @@ impl Folder {
             Err(rustix::io::Errno::WOULDBLOCK) => {}
             Err(error) => return Err(error).context("cannot look at server.lock"),
         }
-        match fs::read_to_string(self.0.join("port")) {
-            Ok(port) => {
-                let port = port
-                    .trim()
-                    .parse::<u16>()
-                    .context("the file port holds no port")?;
-                Ok(Some((Ipv4Addr::LOCALHOST, port).into()))
-            }
-            // It is about to be ready, or about to leave.
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).context("cannot read the file port"),
-        }
+        // Without a port, it is about to be ready, or about to leave.
+        let Some(port) = self.read("port")? else {
+            return Ok(None);
+        };
+        let port: u16 = port.trim().parse().context("the file port has no port")?;
+        let process = self.read("pid")?.context("the file pid is missing")?;
+        let process = process.trim().parse().ok().and_then(Pid::from_raw);
+        let secret = self.read("secret")?.context("the file secret is missing")?;
+        Ok(Some(Running {
+            address: (Ipv4Addr::LOCALHOST, port).into(),
+            process: process.context("the file pid has no number")?,
+            secret: Secret::new(secret.trim()),
+        }))
     }
 
     fn spawn(&self) -> anyhow::Result<Child> {
@@ -148,8 +166,8 @@ impl Folder {
             .append(true)
             .mode(0o600)
             .open(self.0.join("log"))?;
-        let program = std::env::current_exe().context("cannot find this program")?;
-        Command::new(program)
+        Command::new(front::PROGRAM)
+            .arg0("bellwether")
             .args(["serve", "--local"])
             .arg(&self.0)
             .current_dir("/")
@@ -160,7 +178,7 @@ impl Folder {
             .context("cannot start the server")
     }
 
-    fn open(&self, name: &str) -> anyhow::Result<File> {
+    pub(crate) fn open(&self, name: &str) -> anyhow::Result<File> {
         let path = self.0.join(name);
         let opened = OpenOptions::new()
             .create(true)
@@ -172,14 +190,25 @@ impl Folder {
         opened.with_context(|| format!("cannot open {}", path.display()))
     }
 
-    /// Writes a file so that it is seen whole or not at all.
-    fn write(&self, name: &str, text: String) -> io::Result<()> {
+    /// A file's text; `None` if there is no such file.
+    pub(crate) fn read(&self, name: &str) -> anyhow::Result<Option<String>> {
+        match fs::read_to_string(self.0.join(name)) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("cannot read the file {name}")),
+        }
+    }
+
+    /// Writes a file so that it is seen whole or not at all, and by this user alone.
+    pub(crate) fn write(&self, name: &str, text: String) -> io::Result<()> {
         let new = self.0.join(format!("{name}.new"));
-        fs::write(&new, text)?;
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(true).write(true).mode(0o600);
+        options.open(&new)?.write_all(text.as_bytes())?;
         fs::rename(new, self.0.join(name))
     }
 
-    fn forget_port(&self) -> io::Result<()> {
+    pub(crate) fn forget_port(&self) -> io::Result<()> {
         match fs::remove_file(self.0.join("port")) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -190,79 +219,22 @@ impl Folder {
     fn check(&self) -> anyhow::Result<()> {
         let metadata = fs::metadata(&self.0)?;
         if metadata.uid() != rustix::process::geteuid().as_raw() || metadata.mode() & 0o077 != 0 {
-            bail!(
-                "{} must belong to this user alone (mode 0700)",
-                self.0.display()
-            );
+            let folder = self.0.display();
+            bail!(Hinted::new(
+                format!("{folder} must belong to this user alone (mode 0700)"),
+                format!("look at what is in it, then: chmod 700 {folder}"),
+            ));
         }
         Ok(())
     }
 }
 
-/// The server itself, in the process that [`Folder::find_or_start`] has started.
-pub(crate) async fn serve(folder: PathBuf, idle_limit: Duration) -> anyhow::Result<Exit> {
-    // Away from the terminal and the group of the command that happened to be the first. It fails only for the
-    // leader of a group, which is what somebody gets who runs this by hand.
-    let _ = rustix::process::setsid();
-    let folder = Folder(folder);
-    folder.check()?;
-    let mut signals = Signals::catch()?;
-    let lock = folder.open("server.lock")?;
-    let mut pauses = Pauses::until(Instant::now() + SERVER_LOCK_LIMIT);
-    while !try_lock(&lock)? {
-        if !pauses.next().await {
-            bail!("another server lives in {}", folder.0.display());
-        }
-    }
-    folder.write("pid", format!("{}\n", std::process::id()))?;
-    let config = Config {
-        listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
-        // All of them come from one address.
-        connections_per_address_max: 0,
-        data_dir: Some(folder.0.join("data")),
-        ..Config::default()
-    };
-    let server = Server::start(config)
-        .await
-        .context("the server cannot start")?;
-    let [address] = server.addresses() else {
-        bail!("the server listens on other than one address")
-    };
-    folder.write("port", format!("{}\n", address.port()))?;
-    let start = tokio::select! {
-        error = server.failed() => {
-            folder.forget_port()?;
-            return Err(error.into());
-        }
-        _ = signals.next() => None,
-        // Held until the end: no command may start the next server before this one has gone.
-        start = idle(&server, &folder, idle_limit) => Some(start?),
-    };
-    folder.forget_port()?;
-    server.shutdown().await;
-    drop((lock, start));
-    Ok(Exit::Done)
-}
-
-/// Waits until nobody has used the server for long; returns with the start lock held.
-async fn idle(server: &Server, folder: &Folder, limit: Duration) -> anyhow::Result<File> {
-    let unused = || server.connections() == 0 && server.sessions() == 0;
-    let mut looks = tokio::time::interval(IDLE_LOOK_EVERY.min(limit.max(Duration::from_millis(1))));
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut since = Instant::now();
-    loop {
-        looks.tick().await;
-        if !unused() {
-            since = Instant::now();
-        } else if since.elapsed() >= limit {
-            let start = folder.open("start.lock")?;
-            // Whoever holds it is about to use this server. So is one who came while it was being taken; and one
-            // who has read the port but not connected yet is refused and starts over.
-            if try_lock(&start)? && unused() {
-                return Ok(start);
-            }
-        }
-    }
+/// Whether a process is a local server, by its command line. Commands leave it alone when they clean up behind a job:
+/// it serves others too, whoever happened to start it.
+pub(crate) fn is_server(process: Pid) -> bool {
+    let command_line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    let mut words = command_line.split(|byte| *byte == 0).skip(1);
+    words.next() == Some(b"serve") && words.next() == Some(b"--local")
 }
 
 /// The host's name, as a name for a folder.
@@ -285,7 +257,7 @@ pub(crate) fn user() -> String {
         .unwrap_or_else(|_| format!("uid {}", rustix::process::geteuid().as_raw()))
 }
 
-fn try_lock(file: &File) -> anyhow::Result<bool> {
+pub(crate) fn try_lock(file: &File) -> anyhow::Result<bool> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
@@ -293,21 +265,23 @@ fn try_lock(file: &File) -> anyhow::Result<bool> {
     }
 }
 
-/// A folder from the environment; the XDG specification says that a relative one is to be ignored.
-fn absolute(variable: &str) -> Option<PathBuf> {
-    std::env::var_os(variable)
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute())
+/// A base folder of the XDG specification, which says that a relative one is to be ignored.
+pub(crate) fn base_folder(variable: &str, below_home: &str) -> Option<PathBuf> {
+    let absolute = |variable| {
+        let path = std::env::var_os(variable).map(PathBuf::from);
+        path.filter(|path| path.is_absolute())
+    };
+    absolute(variable).or_else(|| Some(absolute("HOME")?.join(below_home)))
 }
 
 /// Pauses between looks at a file, longer and longer, up to a deadline.
-struct Pauses {
+pub(crate) struct Pauses {
     deadline: Instant,
     pause: Duration,
 }
 
 impl Pauses {
-    fn until(deadline: Instant) -> Self {
+    pub(crate) fn until(deadline: Instant) -> Self {
         Self {
             deadline,
             pause: Duration::from_millis(1),
@@ -319,7 +293,7 @@ impl Pauses {
         clippy::disallowed_methods,
         reason = "file locks of other processes cannot be awaited"
     )]
-    async fn next(&mut self) -> bool {
+    pub(crate) async fn next(&mut self) -> bool {
         if Instant::now() >= self.deadline {
             return false;
         }

@@ -3,17 +3,23 @@
 mod acl_list;
 mod args;
 mod batch;
-mod child;
 mod commands;
+mod config_file;
 mod connect;
 mod credential;
 mod duration;
 mod exit;
 mod export_file;
+mod family;
+mod front;
 mod import_plan;
 mod input;
+mod job;
+mod keeper;
 mod lineage;
+mod link;
 mod local;
+mod local_server;
 mod node_path;
 mod node_stat;
 mod output;
@@ -25,6 +31,7 @@ mod repair;
 mod session;
 mod sighting;
 mod signals;
+mod terminal;
 mod walk;
 
 use std::io::IsTerminal;
@@ -60,7 +67,10 @@ fn main() -> ExitCode {
         .init();
     let output = Output::new(args.quiet);
     let result = match args.command {
+        Command::Lock(args) if args.hold => commands::lock::hold(args, output),
+        Command::Lock(_) if !args.keeper => front::run(output),
         Command::Lock(args) => commands::lock::run(args, output),
+        Command::Local(args) => commands::local::run(args, output),
         Command::Ls(args) => commands::ls::run(args, output),
         Command::Tree(args) => commands::tree::run(args, output),
         Command::Get(args) => commands::get::run(args, output),

@@ -1,7 +1,7 @@
 //! Everything that bellwether itself says: answers on stdout, which belongs to them and to the command that is run, and
 //! all else on stderr.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io::{self, BufWriter, Write};
 
 use crate::exit::Exit;
@@ -43,11 +43,39 @@ impl Output {
         say(format_args!("hint: {text}"));
     }
 
-    /// What went wrong, with its causes.
+    /// What went wrong, with its causes, and what to do next if anybody on the way knows.
     pub(crate) fn error(self, error: &anyhow::Error) {
         say(format_args!("bellwether: {error:#}"));
+        if let Some(hinted) = error.downcast_ref::<Hinted>() {
+            self.hint(&hinted.hint);
+        }
     }
 }
+
+/// An error with a next step.
+#[derive(Debug)]
+pub(crate) struct Hinted {
+    message: String,
+    hint: String,
+}
+
+impl Hinted {
+    /// Also a context for another error: what failed, and what to do about it.
+    pub(crate) fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            hint: hint.into(),
+        }
+    }
+}
+
+impl Display for Hinted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Hinted {}
 
 /// Writes an answer to stdout. Whoever closes the pipe has seen enough.
 pub(crate) fn answer(write: impl FnOnce(&mut dyn Write) -> io::Result<Exit>) -> io::Result<Exit> {

@@ -30,7 +30,7 @@ pub(crate) async fn in_session(
     output: Output,
     work: impl AsyncFnOnce(&mut Client) -> anyhow::Result<Exit>,
 ) -> anyhow::Result<Exit> {
-    let mut signals = Signals::catch()?;
+    let mut signals = Signals::to_end()?;
     let mut session = None;
     let exit = tokio::select! {
         exit = async { work(session.insert(open(args, output).await?)).await } => exit,

@@ -1,33 +1,59 @@
-//! The signals that ask a command to end.
+//! Signals to this process.
 
+use std::future::poll_fn;
 use std::io;
+use std::task::Poll;
 
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
-/// SIGTERM, SIGINT and SIGHUP, caught from the moment this is made.
+/// The signals that ask a process to end.
+const END: [Signal; 3] = [Signal::TERM, Signal::INT, Signal::HUP];
+
+/// The signals that a job gets from whoever started it.
+const JOB: [Signal; 7] = [
+    Signal::TERM,
+    Signal::INT,
+    Signal::HUP,
+    Signal::QUIT,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::CONT,
+];
+
+/// Signals that are caught from the moment this is made.
 #[derive(Debug)]
-pub(crate) struct Signals {
-    term: unix::Signal,
-    int: unix::Signal,
-    hup: unix::Signal,
-}
+pub(crate) struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
-    pub(crate) fn catch() -> io::Result<Self> {
-        Ok(Self {
-            term: unix::signal(SignalKind::terminate())?,
-            int: unix::signal(SignalKind::interrupt())?,
-            hup: unix::signal(SignalKind::hangup())?,
-        })
+    /// Those that ask a process to end.
+    pub(crate) fn to_end() -> io::Result<Self> {
+        Self::catch(&END)
+    }
+
+    /// Those that are passed on to a job.
+    pub(crate) fn for_job() -> io::Result<Self> {
+        Self::catch(&JOB)
+    }
+
+    fn catch(signals: &[Signal]) -> io::Result<Self> {
+        let caught = signals.iter().map(|&signal| {
+            let kind = SignalKind::from_raw(signal.as_raw());
+            Ok((signal, unix::signal(kind)?))
+        });
+        caught.collect::<io::Result<_>>().map(Self)
     }
 
     /// Waits for the next one. Cancel safe: one that comes meanwhile is kept.
     pub(crate) async fn next(&mut self) -> Signal {
-        tokio::select! {
-            _ = self.term.recv() => Signal::TERM,
-            _ = self.int.recv() => Signal::INT,
-            _ = self.hup.recv() => Signal::HUP,
-        }
+        poll_fn(|context| {
+            for (signal, caught) in &mut self.0 {
+                if caught.poll_recv(context).is_ready() {
+                    return Poll::Ready(*signal);
+                }
+            }
+            Poll::Pending
+        })
+        .await
     }
 }

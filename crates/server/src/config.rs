@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::four_letter_words::WordList;
+use crate::secret::Secret;
 
 /// The settings of a server. The defaults are Apache's where it has them.
 #[derive(Debug, Clone)]
@@ -42,6 +43,8 @@ pub struct Config {
     pub super_digest: Option<String>,
     /// If not empty, a connection must have authenticated by one of these schemes before anything else.
     pub enforce_auth_schemes: Vec<String>,
+    /// If set, only connections that know it are served, and session passwords follow from it.
+    pub secret: Option<Secret>,
     /// Whether `reconfig` is refused as not supported rather than as disabled.
     pub reconfig_enabled: bool,
     /// How often empty containers and outlived nodes are looked for.
@@ -81,6 +84,7 @@ impl Default for Config {
             skip_acl: false,
             super_digest: None,
             enforce_auth_schemes: Vec::new(),
+            secret: None,
             reconfig_enabled: false,
             container_check_interval: Duration::from_secs(60),
             container_deletions_per_minute_max: 10_000,

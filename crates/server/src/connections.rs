@@ -22,6 +22,8 @@ pub(crate) struct Connections {
 struct Open {
     peers: HashMap<u64, Arc<Peer>>,
     per_address: HashMap<IpAddr, usize>,
+    /// Whether nobody is taken in any more.
+    closed: bool,
 }
 
 impl Connections {
@@ -35,9 +37,12 @@ impl Connections {
         }
     }
 
-    /// Takes a connection in, or `None` if there are too many, in all or from its address.
+    /// Takes a connection in, or `None` if there are too many, in all or from its address, or none is wanted.
     pub(crate) fn admit(&self, address: SocketAddr) -> Option<Arc<Peer>> {
         let mut open = self.lock();
+        if open.closed {
+            return None;
+        }
         if self.max > 0 && open.peers.len() >= self.max {
             return None;
         }
@@ -70,6 +75,14 @@ impl Connections {
 
     pub(crate) fn len(&self) -> usize {
         self.lock().peers.len()
+    }
+
+    /// Takes nobody in any more if nobody is here and `also` holds. Sessions cannot come meanwhile: it takes a
+    /// connection to open one.
+    pub(crate) fn close_if_none(&self, also: impl FnOnce() -> bool) -> bool {
+        let mut open = self.lock();
+        open.closed = open.peers.is_empty() && also();
+        open.closed
     }
 
     /// Ends every connection at once; sessions live on.

@@ -28,6 +28,11 @@ impl WordList {
         Self(WORDS.to_vec())
     }
 
+    /// No words at all.
+    pub fn none() -> Self {
+        Self(Vec::new())
+    }
+
     /// Reads a list such as `ruok, mntr`, or `*` for all. `srvr` is always answered, as in Apache.
     pub fn parse(text: &str) -> Result<Self, UnknownWord> {
         if text.trim() == "*" {

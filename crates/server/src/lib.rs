@@ -36,6 +36,7 @@ pub mod proto;
 mod publish;
 mod reaper;
 mod request;
+mod secret;
 mod server;
 mod session;
 mod stats;
@@ -47,6 +48,7 @@ pub mod zoo_cfg;
 pub use config::Config;
 pub use four_letter_words::{UnknownWord, WordList};
 pub use hooks::Hooks;
+pub use secret::Secret;
 pub use server::{Failure, Server, ServerBuilder, StartError};
 pub use storage::{MemoryStore, RecoveryError};
 

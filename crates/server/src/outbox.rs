@@ -5,7 +5,7 @@
 //!
 //! Whoever has appended flushes when it holds no lock any more. That writes to the socket at once,
 //! without waking the task of the connection: a change that a thousand clients watch wakes nobody
-//! here. The task is woken only for what a socket does not take, and for the end.
+//! here. The task is woken only for what one write leaves, and for the end.
 
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 pub(crate) struct Outbox {
     state: Mutex<State>,
     bytes_max: usize,
-    /// Wakes the task of the connection: the socket is full, or the end has come.
+    /// Wakes the task of the connection: something was left to it, or the end has come.
     stuck: Notify,
     /// Wakes whoever waits for room or for the end.
     changed: Notify,
@@ -39,9 +39,9 @@ struct State {
 enum Turn {
     /// That of the next who flushes.
     Anyone,
-    /// That of a thread that is writing now, and looks for more before it stops.
+    /// That of a thread that is writing now.
     Taken,
-    /// That of the connection's task, when the socket has room again.
+    /// That of the connection's task, when the socket has room: something was left.
     Task,
 }
 
@@ -90,43 +90,32 @@ impl Outbox {
         write(&mut state.waiting);
     }
 
-    /// Writes what waits, as far as the socket takes it without waiting.
+    /// Writes what waits, as far as the socket takes it at once. One write and no more: whoever publishes
+    /// must not be kept by a client that asks faster than it is written to.
     pub(crate) fn flush(&self) {
         let mut state = self.lock();
+        let may_write = state.turn == Turn::Anyone && state.ending != Ending::Now;
+        if !may_write || state.waiting.is_empty() {
+            return;
+        }
         let Some(socket) = state.socket.clone() else {
             return;
         };
-        if state.turn != Turn::Anyone {
-            return;
+        state.turn = Turn::Taken;
+        let mut bytes = self.take(&mut state);
+        drop(state);
+        match socket.try_write(&bytes) {
+            Ok(count) => bytes.advance(count),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(_) => self.close(),
         }
-        while !state.waiting.is_empty() && state.ending != Ending::Now {
-            state.turn = Turn::Taken;
-            let mut bytes = self.take(&mut state);
-            drop(state);
-            let written = socket.try_write(&bytes);
-            state = self.lock();
-            state.turn = Turn::Anyone;
-            match written {
-                Ok(count) => bytes.advance(count),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    state.turn = Turn::Task;
-                    self.stuck.notify_one();
-                }
-                Err(_) => {
-                    drop(state);
-                    return self.close();
-                }
-            }
-            if !bytes.is_empty() {
-                bytes.unsplit(std::mem::take(&mut state.waiting));
-                state.waiting = bytes;
-            }
-            if state.turn == Turn::Task {
-                return;
-            }
-        }
-        // The task may have looked while it was not its turn.
-        if state.ending != Ending::Open {
+        let mut state = self.lock();
+        bytes.unsplit(std::mem::take(&mut state.waiting));
+        state.waiting = bytes;
+        let is_done = state.waiting.is_empty();
+        state.turn = if is_done { Turn::Anyone } else { Turn::Task };
+        // The task also waits for this turn to be over if the end has come meanwhile.
+        if !is_done || state.ending != Ending::Open {
             self.stuck.notify_one();
         }
     }

@@ -119,6 +119,7 @@ impl Server {
             clock,
             tick_ms,
             clock::wall_ms(),
+            config.secret.clone(),
             tree.sessions(),
         ));
         let published = Arc::new(Published::new(
@@ -197,6 +198,17 @@ impl Server {
     /// How many sessions are open.
     pub fn sessions(&self) -> usize {
         self.engine.sessions.len()
+    }
+
+    /// Takes no more connections if there are neither connections nor sessions; else nothing changes.
+    ///
+    /// For a server that leaves when nobody uses it: whoever comes too late is turned away before anything is
+    /// promised, and whoever came in time is served. To be followed by [`shutdown`](Self::shutdown).
+    #[must_use = "it may be used still"]
+    pub fn retire(&self) -> bool {
+        self.engine
+            .connections
+            .close_if_none(|| self.engine.sessions.len() == 0)
     }
 
     /// Ways to make things happen that tests otherwise wait for.

@@ -1,4 +1,4 @@
-//! Either server, for tests that are to hold on both.
+//! Any server, for tests that are to hold on all.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,12 +7,14 @@ use anyhow::{Context, Result, ensure};
 use bellwether_server::Config;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::apache::Apache;
+use crate::apache::{Apache, Ensemble};
 use crate::raw::four_letter_word;
 use crate::server::TestServer;
 
 /// Sessions end within a tick after their time: who notices too late that its own has ended is not spared for long.
 const TICK: Duration = Duration::from_millis(50);
+
+const ENSEMBLE_SIZE: usize = 3;
 
 /// A server of the test's own, which can be restarted.
 #[derive(Debug)]
@@ -20,6 +22,7 @@ const TICK: Duration = Duration::from_millis(50);
 pub enum Engine {
     Embedded(Box<TestServer>),
     Apache(Apache),
+    Ensemble(Ensemble),
 }
 
 impl Engine {
@@ -37,37 +40,57 @@ impl Engine {
         Ok(Self::Apache(Apache::builder().tick(TICK).start().await?))
     }
 
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
+    /// Starts three of Apache's servers as an ensemble.
+    pub async fn ensemble() -> Result<Self> {
+        let builder = Apache::builder().tick(TICK);
+        Ok(Self::Ensemble(builder.ensemble(ENSEMBLE_SIZE).await?))
+    }
+
+    /// Where its servers listen.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
         match self {
-            Self::Embedded(server) => server.address(),
-            Self::Apache(server) => server.address(),
+            Self::Embedded(server) => vec![server.address()],
+            Self::Apache(server) => vec![server.address()],
+            Self::Ensemble(ensemble) => (0..ENSEMBLE_SIZE).map(|at| ensemble.address(at)).collect(),
         }
     }
 
-    /// Ends the server and starts it again with the same address, tree and sessions.
+    /// The addresses as clients want them.
+    pub fn connect_string(&self) -> String {
+        let addresses: Vec<_> = self.addresses().iter().map(SocketAddr::to_string).collect();
+        addresses.join(",")
+    }
+
+    /// Ends the server, the leader of an ensemble, and starts it again with the same address, tree and sessions.
     pub async fn restart(&mut self) -> Result<()> {
         match self {
             Self::Embedded(server) => server.restart().await,
             Self::Apache(server) => server.restart().await,
+            Self::Ensemble(ensemble) => {
+                let leader = ensemble.leader().await?;
+                ensemble.restart(leader).await
+            }
         }
     }
 
     /// What there is now.
     pub async fn census(&self) -> Result<Census> {
-        let answer = four_letter_word(self.address(), "mntr").await?;
-        let count = |name: &str| {
-            let values = answer.lines().filter_map(|line| line.split_once('\t'));
-            let mut values = values.filter(|(key, _)| *key == name);
-            let (_, value) = values.next().with_context(|| format!("no {name}"))?;
-            Ok::<_, anyhow::Error>(value.parse()?)
-        };
-        Ok(Census {
-            nodes: count("zk_znode_count")?,
-            ephemerals: count("zk_ephemerals_count")?,
-            watches: count("zk_watch_count")?,
-            sessions: count("zk_global_sessions")?,
-        })
+        let mut all = Census::default();
+        for address in self.addresses() {
+            let answer = four_letter_word(address, "mntr").await?;
+            let count = |name: &str| {
+                let mut lines = answer.lines().filter_map(|line| line.split_once('\t'));
+                let found = lines.find(|(key, _)| *key == name);
+                let (_, value) = found.with_context(|| format!("no {name} in {answer:?}"))?;
+                Ok::<u64, anyhow::Error>(value.parse()?)
+            };
+            // Every server has all of the tree and knows all sessions, and the watches of its own clients.
+            all.nodes = all.nodes.max(count("zk_znode_count")?);
+            all.ephemerals = all.ephemerals.max(count("zk_ephemerals_count")?);
+            all.watches += count("zk_watch_count")?;
+            all.sessions = all.sessions.max(count("zk_global_sessions")?);
+        }
+        Ok(all)
     }
 
     /// Waits until nothing is left of what came after `before`.
@@ -90,7 +113,7 @@ impl Engine {
 }
 
 /// How much there is on a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Census {
     pub nodes: u64,

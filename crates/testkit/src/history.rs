@@ -9,6 +9,7 @@ mod checks;
 mod event;
 mod holds;
 mod pulse;
+pub mod rounds;
 
 use std::fmt;
 use std::sync::{Arc, Mutex};

@@ -1,7 +1,7 @@
 //! Servers, faults and models for tests of coordination code.
 //!
 //! - [`TestServer`] is the embedded server, with handles that no client has.
-//! - [`Apache`] and [`Ensemble`] start Debian's real ZooKeeper. [`Engine`] is either server.
+//! - [`Apache`] and [`Ensemble`] start Debian's real ZooKeeper. [`Engine`] is any of these servers.
 //! - [`FaultProxy`] stands in front of any server and cuts, holds, delays and loses what passes.
 //! - [`Weather`] makes faults of a seed happen, to contenders, their processes and their server.
 //! - [`RawClient`] speaks the protocol frame by frame, with nothing done behind the caller's back.

@@ -3,7 +3,6 @@
 use futures_core::Stream;
 use futures_util::stream::unfold;
 use tokio::sync::{oneshot, watch};
-use tokio::task::JoinHandle;
 use tracing::warn;
 use zookeeper_client as zk;
 
@@ -24,7 +23,6 @@ pub struct Membership {
     name: String,
     wishes: watch::Sender<Wish>,
     report: watch::Receiver<Report>,
-    keeper: JoinHandle<()>,
 }
 
 /// Whether the others see a member.
@@ -79,12 +77,13 @@ impl Membership {
             joined: Some(joined),
             last_session: None,
         };
+        // It ends when nobody wishes anything any more, and the node is gone.
+        drop(home.spawn(keeper.keep()));
         // Dropped while it waits, this leaves again.
         let membership = Self {
             name,
             wishes,
             report,
-            keeper: home.spawn(keeper.keep()),
         };
         match has_joined.await {
             Ok(joined) => joined.map(|()| membership),
@@ -154,8 +153,9 @@ impl Membership {
     /// Dropping the future leaves the rest to the background.
     pub async fn leave(self) {
         self.wishes.send_modify(|wish| wish.leave = true);
-        // An error means that its runtime has ended, and the session with it.
-        let _ = self.keeper.await;
+        // The task has ended when it has nothing more to tell.
+        let mut report = self.report.clone();
+        while report.changed().await.is_ok() {}
     }
 }
 
@@ -226,12 +226,11 @@ impl Keeper {
         let mut standing = Standing::Missing;
         // A node of this session may be the one that we have created, though we have not seen it yet.
         let mut in_doubt = false;
-        let mut behind = self.last_session.is_some();
         loop {
             let (data, number, leave) = self.wish();
             // Sent ahead of the look, and answered before it.
             let step = self.step(visit, &node, &standing, &data, leave);
-            let look = read_with_watch(client, &node, behind);
+            let look = read_with_watch(client, &node);
             let (step, look) = tokio::join!(step, look);
             let taken = matches!(&step, Err(zk::Error::NodeExists)) && !in_doubt;
             match step {
@@ -255,7 +254,6 @@ impl Keeper {
                     }
                 },
             };
-            behind = false;
             let owner = content.as_ref().map(|(_, stat)| stat.ephemeral_owner);
             let is_own = owner == Some(client.session_id());
             standing = match content {

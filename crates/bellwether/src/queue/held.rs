@@ -58,10 +58,6 @@ impl Held {
         &self.hold
     }
 
-    pub(crate) fn shelf(&self) -> &Shelf {
-        &self.shelf
-    }
-
     pub(crate) fn item(&self) -> &Item {
         self.pick.item()
     }

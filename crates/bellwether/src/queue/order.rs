@@ -75,6 +75,9 @@ impl Order for Fifo {}
 impl Order for ByPriority {}
 impl Order for ByDueTime {}
 
+/// The sequence of an item that has none.
+const UNNUMBERED: i32 = -1;
+
 /// An item, by the name of its node: `<rank>-<id>-<sequence>`, where the rank of an ordinary item is the word `item`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Item {
@@ -91,7 +94,7 @@ impl Item {
         if rule.named {
             return Some(Self {
                 rank: 0,
-                sequence: 0,
+                sequence: UNNUMBERED,
                 name,
                 shard,
             });
@@ -130,7 +133,10 @@ impl Item {
     }
 
     pub(crate) fn id(&self) -> ItemId {
-        let id = self.name.split('-').nth(1).filter(|id| id.len() == 16);
+        let id = match self.sequence {
+            UNNUMBERED => None,
+            _ => self.name.split('-').nth(1),
+        };
         ItemId(id.unwrap_or(&self.name).to_owned())
     }
 

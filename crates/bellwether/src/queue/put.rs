@@ -118,7 +118,7 @@ impl Shelf {
 
     /// Refuses what is too large or too much. The depth is looked at now and then, and each time when it is close to the
     /// limit; puts at the same time do not see each other, so it may be passed by as many as there are at once.
-    async fn check_room(&self, items: &[(u64, Vec<u8>)]) -> Result<(), Failure> {
+    pub(crate) async fn check_room(&self, items: &[(u64, Vec<u8>)]) -> Result<(), Failure> {
         let mut batch_bytes = 0;
         for (_, data) in items {
             if data.len() > self.item_bytes_max {

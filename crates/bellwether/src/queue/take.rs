@@ -24,6 +24,13 @@ use crate::queue::warm::{Pick, Ready};
 use crate::simple_lock::Claim;
 use crate::who::Who;
 
+/// What becomes of one who waits for an item when there is none left, claimed or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Empty {
+    Waits,
+    Ends,
+}
+
 /// How a try to claim ended.
 enum Try {
     Claimed(Box<Held>),
@@ -37,12 +44,15 @@ impl Shelf {
         self.take_listed(None, false).await
     }
 
-    /// Claims the next item, and waits in line until there is one.
-    pub(crate) async fn take(&self) -> Result<Held, Failure> {
+    /// Claims the next item, and waits in line until there is one; `None` if none is left and that is the end.
+    pub(crate) async fn take(&self, empty: Empty) -> Result<Option<Held>, Failure> {
         if let Some(held) = self.try_take().await? {
-            return Ok(held);
+            return Ok(Some(held));
         }
         loop {
+            if empty == Empty::Ends && self.warm.depth() == 0 {
+                return Ok(None);
+            }
             let entry = Entry {
                 rule: Rule::EXCLUSIVE,
                 kind: Kind::Consumer,
@@ -56,7 +66,7 @@ impl Shelf {
                 Ok(place)
             };
             match place.await {
-                Ok(place) => match self.take_as_first(place).await {
+                Ok(place) => match self.take_as_first(place, empty).await {
                     Err(Failure::Removed) => {}
                     taken => return taken,
                 },
@@ -68,7 +78,7 @@ impl Shelf {
     }
 
     /// Waits for something to claim. Only the first in line watches, so one consumer wakes for one item.
-    async fn take_as_first(&self, place: Contender) -> Result<Held, Failure> {
+    async fn take_as_first(&self, place: Contender, empty: Empty) -> Result<Option<Held>, Failure> {
         let dirs = self.watched_dirs();
         let mut watches: Vec<Option<NodeEvent>> = dirs.iter().map(|_| None).collect();
         loop {
@@ -77,7 +87,10 @@ impl Shelf {
             self.warm.stock(self.rule(), lists);
             if let Some(held) = self.take_listed(Some(&place), true).await? {
                 place.forget();
-                return Ok(held);
+                return Ok(Some(held));
+            }
+            if empty == Empty::Ends && self.warm.depth() == 0 {
+                return Ok(None);
             }
             let changed = select_all(watches.iter_mut().map(|watch| match watch {
                 Some(event) => event,

@@ -180,6 +180,11 @@ impl Warm {
         self.state().stale
     }
 
+    /// How many items there were at the last list, claimed or not.
+    pub(crate) fn depth(&self) -> usize {
+        self.state().tally.depth
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         let state = self.state();
         state.names.is_empty() && state.ready.is_empty()

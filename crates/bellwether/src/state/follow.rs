@@ -10,7 +10,6 @@ use zookeeper_client as zk;
 
 use super::{Site, StateError};
 use crate::client::Client;
-use crate::error::{Outcome, outcome};
 use crate::node_event::NodeEvent;
 
 /// What a [`Watch`] tells.
@@ -63,8 +62,6 @@ pub(crate) struct Follow {
     session: Option<i64>,
     event: Option<NodeEvent>,
     shown: Shown,
-    /// The next read has to catch up first: the last session may have been told more than this server knows yet.
-    behind: bool,
     refused: bool,
 }
 
@@ -84,7 +81,6 @@ impl Follow {
             session: None,
             event: None,
             shown: Shown::Nothing,
-            behind: false,
             refused: false,
         }
     }
@@ -120,12 +116,10 @@ impl Follow {
                 .replace(session)
                 .is_some_and(|last| last != session)
             {
-                self.behind = true;
                 return Ok(Seen::Renewed);
             }
-            match read_with_watch(&visit.client, visit.node.as_str(), self.behind).await {
+            match read_with_watch(&visit.client, visit.node.as_str()).await {
                 Ok((content, event)) => {
-                    self.behind = false;
                     self.event = Some(event);
                     let found = match &content {
                         Some((_, stat)) => Shown::Data(stat.mzxid),
@@ -141,25 +135,14 @@ impl Follow {
     }
 }
 
-/// Reads a node and arms a watch on it, whether it is there or not. With `behind` the server catches up with the others
-/// first.
+/// Reads a node and arms a watch on it, whether it is there or not.
 pub(crate) async fn read_with_watch(
     client: &Client,
     node: &str,
-    behind: bool,
 ) -> Result<(Option<Content>, NodeEvent), zk::Error> {
     let zk = client.zk();
     loop {
-        // The server works on the requests of a session in order, so these two travel together.
-        let caught_up = behind.then(|| zk.sync(node));
-        let read = zk.get_and_watch_data(node);
-        if let Some(caught_up) = caught_up
-            && let Err(error) = caught_up.await
-            && outcome(&error) != Outcome::Refused
-        {
-            return Err(error);
-        }
-        match read.await {
+        match zk.get_and_watch_data(node).await {
             Ok((data, stat, watch)) => return Ok((Some((data, stat)), NodeEvent::of(watch))),
             Err(zk::Error::NoNode) => {}
             Err(error) => return Err(error),

@@ -86,6 +86,7 @@ impl Site {
             path: self.path.clone(),
             source,
         })?;
+        let is_successor = client.is_ended();
         let client = match client.successor().await {
             Ok(client) => client,
             Err(source) => {
@@ -96,6 +97,9 @@ impl Site {
             }
         };
         let node = client.resolve(&path);
+        if is_successor {
+            catch_up(&client, &node).await;
+        }
         let receipts = Receipts::new(&client, node.directory(), self.access.clone());
         let visit = Visit {
             client,
@@ -213,6 +217,13 @@ impl Site {
     fn last(&self) -> std::sync::MutexGuard<'_, Option<Visit>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Lets the server of a new session learn what the last one may have told us. Within a session the servers see to that.
+async fn catch_up(client: &Client, node: &NodePath) {
+    while let Err(error) = client.zk().sync(node.as_str()).await
+        && outcome(&error) == Outcome::Unknown
+    {}
 }
 
 /// Sets the data of a node if it is at this version.

@@ -11,7 +11,7 @@ use futures_util::StreamExt;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
-use crate::place::{Place, SESSION_TIMEOUT, soon};
+use crate::place::{Place, SESSION_TIMEOUT, expire, soon};
 
 on_both_engines! {
     copy_is_loaded_and_kept,
@@ -173,7 +173,7 @@ async fn t83_copy_catches_up_before_it_reads_after_a_reconnect(place: Place) {
             }
         });
         match is_expired {
-            true => proxy.expire_session().await.unwrap(),
+            true => expire(&proxy).await,
             false => proxy.cut(Cut::Reset).await,
         }
         let data = is_expired.to_string();
@@ -245,7 +245,7 @@ async fn copy_equals_the_tree_after_random_changes_and_cuts(place: Place) {
         };
         match random.random_range(0..40) {
             0 => proxy.cut(Cut::Reset).await,
-            1 => proxy.expire_session().await.unwrap(),
+            1 => expire(&proxy).await,
             _ => {}
         }
     }

@@ -8,7 +8,7 @@ use bellwether_testkit::Cut;
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 
-use crate::place::{Place, SESSION_TIMEOUT, soon};
+use crate::place::{Place, SESSION_TIMEOUT, expire, soon};
 
 on_both_engines! {
     values_of_a_type_are_set_compared_and_deleted,
@@ -120,7 +120,7 @@ async fn t83_watch_catches_up_before_it_reads_in_a_new_session(place: Place) {
             false
         }
     });
-    proxy.expire_session().await.unwrap();
+    expire(&proxy).await;
     assert_eq!(next(&mut values).await, Seen::Renewed);
     config.set(&"second".to_owned()).await.unwrap();
     assert!(matches!(next(&mut values).await, Seen::Value(_)));

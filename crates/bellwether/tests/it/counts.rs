@@ -20,10 +20,10 @@ on_both_engines! {
 }
 
 /// A session timeout in which no heartbeat falls due.
-const LONG: std::time::Duration = std::time::Duration::from_secs(60);
+pub(crate) const LONG: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// The requests since the last reset, but for the client's pings.
-fn requests(proxy: &FaultProxy) -> BTreeMap<String, usize> {
+pub(crate) fn requests(proxy: &FaultProxy) -> BTreeMap<String, usize> {
     let counts = proxy.counts().into_iter();
     counts
         .filter(|(op, _)| *op != Op::Ping)
@@ -31,7 +31,7 @@ fn requests(proxy: &FaultProxy) -> BTreeMap<String, usize> {
         .collect()
 }
 
-fn expected<const N: usize>(requests: [(Op, usize); N]) -> BTreeMap<String, usize> {
+pub(crate) fn expected<const N: usize>(requests: [(Op, usize); N]) -> BTreeMap<String, usize> {
     requests
         .into_iter()
         .map(|(op, count)| (format!("{op:?}"), count))

@@ -5,6 +5,7 @@
 
 mod broken;
 mod contender;
+mod recipe;
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -23,7 +24,8 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::place::soon;
-use contender::{Orders, Recipe, SESSION_TIMEOUT};
+use contender::{Orders, SESSION_TIMEOUT};
+use recipe::{Ask, Recipe};
 
 /// How many compete.
 const CONTENDERS: usize = 4;
@@ -40,11 +42,8 @@ const CLIMATE: Climate = Climate {
     calm_max: Duration::from_millis(300),
 };
 
-const TERMS: Terms = Terms {
-    capacity: 1,
-    session_timeout: SESSION_TIMEOUT,
-    grace: Duration::from_millis(250),
-};
+/// How long a contender that was stopped may believe in its hold when it goes on.
+const GRACE: Duration = Duration::from_millis(250);
 
 /// Makes two tests of each recipe: on the embedded server, and on Apache's.
 macro_rules! under_faults {
@@ -73,6 +72,13 @@ under_faults! {
     lock_is_right_under_faults: Recipe::Lock,
     marked_lock_is_right_under_faults: Recipe::MarkedLock,
     simple_lock_is_right_under_faults: Recipe::SimpleLock,
+    election_is_right_under_faults: Recipe::Election,
+}
+
+/// What a hold is worth is reckoned otherwise there, and the same for all recipes.
+#[tokio::test(flavor = "multi_thread")]
+async fn lock_is_right_under_faults_of_an_ensemble() {
+    rounds(Recipe::Lock, Engine::ensemble().await.unwrap()).await;
 }
 
 async fn rounds(recipe: Recipe, mut engine: Engine) {
@@ -97,7 +103,10 @@ async fn round(recipe: Recipe, engine: &mut Engine, seed: u64) -> History {
     let recorder = Recorder::new(seed);
     let mut crew = Crew::default();
     for who in 0..CONTENDERS {
-        let proxy = FaultProxy::start(engine.address()).await.unwrap();
+        let servers = engine.addresses();
+        let proxy = FaultProxy::start(servers[who % servers.len()])
+            .await
+            .unwrap();
         let orders = Orders {
             who,
             recipe,
@@ -121,7 +130,7 @@ async fn round(recipe: Recipe, engine: &mut Engine, seed: u64) -> History {
         crew.stop().await;
     }
     let history = recorder.history();
-    check(&history);
+    check(&history, recipe);
     if let Err(violation) = check_progress(&history, calm, 0..CONTENDERS) {
         panic!("{violation}");
     }
@@ -132,11 +141,16 @@ async fn round(recipe: Recipe, engine: &mut Engine, seed: u64) -> History {
     history
 }
 
-fn check(history: &History) {
+fn check(history: &History, recipe: Recipe) {
+    let terms = Terms {
+        capacity: recipe.capacity(),
+        session_timeout: SESSION_TIMEOUT,
+        grace: GRACE,
+    };
     for verdict in [
-        check_holds(history, &TERMS),
-        check_order(history, &TERMS),
-        check_fencing(history, &TERMS),
+        check_holds(history, &terms),
+        check_order(history, &terms),
+        check_fencing(history, &terms),
         check_crash_marks(history),
     ] {
         if let Err(violation) = verdict {
@@ -147,8 +161,9 @@ fn check(history: &History) {
 
 /// Takes the lock and gives it back in order: its directory is there then, and no mark of a crash.
 async fn hold_once(recipe: Recipe, engine: &Engine) {
-    let client = connect(engine.address().to_string()).await.unwrap();
-    let guard = soon(recipe.acquire(&client)).await.unwrap();
+    let client = connect(engine.connect_string()).await.unwrap();
+    let acquired = soon(recipe.acquire(&client, Ask::Wait)).await;
+    let guard = acquired.unwrap().expect("it waits for as long as it takes");
     guard.release().await.unwrap();
     soon(client.close()).await;
 }

@@ -102,12 +102,12 @@ async fn t09_try_that_lost_the_race_on_a_broken_connection_leaves_no_contender(p
     lock.acquire().await.unwrap().release().await.unwrap();
     // The look finds nobody; before the create arrives, somebody else is there.
     let dropped = proxy.drop_request(Op::Create2);
+    proxy.refuse(true);
     let tried = tokio::spawn({
         let lock = lock.clone();
         async move { lock.try_acquire().await }
     });
     dropped.happened().await.unwrap();
-    proxy.refuse(true);
     let holder = Lock::new(&place.client().await, "/leaving")
         .acquire()
         .await

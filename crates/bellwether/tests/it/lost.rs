@@ -8,6 +8,7 @@ use bellwether::blocking::Wait;
 use bellwether::{AcquireError, Fence, HoldState, Lock, connect};
 use bellwether_server::proto::op::Op;
 use bellwether_testkit::{Apache, Cut, Direction};
+use futures_util::StreamExt;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::place::{Place, SESSION_TIMEOUT, soon};
@@ -192,14 +193,18 @@ async fn t39_acquire_on_an_ended_session_is_an_error(place: Place) {
 async fn short_outage_is_a_suspension(place: Place) {
     let (proxy, client) = place.proxied(Duration::from_secs(5)).await;
     let guard = Lock::new(&client, "/lost").acquire().await.unwrap();
-    assert_eq!(guard.state(), HoldState::Held);
+    let mut states = guard.states();
+    assert_eq!(soon(states.next()).await, Some(HoldState::Held));
     proxy.refuse(true);
     proxy.cut(Cut::Reset).await;
-    assert_eq!(soon(guard.changed()).await, HoldState::Suspended);
+    assert_eq!(soon(states.next()).await, Some(HoldState::Suspended));
     assert!(guard.is_held());
     proxy.refuse(false);
-    assert_eq!(soon(guard.changed()).await, HoldState::Held);
-    guard.release().await.unwrap();
+    assert_eq!(soon(states.next()).await, Some(HoldState::Held));
+    let node = format!("/lost/{}", guard.node());
+    place.outside().delete(&node, None).await.unwrap();
+    assert_eq!(soon(states.next()).await, Some(HoldState::Lost));
+    assert_eq!(soon(states.next()).await, None);
 }
 
 async fn warning_comes_before_the_loss(place: Place) {

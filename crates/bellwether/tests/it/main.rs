@@ -12,11 +12,15 @@
 #[macro_use]
 mod place;
 
+mod barrier;
+mod barrier_histories;
 mod cache;
 mod config;
 mod counter;
 mod counts;
 mod crash_mark;
+mod double_barrier;
+mod election;
 mod ephemerals;
 mod group;
 mod histories;
@@ -28,7 +32,11 @@ mod lost;
 mod options;
 mod order;
 mod queue;
+mod queue_counts;
 mod queue_faults;
+mod queue_histories;
 mod recovery;
 mod simple_lock;
 mod state_histories;
+mod tasks;
+mod together_counts;

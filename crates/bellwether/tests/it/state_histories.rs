@@ -50,7 +50,7 @@ async fn round(mut engine: Engine) {
     eprintln!("seed {seed}");
     let (mut targets, mut clients) = (Vec::new(), Vec::new());
     for _ in 0..CLIENTS {
-        let proxy = FaultProxy::start(engine.address()).await.unwrap();
+        let proxy = FaultProxy::start(engine.addresses()[0]).await.unwrap();
         let client = connect(proxy.connect_string()).session_timeout(CLIMATE.session_timeout);
         clients.push(client.await.unwrap());
         targets.push(Arc::new(Target {
@@ -97,7 +97,7 @@ async fn round(mut engine: Engine) {
     told.is_over.store(true, Ordering::Relaxed);
     soon(tasks.join_all()).await;
     let latest = soon(updating).await.unwrap();
-    let outside = connect(engine.address().to_string()).await.unwrap();
+    let outside = connect(engine.connect_string()).await.unwrap();
     let sum = Counter::new(&outside, "/history/counter")
         .get()
         .await

@@ -1,17 +1,22 @@
-//! `bellwether lock`: a command under a lock.
+//! `bellwether lock`: a command under a lock, or a lock for a script.
 
+use std::io;
 use std::time::Duration;
 
 use bellwether::{AcquireError, Client, Lock, LockGuard};
-use rustix::process::Signal;
+use serde_json::json;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::args::LockArgs;
-use crate::child::Child;
 use crate::connect::connect;
 use crate::exit::Exit;
-use crate::output::Output;
+use crate::family::Family;
+use crate::job::Job;
+use crate::keeper::{End, Keeper, Times};
+use crate::output::{self, Hinted, Output};
 use crate::signals::Signals;
+use crate::terminal;
 
 /// How long a command has to end after SIGTERM when the hold is lost; no more than a third of the session timeout.
 const GRACE: Duration = Duration::from_secs(3);
@@ -24,35 +29,86 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn run(args: LockArgs, output: Output) -> anyhow::Result<Exit> {
-    let mut signals = Signals::catch()?;
-    // A signal before there is a command ends the wait, wherever it is.
+    let keeper = Keeper::start()?;
+    let client = tokio::select! {
+        client = connect(&args.connect, output) => client?,
+        exit = keeper.told_to_end() => return Ok(exit),
+    };
+    let exit = under_lock(&client, &args, &keeper, output).await;
+    close(client).await;
+    exit
+}
+
+/// Holds a lock without a command. There is no keeper then, for there is nothing to keep.
+#[tokio::main(flavor = "current_thread")]
+pub(crate) async fn hold(args: LockArgs, output: Output) -> anyhow::Result<Exit> {
+    // Ctrl-Z, or a look at stdin from the background, must not stop the heartbeat.
+    terminal::never_stop()?;
+    let mut signals = Signals::to_end()?;
     let client = tokio::select! {
         client = connect(&args.connect, output) => client?,
         signal = signals.next() => return Ok(Exit::Signal(signal.as_raw())),
     };
-    let exit = under_lock(&client, &args, &mut signals, output).await;
-    if timeout(CLOSE_LIMIT, client.close()).await.is_err() {
-        tracing::warn!("the end of the session was not acknowledged");
-    }
+    let lock = lock(&client, &args);
+    let exit = tokio::select! {
+        guard = acquire(&lock, &args, output) => match guard {
+            Ok(Some(guard)) => until_input_ends(guard, &client, &args, &mut signals, output).await,
+            Ok(None) => Ok(Exit::NotHad(args.conflict_exit_code)),
+            Err(error) => Err(error),
+        },
+        signal = signals.next() => Ok(Exit::Signal(signal.as_raw())),
+    };
+    drop(lock);
+    close(client).await;
     exit
 }
 
-async fn under_lock(
-    client: &Client,
-    args: &LockArgs,
-    signals: &mut Signals,
-    output: Output,
-) -> anyhow::Result<Exit> {
+async fn close(client: Client) {
+    if timeout(CLOSE_LIMIT, client.close()).await.is_err() {
+        tracing::warn!("the end of the session was not acknowledged");
+    }
+}
+
+/// The lock that the arguments name, with what they say about who waits for it.
+fn lock(client: &Client, args: &LockArgs) -> Lock {
     let path = if args.path.starts_with('/') {
         args.path.clone()
     } else {
         format!("/{}", args.path)
     };
-    let program = args.command[0].to_string_lossy();
-    let lock = Lock::new(client, path).message(program.clone());
+    let mut lock = Lock::new(client, path);
+    // Arguments may be nobody else's business.
+    if let Some(program) = args.command.first() {
+        lock = lock.command(program.to_string_lossy());
+    }
+    match &args.message {
+        Some(message) => lock.message(message),
+        None => lock,
+    }
+}
+
+async fn under_lock(
+    client: &Client,
+    args: &LockArgs,
+    keeper: &Keeper,
+    output: Output,
+) -> anyhow::Result<Exit> {
+    let session_timeout = client.session_timeout();
+    let grace = match grace(args, session_timeout) {
+        Ok(grace) => grace,
+        Err(wrong) => {
+            output.error(&wrong.into());
+            return Ok(Exit::Usage);
+        }
+    };
+    let times = Times {
+        session_timeout,
+        grace,
+    };
+    let lock = lock(client, args);
     let guard = tokio::select! {
         guard = acquire(&lock, args, output) => guard?,
-        signal = signals.next() => return Ok(Exit::Signal(signal.as_raw())),
+        exit = keeper.told_to_end() => return Ok(exit),
     };
     let Some(guard) = guard else {
         return Ok(Exit::NotHad(args.conflict_exit_code));
@@ -61,30 +117,106 @@ async fn under_lock(
         ("BELLWETHER_TOKEN", guard.token().to_string()),
         ("BELLWETHER_PATH", guard.path().to_owned()),
     ];
-    let exit = match Child::start(&args.command, &variables) {
-        Ok(child) => attend(child, &guard, client.session_timeout(), signals, output).await?,
+    let end = match Job::start(&args.command, &variables, Family::adopt()?) {
+        Ok(job) => keeper.attend(job, &guard, times, output).await?,
         Err((error, exit)) => {
+            let program = args.command[0].display();
             output.error(&anyhow::Error::new(error).context(format!("cannot run {program}")));
-            exit
+            End::Job(exit)
         }
     };
-    if exit == Exit::Lost {
-        return Ok(exit);
+    let exit = match end {
+        End::Job(exit) => exit,
+        // Nothing to give back.
+        End::Lost => return Ok(Exit::Lost),
+        End::FrontGone => return Ok(Exit::Failed),
+    };
+    release(guard, client, exit, output).await
+}
+
+/// Holds until stdin ends or a signal comes.
+async fn until_input_ends(
+    guard: LockGuard,
+    client: &Client,
+    args: &LockArgs,
+    signals: &mut Signals,
+    output: Output,
+) -> anyhow::Result<Exit> {
+    output::answer(|out| {
+        let (path, token) = (guard.path(), guard.token());
+        if args.json {
+            writeln!(out, "{}", json!({ "path": path, "token": token }))?;
+        } else {
+            writeln!(out, "{token}")?;
+        }
+        Ok(Exit::Done)
+    })?;
+    tokio::select! {
+        () = input_end() => {}
+        signal = signals.next() => tracing::debug!(signal = signal.as_raw(), "released by a signal"),
+        () = guard.lost() => {
+            output.error(&anyhow::anyhow!("{} is lost", guard.path()));
+            return Ok(Exit::Lost);
+        }
     }
+    release(guard, client, Exit::Done, output).await
+}
+
+/// Resolves at the end of stdin; never if it cannot be read, as from the background of a terminal.
+async fn input_end() {
+    let (send, ended) = oneshot::channel();
+    // Not a thread of tokio's: it would be waited for at the end.
+    std::thread::spawn(move || {
+        if io::copy(&mut io::stdin().lock(), &mut io::sink()).is_ok() {
+            // Nobody waits any more if something else came first.
+            let _ = send.send(());
+        }
+    });
+    if ended.await.is_err() {
+        std::future::pending().await
+    }
+}
+
+/// Gives the lock back; `exit` if that was acknowledged in time.
+async fn release(
+    guard: LockGuard,
+    client: &Client,
+    exit: Exit,
+    output: Output,
+) -> anyhow::Result<Exit> {
+    let path = guard.path().to_owned();
     match timeout(client.session_timeout(), guard.release()).await {
         Ok(Ok(())) => Ok(exit),
-        // The command has ended, and part of its time was not covered by the lock.
+        // Part of the time was not covered by the lock.
         Ok(Err(error)) => {
             output.error(&error.into());
             Ok(Exit::Lost)
         }
         Err(_) => {
             output.error(&anyhow::anyhow!(
-                "the release of {} was not acknowledged",
-                lock.path()
+                "the release of {path} was not acknowledged"
             ));
             Ok(Exit::Lost)
         }
+    }
+}
+
+/// How long the command has to end. More than a third of the session timeout would have it stopped for outages that
+/// nobody else would notice.
+fn grace(args: &LockArgs, session_timeout: Duration) -> Result<Duration, Hinted> {
+    let longest = session_timeout / 3;
+    match args.grace {
+        None => Ok(GRACE.min(longest)),
+        Some(grace) if grace <= longest => Ok(grace),
+        Some(grace) => Err(Hinted::new(
+            format!(
+                "a grace of {grace:?} is more than a third of the session timeout, {session_timeout:?}"
+            ),
+            format!(
+                "use --session-timeout {}s, or a shorter grace",
+                (grace * 3).as_secs_f64().ceil()
+            ),
+        )),
     }
 }
 
@@ -124,31 +256,4 @@ async fn acquire(
         }
         Err(error) => Err(error.into()),
     }
-}
-
-/// Stays with the command until it ends, or until the hold does.
-async fn attend(
-    mut child: Child,
-    guard: &LockGuard,
-    session_timeout: Duration,
-    signals: &mut Signals,
-    output: Output,
-) -> anyhow::Result<Exit> {
-    loop {
-        tokio::select! {
-            biased;
-            status = child.wait() => return Ok(Exit::of_command(status?)),
-            () = guard.lost() => {
-                output.notice(format_args!("{} is lost; stopping the command", guard.path()));
-                child.stop(GRACE.min(session_timeout / 3)).await?;
-                return Ok(Exit::Lost);
-            }
-            signal = signals.next() => pass_on(&child, signal),
-        }
-    }
-}
-
-fn pass_on(child: &Child, signal: Signal) {
-    tracing::debug!(signal = signal.as_raw(), "passed on to the command");
-    child.signal(signal);
 }

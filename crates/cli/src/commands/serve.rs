@@ -8,7 +8,7 @@ use sd_notify::NotifyState;
 
 use crate::args::ServeArgs;
 use crate::exit::Exit;
-use crate::local;
+use crate::local_server;
 use crate::output::Output;
 use crate::repair;
 use crate::signals::Signals;
@@ -16,7 +16,7 @@ use crate::signals::Signals;
 #[tokio::main]
 pub(crate) async fn run(args: ServeArgs, output: Output) -> anyhow::Result<Exit> {
     if let Some(folder) = args.local {
-        return local::serve(folder, args.idle_exit).await;
+        return local_server::run(folder, args.idle_exit).await;
     }
     let (wants_repair, yes) = (args.repair, args.yes);
     let folder_flag = folder_flag(&args);
@@ -28,7 +28,7 @@ pub(crate) async fn run(args: ServeArgs, output: Output) -> anyhow::Result<Exit>
         Some(_) => "",
         None => "; the data is in memory, --data FOLDER keeps it on disk",
     };
-    let mut signals = Signals::catch()?;
+    let mut signals = Signals::to_end()?;
     let server = match Server::start(config).await {
         Ok(server) => server,
         Err(error) => {

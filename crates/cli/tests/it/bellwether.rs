@@ -1,12 +1,16 @@
 //! Runs the command and follows what it prints.
 
-use std::io::{BufRead, BufReader, Lines};
-use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::SystemTime;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant, SystemTime};
 
 use bellwether_testkit::{Apache, SharedApache};
 use rustix::process::{Pid, Signal, kill_process};
+
+/// How long anything may take that a test waits for.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// The command, without anything of the environment that it would read.
 pub(crate) fn bellwether() -> Command {
@@ -14,6 +18,8 @@ pub(crate) fn bellwether() -> Command {
     for variable in ["BELLWETHER_CONNECT", "RUST_LOG", "NOTIFY_SOCKET"] {
         command.env_remove(variable);
     }
+    // Somebody's own settings.
+    command.env("XDG_CONFIG_HOME", "/nonexistent");
     command
 }
 
@@ -77,20 +83,24 @@ pub(crate) fn apache() -> (SharedApache, String) {
 /// A command in the background. Killed when dropped, so that a test that fails leaves none behind.
 pub(crate) struct Running {
     child: Child,
-    stdout: Lines<BufReader<ChildStdout>>,
-    stderr: Lines<BufReader<ChildStderr>>,
+    stdout: Receiver<String>,
+    stderr: Receiver<String>,
 }
 
 impl Running {
     pub(crate) fn start(command: &mut Command) -> Self {
+        Self::start_with(command.stdin(Stdio::null()))
+    }
+
+    /// As [`start`](Self::start), with the stdin that the command has.
+    pub(crate) fn start_with(command: &mut Command) -> Self {
         let mut child = command
-            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let stdout = BufReader::new(child.stdout.take().unwrap()).lines();
-        let stderr = BufReader::new(child.stderr.take().unwrap()).lines();
+        let stdout = lines(child.stdout.take().unwrap());
+        let stderr = lines(child.stderr.take().unwrap());
         Self {
             child,
             stdout,
@@ -98,18 +108,27 @@ impl Running {
         }
     }
 
-    /// The next line of stdout.
+    /// The next line of stdout; `None` when everybody has closed it who had it.
     pub(crate) fn line(&mut self) -> Option<String> {
-        self.stdout.next().map(|line| line.unwrap())
+        next(&self.stdout)
     }
 
     /// The next line of stderr.
     pub(crate) fn error_line(&mut self) -> Option<String> {
-        self.stderr.next().map(|line| line.unwrap())
+        next(&self.stderr)
+    }
+
+    /// What is left on stderr.
+    pub(crate) fn errors(&mut self) -> Vec<String> {
+        std::iter::from_fn(|| self.error_line()).collect()
+    }
+
+    pub(crate) fn id(&self) -> Pid {
+        Pid::from_child(&self.child)
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        kill_process(self.id(), signal).unwrap();
     }
 
     pub(crate) fn is_running(&mut self) -> bool {
@@ -118,7 +137,21 @@ impl Running {
 
     /// Waits for the end and returns the exit code.
     pub(crate) fn code(&mut self) -> Option<i32> {
-        self.child.wait().unwrap().code()
+        self.status().code()
+    }
+
+    /// Closes stdin.
+    pub(crate) fn end_input(&mut self) {
+        drop(self.child.stdin.take());
+    }
+
+    fn status(&mut self) -> ExitStatus {
+        let mut status = None;
+        until("the command has ended", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
     }
 }
 
@@ -126,6 +159,41 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Lines as they come, from a thread of their own, so that a wait for one can have a limit.
+fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
+    let (send, lines) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            if send.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    lines
+}
+
+fn next(lines: &Receiver<String>) -> Option<String> {
+    match lines.recv_timeout(LIMIT) {
+        Ok(line) => Some(line),
+        Err(RecvTimeoutError::Disconnected) => None,
+        Err(RecvTimeoutError::Timeout) => panic!("neither a line nor the end within {LIMIT:?}"),
+    }
+}
+
+/// Looks again and again until something holds.
+#[track_caller]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a look at other processes, again and again up to a limit"
+)]
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < LIMIT, "{what}: not within {LIMIT:?}");
+        std::thread::sleep(Duration::from_millis(2));
     }
 }
 
@@ -141,4 +209,15 @@ pub(crate) fn assert_code(output: &Output, code: i32) {
         "stderr: {}",
         text(&output.stderr)
     );
+}
+
+/// The password that Apache gives to a session, which everybody can compute: `java.util.Random` with a known seed.
+pub(crate) fn public_password(session: i64) -> Vec<u8> {
+    const MULTIPLIER: u64 = 0x5_DEEC_E66D;
+    let mut state = (session ^ 0xB341_5C00).cast_unsigned() ^ MULTIPLIER;
+    let mut word = || {
+        state = state.wrapping_mul(MULTIPLIER).wrapping_add(0xB) & ((1 << 48) - 1);
+        u32::try_from(state >> 16).unwrap().to_le_bytes()
+    };
+    [word(), word(), word(), word()].concat()
 }

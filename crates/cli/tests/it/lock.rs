@@ -1,6 +1,7 @@
 //! `bellwether lock`.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use ::bellwether::zk;
 use rustix::process::Signal;
@@ -8,17 +9,19 @@ use rustix::process::Signal;
 use crate::bellwether::{Running, assert_code, bellwether, text};
 
 on_both_engines! {
-    exit_code_and_flags_of_the_command_are_kept,
-    command_killed_by_a_signal_is_128_and_its_number,
-    command_that_cannot_be_run_is_126_and_missing_is_127,
+    hold_prints_the_token_and_ends_with_its_input,
+    hold_ends_by_a_signal,
+    hold_that_is_lost_is_123,
+    hold_waits_its_turn,
+    grace_above_a_third_of_the_session_timeout_is_2,
+    grace_is_what_a_stubborn_command_gets,
+    message_and_program_are_in_the_line,
     bad_path_is_125,
     token_and_path_are_in_the_environment,
     held_lock_is_124_at_once_and_after_the_wait,
     two_commands_exclude_each_other,
     long_wait_is_told_in_one_line,
     signal_ends_a_waiter_and_frees_its_place,
-    signals_are_passed_on_and_waited_for,
-    lost_lock_ends_the_whole_group,
     lost_lock_lets_the_command_end_in_its_own_way,
 }
 
@@ -37,41 +40,6 @@ fn holder(address: &str) -> Running {
     let mut holder = Running::start(&mut lock(address, &[], "echo held; exec tail -f /dev/null"));
     assert_eq!(holder.line().as_deref(), Some("held"));
     holder
-}
-
-fn exit_code_and_flags_of_the_command_are_kept(address: &str) {
-    let mut command = bellwether();
-    command.args([
-        "lock",
-        "--connect",
-        address,
-        "x",
-        "--",
-        "sh",
-        "-c",
-        "echo \"$1\"; exit 7",
-        "sh",
-        "--wait",
-    ]);
-    let output = command.output().unwrap();
-    assert_code(&output, 7);
-    assert_eq!(text(&output.stdout), "--wait\n");
-    assert_eq!(text(&output.stderr), "");
-}
-
-fn command_killed_by_a_signal_is_128_and_its_number(address: &str) {
-    assert_code(&lock(address, &[], "kill -KILL $$").output().unwrap(), 137);
-}
-
-fn command_that_cannot_be_run_is_126_and_missing_is_127(address: &str) {
-    let run = |program: &str| {
-        bellwether()
-            .args(["lock", "--connect", address, "/x", "--", program])
-            .output()
-            .unwrap()
-    };
-    assert_code(&run("/"), 126);
-    assert_code(&run("/no/such/program"), 127);
 }
 
 #[test]
@@ -166,44 +134,6 @@ fn signal_ends_a_waiter_and_frees_its_place(address: &str) {
     assert_code(&lock(address, &["--try"], "true").output().unwrap(), 0);
 }
 
-fn signals_are_passed_on_and_waited_for(address: &str) {
-    for (signal, name) in [
-        (Signal::TERM, "TERM"),
-        (Signal::INT, "INT"),
-        (Signal::HUP, "HUP"),
-    ] {
-        let script = format!(
-            "trap 'echo got; exit 5' {name}; echo ready; while :; do read x <&3; done 3<>pipe"
-        );
-        let folder = tempfile::tempdir().unwrap();
-        let fifo = Command::new("mkfifo")
-            .arg(folder.path().join("pipe"))
-            .status()
-            .unwrap();
-        assert!(fifo.success());
-        let mut job = Running::start(lock(address, &[], &script).current_dir(folder.path()));
-        assert_eq!(job.line().as_deref(), Some("ready"));
-        job.signal(signal);
-        assert_eq!(job.line().as_deref(), Some("got"), "{name}");
-        assert_eq!(job.code(), Some(5));
-        // Released, not left to the end of the session.
-        assert_code(&lock(address, &["--try"], "true").output().unwrap(), 0);
-    }
-}
-
-fn lost_lock_ends_the_whole_group(address: &str) {
-    // The shell heeds no SIGTERM, and its child keeps stdout open: the end of stdout tells that both are gone.
-    let mut job = Running::start(&mut lock(
-        address,
-        &[],
-        "trap '' TERM; echo held; tail -f /dev/null; echo never",
-    ));
-    assert_eq!(job.line().as_deref(), Some("held"));
-    delete_contenders(address);
-    assert_eq!(job.line(), None);
-    assert_eq!(job.code(), Some(123));
-}
-
 fn lost_lock_lets_the_command_end_in_its_own_way(address: &str) {
     let script = "trap 'kill $!; echo cleaned; exit 0' TERM; tail -f /dev/null & echo held; wait";
     let mut job = Running::start(&mut lock(address, &[], script));
@@ -211,6 +141,90 @@ fn lost_lock_lets_the_command_end_in_its_own_way(address: &str) {
     delete_contenders(address);
     assert_eq!(job.line().as_deref(), Some("cleaned"));
     assert_eq!(job.code(), Some(123));
+}
+
+fn hold(address: &str, options: &[&str]) -> Command {
+    let mut command = bellwether();
+    command.args(["lock", "--connect", address, "--hold", "jobs/nightly"]);
+    command.args(options).stdin(Stdio::piped());
+    command
+}
+
+fn hold_prints_the_token_and_ends_with_its_input(address: &str) {
+    let mut first = Running::start_with(&mut hold(address, &[]));
+    let token: i64 = first.line().unwrap().parse().unwrap();
+    assert_code(&lock(address, &["--try"], "true").output().unwrap(), 124);
+    first.end_input();
+    assert_eq!(first.code(), Some(0));
+    let mut second = Running::start_with(&mut hold(address, &["--json"]));
+    let line: serde_json::Value = serde_json::from_str(&second.line().unwrap()).unwrap();
+    assert_eq!(line["path"], "/jobs/nightly");
+    assert!(line["token"].as_i64().unwrap() > token, "{line} {token}");
+}
+
+fn hold_ends_by_a_signal(address: &str) {
+    let mut holder = Running::start_with(&mut hold(address, &[]));
+    assert!(holder.line().is_some());
+    holder.signal(Signal::TERM);
+    assert_eq!(holder.code(), Some(0));
+    assert_code(&lock(address, &["--try"], "true").output().unwrap(), 0);
+}
+
+fn hold_that_is_lost_is_123(address: &str) {
+    let mut holder = Running::start_with(&mut hold(address, &[]));
+    assert!(holder.line().is_some());
+    delete_contenders(address);
+    assert_eq!(holder.code(), Some(123));
+}
+
+fn hold_waits_its_turn(address: &str) {
+    let _holder = holder(address);
+    let mut late = Running::start_with(&mut hold(address, &["--wait", "50ms"]));
+    assert_eq!(late.code(), Some(124));
+    assert_eq!(late.line(), None);
+    let mut patient = Running::start_with(&mut hold(address, &[]));
+    assert!(patient.error_line().unwrap().contains("waiting for"));
+    patient.signal(Signal::INT);
+    assert_eq!(patient.code(), Some(130));
+}
+
+fn grace_above_a_third_of_the_session_timeout_is_2(address: &str) {
+    let options = ["--session-timeout", "3s", "--grace", "1001ms"];
+    let output = lock(address, &options, "echo ran").output().unwrap();
+    assert_code(&output, 2);
+    assert_eq!(text(&output.stdout), "");
+    let errors = text(&output.stderr);
+    assert!(
+        errors.contains("hint: use --session-timeout 4s"),
+        "{errors}"
+    );
+    let options = ["--session-timeout", "3s", "--grace", "1s"];
+    assert_code(&lock(address, &options, "true").output().unwrap(), 0);
+}
+
+fn grace_is_what_a_stubborn_command_gets(address: &str) {
+    let start = Instant::now();
+    let script = "trap '' TERM; echo held; tail -f /dev/null; echo never";
+    let mut job = Running::start(&mut lock(address, &["--grace", "1s"], script));
+    assert_eq!(job.line().as_deref(), Some("held"));
+    delete_contenders(address);
+    assert_eq!(job.line(), None);
+    assert!(start.elapsed() >= Duration::from_secs(1));
+}
+
+fn message_and_program_are_in_the_line(address: &str) {
+    let script = "echo held; exec tail -f /dev/null";
+    let mut job = Running::start(&mut lock(address, &["--message", "nightly run"], script));
+    assert_eq!(job.line().as_deref(), Some("held"));
+    let contenders = contenders(address);
+    let [(_, data)] = &contenders[..] else {
+        panic!("{contenders:?}")
+    };
+    let who: serde_json::Value = serde_json::from_slice(data).unwrap();
+    assert_eq!(
+        (&who["message"], &who["command"]),
+        (&"nightly run".into(), &"sh".into())
+    );
 }
 
 #[test]
@@ -228,25 +242,39 @@ fn unreachable_server_is_125() {
     let output = command.output().unwrap();
     assert_code(&output, 125);
     assert!(
-        text(&output.stderr).contains("no server answers"),
+        text(&output.stderr).contains("no server answers")
+            && text(&output.stderr).contains("hint: `bellwether serve --listen"),
         "{}",
         text(&output.stderr)
     );
 }
 
-/// Deletes what stands in the queue, as another hand would.
-fn delete_contenders(address: &str) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+/// What stands in the line: paths and data.
+fn contenders(address: &str) -> Vec<(String, Vec<u8>)> {
+    block_on(async {
         let client = zk::Client::connect(address).await.unwrap();
+        let mut contenders = Vec::new();
         for name in client.list_children("/jobs/nightly").await.unwrap() {
-            client
-                .delete(&format!("/jobs/nightly/{name}"), None)
-                .await
-                .unwrap();
+            let path = format!("/jobs/nightly/{name}");
+            let (data, _) = client.get_data(&path).await.unwrap();
+            contenders.push((path, data));
+        }
+        contenders
+    })
+}
+
+/// Deletes what stands in the line, as another hand would.
+fn delete_contenders(address: &str) {
+    let contenders = contenders(address);
+    block_on(async {
+        let client = zk::Client::connect(address).await.unwrap();
+        for (path, _) in contenders {
+            client.delete(&path, None).await.unwrap();
         }
     });
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().build().unwrap().block_on(future)
 }

@@ -46,6 +46,7 @@ pub(crate) async fn serve(engine: Arc<Engine>, socket: TcpStream, peer: Arc<Peer
         engine: engine.clone(),
         peer: peer.clone(),
         session: None,
+        is_new: false,
         input: Input {
             socket: reading,
             bytes: BytesMut::new(),
@@ -58,6 +59,11 @@ pub(crate) async fn serve(engine: Arc<Engine>, socket: TcpStream, peer: Arc<Peer
     };
     if let Some(session) = &connection.session {
         engine.published.disconnect(session, &peer);
+        // Strangers leave no sessions behind on a private server.
+        if connection.is_strangers() && session.end() {
+            let session = session.clone();
+            engine.submit.submit(Submission::ExpireSession { session });
+        }
     }
     if !all_written && timeout(LINGER, written).await.is_err() {
         tracing::debug!(address = %peer.address, "client did not take its last replies");
@@ -70,6 +76,8 @@ struct Connection {
     engine: Arc<Engine>,
     peer: Arc<Peer>,
     session: Option<Arc<Session>>,
+    /// Whether the session was opened here, not taken up.
+    is_new: bool,
     input: Input,
 }
 
@@ -103,6 +111,7 @@ impl Connection {
             Ok(Ok(Greeting::Connect(request))) => {
                 self.engine.stats.received.fetch_add(1, Relaxed);
                 self.peer.request_waits();
+                self.is_new = request.session_id == 0;
                 self.session = Some(handshake::open(&self.engine, &self.peer, &request)?);
                 // What came with the request is answered behind it, even what has no order.
                 self.peer.drained().await;
@@ -213,6 +222,14 @@ impl Connection {
             self.peer.outbox.close();
             Err(Over)
         }
+    }
+
+    /// Whether a new session was opened by somebody who has not proven to know the server's secret.
+    fn is_strangers(&self) -> bool {
+        let config = &self.engine.config;
+        config.secret.is_some()
+            && self.is_new
+            && !authentication::suffices(config, &self.peer.ids())
     }
 
     /// Stops reading while too much waits: for the disk, or for this client to read.

@@ -122,7 +122,7 @@ fn reattach(
     timeout_ms: i32,
 ) -> Result<Arc<Session>, Over> {
     let known = engine.sessions.get(request.session_id);
-    let session = known.filter(|session| session.password()[..] == request.password[..]);
+    let session = known.filter(|session| session.has_password(&request.password));
     if let Some(session) = session {
         session.set_timeout_ms(timeout_ms);
         let reply = ConnectReply {

@@ -28,7 +28,7 @@ pub(crate) async fn listen(
                     Some(peer) => drop(serving.spawn(connection::serve(engine.clone(), socket, peer))),
                     None => {
                         engine.stats.connections_rejected.fetch_add(1, Relaxed);
-                        tracing::warn!(%address, "too many connections, this one is closed");
+                        tracing::warn!(%address, "no more connections are taken, this one is closed");
                     }
                 },
                 Err(error) => {

@@ -59,6 +59,7 @@ mod tests {
     fn session(timeout_ms: i32, heard_ms: i64) -> Arc<Session> {
         Arc::new(Session::new(
             1,
+            [0; 16],
             timeout_ms,
             deadline_ms(heard_ms, timeout_ms, 100),
         ))

@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::expiry::deadline_ms;
+use super::password;
 use super::session::Session;
 use crate::clock::Clock;
+use crate::secret::Secret;
 
 /// Finds sessions by their ids, and gives new ones out.
 #[derive(Debug)]
@@ -14,6 +16,7 @@ pub(crate) struct SessionTable {
     clock: Clock,
     tick_ms: i64,
     next_id: AtomicI64,
+    secret: Option<Secret>,
     sessions: Mutex<HashMap<i64, Arc<Session>>>,
 }
 
@@ -26,13 +29,16 @@ impl SessionTable {
         clock: Clock,
         tick_ms: i64,
         wall_ms: i64,
+        secret: Option<Secret>,
         earlier: impl Iterator<Item = (i64, i32)>,
     ) -> Self {
         let now_ms = clock.now_ms();
         let sessions: HashMap<_, _> = earlier
             .map(|(id, timeout_ms)| {
                 let deadline_ms = deadline_ms(now_ms, timeout_ms, tick_ms);
-                (id, Arc::new(Session::new(id, timeout_ms, deadline_ms)))
+                let password = password::of(id, secret.as_ref());
+                let session = Session::new(id, password, timeout_ms, deadline_ms);
+                (id, Arc::new(session))
             })
             .collect();
         let by_time = 1 << 56 | (wall_ms & 0xFF_FFFF_FFFF) << 16;
@@ -47,6 +53,7 @@ impl SessionTable {
             clock,
             tick_ms,
             next_id: AtomicI64::new(next_id),
+            secret,
             sessions: Mutex::new(sessions),
         }
     }
@@ -54,7 +61,9 @@ impl SessionTable {
     /// A new session, open as soon as the writer has seen it.
     pub(crate) fn open(&self, timeout_ms: i32) -> Arc<Session> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let session = Arc::new(Session::new(id, timeout_ms, self.deadline_ms(timeout_ms)));
+        let password = password::of(id, self.secret.as_ref());
+        let deadline_ms = self.deadline_ms(timeout_ms);
+        let session = Arc::new(Session::new(id, password, timeout_ms, deadline_ms));
         self.lock().insert(id, session.clone());
         session
     }

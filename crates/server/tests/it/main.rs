@@ -12,6 +12,7 @@ mod durability;
 mod interchange;
 mod library;
 mod model;
+mod private;
 mod quota;
 mod reaping;
 mod rules;

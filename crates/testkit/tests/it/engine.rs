@@ -12,9 +12,14 @@ async fn what_is_left_is_seen_on_apache() {
     what_is_left_is_seen(Engine::apache().await.unwrap()).await;
 }
 
+#[tokio::test]
+async fn what_is_left_is_seen_on_an_ensemble() {
+    what_is_left_is_seen(Engine::ensemble().await.unwrap()).await;
+}
+
 async fn what_is_left_is_seen(mut engine: Engine) {
     let before = engine.census().await.unwrap();
-    let mut client = RawClient::connect(engine.address()).await.unwrap();
+    let mut client = RawClient::connect(engine.addresses()[0]).await.unwrap();
     for request in [
         Request::create_ephemeral("/a"),
         Request::get_data("/a").watching(),
@@ -31,7 +36,7 @@ async fn what_is_left_is_seen(mut engine: Engine) {
     assert!(left.to_string().contains("something is left"), "{left}");
 
     engine.restart().await.unwrap();
-    let mut client = client.reattach(engine.address()).await.unwrap();
+    let mut client = client.reattach(engine.addresses()[0]).await.unwrap();
     client
         .call(Request::CloseSession)
         .await

@@ -23,7 +23,7 @@ const PATH: &str = "/broken/lock";
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a scene waits for what must not happen.
+/// How long a scene waits for what a sound lock does not do.
 const MOMENT: Duration = Duration::from_millis(500);
 
 const TERMS: Terms = Terms {
@@ -41,7 +41,7 @@ async fn sorting_by_whole_name_is_caught() {
         let mut higher = higher.acquire();
         higher.granted().await;
         let mut lower = lower.acquire();
-        lower.granted_in_a_moment().await;
+        stage.provoke(&mut lower).await;
         higher.end(Ending::Release);
         lower.granted().await;
         stage.check_holds()
@@ -63,7 +63,7 @@ async fn skipping_the_list_is_caught() {
         let mut last = last.acquire();
         stage.until_watched(&middle_node, last_id).await;
         middle.task.abort();
-        last.granted_in_a_moment().await;
+        stage.provoke(&mut last).await;
         holder.end(Ending::Release);
         last.granted().await;
         stage.check_holds()
@@ -122,7 +122,7 @@ async fn adopting_the_node_of_another_session_is_caught() {
         let create = Request::create_mode(name, "", Create::EPHEMERAL_SEQUENTIAL);
         other.call(create).await.unwrap().ok().unwrap();
         player.proxy.refuse(false);
-        player.granted_in_a_moment().await;
+        stage.provoke(&mut player).await;
 
         let mut next = stage.player(1).await.acquire();
         // The one of the other, perhaps the player's own, and this.
@@ -219,6 +219,14 @@ impl Stage {
             proxy,
             client: session.await.unwrap(),
             recorder: self.recorder.clone(),
+        }
+    }
+
+    /// Waits for a grant that only a broken lock gives.
+    async fn provoke(&self, player: &mut Player) {
+        match self.sabotage {
+            Some(_) => player.granted().await,
+            None => drop(timeout(MOMENT, player.granted()).await),
         }
     }
 
@@ -354,11 +362,6 @@ impl Idle {
 impl Player {
     async fn granted(&mut self) {
         self.until(Standing::Holding).await;
-    }
-
-    /// Waits a moment for what a broken lock does.
-    async fn granted_in_a_moment(&mut self) {
-        let _ = timeout(MOMENT, self.granted()).await;
     }
 
     async fn ended(&mut self) {

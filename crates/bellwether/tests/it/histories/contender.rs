@@ -1,16 +1,12 @@
-//! A process that takes a lock again and again, and tells on stderr what it does.
+//! A process that takes a hold again and again, and tells on stderr what it does.
 //!
 //! It is this test binary, started anew for one test.
 
 use std::io::{Read as _, Write as _};
-use std::ops::Deref;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bellwether::{
-    AcquireError, Client, Hold, Lock, LockGuard, Previous, ReleaseError, SimpleGuard, SimpleLock,
-    connect,
-};
+use bellwether::{AcquireError, Client, Previous, connect};
 use bellwether_testkit::FencedStore;
 use bellwether_testkit::history::{Event, Pulse, What};
 use rand::rngs::StdRng;
@@ -18,99 +14,12 @@ use rand::{Rng as _, SeedableRng as _};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::recipe::{Ask, Guard, Recipe};
+
 pub(super) const SESSION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The longest work under a hold, and the longest wait for one that is given up.
 const MOMENT_MAX: Duration = Duration::from_millis(30);
-
-/// What they compete for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Recipe {
-    Lock,
-    /// The lock with a crash mark.
-    MarkedLock,
-    SimpleLock,
-}
-
-impl Recipe {
-    const ALL: [Self; 3] = [Self::Lock, Self::MarkedLock, Self::SimpleLock];
-
-    fn path(self) -> String {
-        format!("/histories/{self:?}")
-    }
-
-    /// Waits for a hold.
-    pub(super) async fn acquire(self, client: &Client) -> Result<Guard, AcquireError> {
-        match self {
-            Self::SimpleLock => {
-                let lock = SimpleLock::new(client, self.path());
-                lock.acquire().await.map(Guard::Simple)
-            }
-            _ => self.lock(client).acquire().await.map(Guard::Fair),
-        }
-    }
-
-    async fn acquire_timeout(
-        self,
-        client: &Client,
-        limit: Duration,
-    ) -> Result<Guard, AcquireError> {
-        match self {
-            Self::SimpleLock => {
-                let lock = SimpleLock::new(client, self.path());
-                lock.acquire_timeout(limit).await.map(Guard::Simple)
-            }
-            _ => {
-                let lock = self.lock(client);
-                lock.acquire_timeout(limit).await.map(Guard::Fair)
-            }
-        }
-    }
-
-    async fn try_acquire(self, client: &Client) -> Result<Option<Guard>, AcquireError> {
-        Ok(match self {
-            Self::SimpleLock => {
-                let lock = SimpleLock::new(client, self.path());
-                lock.try_acquire().await?.map(Guard::Simple)
-            }
-            _ => self.lock(client).try_acquire().await?.map(Guard::Fair),
-        })
-    }
-
-    fn lock(self, client: &Client) -> Lock {
-        let lock = Lock::new(client, self.path());
-        match self {
-            Self::MarkedLock => lock.crash_mark(),
-            _ => lock,
-        }
-    }
-}
-
-/// A hold of any of them.
-pub(super) enum Guard {
-    Fair(LockGuard),
-    Simple(SimpleGuard),
-}
-
-impl Guard {
-    pub(super) async fn release(self) -> Result<(), ReleaseError> {
-        match self {
-            Self::Fair(guard) => guard.release().await,
-            Self::Simple(guard) => guard.release().await,
-        }
-    }
-}
-
-impl Deref for Guard {
-    type Target = Hold;
-
-    fn deref(&self) -> &Hold {
-        match self {
-            Self::Fair(guard) => guard,
-            Self::Simple(guard) => guard,
-        }
-    }
-}
 
 /// What a contender is to do.
 pub(super) struct Orders {
@@ -136,11 +45,9 @@ impl Orders {
     /// Those of this process, if it is a contender.
     fn own() -> Option<Self> {
         let variable = |name: &str| std::env::var(name).ok();
-        let recipe = variable("CONTENDER_RECIPE")?;
-        let mut recipes = Recipe::ALL.into_iter();
         Some(Self {
             who: variable("CONTENDER")?.parse().ok()?,
-            recipe: recipes.find(|known| format!("{known:?}") == recipe)?,
+            recipe: Recipe::parse(&variable("CONTENDER_RECIPE")?)?,
             seed: variable("CONTENDER_SEED")?.parse().ok()?,
             address: variable("CONTENDER_ADDRESS")?,
             store: variable("CONTENDER_STORE")?.into(),
@@ -230,24 +137,22 @@ impl Contender {
     async fn acquire(&mut self, client: &Client) -> Result<Option<Guard>, AcquireError> {
         let recipe = self.recipe;
         match self.random.random_range(0..10) {
-            0 => recipe.try_acquire(client).await,
-            1 => match recipe.acquire_timeout(client, self.moment()).await {
-                Err(AcquireError::TimedOut { .. }) => Ok(None),
-                acquired => acquired.map(Some),
-            },
+            0 => recipe.acquire(client, Ask::AtOnce).await,
+            1 => recipe.acquire(client, Ask::Within(self.moment())).await,
             // Gives up wherever it happens to be.
-            2 => match timeout(self.moment(), recipe.acquire(client)).await {
-                Ok(acquired) => acquired.map(Some),
+            2 => match timeout(self.moment(), recipe.acquire(client, Ask::Wait)).await {
+                Ok(acquired) => acquired,
                 Err(_) => Ok(None),
             },
-            _ => recipe.acquire(client).await.map(Some),
+            _ => recipe.acquire(client, Ask::Wait).await,
         }
     }
 
     /// Works under the hold until the work is done or the hold is lost.
     async fn hold(&mut self, client: &Client, guard: Guard) {
         let token = guard.token();
-        self.note(What::Granted { token, weight: 1 });
+        let weight = guard.weight();
+        self.note(What::Granted { token, weight });
         let crashed = match guard.previous() {
             Previous::Crashed(crash) => crash.token,
             _ => None,

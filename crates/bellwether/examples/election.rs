@@ -1,0 +1,87 @@
+//! A service that leads when it can, and an observer that follows who does.
+//!
+//! Start it in several terminals and end the leader with Ctrl-C: the next in line takes over.
+//!
+//! ```sh
+//! bellwether serve &
+//! cargo run -p bellwether --example election -- 127.0.0.1:2181 alice
+//! ```
+//!
+//! With a number of terms, it resigns after each second and ends after so many: `… 127.0.0.1:2181 alice 3`.
+
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
+use std::time::Duration;
+
+use anyhow::Result;
+use bellwether::{Election, Leadership, Standing, connect};
+use futures_util::StreamExt;
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let address = arguments
+        .next()
+        .unwrap_or_else(|| "127.0.0.1:2181".to_owned());
+    let name = arguments
+        .next()
+        .unwrap_or_else(|| format!("process {}", std::process::id()));
+    let terms: Option<usize> = arguments.next().map(|terms| terms.parse()).transpose()?;
+    let client = connect(address).await?;
+    let election = Election::new(&client, "/examples/election").value(&name);
+    let observer = tokio::spawn(observe(election.clone()));
+
+    let mut candidacy = election.stand();
+    let mut led = 0;
+    while terms.is_none_or(|terms| led < terms)
+        && let Some(standing) = candidacy.next().await
+    {
+        match standing {
+            Standing::Running { session } => println!("{name} runs in session {session:x}"),
+            Standing::Interrupted(error) => println!("{name} does not run: {error}"),
+            Standing::Elected(leadership) => {
+                led += 1;
+                println!("{name} leads with token {}", leadership.token());
+                tokio::select! {
+                    () = lead(&leadership, terms.is_some()) => leadership.resign().await?,
+                    () = leadership.lost() => println!("{name} has lost the lead"),
+                }
+            }
+            _ => {}
+        }
+    }
+    observer.abort();
+    Ok(())
+}
+
+/// The work of a leader: it goes on until it resigns, or for ever.
+#[expect(clippy::disallowed_methods, reason = "stands for work")]
+async fn lead(leadership: &Leadership, resigns: bool) {
+    let mut beats = 0;
+    while !resigns || beats < 10 {
+        beats += 1;
+        if let Err(error) = leadership.proclaim(format!("beat {beats}")).await {
+            println!("not proclaimed: {error}");
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+async fn observe(election: Election) {
+    let mut leaders = election.observe();
+    let mut token = None;
+    while let Some(leader) = leaders.next().await {
+        match leader {
+            Ok(leader) if token == leader.as_ref().map(|leader| leader.token) => {}
+            Ok(Some(leader)) => {
+                token = Some(leader.token);
+                println!("  the leader is {:?}", leader.value.unwrap_or_default());
+            }
+            Ok(None) => {
+                token = None;
+                println!("  nobody leads");
+            }
+            Err(error) => println!("  cannot see who leads: {error}"),
+        }
+    }
+}

@@ -1,0 +1,611 @@
+//! The double barrier.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bellwether::blocking::Wait;
+use bellwether::{BarrierError, Client, DoubleBarrier, Inside, Sabotage, connect};
+use bellwether_server::proto::op::Op;
+use bellwether_testkit::{Cut, Direction};
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::place::{Place, SESSION_TIMEOUT, soon};
+
+on_both_engines! {
+    all_enter_and_leave_together_round_after_round,
+    members_tell_who_is_missing,
+    t48_wake_up_that_is_not_the_word_lets_nobody_pass,
+    broken_variant_that_passes_on_any_wake_up_is_caught,
+    t49_enter_that_timed_out_leaves_no_member,
+    t50_only_members_are_counted,
+    t51_leave_returns_with_one_too_many_and_at_its_limit,
+    t52_what_wakes_those_who_enter_does_not_let_others_leave,
+    t53_session_loss_is_told_to_one_who_enters,
+    t54_others_wait_still_when_the_first_member_dies,
+    t55_one_who_comes_late_enters_the_next_round,
+    t56_round_whose_members_have_died_lets_nobody_pass,
+    t57_quick_member_enters_the_next_round_while_a_slow_one_leaves,
+    t58_one_too_many_waits_for_the_next_round,
+    one_too_many_takes_the_place_of_one_who_gives_up,
+    one_too_many_looks_at_its_place_and_not_at_the_number,
+    t59_nothing_is_left_and_expiry_is_told_to_one_who_leaves,
+    t60_own_node_missing_on_leave_is_an_error,
+    enter_dropped_at_any_moment_leaves_no_member,
+    lost_requests_and_replies_change_nothing,
+    others_leave_when_the_last_one_inside_dies,
+    sizes_have_to_agree,
+}
+
+type Entering = JoinHandle<Result<Inside, BarrierError>>;
+
+fn barrier(client: &Client, size: usize) -> DoubleBarrier {
+    DoubleBarrier::new(client, "/meet", size)
+}
+
+fn enter(client: &Client, size: usize) -> Entering {
+    let barrier = barrier(client, size);
+    tokio::spawn(async move { barrier.enter().await })
+}
+
+/// Enters in the background, and returns when this many are there, and wait.
+async fn enter_as(place: &Place, client: &Client, size: usize, number: usize) -> Entering {
+    let entering = enter(client, size);
+    until_waiting(place, number).await;
+    entering
+}
+
+/// Waits until so many members wait, each with a watch on its own node and on the word to pass.
+async fn until_waiting(place: &Place, members: usize) {
+    soon(async {
+        while place.watches().await != 2 * members {
+            place.outside().sync("/").await.unwrap();
+        }
+    })
+    .await;
+}
+
+/// Two that have entered together.
+async fn two_inside(place: &Place) -> [(Client, Inside); 2] {
+    let (one, two) = (place.client().await, place.client().await);
+    let first = enter_as(place, &one, 2, 1).await;
+    let second = soon(barrier(&two, 2).enter()).await.unwrap();
+    [(one, soon(first).await.unwrap().unwrap()), (two, second)]
+}
+
+async fn leave_all(inside: impl IntoIterator<Item = Inside>) {
+    let mut leaving = JoinSet::new();
+    for inside in inside {
+        leaving.spawn(inside.leave());
+    }
+    while let Some(left) = soon(leaving.join_next()).await {
+        left.unwrap().unwrap();
+    }
+}
+
+async fn all_enter_and_leave_together_round_after_round(place: Place) {
+    const SIZE: usize = 4;
+    const ROUNDS: u64 = 8;
+    let (told, mut steps) = tokio::sync::mpsc::unbounded_channel();
+    for _ in 0..SIZE {
+        let barrier = barrier(&place.client().await, SIZE);
+        let told = told.clone();
+        tokio::spawn(async move {
+            for round in 0..ROUNDS {
+                told.send((round, "arrived")).unwrap();
+                let inside = barrier.enter().await.unwrap();
+                assert_eq!(inside.round(), round);
+                assert!(inside.is_held());
+                told.send((round, "inside")).unwrap();
+                inside.leave().await.unwrap();
+                told.send((round, "out")).unwrap();
+            }
+        });
+    }
+    drop(told);
+    let mut seen = BTreeMap::<_, usize>::new();
+    while let Some((round, step)) = soon(steps.recv()).await {
+        *seen.entry((round, step)).or_default() += 1;
+        let count = |step| seen.get(&(round, step)).copied().unwrap_or(0);
+        match step {
+            "inside" => assert_eq!(count("arrived"), SIZE, "round {round}: too early in"),
+            "out" => assert_eq!(count("inside"), SIZE, "round {round}: too early out"),
+            _ => {}
+        }
+    }
+    assert!(seen.values().all(|&count| count == SIZE), "{seen:?}");
+    assert_eq!(seen.len(), usize::try_from(ROUNDS).unwrap() * 3);
+    place.until_no_watches().await;
+    // The directory of the next round, and nothing in it.
+    assert_eq!(place.children("/meet").await, [ROUNDS.to_string()]);
+    assert!(place.children(&format!("/meet/{ROUNDS}")).await.is_empty());
+}
+
+async fn members_tell_who_is_missing(place: Place) {
+    let looking = barrier(&place.client().await, 3);
+    let nobody = looking.members().await.unwrap();
+    assert_eq!(
+        (nobody.missing(), nobody.is_open, nobody.round),
+        (3, false, 0)
+    );
+    let mut entering = Vec::new();
+    for number in 0..2 {
+        let barrier = barrier(&place.client().await, 3).message(format!("worker {number}"));
+        entering.push(tokio::spawn(async move { barrier.enter().await }));
+        until_waiting(&place, number + 1).await;
+    }
+    let two = looking.members().await.unwrap();
+    assert_eq!((two.missing(), two.is_open), (1, false));
+    let names: Vec<_> = two
+        .here
+        .iter()
+        .filter_map(|who| who.message.as_deref())
+        .collect();
+    assert_eq!(names, ["worker 0", "worker 1"]);
+    let inside = soon(looking.enter()).await.unwrap();
+    let all = looking.members().await.unwrap();
+    assert_eq!((all.missing(), all.is_open, all.here.len()), (0, true, 3));
+    let mut inside = vec![inside];
+    for entering in entering {
+        inside.push(soon(entering).await.unwrap().unwrap());
+    }
+    leave_all(inside).await;
+    let next = looking.members().await.unwrap();
+    assert_eq!((next.missing(), next.is_open, next.round), (3, false, 1));
+}
+
+/// Wakes one of two who wait for a third in every way there is; tells whether it passes.
+async fn passes_on_a_wake_up(place: &Place, sabotage: Option<Sabotage>) -> bool {
+    let other = place.client().await;
+    let _first = enter_as(place, &other, 3, 1).await;
+    let (proxy, _) = place.proxied(SESSION_TIMEOUT).await;
+    let mut options = connect(format!("{}{}", proxy.address(), place.chroot()));
+    if let Some(sabotage) = sabotage {
+        options = options.sabotage(sabotage);
+    }
+    let client = options.await.unwrap();
+    let second = enter_as(place, &client, 3, 2).await;
+    for _ in 0..3 {
+        for name in place.children("/meet/0").await {
+            let path = format!("/meet/0/{name}");
+            place.outside().set_data(&path, b"{}", None).await.unwrap();
+        }
+        proxy.cut(Cut::Reset).await;
+        // A round trip of the session: it is connected again, and has dealt with what came before.
+        soon(client.raw().sync("/")).await.ok();
+        soon(client.raw().sync("/")).await.unwrap();
+        if second.is_finished() {
+            return true;
+        }
+        until_waiting(place, 2).await;
+    }
+    let third = place.client().await;
+    let third = enter(&third, 3);
+    drop(soon(third).await.unwrap().unwrap());
+    drop(soon(second).await.unwrap().unwrap());
+    false
+}
+
+async fn t48_wake_up_that_is_not_the_word_lets_nobody_pass(place: Place) {
+    assert!(!passes_on_a_wake_up(&place, None).await);
+}
+
+async fn broken_variant_that_passes_on_any_wake_up_is_caught(place: Place) {
+    assert!(passes_on_a_wake_up(&place, Some(Sabotage::PassOnAnyWake)).await);
+}
+
+async fn t49_enter_that_timed_out_leaves_no_member(place: Place) {
+    let client = place.client().await;
+    for _ in 0..10 {
+        let limit = Duration::from_millis(20);
+        let entered = barrier(&client, 2).enter_timeout(limit).await;
+        assert!(
+            matches!(entered, Err(BarrierError::TimedOut { .. })),
+            "{entered:?}"
+        );
+    }
+    place.until_children("/meet/0", 0).await;
+    place.until_no_watches().await;
+    // One alone does not pass with a phantom.
+    let [(_, one), (_, two)] = two_inside(&place).await;
+    assert_eq!((one.round(), two.round()), (0, 0));
+    leave_all([one, two]).await;
+}
+
+async fn t50_only_members_are_counted(place: Place) {
+    let [(_, one), (_, two)] = two_inside(&place).await;
+    leave_all([one, two]).await;
+    let persistent = bellwether::zk::CreateMode::Persistent;
+    let options = persistent.with_acls(bellwether::zk::Acls::anyone_all());
+    for foreign in ["x", "ready-0000000001", "member-1"] {
+        let path = format!("/meet/1/{foreign}");
+        place.outside().create(&path, b"", &options).await.unwrap();
+    }
+    let (one, two) = (place.client().await, place.client().await);
+    let first = enter_as(&place, &one, 2, 1).await;
+    assert!(!first.is_finished());
+    let second = soon(barrier(&two, 2).enter()).await.unwrap();
+    let first = soon(first).await.unwrap().unwrap();
+    assert_eq!(barrier(&one, 2).members().await.unwrap().here.len(), 2);
+    leave_all([first, second]).await;
+}
+
+async fn t51_leave_returns_with_one_too_many_and_at_its_limit(place: Place) {
+    let [(_, one), (_, two)] = two_inside(&place).await;
+    let late = place.client().await;
+    let third = enter(&late, 2);
+    let limit = Duration::from_millis(50);
+    let left = one.leave_timeout(limit).await;
+    assert!(
+        matches!(left, Err(BarrierError::TimedOut { .. })),
+        "{left:?}"
+    );
+    soon(two.leave()).await.unwrap();
+    // The one too many is first in the next round.
+    let fourth = place.client().await;
+    let fourth = soon(barrier(&fourth, 2).enter()).await.unwrap();
+    let third = soon(third).await.unwrap().unwrap();
+    assert_eq!((third.round(), fourth.round()), (1, 1));
+    leave_all([third, fourth]).await;
+}
+
+async fn t52_what_wakes_those_who_enter_does_not_let_others_leave(place: Place) {
+    let [(_, one), (_, two)] = two_inside(&place).await;
+    let leaving = tokio::spawn(one.leave());
+    place.until_children("/meet/0", 2).await;
+    // One who enters for the next round, and words to the one inside.
+    let late = place.client().await;
+    let third = enter(&late, 2);
+    for data in [b"a", b"b"] {
+        let path = format!("/meet/0/{}", two.node());
+        place.outside().set_data(&path, data, None).await.unwrap();
+        soon(barrier(&late, 2).members()).await.unwrap();
+    }
+    assert!(!leaving.is_finished());
+    soon(two.leave()).await.unwrap();
+    soon(leaving).await.unwrap().unwrap();
+    third.abort();
+}
+
+async fn t53_session_loss_is_told_to_one_who_enters(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let entering = enter_as(&place, &client, 2, 1).await;
+    proxy.refuse(true);
+    proxy.cut(Cut::Close).await;
+    let entered = soon(entering).await.unwrap();
+    assert!(
+        matches!(entered, Err(BarrierError::SessionEnded { .. })),
+        "{entered:?}"
+    );
+}
+
+async fn t54_others_wait_still_when_the_first_member_dies(place: Place) {
+    let dying = place.client().await;
+    let first = enter_as(&place, &dying, 3, 1).await;
+    let client = place.client().await;
+    let second = enter_as(&place, &client, 3, 2).await;
+    first.abort();
+    drop(first);
+    soon(dying.close()).await;
+    place.until_children("/meet/0", 1).await;
+    until_waiting(&place, 1).await;
+    let client = place.client().await;
+    let third = enter_as(&place, &client, 3, 2).await;
+    assert!(!second.is_finished() && !third.is_finished());
+    let client = place.client().await;
+    let fourth = soon(barrier(&client, 3).enter()).await.unwrap();
+    let [second, third] = [second, third].map(soon);
+    let mut inside = vec![fourth, second.await.unwrap().unwrap()];
+    inside.push(third.await.unwrap().unwrap());
+    // The same on the way out: the first one dies inside, and counts as left; the others wait for each other.
+    let (dies, stays, leaves) = (inside.pop().unwrap(), inside.pop().unwrap(), inside);
+    let leaving = tokio::spawn(leave_all(leaves));
+    drop(dies);
+    place.until_children("/meet/0", 2).await;
+    assert!(!leaving.is_finished());
+    soon(stays.leave()).await.unwrap();
+    soon(leaving).await.unwrap();
+}
+
+async fn t55_one_who_comes_late_enters_the_next_round(place: Place) {
+    let [(_, one), (_, two)] = two_inside(&place).await;
+    let client = place.client().await;
+    let late = enter(&client, 2);
+    // It has found the round full when it has taken its node away again.
+    soon(async {
+        while barrier(&client, 2).members().await.unwrap().here.len() != 2
+            || place.children("/meet/0").await.len() != 3
+        {
+            place.outside().sync("/").await.unwrap();
+        }
+    })
+    .await;
+    assert!(!late.is_finished());
+    leave_all([one, two]).await;
+    let client = place.client().await;
+    let fourth = soon(barrier(&client, 2).enter()).await.unwrap();
+    let late = soon(late).await.unwrap().unwrap();
+    assert_eq!((late.round(), fourth.round()), (1, 1));
+    leave_all([late, fourth]).await;
+}
+
+async fn t56_round_whose_members_have_died_lets_nobody_pass(place: Place) {
+    for (client, inside) in two_inside(&place).await {
+        drop(inside);
+        soon(client.close()).await;
+    }
+    place.until_children("/meet/0", 1).await;
+    assert_eq!(place.children("/meet/0").await, ["ready"]);
+    let client = place.client().await;
+    let one = enter_as(&place, &client, 2, 1).await;
+    assert!(!one.is_finished());
+    let client = place.client().await;
+    let two = soon(barrier(&client, 2).enter()).await.unwrap();
+    let one = soon(one).await.unwrap().unwrap();
+    assert_eq!((one.round(), two.round()), (1, 1));
+    leave_all([one, two]).await;
+}
+
+async fn t57_quick_member_enters_the_next_round_while_a_slow_one_leaves(place: Place) {
+    let (proxy, slow) = place.proxied(SESSION_TIMEOUT).await;
+    let slow = barrier(&slow, 2);
+    let quick = barrier(&place.client().await, 2);
+    let entering = tokio::spawn({
+        let slow = slow.clone();
+        async move { slow.enter().await }
+    });
+    let inside = soon(quick.enter()).await.unwrap();
+    let slow_inside = soon(entering).await.unwrap().unwrap();
+    // The slow one has left, and does not hear of it.
+    proxy.hold(Direction::ToClient);
+    let leaving = tokio::spawn(slow_inside.leave());
+    soon(inside.leave()).await.unwrap();
+    let entering = tokio::spawn(async move { quick.enter().await });
+    place.until_children("/meet/1", 1).await;
+    assert!(!leaving.is_finished() && !entering.is_finished());
+    proxy.resume(Direction::ToClient);
+    soon(leaving).await.unwrap().unwrap();
+    let slow_inside = soon(slow.enter()).await.unwrap();
+    let inside = soon(entering).await.unwrap().unwrap();
+    assert_eq!((inside.round(), slow_inside.round()), (1, 1));
+    leave_all([inside, slow_inside]).await;
+}
+
+async fn t58_one_too_many_waits_for_the_next_round(place: Place) {
+    let mut entering = JoinSet::new();
+    for _ in 0..7 {
+        let barrier = barrier(&place.client().await, 2);
+        entering.spawn(async move {
+            let inside = barrier.enter().await.unwrap();
+            let round = inside.round();
+            let here = barrier.members().await.unwrap();
+            assert!(here.round > round || here.here.len() <= 2, "{here:?}");
+            inside.leave().await.unwrap();
+            round
+        });
+    }
+    let mut rounds = Vec::new();
+    for _ in 0..6 {
+        rounds.push(soon(entering.join_next()).await.unwrap().unwrap());
+    }
+    rounds.sort_unstable();
+    assert_eq!(rounds, [0, 0, 1, 1, 2, 2]);
+    // The seventh waits for an eighth.
+    let eighth = place.client().await;
+    let eighth = soon(barrier(&eighth, 2).enter()).await.unwrap();
+    soon(eighth.leave()).await.unwrap();
+    assert_eq!(soon(entering.join_next()).await.unwrap().unwrap(), 3);
+}
+
+async fn one_too_many_takes_the_place_of_one_who_gives_up(place: Place) {
+    let (proxy, stuck) = place.proxied(SESSION_TIMEOUT).await;
+    let client = place.client().await;
+    let first = enter_as(&place, &client, 3, 1).await;
+    let client = place.client().await;
+    let second = enter_as(&place, &client, 3, 2).await;
+    // The third makes the number full, and is cut off before it can say so; the fourth is one too many.
+    proxy.refuse(true);
+    let cut_off = proxy.drop_request(Op::Multi);
+    let _third = enter(&stuck, 3);
+    cut_off.happened().await.unwrap();
+    let client = place.client().await;
+    let fourth = enter(&client, 3);
+    place.until_children("/meet/0", 4).await;
+    // The session of the third ends, and the fourth is the third now.
+    let mut inside = Vec::new();
+    for entering in [first, second, fourth] {
+        inside.push(soon(entering).await.unwrap().unwrap());
+    }
+    leave_all(inside).await;
+}
+
+async fn one_too_many_looks_at_its_place_and_not_at_the_number(place: Place) {
+    let long = Duration::from_secs(60);
+    let (slow_proxy, slow) = place.proxied(long).await;
+    let slow = barrier(&slow, 3);
+    // It knows the present round.
+    let clients = [place.client().await, place.client().await];
+    let others = clients.each_ref().map(|client| enter(client, 3));
+    let mut inside = vec![soon(slow.enter()).await.unwrap()];
+    for other in others {
+        inside.push(soon(other).await.unwrap().unwrap());
+    }
+    leave_all(inside).await;
+
+    let first = enter(&clients[0], 3);
+    place.until_children("/meet/1", 1).await;
+    let second = enter(&clients[1], 3);
+    place.until_children("/meet/1", 2).await;
+    // The third would make the number full, and is cut off before it can say so.
+    let (third_proxy, third) = place.proxied(long).await;
+    third_proxy.refuse(true);
+    let cut_off = third_proxy.drop_request(Op::Multi);
+    let third = enter(&third, 3);
+    cut_off.happened().await.unwrap();
+    // The fourth is one too many, and hears so late: the second has gone by then, and a fifth has come.
+    slow_proxy.hold(Direction::ToClient);
+    let fourth = tokio::spawn(async move { slow.enter().await });
+    place.until_children("/meet/1", 4).await;
+    second.abort();
+    place.until_children("/meet/1", 3).await;
+    let client = place.client().await;
+    let fifth = enter(&client, 3);
+    place.until_children("/meet/1", 4).await;
+    slow_proxy.resume(Direction::ToClient);
+    let fourth = soon(fourth).await.unwrap().unwrap();
+    let first = soon(first).await.unwrap().unwrap();
+    third_proxy.refuse(false);
+    let third = soon(third).await.unwrap().unwrap();
+    assert!(!fifth.is_finished());
+    leave_all([first, third, fourth]).await;
+}
+
+async fn t59_nothing_is_left_and_expiry_is_told_to_one_who_leaves(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let other = place.client().await;
+    let first = enter_as(&place, &client, 2, 1).await;
+    let stays = soon(barrier(&other, 2).enter()).await.unwrap();
+    let first = soon(first).await.unwrap().unwrap();
+    let leaving = tokio::spawn(first.leave());
+    place.until_children("/meet/0", 2).await;
+    proxy.refuse(true);
+    proxy.cut(Cut::Close).await;
+    let left = soon(leaving).await.unwrap();
+    assert!(
+        matches!(left, Err(BarrierError::SessionEnded { .. })),
+        "{left:?}"
+    );
+    soon(stays.leave()).await.unwrap();
+    place.until_no_watches().await;
+    assert_eq!(place.children("/meet").await, ["1"]);
+}
+
+async fn t60_own_node_missing_on_leave_is_an_error(place: Place) {
+    let [(_, one), (_, two)] = two_inside(&place).await;
+    let path = format!("/meet/0/{}", one.node());
+    place.outside().delete(&path, None).await.unwrap();
+    soon(one.lost()).await;
+    let left = soon(one.leave()).await;
+    assert!(
+        matches!(left, Err(BarrierError::Removed { .. })),
+        "{left:?}"
+    );
+    soon(two.leave()).await.unwrap();
+    // So is it to one who enters.
+    let client = place.client().await;
+    let entering = enter_as(&place, &client, 2, 1).await;
+    let name = &place.children("/meet/1").await[0];
+    let path = format!("/meet/1/{name}");
+    place.outside().delete(&path, None).await.unwrap();
+    let entered = soon(entering).await.unwrap();
+    assert!(
+        matches!(entered, Err(BarrierError::Removed { .. })),
+        "{entered:?}"
+    );
+}
+
+async fn enter_dropped_at_any_moment_leaves_no_member(place: Place) {
+    let client = place.client().await;
+    let barrier = barrier(&client, 2);
+    for micros in (0..4_000).step_by(200) {
+        let limit = Duration::from_micros(micros);
+        assert!(barrier.enter_timeout(limit).await.is_err());
+    }
+    let [(_, one), (_, two)] = two_inside(&place).await;
+    leave_all([one, two]).await;
+    place.until_no_watches().await;
+}
+
+async fn lost_requests_and_replies_change_nothing(place: Place) {
+    let (proxy, faulty) = place.proxied(SESSION_TIMEOUT).await;
+    let (faulty, steady) = (barrier(&faulty, 2), barrier(&place.client().await, 2));
+    let [(_, one), (_, two)] = two_inside(&place).await;
+    leave_all([one, two]).await;
+    let mut round = 1;
+    let ops = [
+        Op::Create2,
+        Op::GetChildren,
+        Op::Exists,
+        Op::GetData,
+        Op::Multi,
+        Op::Delete,
+    ];
+    for op in ops {
+        for swallowed in [true, false] {
+            // Once as the one who completes the round, once as the one who waits.
+            for last in [true, false] {
+                let fault = match swallowed {
+                    true => proxy.swallow_reply(op),
+                    false => proxy.drop_request(op),
+                };
+                let (first, second) = if last {
+                    (&steady, &faulty)
+                } else {
+                    (&faulty, &steady)
+                };
+                let entering = tokio::spawn({
+                    let first = first.clone();
+                    async move { first.enter().await }
+                });
+                place.until_children(&format!("/meet/{round}"), 1).await;
+                let second = soon(second.enter()).await.unwrap();
+                let first = soon(entering).await.unwrap().unwrap();
+                assert_eq!((first.round(), second.round()), (round, round), "{op:?}");
+                leave_all([first, second]).await;
+                drop(fault);
+                round += 1;
+            }
+        }
+    }
+    place.until_no_watches().await;
+}
+
+async fn others_leave_when_the_last_one_inside_dies(place: Place) {
+    let [(_, one), (client, two)] = two_inside(&place).await;
+    let leaving = tokio::spawn(one.leave());
+    place.until_children("/meet/0", 2).await;
+    drop(two);
+    soon(client.close()).await;
+    soon(leaving).await.unwrap().unwrap();
+    assert_eq!(place.children("/meet").await, ["1"]);
+}
+
+async fn sizes_have_to_agree(place: Place) {
+    let client = place.client().await;
+    let entering = enter_as(&place, &client, 2, 1).await;
+    let other = soon(barrier(&client, 3).enter()).await;
+    assert!(
+        matches!(
+            other,
+            Err(BarrierError::SizeDiffers {
+                theirs: 2,
+                ours: 3,
+                ..
+            })
+        ),
+        "{other:?}"
+    );
+    entering.abort();
+    for size in [0, 1_000_000] {
+        let bad = barrier(&client, size).enter().await;
+        assert!(matches!(bad, Err(BarrierError::BadSize { .. })), "{bad:?}");
+    }
+}
+
+#[tokio::test]
+async fn serves_programs_without_async() {
+    let place = Place::embedded().await;
+    let address = format!("{}{}", place.server(), place.chroot());
+    let threads: Vec<_> = (0..2)
+        .map(|_| {
+            let address = address.clone();
+            tokio::task::spawn_blocking(move || {
+                let client = connect(address).wait().unwrap();
+                let inside = barrier(&client, 2).enter().wait().unwrap();
+                inside.leave().wait().unwrap();
+            })
+        })
+        .collect();
+    for thread in threads {
+        soon(thread).await.unwrap();
+    }
+}

@@ -1,0 +1,442 @@
+//! The election.
+
+use std::time::Duration;
+
+use bellwether::blocking::{self, Wait};
+use bellwether::{
+    AcquireError, Candidacy, Client, Election, Leadership, Previous, StandError, Standing,
+    WriteError, connect,
+};
+use bellwether_testkit::{Cut, Direction, FaultProxy};
+use futures_util::StreamExt;
+use tokio::task::JoinHandle;
+
+use crate::place::{Place, SESSION_TIMEOUT, soon};
+
+on_both_engines! {
+    leads_one_after_the_other_with_rising_tokens,
+    candidates_are_listed_in_order_with_their_values,
+    campaign_that_timed_out_leaves_no_candidate,
+    only_a_leader_can_proclaim,
+    crash_mark_tells_that_the_leader_before_died,
+    observer_follows_leaders_and_what_they_proclaim,
+    observer_goes_on_in_a_new_session,
+    t41_candidacy_that_was_dropped_makes_no_node,
+    t42_flapping_connection_costs_no_new_candidate,
+    t43_leader_that_is_cut_off_ends_before_the_next_begins,
+    t44_leader_of_an_expired_session_starts_at_the_end_with_a_new_node,
+    t45_directory_that_was_wiped_is_made_anew,
+    t46_candidate_goes_on_over_every_end_and_says_so,
+    t47_not_leader_here_before_it_is_on_the_server,
+    bad_path_is_refused,
+}
+
+fn election(client: &Client) -> Election {
+    Election::new(client, "/election")
+}
+
+fn campaign(client: &Client) -> JoinHandle<Result<Leadership, AcquireError>> {
+    let election = election(client);
+    tokio::spawn(async move { election.campaign().await })
+}
+
+/// The next thing that happens to a candidate, which has to be that it runs.
+async fn running(candidacy: &mut Candidacy) -> i64 {
+    match soon(candidacy.next()).await {
+        Some(Standing::Running { session }) => session,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn elected(candidacy: &mut Candidacy) -> Leadership {
+    match soon(candidacy.next()).await {
+        Some(Standing::Elected(leadership)) => leadership,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Ends the session behind a proxy at once. Its client, which must not take it back meanwhile, hears of it when it is let in
+/// again.
+async fn expire(proxy: &FaultProxy) {
+    proxy.refuse(true);
+    proxy.cut(Cut::Close).await;
+    proxy.expire_session().await.unwrap();
+}
+
+async fn leads_one_after_the_other_with_rising_tokens(place: Place) {
+    let first = soon(election(&place.client().await).campaign())
+        .await
+        .unwrap();
+    let (one, two) = (place.client().await, place.client().await);
+    let second = campaign(&one);
+    place.until_children("/election", 2).await;
+    let third = campaign(&two);
+    place.until_children("/election", 3).await;
+    assert!(!second.is_finished() && !third.is_finished());
+    let token = first.token();
+    first.resign().await.unwrap();
+    let second = soon(second).await.unwrap().unwrap();
+    assert!(second.token() > token && second.is_held());
+    assert!(!third.is_finished());
+    let token = second.token();
+    drop(second);
+    let third = soon(third).await.unwrap().unwrap();
+    assert!(third.token() > token);
+    third.resign().await.unwrap();
+    place.until_children("/election", 0).await;
+    place.until_no_watches().await;
+}
+
+async fn candidates_are_listed_in_order_with_their_values(place: Place) {
+    let looking = election(&place.client().await);
+    assert_eq!(looking.candidates().await.unwrap(), []);
+    assert_eq!(looking.leader().await.unwrap(), None);
+    let clients = [place.client().await, place.client().await];
+    let first = election(&clients[0]).value("a:1").message("first");
+    let leadership = soon(first.campaign()).await.unwrap();
+    let second = election(&clients[1]).value("b:2");
+    let _second = tokio::spawn(async move { second.campaign().await });
+    place.until_children("/election", 2).await;
+    let candidates = looking.candidates().await.unwrap();
+    let values: Vec<_> = candidates
+        .iter()
+        .filter_map(|c| c.value.as_deref())
+        .collect();
+    assert_eq!(values, ["a:1", "b:2"]);
+    assert_eq!(candidates[0].who.message.as_deref(), Some("first"));
+    assert_eq!(candidates[0].token, leadership.token());
+    assert_eq!(looking.leader().await.unwrap().as_ref(), candidates.first());
+}
+
+async fn campaign_that_timed_out_leaves_no_candidate(place: Place) {
+    let client = place.client().await;
+    let leadership = soon(election(&client).campaign()).await.unwrap();
+    let limit = Duration::from_millis(50);
+    let ran = election(&client).campaign_timeout(limit).await;
+    assert!(matches!(ran, Err(AcquireError::TimedOut { .. })), "{ran:?}");
+    place.until_children("/election", 1).await;
+    leadership.resign().await.unwrap();
+    place.until_no_watches().await;
+}
+
+async fn only_a_leader_can_proclaim(place: Place) {
+    let leadership = soon(election(&place.client().await).campaign())
+        .await
+        .unwrap();
+    leadership.proclaim("here").await.unwrap();
+    let leader = election(&place.client().await).leader().await.unwrap();
+    assert_eq!(leader.unwrap().value.as_deref(), Some("here"));
+    let node = format!("/election/{}", leadership.node());
+    place.outside().delete(&node, None).await.unwrap();
+    let refused = leadership.proclaim("still here").await;
+    assert!(matches!(refused, Err(WriteError::NotHeld)), "{refused:?}");
+}
+
+async fn crash_mark_tells_that_the_leader_before_died(place: Place) {
+    let marked = |client: &Client| election(client).crash_mark();
+    let first = soon(marked(&place.client().await).campaign())
+        .await
+        .unwrap();
+    assert_eq!(*first.previous(), Previous::Clean);
+    drop(first);
+    let second = soon(marked(&place.client().await).campaign())
+        .await
+        .unwrap();
+    assert!(matches!(second.previous(), Previous::Crashed(_)));
+    second.resign().await.unwrap();
+    let third = soon(marked(&place.client().await).campaign())
+        .await
+        .unwrap();
+    assert_eq!(*third.previous(), Previous::Clean);
+    third.resign().await.unwrap();
+}
+
+async fn observer_follows_leaders_and_what_they_proclaim(place: Place) {
+    let mut leaders = election(&place.client().await).observe();
+    let mut next = async || soon(leaders.next()).await.unwrap().unwrap();
+    assert_eq!(next().await, None, "not even the directory is there");
+    let client = place.client().await;
+    let first = soon(election(&client).value("a").campaign()).await.unwrap();
+    let mut seen = next().await;
+    if seen.is_none() {
+        // The directory, before there was anybody in it.
+        seen = next().await;
+    }
+    let seen = seen.unwrap();
+    assert_eq!(
+        (seen.value.as_deref(), seen.token),
+        (Some("a"), first.token())
+    );
+    first.proclaim("b").await.unwrap();
+    assert_eq!(next().await.unwrap().value.as_deref(), Some("b"));
+    let second = campaign(&client);
+    place.until_children("/election", 2).await;
+    first.resign().await.unwrap();
+    let second = soon(second).await.unwrap().unwrap();
+    let seen = next().await.unwrap();
+    assert_eq!((seen.value, seen.token), (None, second.token()));
+    second.resign().await.unwrap();
+    assert_eq!(next().await, None);
+    let third = soon(election(&client).campaign()).await.unwrap();
+    assert_eq!(next().await.unwrap().token, third.token());
+    drop(leaders);
+    third.resign().await.unwrap();
+    place.until_no_watches().await;
+}
+
+async fn observer_goes_on_in_a_new_session(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let mut leaders = election(&client).observe();
+    let other = place.client().await;
+    let leadership = soon(election(&other).campaign()).await.unwrap();
+    let mut next = async || soon(leaders.next()).await.unwrap().unwrap();
+    assert_eq!(next().await.unwrap().token, leadership.token());
+    expire(&proxy).await;
+    leadership.proclaim("new").await.unwrap();
+    proxy.refuse(false);
+    assert_eq!(next().await.unwrap().value.as_deref(), Some("new"));
+    assert!(client.is_ended());
+}
+
+async fn t41_candidacy_that_was_dropped_makes_no_node(place: Place) {
+    let leadership = soon(election(&place.client().await).campaign())
+        .await
+        .unwrap();
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let mut candidacy = election(&client).stand();
+    running(&mut candidacy).await;
+    let waiting = tokio::spawn(async move {
+        let standing = candidacy.next().await;
+        (standing, candidacy)
+    });
+    place.until_children("/election", 2).await;
+    // Dropped while it is away, and its session ends: nobody comes back.
+    expire(&proxy).await;
+    place.until_children("/election", 1).await;
+    waiting.abort();
+    assert!(soon(waiting).await.is_err());
+    proxy.refuse(false);
+    soon(client.close()).await;
+    assert_eq!(place.children("/election").await, [leadership.node()]);
+    assert_eq!(proxy.connections_now(), 0);
+}
+
+async fn t42_flapping_connection_costs_no_new_candidate(place: Place) {
+    const CUTS: usize = 20;
+    let first = soon(election(&place.client().await).campaign())
+        .await
+        .unwrap();
+    first.resign().await.unwrap();
+    let mut candidates = Vec::new();
+    for number in 1..=3 {
+        let (proxy, client) = place.proxied(Duration::from_secs(10)).await;
+        let running = campaign(&client);
+        place.until_children("/election", number).await;
+        candidates.push((proxy, client, running));
+    }
+    let mut line = place.children("/election").await;
+    line.sort();
+    let leader = soon(&mut candidates[0].2).await.unwrap().unwrap();
+    for (proxy, ..) in &candidates {
+        proxy.reset_counts();
+    }
+    for _ in 0..CUTS {
+        for (proxy, client, _) in &candidates {
+            proxy.cut(Cut::Reset).await;
+            // It is back when this is answered.
+            soon(async { while client.raw().check_stat("/").await.is_err() {} }).await;
+        }
+    }
+    let mut now = place.children("/election").await;
+    now.sort();
+    assert_eq!(now, line);
+    assert!(leader.is_held());
+    for (number, (proxy, _, running)) in candidates.iter().enumerate() {
+        let requests: usize = proxy.counts().values().sum();
+        // Each time: the watches, a ping or a heartbeat, and this test's own question, perhaps asked twice.
+        assert!(requests <= CUTS * 6, "{:?}", proxy.counts());
+        assert!(number == 0 || !running.is_finished());
+    }
+    leader.resign().await.unwrap();
+    for (_, _, running) in candidates.drain(1..) {
+        let leader = soon(running).await.unwrap().unwrap();
+        leader.resign().await.unwrap();
+    }
+}
+
+async fn t43_leader_that_is_cut_off_ends_before_the_next_begins(place: Place) {
+    for held in [Direction::ToServer, Direction::ToClient, Direction::Both] {
+        let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+        let leader = soon(election(&client).campaign()).await.unwrap();
+        let badge = leader.badge();
+        let other = place.client().await;
+        let next = campaign(&other);
+        place.until_children("/election", 2).await;
+        proxy.hold(held);
+        soon(leader.lost()).await;
+        assert!(!next.is_finished(), "{held:?}: two leaders");
+        assert!(!badge.is_leader() && !leader.is_held());
+        let next = soon(next).await.unwrap().unwrap();
+        assert!(next.token() > leader.token());
+        proxy.resume(held);
+        assert!(!leader.is_held(), "lost stays lost");
+        next.resign().await.unwrap();
+    }
+}
+
+async fn t44_leader_of_an_expired_session_starts_at_the_end_with_a_new_node(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let mut candidacy = election(&client).stand();
+    let session = running(&mut candidacy).await;
+    let leader = elected(&mut candidacy).await;
+    let other = place.client().await;
+    let next = campaign(&other);
+    place.until_children("/election", 2).await;
+    expire(&proxy).await;
+    proxy.refuse(false);
+    soon(leader.lost()).await;
+    let next = soon(next).await.unwrap().unwrap();
+    let renewed = running(&mut candidacy).await;
+    assert_ne!(renewed, session);
+    let waiting = tokio::spawn(async move { (candidacy.next().await, candidacy) });
+    place.until_children("/election", 2).await;
+    assert!(!waiting.is_finished());
+    next.resign().await.unwrap();
+    let (Some(Standing::Elected(again)), _) = soon(waiting).await.unwrap() else {
+        panic!("not elected");
+    };
+    let node = format!("/election/{}", again.node());
+    let stat = place.outside().check_stat(&node).await.unwrap().unwrap();
+    assert_eq!((stat.ephemeral_owner, stat.czxid), (renewed, again.token()));
+    assert!(again.token() > leader.token());
+    again.resign().await.unwrap();
+}
+
+async fn t45_directory_that_was_wiped_is_made_anew(place: Place) {
+    let client = place.client().await;
+    let mut candidacy = election(&client).stand();
+    running(&mut candidacy).await;
+    let leader = elected(&mut candidacy).await;
+    let other = place.client().await;
+    let mut waiting = election(&other).stand();
+    running(&mut waiting).await;
+    let waiting = tokio::spawn(async move { (waiting.next().await, waiting) });
+    place.until_children("/election", 2).await;
+    let mut names = place.children("/election").await;
+    names.sort();
+    for name in names.iter().rev() {
+        let node = format!("/election/{name}");
+        place.outside().delete(&node, None).await.unwrap();
+    }
+    // Elected in between, or removed at once.
+    let (interrupted, mut waiting) = soon(waiting).await.unwrap();
+    match interrupted {
+        Some(Standing::Interrupted(StandError::NoPart(AcquireError::Removed { .. }))) => {}
+        other => panic!("{other:?}"),
+    }
+    soon(leader.lost()).await;
+    match place.outside().delete("/election", None).await {
+        Ok(()) | Err(bellwether::zk::Error::NoNode) => {}
+        Err(error) => panic!("{error}"),
+    }
+    let leader = elected(&mut waiting).await;
+    assert_eq!(place.children("/election").await, [leader.node()]);
+    leader.resign().await.unwrap();
+    let leader = elected(&mut candidacy).await;
+    leader.resign().await.unwrap();
+}
+
+async fn t46_candidate_goes_on_over_every_end_and_says_so(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let mut candidacy = election(&client).stand();
+    let mut session = running(&mut candidacy).await;
+    for round in 0..3 {
+        let leader = elected(&mut candidacy).await;
+        if round % 2 == 0 {
+            expire(&proxy).await;
+        } else {
+            // Silence until the session has expired.
+            proxy.refuse(true);
+            proxy.cut(Cut::Close).await;
+            place.until_children("/election", 0).await;
+        }
+        proxy.refuse(false);
+        soon(leader.lost()).await;
+        loop {
+            match soon(candidacy.next()).await {
+                Some(Standing::Running { session: renewed }) => {
+                    assert_ne!(renewed, session, "round {round}");
+                    session = renewed;
+                    break;
+                }
+                // No server to be reached just then: told, and tried again.
+                Some(Standing::Interrupted(StandError::NoSession(_))) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    let leader = elected(&mut candidacy).await;
+    leader.resign().await.unwrap();
+    // It queues again in the same session, without a word.
+    let leader = elected(&mut candidacy).await;
+    assert!(leader.is_held());
+}
+
+async fn t47_not_leader_here_before_it_is_on_the_server(place: Place) {
+    for resigns in [true, false] {
+        let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+        let leader = soon(election(&client).campaign()).await.unwrap();
+        let badge = leader.badge();
+        assert!(badge.is_leader());
+        assert_eq!(badge.token(), leader.token());
+        proxy.hold(Direction::ToServer);
+        let resigned = match resigns {
+            true => Some(tokio::spawn(leader.resign())),
+            false => {
+                drop(leader);
+                None
+            }
+        };
+        soon(badge.ended()).await;
+        assert!(!badge.is_leader());
+        assert_eq!(place.children("/election").await.len(), 1, "too late");
+        proxy.resume(Direction::ToServer);
+        if let Some(resigned) = resigned {
+            soon(resigned).await.unwrap().unwrap();
+        }
+        place.until_children("/election", 0).await;
+    }
+}
+
+async fn bad_path_is_refused(place: Place) {
+    let election = Election::new(&place.client().await, "/");
+    let refused = election.campaign().await;
+    assert!(
+        matches!(refused, Err(AcquireError::BadPath { .. })),
+        "{refused:?}"
+    );
+    let observed = soon(election.observe().next()).await.unwrap();
+    assert!(
+        matches!(
+            observed,
+            Err(StandError::NoPart(AcquireError::BadPath { .. }))
+        ),
+        "{observed:?}"
+    );
+}
+
+#[tokio::test]
+async fn serves_programs_without_async() {
+    let place = Place::embedded().await;
+    let address = format!("{}{}", place.server(), place.chroot());
+    let task = tokio::task::spawn_blocking(move || {
+        let client = connect(address).wait().unwrap();
+        let leader = election(&client).value("a").campaign().wait().unwrap();
+        let mut leaders = blocking::iter(election(&client).observe());
+        let seen = leaders.next().unwrap().unwrap().unwrap();
+        assert_eq!(seen.value.as_deref(), Some("a"));
+        leader.resign().wait().unwrap();
+        assert_eq!(leaders.next().unwrap().unwrap(), None);
+    });
+    soon(task).await.unwrap();
+}

@@ -1,0 +1,167 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Locale;
+import java.util.concurrent.TimeUnit;
+import org.apache.curator.framework.CuratorFramework;
+import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.barriers.DistributedDoubleBarrier;
+import org.apache.curator.framework.recipes.leader.LeaderLatch;
+import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.retry.RetryOneTime;
+
+/** Curator as a peer: reads tasks, a line each, answers each with a line of JSON (see ../../src/peer.rs). */
+public final class CuratorPeer {
+    private static final int SESSION_TIMEOUT_MS = 30_000;
+    private static final int CONNECTION_TIMEOUT_MS = 30_000;
+    private static final int END_MAX_MS = 150_000;
+
+    /** Counts turns. Called with the lock held, which orders the writes; read by the one who measures. */
+    private static final class Tally {
+        volatile long turns;
+        volatile long handOvers;
+        volatile boolean over;
+        volatile boolean ended;
+        int contenders;
+        volatile Exception error;
+        private int last = -1;
+
+        synchronized void turn(int number) {
+            turns++;
+            if (last != number) {
+                handOvers++;
+            }
+            last = number;
+        }
+    }
+
+    /** What a contender does until it is over. */
+    private interface Recipe {
+        void contend(CuratorFramework client, String path, int number, Tally tally) throws Exception;
+    }
+
+    private static Recipe recipe(String name) {
+        switch (name) {
+            case "lock":
+                return CuratorPeer::lock;
+            case "election":
+                return CuratorPeer::election;
+            case "double-barrier":
+                return CuratorPeer::doubleBarrier;
+            default:
+                throw new IllegalArgumentException("no recipe " + name);
+        }
+    }
+
+    private static void lock(CuratorFramework client, String path, int number, Tally tally) throws Exception {
+        InterProcessMutex lock = new InterProcessMutex(client, path);
+        while (!tally.over) {
+            lock.acquire();
+            tally.turn(number);
+            lock.release();
+        }
+    }
+
+    private static void election(CuratorFramework client, String path, int number, Tally tally) throws Exception {
+        while (!tally.over) {
+            LeaderLatch latch = new LeaderLatch(client, path);
+            latch.start();
+            latch.await();
+            tally.turn(number);
+            latch.close();
+        }
+    }
+
+    /** One barrier after the other at two paths in turn: at one, a quick member would meet the slow of the round before. */
+    private static void doubleBarrier(CuratorFramework client, String path, int number, Tally tally)
+            throws Exception {
+        for (int round = 0; !tally.ended; round++) {
+            DistributedDoubleBarrier barrier =
+                    new DistributedDoubleBarrier(client, path + "/" + round % 2, tally.contenders);
+            barrier.enter();
+            if (number == 0) {
+                tally.turn(number);
+                // Everybody is inside, and looks only when everybody has left.
+                tally.ended = tally.over;
+            }
+            barrier.leave();
+        }
+    }
+
+    private static String run(String[] task) throws Exception {
+        Recipe recipe = recipe(task[0]);
+        String address = task[1];
+        String path = task[2];
+        int contenders = Integer.parseInt(task[3]);
+        int sessions = Integer.parseInt(task[4]);
+        List<CuratorFramework> clients = new ArrayList<>();
+        try {
+            for (int i = 0; i < sessions; i++) {
+                CuratorFramework client = CuratorFrameworkFactory.newClient(
+                        address, SESSION_TIMEOUT_MS, CONNECTION_TIMEOUT_MS, new RetryOneTime(100));
+                clients.add(client);
+                client.start();
+                client.blockUntilConnected(CONNECTION_TIMEOUT_MS, TimeUnit.MILLISECONDS);
+            }
+            Tally tally = new Tally();
+            tally.contenders = contenders;
+            List<Thread> threads = new ArrayList<>();
+            for (int i = 0; i < contenders; i++) {
+                int number = i;
+                Thread thread = new Thread(() -> {
+                    try {
+                        recipe.contend(clients.get(number % sessions), path, number, tally);
+                    } catch (Exception error) {
+                        tally.error = error;
+                    }
+                });
+                thread.setDaemon(true);
+                thread.start();
+                threads.add(thread);
+            }
+            Thread.sleep(Long.parseLong(task[5]));
+            long start = System.nanoTime();
+            long turns = tally.turns;
+            long handOvers = tally.handOvers;
+            Thread.sleep(Long.parseLong(task[6]));
+            turns = tally.turns - turns;
+            handOvers = tally.handOvers - handOvers;
+            double seconds = (System.nanoTime() - start) / 1e9;
+            tally.over = true;
+            long deadline = System.currentTimeMillis() + END_MAX_MS;
+            for (Thread thread : threads) {
+                thread.join(Math.max(1, deadline - System.currentTimeMillis()));
+                if (thread.isAlive()) {
+                    throw new IllegalStateException("a contender had no turn within " + END_MAX_MS + " ms");
+                }
+            }
+            if (tally.error != null) {
+                throw tally.error;
+            }
+            return String.format(
+                    Locale.ROOT,
+                    "{\"turns\": %d, \"hand_overs\": %d, \"seconds\": %f}",
+                    turns,
+                    handOvers,
+                    seconds);
+        } finally {
+            for (CuratorFramework client : clients) {
+                client.close();
+            }
+        }
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        BufferedReader tasks = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = tasks.readLine(); line != null; line = tasks.readLine()) {
+            String answer;
+            try {
+                answer = run(line.trim().split(" "));
+            } catch (Exception error) {
+                answer = "{\"error\": \"" + error.toString().replace('"', '\'').replace('\n', ' ') + "\"}";
+            }
+            System.out.println(answer);
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The libraries in Rust as peers; see `bellwether_bench::peer` for what they read and answer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use bellwether_bench::contend;
+use bellwether_bench::peer::{self, Outcome, Task};
+use clap::{Parser, ValueEnum};
+use zookeeper_client as zk;
+
+const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Does tasks from stdin with a library.
+#[derive(Debug, Parser)]
+struct Args {
+    library: Library,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Library {
+    Bellwether,
+    BellwetherOnRuntime,
+    ZookeeperClient,
+}
+
+fn main() -> Result<()> {
+    let Args { library } = Args::parse();
+    let runtime = tokio::runtime::Runtime::new()?;
+    peer::serve(|task| {
+        runtime.block_on(async {
+            let connect = bellwether::connect(&task.address).session_timeout(SESSION_TIMEOUT);
+            match library {
+                Library::Bellwether => bellwether(task, connect).await,
+                Library::BellwetherOnRuntime => {
+                    bellwether(task, connect.on_current_runtime()).await
+                }
+                Library::ZookeeperClient if task.recipe == "lock" => {
+                    zookeeper_client_lock(task).await
+                }
+                Library::ZookeeperClient => bail!("no recipe {}", task.recipe),
+            }
+        })
+    })
+}
+
+async fn bellwether(task: &Task, connect: bellwether::Connect) -> Result<Outcome> {
+    match task.recipe.as_str() {
+        "lock" => bellwether_lock(task, connect).await,
+        "election" => bellwether_election(task, connect).await,
+        "double-barrier" => bellwether_double_barrier(task, connect).await,
+        other => bail!("no recipe {other}"),
+    }
+}
+
+async fn bellwether_election(task: &Task, connect: bellwether::Connect) -> Result<Outcome> {
+    let connect = || async { Ok(connect.clone().await?) };
+    contend::run(task, connect, |client, place| {
+        let election = bellwether::Election::new(&client, &task.path);
+        async move {
+            while !place.is_over() {
+                let leadership = election.campaign().await?;
+                place.turn();
+                leadership.resign().await?;
+            }
+            Ok(())
+        }
+    })
+    .await
+}
+
+/// A turn is a round; the first member counts them.
+async fn bellwether_double_barrier(task: &Task, connect: bellwether::Connect) -> Result<Outcome> {
+    let connect = || async { Ok(connect.clone().await?) };
+    let ended = Arc::new(AtomicBool::new(false));
+    contend::run(task, connect, |client, place| {
+        let barrier = bellwether::DoubleBarrier::new(&client, &task.path, task.contenders);
+        let ended = Arc::clone(&ended);
+        async move {
+            while !ended.load(Ordering::SeqCst) {
+                let inside = barrier.enter().await?;
+                if place.is_first() {
+                    place.turn();
+                    // Everybody is inside, and looks only when everybody has left.
+                    ended.store(place.is_over(), Ordering::SeqCst);
+                }
+                inside.leave().await?;
+            }
+            Ok(())
+        }
+    })
+    .await
+}
+
+async fn bellwether_lock(task: &Task, connect: bellwether::Connect) -> Result<Outcome> {
+    let connect = || async { Ok(connect.clone().await?) };
+    contend::run(task, connect, |client, place| {
+        let lock = bellwether::Lock::new(&client, &task.path);
+        async move {
+            while !place.is_over() {
+                let guard = lock.acquire().await?;
+                place.turn();
+                guard.release().await?;
+            }
+            Ok(())
+        }
+    })
+    .await
+}
+
+async fn zookeeper_client_lock(task: &Task) -> Result<Outcome> {
+    let connect = || async {
+        let connector = zk::Client::connector().with_session_timeout(SESSION_TIMEOUT);
+        Ok(connector.connect(&task.address).await?)
+    };
+    contend::run(task, connect, |client: zk::Client, place| {
+        let path = task.path.clone();
+        async move {
+            let acls = zk::Acls::anyone_all();
+            let options = zk::LockOptions::new(acls)
+                .with_ancestor_options(zk::CreateMode::Container.with_acls(acls))?;
+            while !place.is_over() {
+                let prefix = zk::LockPrefix::new_curator(&path, "lock-")?;
+                let guard = client.lock(prefix, b"", options.clone()).await?;
+                place.turn();
+                // Dropping the guard deletes in the background, and nobody learns when. The release of the others
+                // is acknowledged, so this one is made to be.
+                client.delete(guard.lock_path(), None).await?;
+                std::mem::forget(guard);
+            }
+            Ok(())
+        }
+    })
+    .await
+}

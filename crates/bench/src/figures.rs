@@ -1,0 +1,94 @@
+//! Figures of several candidates, taken in rounds, and how they are shown.
+
+use anyhow::{Context, Result};
+
+use crate::spread::Spread;
+
+/// Values by row (what was measured), column (of whom) and round.
+#[derive(Debug, Clone, Default)]
+pub struct Figures {
+    rows: Vec<Row>,
+    /// Every value as a line of text, as it came.
+    raw: String,
+}
+
+#[derive(Debug, Clone)]
+struct Row {
+    name: String,
+    columns: Vec<(String, Vec<f64>)>,
+}
+
+impl Figures {
+    /// Adds the value of one round, and returns the line that tells of it.
+    pub fn add(&mut self, row: &str, unit: &str, column: &str, value: f64) -> &str {
+        let index = self.rows.iter().position(|known| known.name == row);
+        let index = index.unwrap_or_else(|| {
+            self.rows.push(Row {
+                name: row.to_owned(),
+                columns: Vec::new(),
+            });
+            self.rows.len() - 1
+        });
+        let row = &mut self.rows[index];
+        match row.columns.iter_mut().find(|(name, _)| name == column) {
+            Some((_, values)) => values.push(value),
+            None => row.columns.push((column.to_owned(), vec![value])),
+        }
+        let round = row
+            .columns
+            .iter()
+            .map(|(_, values)| values.len())
+            .max()
+            .unwrap_or(0);
+        let start = self.raw.len();
+        let name = &row.name;
+        self.raw += &format!("round {round} {column}, {name}: {value:.1} {unit}\n");
+        self.raw[start..].trim_end()
+    }
+
+    /// What the rounds gave for one row and column, if it was measured.
+    pub fn spread(&self, row: &str, column: &str) -> Option<Spread> {
+        let row = self.rows.iter().find(|known| known.name == row)?;
+        let (_, values) = row.columns.iter().find(|(name, _)| name == column)?;
+        Some(Spread::of(values))
+    }
+
+    /// The middle one of the rounds.
+    pub fn median(&self, row: &str, column: &str) -> Result<f64> {
+        let spread = self.spread(row, column);
+        let spread = spread.with_context(|| format!("{column} has no {row}"))?;
+        Ok(spread.median)
+    }
+
+    /// How many times as much one has as the best of others.
+    pub fn to_best(&self, row: &str, column: &str, others: &[&str]) -> Result<f64> {
+        let mut best = 0.0_f64;
+        for other in others {
+            best = best.max(self.median(row, other)?);
+        }
+        Ok(self.median(row, column)? / best)
+    }
+
+    /// Every value, a line each.
+    pub fn raw(&self) -> &str {
+        &self.raw
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_are_summed_up_by_row_and_column() {
+        let mut figures = Figures::default();
+        for value in [3.0, 1.0, 2.0] {
+            figures.add("cycle", "us", "ours", value);
+        }
+        let line = figures.add("cycle", "us", "theirs", 7.0);
+        assert_eq!(line, "round 3 theirs, cycle: 7.0 us");
+        let spread = figures.spread("cycle", "ours").unwrap();
+        assert_eq!(spread.with_range("us"), "2.00 us (1.00 to 3.00)");
+        assert!(figures.spread("cycle", "nobody").is_none());
+    }
+}

@@ -1,0 +1,135 @@
+//! The processes below this one: those it has started, and those whose parents have died since.
+
+use std::fs;
+use std::io;
+use std::time::Duration;
+
+use rustix::process::{
+    Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, wait,
+};
+use tokio::signal::unix::{self, SignalKind};
+use tokio::time::{Instant, timeout_at};
+
+use crate::local;
+
+/// How often processes that are being killed are looked for again, if nothing tells of their end before.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// How long killed processes may take to go. One that hangs in the kernel takes longer, and nothing helps then.
+const KILL_LIMIT: Duration = Duration::from_secs(10);
+
+/// All descendants of this process, whatever group or session they have moved to: an orphan among them becomes a
+/// child of this process instead of one of init.
+#[derive(Debug)]
+pub(crate) struct Family {
+    changes: unix::Signal,
+}
+
+impl Family {
+    /// Begins to adopt orphans. To be called before the first child is started whose changes matter.
+    pub(crate) fn adopt() -> io::Result<Self> {
+        set_child_subreaper(Some(getpid()))?;
+        let changes = unix::signal(SignalKind::child())?;
+        Ok(Self { changes })
+    }
+
+    /// The next child that has ended or stopped. Cancel safe.
+    pub(crate) async fn changed(&mut self) -> io::Result<(Pid, WaitStatus)> {
+        loop {
+            match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+                Ok(Some(change)) => return Ok(change),
+                // Nothing yet, or there are no children.
+                Ok(None) | Err(rustix::io::Errno::CHILD) => {
+                    self.changes.recv().await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Waits until there are no descendants. Cancel safe.
+    pub(crate) async fn none_left(&mut self) -> io::Result<()> {
+        while !children()?.is_empty() {
+            self.look_again().await?;
+        }
+        Ok(())
+    }
+
+    /// Kills all descendants; returns when they are gone.
+    ///
+    /// Only children are killed: whoever is below them becomes a child by that. Nobody else can take a child's number
+    /// before it is waited for here, so none but a descendant is ever hit.
+    pub(crate) async fn kill_all(&mut self) -> io::Result<()> {
+        let limit = Instant::now() + KILL_LIMIT;
+        loop {
+            let children = children()?;
+            if children.is_empty() {
+                return Ok(());
+            }
+            for child in &children {
+                // Fails only for what this user may not signal, and then there is no more to be done.
+                let _ = kill_process(*child, Signal::KILL);
+            }
+            if Instant::now() >= limit {
+                tracing::error!(?children, "killed processes have not ended");
+                return Ok(());
+            }
+            self.look_again().await?;
+        }
+    }
+
+    /// Waits a moment for somebody to end, and lets go all who have.
+    async fn look_again(&mut self) -> io::Result<()> {
+        let mut look = Instant::now() + LOOK_EVERY;
+        while let Ok(changed) = timeout_at(look, self.changed()).await {
+            changed?;
+            look = Instant::now();
+        }
+        Ok(())
+    }
+}
+
+/// The children of this process, but for a local server that happened to be started by it.
+fn children() -> io::Result<Vec<Pid>> {
+    let mut children = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let number = name.to_str().and_then(|name| name.parse().ok());
+        let Some(process) = number.and_then(Pid::from_raw) else {
+            continue;
+        };
+        // One that is gone meanwhile cannot be read.
+        let Ok(stat) = fs::read_to_string(format!("/proc/{process}/stat")) else {
+            continue;
+        };
+        if parent(&stat) == Some(getpid()) && !local::is_server(process) {
+            children.push(process);
+        }
+    }
+    Ok(children)
+}
+
+/// The parent in a line of `/proc/PID/stat`: `PID (NAME) STATE PARENT …`, where the name may hold anything.
+fn parent(stat: &str) -> Option<Pid> {
+    let (_, behind_name) = stat.rsplit_once(") ")?;
+    let parent = behind_name.split(' ').nth(1)?;
+    Pid::from_raw(parent.parse().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parent_is_found_behind_any_name() {
+        let line = "17 (a) b (c) S 4 17 17 0 -1";
+        assert_eq!(parent(line), Pid::from_raw(4));
+        assert_eq!(parent("17 (cut"), None);
+    }
+
+    #[test]
+    fn own_parent_is_found() {
+        let stat = fs::read_to_string("/proc/self/stat").unwrap();
+        assert_eq!(parent(&stat), rustix::process::getppid());
+    }
+}

@@ -1,0 +1,357 @@
+//! Jobs under `bellwether lock` when things go wrong: scenarios 84 to 89.
+//!
+//! Every job here holds an flock in each of its processes, whatever group or session they are in. The next holder tries
+//! that flock: if it cannot have it, some process of the job was still there when the server granted the lock.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+
+use ::bellwether::zk;
+use bellwether_testkit::{ConnectOptions, Cut, Direction, FaultProxy, RawClient, Request};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use crate::bellwether::{Running, assert_code, bellwether, public_password, text, until};
+
+on_both_engines! {
+    t84_whole_family_of_a_job_ends,
+    t85_job_is_gone_before_the_next_is_granted_when_the_connection_is_silent,
+    t85_job_is_gone_before_the_next_is_granted_when_the_connection_is_cut,
+    t86_signals_are_passed_on_and_waited_for_before_the_release,
+    t87_job_is_stopped_when_the_session_is_ended,
+    t88_job_is_gone_when_the_front_is_killed,
+    t88_job_is_gone_when_the_keeper_is_killed,
+    t88_job_is_gone_before_the_next_is_granted_when_the_keeper_is_stopped,
+    t88_stopped_front_loses_nothing,
+    t88_waiter_is_gone_when_its_front_is_killed,
+    t89_exit_code_and_flags_of_the_command_are_kept,
+    t89_command_killed_by_a_signal_is_128_and_its_number,
+    t89_command_that_cannot_be_run_is_126_and_missing_is_127,
+    background_process_of_a_job_that_has_ended_is_left_alone,
+    stopped_job_is_ended_when_the_lock_is_lost,
+}
+
+/// Where a job leaves traces.
+struct Scene {
+    folder: TempDir,
+    address: String,
+}
+
+impl Scene {
+    fn at(address: &str) -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            address: address.to_owned(),
+        }
+    }
+
+    fn lock(&self, address: &str, options: &[&str], script: &str) -> Command {
+        let mut command = bellwether();
+        command
+            .args(["lock", "--connect", address])
+            .args(options)
+            .args(["/jobs/nightly", "--", "sh", "-c", script])
+            .current_dir(self.folder.path());
+        command
+    }
+
+    /// A job that heeds no SIGTERM, and neither does its child; another one has left its session.
+    fn stubborn_job(&self, address: &str) -> Running {
+        let script = "exec 9>alive; flock -n 9 || exit 99; trap '' TERM
+            setsid tail -f /dev/null & echo held; tail -f /dev/null; echo never";
+        // A tenth of it is what the system has to run those who stop the job.
+        let options = ["--session-timeout", "6s"];
+        let mut job = Running::start(&mut self.lock(address, &options, script));
+        assert_eq!(job.line().as_deref(), Some("held"));
+        job
+    }
+
+    /// One that waits already, and ends with 0 if it meets nobody.
+    fn next(&self) -> Running {
+        let script = "flock -n alive true || exit 99";
+        let mut next = Running::start(&mut self.lock(&self.address, &[], script));
+        let waits = next.error_line().unwrap();
+        assert!(waits.contains("waiting for"), "{waits}");
+        next
+    }
+
+    #[track_caller]
+    fn assert_free(&self) {
+        let output = self.lock(&self.address, &["--try"], "true").output();
+        assert_code(&output.unwrap(), 0);
+    }
+
+    #[track_caller]
+    fn assert_held(&self) {
+        let output = self.lock(&self.address, &["--try"], "true").output();
+        assert_code(&output.unwrap(), 124);
+    }
+
+    fn proxy(&self) -> (Runtime, FaultProxy, String) {
+        let (server, chroot) = match self.address.split_once('/') {
+            Some((server, chroot)) => (server, format!("/{chroot}")),
+            None => (&*self.address, String::new()),
+        };
+        let runtime = Runtime::new().unwrap();
+        let proxy = runtime.block_on(FaultProxy::start(server)).unwrap();
+        let address = format!("{}{chroot}", proxy.connect_string());
+        (runtime, proxy, address)
+    }
+
+    /// What stands in the line: path and session.
+    fn contenders(&self) -> Vec<(String, i64)> {
+        block_on(async {
+            let client = zk::Client::connect(&self.address).await.unwrap();
+            let mut contenders = Vec::new();
+            for name in client.list_children("/jobs/nightly").await.unwrap() {
+                let path = format!("/jobs/nightly/{name}");
+                let (_, stat) = client.get_data(&path).await.unwrap();
+                if stat.ephemeral_owner != 0 {
+                    contenders.push((path, stat.ephemeral_owner));
+                }
+            }
+            contenders
+        })
+    }
+
+    fn delete_contenders(&self) {
+        let contenders = self.contenders();
+        block_on(async {
+            let client = zk::Client::connect(&self.address).await.unwrap();
+            for (path, _) in contenders {
+                client.delete(&path, None).await.unwrap();
+            }
+        });
+    }
+
+    /// A fifo `go`, open for both ways so that opening it waits for nobody.
+    fn fifo(&self) -> File {
+        let path = self.folder.path().join("go");
+        assert!(
+            Command::new("mkfifo")
+                .arg(&path)
+                .status()
+                .unwrap()
+                .success()
+        );
+        let fifo = OpenOptions::new().read(true).write(true).open(path);
+        fifo.unwrap()
+    }
+
+    fn file(&self, name: &str) -> String {
+        std::fs::read_to_string(self.folder.path().join(name)).unwrap()
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    Runtime::new().unwrap().block_on(future)
+}
+
+/// The one child of a process.
+fn child_of(process: Pid) -> Pid {
+    let children = format!("/proc/{process}/task/{process}/children");
+    let children = std::fs::read_to_string(children).unwrap();
+    Pid::from_raw(children.trim().parse().unwrap()).unwrap()
+}
+
+fn t84_whole_family_of_a_job_ends(address: &str) {
+    let scene = Scene::at(address);
+    let mut job = scene.stubborn_job(address);
+    scene.delete_contenders();
+    // Every process of the job has stdout open.
+    assert_eq!(job.line(), None);
+    assert_eq!(job.code(), Some(123));
+}
+
+fn t85_job_is_gone_before_the_next_is_granted_when_the_connection_is_silent(address: &str) {
+    let scene = Scene::at(address);
+    let (_runtime, proxy, through) = scene.proxy();
+    let mut job = scene.stubborn_job(&through);
+    let mut next = scene.next();
+    proxy.hold(Direction::Both);
+    assert_eq!(next.code(), Some(0), "{:?}", next.errors());
+    assert_eq!(job.code(), Some(123));
+}
+
+fn t85_job_is_gone_before_the_next_is_granted_when_the_connection_is_cut(address: &str) {
+    let scene = Scene::at(address);
+    let (runtime, proxy, through) = scene.proxy();
+    let mut job = scene.stubborn_job(&through);
+    let mut next = scene.next();
+    proxy.refuse(true);
+    runtime.block_on(proxy.cut(Cut::Reset));
+    assert_eq!(next.code(), Some(0), "{:?}", next.errors());
+    assert_eq!(job.code(), Some(123));
+}
+
+fn t86_signals_are_passed_on_and_waited_for_before_the_release(address: &str) {
+    for (signal, name) in [
+        (Signal::TERM, "TERM"),
+        (Signal::INT, "INT"),
+        (Signal::HUP, "HUP"),
+        (Signal::QUIT, "QUIT"),
+        (Signal::USR1, "USR1"),
+        (Signal::USR2, "USR2"),
+    ] {
+        let scene = Scene::at(address);
+        let mut go = scene.fifo();
+        // `wait` is what a trap interrupts at once.
+        let script = format!(
+            "trap 'kill $!; echo got; read x <go; exit 5' {name}; tail -f /dev/null & echo ready; wait; echo never"
+        );
+        let mut job = Running::start(&mut scene.lock(address, &[], &script));
+        assert_eq!(job.line().as_deref(), Some("ready"));
+        job.signal(signal);
+        assert_eq!(job.line().as_deref(), Some("got"), "{name}");
+        scene.assert_held();
+        go.write_all(b"\n").unwrap();
+        assert_eq!(job.code(), Some(5), "{name}");
+        scene.assert_free();
+    }
+}
+
+fn t87_job_is_stopped_when_the_session_is_ended(address: &str) {
+    let scene = Scene::at(address);
+    let mut job = scene.stubborn_job(address);
+    let contenders = scene.contenders();
+    let [(_, session)] = contenders[..] else {
+        panic!("{contenders:?}")
+    };
+    let options = ConnectOptions {
+        session_id: session,
+        password: public_password(session),
+        ..ConnectOptions::default()
+    };
+    let server = scene.address.split('/').next().unwrap();
+    // The keeper takes its session back each time that it is taken away.
+    until("the session is ended", || {
+        block_on(async {
+            if let Ok(mut client) = RawClient::connect_with(server, &options).await {
+                let _ = client.call(Request::CloseSession).await;
+            }
+        });
+        scene.contenders().is_empty()
+    });
+    assert_eq!(job.line(), None);
+    assert_eq!(job.code(), Some(123));
+}
+
+fn t88_job_is_gone_when_the_front_is_killed(address: &str) {
+    let scene = Scene::at(address);
+    let mut job = scene.stubborn_job(address);
+    let mut next = scene.next();
+    job.signal(Signal::KILL);
+    assert_eq!(job.line(), None);
+    assert_eq!(next.code(), Some(0), "{:?}", next.errors());
+}
+
+fn t88_job_is_gone_when_the_keeper_is_killed(address: &str) {
+    let scene = Scene::at(address);
+    let mut job = scene.stubborn_job(address);
+    let mut next = scene.next();
+    kill_process(child_of(job.id()), Signal::KILL).unwrap();
+    assert_eq!(job.line(), None);
+    assert_eq!(job.code(), Some(123));
+    assert_eq!(next.code(), Some(0), "{:?}", next.errors());
+}
+
+fn t88_job_is_gone_before_the_next_is_granted_when_the_keeper_is_stopped(address: &str) {
+    let scene = Scene::at(address);
+    let mut job = scene.stubborn_job(address);
+    let mut next = scene.next();
+    kill_process(child_of(job.id()), Signal::STOP).unwrap();
+    assert_eq!(next.code(), Some(0), "{:?}", next.errors());
+    assert_eq!(job.line(), None);
+    assert_eq!(job.code(), Some(123));
+}
+
+fn t88_stopped_front_loses_nothing(address: &str) {
+    let scene = Scene::at(address);
+    let script = "echo held; read x <go; echo $x";
+    let mut go = scene.fifo();
+    let mut job = Running::start(&mut scene.lock(address, &["--session-timeout", "4s"], script));
+    assert_eq!(job.line().as_deref(), Some("held"));
+    job.signal(Signal::STOP);
+    // Longer than the session timeout.
+    let waits = scene.lock(address, &["--wait", "6s"], "true").output();
+    assert_code(&waits.unwrap(), 124);
+    job.signal(Signal::CONT);
+    scene.assert_held();
+    go.write_all(b"done\n").unwrap();
+    assert_eq!(job.line().as_deref(), Some("done"));
+    assert_eq!(job.code(), Some(0), "{:?}", job.errors());
+}
+
+fn t88_waiter_is_gone_when_its_front_is_killed(address: &str) {
+    let scene = Scene::at(address);
+    let mut holder =
+        Running::start(&mut scene.lock(address, &[], "echo held; exec tail -f /dev/null"));
+    assert_eq!(holder.line().as_deref(), Some("held"));
+    let mut waiter = scene.next();
+    waiter.signal(Signal::KILL);
+    until("the waiter has left the line", || {
+        scene.contenders().len() == 1
+    });
+    assert_eq!(waiter.line(), None);
+}
+
+fn t89_exit_code_and_flags_of_the_command_are_kept(address: &str) {
+    let mut command = bellwether();
+    command.args([
+        "lock",
+        "--connect",
+        address,
+        "x",
+        "--",
+        "sh",
+        "-c",
+        "echo \"$1\"; exit 7",
+        "sh",
+        "--wait",
+    ]);
+    let output = command.output().unwrap();
+    assert_code(&output, 7);
+    assert_eq!(text(&output.stdout), "--wait\n");
+    assert_eq!(text(&output.stderr), "");
+}
+
+fn t89_command_killed_by_a_signal_is_128_and_its_number(address: &str) {
+    let scene = Scene::at(address);
+    let output = scene.lock(address, &[], "kill -KILL $$").output();
+    assert_code(&output.unwrap(), 137);
+}
+
+fn t89_command_that_cannot_be_run_is_126_and_missing_is_127(address: &str) {
+    let run = |program: &str| {
+        bellwether()
+            .args(["lock", "--connect", address, "/x", "--", program])
+            .output()
+            .unwrap()
+    };
+    assert_code(&run("/"), 126);
+    assert_code(&run("/no/such/program"), 127);
+}
+
+fn background_process_of_a_job_that_has_ended_is_left_alone(address: &str) {
+    let scene = Scene::at(address);
+    let script = "tail -f /dev/null >/dev/null 2>&1 & echo $! >daemon";
+    let output = scene.lock(address, &[], script).output().unwrap();
+    assert_code(&output, 0);
+    let daemon: i32 = scene.file("daemon").trim().parse().unwrap();
+    let daemon = Pid::from_raw(daemon).unwrap();
+    assert!(Path::new(&format!("/proc/{daemon}")).exists());
+    kill_process(daemon, Signal::KILL).unwrap();
+}
+
+fn stopped_job_is_ended_when_the_lock_is_lost(address: &str) {
+    let scene = Scene::at(address);
+    let script = "trap 'echo cleaned; exit' TERM; echo held; kill -STOP $$; echo never";
+    let mut job = Running::start(&mut scene.lock(address, &[], script));
+    assert_eq!(job.line().as_deref(), Some("held"));
+    scene.delete_contenders();
+    assert_eq!(job.line().as_deref(), Some("cleaned"));
+    assert_eq!(job.code(), Some(123));
+}
