@@ -214,7 +214,7 @@ fn page(args: &Args, figures: &Figures) -> Result<String> {
             let spread = figures
                 .spread(&row, column)
                 .context("everybody is measured")?;
-            write!(page, "| {} ", spread.with_range("/s"))?;
+            write!(page, "| {} ", spread.text("/s"))?;
         }
         writeln!(page, "|")?;
     }
@@ -223,7 +223,7 @@ fn page(args: &Args, figures: &Figures) -> Result<String> {
         let spread = figures
             .spread(row, FLOOR)
             .context("the floor is measured")?;
-        writeln!(page, "- {row}: {}", spread.with_range(unit))?;
+        writeln!(page, "- {row}: {}", spread.text(unit))?;
     }
     writeln!(
         page,

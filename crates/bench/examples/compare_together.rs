@@ -197,7 +197,7 @@ fn page(args: &Args, figures: &Figures) -> Result<String> {
         for column in &columns {
             let spread = figures.spread(&row, column);
             let spread = spread.context("everybody is measured")?;
-            write!(page, "| {} ", spread.with_range("/s"))?;
+            write!(page, "| {} ", spread.text("/s"))?;
         }
         writeln!(page, "|")?;
     }

@@ -180,7 +180,7 @@ impl Comparison {
     /// The table of medians, ranges, ratios and goals, with the raw figures behind it.
     pub fn report(&self, title: &str, how: &str) -> Result<String> {
         let mut text = format!("# {title}\n\n{}\n\n{how}\n\n", machine()?);
-        text += &self.table(|_| true, |spread, unit| spread.with_range(unit));
+        text += &self.table(|_| true, |spread, unit| spread.text(unit));
         writeln!(text, "\n## Raw\n\n```\n{}```", self.raw)?;
         Ok(text)
     }

@@ -88,7 +88,7 @@ mod tests {
         let line = figures.add("cycle", "us", "theirs", 7.0);
         assert_eq!(line, "round 3 theirs, cycle: 7.0 us");
         let spread = figures.spread("cycle", "ours").unwrap();
-        assert_eq!(spread.with_range("us"), "2.00 us (1.00 to 3.00)");
+        assert_eq!(spread.text("us"), "2.00 us (1.00 to 3.00)");
         assert!(figures.spread("cycle", "nobody").is_none());
     }
 }

@@ -17,7 +17,7 @@ const OVERTIME_MAX: Duration = Duration::from_secs(180);
 /// What a peer is asked to do: contenders go through a recipe over and over.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
-    /// What they do, as the peers know it: `lock`, `election`, `double-barrier`.
+    /// What they do, as the peers know it: `lock`, `queue`, `election`, `double-barrier`.
     pub recipe: String,
     /// The server.
     pub address: String,

@@ -27,7 +27,7 @@ impl Spread {
     }
 
     /// The median, and the range in brackets.
-    pub fn with_range(&self, unit: &str) -> String {
+    pub fn text(&self, unit: &str) -> String {
         let shown = |value| number(value, self.most);
         let (least, median, most) = (shown(self.least), shown(self.median), shown(self.most));
         format!("{median} {unit} ({least} to {most})")

@@ -9,22 +9,27 @@ from kazoo.client import KazooClient
 
 SESSION_TIMEOUT_S = 30
 END_MAX_S = 150
+# What stands in a queue for each consumer before the first is taken, and what an item holds.
+BACKLOG = 50
+PAYLOAD = b"x" * 100
 
 
 class Tally:
-    """Counts turns. Called with the lock held, so that one thread at a time is here."""
+    """Counts turns, of several threads."""
 
     def __init__(self, contenders):
         self.contenders = contenders
+        self.lock = threading.Lock()
         self.turns = self.hand_overs = 0
         self.last = None
         self.over = self.ended = False
         self.error = None
 
     def turn(self, number):
-        self.turns += 1
-        self.hand_overs += self.last != number
-        self.last = number
+        with self.lock:
+            self.turns += 1
+            self.hand_overs += self.last != number
+            self.last = number
 
 
 def lock(client, path, number, tally):
@@ -33,6 +38,16 @@ def lock(client, path, number, tally):
         lock.acquire()
         tally.turn(number)
         lock.release()
+
+
+def queue(client, path, number, tally):
+    queue = client.LockingQueue(path)
+    queue.put_all([PAYLOAD] * BACKLOG)
+    while not tally.over:
+        queue.put(PAYLOAD)
+        queue.get()
+        if queue.consume():
+            tally.turn(number)
 
 
 def election(client, path, number, tally):
@@ -55,7 +70,7 @@ def double_barrier(client, path, number, tally):
         barrier.leave()
 
 
-RECIPES = {"lock": lock, "election": election, "double-barrier": double_barrier}
+RECIPES = {"lock": lock, "queue": queue, "election": election, "double-barrier": double_barrier}
 
 
 def run(recipe, address, path, contenders, sessions, warm_up_ms, duration_ms):
