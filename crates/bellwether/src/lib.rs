@@ -41,27 +41,38 @@
 //! | [`DoubleBarrier`] | so many begin together and end together, round after round |
 //! | [`Tasks`] | things to do once each, by name, by whoever is there |
 //! | [`Queue`], [`PriorityQueue`], [`DelayQueue`] | items that stay until they are acknowledged, with attempts and dead letters |
+//! | [`Counter`] | a number that many add to, each addition exactly once |
+//! | [`Config`], [`ConfigFolder`] | values that are watched, compared and set; several at once |
+//! | [`Group`], [`Names`] | who is there, and where: members and names that come back after a lost session |
+//! | [`Cache`] | a live copy of a subtree |
 
 mod access;
 mod barrier;
 pub mod blocking;
+mod cache;
 mod candidacy;
 mod client;
 mod clock;
+mod config;
+mod config_folder;
 mod connect;
 mod contender;
+mod counter;
 mod crash_mark;
 mod double_barrier;
 mod election;
+mod ephemerals;
 mod error;
 mod fence;
 mod fenced_write;
+mod group;
 mod heart;
 mod hold;
 mod home;
 mod janitor;
 mod lock;
 mod name;
+mod names;
 mod node_event;
 mod observe;
 mod own_node;
@@ -72,13 +83,18 @@ mod receipt;
 mod round;
 mod sabotage;
 mod simple_lock;
+mod state;
 mod tasks;
 mod who;
 
 pub use barrier::Barrier;
+pub use cache::{Cache, CacheChanges, CacheEvent, CachedNode, LiveTree, Snapshot};
 pub use candidacy::{Candidacy, Standing};
 pub use client::Client;
+pub use config::{Config, Entry, Version};
+pub use config_folder::{ConfigFolder, Entries};
 pub use connect::{Connect, connect};
+pub use counter::Counter;
 pub use crash_mark::{Crash, Previous};
 pub use double_barrier::{DoubleBarrier, Inside, Members};
 pub use election::{Badge, Candidate, Election, Leadership};
@@ -87,8 +103,10 @@ pub use error::{
 };
 pub use fence::{Fence, StaleToken};
 pub use fenced_write::FencedWrite;
+pub use group::{Group, Membership, MembershipState, Roster};
 pub use hold::{Hold, HoldState};
 pub use lock::{Lock, LockGuard, Waiting};
+pub use names::{Instance, Names};
 pub use observe::Observe;
 pub use path::PathError;
 pub use progress::{Place, Progress};
@@ -99,6 +117,7 @@ pub use queue::{
 #[cfg(feature = "sabotage")]
 pub use sabotage::Sabotage;
 pub use simple_lock::{SimpleGuard, SimpleLock};
+pub use state::{Seen, StateError, Watch};
 pub use tasks::{Task, TaskCounts, TaskProgress, Tasks};
 pub use who::Who;
 
