@@ -8,6 +8,7 @@
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use bellwether::blocking::Wait;
@@ -15,6 +16,10 @@ use bellwether::{Barrier, connect};
 
 const WORKERS: usize = 3;
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "stands for the work of a migration"
+)]
 fn main() -> Result<()> {
     let address = std::env::args()
         .nth(1)
@@ -30,6 +35,7 @@ fn main() -> Result<()> {
         })
         .collect();
     println!("the migration is under way");
+    thread::sleep(Duration::from_millis(500));
     migration.lift().wait()?;
     println!("the migration is done");
     for worker in workers {

@@ -43,7 +43,7 @@ async fn main() -> Result<()> {
                 led += 1;
                 println!("{name} leads with token {}", leadership.token());
                 tokio::select! {
-                    () = lead(&leadership, terms.is_some()) => leadership.resign().await?,
+                    () = lead(&name, &leadership, terms.is_some()) => leadership.resign().await?,
                     () = leadership.lost() => println!("{name} has lost the lead"),
                 }
             }
@@ -56,11 +56,12 @@ async fn main() -> Result<()> {
 
 /// The work of a leader: it goes on until it resigns, or for ever.
 #[expect(clippy::disallowed_methods, reason = "stands for work")]
-async fn lead(leadership: &Leadership, resigns: bool) {
+async fn lead(name: &str, leadership: &Leadership, resigns: bool) {
     let mut beats = 0;
     while !resigns || beats < 10 {
         beats += 1;
-        if let Err(error) = leadership.proclaim(format!("beat {beats}")).await {
+        let value = format!("{name}, beat {beats}");
+        if let Err(error) = leadership.proclaim(value).await {
             println!("not proclaimed: {error}");
         }
         tokio::time::sleep(Duration::from_millis(100)).await;

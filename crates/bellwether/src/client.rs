@@ -5,17 +5,23 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::OnceCell;
+use tracing::warn;
 use zookeeper_client as zk;
 
 use crate::access::Access;
 use crate::clock::Moment;
 use crate::connect::Connect;
+use crate::ephemerals::Ephemerals;
 use crate::error::ConnectError;
 use crate::heart::{Engine, Heart, beat_on};
 use crate::home::Home;
 use crate::janitor::Janitor;
 use crate::path::NodePath;
 use crate::sabotage::Sabotage;
+
+/// How long to wait between two attempts to open the next session: at first, and at most.
+const SUCCESSOR_PAUSE_MIN: Duration = Duration::from_millis(100);
+const SUCCESSOR_PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// An open session. Clones share it; it is closed when the last clone and the last guard are gone.
 ///
@@ -29,6 +35,7 @@ struct Session {
     chroot: Option<NodePath>,
     janitor: Janitor,
     heart: Heart,
+    ephemerals: Ephemerals,
     home: Home,
     options: Connect,
     successor: OnceCell<Client>,
@@ -58,6 +65,7 @@ impl Client {
         let client = Self(Arc::new(Session {
             janitor: Janitor::start(&home, zk.clone()),
             heart: Heart::new(engine, session_timeout, opened),
+            ephemerals: Ephemerals::default(),
             zk,
             chroot,
             home: home.clone(),
@@ -127,6 +135,19 @@ impl Client {
         Ok(client)
     }
 
+    /// As [`successor`](Self::successor), but goes on trying until there is one: for what goes on by itself.
+    pub(crate) async fn successor_in_time(&self) -> Self {
+        let mut pause = SUCCESSOR_PAUSE_MIN;
+        loop {
+            match self.successor().await {
+                Ok(client) => return client,
+                Err(error) => warn!(%error, ?pause, "no session; will try again"),
+            }
+            self.home().sleep(pause).await;
+            pause = (2 * pause).min(SUCCESSOR_PAUSE_MAX);
+        }
+    }
+
     /// The plain client of this session, rooted at the chroot, for what no recipe covers.
     #[must_use]
     pub fn raw(&self) -> zk::Client {
@@ -175,6 +196,10 @@ impl Client {
 
     pub(crate) fn heart(&self) -> &Heart {
         &self.0.heart
+    }
+
+    pub(crate) fn ephemerals(&self) -> &Ephemerals {
+        &self.0.ephemerals
     }
 
     pub(crate) fn home(&self) -> &Home {
@@ -256,13 +281,22 @@ impl Client {
                 true => zk::CreateMode::Persistent,
                 false => mode,
             };
-            let options = mode.with_acls(acls);
+            let mut writer = self.0.zk.new_multi_writer();
+            writer.add_create(path, data, &mode.with_acls(acls))?;
+            if mode == zk::CreateMode::Container {
+                // An empty container is removed only if it has had a child (Apache's `ContainerManager`). It has one from the
+                // start, so that nothing is left if we die before we use it.
+                let first = format!("{path}/first");
+                let options = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+                writer.add_create(&first, b"", &options)?;
+                writer.add_delete(&first, None)?;
+            }
             // Requests leave when their futures are made, so these travel together.
-            creates.push(self.0.zk.create(path, data, &options));
+            creates.push(writer.commit());
         }
         let mut last = Ok(());
         for created in creates {
-            last = match created.await {
+            last = match created.await.map_err(zk::Error::from) {
                 Ok(_) | Err(zk::Error::NodeExists) => Ok(()),
                 Err(zk::Error::Unimplemented) => return Err(zk::Error::Unimplemented),
                 Err(error) => Err(error),

@@ -85,6 +85,9 @@ impl Rule {
     };
 }
 
+/// No name of a contender is longer.
+const NAME_BYTES_MAX: usize = 64;
+
 /// A place in a line. Dropped, it is given up: the janitor removes the node.
 #[derive(Debug)]
 pub(crate) struct Contender {
@@ -130,6 +133,7 @@ pub(crate) enum Failure {
     SequenceUsedUp,
     LineFull { depth: usize },
     TooLarge { bytes: usize, bytes_max: usize },
+    TooManyEphemerals { bytes: usize },
     Disconnected(zk::Error),
     Refused(zk::Error),
 }
@@ -146,6 +150,12 @@ impl Contender {
             return Err(Failure::TooLarge {
                 bytes: payload.len(),
                 bytes_max: DATA_BYTES_MAX,
+            });
+        }
+        let ephemerals = client.ephemerals();
+        if !ephemerals.has_room(dir.as_str().len() + NAME_BYTES_MAX) {
+            return Err(Failure::TooManyEphemerals {
+                bytes: ephemerals.bytes(),
             });
         }
         let mut this = Self {

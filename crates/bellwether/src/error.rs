@@ -67,6 +67,11 @@ pub enum AcquireError {
     /// The re-entrant handle reads, and to write it would wait for itself. Give the read side back first.
     #[error("the handle holds the read side of {path}")]
     HoldsReadSide { path: String },
+    /// The session has as many ephemeral nodes as the servers can remove at its end. Let go of some, or use another session.
+    #[error(
+        "the ephemeral nodes of the session take {bytes} bytes, and one at {path} does not fit any more"
+    )]
+    TooManyEphemerals { path: String, bytes: usize },
     /// The server refused; the source says why. Trying again as it stands will not help.
     #[error("cannot queue at {path}")]
     Refused { path: String, source: zk::Error },
@@ -85,6 +90,7 @@ impl AcquireError {
                 bytes,
                 bytes_max,
             },
+            Failure::TooManyEphemerals { bytes } => Self::TooManyEphemerals { path, bytes },
             Failure::Disconnected(source) => Self::Disconnected { path, source },
             Failure::Refused(source) => Self::Refused { path, source },
         }
@@ -248,6 +254,11 @@ pub enum BarrierError {
     /// So many want to enter that no more are let in line. Try later.
     #[error("{depth} want to enter {path} already")]
     Crowded { path: String, depth: usize },
+    /// The session has as many ephemeral nodes as the servers can remove at its end. Let go of some, or use another session.
+    #[error(
+        "the ephemeral nodes of the session take {bytes} bytes, and one at {path} does not fit any more"
+    )]
+    TooManyEphemerals { path: String, bytes: usize },
     /// The server refused; the source says why. Trying again as it stands will not help.
     #[error("refused at {path}")]
     Refused { path: String, source: zk::Error },
@@ -267,6 +278,7 @@ impl BarrierError {
                 bytes,
                 bytes_max,
             },
+            Failure::TooManyEphemerals { bytes } => Self::TooManyEphemerals { path, bytes },
             // The line begins anew with each round, so this takes two thousand million entries into one.
             Failure::SequenceUsedUp => Self::Refused {
                 path,

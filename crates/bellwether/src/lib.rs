@@ -45,24 +45,34 @@
 //! | [`DoubleBarrier`] | so many begin together and end together, round after round |
 //! | [`Tasks`] | things to do once each, by name, by whoever is there |
 //! | [`Queue`], [`PriorityQueue`], [`DelayQueue`] | items that stay until they are acknowledged, with attempts and dead letters |
+//! | [`Counter`] | a number that many add to, each addition exactly once |
+//! | [`Config`], [`ConfigFolder`] | values that are watched, compared and set; several at once |
+//! | [`Group`], [`Names`] | who is there, and where: members and names that come back after a lost session |
+//! | [`Cache`] | a live copy of a subtree |
 
 mod access;
 mod barrier;
 pub mod blocking;
 mod breaking;
+mod cache;
 mod candidacy;
 mod client;
 mod clock;
+mod config;
+mod config_folder;
 mod connect;
 mod contender;
 mod contention;
+mod counter;
 mod crash_mark;
 mod deadlock;
 mod double_barrier;
 mod election;
+mod ephemerals;
 mod error;
 mod fence;
 mod fenced_write;
+mod group;
 mod heart;
 mod hold;
 mod home;
@@ -71,6 +81,7 @@ mod lease;
 mod lock;
 mod multi_lock;
 mod name;
+mod names;
 mod node_data;
 mod node_event;
 mod observe;
@@ -85,16 +96,21 @@ mod rwlock;
 mod sabotage;
 mod semaphore;
 mod simple_lock;
+mod state;
 mod tasks;
 mod terms;
 mod who;
 
 pub use barrier::Barrier;
 pub use breaking::{Broken, Ending};
+pub use cache::{Cache, CacheChanges, CacheEvent, CachedNode, LiveTree, Snapshot};
 pub use candidacy::{Candidacy, Standing};
 pub use client::Client;
+pub use config::{Config, Entry, Version};
+pub use config_folder::{ConfigFolder, Entries};
 pub use connect::{Connect, connect};
 pub use contention::{Contention, Contestant, Wants};
+pub use counter::Counter;
 pub use crash_mark::{Crash, Previous};
 pub use deadlock::WaitsFor;
 pub use double_barrier::{DoubleBarrier, Inside, Members};
@@ -105,10 +121,12 @@ pub use error::{
 };
 pub use fence::{Fence, StaleToken};
 pub use fenced_write::FencedWrite;
+pub use group::{Group, Membership, MembershipState, Roster};
 pub use hold::{Hold, HoldState};
 pub use lock::{Lock, LockGuard, Waiting};
 pub use multi_lock::{MultiGuard, MultiLock};
 pub use name::Layout;
+pub use names::{Instance, Names};
 pub use node_data::Revocation;
 pub use observe::Observe;
 pub use path::PathError;
@@ -123,6 +141,7 @@ pub use rwlock::{ReadGuard, RwLock, UpgradeError, WriteGuard};
 pub use sabotage::Sabotage;
 pub use semaphore::{Permit, Semaphore};
 pub use simple_lock::{SimpleGuard, SimpleLock};
+pub use state::{Seen, StateError, Watch};
 pub use tasks::{Task, TaskCounts, TaskProgress, Tasks};
 pub use who::Who;
 

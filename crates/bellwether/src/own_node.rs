@@ -4,6 +4,7 @@ use zookeeper_client as zk;
 
 use crate::client::Client;
 use crate::crash_mark::Parting;
+use crate::ephemerals::Room;
 use crate::error::{Outcome, outcome};
 use crate::janitor::Litter;
 use crate::node_data::NodeData;
@@ -18,6 +19,7 @@ pub(crate) struct OwnNode {
     path: Option<String>,
     czxid: i64,
     naming: Naming,
+    _room: Room,
 }
 
 /// Whether the path of a node names it for good.
@@ -45,6 +47,7 @@ pub(crate) enum Removal {
 impl OwnNode {
     pub(crate) fn new(client: &Client, path: String, czxid: i64, naming: Naming) -> Self {
         Self {
+            _room: Room::taken(client, path.len()),
             client: client.clone(),
             path: Some(path),
             czxid,

@@ -60,6 +60,11 @@ impl NodePath {
         }
     }
 
+    /// The directory that it is in, as the prefix of its children: nothing for the root.
+    pub(crate) fn directory(&self) -> Self {
+        self.parent().unwrap_or(Self(String::new()))
+    }
+
     /// The paths from the top down to this one: `/a`, `/a/b`, `/a/b/c`.
     pub(crate) fn lineage(&self) -> impl Iterator<Item = &str> {
         let ends = self.0.match_indices('/').skip(1).map(|(end, _)| end);
@@ -92,6 +97,9 @@ pub enum PathError {
     /// The protocol has no place for this character.
     #[error("character {0:?} is not allowed in a path")]
     Character(char),
+    /// It has a meaning of its own here, or is a path where a name is wanted.
+    #[error("the name is reserved")]
+    Reserved,
 }
 
 fn is_refused(c: char) -> bool {

@@ -31,7 +31,6 @@ pub use order::{ByDueTime, ByPriority, Fifo, ItemId, Order};
 pub use payload::{Json, Payload};
 
 use self::claim::age;
-use self::held::Held;
 use self::order::{Item, to_ms};
 use self::shelf::Shelf;
 pub(crate) use self::take::Empty;
@@ -72,7 +71,8 @@ pub type DelayQueue<T = Vec<u8>> = OrderedQueue<ByDueTime, T>;
 ///
 /// # Fairness
 ///
-/// One consumer gets the items strictly in order. Where several take at once, each takes one of the first few. In a
+/// One consumer gets the items strictly in order. Where several take at once, each takes one of the first: eight for each
+/// of the others, of equal rank. In a
 /// [`PriorityQueue`] and a [`DelayQueue`], what was put before a take began is counted in. An item that comes back keeps its
 /// place; consumers of a [`Queue`] that have read ahead may see it up to sixteen items later. Consumers that wait for an item
 /// are served in the order of arrival, and an item wakes one of them.
@@ -147,7 +147,8 @@ impl<O: Order, T> OrderedQueue<O, T> {
     }
 
     /// How many items there may be before a put is refused. 10,000 unless set, because clients of default settings refuse to
-    /// list much more than 20,000. Puts at the same moment may pass it by as many as there are.
+    /// list much more than 20,000. A producer looks each time when it is near, and else now and then, so several producers
+    /// may pass it by a tenth of what was left when they looked.
     #[must_use]
     pub fn depth_max(mut self, depth_max: usize) -> Self {
         self.shelf.depth_max = depth_max;
@@ -285,9 +286,9 @@ impl<O: Order, T: Payload> OrderedQueue<O, T> {
         loop {
             let held = self.shelf.take(Empty::Waits).await;
             if let Some(held) = held.map_err(|failure| self.error(failure))?
-                && let Some(claim) = self.open(held).await
+                && let Some((held, payload)) = held.open().await
             {
-                return Ok(claim);
+                return Ok(Claim::new(held, payload));
             }
         }
     }
@@ -328,8 +329,8 @@ impl<O: Order, T: Payload> OrderedQueue<O, T> {
             let Some(held) = held.map_err(|failure| self.error(failure))? else {
                 return Ok(None);
             };
-            if let Some(claim) = self.open(held).await {
-                return Ok(Some(claim));
+            if let Some((held, payload)) = held.open().await {
+                return Ok(Some(Claim::new(held, payload)));
             }
         }
     }
@@ -357,19 +358,6 @@ impl<O: Order, T: Payload> OrderedQueue<O, T> {
         self.check()?;
         let peek = self.shelf.peek().await;
         peek.map_err(|failure| self.error(failure))
-    }
-
-    /// The claim, if the payload can be read.
-    async fn open(&self, held: Held) -> Option<Claim<T>> {
-        match T::from_bytes(held.data().to_owned()) {
-            Ok(payload) => Some(Claim::new(held, payload)),
-            Err(error) => {
-                let end = held.given_up(&format!("cannot be read: {error}"));
-                // If that fails, the item is delivered again, and this happens again.
-                let _ = held.settle(&end).await;
-                None
-            }
-        }
     }
 
     async fn put_ranked(&self, items: Vec<(u64, &T)>) -> Result<Vec<ItemId>, PutError> {

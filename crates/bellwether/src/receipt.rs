@@ -4,12 +4,13 @@
 //! write goes in one multi with a receipt: an ephemeral node of this session that takes the id of the operation. After a
 //! lost reply the receipt tells. Only when the session is gone too, and the receipt with it, nobody knows.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zookeeper_client as zk;
 
 use crate::access::Access;
 use crate::client::Client;
+use crate::ephemerals::Room;
 use crate::error::{Outcome, outcome};
 use crate::janitor::Litter;
 use crate::name::AcquisitionId;
@@ -27,14 +28,38 @@ pub(crate) struct Receipts {
     access: Access,
     /// Receipts that no operation is using. Each operation under way has one to itself, so there are as many nodes as
     /// there were operations at once.
-    free: Arc<Mutex<Vec<String>>>,
+    free: Arc<Free>,
+}
+
+/// Receipts for the next operations. Dropped, they are removed: the session may go on for long.
+#[derive(Debug)]
+struct Free {
+    client: Client,
+    paths: Mutex<Vec<(String, Room)>>,
+}
+
+impl Free {
+    fn paths(&self) -> MutexGuard<'_, Vec<(String, Room)>> {
+        self.paths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sweep(&self) {
+        for (path, _) in self.paths().drain(..) {
+            self.client.janitor().remove(Litter::Node(path));
+        }
+    }
+}
+
+impl Drop for Free {
+    fn drop(&mut self) {
+        self.sweep();
+    }
 }
 
 /// How a write ended that was made once.
 #[derive(Debug)]
 pub(crate) enum Written {
     /// With the answer of the server.
-    #[allow(dead_code, reason = "for those who need to know what they have made")]
     Answered(Vec<zk::MultiWriteResult>),
     /// The answer was lost, and the receipt shows that it was made.
     ByReceipt,
@@ -57,7 +82,10 @@ impl Receipts {
             client: client.clone(),
             dir,
             access,
-            free: Arc::default(),
+            free: Arc::new(Free {
+                client: client.clone(),
+                paths: Mutex::default(),
+            }),
         }
     }
 
@@ -97,7 +125,8 @@ impl Receipts {
             let mut writer = zk.new_multi_writer();
             // The receipt goes first, so that a failure of it can be told from one of the writes.
             let filled = match blindly {
-                true => Ok(()),
+                // Something that passes, so that indexes stay what they are.
+                true => writer.add_check_version("/", -1),
                 false => receipt.add(&mut writer, &operation),
             };
             if let Err(error) = filled.and_then(|()| fill(&mut writer)) {
@@ -106,10 +135,8 @@ impl Receipts {
             }
             match writer.commit().await {
                 Ok(mut results) => {
-                    if !blindly {
-                        results.remove(0);
-                        receipt.exists = true;
-                    }
+                    results.remove(0);
+                    receipt.exists |= !blindly;
                     receipt.give_back();
                     return Ok(Written::Answered(results));
                 }
@@ -140,27 +167,24 @@ impl Receipts {
 
     /// Removes the receipts that no operation is using: for recipes that seldom write.
     pub(crate) fn sweep(&self) {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        for path in free.drain(..) {
-            self.client.janitor().remove(Litter::Node(path));
-        }
+        self.free.sweep();
     }
 
     fn take(&self) -> Receipt<'_> {
-        let path = self
-            .free
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop();
+        let free = self.free.paths().pop();
+        let exists = free.is_some();
+        let (path, room) = free.unwrap_or_else(|| {
+            let session = self.client.session_id();
+            let id = AcquisitionId::new();
+            let path = self.dir.child(format_args!("{RECEIPT}{session:x}-{id}"));
+            let room = Room::taken(&self.client, path.len());
+            (path, room)
+        });
         Receipt {
-            exists: path.is_some(),
-            path: path.unwrap_or_else(|| {
-                let session = self.client.session_id();
-                let id = AcquisitionId::new();
-                self.dir.child(format_args!("{RECEIPT}{session:x}-{id}"))
-            }),
+            exists,
+            path,
+            room: Some(room),
             of: self,
-            kept: false,
         }
     }
 }
@@ -170,7 +194,8 @@ struct Receipt<'a> {
     of: &'a Receipts,
     path: String,
     exists: bool,
-    kept: bool,
+    /// `None` once it has been given back.
+    room: Option<Room>,
 }
 
 impl Receipt<'_> {
@@ -185,17 +210,16 @@ impl Receipt<'_> {
 
     /// For the next operation.
     fn give_back(mut self) {
-        self.kept = true;
-        if self.exists {
-            let mut free = self.of.free.lock().unwrap_or_else(PoisonError::into_inner);
-            free.push(self.path.clone());
+        let room = self.room.take();
+        if let Some(room) = room.filter(|_| self.exists) {
+            self.of.free.paths().push((self.path.clone(), room));
         }
     }
 }
 
 impl Drop for Receipt<'_> {
     fn drop(&mut self) {
-        if !self.kept {
+        if self.room.is_some() {
             let litter = Litter::Node(self.path.clone());
             self.of.client.janitor().remove(litter);
         }

@@ -219,6 +219,12 @@ impl<'a> Attempt<'a> {
         let client = &self.lock.client;
         let access = &self.lock.access;
         let options = zk::CreateMode::Ephemeral.with_acls(access.acls());
+        let ephemerals = client.ephemerals();
+        if !ephemerals.has_room(self.node.as_str().len()) {
+            return Err(Failure::TooManyEphemerals {
+                bytes: ephemerals.bytes(),
+            });
+        }
         let mut last = zk::Error::ConnectionLoss;
         for _ in 0..TRIES_MAX {
             let sent = Moment::now();

@@ -284,13 +284,8 @@ impl<T: Payload> Tasks<T> {
             let Some(held) = held.map_err(|failure| self.error(failure))? else {
                 return Ok(None);
             };
-            match T::from_bytes(held.data().to_owned()) {
-                Ok(payload) => return Ok(Some(Task { held, payload })),
-                Err(error) => {
-                    let end = held.given_up(&format!("cannot be read: {error}"));
-                    // If that fails, the task is taken again, and this happens again.
-                    let _ = held.settle(&end).await;
-                }
+            if let Some((held, payload)) = held.open().await {
+                return Ok(Some(Task { held, payload }));
             }
         }
     }

@@ -18,7 +18,7 @@ const OVERTIME_MAX: Duration = Duration::from_secs(180);
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
     /// What they do, as the peers know it: `lock`, `shared` (reads, and every tenth time a write), `permits` (of five),
-    /// `election`, `double-barrier`.
+    /// `queue`, `election`, `double-barrier`.
     pub recipe: String,
     /// The server.
     pub address: String,

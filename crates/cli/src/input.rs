@@ -15,10 +15,13 @@ pub(crate) async fn line() -> io::Result<String> {
     .await
 }
 
-/// Waits for the end of stdin, whatever comes before it.
+/// Waits for the end of stdin, whatever comes before it; for ever if it cannot be read, as from the background of a
+/// terminal.
 pub(crate) async fn end() {
-    // An input that cannot be read has ended too.
-    let _ = apart(|| io::copy(&mut io::stdin().lock(), &mut io::sink())).await;
+    let end = apart(|| io::copy(&mut io::stdin().lock(), &mut io::sink())).await;
+    if end.is_err() {
+        std::future::pending().await
+    }
 }
 
 async fn apart<T: Send + 'static>(

@@ -214,7 +214,7 @@ struct Client {
 
 impl Core {
     fn new() -> Self {
-        let sessions = SessionTable::new(Clock::start(), 2000, NOW_MS, std::iter::empty());
+        let sessions = SessionTable::new(Clock::start(), 2000, NOW_MS, None, std::iter::empty());
         let sessions = Arc::new(sessions);
         let tree = Tree::fresh();
         let rules = Rules {

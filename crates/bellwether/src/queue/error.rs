@@ -66,7 +66,8 @@ impl PutError {
             },
             Failure::Disconnected(source) => Self::Disconnected { path, source },
             Failure::Refused(source) => Self::Refused { path, source },
-            Failure::Removed => Self::Refused {
+            // Items are persistent; nothing of a put is counted.
+            Failure::Removed | Failure::TooManyEphemerals { .. } => Self::Refused {
                 path,
                 source: zk::Error::NoNode,
             },
@@ -91,6 +92,11 @@ pub enum TakeError {
     /// As many consumers as are allowed wait already. Try later.
     #[error("{depth} wait at {path} already")]
     LineFull { path: String, depth: usize },
+    /// The session has as many ephemeral nodes as the servers can remove at its end. Let go of some, or use another session.
+    #[error(
+        "the ephemeral nodes of the session take {bytes} bytes, and one at {path} does not fit any more"
+    )]
+    TooManyEphemerals { path: String, bytes: usize },
     /// The connection broke again and again. Try later.
     #[error("connection lost too often at {path}")]
     Disconnected { path: String, source: zk::Error },
@@ -107,6 +113,7 @@ impl TakeError {
             Failure::LineFull { depth } => Self::LineFull { path, depth },
             Failure::Disconnected(source) => Self::Disconnected { path, source },
             Failure::Refused(source) => Self::Refused { path, source },
+            Failure::TooManyEphemerals { bytes } => Self::TooManyEphemerals { path, bytes },
             Failure::Removed | Failure::SequenceUsedUp | Failure::TooLarge { .. } => {
                 Self::Refused {
                     path,

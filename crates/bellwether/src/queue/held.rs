@@ -7,6 +7,7 @@ use crate::error::{Outcome, outcome};
 use crate::hold::Hold;
 use crate::queue::error::SettleError;
 use crate::queue::order::Item;
+use crate::queue::payload::Payload;
 use crate::queue::record::Record;
 use crate::queue::shelf::Shelf;
 use crate::queue::warm::{Pick, Ready};
@@ -62,12 +63,21 @@ impl Held {
         self.pick.item()
     }
 
-    pub(crate) fn data(&self) -> &[u8] {
-        &self.data
-    }
-
     pub(crate) fn put_ms(&self) -> i64 {
         self.put_ms
+    }
+
+    /// Reads the payload. An item that cannot be read is given up.
+    pub(crate) async fn open<T: Payload>(self) -> Option<(Self, T)> {
+        match T::from_bytes(self.data.clone()) {
+            Ok(payload) => Some((self, payload)),
+            Err(error) => {
+                let end = self.given_up(&format!("cannot be read: {error}"));
+                // If that fails, the item is delivered again, and this happens again.
+                let _ = self.settle(&end).await;
+                None
+            }
+        }
     }
 
     /// How often it has been claimed, this time among them: each claim writes it once.

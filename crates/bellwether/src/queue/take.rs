@@ -3,8 +3,7 @@
 use std::future::pending;
 use std::pin::pin;
 
-use futures_util::future::join;
-use futures_util::future::select_all;
+use futures_util::future::{join, select_all};
 use zookeeper_client as zk;
 
 use crate::clock::Moment;
@@ -84,6 +83,7 @@ impl Shelf {
         let dirs = self.watched_dirs();
         let mut watches: Vec<Option<NodeEvent>> = dirs.iter().map(|_| None).collect();
         loop {
+            let came_back = self.warm.came_back();
             self.warm.begin_refill();
             let lists = self.list_and_watch(&dirs, &mut watches).await?;
             self.warm.stock(self.rule(), lists);
@@ -111,6 +111,7 @@ impl Shelf {
                     }
                     watches[index] = None;
                 }
+                () = came_back => {}
                 () = due => {}
             }
         }

@@ -6,6 +6,8 @@ use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use zookeeper_client as zk;
 
 use crate::queue::order::{Item, Rule, to_ms};
@@ -14,9 +16,25 @@ use crate::queue::shelf::Tally;
 /// How many items are read ahead while nobody else takes any.
 const READ_AHEAD: usize = 16;
 
+/// Among how many items for each other consumer one chooses. The more, the less often two choose the same, and the less
+/// the order is kept.
+const CHOICE_PER_OTHER: usize = 8;
+
+/// Among how many items one chooses at most.
+const CHOICE_MAX: usize = 64;
+
+/// How many looks at the claims tell how many others are at work.
+const LOOKS: usize = 8;
+
+/// How much is read at once, judging by the largest item of the last time.
+const READ_BYTES: usize = 256 << 10;
+
 /// The warm list of a place. Whatever is wrong in it is noticed when an item is claimed.
 #[derive(Debug, Default)]
-pub(crate) struct Warm(Mutex<State>);
+pub(crate) struct Warm {
+    state: Mutex<State>,
+    came_back: Notify,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -29,8 +47,11 @@ struct State {
     stale: bool,
     /// What takes and claims of this very handle are about.
     busy: HashSet<String>,
-    /// How many claims of others there were at the last look.
-    others: usize,
+    /// How many claims of others there were at the last looks. One look alone may fall between two claims of each.
+    others: [usize; LOOKS],
+    looks: usize,
+    /// The largest item that was read the last time.
+    item_bytes: usize,
 }
 
 /// An item that was read, to be claimed next.
@@ -67,12 +88,22 @@ impl Drop for Pick {
         let mut state = self.warm.state();
         state.busy.remove(self.item.name());
         state.stale |= self.comes_back;
+        drop(state);
+        if self.comes_back {
+            self.warm.came_back.notify_waiters();
+        }
     }
 }
 
 impl Warm {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Resolves when an item that a take of this handle had picked can be picked again. The servers may know nothing of that,
+    /// so that no watch would tell. It counts from the call, not from the first poll.
+    pub(crate) fn came_back(&self) -> Notified<'_> {
+        self.came_back.notified()
     }
 
     /// Whatever comes back from now on is not in the list that is about to be made.
@@ -104,6 +135,9 @@ impl Warm {
     }
 
     /// Takes note of what was read ahead: the items that were picked, in order, and the claims there were then.
+    ///
+    /// One consumer takes them in order. Where several are at work, each chooses one of them, so that they do not all try for
+    /// the same.
     pub(crate) fn add_ready(
         &self,
         picks: Vec<Pick>,
@@ -111,13 +145,27 @@ impl Warm {
         claims: Vec<String>,
     ) {
         let claims = self.state().note_claims(claims);
+        let mut found = VecDeque::new();
         for (pick, read) in picks.into_iter().zip(reads) {
             match read {
                 zk::MultiReadResult::Data { data, stat } if !claims.contains(pick.item.name()) => {
-                    self.state().ready.push_back(Ready { pick, data, stat });
+                    found.push_back(Ready { pick, data, stat });
                 }
                 _ => pick.gone(),
             }
+        }
+        let mut state = self.state();
+        let sizes = found.iter().map(|ready| ready.data.len());
+        state.item_bytes = sizes.max().unwrap_or(0);
+        let chosen = match (state.others(), found.len()) {
+            (0, _) | (_, 0) => None,
+            (_, choice) => found.remove(random_below(choice)),
+        };
+        state.ready.append(&mut found);
+        drop(state);
+        if let Some(chosen) = chosen {
+            self.unready();
+            self.state().ready.push_back(chosen);
         }
     }
 
@@ -136,33 +184,29 @@ impl Warm {
         }
     }
 
-    /// Chooses what to read next. One consumer takes the first ones; where several are at work, each chooses among as many
-    /// as the others are about to take, so that they do not all try for the same one.
+    /// Chooses what to read next: the first ones, as far as they are due.
     pub(crate) fn pick(self: &Arc<Self>, rule: Rule) -> Vec<Pick> {
         let mut state = self.state();
         if !state.ready.is_empty() {
             return Vec::new();
         }
+        let Some(rank) = state.names.front().map(Item::rank) else {
+            return Vec::new();
+        };
         let now_ms = to_ms(SystemTime::now());
-        let Some(first) = state.names.front() else {
-            return Vec::new();
+        let others = state.others();
+        let alone = others == 0;
+        let most = match alone {
+            true => READ_AHEAD,
+            false => (CHOICE_PER_OTHER * others).min(CHOICE_MAX),
         };
-        let rank = first.rank();
+        let count = (READ_BYTES / state.item_bytes.max(1)).clamp(1, most);
+        // Who chooses among them must not pass over a better rank; between times that have come there is none.
+        let equal = |item: &&Item| alone || rule.delays || item.rank() == rank;
         let due = |item: &&Item| item.wait(rule, now_ms).is_none();
-        let equal = |item: &&Item| rule.delays || item.rank() == rank;
-        let choice = state.names.iter().take(2 * state.others + 1);
-        let choice = choice.take_while(equal).take_while(due).count();
-        if choice == 0 {
-            return Vec::new();
-        }
-        let from = match state.others {
-            0 => 0,
-            _ => random_below(choice),
-        };
-        let count = READ_AHEAD / (1 + state.others);
-        let rest = state.names.iter().skip(from).take(count.max(1));
-        let to = from + rest.take_while(due).count();
-        let picked: Vec<Item> = state.names.drain(from..to).collect();
+        let names = state.names.iter().take(count);
+        let count = names.take_while(equal).take_while(due).count();
+        let picked: Vec<Item> = state.names.drain(..count).collect();
         for item in &picked {
             state.busy.insert(item.name().to_owned());
         }
@@ -212,8 +256,14 @@ impl Warm {
 impl State {
     fn note_claims(&mut self, claims: Vec<String>) -> HashSet<String> {
         let claims: HashSet<String> = claims.into_iter().collect();
-        self.others = claims.difference(&self.busy).count();
+        self.others[self.looks % LOOKS] = claims.difference(&self.busy).count();
+        self.looks += 1;
         claims
+    }
+
+    /// How many others are at work here.
+    fn others(&self) -> usize {
+        self.others.into_iter().max().unwrap_or(0)
     }
 }
 
@@ -223,4 +273,123 @@ fn random_below(limit: usize) -> usize {
     // The hasher's keys are new each time, which is all the randomness this needs.
     let random = RandomState::new().hash_one(limit) % limit;
     usize::try_from(random).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::queue::order::{ByPriority, Fifo, Rules};
+
+    fn names(count: usize) -> Vec<String> {
+        let name = |number| format!("item-{number:016x}-{number:010}");
+        (0..count).map(name).collect()
+    }
+
+    fn stat() -> zk::Stat {
+        zk::Stat {
+            czxid: 0,
+            mzxid: 0,
+            pzxid: 0,
+            ctime: 0,
+            mtime: 0,
+            version: 0,
+            cversion: 0,
+            aversion: 0,
+            ephemeral_owner: 0,
+            data_length: 0,
+            num_children: 0,
+        }
+    }
+
+    fn stocked(rule: Rule, items: Vec<String>, claims: Vec<String>) -> Arc<Warm> {
+        let warm = Arc::new(Warm::default());
+        warm.stock(rule, vec![Some((items, stat())), Some((claims, stat()))]);
+        warm
+    }
+
+    fn read(warm: &Arc<Warm>, picks: Vec<Pick>, claims: Vec<String>) {
+        let data = |_: &Pick| zk::MultiReadResult::Data {
+            data: vec![0],
+            stat: stat(),
+        };
+        let reads = picks.iter().map(data).collect();
+        warm.add_ready(picks, reads, claims);
+    }
+
+    #[test]
+    fn one_consumer_gets_all_in_order() {
+        let items = names(40);
+        let warm = stocked(
+            Fifo::RULE,
+            items.iter().rev().cloned().collect(),
+            Vec::new(),
+        );
+        let mut taken = Vec::new();
+        while let picks @ [_, ..] = &*warm.pick(Fifo::RULE) {
+            assert!(picks.len() <= READ_AHEAD);
+            taken.extend(picks.iter().map(|pick| pick.item().name().to_owned()));
+        }
+        assert_eq!(taken, items);
+    }
+
+    #[test]
+    fn claimed_items_are_not_picked() {
+        let items = names(3);
+        let warm = stocked(Fifo::RULE, items.clone(), vec![items[0].clone()]);
+        let picks = warm.pick(Fifo::RULE);
+        let picked: Vec<_> = picks.iter().map(|pick| pick.item().name()).collect();
+        assert_eq!(picked, [&items[1], &items[2]]);
+        // Claimed between the list and the read.
+        read(&warm, picks, vec![items[1].clone()]);
+        let ready = warm.pop_ready().unwrap();
+        assert_eq!(ready.pick.item().name(), items[2]);
+        assert!(warm.pop_ready().is_none());
+    }
+
+    #[test]
+    fn several_consumers_choose_one_at_a_time_and_leave_the_rest_in_order() {
+        let items = names(30);
+        let warm = stocked(Fifo::RULE, items.clone(), vec!["another's".to_owned()]);
+        let picks = warm.pick(Fifo::RULE);
+        assert_eq!(picks.len(), CHOICE_PER_OTHER);
+        read(&warm, picks, Vec::new());
+        let ready = warm.pop_ready().unwrap();
+        assert!(items[..CHOICE_PER_OTHER].contains(&ready.pick.item().name().to_owned()));
+        assert!(warm.pop_ready().is_none());
+        let left: Vec<_> = warm.state().names.iter().cloned().collect();
+        assert!(left.is_sorted() && left.len() == 29, "{left:?}");
+    }
+
+    #[test]
+    fn no_choice_passes_over_a_better_rank() {
+        let name = |rank: u32| format!("{rank}-{rank:016x}-{rank:010}");
+        let items = vec![name(3), name(1), name(2)];
+        let warm = stocked(ByPriority::RULE, items, vec!["another's".to_owned()]);
+        let picks = warm.pick(ByPriority::RULE);
+        let picked: Vec<_> = picks.iter().map(|pick| pick.item().name()).collect();
+        assert_eq!(picked, [name(1)]);
+    }
+
+    #[test]
+    fn item_that_comes_back_is_told_and_one_that_is_gone_is_not() {
+        let warm = stocked(Fifo::RULE, names(1), Vec::new());
+        let told = warm.came_back();
+        warm.pick(Fifo::RULE).remove(0).gone();
+        assert!(told.now_or_never().is_none());
+        assert!(!warm.is_stale());
+        warm.stock(Fifo::RULE, vec![Some((names(1), stat())), None]);
+        let told = warm.came_back();
+        drop(warm.pick(Fifo::RULE));
+        assert!(told.now_or_never().is_some());
+        assert!(warm.is_stale());
+    }
+
+    #[test]
+    fn large_items_are_read_one_by_one() {
+        let warm = stocked(Fifo::RULE, names(3), Vec::new());
+        warm.state().item_bytes = READ_BYTES;
+        assert_eq!(warm.pick(Fifo::RULE).len(), 1);
+    }
 }

@@ -166,7 +166,7 @@ async fn lines_of_other_libraries_are_read(place: Place) {
         let line = contention(&place).await.line().await.unwrap();
         assert_eq!(line[0].wants, Wants::Read);
         assert_ne!(line[1].wants, Wants::Read);
-        assert_eq!(line[1].holds, false);
+        assert!(!line[1].holds);
         reading.release().await.unwrap();
         let writing = soon(waiting).await.unwrap().unwrap();
         assert_eq!(*writing.previous(), Previous::Unknown);

@@ -64,11 +64,7 @@ async fn missing_parents_are_made_in_one_go(place: Place) {
     // The chroot is missing too: two levels of it. Create and list fail, the directories follow together, then again.
     assert_eq!(
         requests(&proxy),
-        expected([
-            (Op::Create2, 2 + 2),
-            (Op::GetChildren, 2),
-            (Op::CreateContainer, 4)
-        ])
+        expected([(Op::Create2, 2), (Op::GetChildren, 2), (Op::Multi, 2 + 4)])
     );
     guard.release().await.unwrap();
 }

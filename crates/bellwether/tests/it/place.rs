@@ -181,6 +181,13 @@ impl Place {
     }
 }
 
+/// Ends the session behind a proxy, before its client can take it back.
+pub(crate) async fn expire(proxy: &FaultProxy) {
+    proxy.refuse(true);
+    proxy.expire_session().await.unwrap();
+    proxy.refuse(false);
+}
+
 /// Awaits what must happen, and fails when it does not.
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future)

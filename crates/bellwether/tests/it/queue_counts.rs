@@ -6,6 +6,7 @@ use std::time::Duration;
 use bellwether::{PriorityQueue, Queue};
 use bellwether_server::proto::op::Op;
 use bellwether_testkit::FaultProxy;
+use tokio::task::JoinSet;
 
 use crate::place::{Place, soon};
 
@@ -15,6 +16,7 @@ on_both_engines! {
     drain_is_linear_in_the_number_of_items,
     item_wakes_one_of_the_consumers_however_many_wait,
     refused_put_is_one_look,
+    consumers_side_by_side_do_not_fight_for_the_same_items,
 }
 
 /// A session timeout in which no heartbeat falls due.
@@ -134,4 +136,30 @@ async fn refused_put_is_one_look(place: Place) {
         queue.put(&Vec::new()).await.unwrap_err();
     }
     assert_eq!(requests(&proxy), expected([(Op::Exists, 20)]));
+}
+
+async fn consumers_side_by_side_do_not_fight_for_the_same_items(place: Place) {
+    const CONSUMERS: usize = 8;
+    const ITEMS: usize = 800;
+
+    let producer = Queue::new(&place.client().await, "/queue");
+    for batch in vec![Vec::new(); ITEMS].chunks(80) {
+        producer.put_all(batch).await.unwrap();
+    }
+    let proxy = FaultProxy::start(place.server()).await.unwrap();
+    let mut consumers = JoinSet::new();
+    for _ in 0..CONSUMERS {
+        let queue = Queue::new(&place.client_through(&proxy, LONG).await, "/queue");
+        consumers.spawn(async move {
+            while let Some(claim) = queue.try_take().await.unwrap() {
+                claim.ack().await.unwrap();
+            }
+        });
+    }
+    proxy.reset_counts();
+    soon(consumers.join_all()).await;
+    let counts = requests(&proxy);
+    // If all tried for the first one each time, there would be a write in vain for each of the others.
+    let in_vain = counts["Multi"] - 2 * ITEMS;
+    assert!(in_vain < ITEMS, "{in_vain} claims in vain: {counts:?}");
 }

@@ -349,7 +349,7 @@ impl Round {
 
     /// Waits until nothing is left but dead letters, and notes those.
     async fn until_empty(&self, engine: &Engine) {
-        let client = connect(engine.addresses()[0].to_string()).await.unwrap();
+        let client = connect(engine.connect_string()).await.unwrap();
         let place = self.recipe.at(&client, &self.path);
         let mut turns = tokio::time::interval(Duration::from_millis(50));
         let end = Instant::now() + RECOVERY_MAX;
@@ -383,7 +383,7 @@ async fn storm(recipe: Recipe, engine: &mut Engine, seed: u64) {
     let (mut producers, mut consumers) = (JoinSet::new(), JoinSet::new());
     let mut targets = Vec::new();
     for who in 0..PRODUCERS + CONSUMERS {
-        let proxy = FaultProxy::start(engine.addresses()[0]).await.unwrap();
+        let proxy = FaultProxy::start(engine.connect_string()).await.unwrap();
         let address = proxy.connect_string();
         let client = connect(address).session_timeout(SESSION_TIMEOUT).await;
         let (client, random) = (client.unwrap(), random(seed, who));
@@ -470,7 +470,7 @@ async fn showers(
     let (mut producers, mut consumers) = (JoinSet::new(), JoinSet::new());
     let mut proxies = Vec::new();
     for who in 0..2 {
-        let proxy = FaultProxy::start(engine.addresses()[0]).await.unwrap();
+        let proxy = FaultProxy::start(engine.connect_string()).await.unwrap();
         let mut options = connect(proxy.connect_string()).session_timeout(Duration::from_secs(30));
         if let Some(sabotage) = sabotage {
             options = options.sabotage(sabotage);

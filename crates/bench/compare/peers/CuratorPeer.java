@@ -12,6 +12,11 @@ import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
 import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
 import org.apache.curator.framework.recipes.locks.Lease;
+import org.apache.curator.framework.recipes.queue.DistributedQueue;
+import org.apache.curator.framework.recipes.queue.QueueBuilder;
+import org.apache.curator.framework.recipes.queue.QueueConsumer;
+import org.apache.curator.framework.recipes.queue.QueueSerializer;
+import org.apache.curator.framework.state.ConnectionState;
 import org.apache.curator.retry.RetryOneTime;
 
 /** Curator as a peer: reads tasks, a line each, answers each with a line of JSON (see ../../src/peer.rs). */
@@ -19,11 +24,16 @@ public final class CuratorPeer {
     private static final int SESSION_TIMEOUT_MS = 30_000;
     private static final int CONNECTION_TIMEOUT_MS = 30_000;
     private static final int END_MAX_MS = 150_000;
+    private static final int LOOK_EVERY_MS = 10;
 
     private static final int WRITES_ONE_IN = 10;
     private static final int PERMITS = 5;
 
-    /** Counts turns. Read by the one who measures. */
+    /** What stands in a queue for each consumer before the first is taken, and what an item holds. */
+    private static final int BACKLOG = 50;
+    private static final byte[] PAYLOAD = new byte[100];
+
+    /** Counts turns, of several threads; read by the one who measures. */
     private static final class Tally {
         volatile long turns;
         volatile long handOvers;
@@ -59,6 +69,8 @@ public final class CuratorPeer {
                 return CuratorPeer::election;
             case "double-barrier":
                 return CuratorPeer::doubleBarrier;
+            case "queue":
+                return CuratorPeer::queue;
             default:
                 throw new IllegalArgumentException("no recipe " + name);
         }
@@ -89,6 +101,57 @@ public final class CuratorPeer {
             Lease lease = semaphore.acquire();
             tally.turn(number);
             semaphore.returnLease(lease);
+        }
+    }
+
+    private static void queue(CuratorFramework client, String path, int number, Tally tally) throws Exception {
+        Consumer consumer = new Consumer(number, tally);
+        DistributedQueue<byte[]> queue = QueueBuilder.builder(client, consumer, new Bytes(), path)
+                .lockPath(path + "-locks")
+                .buildQueue();
+        consumer.queue = queue;
+        queue.start();
+        for (int i = 0; i < BACKLOG; i++) {
+            queue.put(PAYLOAD);
+        }
+        while (!tally.over && tally.error == null) {
+            Thread.sleep(LOOK_EVERY_MS);
+        }
+        queue.close();
+    }
+
+    /** Puts an item for each one that it is given. Curator puts in the background, so nobody waits for that. */
+    private static final class Consumer implements QueueConsumer<byte[]> {
+        private final int number;
+        private final Tally tally;
+        volatile DistributedQueue<byte[]> queue;
+
+        Consumer(int number, Tally tally) {
+            this.number = number;
+            this.tally = tally;
+        }
+
+        @Override
+        public void consumeMessage(byte[] message) throws Exception {
+            if (!tally.over) {
+                queue.put(PAYLOAD);
+            }
+            tally.turn(number);
+        }
+
+        @Override
+        public void stateChanged(CuratorFramework client, ConnectionState state) {}
+    }
+
+    private static final class Bytes implements QueueSerializer<byte[]> {
+        @Override
+        public byte[] serialize(byte[] item) {
+            return item;
+        }
+
+        @Override
+        public byte[] deserialize(byte[] bytes) {
+            return bytes;
         }
     }
 

@@ -11,10 +11,13 @@ SESSION_TIMEOUT_S = 30
 END_MAX_S = 150
 WRITES_ONE_IN = 10
 PERMITS = 5
+# What stands in a queue for each consumer before the first is taken, and what an item holds.
+BACKLOG = 50
+PAYLOAD = b"x" * 100
 
 
 class Tally:
-    """Counts turns."""
+    """Counts turns, of several threads."""
 
     def __init__(self, contenders):
         self.contenders = contenders
@@ -58,6 +61,16 @@ def permits(client, path, number, tally):
         semaphore.release()
 
 
+def queue(client, path, number, tally):
+    queue = client.LockingQueue(path)
+    queue.put_all([PAYLOAD] * BACKLOG)
+    while not tally.over:
+        queue.put(PAYLOAD)
+        queue.get()
+        if queue.consume():
+            tally.turn(number)
+
+
 def election(client, path, number, tally):
     election = client.Election(path)
     while not tally.over:
@@ -82,6 +95,7 @@ RECIPES = {
     "lock": lock,
     "shared": shared,
     "permits": permits,
+    "queue": queue,
     "election": election,
     "double-barrier": double_barrier,
 }

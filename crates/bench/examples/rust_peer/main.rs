@@ -14,6 +14,10 @@ use zookeeper_client as zk;
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// What stands in a queue for each consumer before the first is taken, and what an item holds.
+const BACKLOG: usize = 50;
+const PAYLOAD: [u8; 100] = [b'x'; 100];
+
 /// Does tasks from stdin with a library.
 #[derive(Debug, Parser)]
 struct Args {
@@ -61,10 +65,29 @@ async fn bellwether(task: &Task, connect: bellwether::Connect) -> Result<Outcome
         "lock" => bellwether_lock(task, connect).await,
         "shared" => bellwether_shared(task, connect).await,
         "permits" => bellwether_permits(task, connect).await,
+        "queue" => bellwether_queue(task, connect).await,
         "election" => bellwether_election(task, connect).await,
         "double-barrier" => bellwether_double_barrier(task, connect).await,
         other => bail!("no recipe {other}"),
     }
+}
+
+async fn bellwether_queue(task: &Task, connect: bellwether::Connect) -> Result<Outcome> {
+    let connect = || async { Ok(connect.clone().await?) };
+    contend::run(task, connect, |client, place| {
+        let queue = bellwether::Queue::new(&client, &task.path);
+        async move {
+            queue.put_all(&vec![PAYLOAD.to_vec(); BACKLOG]).await?;
+            while !place.is_over() {
+                queue.put(&PAYLOAD.to_vec()).await?;
+                let claim = queue.take().await?;
+                place.turn();
+                claim.ack().await?;
+            }
+            Ok(())
+        }
+    })
+    .await
 }
 
 async fn bellwether_election(task: &Task, connect: bellwether::Connect) -> Result<Outcome> {

@@ -1,17 +1,16 @@
 //! `bellwether lock`: a command under a lock, or a lock for a script.
 
-use std::io;
 use std::time::Duration;
 
 use bellwether::{AcquireError, Client, Lock, LockGuard};
 use serde_json::json;
-use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::args::LockArgs;
 use crate::connect::connect;
 use crate::exit::Exit;
 use crate::family::Family;
+use crate::input;
 use crate::job::Job;
 use crate::keeper::{End, Keeper, Times};
 use crate::output::{self, Hinted, Output};
@@ -152,7 +151,7 @@ async fn until_input_ends(
         Ok(Exit::Done)
     })?;
     tokio::select! {
-        () = input_end() => {}
+        () = input::end() => {}
         signal = signals.next() => tracing::debug!(signal = signal.as_raw(), "released by a signal"),
         () = guard.lost() => {
             output.error(&anyhow::anyhow!("{} is lost", guard.path()));
@@ -160,21 +159,6 @@ async fn until_input_ends(
         }
     }
     release(guard, client, Exit::Done, output).await
-}
-
-/// Resolves at the end of stdin; never if it cannot be read, as from the background of a terminal.
-async fn input_end() {
-    let (send, ended) = oneshot::channel();
-    // Not a thread of tokio's: it would be waited for at the end.
-    std::thread::spawn(move || {
-        if io::copy(&mut io::stdin().lock(), &mut io::sink()).is_ok() {
-            // Nobody waits any more if something else came first.
-            let _ = send.send(());
-        }
-    });
-    if ended.await.is_err() {
-        std::future::pending().await
-    }
 }
 
 /// Gives the lock back; `exit` if that was acknowledged in time.

@@ -1,0 +1,278 @@
+//! Several values that change together.
+
+use std::collections::BTreeMap;
+
+use futures_util::StreamExt;
+use zookeeper_client as zk;
+
+use crate::access::Access;
+use crate::client::Client;
+use crate::path::{NodePath, PathError};
+use crate::state::{Follow, NotWritten, Seen, Site, StateError, Visit, Watch, set_at};
+
+/// The child that changes with every update: who reads the same one before and after, has read no half.
+const READY: &str = "ready";
+
+/// The values of a folder, by name.
+pub type Entries = BTreeMap<String, Vec<u8>>;
+
+/// A folder of values that is read and written as a whole.
+///
+/// # What it guarantees
+///
+/// An update is made whole or not at all, exactly once, and on what it was computed from. A reader sees the folder as it was
+/// before an update or after it, never half of it.
+///
+/// # What it does not
+///
+/// All that is for those who write through this recipe: a single value that another program sets may be seen beside others
+/// of before. One update fits one request: a megabyte in all.
+///
+/// # Node layout
+///
+/// The path is a persistent node, each value a persistent child. The child `ready` is set in the same transaction as
+/// every update: the "ready" node of ZooKeeper's documents, but for its deletion, since a transaction needs none. Beside
+/// the folder stand `receipt-…`, ephemeral nodes.
+///
+/// # Fairness
+///
+/// None: of two updates at once one is computed again on the result of the other.
+///
+/// # Session loss
+///
+/// The next call opens another session; a watch does by itself, and says so.
+///
+/// # Example
+///
+/// ```no_run
+/// # use bellwether::{Client, ConfigFolder, StateError};
+/// # async fn run(client: &Client) -> Result<(), StateError> {
+/// let database = ConfigFolder::new(client, "/app/database");
+/// database
+///     .update(|entries| {
+///         entries.insert("host".into(), "db2".into());
+///         entries.insert("port".into(), "5433".into());
+///     })
+///     .await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct ConfigFolder {
+    site: Site,
+}
+
+/// The folder as it was at one moment.
+struct Snapshot {
+    entries: Entries,
+    state: State,
+}
+
+/// Which nodes were there.
+#[derive(Clone, Copy)]
+enum State {
+    /// Not even the folder.
+    Missing,
+    /// A folder that this recipe has not written yet.
+    Unready,
+    /// The version of the node that every update sets.
+    Ready(i32),
+}
+
+impl ConfigFolder {
+    /// A folder at a path. Nothing is sent, nor is the path checked, until a verb is called.
+    #[must_use]
+    pub fn new(client: &Client, path: impl Into<String>) -> Self {
+        Self {
+            site: Site::new(client, path.into()),
+        }
+    }
+
+    /// Who may touch the nodes. Everybody unless set.
+    #[must_use]
+    pub fn acl(self, acl: impl Into<Vec<zk::Acl>>) -> Self {
+        Self {
+            site: self.site.with_access(Access::new(acl)),
+        }
+    }
+
+    /// All values, as they were at one moment: two round trips, and two more for each update that came between.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is changed.
+    ///
+    /// # Errors
+    ///
+    /// See [`StateError`].
+    pub async fn get(&self) -> Result<Entries, StateError> {
+        Ok(self.read().await?.entries)
+    }
+
+    /// Changes the values, exactly once and all at once, and returns them as they are then. When somebody else was quicker,
+    /// `edit` is called again on what that one has left.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, it may have been made or not, once at most.
+    ///
+    /// # Errors
+    ///
+    /// See [`StateError`]. Only after [`OutcomeUnknown`](StateError::OutcomeUnknown) it may have been made.
+    pub async fn update(&self, edit: impl Fn(&mut Entries)) -> Result<Entries, StateError> {
+        loop {
+            let before = self.read().await?;
+            let mut after = before.entries.clone();
+            edit(&mut after);
+            let bytes = self.check(&before.entries, &after)?;
+            let written = self.site.once(bytes, |writer, folder| {
+                self.fill(writer, folder, &before, &after)
+            });
+            match written.await {
+                Ok(_) => return Ok(after),
+                Err(NotWritten::Refused(
+                    zk::Error::BadVersion | zk::Error::NodeExists | zk::Error::NoNode,
+                )) => {}
+                Err(NotWritten::Refused(source)) => return Err(self.site.refused(source)),
+                Err(NotWritten::Failed(error)) => return Err(error),
+            }
+        }
+    }
+
+    /// The folder as it changes: the present state first. See [`Watch`]. It is [absent](Seen::Absent) until the first
+    /// [`update`](Self::update).
+    pub fn watch(&self) -> Watch<Entries> {
+        let folder = self.clone();
+        let ready = self.site.beneath(READY);
+        let seen = Follow::new(ready).stream();
+        Watch::new(seen.then(move |seen| {
+            let folder = folder.clone();
+            async move {
+                match seen? {
+                    Seen::Value(_) => folder.get().await.map(Seen::Value),
+                    Seen::Absent => Ok(Seen::Absent),
+                    Seen::Renewed => Ok(Seen::Renewed),
+                }
+            }
+        }))
+    }
+
+    async fn read(&self) -> Result<Snapshot, StateError> {
+        loop {
+            let visit = self.site.visit().await?;
+            match snapshot(&visit).await {
+                Ok(Some(snapshot)) => return Ok(snapshot),
+                // An update came between.
+                Ok(None) => {}
+                Err(error) => self.site.again(&visit, error).await?,
+            }
+        }
+    }
+
+    /// How much an update has to carry, if its names can be used.
+    fn check(&self, before: &Entries, after: &Entries) -> Result<usize, StateError> {
+        /// A path, a header and an access list go with each value.
+        const OVERHEAD_BYTES: usize = 128;
+        let mut bytes = 0;
+        for (name, data) in after {
+            let source = match NodePath::parse(&format!("/{name}")) {
+                Ok(_) if name == READY || name.contains('/') => PathError::Reserved,
+                Ok(_) => {
+                    if before.get(name) != Some(data) {
+                        bytes += data.len() + name.len() + OVERHEAD_BYTES;
+                    }
+                    continue;
+                }
+                Err(source) => source,
+            };
+            return Err(StateError::BadPath {
+                path: format!("{}/{name}", self.site.path()),
+                source,
+            });
+        }
+        let removed = before.keys().filter(|name| !after.contains_key(*name));
+        Ok(bytes
+            + removed
+                .map(|name| name.len() + OVERHEAD_BYTES)
+                .sum::<usize>())
+    }
+
+    fn fill(
+        &self,
+        writer: &mut zk::MultiWriter<'_>,
+        folder: &NodePath,
+        before: &Snapshot,
+        after: &Entries,
+    ) -> Result<(), zk::Error> {
+        let options = zk::CreateMode::Persistent.with_acls(self.site.access().acls());
+        let ready = folder.child(READY);
+        match before.state {
+            State::Missing => {
+                writer.add_create(folder.as_str(), b"", &options)?;
+                writer.add_create(&ready, b"", &options)?;
+            }
+            State::Unready => writer.add_create(&ready, b"", &options)?,
+            State::Ready(version) => set_at(writer, &ready, b"", version)?,
+        }
+        for (name, data) in after {
+            match before.entries.get(name) {
+                Some(old) if old == data => {}
+                Some(_) => writer.add_set_data(&folder.child(name), data, None)?,
+                None => writer.add_create(&folder.child(name), data, &options)?,
+            }
+        }
+        for name in before.entries.keys() {
+            if !after.contains_key(name) {
+                writer.add_delete(&folder.child(name), None)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads the folder; `None` if it changed meanwhile.
+async fn snapshot(visit: &Visit) -> Result<Option<Snapshot>, zk::Error> {
+    let zk = visit.client.zk();
+    let ready = visit.node.child(READY);
+    // Answered in the order in which they are sent: an update between the two reads of `ready` changes it, and without one
+    // everything between belongs together.
+    let first = zk.check_stat(&ready);
+    let names = zk.list_children(visit.node.as_str());
+    let (first, names) = (first.await, names.await);
+    let first = first?;
+    let names = match names {
+        Ok(names) => names,
+        Err(zk::Error::NoNode) => {
+            return Ok(Some(Snapshot {
+                entries: Entries::new(),
+                state: State::Missing,
+            }));
+        }
+        Err(error) => return Err(error),
+    };
+    let mut reads = Vec::new();
+    for name in names.into_iter().filter(|name| name != READY) {
+        let read = zk.get_data(&visit.node.child(&name));
+        reads.push((name, read));
+    }
+    let last = zk.check_stat(&ready);
+    let mut entries = Some(Entries::new());
+    for (name, read) in reads {
+        match read.await {
+            Ok((data, _)) => {
+                if let Some(entries) = &mut entries {
+                    entries.insert(name, data);
+                }
+            }
+            Err(zk::Error::NoNode) => entries = None,
+            Err(error) => return Err(error),
+        }
+    }
+    let last = last.await?;
+    if first.map(|stat| stat.mzxid) != last.map(|stat| stat.mzxid) {
+        return Ok(None);
+    }
+    Ok(entries.map(|entries| Snapshot {
+        entries,
+        state: first.map_or(State::Unready, |stat| State::Ready(stat.version)),
+    }))
+}

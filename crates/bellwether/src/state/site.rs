@@ -1,0 +1,244 @@
+//! A node that outlives sessions, and the session by which it is reached now.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use zookeeper_client as zk;
+
+use super::StateError;
+use crate::access::Access;
+use crate::client::Client;
+use crate::error::{Outcome, outcome};
+use crate::path::NodePath;
+use crate::receipt::{OnceError, Receipts, Written};
+
+/// What one request may carry. Servers close the connection on a frame of more than a mebibyte, and would do so again each
+/// time it is sent again.
+const REQUEST_BYTES_MAX: usize = 1_000_000;
+
+/// Where a recipe keeps its state. Clones share the session and its receipts.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    path: String,
+    access: Access,
+    first: Client,
+    last: Arc<Mutex<Option<Visit>>>,
+}
+
+/// A node, seen through one session.
+#[derive(Clone, Debug)]
+pub(crate) struct Visit {
+    pub(crate) client: Client,
+    pub(crate) node: NodePath,
+    receipts: Receipts,
+}
+
+/// Why writes were not made.
+#[derive(Debug)]
+pub(crate) enum NotWritten {
+    /// The server refused one of them, and made none.
+    Refused(zk::Error),
+    Failed(StateError),
+}
+
+impl Site {
+    pub(crate) fn new(client: &Client, path: String) -> Self {
+        Self {
+            path,
+            access: Access::default(),
+            first: client.clone(),
+            last: Arc::default(),
+        }
+    }
+
+    pub(crate) fn with_access(self, access: Access) -> Self {
+        Self {
+            access,
+            last: Arc::default(),
+            ..self
+        }
+    }
+
+    /// A child, reached through the session that this is reached through.
+    pub(crate) fn beneath(&self, name: &str) -> Self {
+        let last = self.last().as_ref().map(|visit| visit.client.clone());
+        let path = format!("{}/{name}", self.path);
+        Self::new(last.as_ref().unwrap_or(&self.first), path).with_access(self.access.clone())
+    }
+
+    /// The path as it was given.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(crate) fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// The node through a session that has not ended, as far as is known: the last one, or the next.
+    pub(crate) async fn visit(&self) -> Result<Visit, StateError> {
+        let last = self.last().clone();
+        let client = match last {
+            Some(visit) if !visit.client.is_ended() => return Ok(visit),
+            Some(visit) => visit.client,
+            None => self.first.clone(),
+        };
+        let path = NodePath::parse(&self.path).map_err(|source| StateError::BadPath {
+            path: self.path.clone(),
+            source,
+        })?;
+        let is_successor = client.is_ended();
+        let client = match client.successor().await {
+            Ok(client) => client,
+            Err(source) => {
+                return Err(StateError::NoSession {
+                    path: self.path.clone(),
+                    source,
+                });
+            }
+        };
+        let node = client.resolve(&path);
+        if is_successor {
+            catch_up(&client, &node).await;
+        }
+        let receipts = Receipts::new(&client, node.directory(), self.access.clone());
+        let visit = Visit {
+            client,
+            node,
+            receipts,
+        };
+        *self.last() = Some(visit.clone());
+        Ok(visit)
+    }
+
+    /// As [`visit`](Self::visit), but waits until a session can be opened.
+    pub(crate) async fn visit_in_time(&self) -> Result<Visit, StateError> {
+        loop {
+            match self.visit().await {
+                Err(StateError::NoSession { .. }) => {
+                    let last = self.last().clone();
+                    let client = last.map_or_else(|| self.first.clone(), |visit| visit.client);
+                    client.successor_in_time().await;
+                }
+                visit => return visit,
+            }
+        }
+    }
+
+    /// Whether a request that is harmless twice may be sent again after this error: when its answer was lost, or its session
+    /// has ended and another may follow.
+    pub(crate) async fn again(&self, visit: &Visit, error: zk::Error) -> Result<(), StateError> {
+        match outcome(&error) {
+            Outcome::Unknown => Ok(()),
+            Outcome::SessionEnded => {
+                // The request may hear of it before everybody else.
+                let limit = visit.client.session_timeout();
+                let ended = visit.client.ended();
+                visit.client.home().timeout(limit, ended).await;
+                Ok(())
+            }
+            Outcome::Refused => Err(self.refused(error)),
+        }
+    }
+
+    /// Makes writes exactly once, all or nothing, and the directory of the node if it is missing.
+    ///
+    /// Dropped before it returns, they may have been made or not.
+    pub(crate) async fn once(
+        &self,
+        bytes: usize,
+        fill: impl Fn(&mut zk::MultiWriter<'_>, &NodePath) -> Result<(), zk::Error>,
+    ) -> Result<Written, NotWritten> {
+        if bytes > REQUEST_BYTES_MAX {
+            return Err(NotWritten::Failed(StateError::TooLarge {
+                path: self.path.clone(),
+                bytes,
+                bytes_max: REQUEST_BYTES_MAX,
+            }));
+        }
+        loop {
+            let visit = self.visit().await.map_err(NotWritten::Failed)?;
+            let written = visit.receipts.once(|writer| fill(writer, &visit.node));
+            match written.await {
+                Ok(written) => return Ok(written),
+                // Nothing was sent.
+                Err(OnceError::SessionEnded) => {}
+                Err(OnceError::OutcomeUnknown(source)) => {
+                    return Err(NotWritten::Failed(StateError::OutcomeUnknown {
+                        path: self.path.clone(),
+                        source,
+                    }));
+                }
+                Err(OnceError::Refused(error)) => match error {
+                    // The receipt goes first, and what is missing is its directory.
+                    zk::MultiWriteError::OperationFailed {
+                        index: 0,
+                        source: zk::Error::NoNode,
+                    } => self.make_directory(&visit).await?,
+                    zk::MultiWriteError::OperationFailed { index, source } if index > 0 => {
+                        return Err(NotWritten::Refused(source));
+                    }
+                    error => return Err(NotWritten::Failed(self.refused(error.into()))),
+                },
+            }
+        }
+    }
+
+    async fn make_directory(&self, visit: &Visit) -> Result<(), NotWritten> {
+        // The root is always there.
+        let Some(dir) = visit.node.parent() else {
+            return Err(NotWritten::Failed(self.refused(zk::Error::NoNode)));
+        };
+        match visit.client.make_directory(&dir, &self.access).await {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let again = self.again(visit, error).await;
+                again.map_err(NotWritten::Failed)
+            }
+        }
+    }
+
+    pub(crate) fn refused(&self, source: zk::Error) -> StateError {
+        StateError::Refused {
+            path: self.path.clone(),
+            source,
+        }
+    }
+
+    pub(crate) fn unreadable(
+        &self,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> StateError {
+        StateError::Unreadable {
+            path: self.path.clone(),
+            source: source.into(),
+        }
+    }
+
+    fn last(&self) -> std::sync::MutexGuard<'_, Option<Visit>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Lets the server of a new session learn what the last one may have told us. Within a session the servers see to that.
+async fn catch_up(client: &Client, node: &NodePath) {
+    while let Err(error) = client.zk().sync(node.as_str()).await
+        && outcome(&error) == Outcome::Unknown
+    {}
+}
+
+/// Sets the data of a node if it is at this version.
+///
+/// Versions are counted in 32 bits, and wrap. The one before zero means *any* in a request, so there the check follows the
+/// write: only what was at −1 is at 0 then, and else nothing is done.
+pub(crate) fn set_at(
+    writer: &mut zk::MultiWriter<'_>,
+    path: &str,
+    data: &[u8],
+    version: i32,
+) -> Result<(), zk::Error> {
+    writer.add_set_data(path, data, Some(version))?;
+    match version {
+        -1 => writer.add_check_version(path, 0),
+        _ => Ok(()),
+    }
+}

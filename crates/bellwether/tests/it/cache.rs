@@ -1,0 +1,269 @@
+//! A live copy equals what it is a copy of, and never goes back.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
+
+use bellwether::{Cache, CacheEvent, Config, LiveTree, Snapshot, zk};
+use bellwether_server::proto::op::Op;
+use bellwether_testkit::Cut;
+use futures_util::StreamExt;
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+
+use crate::place::{Place, SESSION_TIMEOUT, expire, soon};
+
+on_both_engines! {
+    copy_is_loaded_and_kept,
+    copy_of_nothing_fills_when_something_is_made,
+    t79_copy_is_fresh_after_a_reconnect,
+    t79_copy_is_fresh_after_a_lost_session,
+    t83_copy_catches_up_before_it_reads_after_a_reconnect,
+    slow_listener_is_told_that_it_missed_something,
+    copy_equals_the_tree_after_random_changes_and_cuts,
+    dropped_copy_leaves_no_watch,
+}
+
+type Contents = BTreeMap<String, Vec<u8>>;
+
+fn contents(snapshot: &Snapshot) -> Contents {
+    let nodes = snapshot.iter();
+    nodes
+        .map(|(path, node)| (path.to_string(), node.data.clone()))
+        .collect()
+}
+
+async fn make(zk: &zk::Client, path: &str, data: &[u8]) {
+    let options = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+    zk.create(path, data, &options).await.unwrap();
+}
+
+async fn make_root(place: &Place) {
+    let root = Config::new(&place.client().await, "/tree");
+    root.set(&Vec::new()).await.unwrap();
+}
+
+/// What there is, read node by node.
+async fn truth(zk: &zk::Client) -> Contents {
+    let mut found = Contents::new();
+    let mut paths = vec!["/tree".to_owned()];
+    while let Some(path) = paths.pop() {
+        if let Ok((data, _)) = zk.get_data(&path).await {
+            for name in zk.list_children(&path).await.unwrap() {
+                paths.push(format!("{path}/{name}"));
+            }
+            found.insert(path, data);
+        }
+    }
+    found
+}
+
+/// Waits until the copy equals what there is.
+async fn until_equal(tree: &LiveTree, zk: &zk::Client) {
+    let mut changes = tree.changes();
+    let expected = truth(zk).await;
+    soon(async {
+        while contents(&tree.snapshot()) != expected {
+            changes.next().await.unwrap();
+        }
+    })
+    .await;
+}
+
+async fn copy_is_loaded_and_kept(place: Place) {
+    let zk = place.outside();
+    make_root(&place).await;
+    for path in ["/tree/a", "/tree/a/b", "/tree/a/b/c", "/tree/d"] {
+        make(zk, path, path.as_bytes()).await;
+    }
+    let cache = Cache::new(&place.client().await, "/tree");
+    let tree = soon(cache.open()).await.unwrap();
+    assert_eq!(contents(&tree.snapshot()), truth(zk).await);
+    assert_eq!(tree.get("/tree/a/b").unwrap().data, b"/tree/a/b");
+    let (before, mut changes) = tree.snapshot_and_changes();
+    zk.set_data("/tree/d", b"2", None).await.unwrap();
+    make(zk, "/tree/e", b"e").await;
+    zk.delete("/tree/a/b/c", None).await.unwrap();
+    until_equal(&tree, zk).await;
+    // The changes lead from the one to the other.
+    let mut copy = before;
+    while contents(&copy) != truth(zk).await {
+        match soon(changes.next()).await.unwrap() {
+            CacheEvent::Changed { path, node } => drop(copy.insert(path, node)),
+            CacheEvent::Deleted { path } => drop(copy.remove(&path)),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+async fn copy_of_nothing_fills_when_something_is_made(place: Place) {
+    let cache = Cache::new(&place.client().await, "/tree");
+    let tree = soon(cache.open()).await.unwrap();
+    assert!(tree.snapshot().is_empty());
+    make_root(&place).await;
+    make(place.outside(), "/tree/a", b"1").await;
+    until_equal(&tree, place.outside()).await;
+    place.outside().delete("/tree/a", None).await.unwrap();
+    place.outside().delete("/tree", None).await.unwrap();
+    until_equal(&tree, place.outside()).await;
+    assert!(tree.snapshot().is_empty());
+}
+
+async fn t79_copy_is_fresh_after_a_reconnect(place: Place) {
+    let zk = place.outside();
+    make_root(&place).await;
+    for path in ["/tree/a", "/tree/a/b", "/tree/c"] {
+        make(zk, path, b"1").await;
+    }
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let tree = soon(Cache::new(&client, "/tree").open()).await.unwrap();
+    for round in 0..3 {
+        proxy.refuse(true);
+        proxy.cut(Cut::Reset).await;
+        zk.delete("/tree/a/b", None).await.unwrap();
+        zk.delete("/tree/a", None).await.unwrap();
+        zk.delete("/tree/c", None).await.unwrap();
+        // Made anew, at the version that it had.
+        make(zk, "/tree/c", format!("{round}").as_bytes()).await;
+        make(zk, "/tree/a", b"").await;
+        make(zk, "/tree/a/b", b"").await;
+        proxy.refuse(false);
+        until_equal(&tree, zk).await;
+        // It is watched again.
+        zk.set_data("/tree/a", format!("{round}").as_bytes(), None)
+            .await
+            .unwrap();
+        until_equal(&tree, zk).await;
+    }
+    assert!(!client.is_ended());
+}
+
+async fn t79_copy_is_fresh_after_a_lost_session(place: Place) {
+    let zk = place.outside();
+    make_root(&place).await;
+    make(zk, "/tree/a", b"1").await;
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let tree = soon(Cache::new(&client, "/tree").open()).await.unwrap();
+    let mut changes = tree.changes();
+    proxy.refuse(true);
+    proxy.expire_session().await.unwrap();
+    zk.delete("/tree/a", None).await.unwrap();
+    make(zk, "/tree/b", b"1").await;
+    proxy.refuse(false);
+    while soon(changes.next()).await.unwrap() != CacheEvent::Renewed {}
+    until_equal(&tree, zk).await;
+    zk.set_data("/tree/b", b"2", None).await.unwrap();
+    until_equal(&tree, zk).await;
+}
+
+async fn t83_copy_catches_up_before_it_reads_after_a_reconnect(place: Place) {
+    make_root(&place).await;
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let tree = soon(Cache::new(&client, "/tree").open()).await.unwrap();
+    for is_expired in [false, true] {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        proxy.calm();
+        let _never = proxy.drop_request_where({
+            let seen = seen.clone();
+            move |request| {
+                if request.path().is_some_and(|path| path.ends_with("/tree")) {
+                    seen.lock().unwrap().push(request.op);
+                }
+                false
+            }
+        });
+        match is_expired {
+            true => expire(&proxy).await,
+            false => proxy.cut(Cut::Reset).await,
+        }
+        let data = is_expired.to_string();
+        let zk = place.outside();
+        zk.set_data("/tree", data.as_bytes(), None).await.unwrap();
+        until_equal(&tree, zk).await;
+        let seen = seen.lock().unwrap();
+        let is_read = |op: &Op| *op == Op::GetData;
+        let (sync, read) = (
+            seen.iter().position(|op| *op == Op::Sync),
+            seen.iter().position(is_read),
+        );
+        assert!(
+            sync.is_some() && read.is_none_or(|read| sync < Some(read)),
+            "{seen:?}"
+        );
+    }
+}
+
+async fn slow_listener_is_told_that_it_missed_something(place: Place) {
+    make_root(&place).await;
+    let tree = soon(Cache::new(&place.client().await, "/tree").open())
+        .await
+        .unwrap();
+    let mut changes = tree.changes();
+    let zk = place.outside();
+    let options = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+    let paths: Vec<_> = (0..5_000).map(|n| format!("/tree/{n}")).collect();
+    for some in paths.chunks(500) {
+        let mut writer = zk.new_multi_writer();
+        for path in some {
+            writer.add_create(path, b"", &options).unwrap();
+        }
+        writer.commit().await.unwrap();
+    }
+    soon(async {
+        let mut later = tree.changes();
+        while tree.snapshot().len() < 5_001 {
+            later.next().await.unwrap();
+        }
+    })
+    .await;
+    assert_eq!(changes.next().await, Some(CacheEvent::Missed));
+}
+
+async fn copy_equals_the_tree_after_random_changes_and_cuts(place: Place) {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let seed = u64::from(now.unwrap().subsec_nanos());
+    eprintln!("seed {seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let zk = place.outside();
+    make_root(&place).await;
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let tree = soon(Cache::new(&client, "/tree").open()).await.unwrap();
+    let mut changes = tree.changes();
+    let mut newest = BTreeMap::new();
+    let options = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+    for step in 0..400 {
+        let mut path = "/tree".to_owned();
+        for _ in 0..random.random_range(1..4) {
+            path = format!("{path}/{}", random.random_range(0..3));
+        }
+        let data = step.to_string();
+        // Some fail: a parent is missing, or a child is there.
+        let _ = match random.random_range(0..4) {
+            0 | 1 => zk.create(&path, data.as_bytes(), &options).await.map(drop),
+            2 => zk.set_data(&path, data.as_bytes(), None).await.map(drop),
+            _ => zk.delete(&path, None).await,
+        };
+        match random.random_range(0..40) {
+            0 => proxy.cut(Cut::Reset).await,
+            1 => expire(&proxy).await,
+            _ => {}
+        }
+    }
+    until_equal(&tree, zk).await;
+    drop(tree);
+    while let Some(change) = soon(changes.next()).await {
+        if let CacheEvent::Changed { path, node } = change {
+            let before = newest.insert(path.clone(), node.mzxid);
+            assert!(before < Some(node.mzxid), "{path} went back, seed {seed}");
+        }
+    }
+}
+
+async fn dropped_copy_leaves_no_watch(place: Place) {
+    make_root(&place).await;
+    let client = place.client().await;
+    let tree = soon(Cache::new(&client, "/tree").open()).await.unwrap();
+    drop(tree);
+    place.until_no_watches().await;
+    assert!(!client.is_ended());
+}

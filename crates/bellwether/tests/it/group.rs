@@ -1,0 +1,327 @@
+//! Members that come back, and names that are found.
+
+use std::sync::Arc;
+
+use bellwether::{
+    Client, Group, Instance, MembershipState, Names, Seen, StateError, Watch, connect, zk,
+};
+use bellwether_server::proto::op::Op;
+use bellwether_testkit::{FaultProxy, TestServer};
+use futures_util::StreamExt;
+
+use crate::place::{Place, SESSION_TIMEOUT, soon};
+
+on_both_engines! {
+    members_join_change_and_leave,
+    join_with_a_lost_reply_is_one_member,
+    t80_member_is_back_after_expiry_with_its_latest_data,
+    t80_member_that_left_while_it_was_away_leaves_nothing,
+    t80_member_whose_node_was_deleted_is_back,
+    t80_name_that_was_taken_meanwhile_is_had_again,
+    dropped_join_leaves_nothing,
+    name_is_borne_by_one,
+    join_is_two_requests_in_one_round_trip,
+    names_are_registered_resolved_and_listed,
+    unique_names_are_found_again_after_a_lost_reply,
+    instances_of_a_service_come_and_go,
+}
+
+async fn next<T>(watch: &mut Watch<T>) -> Seen<T> {
+    soon(watch.next()).await.unwrap().unwrap()
+}
+
+/// Waits until the members and their data are these.
+async fn until(place: &Place, expected: &[(&str, &str)]) {
+    let mut watch = Group::new(&place.client().await, "/group").watch();
+    loop {
+        let Seen::Value(members) = next(&mut watch).await else {
+            continue;
+        };
+        let members = members
+            .iter()
+            .map(|(name, data)| (name.as_str(), data.as_slice()));
+        if members.eq(expected.iter().map(|(name, data)| (*name, data.as_bytes()))) {
+            return;
+        }
+    }
+}
+
+async fn members_join_change_and_leave(place: Place) {
+    let (one, other) = (place.client().await, place.client().await);
+    let group = Group::new(&one, "/group");
+    let mut watch = Group::new(&other, "/group").watch();
+    assert_eq!(next(&mut watch).await, Seen::Value([].into()));
+    let a = group.join_as("a", "idle").await.unwrap();
+    assert_eq!(a.state(), MembershipState::Present(one.session_id()));
+    let idle = [("a".to_owned(), b"idle".to_vec())];
+    assert_eq!(next(&mut watch).await, Seen::Value(idle.clone().into()));
+    assert_eq!(group.members().await.unwrap(), idle.into());
+    a.update("busy").await.unwrap();
+    until(&place, &[("a", "busy")]).await;
+    let b = group.join("b").await.unwrap();
+    assert_eq!(group.members().await.unwrap()[b.name()], b"b");
+    soon(a.leave()).await;
+    assert_eq!(group.members().await.unwrap().len(), 1);
+    drop(b);
+    place.until_children("/group", 0).await;
+    drop(watch);
+    place.until_no_watches().await;
+}
+
+async fn join_with_a_lost_reply_is_one_member(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let group = Group::new(&client, "/group");
+    group.join_as("first", "").await.unwrap().leave().await;
+    for op in [Op::Create2, Op::GetData] {
+        for swallowed in [true, false] {
+            let lost = match swallowed {
+                true => proxy.swallow_reply(op),
+                false => proxy.drop_request(op),
+            };
+            let member = soon(group.join_as("a", "1")).await.unwrap();
+            lost.happened().await.unwrap();
+            assert_eq!(place.children("/group").await, ["a"]);
+            soon(member.leave()).await;
+            assert!(place.children("/group").await.is_empty());
+        }
+    }
+}
+
+async fn t80_member_is_back_after_expiry_with_its_latest_data(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let member = Group::new(&client, "/group")
+        .join_as("a", "1")
+        .await
+        .unwrap();
+    let mut states = member.states();
+    let first = client.session_id();
+    assert_eq!(states.next().await, Some(MembershipState::Present(first)));
+    for round in 0..3 {
+        proxy.refuse(true);
+        proxy.expire_session().await.unwrap();
+        place.until_children("/group", 0).await;
+        // Changed while it is away.
+        let data = format!("{round}");
+        let update = member.update(data.as_str());
+        let (updated, ()) = tokio::join!(soon(update), async { proxy.refuse(false) });
+        updated.unwrap();
+        until(&place, &[("a", &data)]).await;
+    }
+    assert!(client.is_ended());
+    // It says so, though what followed fast may be left out: another session is another state.
+    let mut last = MembershipState::Away;
+    while last != member.state() || last == MembershipState::Away {
+        last = soon(states.next()).await.unwrap();
+    }
+    assert_ne!(last, MembershipState::Present(first));
+    soon(member.leave()).await;
+    assert!(place.children("/group").await.is_empty());
+}
+
+async fn t80_member_that_left_while_it_was_away_leaves_nothing(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let member = Group::new(&client, "/group")
+        .join_as("a", "1")
+        .await
+        .unwrap();
+    proxy.refuse(true);
+    proxy.expire_session().await.unwrap();
+    place.until_children("/group", 0).await;
+    let leaving = tokio::spawn(member.leave());
+    proxy.refuse(false);
+    soon(leaving).await.unwrap();
+    soon(client.close()).await;
+    assert!(place.children("/group").await.is_empty());
+}
+
+async fn t80_member_whose_node_was_deleted_is_back(place: Place) {
+    let client = place.client().await;
+    let member = Group::new(&client, "/group")
+        .join_as("a", "1")
+        .await
+        .unwrap();
+    for _ in 0..3 {
+        let (data, stat) = place.outside().get_data("/group/a").await.unwrap();
+        assert_eq!(data, b"1");
+        place.outside().delete("/group/a", None).await.unwrap();
+        soon(async {
+            while !matches!(
+                place.outside().check_stat("/group/a").await.unwrap(),
+                Some(now) if now.czxid > stat.czxid
+            ) {}
+        })
+        .await;
+    }
+    // Another hand changes its data in vain.
+    place
+        .outside()
+        .set_data("/group/a", b"2", None)
+        .await
+        .unwrap();
+    until(&place, &[("a", "1")]).await;
+    soon(member.leave()).await;
+}
+
+async fn t80_name_that_was_taken_meanwhile_is_had_again(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let member = Group::new(&client, "/group")
+        .join_as("a", "1")
+        .await
+        .unwrap();
+    let mut states = member.states();
+    proxy.refuse(true);
+    proxy.expire_session().await.unwrap();
+    place.until_children("/group", 0).await;
+    let other = place.client().await;
+    let group = Group::new(&other, "/group");
+    let squatter = soon(group.join_as("a", "2")).await.unwrap();
+    proxy.refuse(false);
+    while soon(states.next()).await.unwrap() != MembershipState::Displaced {}
+    until(&place, &[("a", "2")]).await;
+    soon(squatter.leave()).await;
+    until(&place, &[("a", "1")]).await;
+    soon(member.leave()).await;
+}
+
+async fn dropped_join_leaves_nothing(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let group = Group::new(&client, "/group");
+    group.join_as("first", "").await.unwrap().leave().await;
+    proxy.refuse(true);
+    let lost = proxy.swallow_reply(Op::Create2);
+    let joining = tokio::spawn({
+        let group = group.clone();
+        async move { group.join_as("a", "1").await }
+    });
+    lost.happened().await.unwrap();
+    joining.abort();
+    assert!(joining.await.unwrap_err().is_cancelled());
+    assert_eq!(place.children("/group").await, ["a"]);
+    proxy.refuse(false);
+    place.until_children("/group", 0).await;
+    assert!(!client.is_ended(), "the node did not go with its session");
+}
+
+async fn name_is_borne_by_one(place: Place) {
+    let client = place.client().await;
+    let names = Names::new(&client, "/group");
+    let first = names.register("a", "1").await.unwrap();
+    // Neither by the same session nor by another.
+    for client in [client.clone(), place.client().await] {
+        let second = Names::new(&client, "/group").register("a", "2").await;
+        assert!(
+            matches!(second, Err(StateError::NameTaken { .. })),
+            "{second:?}"
+        );
+    }
+    let lasting = names.register_lasting("a", "3").await;
+    assert!(
+        matches!(lasting, Err(StateError::NameTaken { .. })),
+        "{lasting:?}"
+    );
+    assert_eq!(names.resolve("a").await.unwrap().unwrap(), b"1");
+    soon(first.leave()).await;
+    for name in ["", "a/b", "..", "receipt-1"] {
+        let refused = names.register(name, "").await;
+        assert!(
+            matches!(refused, Err(StateError::BadPath { .. })),
+            "{refused:?}"
+        );
+    }
+}
+
+async fn join_is_two_requests_in_one_round_trip(place: Place) {
+    let (proxy, client) = place.proxied(std::time::Duration::from_secs(60)).await;
+    let group = Group::new(&client, "/group");
+    let first = group.join("").await.unwrap();
+    proxy.reset_counts();
+    let second = group.join("").await.unwrap();
+    let mut counts = proxy.counts();
+    counts.remove(&Op::Ping);
+    assert_eq!(counts, [(Op::Create2, 1), (Op::GetData, 1)].into());
+    drop((first, second));
+}
+
+async fn names_are_registered_resolved_and_listed(place: Place) {
+    let client = place.client().await;
+    let names = Names::new(&client, "/names");
+    assert_eq!(names.list().await.unwrap(), [""; 0]);
+    names.register_lasting("db", "10.0.0.7").await.unwrap();
+    let web = names.register("web", "10.0.0.8").await.unwrap();
+    assert_eq!(names.list().await.unwrap(), ["db", "web"]);
+    assert_eq!(names.resolve("db").await.unwrap().unwrap(), b"10.0.0.7");
+    assert_eq!(names.resolve("mail").await.unwrap(), None);
+    let mut watch = Names::new(&place.client().await, "/names").watch();
+    let Seen::Value(all) = next(&mut watch).await else {
+        panic!("the present ones come first");
+    };
+    assert_eq!(all.len(), 2);
+    // What was registered goes with its session, what lasts stays.
+    drop((web, names));
+    soon(client.close()).await;
+    let names = Names::new(&place.client().await, "/names");
+    assert_eq!(names.list().await.unwrap(), ["db"]);
+    assert!(names.remove("db").await.unwrap());
+    assert!(!names.remove("db").await.unwrap());
+    // No receipts pile up, though the session goes on.
+    place.until_children("/names", 0).await;
+}
+
+async fn unique_names_are_found_again_after_a_lost_reply(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let names = Names::new(&client, "/names");
+    let first = names.unique("job-", "1").await.unwrap();
+    let lost = proxy.swallow_reply(Op::Multi);
+    let second = soon(names.unique("job-", "2")).await.unwrap();
+    lost.happened().await.unwrap();
+    assert_eq!(names.resolve(&second).await.unwrap().unwrap(), b"2");
+    let mut all = [first.clone(), second.clone()];
+    all.sort_unstable();
+    assert_eq!(names.list().await.unwrap(), all);
+    let number = |name: &str| name.rsplit_once('-').unwrap().1.to_owned();
+    assert!(number(&first) < number(&second));
+}
+
+async fn instances_of_a_service_come_and_go(place: Place) {
+    let names = Names::new(&place.client().await, "/names");
+    let other = Names::new(&place.client().await, "/names");
+    let mut watch = other.watch_instances("web").unwrap();
+    assert_eq!(next(&mut watch).await, Seen::Value([].into()));
+    let instance = Instance::new("10.0.0.7:80").with("zone", "b");
+    let announced = names.announce("web", &instance).await.unwrap();
+    let expected = [(announced.name().to_owned(), instance)];
+    assert_eq!(
+        other.instances("web").await.unwrap(),
+        expected.clone().into()
+    );
+    assert_eq!(next(&mut watch).await, Seen::Value(expected.into()));
+    soon(announced.leave()).await;
+    assert_eq!(next(&mut watch).await, Seen::Value([].into()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t81_directory_that_was_never_used_is_reaped() {
+    let server = Arc::new(TestServer::start().await.unwrap());
+    let proxy = FaultProxy::start(server.address()).await.unwrap();
+    let client: Client = connect(proxy.connect_string()).await.unwrap();
+    let outside = zk::Client::connect(&server.connect_string()).await.unwrap();
+    let group = Group::new(&client, "/deep/in/group");
+    // It is made, and then this client is heard of no more.
+    let join = tokio::spawn(async move { group.join_as("a", "").await });
+    soon(async {
+        while proxy.count(Op::Multi) < 3 {
+            outside.sync("/").await.unwrap();
+        }
+    })
+    .await;
+    proxy.refuse(true);
+    proxy.expire_session().await.unwrap();
+    soon(async {
+        // One level goes a time.
+        while outside.check_stat("/deep").await.unwrap().is_some() {
+            server.reap_now().unwrap();
+        }
+    })
+    .await;
+    join.abort();
+}
