@@ -227,12 +227,35 @@ impl Client {
         dir: &NodePath,
         access: &Access,
     ) -> Result<(), zk::Error> {
+        let container = zk::CreateMode::Container;
+        self.make_lineage(dir, b"", container, access).await
+    }
+
+    /// As [`make_directory`](Self::make_directory), but the directory itself is made to stay, with data of its own.
+    pub(crate) async fn make_kept_directory(
+        &self,
+        dir: &NodePath,
+        data: &[u8],
+        access: &Access,
+    ) -> Result<(), zk::Error> {
+        let kept = zk::CreateMode::Persistent;
+        self.make_lineage(dir, data, kept, access).await
+    }
+
+    async fn make_lineage(
+        &self,
+        dir: &NodePath,
+        data: &[u8],
+        mode: zk::CreateMode,
+        access: &Access,
+    ) -> Result<(), zk::Error> {
+        let own = (data, mode, access);
         let containers = zk::CreateMode::Container;
-        match self.create_lineage(dir, containers, access).await {
+        match self.create_lineage(dir, own, containers).await {
             // Servers before 3.5 have no containers.
             Err(zk::Error::Unimplemented) => {
-                self.create_lineage(dir, zk::CreateMode::Persistent, access)
-                    .await
+                let kept = zk::CreateMode::Persistent;
+                self.create_lineage(dir, (data, kept, access), kept).await
             }
             result => result,
         }
@@ -241,8 +264,8 @@ impl Client {
     async fn create_lineage(
         &self,
         dir: &NodePath,
-        mode: zk::CreateMode,
-        access: &Access,
+        (data, mode, access): (&[u8], zk::CreateMode, &Access),
+        above: zk::CreateMode,
     ) -> Result<(), zk::Error> {
         let kept = match &self.0.chroot {
             Some(chroot) => chroot.as_str().len(),
@@ -250,16 +273,16 @@ impl Client {
         };
         let mut creates = Vec::new();
         for path in dir.lineage() {
-            let acls = match path == dir.as_str() {
-                true => access.acls(),
-                false => zk::Acls::anyone_all(),
+            let (data, mode, acls) = match path == dir.as_str() {
+                true => (data, mode, access.acls()),
+                false => (b"".as_slice(), above, zk::Acls::anyone_all()),
             };
             let mode = match path.len() <= kept {
                 true => zk::CreateMode::Persistent,
                 false => mode,
             };
             let mut writer = self.0.zk.new_multi_writer();
-            writer.add_create(path, b"", &mode.with_acls(acls))?;
+            writer.add_create(path, data, &mode.with_acls(acls))?;
             if mode == zk::CreateMode::Container {
                 // An empty container is removed only if it has had a child (Apache's `ContainerManager`). It has one from the
                 // start, so that nothing is left if we die before we use it.
@@ -275,6 +298,7 @@ impl Client {
         for created in creates {
             last = match created.await.map_err(zk::Error::from) {
                 Ok(_) | Err(zk::Error::NodeExists) => Ok(()),
+                Err(zk::Error::Unimplemented) => return Err(zk::Error::Unimplemented),
                 Err(error) => Err(error),
             };
         }

@@ -3,6 +3,7 @@
 //! Each contender watches the last one in its way and nobody else, so a hand-over wakes one. What it relies on: one
 //! session's requests are processed in order, so a list sent right behind the create shows the new node.
 
+use std::cmp::Ordering;
 use std::future::{pending, ready};
 use std::mem;
 use std::time::Duration;
@@ -12,13 +13,14 @@ use zookeeper_client as zk;
 use crate::access::Access;
 use crate::client::Client;
 use crate::clock::Moment;
-use crate::crash_mark::{CrashMark, Marking, Parting, Previous};
+use crate::crash_mark::{self, CrashMark, Marking, Parting, Previous};
 use crate::error::{Outcome, outcome};
 use crate::heart::{Answered, Pulse};
 use crate::hold::Hold;
 use crate::janitor::Litter;
-use crate::name::{AcquisitionId, Kind, Name, Prefix, contenders};
-use crate::node_event::NodeEvent;
+use crate::name::{AcquisitionId, Kind, Layout, Name};
+use crate::node_data::NodeData;
+use crate::node_event::{NodeEvent, OwnWatch};
 use crate::own_node::{Naming, OwnNode, Removal};
 use crate::path::NodePath;
 use crate::sabotage::Sabotage;
@@ -46,10 +48,13 @@ const OWN_WATCH_AFTER: Duration = Duration::from_secs(1);
 pub(crate) struct Entry {
     pub(crate) rule: Rule,
     pub(crate) kind: Kind,
+    pub(crate) layout: Layout,
     pub(crate) who: Who,
     pub(crate) access: Access,
     /// How many may stand in the line before this one.
     pub(crate) line_max: usize,
+    /// The limit for a directory that has none yet, where one counts. It is then read with every list.
+    pub(crate) first_limit: Option<u32>,
 }
 
 /// Which of the nodes before a contender stand in its way.
@@ -66,6 +71,18 @@ impl Rule {
         blocks: |_| true,
         gave_way: |_| false,
     };
+
+    /// Nobody by what they are: what counts is how much they want together.
+    pub(crate) const COUNTED: Self = Self {
+        blocks: |_| false,
+        gave_way: |_| false,
+    };
+
+    /// Writers that write still.
+    pub(crate) const SHARED: Self = Self {
+        blocks: |kind| kind != Kind::Read,
+        gave_way: |data| NodeData::from_data(data).is_some_and(|data| data.downgraded),
+    };
 }
 
 /// No name of a contender is longer.
@@ -77,13 +94,20 @@ pub(crate) struct Contender {
     client: Client,
     dir: NodePath,
     entry: Entry,
-    id: AcquisitionId,
+    /// The name of the node up to the sequence, which no other node has.
+    prefix: String,
     node: Node,
     /// What stood before the node when it was last looked at. It only becomes less.
     lower: Vec<Name>,
+    /// Whether anybody stood behind it then.
+    is_followed: bool,
+    /// How many other nodes there were in the directory then, contenders or not.
+    siblings: usize,
+    /// The data of the directory as of then, where it counts.
+    directory: Option<(Vec<u8>, zk::Stat)>,
     /// Those of the lower ones that have given way since.
     passed: Vec<Name>,
-    own_watch: Option<NodeEvent>,
+    own_watch: Option<OwnWatch>,
     marking: Option<Marking>,
     /// How often the create was sent.
     tries: usize,
@@ -137,9 +161,14 @@ impl Contender {
         let mut this = Self {
             _pulse: Pulse::new(client),
             states: client.zk().state_watcher(),
-            id: AcquisitionId::new(),
+            prefix: entry
+                .layout
+                .prefix(entry.kind, client.session_id(), AcquisitionId::new()),
             node: Node::None,
             lower: Vec::new(),
+            is_followed: false,
+            siblings: 0,
+            directory: None,
             passed: Vec::new(),
             own_watch: None,
             marking: None,
@@ -172,24 +201,21 @@ impl Contender {
         }
         let client = self.client.clone();
         let zk = client.zk();
-        let prefix = self.dir.child(Prefix {
-            kind: self.entry.kind,
-            session: client.session_id(),
-            id: self.id,
-        });
+        let prefix = self.dir.child(&self.prefix);
         let options = zk::CreateMode::EphemeralSequential.with_acls(self.entry.access.acls());
         self.states.state();
         let sent = Moment::now();
-        // Both futures are made before the first await: one round trip.
+        // The futures are made before the first await: one round trip.
         self.node = Node::InDoubt;
         let create = zk.create(&prefix, payload, &options);
+        let directory = self.send_directory_read(zk);
         let list = zk.list_children(self.dir.as_str());
         match create.await {
             Ok((stat, sequence)) => {
                 client.heart().answered(sent, Answered::Write);
                 let path = format!("{prefix}{sequence}");
                 let name = path.rsplit_once('/').map(|(_, name)| name.to_owned());
-                let name = name.and_then(Name::parse);
+                let name = name.and_then(|name| self.entry.layout.parse(name));
                 let node = OwnNode::new(&client, path, stat.czxid, Naming::Unique);
                 // Dropped here, the node is removed again.
                 let name = name.ok_or(Failure::SequenceUsedUp)?;
@@ -199,14 +225,17 @@ impl Contender {
                 }
                 self.node = Node::At(name, node);
                 match list.await {
-                    Ok(children) => self.look(children),
+                    Ok(children) => {
+                        self.directory = directory.await;
+                        self.look(children)
+                    }
                     Err(_) => self.list().await,
                 }
             }
             Err(zk::Error::NoNode) => {
                 self.node = Node::None;
                 // Containers are removed when empty, so it may vanish again before the next try, or while it is made.
-                match client.make_directory(&self.dir, &self.entry.access).await {
+                match self.make_directory().await {
                     Ok(()) | Err(zk::Error::NoNode) => {
                         Err(Failure::Disconnected(zk::Error::NoNode))
                     }
@@ -218,6 +247,19 @@ impl Contender {
                     self.node = Node::None;
                 }
                 Err(error.into())
+            }
+        }
+    }
+
+    async fn make_directory(&self) -> Result<(), zk::Error> {
+        let (dir, access) = (&self.dir, &self.entry.access);
+        match self.entry.first_limit {
+            None => self.client.make_directory(dir, access).await,
+            Some(limit) => {
+                let limit = limit.to_string();
+                self.client
+                    .make_kept_directory(dir, limit.as_bytes(), access)
+                    .await
             }
         }
     }
@@ -238,7 +280,11 @@ impl Contender {
                     // The lower nodes only become fewer: if the last list showed this one alone, nothing is left. A
                     // waiter deeper in line cannot tell a holder's end from a waiter's, and lists. So does one whose
                     // connection broke since then.
-                    zk::EventType::NodeDeleted if alone && self.would_have_heard().await => {
+                    zk::EventType::NodeDeleted
+                        if alone
+                            && self.entry.layout.only_shrinks(&blocker)
+                            && self.would_have_heard().await =>
+                    {
                         self.passed.push(blocker);
                     }
                     zk::EventType::NodeDeleted
@@ -301,11 +347,22 @@ impl Contender {
         self.blocker().is_some()
     }
 
-    /// Makes the node whose turn it is a hold, with a crash mark if one is wanted.
+    /// Lets a node before this one pass for nobody: one of the same owner.
+    pub(crate) fn pass(&mut self, name: &str) {
+        let lower = self.lower.iter().filter(|lower| lower.as_str() == name);
+        self.passed.extend(lower.cloned());
+    }
+
+    /// Makes the node whose turn it is a hold, with a crash mark if one is wanted. One who shares leaves none, but tells of
+    /// the one that is there.
     pub(crate) async fn hold(mut self, path: &str, marked: bool) -> Result<Hold, Failure> {
         let mut mark = None;
         let mut previous = Previous::Unknown;
-        if marked && let Node::At(_, node) = &self.node {
+        // Curator counts every child of the directory as a contender.
+        let marked = marked && self.entry.layout == Layout::Bellwether;
+        if marked && self.entry.kind == Kind::Read {
+            previous = crash_mark::look(self.client.zk(), &self.dir).await?;
+        } else if marked && let Node::At(_, node) = &self.node {
             let marking = self.marking.insert(Marking::of(&self.dir));
             let who = Some(self.entry.who.clone());
             let set = CrashMark::set(node, who, &self.entry.access, marking).await;
@@ -335,6 +392,38 @@ impl Contender {
             Node::At(name, _) => Some(name),
             Node::None | Node::InDoubt => None,
         }
+    }
+
+    /// The last one that stood before the node when it was last looked at.
+    pub(crate) fn nearest(&self) -> Option<&Name> {
+        let nearest = |one: &&Name, other: &&Name| match one.is_before(other) {
+            true => Ordering::Less,
+            false => Ordering::Greater,
+        };
+        self.lower.iter().max_by(nearest)
+    }
+
+    /// Whether anybody stood behind the node then.
+    pub(crate) fn is_followed(&self) -> bool {
+        self.is_followed
+    }
+
+    /// How many other nodes there were in the directory then, contenders or not.
+    pub(crate) fn siblings(&self) -> usize {
+        self.siblings
+    }
+
+    /// The data of the directory, as of the last look.
+    pub(crate) fn directory(&self) -> Option<&(Vec<u8>, zk::Stat)> {
+        self.directory.as_ref()
+    }
+
+    pub(crate) fn who(&self) -> &Who {
+        &self.entry.who
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        self.entry.layout
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -370,7 +459,7 @@ impl Contender {
             let is_watched = self.own_watch.is_some();
             let own = async {
                 match &mut self.own_watch {
-                    Some(event) => event.await,
+                    Some(watch) => (&mut watch.event).await,
                     None => pending().await,
                 }
             };
@@ -405,7 +494,7 @@ impl Contender {
         };
         if self.own_watch.is_none() {
             match self.client.zk().get_and_watch_data(node.path()).await {
-                Ok((_, _, watch)) => self.own_watch = Some(NodeEvent::of(watch)),
+                Ok((data, _, watch)) => self.own_watch = Some(OwnWatch::of(&data, watch)),
                 Err(zk::Error::NoNode) => return Err(Failure::Removed),
                 Err(error) if outcome(&error) == Outcome::Unknown => {}
                 Err(error) => return Err(error.into()),
@@ -423,9 +512,11 @@ impl Contender {
             Err(zk::Error::NoNode) => return Ok(false),
             Err(error) => return Err(error.into()),
         };
-        let Some(name) = contenders(children.clone()).find(|name| name.id() == self.id) else {
+        let mut names = self.entry.layout.contenders(children.clone());
+        let Some(name) = names.find(|name| name.as_str().starts_with(&self.prefix)) else {
             return Ok(false);
         };
+        drop(names);
         let path = self.dir.child(&name);
         match client.zk().get_data(&path).await {
             // A node of another session is nobody's place: it goes when that session ends.
@@ -447,13 +538,17 @@ impl Contender {
 
     /// Looks again at what stands before the own node.
     pub(crate) async fn list(&mut self) -> Result<(), Failure> {
+        let client = self.client.clone();
         let mut last = zk::Error::ConnectionLoss;
         for _ in 0..TRIES_MAX {
             self.states.state();
             let sent = Moment::now();
-            match self.client.zk().list_children(self.dir.as_str()).await {
+            let directory = self.send_directory_read(client.zk());
+            let list = client.zk().list_children(self.dir.as_str());
+            match list.await {
                 Ok(children) => {
-                    self.client.heart().answered(sent, Answered::Read);
+                    client.heart().answered(sent, Answered::Read);
+                    self.directory = directory.await;
                     return self.look(children);
                 }
                 Err(zk::Error::NoNode) => return Err(Failure::Removed),
@@ -464,6 +559,58 @@ impl Contender {
         Err(last.into())
     }
 
+    /// As [`list`](Self::list), with watches for changes of the line and of the directory's data. The latter is kept if there
+    /// is one, and nothing is read anew there.
+    pub(crate) async fn watch_line(
+        &mut self,
+        directory_watch: Option<NodeEvent>,
+    ) -> Result<(NodeEvent, NodeEvent), Failure> {
+        let client = self.client.clone();
+        let mut directory_watch = directory_watch;
+        let mut last = zk::Error::ConnectionLoss;
+        for _ in 0..TRIES_MAX {
+            let directory = match directory_watch {
+                None => Some(client.zk().get_and_watch_data(self.dir.as_str())),
+                Some(_) => None,
+            };
+            let list = client.zk().list_and_watch_children(self.dir.as_str());
+            let looked = async {
+                let (children, line) = list.await?;
+                if let Some(directory) = directory {
+                    let (data, stat, watch) = directory.await?;
+                    self.directory = Some((data, stat));
+                    directory_watch = Some(NodeEvent::of(watch));
+                }
+                Ok((children, NodeEvent::of(line)))
+            };
+            match looked.await {
+                Ok((children, line)) => {
+                    self.look(children)?;
+                    if let Some(directory) = directory_watch {
+                        return Ok((line, directory));
+                    }
+                }
+                Err(zk::Error::NoNode) => return Err(Failure::Removed),
+                Err(error) if outcome(&error) == Outcome::Unknown => last = error,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(last.into())
+    }
+
+    /// Sends for the data of the directory if it counts; always ahead of the list, so that whoever acted by an older limit is in
+    /// that list. A read that fails tells nothing; the next look tries again.
+    fn send_directory_read(
+        &self,
+        zk: &zk::Client,
+    ) -> impl Future<Output = Option<(Vec<u8>, zk::Stat)>> + use<> {
+        let read = self
+            .entry
+            .first_limit
+            .map(|_| zk.get_data(self.dir.as_str()));
+        async { read?.await.ok() }
+    }
+
     /// Notes what stands before the own node.
     pub(crate) fn look(&mut self, children: Vec<String>) -> Result<(), Failure> {
         let Node::At(own, _) = &self.node else {
@@ -472,11 +619,15 @@ impl Contender {
         let by_text = self.client.is_sabotaged(Sabotage::SortByWholeName);
         let mut seen = false;
         self.lower.clear();
-        for name in contenders(children) {
+        self.is_followed = false;
+        self.siblings = children.len().saturating_sub(1);
+        for name in self.entry.layout.contenders(children) {
             if name == *own {
                 seen = true;
             } else if name.is_before(own) && !by_text || name.as_str() < own.as_str() && by_text {
                 self.lower.push(name);
+            } else {
+                self.is_followed = true;
             }
         }
         if seen { Ok(()) } else { Err(Failure::Removed) }
@@ -501,7 +652,7 @@ impl Drop for Contender {
             (Node::None, _) => return,
             (Node::InDoubt, _) => Litter::Acquisition {
                 dir: self.dir.clone(),
-                id: self.id,
+                prefix: mem::take(&mut self.prefix),
             },
             // The node goes by its own drop.
             (Node::At(..), None) => return,

@@ -246,6 +246,45 @@ impl Parting {
             Err(error) => Err(error.into()),
         }
     }
+
+    /// Writes the node instead of deleting it: the hold ends as what it was, and goes on as something else.
+    pub(crate) async fn rewrite(
+        &self,
+        zk: &zk::Client,
+        node: &str,
+        data: &[u8],
+        version: i32,
+    ) -> Result<(), zk::Error> {
+        let Self::Cleared(marking) = self else {
+            return zk.set_data(node, data, Some(version)).await.map(drop);
+        };
+        let mut writer = zk.new_multi_writer();
+        writer.add_set_data(node, data, Some(version))?;
+        marking.add_restore(&mut writer, None)?;
+        match writer.commit().await {
+            Ok(_) => Ok(()),
+            // Somebody cleared the mark meanwhile.
+            Err(zk::MultiWriteError::OperationFailed {
+                index: 1,
+                source: zk::Error::NoNode,
+            }) => zk.set_data(node, data, Some(version)).await.map(drop),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// How the last exclusive hold ended, for one who shares and leaves the mark alone.
+pub(crate) async fn look(zk: &zk::Client, dir: &NodePath) -> Result<Previous, Failure> {
+    let mut last = zk::Error::ConnectionLoss;
+    for _ in 0..TRIES_MAX {
+        match zk.get_data(&dir.child(HELD)).await {
+            Ok((data, _)) => return Ok(Previous::Crashed(Crash::from_mark(&data))),
+            Err(zk::Error::NoNode) => return Ok(Previous::Clean),
+            Err(error) if outcome(&error) == Outcome::Unknown => last = error,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(last.into())
 }
 
 /// Forgets a crash: deletes the mark unless its holder still stands in the line. Tells whether there was one.

@@ -11,7 +11,7 @@ use crate::client::Client;
 use crate::contender::{Failure, TRIES_MAX};
 use crate::error::{BarrierError, Outcome, ReleaseError, outcome};
 use crate::hold::Hold;
-use crate::name::{Name, contenders};
+use crate::name::{Layout, Name};
 use crate::path::NodePath;
 use crate::round::{Entrance, LeaveFailure, READY, Round, State, is_after};
 use crate::who::Who;
@@ -220,7 +220,7 @@ impl DoubleBarrier {
         };
         members.is_open = ready.is_some();
         let mut names: Vec<Name> = match children.await {
-            Ok(children) => contenders(children).collect(),
+            Ok(children) => Layout::Bellwether.contenders(children).collect(),
             Err(zk::Error::NoNode) if ready.is_none() => return Ok(members),
             Err(zk::Error::NoNode) => return Err(Failure::Removed),
             Err(error) => return Err(error.into()),

@@ -11,7 +11,7 @@ use crate::client::Client;
 use crate::contender::{Contender, Entry, Failure, LINE_MAX, Rule, TRIES_MAX};
 use crate::error::{AcquireError, ReleaseError, WriteError};
 use crate::hold::{Hold, HoldWatch};
-use crate::name::{Kind, Name, contenders};
+use crate::name::{Kind, Layout, Name};
 use crate::observe::Observe;
 use crate::path::NodePath;
 use crate::who::Who;
@@ -156,6 +156,8 @@ impl Election {
             who: who.clone(),
             access: self.access.clone(),
             line_max: self.line_max,
+            layout: Layout::Bellwether,
+            first_limit: None,
         };
         let dir = self.dir()?;
         let elected = async {
@@ -299,7 +301,7 @@ impl Election {
 
 /// The candidates among the children of a directory, the first in line first.
 pub(crate) fn in_order(children: Vec<String>) -> Vec<Name> {
-    let mut names: Vec<Name> = contenders(children).collect();
+    let mut names: Vec<Name> = Layout::Bellwether.contenders(children).collect();
     names.sort_by(Name::cmp_age);
     names
 }

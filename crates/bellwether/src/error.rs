@@ -63,6 +63,15 @@ pub enum AcquireError {
         "the ephemeral nodes of the session take {bytes} bytes, and one at {path} does not fit any more"
     )]
     TooManyEphemerals { path: String, bytes: usize },
+    /// The data of the directory is not a number, so it is no semaphore. Use another path, or set a limit.
+    #[error("no limit is set at {path}")]
+    NoLimit { path: String },
+    /// The library whose layout was asked for has no such thing: several permits at once. Ask for one after the other.
+    #[error("one permit at a time at {path}")]
+    NotInLayout { path: String },
+    /// The re-entrant handle reads, and to write it would wait for itself. Give the read side back first.
+    #[error("the handle holds the read side of {path}")]
+    HoldsReadSide { path: String },
     /// The server refused; the source says why. Trying again as it stands will not help.
     #[error("cannot queue at {path}")]
     Refused { path: String, source: zk::Error },
@@ -158,6 +167,44 @@ pub enum ClearError {
     Held { path: String, who: Option<Box<Who>> },
     /// The server refused or did not answer. The mark may be there or not; look again.
     #[error("cannot clear {path}")]
+    Failed { path: String, source: zk::Error },
+}
+
+/// Why the limit of a [`Semaphore`](crate::Semaphore) was not read or set.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "each field is named in its message")]
+pub enum LimitError {
+    /// The path names no node. Correct it.
+    #[error("bad path {path:?}")]
+    BadPath { path: String, source: PathError },
+    /// The data of the directory is not a number, so it is no semaphore. Use another path, or set a limit.
+    #[error("no limit is set at {path}")]
+    NoLimit { path: String },
+    /// The library whose layout was asked for has no limit on the server. Give another limit to each user.
+    #[error("the limit of {path} is not on the server")]
+    NotInLayout { path: String },
+    /// The server refused or did not answer. A new limit may have been set or not; look again.
+    #[error("cannot reach the limit at {path}")]
+    Failed { path: String, source: zk::Error },
+}
+
+/// Why a look at a line from outside, or a request to one in it, came to nothing.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "each field is named in its message")]
+pub enum ContentionError {
+    /// The path names no node. Correct it.
+    #[error("bad path {path:?}")]
+    BadPath { path: String, source: PathError },
+    /// There are too many directories below the path. Search below a longer one.
+    #[error("more than {directories_max} directories below {path}")]
+    TooLarge {
+        path: String,
+        directories_max: usize,
+    },
+    /// The server refused or did not answer. What was to be changed may have been or not; look again.
+    #[error("cannot reach the line at {path}")]
     Failed { path: String, source: zk::Error },
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_core::Stream;
 use futures_util::stream::unfold;
 use tokio::sync::watch;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 use zookeeper_client as zk;
 
 use crate::client::{Client, WeakClient};
@@ -14,9 +14,11 @@ use crate::error::{Outcome, ReleaseError, WriteError, outcome};
 use crate::fenced_write::FencedWrite;
 use crate::heart::Pulse;
 use crate::home::Running;
-use crate::node_event::NodeEvent;
-use crate::own_node::{OwnNode, Removal};
+use crate::node_data::{NodeData, Revocation};
+use crate::node_event::OwnWatch;
+use crate::own_node::{OwnNode, Removal, amend};
 use crate::sabotage::Sabotage;
+use crate::who::Who;
 
 /// A hold is watched for removal by another hand once it is this old. Shorter ones are over before it would matter, and
 /// cost no watch.
@@ -41,10 +43,13 @@ pub struct Hold {
     over: Over,
     path: String,
     state: watch::Sender<HoldState>,
+    asked: watch::Sender<Option<Revocation>>,
     previous: Previous,
     mark: Option<CrashMark>,
     /// The task that watches over it; it ends with it.
     _watch: Running,
+    /// Something to be said on the node, which nobody waits for.
+    errand: Option<Running>,
     _pulse: Pulse,
     node: OwnNode,
 }
@@ -54,25 +59,29 @@ impl Hold {
     pub(crate) fn start(
         path: &str,
         node: OwnNode,
-        own_watch: Option<NodeEvent>,
+        own_watch: Option<OwnWatch>,
         mark: Option<CrashMark>,
         previous: Previous,
     ) -> Self {
         let (state, _) = watch::channel(HoldState::Held);
+        let (asked, _) = watch::channel(None);
         let client = node.client().clone();
         let task = attend(
             client.clone(),
             (node.path().to_owned(), node.czxid()),
             own_watch,
             state.clone(),
+            asked.clone(),
         );
         Self {
             over: Over(state.clone()),
             path: path.to_owned(),
             state,
+            asked,
             previous,
             mark,
             _watch: client.home().run(task),
+            errand: None,
             _pulse: Pulse::new(&client),
             node,
         }
@@ -179,6 +188,43 @@ impl Hold {
         }
     }
 
+    /// Resolves when somebody asks to let go, also if that was before the hold began. The holder agrees by releasing, or goes
+    /// on; nothing is taken away, unless the request tells of a [grace](Revocation::grace).
+    ///
+    /// ```no_run
+    /// # async fn run(guard: bellwether::LockGuard, mut work: impl AsyncFnMut()) -> Result<(), Box<dyn std::error::Error>> {
+    /// loop {
+    ///     tokio::select! {
+    ///         () = work() => {}
+    ///         asked = guard.revoked() => {
+    ///             println!("let go as asked by {:?}", asked.by);
+    ///             return Ok(guard.release().await?);
+    ///         }
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost; a later call resolves at once if somebody has asked meanwhile.
+    pub async fn revoked(&self) -> Revocation {
+        let mut asked = self.asked.subscribe();
+        // An error cannot happen: the other end of the channel is in this very hold.
+        if let Ok(asked) = asked.wait_for(Option::is_some).await
+            && let Some(asked) = &*asked
+        {
+            return asked.clone();
+        }
+        std::future::pending().await
+    }
+
+    /// The request to let go, if there is one by now.
+    #[must_use]
+    pub fn revocation(&self) -> Option<Revocation> {
+        self.asked.borrow().clone()
+    }
+
     /// How the hold before this one ended. [`Previous::Unknown`] unless a crash mark was asked for.
     #[must_use]
     pub fn previous(&self) -> &Previous {
@@ -205,6 +251,45 @@ impl Hold {
     /// Begins a transaction that succeeds only while this hold is held.
     pub fn write(&self) -> FencedWrite<'_> {
         FencedWrite::new(&self.node)
+    }
+
+    /// Adds a word to the data of the node, in the background.
+    pub(crate) fn say(&mut self, who: Who, word: impl Fn(&mut NodeData) + Send + Sync + 'static) {
+        let client = self.node.client().clone();
+        let node = self.node.path().to_owned();
+        let home = client.home().clone();
+        self.errand = Some(home.run(async move {
+            let said = amend(client.zk(), &node, &who, &Parting::Plain, word).await;
+            if let Err(error) = said {
+                debug!(node, %error, "the hold ended before its word was said");
+            }
+        }));
+    }
+
+    /// Makes an exclusive hold a shared one: says so on the node, and clears the crash mark in the same step.
+    pub(crate) async fn downgrade(mut self, who: &Who) -> Result<Self, ReleaseError> {
+        let parting = self.clean_end();
+        match self
+            .node
+            .amend(who, &parting, |data| data.downgraded = true)
+            .await
+        {
+            Ok(()) => {
+                self.mark = None;
+                Ok(self)
+            }
+            Err(error) => {
+                let path = self.path.clone();
+                Err(match outcome(&error) {
+                    Outcome::SessionEnded => ReleaseError::SessionEnded { path },
+                    _ if error == zk::Error::NoNode => ReleaseError::NotHeld { path },
+                    _ => ReleaseError::Refused {
+                        path,
+                        source: error,
+                    },
+                })
+            }
+        }
     }
 
     pub(crate) fn watch(&self) -> HoldWatch {
@@ -235,10 +320,7 @@ impl Hold {
 
     /// Ends the hold cleanly and waits for the acknowledgement.
     pub(crate) async fn release(self) -> Result<(), ReleaseError> {
-        let parting = match &self.mark {
-            Some(mark) => mark.clean_end(),
-            None => Parting::Plain,
-        };
+        let parting = self.clean_end();
         self.end(parting).await
     }
 
@@ -249,6 +331,13 @@ impl Hold {
             None => Parting::Plain,
         };
         self.end(parting).await
+    }
+
+    fn clean_end(&self) -> Parting {
+        match &self.mark {
+            Some(mark) => mark.clean_end(),
+            None => Parting::Plain,
+        }
     }
 
     /// Ends the hold without a word: the node is known to be gone.
@@ -312,11 +401,12 @@ impl HoldWatch {
 async fn attend(
     client: Client,
     (node, czxid): (String, i64),
-    own_watch: Option<NodeEvent>,
+    own_watch: Option<OwnWatch>,
     state: watch::Sender<HoldState>,
+    asked: watch::Sender<Option<Revocation>>,
 ) {
     let mut states = client.zk().state_watcher();
-    let mut gone = Box::pin(node_gone(&client, &node, czxid, own_watch));
+    let mut gone = Box::pin(node_gone(&client, &node, czxid, own_watch, &asked));
     loop {
         let link = states.state();
         let now = match link {
@@ -365,15 +455,22 @@ fn look_again(client: &Client) -> Duration {
     (client.session_timeout() / 20).max(Duration::from_millis(1))
 }
 
-async fn node_gone(client: &Client, node: &str, czxid: i64, mut own_watch: Option<NodeEvent>) {
+/// Resolves when the node is gone by another hand, and passes on meanwhile what is asked of its holder.
+async fn node_gone(
+    client: &Client,
+    node: &str,
+    czxid: i64,
+    mut own_watch: Option<OwnWatch>,
+    asked: &watch::Sender<Option<Revocation>>,
+) {
     if own_watch.is_none() {
         client.home().sleep(WATCH_AFTER).await;
     }
     loop {
-        let event = match own_watch.take() {
-            Some(event) => event,
+        let own = match own_watch.take() {
+            Some(own) => own,
             None => match client.zk().get_and_watch_data(node).await {
-                Ok((_, stat, watch)) if stat.czxid == czxid => NodeEvent::of(watch),
+                Ok((data, stat, watch)) if stat.czxid == czxid => OwnWatch::of(&data, watch),
                 // The next request waits in the client until there is a connection again, so this does not spin.
                 Err(error) if outcome(&error) == Outcome::Unknown => continue,
                 // Gone, and perhaps another's already.
@@ -386,7 +483,14 @@ async fn node_gone(client: &Client, node: &str, czxid: i64, mut own_watch: Optio
                 }
             },
         };
-        match event.await {
+        asked.send_if_modified(|asked| {
+            let news = own.asked.is_some() && *asked != own.asked;
+            if news {
+                asked.clone_from(&own.asked);
+            }
+            news
+        });
+        match own.event.await {
             zk::EventType::NodeDeleted => return,
             zk::EventType::Session => break,
             _ => {}

@@ -10,7 +10,6 @@ use zookeeper_client as zk;
 use crate::crash_mark::Marking;
 use crate::error::{Outcome, outcome};
 use crate::home::Home;
-use crate::name::{AcquisitionId, contenders};
 use crate::own_node::look;
 use crate::path::NodePath;
 use crate::simple_lock::is_claim;
@@ -28,8 +27,8 @@ pub(crate) enum Litter {
     Created(String, i64),
     /// The node at a path, if it is of this acquisition.
     Claim { path: String, acquisition: String },
-    /// The node of an acquisition whose create may or may not have taken effect.
-    Acquisition { dir: NodePath, id: AcquisitionId },
+    /// The node of an acquisition whose create may or may not have taken effect: its name begins so, and no other does.
+    Acquisition { dir: NodePath, prefix: String },
     /// A node whose holder was about to mark its hold.
     Marked { node: String, marking: Marking },
 }
@@ -68,7 +67,7 @@ impl Litter {
                     Ok(_) | Err(zk::Error::NoNode) => Ok(()),
                     Err(error) => Err(error),
                 },
-                Self::Acquisition { dir, id } => remove_acquisition(zk, dir, *id).await,
+                Self::Acquisition { dir, prefix } => remove_acquisition(zk, dir, prefix).await,
                 Self::Marked { node, marking } => marking.undo(zk, node).await,
             };
             match removed {
@@ -95,13 +94,13 @@ async fn delete(zk: &zk::Client, path: &str) -> Result<(), zk::Error> {
 async fn remove_acquisition(
     zk: &zk::Client,
     dir: &NodePath,
-    id: AcquisitionId,
+    prefix: &str,
 ) -> Result<(), zk::Error> {
     let children = match zk.list_children(dir.as_str()).await {
         Err(zk::Error::NoNode) => return Ok(()),
         children => children?,
     };
-    for name in contenders(children).filter(|name| name.id() == id) {
+    for name in children.iter().filter(|name| name.starts_with(prefix)) {
         delete(zk, &dir.child(name)).await?;
     }
     Ok(())

@@ -30,11 +30,15 @@
 //! # Finding the way
 //!
 //! [`connect`] opens a session, the [`Client`]; a recipe is built from it and a path, and its verbs return guards, which
-//! are smart pointers to a [`Hold`]. Without `async`, see [`blocking`].
+//! are smart pointers to a [`Hold`]. [`Contention`] looks at any line from outside, and asks holders to let go. Without `async`, see [`blocking`].
 //!
 //! | recipe | what it is |
 //! |---|---|
 //! | [`Lock`] | one holder at a time, in the order of arrival |
+//! | [`RwLock`] | many readers or one writer, in one line |
+//! | [`MultiLock`] | several locks at once, all or none |
+//! | [`ReentrantLock`], [`ReentrantRwLock`] | handles that may take again what they hold |
+//! | [`Semaphore`] | a number of permits, several at once, in the order of arrival |
 //! | [`SimpleLock`] | one holder at a time, in no order: the plain form of the documents |
 //! | [`Election`] | one leads, those who run follow in order, and anybody may watch |
 //! | [`Barrier`] | everybody waits until it is lifted |
@@ -49,6 +53,7 @@
 mod access;
 mod barrier;
 pub mod blocking;
+mod breaking;
 mod cache;
 mod candidacy;
 mod client;
@@ -57,8 +62,10 @@ mod config;
 mod config_folder;
 mod connect;
 mod contender;
+mod contention;
 mod counter;
 mod crash_mark;
+mod deadlock;
 mod double_barrier;
 mod election;
 mod ephemerals;
@@ -70,9 +77,12 @@ mod heart;
 mod hold;
 mod home;
 mod janitor;
+mod lease;
 mod lock;
+mod multi_lock;
 mod name;
 mod names;
+mod node_data;
 mod node_event;
 mod observe;
 mod own_node;
@@ -80,33 +90,44 @@ mod path;
 mod progress;
 mod queue;
 mod receipt;
+mod reentrant;
 mod round;
+mod rwlock;
 mod sabotage;
+mod semaphore;
 mod simple_lock;
 mod state;
 mod tasks;
+mod terms;
 mod who;
 
 pub use barrier::Barrier;
+pub use breaking::{Broken, Ending};
 pub use cache::{Cache, CacheChanges, CacheEvent, CachedNode, LiveTree, Snapshot};
 pub use candidacy::{Candidacy, Standing};
 pub use client::Client;
 pub use config::{Config, Entry, Version};
 pub use config_folder::{ConfigFolder, Entries};
 pub use connect::{Connect, connect};
+pub use contention::{Contention, Contestant, Wants};
 pub use counter::Counter;
 pub use crash_mark::{Crash, Previous};
+pub use deadlock::WaitsFor;
 pub use double_barrier::{DoubleBarrier, Inside, Members};
 pub use election::{Badge, Candidate, Election, Leadership};
 pub use error::{
-    AcquireError, BarrierError, ClearError, ConnectError, ReleaseError, StandError, WriteError,
+    AcquireError, BarrierError, ClearError, ConnectError, ContentionError, LimitError,
+    ReleaseError, StandError, WriteError,
 };
 pub use fence::{Fence, StaleToken};
 pub use fenced_write::FencedWrite;
 pub use group::{Group, Membership, MembershipState, Roster};
 pub use hold::{Hold, HoldState};
 pub use lock::{Lock, LockGuard, Waiting};
+pub use multi_lock::{MultiGuard, MultiLock};
+pub use name::Layout;
 pub use names::{Instance, Names};
+pub use node_data::Revocation;
 pub use observe::Observe;
 pub use path::PathError;
 pub use progress::{Place, Progress};
@@ -114,8 +135,11 @@ pub use queue::{
     ByDueTime, ByPriority, Claim, Consumer, DeadLetter, DelayQueue, Depth, Fifo, ItemId, Json,
     Order, OrderedQueue, Payload, Peek, PriorityQueue, PutError, Queue, SettleError, TakeError,
 };
+pub use reentrant::{ReentrantGuard, ReentrantLock, ReentrantRwLock};
+pub use rwlock::{ReadGuard, RwLock, UpgradeError, WriteGuard};
 #[cfg(feature = "sabotage")]
 pub use sabotage::Sabotage;
+pub use semaphore::{Permit, Semaphore};
 pub use simple_lock::{SimpleGuard, SimpleLock};
 pub use state::{Seen, StateError, Watch};
 pub use tasks::{Task, TaskCounts, TaskProgress, Tasks};

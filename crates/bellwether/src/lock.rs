@@ -3,18 +3,13 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-use zookeeper_client as zk;
-
-use crate::access::Access;
 use crate::client::Client;
-use crate::contender::{Contender, Entry, Failure, LINE_MAX, Rule};
-use crate::crash_mark::{self, ClearFailure, Previous};
-use crate::error::{AcquireError, ClearError, Outcome, ReleaseError, outcome};
+use crate::contender::{Contender, Rule};
+use crate::error::{AcquireError, ClearError, ReleaseError};
 use crate::hold::Hold;
-use crate::name::{Kind, contenders};
-use crate::path::NodePath;
+use crate::name::Kind;
 use crate::progress::Progress;
-use crate::who::Who;
+use crate::terms::{Terms, exclusive_options, line_options};
 
 /// A lock that one contender holds at a time, in the order of arrival.
 ///
@@ -30,12 +25,13 @@ use crate::who::Who;
 /// The lock is advisory. A process that is paused longer than its session timeout loses its place and cannot know
 /// before it wakes: what must never be written by two holders has to compare tokens, with a [`Fence`](crate::Fence) or with
 /// [`write`](Hold::write). Tokens compare as long as the servers keep their data: a server that starts over empty counts
-/// from the beginning. A task that acquires what it already holds waits for itself.
+/// from the beginning. A task that acquires what it already holds waits for itself:
+/// [`ReentrantLock`](crate::ReentrantLock) does not.
 ///
 /// # Node layout
 ///
 /// The path is a directory, a container unless it exists; contenders are ephemeral sequential nodes in it, named
-/// `lock-<session>-<acquisition>-<sequence>`, with JSON that tells [who](Who) waits; the crash mark is a node `held`.
+/// `lock-<session>-<acquisition>-<sequence>`, with JSON that tells [who](crate::Who) waits; the crash mark is a node `held`.
 /// Other children are ignored. Nodes that are made here are open to everybody unless an [ACL](Self::acl) is set.
 ///
 /// # Fairness
@@ -66,15 +62,7 @@ use crate::who::Who;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Lock {
-    client: Client,
-    path: String,
-    owner: Option<String>,
-    command: Option<String>,
-    message: Option<String>,
-    access: Access,
-    line_max: usize,
-    crash_mark: bool,
-    lock_delay: Duration,
+    terms: Terms,
 }
 
 impl Lock {
@@ -82,89 +70,12 @@ impl Lock {
     #[must_use]
     pub fn new(client: &Client, path: impl Into<String>) -> Self {
         Self {
-            client: client.clone(),
-            path: path.into(),
-            owner: None,
-            command: None,
-            message: None,
-            access: Access::default(),
-            line_max: LINE_MAX,
-            crash_mark: false,
-            lock_delay: Duration::ZERO,
+            terms: Terms::new(client, path),
         }
     }
 
-    /// A word for people who look at the line, kept in the node of each acquisition.
-    #[must_use]
-    pub fn message(self, message: impl Into<String>) -> Self {
-        Self {
-            message: Some(message.into()),
-            ..self
-        }
-    }
-
-    /// The command that runs under the lock, for people who look at the line.
-    #[must_use]
-    pub fn command(self, command: impl Into<String>) -> Self {
-        Self {
-            command: Some(command.into()),
-            ..self
-        }
-    }
-
-    /// The name of the task that acquires, where several share a session: whom a search for deadlocks takes for one. The
-    /// session unless set.
-    #[must_use]
-    pub fn owner(self, owner: impl Into<String>) -> Self {
-        Self {
-            owner: Some(owner.into()),
-            ..self
-        }
-    }
-
-    /// Who may touch the directory and the nodes of this lock. Everybody unless set. Directories that have to be made
-    /// above it stay open: make them first if they should not be.
-    #[must_use]
-    pub fn acl(self, acl: impl Into<Vec<zk::Acl>>) -> Self {
-        Self {
-            access: Access::new(acl),
-            ..self
-        }
-    }
-
-    /// How many may stand in the line, the holder among them, before the next is refused. 10,000 unless set, because
-    /// servers refuse to list much more.
-    #[must_use]
-    pub fn line_max(self, line_max: usize) -> Self {
-        Self { line_max, ..self }
-    }
-
-    /// Leaves a mark while held, by which the next holder knows whether this one released: [`Hold::previous`]. It costs one
-    /// more synced write an acquisition. Every contender of a lock should ask for it, or none.
-    #[must_use]
-    pub fn crash_mark(self) -> Self {
-        Self {
-            crash_mark: true,
-            ..self
-        }
-    }
-
-    /// After a crash of the holder before, waits so long before the guard is returned, in the hope that what that one had
-    /// begun comes to rest. Asks for a [crash mark](Self::crash_mark) too.
-    #[must_use]
-    pub fn lock_delay(self, lock_delay: Duration) -> Self {
-        Self {
-            lock_delay,
-            crash_mark: true,
-            ..self
-        }
-    }
-
-    /// The path.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        &self.path
-    }
+    line_options!();
+    exclusive_options!();
 
     /// Waits for the turn of this contender and returns the guard.
     ///
@@ -193,13 +104,7 @@ impl Lock {
     ///
     /// [`AcquireError::TimedOut`] when the limit has passed; else as [`acquire`](Self::acquire).
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<LockGuard, AcquireError> {
-        match self.client.home().timeout(limit, self.acquire()).await {
-            Some(result) => result,
-            None => Err(AcquireError::TimedOut {
-                path: self.path.clone(),
-                limit,
-            }),
-        }
+        self.terms.within(limit, self.acquire()).await
     }
 
     /// Takes the lock if nobody holds it or waits for it; `None` if somebody does.
@@ -214,17 +119,8 @@ impl Lock {
     ///
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>, AcquireError> {
-        let dir = self.dir()?;
-        match self.client.zk().list_children(dir.as_str()).await {
-            Ok(children) => {
-                if contenders(children).next().is_some() {
-                    return Ok(None);
-                }
-            }
-            Err(zk::Error::NoNode) => {}
-            // A lost reply here costs the shortcut only.
-            Err(error) if outcome(&error) == Outcome::Unknown => {}
-            Err(error) => return Err(self.error(error.into())),
+        if !self.terms.contenders().await?.is_empty() {
+            return Ok(None);
         }
         let waiting = self.join().await?;
         if waiting.contender.is_blocked() {
@@ -261,26 +157,15 @@ impl Lock {
     ///
     /// As [`acquire`](Self::acquire).
     pub async fn join(&self) -> Result<Waiting, AcquireError> {
-        let mut who = Who::here(self.client.session_id());
-        who.command.clone_from(&self.command);
-        who.message.clone_from(&self.message);
-        if let Some(owner) = &self.owner {
-            who.owner.clone_from(owner);
-        }
-        let entry = Entry {
-            rule: Rule::EXCLUSIVE,
-            kind: Kind::Lock,
-            who,
-            access: self.access.clone(),
-            line_max: self.line_max,
-        };
-        let contender = Contender::enter(&self.client, self.dir()?, entry)
-            .await
-            .map_err(|failure| self.error(failure))?;
+        let contender = self.terms.join(Kind::Lock, Rule::EXCLUSIVE).await?;
         Ok(Waiting {
-            lock: self.clone(),
+            terms: self.terms.clone(),
             contender,
         })
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.terms.client
     }
 
     /// Forgets the crash of a holder: removes its mark, when what it left behind has been repaired by hand. Tells whether
@@ -294,33 +179,7 @@ impl Lock {
     ///
     /// See [`ClearError`].
     pub async fn clear(&self) -> Result<bool, ClearError> {
-        let path = self.path.clone();
-        let dir = match NodePath::parse(&path) {
-            Ok(dir) => self.client.resolve(&dir),
-            Err(source) => return Err(ClearError::BadPath { path, source }),
-        };
-        match crash_mark::clear(self.client.zk(), &dir).await {
-            Ok(cleared) => Ok(cleared),
-            Err(ClearFailure::Held(who)) => Err(ClearError::Held {
-                path,
-                who: who.map(Box::new),
-            }),
-            Err(ClearFailure::Zk(source)) => Err(ClearError::Failed { path, source }),
-        }
-    }
-
-    fn dir(&self) -> Result<NodePath, AcquireError> {
-        match NodePath::parse(&self.path) {
-            Ok(path) => Ok(self.client.resolve(&path)),
-            Err(source) => Err(AcquireError::BadPath {
-                path: self.path.clone(),
-                source,
-            }),
-        }
-    }
-
-    fn error(&self, failure: Failure) -> AcquireError {
-        AcquireError::new(failure, &self.path)
+        self.terms.clear_mark().await
     }
 }
 
@@ -328,7 +187,7 @@ impl Lock {
 #[derive(Debug)]
 #[must_use = "the place in the line is given up when this is dropped"]
 pub struct Waiting {
-    lock: Lock,
+    terms: Terms,
     contender: Contender,
 }
 
@@ -348,18 +207,7 @@ impl Waiting {
     ///
     /// As [`Lock::acquire`].
     pub async fn turn(self) -> Result<LockGuard, AcquireError> {
-        let Self {
-            lock,
-            mut contender,
-        } = self;
-        let held = async {
-            contender.turn().await?;
-            contender.hold(&lock.path, lock.crash_mark).await
-        };
-        let hold = held.await.map_err(|failure| lock.error(failure))?;
-        if matches!(hold.previous(), Previous::Crashed(_)) {
-            lock.client.home().sleep(lock.lock_delay).await;
-        }
+        let hold = self.terms.turn(self.contender).await?;
         Ok(LockGuard { hold })
     }
 }

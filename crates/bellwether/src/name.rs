@@ -1,4 +1,4 @@
-//! Names of contenders: `<kind>-<session>-<id of the acquisition>-<sequence>`.
+//! Names of contenders, in our own layout and in those of other libraries.
 
 use std::cmp::Ordering;
 use std::collections::hash_map::RandomState;
@@ -10,6 +10,10 @@ use std::sync::atomic::{self, AtomicU64};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Lock,
+    Read,
+    Write,
+    /// So many permits of a semaphore.
+    Permit(u32),
     Candidate,
     Member,
     /// Waits for an item of a queue.
@@ -20,10 +24,15 @@ impl Kind {
     fn parse(kind: &str) -> Option<Self> {
         match kind {
             "lock" => Some(Self::Lock),
+            "read" => Some(Self::Read),
+            "write" => Some(Self::Write),
             "candidate" => Some(Self::Candidate),
             "member" => Some(Self::Member),
             "consumer" => Some(Self::Consumer),
-            _ => None,
+            _ => {
+                let permits = kind.strip_prefix("permit")?.parse().ok()?;
+                Some(Self::Permit(permits))
+            }
         }
     }
 }
@@ -32,9 +41,103 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lock => f.write_str("lock"),
+            Self::Read => f.write_str("read"),
+            Self::Write => f.write_str("write"),
+            Self::Permit(permits) => write!(f, "permit{permits}"),
             Self::Candidate => f.write_str("candidate"),
             Self::Member => f.write_str("member"),
             Self::Consumer => f.write_str("consumer"),
+        }
+    }
+}
+
+/// How the nodes of a line are named: by our own rules, or by those of a library that shares the line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Layout {
+    /// Our own: `<kind>-<session>-<acquisition>-<sequence>`.
+    #[default]
+    Bellwether,
+    /// Apache Curator's: `InterProcessMutex`, `InterProcessReadWriteLock` and `InterProcessSemaphoreV2`.
+    Curator,
+    /// That of Python's kazoo: `Lock`, `ReadLock`, `WriteLock` and `Semaphore`.
+    Kazoo,
+}
+
+impl Layout {
+    pub(crate) const ALL: [Self; 3] = [Self::Bellwether, Self::Curator, Self::Kazoo];
+
+    /// The name of a new contender without the sequence, which the server adds. No other acquisition has it.
+    pub(crate) fn prefix(self, kind: Kind, session: i64, id: AcquisitionId) -> String {
+        let tag = self.tag(kind);
+        match self {
+            Self::Bellwether => format!("{kind}-{session:x}-{id}-"),
+            // Both want a UUID there, and look at their own only.
+            Self::Curator => {
+                let (session, id) = (format!("{session:016x}"), id.to_string());
+                let [time, low, high] = [&session[..8], &session[8..12], &session[12..]];
+                format!("_c_{time}-{low}-{high}-{}-{}-{tag}", &id[..4], &id[4..])
+            }
+            Self::Kazoo => format!("{session:016x}{id}{tag}"),
+        }
+    }
+
+    /// Reads the name of a child; `None` for a name of another shape, which is none of our business.
+    pub(crate) fn parse(self, text: String) -> Option<Name> {
+        let (kind, digits) = match self {
+            Self::Bellwether => {
+                let mut parts = text.splitn(4, '-');
+                let kind = Kind::parse(parts.next()?)?;
+                let _session = u64::from_str_radix(parts.next()?, 16).ok()?;
+                let _id = u64::from_str_radix(parts.next()?, 16).ok()?;
+                (kind, parts.next()?)
+            }
+            Self::Curator | Self::Kazoo => {
+                let kinds = [Kind::Lock, Kind::Read, Kind::Write, Kind::Permit(1)].into_iter();
+                let mut read = kinds.filter_map(|kind| {
+                    let (_, digits) = text.rsplit_once(self.tag(kind))?;
+                    Some((kind, digits))
+                });
+                read.next()?
+            }
+        };
+        // The server writes ten digits, after a minus sign once the counter has wrapped.
+        if digits.len() < 10 {
+            return None;
+        }
+        let sequence = digits.parse().ok()?;
+        Some(Name {
+            text,
+            kind,
+            sequence,
+        })
+    }
+
+    /// The contenders among the children of a directory, in no order.
+    pub(crate) fn contenders(self, children: Vec<String>) -> impl Iterator<Item = Name> {
+        children
+            .into_iter()
+            .filter_map(move |child| self.parse(child))
+    }
+
+    /// Whether the nodes before another only become fewer when this one goes. A holder of Curator's write lock that asks for the
+    /// read side makes a node at its own place, before all who wait (CURATOR-621).
+    pub(crate) fn only_shrinks(self, gone: &Name) -> bool {
+        !(self == Self::Curator && gone.kind == Kind::Write)
+    }
+
+    /// What stands before the sequence and tells the kind, in layouts of others.
+    fn tag(self, kind: Kind) -> &'static str {
+        match (self, kind) {
+            (Self::Curator, Kind::Read) => "__READ__",
+            (Self::Curator, Kind::Write) => "__WRIT__",
+            (Self::Curator, Kind::Permit(_)) => "lease-",
+            (Self::Curator, _) => "lock-",
+            (Self::Kazoo, Kind::Read) => "__rlock__",
+            // kazoo has no numbers there, and does not look at the names.
+            (Self::Kazoo, Kind::Permit(_)) => "__lease__",
+            (Self::Kazoo, _) => "__lock__",
+            (Self::Bellwether, _) => "",
         }
     }
 }
@@ -64,28 +167,10 @@ impl fmt::Display for AcquisitionId {
 pub(crate) struct Name {
     text: String,
     kind: Kind,
-    id: AcquisitionId,
     sequence: i32,
 }
 
 impl Name {
-    /// Reads the name of a child; `None` for a name of another shape, which is none of our business.
-    pub(crate) fn parse(text: String) -> Option<Self> {
-        let mut parts = text.splitn(4, '-');
-        let kind = Kind::parse(parts.next()?)?;
-        let _session = u64::from_str_radix(parts.next()?, 16).ok()?;
-        let id = AcquisitionId(u64::from_str_radix(parts.next()?, 16).ok()?);
-        // The server writes ten digits, after a minus sign once the counter has wrapped.
-        let sequence = parts.next().filter(|digits| digits.len() >= 10)?;
-        let sequence = sequence.parse().ok()?;
-        Some(Self {
-            text,
-            kind,
-            id,
-            sequence,
-        })
-    }
-
     pub(crate) fn as_str(&self) -> &str {
         &self.text
     }
@@ -94,8 +179,12 @@ impl Name {
         self.kind
     }
 
-    pub(crate) fn id(&self) -> AcquisitionId {
-        self.id
+    /// How many permits of a semaphore it wants.
+    pub(crate) fn permits(&self) -> u32 {
+        match self.kind {
+            Kind::Permit(permits) => permits,
+            _ => 0,
+        }
     }
 
     pub(crate) fn sequence(&self) -> i32 {
@@ -126,47 +215,67 @@ impl fmt::Display for Name {
     }
 }
 
-/// A name without the sequence, which the server adds.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Prefix {
-    pub(crate) kind: Kind,
-    pub(crate) session: i64,
-    pub(crate) id: AcquisitionId,
-}
-
-impl fmt::Display for Prefix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, session, id } = self;
-        write!(f, "{kind}-{session:x}-{id}-")
-    }
-}
-
-/// The contenders among the children of a directory, in no order.
-pub(crate) fn contenders(children: Vec<String>) -> impl Iterator<Item = Name> {
-    children.into_iter().filter_map(Name::parse)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn name(text: &str) -> Name {
-        Name::parse(text.to_owned()).unwrap()
+        Layout::Bellwether.parse(text.to_owned()).unwrap()
     }
 
     #[test]
     fn names_round_trip() {
-        let prefix = Prefix {
-            kind: Kind::Lock,
-            session: -0x0123_4567_89ab_cdef,
-            id: AcquisitionId(u64::MAX),
-        };
-        for sequence in [0, 7, i32::MAX, i32::MIN, -5] {
-            let name = name(&format!("{prefix}{sequence:010}"));
-            assert_eq!(
-                (name.kind, name.id, name.sequence),
-                (Kind::Lock, prefix.id, sequence)
-            );
+        let kinds = [Kind::Lock, Kind::Read, Kind::Write, Kind::Permit(1)];
+        for layout in Layout::ALL {
+            for kind in kinds {
+                let id = AcquisitionId(u64::MAX);
+                let prefix = layout.prefix(kind, -0x0123_4567_89ab_cdef, id);
+                for sequence in [0, 7, i32::MAX, i32::MIN, -5] {
+                    let name = layout.parse(format!("{prefix}{sequence:010}")).unwrap();
+                    assert_eq!(name.sequence, sequence, "{name}");
+                    // kazoo's WriteLock and its Lock have one name.
+                    if (layout, kind) != (Layout::Kazoo, Kind::Write) {
+                        assert_eq!(name.kind, kind, "{name}");
+                    }
+                }
+            }
+        }
+        let permit = name("permit17-1-2-0000000003");
+        assert_eq!(permit.kind, Kind::Permit(17));
+    }
+
+    #[test]
+    fn names_of_other_libraries_are_read() {
+        let uuid = "3f0c5d1e-7a43-4f55-9b6e-0d4f8a1b2c3d";
+        for (layout, text, kind) in [
+            (
+                Layout::Curator,
+                format!("_c_{uuid}-lock-0000000007"),
+                Kind::Lock,
+            ),
+            (
+                Layout::Curator,
+                format!("_c_{uuid}-__READ__0000000007"),
+                Kind::Read,
+            ),
+            (
+                Layout::Curator,
+                format!("_c_{uuid}-__WRIT__0000000007"),
+                Kind::Write,
+            ),
+            (
+                Layout::Kazoo,
+                "5d1e__lock__0000000007".to_owned(),
+                Kind::Lock,
+            ),
+            (
+                Layout::Kazoo,
+                "5d1e__rlock__0000000007".to_owned(),
+                Kind::Read,
+            ),
+        ] {
+            let name = layout.parse(text).unwrap();
+            assert_eq!((name.kind, name.sequence), (kind, 7), "{name}");
         }
     }
 
@@ -180,8 +289,18 @@ mod tests {
             "_c_4f-lock-0000000001",
             "lock-x-2-0000000003",
             "block-1-2-0000000003",
+            "permit-1-2-0000000003",
         ] {
-            assert!(Name::parse(foreign.to_owned()).is_none(), "{foreign}");
+            assert!(
+                Layout::Bellwether.parse(foreign.to_owned()).is_none(),
+                "{foreign}"
+            );
+        }
+        for foreign in ["held", "lock-1-2-0000000003", "lock-3", "5d1e__lock__"] {
+            assert!(
+                Layout::Kazoo.parse(foreign.to_owned()).is_none(),
+                "{foreign}"
+            );
         }
     }
 

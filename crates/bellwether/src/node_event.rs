@@ -1,10 +1,12 @@
-//! An armed watch on one node.
+//! Armed watches on one node.
 
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use zookeeper_client as zk;
+
+use crate::node_data::Revocation;
 
 /// Resolves with the first change of a node, or the end of the session. Dropped, the watch is removed from the server.
 pub(crate) struct NodeEvent(Pin<Box<dyn Future<Output = zk::WatchedEvent> + Send + Sync>>);
@@ -26,5 +28,21 @@ impl Future for NodeEvent {
 impl fmt::Debug for NodeEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NodeEvent").finish_non_exhaustive()
+    }
+}
+
+/// An armed watch on the own node, and what was asked of its owner when it was armed.
+#[derive(Debug)]
+pub(crate) struct OwnWatch {
+    pub(crate) event: NodeEvent,
+    pub(crate) asked: Option<Revocation>,
+}
+
+impl OwnWatch {
+    pub(crate) fn of(data: &[u8], watch: zk::OneshotWatcher) -> Self {
+        Self {
+            event: NodeEvent::of(watch),
+            asked: Revocation::from_data(data),
+        }
     }
 }

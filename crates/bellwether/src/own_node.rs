@@ -7,7 +7,9 @@ use crate::crash_mark::Parting;
 use crate::ephemerals::Room;
 use crate::error::{Outcome, outcome};
 use crate::janitor::Litter;
+use crate::node_data::NodeData;
 use crate::sabotage::Sabotage;
+use crate::who::Who;
 
 /// A node that is ours. Dropped, it is given to the janitor.
 #[derive(Debug)]
@@ -107,6 +109,16 @@ impl OwnNode {
         Removal::Done
     }
 
+    /// Adds a word to the data of the node; see [`amend`].
+    pub(crate) async fn amend(
+        &self,
+        who: &Who,
+        parting: &Parting,
+        word: impl Fn(&mut NodeData),
+    ) -> Result<(), zk::Error> {
+        amend(self.client.zk(), self.path(), who, parting, word).await
+    }
+
     /// Leaves the node to whoever takes it from here.
     pub(crate) fn forget(mut self) -> Option<String> {
         self.path.take()
@@ -136,5 +148,39 @@ pub(crate) async fn look(zk: &zk::Client, path: &str, czxid: i64) -> Result<(), 
     match zk.check_stat(path).await? {
         Some(stat) if stat.czxid == czxid => Ok(()),
         Some(_) | None => Err(zk::Error::NoNode),
+    }
+}
+
+/// Adds a word to the data of the node, beside what others may have written there, in one step with what else ends. Sent
+/// until there is an answer: the word is harmless twice. `who` is what the node was created with.
+pub(crate) async fn amend(
+    zk: &zk::Client,
+    node: &str,
+    who: &Who,
+    parting: &Parting,
+    word: impl Fn(&mut NodeData),
+) -> Result<(), zk::Error> {
+    // Most of the time nobody has written to the node since its creation, and the first try is all.
+    let (mut before, mut version) = (NodeData::of(who, b""), 0);
+    loop {
+        let mut after = before.clone();
+        word(&mut after);
+        // Written by an earlier try whose reply was lost.
+        if after == before {
+            return Ok(());
+        }
+        let data = after.to_data();
+        match parting.rewrite(zk, node, &data, version).await {
+            Err(zk::Error::BadVersion) => {}
+            Err(error) if outcome(&error) == Outcome::Unknown => {}
+            result => return result,
+        }
+        (before, version) = loop {
+            match zk.get_data(node).await {
+                Ok((data, stat)) => break (NodeData::of(who, &data), stat.version),
+                Err(error) if outcome(&error) == Outcome::Unknown => {}
+                Err(error) => return Err(error),
+            }
+        };
     }
 }

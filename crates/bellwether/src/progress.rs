@@ -10,7 +10,7 @@ use futures_util::stream::{BoxStream, StreamExt, unfold};
 
 use crate::client::Client;
 use crate::contender::Contender;
-use crate::name::{Name, contenders};
+use crate::name::{Layout, Name};
 use crate::path::NodePath;
 use crate::who::Who;
 
@@ -36,6 +36,7 @@ impl Progress {
         let look = Look {
             client: contender.client().clone(),
             dir: contender.dir().clone(),
+            layout: contender.layout(),
             own: contender.name().cloned(),
             last: None,
         };
@@ -60,6 +61,7 @@ impl fmt::Debug for Progress {
 struct Look {
     client: Client,
     dir: NodePath,
+    layout: Layout,
     own: Option<Name>,
     last: Option<Place>,
 }
@@ -89,7 +91,7 @@ impl Look {
         let mut first = None::<Name>;
         let mut ahead = 0;
         let mut here = false;
-        for name in contenders(children) {
+        for name in self.layout.contenders(children) {
             here |= name == *own;
             if name.is_before(own) {
                 ahead += 1;

@@ -19,7 +19,7 @@ use crate::contender::{Contender, Entry, Failure, LINE_MAX, Rule};
 use crate::error::{Outcome, ReleaseError, outcome};
 use crate::heart::Answered;
 use crate::hold::Hold;
-use crate::name::{Kind, Name, contenders};
+use crate::name::{Kind, Layout, Name};
 use crate::node_event::NodeEvent;
 use crate::path::NodePath;
 use crate::sabotage::Sabotage;
@@ -108,6 +108,8 @@ impl Round {
             who,
             access: self.access.clone(),
             line_max: LINE_MAX,
+            layout: Layout::Bellwether,
+            first_limit: None,
         };
         let zk = self.client.zk();
         let ready = dir.child(READY);
@@ -306,7 +308,10 @@ impl Round {
                 Err(error) if outcome(&error) == Outcome::Unknown => continue,
                 Err(error) => return Err(error.into()),
             };
-            let Some(inside) = contenders(children).find(|name| !is_after(name, &last)) else {
+            let Some(inside) = Layout::Bellwether
+                .contenders(children)
+                .find(|name| !is_after(name, &last))
+            else {
                 return self.finish().await;
             };
             let ended = tokio::select! {
@@ -389,6 +394,8 @@ impl Look {
 
 /// Whether a member came after all were there, as `ready` tells. One whose word cannot be read has counted everybody.
 pub(crate) fn is_after(name: &Name, ready: &[u8]) -> bool {
-    let last = String::from_utf8(ready.to_vec()).ok().and_then(Name::parse);
+    let last = String::from_utf8(ready.to_vec())
+        .ok()
+        .and_then(|name| Layout::Bellwether.parse(name));
     last.is_some_and(|last| last.is_before(name))
 }

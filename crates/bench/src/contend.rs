@@ -25,6 +25,11 @@ struct Tally {
 }
 
 impl Place {
+    /// Which of the contenders it is.
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
     /// Counts a turn; called while it lasts.
     pub fn turn(&self) {
         let Self { number, tally } = self;
@@ -86,6 +91,7 @@ where
     Ok(Outcome {
         turns: after.1 - before.1,
         hand_overs: after.2 - before.2,
+        all_turns: tally.now().1,
         seconds: (after.0 - before.0).as_secs_f64(),
     })
 }

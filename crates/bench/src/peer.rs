@@ -17,7 +17,8 @@ const OVERTIME_MAX: Duration = Duration::from_secs(180);
 /// What a peer is asked to do: contenders go through a recipe over and over.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
-    /// What they do, as the peers know it: `lock`, `queue`, `election`, `double-barrier`.
+    /// What they do, as the peers know it: `lock`, `shared` (reads, and every tenth time a write), `permits` (of five),
+    /// `queue`, `election`, `double-barrier`.
     pub recipe: String,
     /// The server.
     pub address: String,
@@ -90,6 +91,8 @@ pub struct Outcome {
     pub turns: u64,
     /// Turns that came after the turn of another contender.
     pub hand_overs: u64,
+    /// All turns that contenders ever had, before and after the count too.
+    pub all_turns: u64,
     /// How long it was counted.
     pub seconds: f64,
 }
@@ -206,7 +209,7 @@ mod tests {
         let script = |answer: &str| {
             Peer::start(Command::new("sh").args(["-c", "read task; echo \"$1\"", "-", answer]))
         };
-        let done = script(r#"{"turns": 4, "hand_overs": 3, "seconds": 0.5}"#)
+        let done = script(r#"{"turns": 4, "hand_overs": 3, "all_turns": 6, "seconds": 0.5}"#)
             .unwrap()
             .run(&task());
         assert_eq!(
@@ -214,6 +217,7 @@ mod tests {
             Outcome {
                 turns: 4,
                 hand_overs: 3,
+                all_turns: 6,
                 seconds: 0.5
             }
         );

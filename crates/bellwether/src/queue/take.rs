@@ -13,7 +13,7 @@ use crate::error::{Outcome, outcome};
 use crate::heart::Answered;
 use crate::hold::Hold;
 use crate::janitor::Litter;
-use crate::name::{AcquisitionId, Kind};
+use crate::name::{AcquisitionId, Kind, Layout};
 use crate::node_event::NodeEvent;
 use crate::own_node::{Naming, OwnNode};
 use crate::path::NodePath;
@@ -58,6 +58,8 @@ impl Shelf {
                 who: Who::here(self.client().session_id()),
                 access: self.access.clone(),
                 line_max: LINE_MAX,
+                layout: Layout::Bellwether,
+                first_limit: None,
             };
             let place = async {
                 let mut place = Contender::enter(self.client(), self.dir("line"), entry).await?;

@@ -72,6 +72,9 @@ under_faults! {
     lock_is_right_under_faults: Recipe::Lock,
     marked_lock_is_right_under_faults: Recipe::MarkedLock,
     simple_lock_is_right_under_faults: Recipe::SimpleLock,
+    rwlock_is_right_under_faults: Recipe::RwLock,
+    semaphore_is_right_under_faults: Recipe::Semaphore,
+    multi_lock_is_right_under_faults: Recipe::MultiLock,
     election_is_right_under_faults: Recipe::Election,
 }
 
@@ -162,7 +165,7 @@ fn check(history: &History, recipe: Recipe) {
 /// Takes the lock and gives it back in order: its directory is there then, and no mark of a crash.
 async fn hold_once(recipe: Recipe, engine: &Engine) {
     let client = connect(engine.connect_string()).await.unwrap();
-    let acquired = soon(recipe.acquire(&client, Ask::Wait)).await;
+    let acquired = soon(recipe.acquire(&client, Ask::Wait, 1)).await;
     let guard = acquired.unwrap().expect("it waits for as long as it takes");
     guard.release().await.unwrap();
     soon(client.close()).await;

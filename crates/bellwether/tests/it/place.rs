@@ -82,6 +82,11 @@ impl Place {
             .unwrap()
     }
 
+    /// A new session whose requests and events are counted on their way. It is so patient that no heartbeat comes in between.
+    pub(crate) async fn counted(&self) -> (FaultProxy, Client) {
+        self.proxied(Duration::from_secs(60)).await
+    }
+
     /// A new session whose connection goes through a proxy of its own.
     pub(crate) async fn proxied(&self, session_timeout: Duration) -> (FaultProxy, Client) {
         let proxy = FaultProxy::start(&self.server).await.unwrap();

@@ -9,6 +9,9 @@ import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.barriers.DistributedDoubleBarrier;
 import org.apache.curator.framework.recipes.leader.LeaderLatch;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
+import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
+import org.apache.curator.framework.recipes.locks.Lease;
 import org.apache.curator.framework.recipes.queue.DistributedQueue;
 import org.apache.curator.framework.recipes.queue.QueueBuilder;
 import org.apache.curator.framework.recipes.queue.QueueConsumer;
@@ -26,6 +29,9 @@ public final class CuratorPeer {
     /** What stands in a queue for each consumer before the first is taken, and what an item holds. */
     private static final int BACKLOG = 50;
     private static final byte[] PAYLOAD = new byte[100];
+
+    private static final int WRITES_ONE_IN = 10;
+    private static final int PERMITS = 5;
 
     /** Counts turns, of several threads; read by the one who measures. */
     private static final class Tally {
@@ -55,6 +61,10 @@ public final class CuratorPeer {
         switch (name) {
             case "lock":
                 return CuratorPeer::lock;
+            case "shared":
+                return CuratorPeer::shared;
+            case "permits":
+                return CuratorPeer::permits;
             case "election":
                 return CuratorPeer::election;
             case "double-barrier":
@@ -123,6 +133,25 @@ public final class CuratorPeer {
         @Override
         public byte[] deserialize(byte[] bytes) {
             return bytes;
+        }
+    }
+
+    private static void shared(CuratorFramework client, String path, int number, Tally tally) throws Exception {
+        InterProcessReadWriteLock lock = new InterProcessReadWriteLock(client, path);
+        for (int turn = number; !tally.over; turn++) {
+            InterProcessMutex side = turn % WRITES_ONE_IN == 0 ? lock.writeLock() : lock.readLock();
+            side.acquire();
+            tally.turn(number);
+            side.release();
+        }
+    }
+
+    private static void permits(CuratorFramework client, String path, int number, Tally tally) throws Exception {
+        InterProcessSemaphoreV2 semaphore = new InterProcessSemaphoreV2(client, path, PERMITS);
+        while (!tally.over) {
+            Lease lease = semaphore.acquire();
+            tally.turn(number);
+            semaphore.returnLease(lease);
         }
     }
 
@@ -204,9 +233,10 @@ public final class CuratorPeer {
             }
             return String.format(
                     Locale.ROOT,
-                    "{\"turns\": %d, \"hand_overs\": %d, \"seconds\": %f}",
+                    "{\"turns\": %d, \"hand_overs\": %d, \"all_turns\": %d, \"seconds\": %f}",
                     turns,
                     handOvers,
+                    tally.turns,
                     seconds);
         } finally {
             for (CuratorFramework client : clients) {

@@ -9,6 +9,8 @@ from kazoo.client import KazooClient
 
 SESSION_TIMEOUT_S = 30
 END_MAX_S = 150
+WRITES_ONE_IN = 10
+PERMITS = 5
 # What stands in a queue for each consumer before the first is taken, and what an item holds.
 BACKLOG = 50
 PAYLOAD = b"x" * 100
@@ -24,6 +26,7 @@ class Tally:
         self.last = None
         self.over = self.ended = False
         self.error = None
+        self.lock = threading.Lock()
 
     def turn(self, number):
         with self.lock:
@@ -40,6 +43,8 @@ def lock(client, path, number, tally):
         lock.release()
 
 
+WRITES_ONE_IN = 10
+PERMITS = 5
 def queue(client, path, number, tally):
     queue = client.LockingQueue(path)
     queue.put_all([PAYLOAD] * BACKLOG)
@@ -70,7 +75,14 @@ def double_barrier(client, path, number, tally):
         barrier.leave()
 
 
-RECIPES = {"lock": lock, "queue": queue, "election": election, "double-barrier": double_barrier}
+RECIPES = {
+    "lock": lock,
+    "shared": shared,
+    "permits": permits,
+    "queue": queue,
+    "election": election,
+    "double-barrier": double_barrier,
+}
 
 
 def run(recipe, address, path, contenders, sessions, warm_up_ms, duration_ms):
@@ -106,7 +118,7 @@ def run(recipe, address, path, contenders, sessions, warm_up_ms, duration_ms):
     if stuck:
         raise TimeoutError(f"{stuck} contenders had no turn within {END_MAX_S} s")
     seconds, turns, hand_overs = (b - a for a, b in zip(before, after))
-    return {"turns": turns, "hand_overs": hand_overs, "seconds": seconds}
+    return {"turns": turns, "hand_overs": hand_overs, "all_turns": tally.turns, "seconds": seconds}
 
 
 for line in sys.stdin:

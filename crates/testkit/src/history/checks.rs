@@ -55,7 +55,10 @@ pub fn check_order(history: &History, terms: &Terms) -> Result<(), Violation> {
             .map(|(hold, _)| hold)
             .filter(|hold| hold.token > late.token);
         for early in overtakers {
-            let held = holds[..index].iter().filter(|hold| hold.is_on(early.from));
+            let held = holds[..index].iter().filter(|hold| {
+                // One that had ended and could not know yet took no room.
+                hold.is_on(early.from) && !excuses.explain(hold, early.from)
+            });
             let weight: u64 = held.map(|hold| u64::from(hold.weight)).sum();
             let fits = weight + u64::from(late.weight) <= u64::from(terms.capacity);
             // It had its turn before and lost it, and could not run to say so.

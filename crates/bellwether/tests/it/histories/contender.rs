@@ -136,15 +136,20 @@ impl Contender {
     /// One of the ways to ask for a hold.
     async fn acquire(&mut self, client: &Client) -> Result<Option<Guard>, AcquireError> {
         let recipe = self.recipe;
+        let weight = recipe.some_weight(&mut self.random);
         match self.random.random_range(0..10) {
-            0 => recipe.acquire(client, Ask::AtOnce).await,
-            1 => recipe.acquire(client, Ask::Within(self.moment())).await,
+            0 => recipe.acquire(client, Ask::AtOnce, weight).await,
+            1 => {
+                recipe
+                    .acquire(client, Ask::Within(self.moment()), weight)
+                    .await
+            }
             // Gives up wherever it happens to be.
-            2 => match timeout(self.moment(), recipe.acquire(client, Ask::Wait)).await {
+            2 => match timeout(self.moment(), recipe.acquire(client, Ask::Wait, weight)).await {
                 Ok(acquired) => acquired,
                 Err(_) => Ok(None),
             },
-            _ => recipe.acquire(client, Ask::Wait).await,
+            _ => recipe.acquire(client, Ask::Wait, weight).await,
         }
     }
 
@@ -160,7 +165,8 @@ impl Contender {
         if self.recipe == Recipe::MarkedLock {
             self.note(What::Found { token, crashed });
         }
-        self.write(token);
+        let is_alone = weight == self.recipe.capacity();
+        self.write_if(is_alone, token);
         let work = self.work(client);
         let lost = tokio::select! {
             () = work => false,
@@ -169,14 +175,36 @@ impl Contender {
         if lost {
             self.note(What::Lost { token });
             // A careless one. If somebody has written since, this is refused.
-            return self.write(token);
+            return self.write_if(is_alone, token);
         }
-        self.write(token);
+        self.write_if(is_alone, token);
         if self.random.random_ratio(1, 4) {
             self.note(What::Dropping { token });
             return drop(guard);
         }
         self.note(What::Releasing { token });
+        if let Guard::Write(guard) = guard {
+            if self.random.random_ratio(1, 2) {
+                return self.release(token, Guard::Write(guard)).await;
+            }
+            // It goes on as a reader, at its place.
+            return match guard.downgrade().await {
+                Ok(guard) => {
+                    self.note(What::Granted { token, weight: 1 });
+                    tokio::select! {
+                        () = self.work(client) => {}
+                        () = guard.lost() => return self.note(What::Lost { token }),
+                    }
+                    self.note(What::Releasing { token });
+                    self.release(token, Guard::Read(guard)).await;
+                }
+                Err(error) => self.note(What::Failed(error.to_string())),
+            };
+        }
+        self.release(token, guard).await;
+    }
+
+    async fn release(&self, token: i64, guard: Guard) {
         match guard.release().await {
             Ok(()) => self.note(What::Released { token }),
             Err(error) => self.note(What::Failed(error.to_string())),
@@ -194,7 +222,11 @@ impl Contender {
         }
     }
 
-    fn write(&mut self, token: i64) {
+    /// Only one who holds alone can be told from others by its token.
+    fn write_if(&mut self, is_alone: bool, token: i64) {
+        if !is_alone {
+            return;
+        }
         tell(&self.store.write(self.who, token).unwrap());
     }
 

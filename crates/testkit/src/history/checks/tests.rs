@@ -218,6 +218,17 @@ fn what_fits_together_may_be_noted_in_any_order() {
 }
 
 #[test]
+fn who_sleeps_on_after_its_hold_takes_no_room() {
+    let asleep =
+        "1 3 granted 9 2\n2 3 paused\n4 0 granted 11 1\n5 1 granted 10 1\n6 3 resumed\n7 3 lost 9";
+    assert_eq!(check_order(&history(asleep), &terms(2)), Ok(()));
+    let awake = asleep
+        .replace("2 3 paused\n", "")
+        .replace("6 3 resumed\n", "");
+    check_order(&history(&awake), &terms(2)).unwrap_err();
+}
+
+#[test]
 fn who_slept_through_its_turn_is_no_overtaken_one() {
     let asleep = "2 1 paused\n5 0 granted 11 1\n8 0 releasing 11\n9 1 resumed\n10 1 granted 10 1\n11 1 lost 10";
     assert_eq!(check_order(&history(asleep), &MUTEX), Ok(()));

@@ -1,5 +1,7 @@
 //! The libraries in Rust as peers; see `bellwether_bench::peer` for what they read and answer.
 
+mod plain;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -27,7 +29,15 @@ enum Library {
     Bellwether,
     BellwetherOnRuntime,
     ZookeeperClient,
+    /// The plain form of a recipe, for what the fair one avoids.
+    Plain,
 }
+
+/// Of a shared lock, each contender writes once in so many turns.
+const WRITES_ONE_IN: usize = 10;
+
+/// Of a semaphore.
+const PERMITS: u32 = 5;
 
 fn main() -> Result<()> {
     let Args { library } = Args::parse();
@@ -43,7 +53,8 @@ fn main() -> Result<()> {
                 Library::ZookeeperClient if task.recipe == "lock" => {
                     zookeeper_client_lock(task).await
                 }
-                Library::ZookeeperClient => bail!("no recipe {}", task.recipe),
+                Library::Plain if task.recipe == "shared" => plain_shared(task).await,
+                Library::ZookeeperClient | Library::Plain => bail!("no recipe {}", task.recipe),
             }
         })
     })
@@ -53,6 +64,8 @@ async fn bellwether(task: &Task, connect: bellwether::Connect) -> Result<Outcome
     match task.recipe.as_str() {
         "lock" => bellwether_lock(task, connect).await,
         "queue" => bellwether_queue(task, connect).await,
+        "shared" => bellwether_shared(task, connect).await,
+        "permits" => bellwether_permits(task, connect).await,
         "election" => bellwether_election(task, connect).await,
         "double-barrier" => bellwether_double_barrier(task, connect).await,
         other => bail!("no recipe {other}"),
@@ -132,11 +145,74 @@ async fn bellwether_lock(task: &Task, connect: bellwether::Connect) -> Result<Ou
     .await
 }
 
+async fn bellwether_shared(task: &Task, connect: bellwether::Connect) -> Result<Outcome> {
+    let connect = || async { Ok(connect.clone().await?) };
+    contend::run(task, connect, |client, place| {
+        let lock = bellwether::RwLock::new(&client, &task.path);
+        async move {
+            for turn in place.number().. {
+                if place.is_over() {
+                    break;
+                }
+                if turn % WRITES_ONE_IN == 0 {
+                    let guard = lock.write().await?;
+                    place.turn();
+                    guard.release().await?;
+                } else {
+                    let guard = lock.read().await?;
+                    place.turn();
+                    guard.release().await?;
+                }
+            }
+            Ok(())
+        }
+    })
+    .await
+}
+
+async fn bellwether_permits(task: &Task, connect: bellwether::Connect) -> Result<Outcome> {
+    let connect = || async { Ok(connect.clone().await?) };
+    contend::run(task, connect, |client, place| {
+        let semaphore = bellwether::Semaphore::new(&client, &task.path, PERMITS);
+        async move {
+            while !place.is_over() {
+                let permit = semaphore.acquire().await?;
+                place.turn();
+                permit.release().await?;
+            }
+            Ok(())
+        }
+    })
+    .await
+}
+
+async fn plain_shared(task: &Task) -> Result<Outcome> {
+    let connect = || connect_plainly(task);
+    contend::run(task, connect, |client: zk::Client, place| {
+        let path = task.path.clone();
+        async move {
+            for turn in place.number().. {
+                if place.is_over() {
+                    break;
+                }
+                let reads = turn % WRITES_ONE_IN != 0;
+                let hold = plain::acquire(&client, &path, reads).await?;
+                place.turn();
+                hold.release().await?;
+            }
+            Ok(())
+        }
+    })
+    .await
+}
+
+async fn connect_plainly(task: &Task) -> Result<zk::Client> {
+    let connector = zk::Client::connector().with_session_timeout(SESSION_TIMEOUT);
+    Ok(connector.connect(&task.address).await?)
+}
+
 async fn zookeeper_client_lock(task: &Task) -> Result<Outcome> {
-    let connect = || async {
-        let connector = zk::Client::connector().with_session_timeout(SESSION_TIMEOUT);
-        Ok(connector.connect(&task.address).await?)
-    };
+    let connect = || connect_plainly(task);
     contend::run(task, connect, |client: zk::Client, place| {
         let path = task.path.clone();
         async move {

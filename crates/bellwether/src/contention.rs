@@ -1,0 +1,262 @@
+//! Who holds and who waits in a line, seen from outside.
+
+use std::cmp::Ordering;
+use std::time::{Duration, SystemTime};
+
+use zookeeper_client as zk;
+
+use crate::client::Client;
+use crate::error::ContentionError;
+use crate::name::{Kind, Layout, Name};
+use crate::node_data::{NodeData, Revocation};
+use crate::path::NodePath;
+use crate::semaphore::read_limit;
+use crate::who::Who;
+
+/// A look from outside at a line of contenders: of a lock, a read/write lock or a semaphore, in any [layout](Layout).
+///
+/// # What it guarantees
+///
+/// A [look](Self::line) is no older than the call. A holder that is [asked](Self::revoke) to let go is told through its own watch,
+/// and its node keeps what it said. One that is [broken](Self::break_hold) was asked first, and had the grace that it was told of;
+/// then its node is gone, it hears [`lost`](crate::Hold::lost), and who did it is recorded.
+///
+/// # What it does not
+///
+/// When a look returns, the line may be another already. A broken holder that does not listen goes on until it looks at its hold
+/// or at its token: for a deletion by another hand `lost` cannot come before the deletion.
+///
+/// # Node layout
+///
+/// A request is a field `revoke` in the data of the holder's node, beside the rest; the last break is a persistent node `broken` in
+/// the directory. Nodes of other libraries get Curator's form of the request, and their lines no record of breaks.
+///
+/// # Fairness and session loss
+///
+/// It takes no place in the line, and holds nothing that could be lost.
+///
+/// # Example
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # use bellwether::{Client, Contention};
+/// # async fn run(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let contention = Contention::new(client, "/jobs/nightly").message("the machine goes down");
+/// for contestant in contention.line().await? {
+///     println!("{} {:?}", contestant.holds, contestant.who);
+///     if contestant.holds {
+///         let ending = contention.break_hold(&contestant.node, Duration::from_secs(30)).await?;
+///         println!("{ending:?}");
+///     }
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Contention {
+    pub(crate) client: Client,
+    pub(crate) path: String,
+    pub(crate) message: Option<String>,
+}
+
+/// One in a line, as of one look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Contestant {
+    /// The name of its node in the directory.
+    pub node: String,
+    /// How many stand before it.
+    pub place: usize,
+    /// What it wants.
+    pub wants: Wants,
+    /// Whether it has that, or may as soon as it looks. If not, others stand in its way.
+    pub holds: bool,
+    /// Whether it is a writer that only reads by now.
+    pub is_downgraded: bool,
+    /// Its fencing token, if it holds or will.
+    pub token: i64,
+    /// Who it is, by its own words; `None` if another library's.
+    pub who: Option<Who>,
+    /// When its node was made, by the clock of the servers.
+    pub since: SystemTime,
+    /// The session that the node belongs to.
+    pub session: i64,
+    /// What it was asked for, if anything.
+    pub revocation: Option<Revocation>,
+}
+
+/// What somebody in a line wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Wants {
+    /// To be alone: a lock.
+    Lock,
+    /// To read.
+    Read,
+    /// To write.
+    Write,
+    /// So many permits.
+    Permits(u32),
+    /// To lead.
+    Leadership,
+    /// To meet others at a barrier.
+    Barrier,
+    /// An item of a queue.
+    Item,
+}
+
+impl Contention {
+    /// The line at a path. Nothing is sent, nor is the path checked, until it is looked at.
+    #[must_use]
+    pub fn new(client: &Client, path: impl Into<String>) -> Self {
+        Self {
+            client: client.clone(),
+            path: path.into(),
+            message: None,
+        }
+    }
+
+    /// A word to those who are asked to let go.
+    #[must_use]
+    pub fn message(self, message: impl Into<String>) -> Self {
+        Self {
+            message: Some(message.into()),
+            ..self
+        }
+    }
+
+    /// Who stands in the line, the first one first. Empty if there is none.
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads.
+    ///
+    /// # Errors
+    ///
+    /// See [`ContentionError`].
+    pub async fn line(&self) -> Result<Vec<Contestant>, ContentionError> {
+        let zk = self.client.zk();
+        let dir = self.dir()?;
+        // A read may be answered by a server that lags behind.
+        let synced = zk.sync("/");
+        let line = read_line(zk, &dir).await;
+        synced.await.and(line).map_err(|source| self.failed(source))
+    }
+
+    pub(crate) fn dir(&self) -> Result<NodePath, ContentionError> {
+        match NodePath::parse(&self.path) {
+            Ok(path) => Ok(self.client.resolve(&path)),
+            Err(source) => Err(ContentionError::BadPath {
+                path: self.path.clone(),
+                source,
+            }),
+        }
+    }
+
+    pub(crate) fn failed(&self, source: zk::Error) -> ContentionError {
+        ContentionError::Failed {
+            path: self.path.clone(),
+            source,
+        }
+    }
+}
+
+impl Contestant {
+    /// Who is waited for where this one stands in the way: the task that named itself, or else the session.
+    #[must_use]
+    pub fn owner(&self) -> String {
+        match &self.who {
+            Some(who) if !who.owner.is_empty() => who.owner.clone(),
+            _ => format!("{:x}", self.session),
+        }
+    }
+
+    /// Whether others may share with it what it has or wants.
+    pub(crate) fn shares(&self) -> bool {
+        self.is_downgraded || matches!(self.wants, Wants::Read | Wants::Barrier)
+    }
+}
+
+/// Reads the line in a directory.
+pub(crate) async fn read_line(
+    zk: &zk::Client,
+    dir: &NodePath,
+) -> Result<Vec<Contestant>, zk::Error> {
+    let limit = zk.get_data(dir.as_str());
+    let names = match zk.list_children(dir.as_str()).await {
+        Ok(children) => in_order(children),
+        Err(zk::Error::NoNode) => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let limit = limit.await.ok().and_then(|(data, _)| read_limit(&data));
+    // Requests leave when their futures are made, so these travel together.
+    let reads = Vec::from_iter(names.iter().map(|name| zk.get_data(&dir.child(name))));
+    let mut line = Vec::with_capacity(names.len());
+    for (name, read) in names.into_iter().zip(reads) {
+        match read.await {
+            Ok((data, stat)) => line.push(contestant(&line, limit, name, (&data, &stat))),
+            // It left while we looked.
+            Err(zk::Error::NoNode) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(line)
+}
+
+/// The contenders among the children of a directory, in their order.
+fn in_order(children: Vec<String>) -> Vec<Name> {
+    let parse = |child: String| {
+        let mut layouts = Layout::ALL.into_iter();
+        layouts.find_map(|layout| layout.parse(child.clone()))
+    };
+    let mut names = Vec::from_iter(children.into_iter().filter_map(parse));
+    names.sort_by(|one, other| match one.is_before(other) {
+        true => Ordering::Less,
+        false if other.is_before(one) => Ordering::Greater,
+        false => Ordering::Equal,
+    });
+    names
+}
+
+/// The next one in a line, behind those that are there already.
+fn contestant(
+    before: &[Contestant],
+    limit: Option<u64>,
+    name: Name,
+    (data, stat): (&[u8], &zk::Stat),
+) -> Contestant {
+    let said = NodeData::from_data(data);
+    let holds = match name.kind() {
+        Kind::Lock | Kind::Write | Kind::Candidate | Kind::Consumer => before.is_empty(),
+        Kind::Read | Kind::Member => before.iter().all(Contestant::shares),
+        Kind::Permit(permits) => {
+            let in_use = before.iter().map(|before| match before.wants {
+                Wants::Permits(permits) => u64::from(permits),
+                _ => 0,
+            });
+            let wanted = in_use.sum::<u64>() + u64::from(permits);
+            limit.is_none_or(|limit| wanted <= limit)
+                || said.as_ref().is_some_and(|said| said.granted)
+        }
+    };
+    Contestant {
+        node: name.as_str().to_owned(),
+        place: before.len(),
+        wants: match name.kind() {
+            Kind::Lock => Wants::Lock,
+            Kind::Read => Wants::Read,
+            Kind::Write => Wants::Write,
+            Kind::Permit(permits) => Wants::Permits(permits),
+            Kind::Candidate => Wants::Leadership,
+            Kind::Member => Wants::Barrier,
+            Kind::Consumer => Wants::Item,
+        },
+        holds,
+        is_downgraded: said.as_ref().is_some_and(|said| said.downgraded),
+        token: stat.czxid,
+        since: SystemTime::UNIX_EPOCH
+            + Duration::from_millis(u64::try_from(stat.ctime).unwrap_or_default()),
+        session: stat.ephemeral_owner,
+        revocation: Revocation::from_data(data),
+        who: said.map(|said| said.who),
+    }
+}

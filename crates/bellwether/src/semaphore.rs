@@ -1,0 +1,462 @@
+//! The semaphore.
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use zookeeper_client as zk;
+
+use crate::client::Client;
+use crate::contender::{Contender, Failure, Rule};
+use crate::error::{AcquireError, LimitError, Outcome, ReleaseError, outcome};
+use crate::hold::Hold;
+use crate::lease;
+use crate::name::{Kind, Layout, Name};
+use crate::node_data::NodeData;
+use crate::node_event::NodeEvent;
+use crate::path::NodePath;
+use crate::terms::{Terms, line_options};
+
+/// A number of permits, handed out in the order of arrival.
+///
+/// # What it guarantees
+///
+/// Among contenders that use this semaphore through the same servers, the permits that are held are never more than the
+/// limit was when the last of them was given. Each has a [token](Hold::token) of its own, and [`lost`](Hold::lost) resolves
+/// before the servers can give it to another.
+///
+/// # What it does not
+///
+/// In the [layout](Self::layout) of another library, each permit is had alone, and the limit is the one that each user gives.
+/// It is advisory, as [`Lock`](crate::Lock) is. A lowered limit takes nothing back: it counts for those who come next. A
+/// contender that wants more permits than there are waits until the limit is raised, and all behind it wait too.
+///
+/// # Node layout
+///
+/// The path is a persistent directory, whose data is the limit in decimal digits; contenders are ephemeral sequential nodes in
+/// it, named `permit<number>-<session>-<acquisition>-<sequence>`.
+///
+/// # Fairness
+///
+/// Strict: nobody overtakes, not even where a later contender wants less. Those first in line hold as many permits as fit; the
+/// first who waits watches the directory, and each one behind it the one before, so a release wakes one whichever holder it
+/// was.
+///
+/// # Session loss
+///
+/// As [`Lock`](crate::Lock).
+///
+/// # Example
+///
+/// ```no_run
+/// # use bellwether::{Client, Semaphore};
+/// # async fn run(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let downloads = Semaphore::new(client, "/limits/downloads", 5);
+/// let permit = downloads.acquire().await?;
+/// permit.release().await?;
+/// // While people wait, and for all of them.
+/// downloads.set_limit(10).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Semaphore {
+    terms: Terms,
+    /// The limit for a semaphore that is not there yet.
+    first_limit: u32,
+}
+
+impl Semaphore {
+    /// A semaphore at a path. The limit is the one that is stored on the server; `first_limit` is stored if there is none yet.
+    /// Nothing is sent, nor is the path checked, until permits are acquired.
+    #[must_use]
+    pub fn new(client: &Client, path: impl Into<String>, first_limit: u32) -> Self {
+        Self {
+            terms: Terms::new(client, path),
+            first_limit,
+        }
+    }
+
+    line_options!();
+
+    /// Waits for one permit.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the line. The node is deleted in the background, or with the session at the
+    /// latest; a later call queues at the end.
+    ///
+    /// # Errors
+    ///
+    /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
+    pub async fn acquire(&self) -> Result<Permit, AcquireError> {
+        self.acquire_many(1).await
+    }
+
+    /// Waits for several permits, which come and go together. None at all counts as one.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub async fn acquire_many(&self, permits: u32) -> Result<Permit, AcquireError> {
+        if self.terms.layout != Layout::Bellwether {
+            self.only_one(permits)?;
+            let hold = lease::acquire(&self.terms, self.first_limit).await?;
+            return Ok(Permit { hold, permits: 1 });
+        }
+        let mut applicant = self.apply(permits.max(1)).await?;
+        let admitted = applicant.wait_for_admission().await;
+        admitted.map_err(|denial| self.denied(denial))?;
+        self.permit(applicant).await
+    }
+
+    /// As [`acquire_many`](Self::acquire_many), but gives up after a time. The limit is for the whole call.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire), also when the limit has passed.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError::TimedOut`] when the limit has passed; else as [`acquire`](Self::acquire).
+    pub async fn acquire_timeout(
+        &self,
+        permits: u32,
+        limit: Duration,
+    ) -> Result<Permit, AcquireError> {
+        self.terms.within(limit, self.acquire_many(permits)).await
+    }
+
+    /// Takes permits if they are free and nobody waits; `None` otherwise.
+    ///
+    /// Looks first, so that a try in vain writes nothing.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub async fn try_acquire(&self, permits: u32) -> Result<Option<Permit>, AcquireError> {
+        if self.terms.layout != Layout::Bellwether {
+            self.only_one(permits)?;
+            let hold = lease::try_acquire(&self.terms, self.first_limit).await?;
+            return Ok(hold.map(|hold| Permit { hold, permits: 1 }));
+        }
+        let permits = permits.max(1);
+        let dir = self.terms.dir()?;
+        let limit = self.terms.client.zk().get_data(dir.as_str());
+        let before = self.terms.contenders().await?;
+        // A look that fails tells nothing: the next step hears why.
+        if let Ok((data, _)) = limit.await
+            && let Some(limit) = read_limit(&data)
+            && weight(&before) + u64::from(permits) > limit
+        {
+            return Ok(None);
+        }
+        let mut applicant = self.apply(permits).await?;
+        let admitted = applicant.is_admitted().await;
+        if !admitted.map_err(|denial| self.denied(denial))? {
+            return Ok(None);
+        }
+        self.permit(applicant).await.map(Some)
+    }
+
+    /// How many permits there are, in use or not.
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads.
+    ///
+    /// # Errors
+    ///
+    /// See [`LimitError`].
+    pub async fn limit(&self) -> Result<u32, LimitError> {
+        if self.terms.layout != Layout::Bellwether {
+            return Ok(self.first_limit);
+        }
+        let path = &self.terms.path;
+        match self.terms.client.zk().get_data(self.dir()?.as_str()).await {
+            Ok((data, _)) if data.is_empty() => Ok(self.first_limit),
+            Ok((data, _)) => read_limit(&data)
+                .and_then(|limit| u32::try_from(limit).ok())
+                .ok_or_else(|| LimitError::NoLimit { path: path.clone() }),
+            Err(zk::Error::NoNode) => Ok(self.first_limit),
+            Err(source) => Err(LimitError::Failed {
+                path: path.clone(),
+                source,
+            }),
+        }
+    }
+
+    /// Changes how many permits there are, for everybody. Those who wait are let in if they fit now; those who hold more
+    /// than the new limit keep it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, the limit may have been changed or not.
+    ///
+    /// # Errors
+    ///
+    /// See [`LimitError`].
+    pub async fn set_limit(&self, limit: u32) -> Result<(), LimitError> {
+        let Terms {
+            client,
+            access,
+            path,
+            layout,
+            ..
+        } = &self.terms;
+        if *layout != Layout::Bellwether {
+            return Err(LimitError::NotInLayout { path: path.clone() });
+        }
+        let (dir, data) = (self.dir()?, limit.to_string());
+        let set = async || {
+            let set = client.zk().set_data(dir.as_str(), data.as_bytes(), None);
+            set.await.map(drop)
+        };
+        let done = match set().await {
+            Err(zk::Error::NoNode) => {
+                match client
+                    .make_kept_directory(&dir, data.as_bytes(), access)
+                    .await
+                {
+                    // Somebody may have been quicker, with another limit.
+                    Ok(()) => set().await,
+                    Err(error) => Err(error),
+                }
+            }
+            done => done,
+        };
+        done.map_err(|source| LimitError::Failed {
+            path: path.clone(),
+            source,
+        })
+    }
+
+    fn dir(&self) -> Result<NodePath, LimitError> {
+        match NodePath::parse(&self.terms.path) {
+            Ok(path) => Ok(self.terms.client.resolve(&path)),
+            Err(source) => Err(LimitError::BadPath {
+                path: self.terms.path.clone(),
+                source,
+            }),
+        }
+    }
+
+    fn denied(&self, denial: Denial) -> AcquireError {
+        match denial {
+            Denial::NoLimit => AcquireError::NoLimit {
+                path: self.terms.path.clone(),
+            },
+            Denial::Failed(failure) => self.terms.error(failure),
+        }
+    }
+
+    fn only_one(&self, permits: u32) -> Result<(), AcquireError> {
+        match permits {
+            0 | 1 => Ok(()),
+            _ => Err(AcquireError::NotInLayout {
+                path: self.terms.path.clone(),
+            }),
+        }
+    }
+
+    async fn apply(&self, permits: u32) -> Result<Applicant, AcquireError> {
+        let kind = Kind::Permit(permits);
+        let limit = self.first_limit;
+        let contender = self.terms.join_limited(kind, Rule::COUNTED, limit).await?;
+        Ok(Applicant {
+            contender,
+            permits,
+            first_limit: limit,
+            is_first: false,
+            limit_watch: None,
+        })
+    }
+
+    async fn permit(&self, applicant: Applicant) -> Result<Permit, AcquireError> {
+        let Applicant {
+            contender, permits, ..
+        } = applicant;
+        let (who, is_followed) = (contender.who().clone(), contender.is_followed());
+        let mut hold = self.terms.turn(contender).await?;
+        // Those behind are told that this one waits no more. Where nobody was behind at the look that let it in, whoever comes
+        // later sees as much from a look of their own.
+        if is_followed {
+            hold.say(who, |data| data.granted = true);
+        }
+        Ok(Permit { hold, permits })
+    }
+}
+
+/// The limit that the data of a semaphore's directory tells.
+pub(crate) fn read_limit(data: &[u8]) -> Option<u64> {
+    std::str::from_utf8(data).ok()?.trim().parse().ok()
+}
+
+/// How many permits these want together.
+fn weight(names: &[Name]) -> u64 {
+    names.iter().map(|name| u64::from(name.permits())).sum()
+}
+
+/// A contender for permits.
+struct Applicant {
+    contender: Contender,
+    permits: u32,
+    first_limit: u32,
+    /// Whether all before it are known to have their permits. That does not change, whatever becomes of the limit.
+    is_first: bool,
+    /// Kept over wake-ups by other things.
+    limit_watch: Option<NodeEvent>,
+}
+
+impl Applicant {
+    async fn wait_for_admission(&mut self) -> Result<(), Denial> {
+        while !self.is_admitted().await? {
+            self.is_first |= weight(self.contender.lower()) <= self.limit().await?.0;
+            if self.is_first {
+                self.wait_for_the_line().await?;
+            } else {
+                self.wait_for_the_one_before().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether those before leave enough, as of the last look. Those behind do not count: nobody overtakes.
+    async fn is_admitted(&mut self) -> Result<bool, Denial> {
+        let (limit, _) = self.limit().await?;
+        Ok(weight(self.contender.lower()) + u64::from(self.permits) <= limit)
+    }
+
+    /// The limit, and the zxid that set it, as of the last look. Sets it if it was never set.
+    async fn limit(&mut self) -> Result<(u64, i64), Denial> {
+        loop {
+            let (data, stat) = match self.contender.directory() {
+                Some(directory) => directory,
+                None => {
+                    self.contender.list().await?;
+                    continue;
+                }
+            };
+            if !data.is_empty() {
+                let limit = read_limit(data).ok_or(Denial::NoLimit)?;
+                return Ok((limit, stat.mzxid));
+            }
+            let (zk, dir) = (self.contender.client().zk(), self.contender.dir());
+            let limit = self.first_limit.to_string();
+            let set = zk.set_data(dir.as_str(), limit.as_bytes(), Some(stat.version));
+            match set.await {
+                Ok(_) | Err(zk::Error::BadVersion) => {}
+                Err(error) if outcome(&error) == Outcome::Unknown => {}
+                Err(error) => return Err(Failure::from(error).into()),
+            }
+            self.contender.list().await?;
+        }
+    }
+
+    /// First in line: looks, with watches, and waits until somebody goes or the limit changes.
+    async fn wait_for_the_line(&mut self) -> Result<(), Denial> {
+        let limit_watch = self.limit_watch.take();
+        let (mut line, mut limit) = self.contender.watch_line(limit_watch).await?;
+        if self.is_admitted().await? {
+            return Ok(());
+        }
+        let event = tokio::select! {
+            event = &mut line => {
+                self.limit_watch = Some(limit);
+                event
+            }
+            event = &mut limit => event,
+        };
+        match event {
+            zk::EventType::Session => Err(Failure::SessionEnded.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Behind one who waits: waits until that one is let in or goes.
+    async fn wait_for_the_one_before(&mut self) -> Result<(), Denial> {
+        let (_, limit_set_at) = self.limit().await?;
+        let Some(before) = self.contender.nearest() else {
+            return Ok(());
+        };
+        let path = self.contender.dir().child(before);
+        let zk = self.contender.client().zk();
+        match zk.get_and_watch_data(&path).await {
+            // One from before the last change of the limit may have been let in by the limit before.
+            Ok((data, stat, _)) if stat.czxid < limit_set_at || is_granted(&data) => {
+                self.is_first = true;
+                Ok(())
+            }
+            Ok((_, _, watch)) => match self.contender.wait(NodeEvent::of(watch)).await? {
+                zk::EventType::NodeDeleted => Ok(self.contender.list().await?),
+                // Let in, or spoken to: to watch the line is never wrong.
+                _ => {
+                    self.is_first = true;
+                    Ok(())
+                }
+            },
+            Err(zk::Error::NoNode) => Ok(self.contender.list().await?),
+            Err(error) if outcome(&error) == Outcome::Unknown => Ok(self.contender.list().await?),
+            Err(error) => Err(Failure::from(error).into()),
+        }
+    }
+}
+
+/// Why an applicant has no permits.
+enum Denial {
+    NoLimit,
+    Failed(Failure),
+}
+
+impl From<Failure> for Denial {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+fn is_granted(data: &[u8]) -> bool {
+    NodeData::from_data(data).is_some_and(|data| data.granted)
+}
+
+/// Permits of a [`Semaphore`]; what they promise is told at [`Hold`].
+#[derive(Debug)]
+#[must_use = "the permits are given back when this is dropped"]
+pub struct Permit {
+    hold: Hold,
+    permits: u32,
+}
+
+impl Permit {
+    /// How many there are.
+    #[must_use]
+    pub fn permits(&self) -> u32 {
+        self.permits
+    }
+
+    /// Gives them back and waits for the server's acknowledgement, over any number of reconnects.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the rest to the background, as dropping the permits does.
+    ///
+    /// # Errors
+    ///
+    /// See [`ReleaseError`]: the hold has ended all the same, but perhaps before this call.
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        self.hold.release().await
+    }
+}
+
+impl Deref for Permit {
+    type Target = Hold;
+
+    fn deref(&self) -> &Hold {
+        &self.hold
+    }
+}

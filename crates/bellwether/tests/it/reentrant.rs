@@ -1,0 +1,95 @@
+//! Handles that may take again what they hold.
+
+use bellwether::{AcquireError, Lock, ReentrantLock, ReentrantRwLock, RwLock};
+
+use crate::place::{Place, soon};
+
+on_both_engines! {
+    t31_reader_reads_again_behind_a_queued_writer,
+    handle_takes_its_lock_again_and_counts,
+    another_handle_is_another_holder,
+    writer_may_read_and_reader_may_not_write,
+    lost_hold_is_not_taken_again,
+}
+
+const PATH: &str = "/again";
+
+async fn t31_reader_reads_again_behind_a_queued_writer(place: Place) {
+    let handle = ReentrantRwLock::new(RwLock::new(&place.client().await, PATH));
+    let outer = handle.read().await.unwrap();
+    let lock = RwLock::new(&place.client().await, PATH);
+    let writer = tokio::spawn(async move { lock.write().await });
+    place.until_children(PATH, 2).await;
+    let inner = soon(handle.read()).await.unwrap();
+    assert_eq!(inner.count(), 2);
+    outer.release().await.unwrap();
+    assert!(inner.is_held() && !writer.is_finished());
+    inner.release().await.unwrap();
+    soon(writer)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+}
+
+async fn handle_takes_its_lock_again_and_counts(place: Place) {
+    let handle = ReentrantLock::new(Lock::new(&place.client().await, PATH));
+    let outer = handle.acquire().await.unwrap();
+    let inner = soon(handle.clone().acquire()).await.unwrap();
+    assert_eq!((outer.count(), outer.token()), (2, inner.token()));
+    assert_eq!(place.children(PATH).await.len(), 1);
+    inner.release().await.unwrap();
+    assert_eq!(outer.count(), 1);
+    assert_eq!(place.children(PATH).await.len(), 1);
+    outer.release().await.unwrap();
+    assert!(place.children(PATH).await.is_empty());
+}
+
+async fn another_handle_is_another_holder(place: Place) {
+    let lock = Lock::new(&place.client().await, PATH);
+    let guard = ReentrantLock::new(lock.clone()).acquire().await.unwrap();
+    let other = ReentrantLock::new(lock);
+    let waiting = tokio::spawn(async move { other.acquire().await });
+    place.until_children(PATH, 2).await;
+    assert!(!waiting.is_finished());
+    guard.release().await.unwrap();
+    soon(waiting)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+}
+
+async fn writer_may_read_and_reader_may_not_write(place: Place) {
+    let handle = ReentrantRwLock::new(RwLock::new(&place.client().await, PATH));
+    let writing = handle.write().await.unwrap();
+    let reading = soon(handle.read()).await.unwrap();
+    assert_eq!(reading.token(), writing.token());
+    writing.release().await.unwrap();
+    reading.release().await.unwrap();
+    let reading = handle.read().await.unwrap();
+    let refused = soon(handle.write()).await;
+    assert!(
+        matches!(refused, Err(AcquireError::HoldsReadSide { .. })),
+        "{refused:?}"
+    );
+    assert!(reading.is_held());
+    reading.release().await.unwrap();
+    assert!(place.children(PATH).await.is_empty());
+}
+
+async fn lost_hold_is_not_taken_again(place: Place) {
+    let handle = ReentrantLock::new(Lock::new(&place.client().await, PATH));
+    let lost = handle.acquire().await.unwrap();
+    let node = format!("{PATH}/{}", lost.node());
+    place.outside().delete(&node, None).await.unwrap();
+    soon(lost.lost()).await;
+    let next = soon(handle.acquire()).await.unwrap();
+    assert!(next.is_held() && next.token() > lost.token());
+    assert!(lost.release().await.is_err());
+    next.release().await.unwrap();
+}

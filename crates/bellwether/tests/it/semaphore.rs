@@ -1,0 +1,351 @@
+//! The semaphore.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use bellwether::{AcquireError, LimitError, Permit, Semaphore, blocking::Wait};
+use bellwether_testkit::{FaultProxy, Op};
+use tokio::task::JoinHandle;
+
+use crate::place::{Place, soon};
+
+on_both_engines! {
+    t61_no_fault_or_cancel_leaves_an_orphan,
+    t62_raised_limit_lets_waiters_in,
+    t63_holders_are_never_more_than_the_limit,
+    t64_any_release_lets_the_first_waiter_in,
+    lowered_limit_evicts_nobody_and_counts_for_the_next,
+    waiter_that_came_after_a_lowering_is_let_in_by_any_release,
+    heavy_contender_is_not_overtaken,
+    waiter_that_leaves_holds_nobody_up,
+    tries_take_only_what_is_free,
+    limit_is_kept_by_the_server,
+    directory_without_a_number_is_refused,
+    uncontended_permit_is_one_round_trip,
+    release_wakes_one,
+    semaphore_works_without_async,
+}
+
+const PATH: &str = "/limits/downloads";
+
+async fn semaphore(place: &Place, limit: u32) -> Semaphore {
+    Semaphore::new(&place.client().await, PATH, limit)
+}
+
+/// A contender that waits, as the last of so many in the line.
+async fn waiting(
+    place: &Place,
+    permits: u32,
+    line: usize,
+) -> JoinHandle<Result<Permit, AcquireError>> {
+    let semaphore = semaphore(place, 1).await;
+    let waiter = tokio::spawn(async move { semaphore.acquire_many(permits).await });
+    place.until_children(PATH, line).await;
+    waiter
+}
+
+async fn t61_no_fault_or_cancel_leaves_an_orphan(place: Place) {
+    let holder = semaphore(&place, 1).await.acquire().await.unwrap();
+    let client = place.client().await;
+    let semaphore = Semaphore::new(&client, PATH, 1);
+    // Given up after each number of steps that it can make.
+    for steps in 0..60 {
+        let mut acquire = Box::pin(semaphore.acquire());
+        for _ in 0..steps {
+            tokio::select! {
+                biased;
+                permit = &mut acquire => panic!("{permit:?} beside the holder"),
+                () = tokio::task::yield_now() => {}
+            }
+        }
+    }
+    // A round trip of this session: whatever was sent has arrived when this is answered.
+    assert!(semaphore.try_acquire(1).await.unwrap().is_none());
+    place.until_children(PATH, 1).await;
+
+    let proxy = FaultProxy::start(place.server()).await.unwrap();
+    let client = bellwether::connect(format!("{}{}", proxy.connect_string(), place.chroot()))
+        .session_timeout(Duration::from_secs(10))
+        .await
+        .unwrap();
+    let semaphore = Semaphore::new(&client, PATH, 1);
+    holder.release().await.unwrap();
+    for op in [Op::Create2, Op::GetChildren, Op::Delete] {
+        for is_lost_on_the_way_back in [true, false] {
+            let fault = match is_lost_on_the_way_back {
+                true => proxy.swallow_reply(op),
+                false => proxy.drop_request(op),
+            };
+            let permit = soon(semaphore.acquire()).await.unwrap();
+            assert_eq!(place.children(PATH).await.len(), 1, "{op:?}");
+            permit.release().await.unwrap();
+            fault.happened().await.unwrap();
+            assert!(place.children(PATH).await.is_empty(), "{op:?}");
+        }
+    }
+}
+
+async fn t62_raised_limit_lets_waiters_in(place: Place) {
+    let first = semaphore(&place, 1).await;
+    let held = first.acquire().await.unwrap();
+    let waiters = [
+        waiting(&place, 1, 2).await,
+        waiting(&place, 1, 3).await,
+        waiting(&place, 1, 4).await,
+    ];
+    first.set_limit(4).await.unwrap();
+    for waiter in waiters {
+        soon(waiter)
+            .await
+            .unwrap()
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+    }
+    held.release().await.unwrap();
+}
+
+async fn t63_holders_are_never_more_than_the_limit(place: Place) {
+    const LIMIT: u32 = 3;
+    let in_use = Arc::new(AtomicU32::new(0));
+    let mut tasks = Vec::new();
+    for task in 0..8 {
+        let (semaphore, in_use) = (semaphore(&place, LIMIT).await, in_use.clone());
+        tasks.push(tokio::spawn(async move {
+            for turn in 0..12 {
+                let permits = (task + turn) % 3 + 1;
+                let permit = semaphore.acquire_many(permits).await.unwrap();
+                let before = in_use.fetch_add(permits, Ordering::SeqCst);
+                assert!(before + permits <= LIMIT, "{} in use", before + permits);
+                tokio::task::yield_now().await;
+                in_use.fetch_sub(permits, Ordering::SeqCst);
+                permit.release().await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        soon(task).await.unwrap();
+    }
+    assert!(place.children(PATH).await.is_empty());
+}
+
+async fn t64_any_release_lets_the_first_waiter_in(place: Place) {
+    for released in 0..3 {
+        let mut held = Vec::new();
+        for _ in 0..3 {
+            held.push(semaphore(&place, 3).await.acquire().await.unwrap());
+        }
+        let first = waiting(&place, 1, 4).await;
+        let second = waiting(&place, 1, 5).await;
+        held.remove(released).release().await.unwrap();
+        let first = soon(first).await.unwrap().unwrap();
+        assert!(!second.is_finished());
+        held.remove(0).release().await.unwrap();
+        let second = soon(second).await.unwrap().unwrap();
+        for permit in held.into_iter().chain([first, second]) {
+            permit.release().await.unwrap();
+        }
+    }
+}
+
+async fn lowered_limit_evicts_nobody_and_counts_for_the_next(place: Place) {
+    let semaphore = semaphore(&place, 2).await;
+    let held = [
+        semaphore.acquire().await.unwrap(),
+        semaphore.acquire().await.unwrap(),
+    ];
+    let waiter = waiting(&place, 1, 3).await;
+    semaphore.set_limit(1).await.unwrap();
+    assert!(held.iter().all(|permit| permit.is_held()));
+    let [one, other] = held;
+    one.release().await.unwrap();
+    assert!(semaphore.try_acquire(1).await.unwrap().is_none());
+    assert!(!waiter.is_finished(), "two beside a limit of one");
+    other.release().await.unwrap();
+    soon(waiter)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+}
+
+async fn waiter_that_came_after_a_lowering_is_let_in_by_any_release(place: Place) {
+    let semaphore = semaphore(&place, 3).await;
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        held.push(semaphore.acquire().await.unwrap());
+    }
+    semaphore.set_limit(2).await.unwrap();
+    // The last holder looks to it like somebody who waits.
+    let waiter = waiting(&place, 1, 4).await;
+    held.remove(0).release().await.unwrap();
+    held.remove(0).release().await.unwrap();
+    soon(waiter)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    held.remove(0).release().await.unwrap();
+}
+
+async fn heavy_contender_is_not_overtaken(place: Place) {
+    let semaphore = semaphore(&place, 3).await;
+    let held = semaphore.acquire().await.unwrap();
+    let heavy = waiting(&place, 3, 2).await;
+    let light = waiting(&place, 1, 3).await;
+    assert!(semaphore.try_acquire(1).await.unwrap().is_none());
+    assert!(!light.is_finished());
+    held.release().await.unwrap();
+    let heavy = soon(heavy).await.unwrap().unwrap();
+    assert_eq!(heavy.permits(), 3);
+    assert!(!light.is_finished());
+    heavy.release().await.unwrap();
+    soon(light).await.unwrap().unwrap().release().await.unwrap();
+}
+
+async fn waiter_that_leaves_holds_nobody_up(place: Place) {
+    let held = semaphore(&place, 2).await.acquire().await.unwrap();
+    let heavy = waiting(&place, 2, 2).await;
+    let light = waiting(&place, 1, 3).await;
+    heavy.abort();
+    let light = soon(light).await.unwrap().unwrap();
+    light.release().await.unwrap();
+    held.release().await.unwrap();
+}
+
+async fn tries_take_only_what_is_free(place: Place) {
+    let semaphore = semaphore(&place, 2).await;
+    let permit = semaphore.try_acquire(2).await.unwrap().expect("two free");
+    assert!(semaphore.try_acquire(1).await.unwrap().is_none());
+    let late = semaphore
+        .acquire_timeout(1, Duration::from_millis(50))
+        .await;
+    assert!(matches!(late, Err(AcquireError::TimedOut { .. })));
+    place.until_children(PATH, 1).await;
+    permit.release().await.unwrap();
+}
+
+async fn limit_is_kept_by_the_server(place: Place) {
+    let one = semaphore(&place, 3).await;
+    assert_eq!(one.limit().await.unwrap(), 3, "the first limit");
+    one.set_limit(5).await.unwrap();
+    let other = semaphore(&place, 1).await;
+    assert_eq!(other.limit().await.unwrap(), 5);
+    other
+        .acquire_many(5)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    let data = place.outside().get_data(PATH).await.unwrap().0;
+    assert_eq!(data, b"5");
+}
+
+async fn directory_without_a_number_is_refused(place: Place) {
+    let semaphore = semaphore(&place, 1).await;
+    semaphore.set_limit(1).await.unwrap();
+    place.outside().set_data(PATH, b"many", None).await.unwrap();
+    let refused = semaphore.acquire().await;
+    assert!(
+        matches!(refused, Err(AcquireError::NoLimit { .. })),
+        "{refused:?}"
+    );
+    let refused = semaphore.limit().await;
+    assert!(
+        matches!(refused, Err(LimitError::NoLimit { .. })),
+        "{refused:?}"
+    );
+    place.until_children(PATH, 0).await;
+}
+
+async fn uncontended_permit_is_one_round_trip(place: Place) {
+    let (proxy, client) = place.counted().await;
+    let semaphore = Semaphore::new(&client, PATH, 2);
+    semaphore.acquire().await.unwrap().release().await.unwrap();
+    proxy.reset_counts();
+    // What is sent before the first answer is one round trip.
+    proxy.hold(bellwether_testkit::Direction::ToClient);
+    let acquire = tokio::spawn(async move { semaphore.acquire().await });
+    place.until_children(PATH, 1).await;
+    let sent = soon(async {
+        loop {
+            let counts = proxy.counts();
+            if counts.values().sum::<usize>() == 3 {
+                return counts;
+            }
+            place.outside().check_stat("/").await.unwrap();
+        }
+    })
+    .await;
+    proxy.resume(bellwether_testkit::Direction::ToClient);
+    let permit = soon(acquire).await.unwrap().unwrap();
+    assert_eq!(proxy.counts(), sent, "nothing more was asked");
+    permit.release().await.unwrap();
+}
+
+async fn release_wakes_one(place: Place) {
+    let first = semaphore(&place, 1).await.acquire().await.unwrap();
+    let mut waiters = Vec::new();
+    for number in 0..4 {
+        let (proxy, client) = place.counted().await;
+        let semaphore = Semaphore::new(&client, PATH, 1);
+        let waiter = tokio::spawn(async move { semaphore.acquire().await });
+        place.until_children(PATH, number + 2).await;
+        waiters.push((proxy, waiter));
+    }
+    soon(async {
+        // Until all of them watch.
+        while waiters
+            .iter()
+            .any(|(proxy, _)| proxy.count(Op::GetData) < 2)
+        {
+            place.outside().check_stat("/").await.unwrap();
+        }
+    })
+    .await;
+    for (proxy, _) in &waiters {
+        proxy.reset_counts();
+    }
+    first.release().await.unwrap();
+    let mut waiters = waiters.into_iter();
+    let (_proxy, first) = waiters.next().unwrap();
+    let permit = soon(first).await.unwrap().unwrap();
+    // The next one is told that it is first now; nobody else hears anything.
+    let (proxies, waiters): (Vec<_>, Vec<_>) = waiters.unzip();
+    for proxy in &proxies[1..] {
+        assert_eq!(proxy.events(), 0);
+    }
+    permit.release().await.unwrap();
+    for waiter in waiters {
+        soon(waiter)
+            .await
+            .unwrap()
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+    }
+}
+
+async fn semaphore_works_without_async(place: Place) {
+    let semaphore = semaphore(&place, 1).await;
+    let worker = std::thread::spawn(move || {
+        semaphore
+            .acquire()
+            .wait()
+            .unwrap()
+            .release()
+            .wait()
+            .unwrap();
+    });
+    tokio::task::spawn_blocking(|| worker.join().unwrap())
+        .await
+        .unwrap();
+}
