@@ -45,6 +45,12 @@ impl Rule {
         named: false,
     };
 
+    /// Whether one who chooses among items may take this rank where that one is first. Between times that have come there is no
+    /// better one.
+    pub(crate) fn may_choose(self, first: Option<u64>, rank: u64) -> bool {
+        self.delays || first == Some(rank)
+    }
+
     /// Tasks have names, and no order that anybody relies on.
     pub(crate) const TASKS: Self = Self {
         named: true,

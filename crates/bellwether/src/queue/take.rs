@@ -251,7 +251,7 @@ impl Shelf {
             _ => Vec::new(),
         };
         self.warm.note_returns(&Tally::of(&stats));
-        self.warm.add_ready(picks, reads, claims);
+        self.warm.add_ready(self.rule(), picks, reads, claims);
         Ok(())
     }
 

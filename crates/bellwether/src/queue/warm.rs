@@ -3,7 +3,7 @@
 use std::collections::hash_map::RandomState;
 use std::collections::{HashSet, VecDeque};
 use std::hash::BuildHasher;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::Notify;
@@ -67,7 +67,8 @@ pub(crate) struct Ready {
 #[derive(Debug)]
 pub(crate) struct Pick {
     item: Item,
-    warm: Arc<Warm>,
+    /// Items that were read ahead are in there, and must not keep it alive.
+    warm: Weak<Warm>,
     /// Whether the list has to be made anew for it to be seen again.
     comes_back: bool,
 }
@@ -85,12 +86,15 @@ impl Pick {
 
 impl Drop for Pick {
     fn drop(&mut self) {
-        let mut state = self.warm.state();
+        let Some(warm) = self.warm.upgrade() else {
+            return;
+        };
+        let mut state = warm.state();
         state.busy.remove(self.item.name());
         state.stale |= self.comes_back;
         drop(state);
         if self.comes_back {
-            self.warm.came_back.notify_waiters();
+            warm.came_back.notify_waiters();
         }
     }
 }
@@ -140,6 +144,7 @@ impl Warm {
     /// the same.
     pub(crate) fn add_ready(
         &self,
+        rule: Rule,
         picks: Vec<Pick>,
         reads: Vec<zk::MultiReadResult>,
         claims: Vec<String>,
@@ -157,7 +162,12 @@ impl Warm {
         let mut state = self.state();
         let sizes = found.iter().map(|ready| ready.data.len());
         state.item_bytes = sizes.max().unwrap_or(0);
-        let chosen = match (state.others(), found.len()) {
+        let ranks = found.iter().map(|ready| ready.pick.item.rank());
+        let first = ranks.clone().next();
+        let choice = ranks
+            .take_while(|rank| rule.may_choose(first, *rank))
+            .count();
+        let chosen = match (state.others(), choice) {
             (0, _) | (_, 0) => None,
             (_, choice) => found.remove(random_below(choice)),
         };
@@ -190,9 +200,7 @@ impl Warm {
         if !state.ready.is_empty() {
             return Vec::new();
         }
-        let Some(rank) = state.names.front().map(Item::rank) else {
-            return Vec::new();
-        };
+        let first = state.names.front().map(Item::rank);
         let now_ms = to_ms(SystemTime::now());
         let others = state.others();
         let alone = others == 0;
@@ -201,8 +209,7 @@ impl Warm {
             false => (CHOICE_PER_OTHER * others).min(CHOICE_MAX),
         };
         let count = (READ_BYTES / state.item_bytes.max(1)).clamp(1, most);
-        // Who chooses among them must not pass over a better rank; between times that have come there is none.
-        let equal = |item: &&Item| alone || rule.delays || item.rank() == rank;
+        let equal = |item: &&Item| alone || rule.may_choose(first, item.rank());
         let due = |item: &&Item| item.wait(rule, now_ms).is_none();
         let names = state.names.iter().take(count);
         let count = names.take_while(equal).take_while(due).count();
@@ -213,7 +220,7 @@ impl Warm {
         drop(state);
         let pick = |item| Pick {
             item,
-            warm: Arc::clone(self),
+            warm: Arc::downgrade(self),
             comes_back: true,
         };
         picked.into_iter().map(pick).collect()
@@ -315,7 +322,7 @@ mod tests {
             stat: stat(),
         };
         let reads = picks.iter().map(data).collect();
-        warm.add_ready(picks, reads, claims);
+        warm.add_ready(ByPriority::RULE, picks, reads, claims);
     }
 
     #[test]
@@ -370,6 +377,28 @@ mod tests {
         let picks = warm.pick(ByPriority::RULE);
         let picked: Vec<_> = picks.iter().map(|pick| pick.item().name()).collect();
         assert_eq!(picked, [name(1)]);
+    }
+
+    #[test]
+    fn no_choice_passes_over_a_better_rank_when_others_come_late() {
+        let name = |rank: u32| format!("{rank}-{rank:016x}-{rank:010}");
+        for _ in 0..20 {
+            let items = vec![name(3), name(1), name(2)];
+            let warm = stocked(ByPriority::RULE, items, Vec::new());
+            let picks = warm.pick(ByPriority::RULE);
+            read(&warm, picks, vec!["another's".to_owned()]);
+            assert_eq!(warm.pop_ready().unwrap().pick.item().name(), name(1));
+        }
+    }
+
+    #[test]
+    fn what_was_read_ahead_does_not_outlive_the_handle() {
+        let warm = stocked(Fifo::RULE, names(3), Vec::new());
+        let picks = warm.pick(Fifo::RULE);
+        read(&warm, picks, Vec::new());
+        let weak = Arc::downgrade(&warm);
+        drop(warm);
+        assert!(weak.upgrade().is_none());
     }
 
     #[test]

@@ -6,6 +6,7 @@ use bellwether::{Client, PutError, Queue, Sabotage, SettleError, TakeError, conn
 use bellwether_server::proto::op::Op;
 use bellwether_testkit::{Cut, FaultProxy, TestServer};
 use futures_util::StreamExt;
+use futures_util::future::join_all;
 
 use crate::place::{Place, soon};
 
@@ -14,6 +15,7 @@ on_both_engines! {
     t66_lost_reply_to_a_claim_is_still_our_claim,
     t67_stale_acknowledgement_is_refused,
     t67_acknowledging_any_version_would_be_noticed,
+    t68_polls_of_an_empty_queue_leave_no_watches,
     t71_consumer_goes_on_after_its_session_and_says_so,
     t72_put_that_fails_says_so,
     t73_lost_reply_to_a_put_leaves_one_item,
@@ -319,25 +321,25 @@ async fn vanished_directories_are_made_anew(place: Place) {
     }
 }
 
-#[tokio::test]
-async fn t68_polls_of_an_empty_queue_leave_no_watches() {
-    let server = TestServer::start().await.unwrap();
-    let client = connect(server.connect_string()).await.unwrap();
+async fn t68_polls_of_an_empty_queue_leave_no_watches(place: Place) {
+    let client = place.client().await;
     let queue = Queue::new(&client, "/queue");
-    let before = server.watch_count().unwrap();
-    for _ in 0..10_000 {
-        assert!(queue.try_take().await.unwrap().is_none());
+    for _ in 0..100 {
+        let polls = (0..100).map(|_| Box::pin(queue.try_take()));
+        for taken in soon(join_all(polls)).await {
+            assert!(taken.unwrap().is_none());
+        }
     }
-    assert_eq!(server.watch_count().unwrap(), before);
-    for _ in 0..200 {
+    assert_eq!(place.watches().await, 0);
+    // These wait, and so they watch.
+    for _ in 0..100 {
         let late = queue.take_timeout(Duration::from_millis(2)).await;
         assert!(matches!(late, Err(TakeError::TimedOut { .. })), "{late:?}");
     }
-    // A round trip behind the removals; the last places may still be on their way out.
-    drop(queue);
-    client.close().await;
-    assert_eq!(server.watch_count().unwrap(), before);
-    assert_eq!(server.session_count().unwrap(), 0);
+    place.until_no_watches().await;
+    // Still in the same session.
+    queue.put(&Vec::new()).await.unwrap();
+    soon(queue.take()).await.unwrap().ack().await.unwrap();
 }
 
 #[tokio::test]
