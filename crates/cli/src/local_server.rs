@@ -21,6 +21,9 @@ const LOCK_LIMIT: Duration = Duration::from_secs(5);
 /// How often a server looks whether it is used, at most.
 const IDLE_LOOK_EVERY: Duration = Duration::from_secs(5);
 
+/// How long a server waits for its first user at least: whoever started it is on the way.
+const FIRST_USE_LIMIT: Duration = Duration::from_secs(2);
+
 /// The random bytes of a secret.
 const SECRET_BYTES: usize = 32;
 
@@ -76,11 +79,13 @@ async fn idle(server: &Server, folder: &Folder, limit: Duration) -> anyhow::Resu
     let mut looks = tokio::time::interval(IDLE_LOOK_EVERY.min(limit.max(Duration::from_millis(1))));
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut since = Instant::now();
+    let mut patience = limit.max(FIRST_USE_LIMIT);
     loop {
         looks.tick().await;
         if server.connections() > 0 || server.sessions() > 0 {
             since = Instant::now();
-        } else if since.elapsed() >= limit {
+            patience = limit;
+        } else if since.elapsed() >= patience {
             let start = folder.open("start.lock")?;
             // Whoever holds it is about to use this server. One who has read the port and not connected yet is turned
             // away, and starts over.
