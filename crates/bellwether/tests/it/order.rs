@@ -184,5 +184,8 @@ async fn t23_token_rises_though_the_directory_was_reaped() {
     }
     assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
     // Each directory counted anew: as a token, the sequence would have stood still.
-    assert!(sequences.iter().all(|sequence| *sequence == sequences[0]), "{sequences:?}");
+    assert!(
+        sequences.iter().all(|sequence| *sequence == sequences[0]),
+        "{sequences:?}"
+    );
 }
