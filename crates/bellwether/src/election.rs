@@ -1,6 +1,7 @@
 //! The election of a leader.
 
 use std::ops::Deref;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use zookeeper_client as zk;
@@ -12,7 +13,9 @@ use crate::contender::{Contender, Entry, Failure, LINE_MAX, Rule, TRIES_MAX};
 use crate::error::{AcquireError, ReleaseError, WriteError};
 use crate::hold::{Hold, HoldWatch};
 use crate::name::{Kind, Layout, Name};
+use crate::node_data::NodeData;
 use crate::observe::Observe;
+use crate::own_node::Known;
 use crate::path::NodePath;
 use crate::who::Who;
 
@@ -166,7 +169,10 @@ impl Election {
             contender.hold(&self.path, self.crash_mark).await
         };
         let hold = elected.await.map_err(|failure| self.error(failure))?;
-        Ok(Leadership { hold, who })
+        Ok(Leadership {
+            hold,
+            known: Mutex::new(Known::created_by(&who)),
+        })
     }
 
     /// As [`campaign`](Self::campaign), but gives up after a time. The limit is for the whole call.
@@ -336,7 +342,8 @@ impl Candidate {
 #[must_use = "the leadership is given back when this is dropped"]
 pub struct Leadership {
     hold: Hold,
-    who: Who,
+    /// The data of the node, so that the next proclamation need not read it.
+    known: Mutex<Known>,
 }
 
 impl Leadership {
@@ -350,9 +357,13 @@ impl Leadership {
     ///
     /// [`WriteError::NotHeld`] if this one leads no more: nothing was proclaimed; else see [`WriteError`].
     pub async fn proclaim(&self, value: impl Into<String>) -> Result<(), WriteError> {
-        let mut who = self.who.clone();
-        who.value = Some(value.into());
-        self.hold.rewrite(&who.to_data()).await
+        let value = Some(value.into());
+        let known = self.known().clone();
+        // Beside what others have written there, such as a request to step down.
+        let word = |data: &mut NodeData| data.who.value.clone_from(&value);
+        let now = self.hold.amend(known, word).await?;
+        *self.known() = now;
+        Ok(())
     }
 
     /// Something to ask whether this one leads, for every part of a program that has to know. It does not keep the office.
@@ -376,6 +387,10 @@ impl Leadership {
     /// See [`ReleaseError`]: the term has ended all the same, but perhaps before this call.
     pub async fn resign(self) -> Result<(), ReleaseError> {
         self.hold.release().await
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -16,7 +16,7 @@ use crate::heart::Pulse;
 use crate::home::Running;
 use crate::node_data::{NodeData, Revocation};
 use crate::node_event::OwnWatch;
-use crate::own_node::{OwnNode, Removal, amend};
+use crate::own_node::{Known, OwnNode, Removal, amend};
 use crate::sabotage::Sabotage;
 use crate::who::Who;
 
@@ -259,7 +259,14 @@ impl Hold {
         let node = self.node.path().to_owned();
         let home = client.home().clone();
         self.errand = Some(home.run(async move {
-            let said = amend(client.zk(), &node, &who, &Parting::Plain, word).await;
+            let said = amend(
+                client.zk(),
+                &node,
+                Known::created_by(&who),
+                &Parting::Plain,
+                word,
+            )
+            .await;
             if let Err(error) = said {
                 debug!(node, %error, "the hold ended before its word was said");
             }
@@ -271,10 +278,12 @@ impl Hold {
         let parting = self.clean_end();
         match self
             .node
-            .amend(who, &parting, |data| data.downgraded = true)
+            .amend(Known::created_by(who), &parting, |data| {
+                data.downgraded = true;
+            })
             .await
         {
-            Ok(()) => {
+            Ok(_) => {
                 self.mark = None;
                 Ok(self)
             }
@@ -299,23 +308,21 @@ impl Hold {
         }
     }
 
-    /// Writes to the node of the hold, until there is an answer: harmless twice.
-    pub(crate) async fn rewrite(&self, data: &[u8]) -> Result<(), WriteError> {
+    /// Adds a word to the data of the node, and waits until it is there.
+    pub(crate) async fn amend(
+        &self,
+        known: Known,
+        word: impl Fn(&mut NodeData),
+    ) -> Result<Known, WriteError> {
         if !self.is_held() {
             return Err(WriteError::NotHeld);
         }
-        let zk = self.node.client().zk();
-        loop {
-            return match zk.set_data(self.node.path(), data, None).await {
-                Ok(_) => Ok(()),
-                Err(zk::Error::NoNode) => Err(WriteError::NotHeld),
-                Err(source) => Err(match outcome(&source) {
-                    Outcome::Unknown => continue,
-                    Outcome::SessionEnded => WriteError::SessionEnded,
-                    Outcome::Refused => WriteError::Refused { index: 0, source },
-                }),
-            };
-        }
+        let amended = self.node.amend(known, &Parting::Plain, word).await;
+        amended.map_err(|source| match (outcome(&source), &source) {
+            (Outcome::SessionEnded, _) => WriteError::SessionEnded,
+            (_, zk::Error::NoNode) => WriteError::NotHeld,
+            _ => WriteError::Refused { index: 0, source },
+        })
     }
 
     /// Ends the hold cleanly and waits for the acknowledgement.

@@ -112,11 +112,11 @@ impl OwnNode {
     /// Adds a word to the data of the node; see [`amend`].
     pub(crate) async fn amend(
         &self,
-        who: &Who,
+        known: Known,
         parting: &Parting,
         word: impl Fn(&mut NodeData),
-    ) -> Result<(), zk::Error> {
-        amend(self.client.zk(), self.path(), who, parting, word).await
+    ) -> Result<Known, zk::Error> {
+        amend(self.client.zk(), self.path(), known, parting, word).await
     }
 
     /// Leaves the node to whoever takes it from here.
@@ -151,33 +151,61 @@ pub(crate) async fn look(zk: &zk::Client, path: &str, czxid: i64) -> Result<(), 
     }
 }
 
+/// The data of a node as this end last saw or wrote it.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    data: NodeData,
+    version: i32,
+}
+
+impl Known {
+    /// As the node was created. Most of the time nobody has written to it since.
+    pub(crate) fn created_by(who: &Who) -> Self {
+        Self {
+            data: NodeData::of(who, b""),
+            version: 0,
+        }
+    }
+}
+
 /// Adds a word to the data of the node, beside what others may have written there, in one step with what else ends. Sent
-/// until there is an answer: the word is harmless twice. `who` is what the node was created with.
+/// until there is an answer: the word is harmless twice. Returns what stands there now.
 pub(crate) async fn amend(
     zk: &zk::Client,
     node: &str,
-    who: &Who,
+    mut known: Known,
     parting: &Parting,
     word: impl Fn(&mut NodeData),
-) -> Result<(), zk::Error> {
-    // Most of the time nobody has written to the node since its creation, and the first try is all.
-    let (mut before, mut version) = (NodeData::of(who, b""), 0);
+) -> Result<Known, zk::Error> {
+    let who = known.data.who.clone();
+    let mut in_doubt = false;
     loop {
-        let mut after = before.clone();
+        let mut after = known.data.clone();
         word(&mut after);
         // Written by an earlier try whose reply was lost.
-        if after == before {
-            return Ok(());
+        if in_doubt && after == known.data {
+            return Ok(known);
         }
         let data = after.to_data();
-        match parting.rewrite(zk, node, &data, version).await {
+        match parting.rewrite(zk, node, &data, known.version).await {
+            Ok(()) => {
+                return Ok(Known {
+                    data: after,
+                    version: known.version.wrapping_add(1),
+                });
+            }
             Err(zk::Error::BadVersion) => {}
-            Err(error) if outcome(&error) == Outcome::Unknown => {}
-            result => return result,
+            Err(error) if outcome(&error) == Outcome::Unknown => in_doubt = true,
+            Err(error) => return Err(error),
         }
-        (before, version) = loop {
+        known = loop {
             match zk.get_data(node).await {
-                Ok((data, stat)) => break (NodeData::of(who, &data), stat.version),
+                Ok((data, stat)) => {
+                    break Known {
+                        data: NodeData::of(&who, &data),
+                        version: stat.version,
+                    };
+                }
                 Err(error) if outcome(&error) == Outcome::Unknown => {}
                 Err(error) => return Err(error),
             }

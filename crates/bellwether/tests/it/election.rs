@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bellwether::blocking::{self, Wait};
 use bellwether::{
-    AcquireError, Candidacy, Client, Election, Leadership, Previous, StandError, Standing,
-    WriteError, connect,
+    AcquireError, Candidacy, Client, Contention, Election, Leadership, Previous, StandError,
+    Standing, WriteError, connect,
 };
 use bellwether_testkit::{Cut, Direction, FaultProxy};
 use futures_util::StreamExt;
@@ -18,6 +18,7 @@ on_both_engines! {
     candidates_are_listed_in_order_with_their_values,
     campaign_that_timed_out_leaves_no_candidate,
     only_a_leader_can_proclaim,
+    proclamation_leaves_a_request_to_step_down_in_place,
     crash_mark_tells_that_the_leader_before_died,
     observer_follows_leaders_and_what_they_proclaim,
     observer_goes_on_in_a_new_session,
@@ -149,6 +150,24 @@ async fn crash_mark_tells_that_the_leader_before_died(place: Place) {
         .unwrap();
     assert_eq!(*third.previous(), Previous::Clean);
     third.resign().await.unwrap();
+}
+
+async fn proclamation_leaves_a_request_to_step_down_in_place(place: Place) {
+    let leadership = soon(election(&place.client().await).campaign())
+        .await
+        .unwrap();
+    leadership.proclaim("a").await.unwrap();
+    let asking = place.client().await;
+    let line = Contention::new(&asking, "/election").message("please");
+    assert!(line.revoke(leadership.node()).await.unwrap());
+    leadership.proclaim("b").await.unwrap();
+    let asked = soon(leadership.revoked()).await;
+    assert_eq!(asked.message.as_deref(), Some("please"));
+    let node = format!("/election/{}", leadership.node());
+    let (data, _) = place.outside().get_data(&node).await.unwrap();
+    let data = String::from_utf8(data).unwrap();
+    assert!(data.contains("please") && data.contains("\"b\""), "{data}");
+    leadership.resign().await.unwrap();
 }
 
 async fn observer_follows_leaders_and_what_they_proclaim(place: Place) {
