@@ -46,3 +46,4 @@ mod simple_lock;
 mod state_histories;
 mod tasks;
 mod together_counts;
+mod two_phase;
