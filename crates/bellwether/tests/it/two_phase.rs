@@ -1,5 +1,9 @@
 //! Two-phase commit where nothing but the sites themselves goes wrong.
 
+mod crashes;
+mod histories;
+mod witness;
+
 use std::time::Duration;
 
 use bellwether::blocking::{Wait, iter};
@@ -39,11 +43,11 @@ const SITES: [&str; 3] = ["a", "b", "c"];
 
 /// Says what it was told to, and notes what it is called for.
 #[derive(Default)]
-pub(crate) struct Actor {
-    pub(crate) refuses: bool,
+struct Actor {
+    refuses: bool,
     /// How many calls fail before one succeeds.
-    pub(crate) failures: usize,
-    pub(crate) calls: Vec<String>,
+    failures: usize,
+    calls: Vec<String>,
 }
 
 impl Actor {
