@@ -65,17 +65,17 @@ pub type DelayQueue<T = Vec<u8>> = OrderedQueue<ByDueTime, T>;
 /// # Node layout
 ///
 /// Below the path: `items` (persistent nodes `item-<id>-<sequence>`; the first part is the priority, or the due time in
-/// milliseconds, where there is one), `claims` (an ephemeral node of the same name while an item is claimed), `dead`, `line`
-/// (consumers that wait) and `receipts`. All are containers. The data of an item is the payload and nothing else; the
-/// version of its node counts the attempts.
+/// milliseconds, where there is one; [shards](Self::shards) are directories in it), `claims` (an ephemeral node of the same
+/// name while an item is claimed), `dead`, `line` (consumers that wait) and `receipts`. All are containers. The data of an
+/// item is the payload and nothing else; the version of its node counts the attempts.
 ///
 /// # Fairness
 ///
 /// One consumer gets the items strictly in order. Where several take at once, each takes one of the first: eight for each
-/// of the others, of equal rank. In a
-/// [`PriorityQueue`] and a [`DelayQueue`], what was put before a take began is counted in. An item that comes back keeps its
-/// place; consumers of a [`Queue`] that have read ahead may see it up to sixteen items later. Consumers that wait for an item
-/// are served in the order of arrival, and an item wakes one of them.
+/// of the others, of equal rank. In a [`PriorityQueue`] and a [`DelayQueue`], what was put or given back before a take began
+/// is counted in. An item that comes back keeps its place; consumers of a [`Queue`] that have read ahead may see it up to
+/// sixteen items later, those of the others one item later if its consumer died. Consumers that wait for an item are served
+/// in the order of arrival, and an item wakes one of them.
 ///
 /// # Session loss
 ///
@@ -201,7 +201,7 @@ impl<O: Order, T> OrderedQueue<O, T> {
 
 impl<O: Order, T: Payload> OrderedQueue<O, T> {
     /// Claims the next item, and waits in line for one if there is none. With a warm list that is one round trip, and the
-    /// acknowledgement another; in a [`PriorityQueue`] and a [`DelayQueue`] a look at what was put meanwhile comes first.
+    /// acknowledgement another; in a [`PriorityQueue`] and a [`DelayQueue`] a list is warm until something is put.
     ///
     /// An item that cannot be read becomes a dead letter.
     ///

@@ -144,7 +144,8 @@ impl Shelf {
         let options = mode.with_acls(self.access.acls());
         self.write_once(&[items, self.dir("receipts")], |writer| {
             writer.add_delete(&dead, None)?;
-            writer.add_create(&path, &letter.payload, &options)
+            writer.add_create(&path, &letter.payload, &options)?;
+            self.outdate_lists(writer)
         })
         .await?;
         Ok(true)

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use zookeeper_client as zk;
 
 use crate::contender::Failure;
@@ -33,7 +34,7 @@ pub struct Peek {
     pub payload: Vec<u8>,
     /// How often it has been delivered.
     pub attempts: u32,
-    /// How long ago it was put: in a [`Queue`](crate::Queue), the age of the oldest item that waits.
+    /// How long ago it was put.
     pub age: Duration,
 }
 
@@ -64,6 +65,23 @@ impl<O: Order, T> OrderedQueue<O, T> {
         found.await.map_err(|failure| self.error(failure))
     }
 
+    /// How long ago the oldest item was put, claimed or not, by the clocks of the servers then and of this machine now; `None`
+    /// if there is none. Two round trips.
+    ///
+    /// # Errors
+    ///
+    /// As [`take`](Self::take).
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads.
+    pub async fn oldest_age(&self) -> Result<Option<Duration>, TakeError> {
+        self.check()?;
+        let put_ms = self.shelf.oldest_ms().await;
+        let put_ms = put_ms.map_err(|failure| self.error(failure))?;
+        Ok(put_ms.map(age))
+    }
+
     /// What would be taken next, without taking it; `None` if nothing would.
     ///
     /// # Errors
@@ -81,6 +99,41 @@ impl<O: Order, T> OrderedQueue<O, T> {
 }
 
 impl Shelf {
+    /// When the oldest item was put, by the servers' clock. Counters rise with time, so it is the lowest of some shard.
+    async fn oldest_ms(&self) -> Result<Option<i64>, Failure> {
+        let zk = self.client().zk();
+        loop {
+            let lowest = self.retry(|| {
+                try_join_all((0..self.shards).map(|shard| {
+                    let list = zk.list_children(self.items_dir(shard).as_str());
+                    async move {
+                        let names = match list.await {
+                            Err(zk::Error::NoNode) => Vec::new(),
+                            names => names?,
+                        };
+                        let items = names
+                            .into_iter()
+                            .filter_map(|name| Item::parse(self.rule(), name, shard));
+                        Ok(items.min_by_key(Item::sequence))
+                    }
+                }))
+            });
+            let lowest: Vec<_> = lowest.await?.into_iter().flatten().collect();
+            let stats = self.retry(|| {
+                try_join_all(
+                    lowest
+                        .iter()
+                        .map(|item| zk.check_stat(&self.item_path(item))),
+                )
+            });
+            let stats = stats.await?;
+            // One that is gone was acknowledged in between: look again.
+            if stats.iter().all(Option::is_some) {
+                return Ok(stats.into_iter().flatten().map(|stat| stat.ctime).min());
+            }
+        }
+    }
+
     /// The first item that nobody has claimed and that is due.
     async fn peek(&self) -> Result<Option<Peek>, Failure> {
         loop {

@@ -180,9 +180,12 @@ impl Shelf {
             for (prefix, data) in &creates {
                 writer.add_create(prefix, data, &options)?;
             }
-            Ok(())
+            self.outdate_lists(writer)
         })
         .await?;
+        if self.rule().overtakes {
+            self.warm.outdate();
+        }
         Ok(ids)
     }
 
