@@ -32,6 +32,7 @@ use crate::queue::order::{Item, Rule};
 use crate::queue::put::Credit;
 use crate::queue::warm::Warm;
 use crate::receipt::Receipts;
+use crate::sabotage::Sabotage;
 
 /// How often an item is delivered before it becomes a dead letter, unless set.
 const ATTEMPTS_MAX: u32 = 5;
@@ -66,7 +67,8 @@ pub(crate) struct Tally {
 }
 
 impl Shelf {
-    pub(crate) fn new(client: &Client, path: String, rule: Rule) -> Self {
+    pub(crate) fn new(client: &Client, path: String, mut rule: Rule) -> Self {
+        rule.delays &= !client.is_sabotaged(Sabotage::IgnoreDueTime);
         let root = NodePath::parse(&path).map(|path| client.resolve(&path));
         Self {
             client: client.clone(),

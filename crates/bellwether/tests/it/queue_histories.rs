@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use self::checks::{Event, History};
-use self::recipe::{Recipe, Work};
+use self::recipe::{Recipe, Work, now_ms};
 use crate::place::soon;
 
 const PRODUCERS: usize = 2;
@@ -66,12 +66,16 @@ macro_rules! under_faults {
 under_faults! {
     queue_is_right_under_faults: async |engine, seed| storm(Recipe::Queue, engine, seed).await,
     priority_queue_is_right_under_faults: async |engine, seed| storm(Recipe::Priority, engine, seed).await,
+    delay_queue_is_right_under_faults: async |engine, seed| storm(Recipe::Delay, engine, seed).await,
     tasks_are_right_under_faults: async |engine, seed| storm(Recipe::Tasks, engine, seed).await,
     queue_keeps_its_order_over_lost_replies: async |engine, seed| {
         showers(Recipe::Queue, engine, seed, None).await.check();
     },
     priority_queue_keeps_its_order_over_lost_replies: async |engine, seed| {
         showers(Recipe::Priority, engine, seed, None).await.check();
+    },
+    delay_queue_keeps_its_order_over_lost_replies: async |engine, seed| {
+        showers(Recipe::Delay, engine, seed, None).await.check();
     },
 }
 
@@ -90,6 +94,18 @@ async fn retrying_blindly_would_be_noticed() {
         }
     }
     panic!("it was not noticed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ignoring_due_times_would_be_noticed() {
+    let mut engine = Engine::embedded().await.unwrap();
+    let sabotage = Some(Sabotage::IgnoreDueTime);
+    let shower = showers(Recipe::Delay, &mut engine, 0, sabotage).await;
+    let noticed = shower
+        .history
+        .check_due(|item| Recipe::Delay.due_ms(item))
+        .unwrap_err();
+    assert!(noticed.to_string().contains("was delivered early"));
 }
 
 async fn rounds(mut engine: Engine, run: impl AsyncFn(&mut Engine, u64)) {
@@ -155,7 +171,7 @@ impl Round {
             if self.is_stopped() {
                 break;
             }
-            let rank = random.random_range(0..3);
+            let rank = self.recipe.next_rank(&mut random);
             let item = format!("{rank} {name}.{number}");
             self.note(Event::Putting(item.clone()));
             let event = match place.put(rank, &item).await {
@@ -207,6 +223,7 @@ impl Round {
             item: item.clone(),
             node: work.hold().node().to_owned(),
             token,
+            at_ms: now_ms(),
         });
         let lost = tokio::select! {
             () = moment(random) => false,
@@ -306,9 +323,12 @@ async fn storm(recipe: Recipe, engine: &mut Engine, seed: u64) {
     let acked = count(|event| matches!(event, Event::Acked { .. }));
     let dead = count(|event| matches!(event, Event::Dead { .. }));
     eprintln!("{acked} acknowledged, {dead} dead");
-    if let Err(violation) = history.check_delivery() {
-        show(&history, &violation.to_string());
-        panic!("{violation} (seed {seed})");
+    let due = history.check_due(|item| recipe.due_ms(item));
+    for verdict in [history.check_delivery(), due] {
+        if let Err(violation) = verdict {
+            show(&history, &violation.to_string());
+            panic!("{violation} (seed {seed})");
+        }
     }
     assert!(acked > 0, "nothing was done (seed {seed})");
     if let Err(left) = engine.back_at(&before, RECOVERY_MAX).await {
@@ -331,7 +351,8 @@ impl Shower {
             history,
         } = self;
         let order = history.check_order(|item| recipe.rank(item));
-        for verdict in [history.check_delivery(), order] {
+        let due = history.check_due(|item| recipe.due_ms(item));
+        for verdict in [history.check_delivery(), order, due] {
             if let Err(violation) = verdict {
                 show(history, &violation.to_string());
                 panic!("{violation} (seed {seed})");
