@@ -153,9 +153,11 @@ impl Shelf {
         // What stands above a directory would be made without the access of this place.
         let above_shards = (self.shards > 1).then(|| self.dir("items"));
         for dir in above_shards.iter().chain(dirs) {
-            match self.client.make_directory(dir, &self.access).await {
-                Err(error) if outcome(&error) != Outcome::Unknown => return Err(error.into()),
-                Err(_) | Ok(()) => {}
+            // Harmless twice. A connection that is lost again and again ends with its session.
+            while let Err(error) = self.client.make_directory(dir, &self.access).await {
+                if outcome(&error) != Outcome::Unknown {
+                    return Err(error.into());
+                }
             }
         }
         Ok(())
