@@ -1,6 +1,5 @@
 //! What is told while a command waits: on a terminal a line that changes, in a log a line for every change.
 
-use std::io::{self, IsTerminal};
 use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
@@ -64,41 +63,40 @@ pub(crate) async fn telling<T>(
 
 /// Where it is told.
 enum Screen {
-    Terminal(ProgressBar),
+    Terminal(ProgressBar, String),
     Log(String, Output),
 }
 
 impl Screen {
     fn new(what: String, output: Output) -> Self {
-        if !io::stderr().is_terminal() {
+        let target = ProgressDrawTarget::stderr();
+        // No terminal, or one that cannot take a line back.
+        if target.is_hidden() {
             return Self::Log(what, output);
         }
-        let style = ProgressStyle::with_template("bellwether: {prefix}{msg} {spinner}")
+        let style = ProgressStyle::with_template("bellwether: {wide_msg}")
             .expect("the template is correct");
-        let line = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
-            .with_style(style)
-            .with_prefix(what);
-        line.enable_steady_tick(Duration::from_millis(200));
-        Self::Terminal(line)
+        let line = ProgressBar::with_draw_target(None, target).with_style(style);
+        Self::Terminal(line, what)
     }
 
     fn tell(&self, text: &str) {
         match self {
-            Self::Terminal(_) => self.refresh(text),
+            Self::Terminal(..) => self.refresh(text),
             Self::Log(what, output) => output.notice(format_args!("{what}: {text}")),
         }
     }
 
     fn refresh(&self, text: &str) {
-        if let Self::Terminal(line) = self {
-            line.set_message(format!(": {text}"));
+        if let Self::Terminal(line, what) = self {
+            line.set_message(format!("{what}: {text}"));
         }
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        if let Self::Terminal(line) = self {
+        if let Self::Terminal(line, _) = self {
             line.finish_and_clear();
         }
     }

@@ -24,6 +24,7 @@ mod lock;
 mod manners;
 mod nodes;
 mod recipes;
+mod screen;
 mod serve;
 mod shared_locks;
 mod terminal;
