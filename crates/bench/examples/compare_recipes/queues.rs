@@ -44,6 +44,7 @@ fn consumers(consumers: usize) -> Workload {
         contenders: consumers,
         count: |outcome| outcome.turns,
         candidates: EVERYBODY,
+        rounds_max: usize::MAX,
         goals: vec![(Ours, Bound::AtLeast(2.0))],
     }
 }
