@@ -102,6 +102,7 @@ mod state;
 mod tasks;
 mod terms;
 mod two_phase;
+mod waiting;
 mod who;
 
 pub use barrier::Barrier;
@@ -126,7 +127,7 @@ pub use fence::{Fence, StaleToken};
 pub use fenced_write::FencedWrite;
 pub use group::{Group, Membership, MembershipState, Roster};
 pub use hold::{Hold, HoldState};
-pub use lock::{Lock, LockGuard, Waiting};
+pub use lock::{Lock, LockGuard};
 pub use multi_lock::{MultiGuard, MultiLock};
 pub use name::Layout;
 pub use names::{Instance, Names};
@@ -151,6 +152,7 @@ pub use two_phase::{
     Proposal, Seat, SiteStatus, Status, Transaction, TransactionError, TransactionProgress,
     TwoPhase, Vote,
 };
+pub use waiting::Waiting;
 pub use who::Who;
 
 /// The client library under this one: for its errors and lists of access, and for what no recipe covers.

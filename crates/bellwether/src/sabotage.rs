@@ -30,4 +30,6 @@ pub enum Sabotage {
     RetryBlindly,
     /// Decides about a transaction by the votes that are there, though one is missing.
     DecideEarly,
+    /// Takes items whatever time they are due at.
+    IgnoreDueTime,
 }
