@@ -25,7 +25,8 @@ use crate::access::Access;
 use crate::client::Client;
 use crate::group::check_name;
 use crate::name::AcquisitionId;
-use crate::state::{Site as Place, StateError};
+use crate::receipt::RECEIPT;
+use crate::state::{NotWritten, Site as Place, StateError};
 use crate::who::Who;
 use presence::Presence;
 use terms::Terms;
@@ -81,7 +82,8 @@ const LOOKED_AT_TOGETHER: usize = 16;
 ///
 /// A transaction is a persistent node `PATH/<id>`: a line of JSON with the terms (sites, form, time limit, who), then the payload. Below it:
 /// `vote-<site>` and `decision`, persistent and never changed; `applied-<site>`, persistent, of each site that is done; and, ephemeral,
-/// `here-<site>-<id>` and `coordinator-<id>` of whoever takes part now. The path is a container.
+/// `here-<site>-<id>` and `coordinator-<id>` of whoever takes part now. The path is a container; while a transaction is
+/// begun there is a `receipt-…` in it, ephemeral.
 ///
 /// # Fairness
 ///
@@ -232,7 +234,7 @@ impl TwoPhase {
     ///
     /// # Errors
     ///
-    /// See [`TransactionError`].
+    /// See [`TransactionError`]. Only after [`OutcomeUnknown`](StateError::OutcomeUnknown) it may have begun.
     pub async fn begin<S: Into<String>>(
         &self,
         sites: impl IntoIterator<Item = S>,
@@ -273,69 +275,50 @@ impl TwoPhase {
         }
         let payload = payload.into();
         let terms = Terms::new(
-            AcquisitionId::new().to_string(),
             sites,
             self.form,
             self.dead_site,
             self.deadline,
             Who::here(self.client.session_id()),
         );
-        loop {
-            let made = self.make(&transaction, &terms, &payload);
-            let enter = Presence::enter(&transaction, child::coordinator());
-            // In this order, and together.
-            let (begun_ms, presence) = tokio::join!(biased; made, enter);
-            let begun_ms = begun_ms?;
-            match presence {
-                Ok(presence) => {
-                    let view = View::new(&transaction, &terms, &payload, begun_ms);
-                    return Ok(Coordinator::new(view, presence, &terms, begun_ms));
-                }
-                // It came too early, before the directory was there.
-                Err(TransactionError::NotFound { .. }) => {}
-                Err(error) => return Err(error),
+        let made = self.make(&transaction, &terms, &payload);
+        let enter = Presence::enter(&transaction, child::coordinator());
+        // In this order, and together.
+        let (made, presence) = tokio::join!(biased; made, enter);
+        made?;
+        let presence = match presence {
+            // It came too early, before the directory was there.
+            Err(TransactionError::NotFound { .. }) => {
+                Presence::enter(&transaction, child::coordinator()).await?
             }
-        }
+            presence => presence?,
+        };
+        let view = View::new(&transaction, &terms, &payload, presence.made_ms());
+        Ok(Coordinator::new(view, presence, &terms))
     }
 
-    /// Makes the node of a transaction, once, and tells when it was made.
+    /// Makes the node of a transaction, exactly once: if the reply to a create is lost, the transaction may be over and forgotten before
+    /// the next try, and must not come back.
     async fn make(
         &self,
         transaction: &Transaction,
         terms: &Terms,
         payload: &[u8],
-    ) -> Result<i64, TransactionError> {
+    ) -> Result<(), TransactionError> {
         let place = transaction.place();
         let data = terms.to_data(payload);
-        place.check_size(data.len())?;
         let options = zk::CreateMode::Persistent.with_acls(place.access().acls());
-        loop {
-            let visit = place.visit_in_time().await?;
-            let zk = visit.client.zk();
-            let error = match zk.create(visit.node.as_str(), &data, &options).await {
-                Ok((stat, _)) => return Ok(stat.ctime),
-                Err(zk::Error::NodeExists) => match transaction.terms().await {
-                    // An earlier try of ours, whose reply was lost.
-                    Ok((found, _, begun_ms)) if found.is_same(terms) => return Ok(begun_ms),
-                    Ok(_) => {
-                        let path = transaction.path();
-                        return Err(TransactionError::AlreadyBegun { path });
-                    }
-                    Err(error) => return Err(error),
-                },
-                Err(zk::Error::NoNode) => {
-                    match visit
-                        .client
-                        .make_directory(&visit.node.directory(), place.access())
-                        .await
-                    {
-                        Ok(()) => continue,
-                        Err(error) => error,
-                    }
-                }
-                Err(error) => error,
-            };
-            place.again(&visit, error).await?;
+        let made = place.once(data.len(), |writer, node| {
+            writer.add_create(node.as_str(), &data, &options)
+        });
+        match made.await {
+            Ok(_) => Ok(()),
+            Err(NotWritten::Refused(zk::Error::NodeExists)) => {
+                let path = transaction.path();
+                Err(TransactionError::AlreadyBegun { path })
+            }
+            Err(NotWritten::Refused(error)) => Err(place.refused(error).into()),
+            Err(NotWritten::Failed(error)) => Err(error.into()),
         }
     }
 
@@ -394,6 +377,7 @@ impl TwoPhase {
             let visit = self.dir.visit().await?;
             match visit.client.zk().list_children(visit.node.as_str()).await {
                 Ok(mut ids) => {
+                    ids.retain(|id| is_id(id));
                     ids.sort_unstable();
                     return Ok(ids);
                 }
@@ -402,4 +386,8 @@ impl TwoPhase {
             }
         }
     }
+}
+
+fn is_id(name: &str) -> bool {
+    !name.starts_with(RECEIPT)
 }

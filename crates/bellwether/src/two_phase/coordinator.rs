@@ -23,8 +23,10 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    pub(super) fn new(view: View, presence: Presence, terms: &Terms, begun_ms: i64) -> Self {
-        let due = terms.limit().map(|limit| presence.due(begun_ms, limit));
+    pub(super) fn new(view: View, presence: Presence, terms: &Terms) -> Self {
+        let due = terms
+            .limit()
+            .map(|limit| presence.due(view.begun_ms(), limit));
         Self {
             view,
             presence,

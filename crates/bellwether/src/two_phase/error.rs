@@ -1,5 +1,6 @@
 //! What calls about transactions report.
 
+use std::error::Error;
 use std::time::Duration;
 
 use crate::state::StateError;
@@ -40,11 +41,11 @@ pub enum TransactionError {
 /// Why a site did not come to the end of a transaction. Take part again: it goes on where it was.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ParticipateError<E> {
+pub enum ParticipateError {
     /// Something about the transaction.
     #[error(transparent)]
     Transaction(#[from] TransactionError),
     /// A handler of the participant failed. No vote was cast, or the decision is not marked as applied.
     #[error("a handler failed")]
-    Handler(#[source] E),
+    Handler(#[source] Box<dyn Error + Send + Sync>),
 }

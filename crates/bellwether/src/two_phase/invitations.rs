@@ -9,10 +9,10 @@ use futures_core::Stream;
 use futures_util::stream::{BoxStream, StreamExt, unfold};
 use zookeeper_client as zk;
 
-use super::TwoPhase;
 use super::child;
 use super::error::TransactionError;
 use super::transaction::Transaction;
+use super::{TwoPhase, is_id};
 use crate::node_event::NodeEvent;
 use crate::state::StateError;
 
@@ -88,7 +88,8 @@ impl Listening {
             if let Some(event) = self.event.take() {
                 event.await;
             }
-            let ids: BTreeSet<String> = self.ids().await?.into_iter().collect();
+            let ids = self.ids().await?.into_iter().filter(|id| is_id(id));
+            let ids: BTreeSet<String> = ids.collect();
             self.known.retain(|id| ids.contains(id));
             self.waiting.extend(ids.difference(&self.known).cloned());
         }

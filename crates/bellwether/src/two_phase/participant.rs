@@ -16,7 +16,7 @@ use crate::queue::Payload;
 /// An error ends [`participate`](crate::Transaction::participate), and the same handler is called again by the next one.
 pub trait Participant {
     /// Why a handler could not do its work now.
-    type Error;
+    type Error: Into<Box<dyn Error + Send + Sync>>;
 
     /// Makes everything ready, so that [`commit`](Self::commit) cannot fail any more, whatever happens to this process, and says whether
     /// that has been possible. From a vote to commit on, the site must be able to do either.
@@ -99,11 +99,11 @@ impl Seat {
     pub(super) async fn run<P: Participant>(
         mut self,
         participant: &mut P,
-    ) -> Result<Decision, ParticipateError<P::Error>> {
+    ) -> Result<Decision, ParticipateError> {
         let proposal = self.proposal().clone();
         if !self.has_voted() && !self.is_decided() {
-            let vote = participant.prepare(&proposal).await;
-            self.vote(vote.map_err(ParticipateError::Handler)?).await?;
+            let vote = participant.prepare(&proposal).await.map_err(failed)?;
+            self.vote(vote).await?;
         }
         let decision = self.decision().await?;
         if !self.has_applied() {
@@ -111,9 +111,13 @@ impl Seat {
                 Decision::Commit => participant.commit(&proposal).await,
                 Decision::Abort => participant.abort(&proposal).await,
             };
-            done.map_err(ParticipateError::Handler)?;
+            done.map_err(failed)?;
             self.applied().await?;
         }
         Ok(decision)
     }
+}
+
+fn failed(error: impl Into<Box<dyn Error + Send + Sync>>) -> ParticipateError {
+    ParticipateError::Handler(error.into())
 }

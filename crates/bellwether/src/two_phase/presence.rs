@@ -9,6 +9,7 @@ use super::transaction::Transaction;
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::ephemerals::Room;
+use crate::error::{Outcome, outcome};
 use crate::janitor::Litter;
 use crate::name::AcquisitionId;
 use crate::state::StateError;
@@ -31,6 +32,8 @@ struct Node {
     /// When it was made: by the clock of the servers, and by ours.
     made_ms: i64,
     asked: Moment,
+    /// The servers have refused to make it.
+    is_certainly_absent: bool,
 }
 
 impl Presence {
@@ -52,6 +55,11 @@ impl Presence {
             self.node = Node::make(&self.transaction, &self.prefix).await?;
         }
         Ok(())
+    }
+
+    /// When its node was made, by the clock of the servers.
+    pub(super) fn made_ms(&self) -> i64 {
+        self.node.made_ms
     }
 
     /// Resolves when the node goes with its session.
@@ -91,6 +99,7 @@ impl Node {
                 _room: room,
                 made_ms: 0,
                 asked: Moment::now(),
+                is_certainly_absent: false,
             };
             let who = Who::here(client.session_id()).to_data();
             let options = zk::CreateMode::Ephemeral.with_acls(place.access().acls());
@@ -99,8 +108,15 @@ impl Node {
                     node.made_ms = stat.ctime;
                     return Ok(node);
                 }
-                Err(zk::Error::NoNode) => return Err(transaction.not_found()),
-                Err(error) => place.again(&visit, error).await?,
+                Err(error) => {
+                    if outcome(&error) == Outcome::Refused {
+                        node.is_certainly_absent = true;
+                    }
+                    match error {
+                        zk::Error::NoNode => return Err(transaction.not_found()),
+                        error => place.again(&visit, error).await?,
+                    }
+                }
             }
         }
     }
@@ -108,7 +124,9 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        let litter = Litter::Node(std::mem::take(&mut self.path));
-        self.client.janitor().remove(litter);
+        if !self.is_certainly_absent {
+            let litter = Litter::Node(std::mem::take(&mut self.path));
+            self.client.janitor().remove(litter);
+        }
     }
 }

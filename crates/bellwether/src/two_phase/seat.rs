@@ -175,6 +175,9 @@ impl Seat {
     async fn count(&mut self, due: Option<Moment>) -> Result<Decision, TransactionError> {
         let (terms, payload) = (&self.terms, self.proposal.payload());
         let mut view = View::new(&self.transaction, terms, payload, self.begun_ms);
+        if let Some(own) = &self.ballot {
+            view.know(self.proposal.site(), own);
+        }
         view.decide(&mut self.presence, due).await
     }
 

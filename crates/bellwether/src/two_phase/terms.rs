@@ -38,8 +38,6 @@ pub enum DeadSite {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Terms {
     version: u32,
-    /// An id of the call that began it, by which that call knows its own.
-    beginning: String,
     pub(super) sites: BTreeSet<String>,
     pub(super) form: Form,
     pub(super) dead_site: DeadSite,
@@ -53,7 +51,6 @@ pub(super) struct Terms {
 
 impl Terms {
     pub(super) fn new(
-        beginning: String,
         sites: BTreeSet<String>,
         form: Form,
         dead_site: DeadSite,
@@ -63,7 +60,6 @@ impl Terms {
         let in_ms = |limit: Duration| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         Self {
             version: 1,
-            beginning,
             sites,
             form,
             dead_site,
@@ -76,11 +72,6 @@ impl Terms {
     /// How long after the beginning the missing votes may be taken for votes to abort.
     pub(super) fn limit(&self) -> Option<Duration> {
         self.limit_ms.map(Duration::from_millis)
-    }
-
-    /// Whether both were begun by the same call.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
-        self.beginning == other.beginning
     }
 
     /// The place of a site in the order of names.

@@ -103,7 +103,7 @@ impl Transaction {
         &self,
         site: &str,
         participant: &mut P,
-    ) -> Result<Decision, ParticipateError<P::Error>> {
+    ) -> Result<Decision, ParticipateError> {
         self.join(site).await?.run(participant).await
     }
 
@@ -123,7 +123,7 @@ impl Transaction {
         let (presence, terms) = tokio::join!(enter, self.terms());
         let (presence, (terms, payload, begun_ms)) = (presence?, terms?);
         let view = View::new(self, &terms, &payload, begun_ms);
-        Ok(Coordinator::new(view, presence, &terms, begun_ms))
+        Ok(Coordinator::new(view, presence, &terms))
     }
 
     /// Waits for the decision. This counts no votes, and is no part of the transaction.
@@ -305,8 +305,12 @@ impl Transaction {
     pub(super) async fn record(&self, decision: Decision) -> Result<Decision, TransactionError> {
         let verdict = Verdict::new(decision, Who::here(self.client.session_id()));
         loop {
-            if self.make_once(DECISION, &verdict.to_data()).await? {
-                return Ok(decision);
+            match self.make_once(DECISION, &verdict.to_data()).await {
+                Ok(true) => return Ok(decision),
+                Ok(false) => {}
+                // Others have decided, done it and forgotten it meanwhile. By the same votes they have decided the same.
+                Err(TransactionError::NotFound { .. }) => return Ok(decision),
+                Err(error) => return Err(error),
             }
             if let Some(stands) = self.read_decision().await? {
                 return Ok(stands);
@@ -382,6 +386,7 @@ impl Transaction {
 
     /// Makes a node that is made once; false if it was there, perhaps by an earlier try whose reply was lost.
     async fn make_once(&self, name: &str, data: &[u8]) -> Result<bool, TransactionError> {
+        let mut in_doubt = false;
         loop {
             let visit = self.place.visit_in_time().await?;
             let options = zk::CreateMode::Persistent.with_acls(self.place.access().acls());
@@ -389,9 +394,12 @@ impl Transaction {
             match visit.client.zk().create(&node, data, &options).await {
                 Ok(_) => return Ok(true),
                 Err(zk::Error::NodeExists) => return Ok(false),
+                // If it was made, it may have been the last thing to do, and all of it be forgotten by now.
+                Err(zk::Error::NoNode) if in_doubt => return Ok(false),
                 Err(zk::Error::NoNode) => return Err(self.not_found()),
                 Err(error) => self.place.again(&visit, error).await?,
             }
+            in_doubt = true;
         }
     }
 

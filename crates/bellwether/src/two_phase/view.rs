@@ -22,6 +22,7 @@ use crate::state::Visit;
 pub(super) struct View {
     transaction: Transaction,
     dead_site: DeadSite,
+    begun_ms: i64,
     status: Status,
     /// Who has been here since this one looks.
     seen: BTreeSet<String>,
@@ -46,14 +47,26 @@ impl View {
         Self {
             transaction: transaction.clone(),
             dead_site: terms.dead_site,
+            begun_ms,
             status: Status::new(transaction.id(), terms, payload, begun_ms),
             seen: BTreeSet::new(),
             event: None,
         }
     }
 
+    /// Takes up a vote that need not be read then.
+    pub(super) fn know(&mut self, site: &str, ballot: &Ballot) {
+        let ballot = Some(ballot.clone());
+        self.status.with_site(site, |site| site.ballot = ballot);
+    }
+
     pub(super) fn transaction(&self) -> &Transaction {
         &self.transaction
+    }
+
+    /// When it began, by the clock of the servers.
+    pub(super) fn begun_ms(&self) -> i64 {
+        self.begun_ms
     }
 
     pub(super) fn status(&self) -> &Status {

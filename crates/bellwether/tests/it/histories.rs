@@ -245,7 +245,7 @@ async fn listen(said: ChildStderr, recorder: Recorder) {
     }
 }
 
-fn setting(name: &str) -> Option<u64> {
+pub(crate) fn setting(name: &str) -> Option<u64> {
     let value = std::env::var(name).ok()?;
     Some(
         value
@@ -254,7 +254,7 @@ fn setting(name: &str) -> Option<u64> {
     )
 }
 
-fn clock_seed() -> u64 {
+pub(crate) fn clock_seed() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     u64::from(now.unwrap().subsec_nanos())
 }

@@ -16,7 +16,7 @@ on_both_engines! {
     barrier_is_waited_for_in_one_round_trip,
 }
 
-async fn until_watches(place: &Place, count: usize) {
+pub(crate) async fn until_watches(place: &Place, count: usize) {
     soon(async {
         while place.watches().await != count {
             place.outside().sync("/").await.unwrap();

@@ -1,7 +1,9 @@
 //! Two-phase commit where nothing but the sites themselves goes wrong.
 
+mod counts;
 mod crashes;
 mod histories;
+mod money;
 mod witness;
 
 use std::time::Duration;
@@ -15,6 +17,7 @@ use bellwether_server::proto::op::Op;
 use futures_util::StreamExt;
 
 use crate::place::{Place, SESSION_TIMEOUT, expire, soon};
+use crate::together_counts::until_watches;
 
 on_both_engines! {
     all_commit_when_all_vote_for_it,
@@ -98,7 +101,7 @@ fn spawn(
     transaction: Transaction,
     site: &'static str,
     mut actor: Actor,
-) -> tokio::task::JoinHandle<(Result<Decision, ParticipateError<String>>, Actor)> {
+) -> tokio::task::JoinHandle<(Result<Decision, ParticipateError>, Actor)> {
     tokio::spawn(async move {
         let decision = transaction.participate(site, &mut actor).await;
         (decision, actor)
@@ -161,7 +164,7 @@ async fn run(
     assert_eq!(status.payload, b"move 7");
     coordinator.forget().await.unwrap();
     drop(coordinator);
-    assert!(place.children("/tx").await.is_empty());
+    place.until_children("/tx", 0).await;
     (decision, calls)
 }
 
@@ -242,15 +245,6 @@ async fn dead_site_aborts_or_is_waited_for(place: Place) {
         }
         drop(dying);
     }
-}
-
-async fn until_watches(place: &Place, count: usize) {
-    soon(async {
-        while place.watches().await != count {
-            place.outside().sync("/").await.unwrap();
-        }
-    })
-    .await;
 }
 
 async fn until_status(transaction: &Transaction, is_so: impl Fn(&Status) -> bool) -> Status {
@@ -502,6 +496,7 @@ async fn done_transactions_are_forgotten(place: Place) {
     expected.sort();
     let forgotten = transactions.clean_up(Duration::ZERO).await.unwrap();
     assert_eq!(forgotten, expected);
+    place.until_children("/tx", 1).await;
     assert_eq!(place.children("/tx").await, [ids[2].clone()]);
     let gone = transactions.transaction(&ids[0]);
     for error in [

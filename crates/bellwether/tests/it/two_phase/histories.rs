@@ -3,7 +3,7 @@
 //! `BELLWETHER_HISTORIES_SEED` makes the same faults come again, and `BELLWETHER_HISTORIES_SECONDS` makes them last.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bellwether::{
     Client, Coordinator, DeadSite, Decision, Form, Sabotage, TransactionError, TwoPhase, connect,
@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::witness::{Notes, SITES, Witness};
+use crate::histories::{clock_seed, setting};
 use crate::place::soon;
 
 const COORDINATORS: usize = 2;
@@ -277,13 +278,4 @@ async fn decision_before_the_last_vote_is_caught() {
             assert_eq!(verdict.is_err(), is_caught, "{verdict:?}");
         }
     }
-}
-
-fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
-fn clock_seed() -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    u64::from(now.unwrap().subsec_nanos())
 }
