@@ -99,6 +99,7 @@ mod simple_lock;
 mod state;
 mod tasks;
 mod terms;
+mod waiting;
 mod who;
 
 pub use barrier::Barrier;
@@ -123,7 +124,7 @@ pub use fence::{Fence, StaleToken};
 pub use fenced_write::FencedWrite;
 pub use group::{Group, Membership, MembershipState, Roster};
 pub use hold::{Hold, HoldState};
-pub use lock::{Lock, LockGuard, Waiting};
+pub use lock::{Lock, LockGuard};
 pub use multi_lock::{MultiGuard, MultiLock};
 pub use name::Layout;
 pub use names::{Instance, Names};
@@ -143,6 +144,7 @@ pub use semaphore::{Permit, Semaphore};
 pub use simple_lock::{SimpleGuard, SimpleLock};
 pub use state::{Seen, StateError, Watch};
 pub use tasks::{Task, TaskCounts, TaskProgress, Tasks};
+pub use waiting::Waiting;
 pub use who::Who;
 
 /// The client library under this one: for its errors and lists of access, and for what no recipe covers.

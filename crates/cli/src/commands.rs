@@ -3,6 +3,7 @@
 pub(crate) mod acl;
 pub(crate) mod completions;
 pub(crate) mod create;
+pub(crate) mod elect;
 pub(crate) mod export;
 pub(crate) mod get;
 pub(crate) mod import;
@@ -11,6 +12,9 @@ pub(crate) mod lock;
 pub(crate) mod log;
 pub(crate) mod ls;
 pub(crate) mod man;
+pub(crate) mod note;
+pub(crate) mod once;
+pub(crate) mod rendezvous;
 pub(crate) mod rm;
 pub(crate) mod serve;
 pub(crate) mod set;

@@ -31,6 +31,9 @@ pub(crate) async fn connect_with(
         let connect = bellwether::connect(servers)
             .session_timeout(args.session_timeout)
             .on_current_runtime();
+        let connect = args.auth.iter().fold(connect, |connect, credential| {
+            connect.auth(&credential.scheme, &*credential.proof)
+        });
         options(connect)
     };
     // An empty variable is an unset one.

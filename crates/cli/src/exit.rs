@@ -10,6 +10,8 @@ pub(crate) enum Exit {
     No,
     /// Wrong usage.
     Usage,
+    /// Not run, because the one before crashed.
+    Refused,
     /// The hold was lost.
     Lost,
     /// The hold was not had within the wait limit, or at once: 124, or what `-E` says.
@@ -40,6 +42,7 @@ impl Exit {
             Self::Done => 0,
             Self::No => 1,
             Self::Usage => 2,
+            Self::Refused => 122,
             Self::Lost => 123,
             Self::NotHad(code) | Self::Command(code) => code,
             Self::Failed => 125,
@@ -68,6 +71,7 @@ mod tests {
     #[test]
     fn codes_are_those_of_the_manual() {
         let codes = [
+            Exit::Refused,
             Exit::Lost,
             Exit::NotHad(124),
             Exit::Failed,
@@ -75,7 +79,7 @@ mod tests {
             Exit::NotFound,
         ]
         .map(Exit::code);
-        assert_eq!(codes, [123, 124, 125, 126, 127]);
+        assert_eq!(codes, [122, 123, 124, 125, 126, 127]);
         assert_eq!(Exit::Signal(15).code(), 143);
     }
 }

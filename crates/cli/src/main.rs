@@ -1,6 +1,7 @@
 //! The bellwether command.
 
 mod acl_list;
+mod any_lock;
 mod args;
 mod batch;
 mod commands;
@@ -22,8 +23,10 @@ mod local;
 mod local_server;
 mod node_path;
 mod node_stat;
+mod notes;
 mod output;
 mod payload;
+mod previous;
 mod progress;
 mod refusal;
 mod rendering;
@@ -32,7 +35,9 @@ mod session;
 mod sighting;
 mod signals;
 mod terminal;
+mod waiting;
 mod walk;
+mod workplace;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -45,6 +50,11 @@ use crate::args::{Args, Command};
 use crate::exit::Exit;
 use crate::output::Output;
 use crate::refusal::Refusal;
+
+/// The server frees on one thread what another allocated, which is where the system's own allocator makes threads wait
+/// for each other.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
@@ -67,9 +77,14 @@ fn main() -> ExitCode {
         .init();
     let output = Output::new(args.quiet);
     let result = match args.command {
+        Command::Lock(args) if args.clear => commands::lock::clear(args, output),
         Command::Lock(args) if args.hold => commands::lock::hold(args, output),
-        Command::Lock(_) if !args.keeper => front::run(output),
+        command if command.runs_a_job() && !args.keeper => front::run(output),
         Command::Lock(args) => commands::lock::run(args, output),
+        Command::Elect(args) => commands::elect::run(args, output),
+        Command::Rendezvous(args) => commands::rendezvous::run(args, output),
+        Command::Once(args) => commands::once::run(args, output),
+        Command::Note(args) => commands::note::run(args),
         Command::Local(args) => commands::local::run(args, output),
         Command::Ls(args) => commands::ls::run(args, output),
         Command::Tree(args) => commands::tree::run(args, output),
@@ -98,6 +113,16 @@ fn main() -> ExitCode {
             refusal.map_or(Exit::Failed, Refusal::exit)
         })
         .into()
+}
+
+impl Command {
+    /// Whether it runs another command, under a keeper.
+    fn runs_a_job(&self) -> bool {
+        matches!(
+            self,
+            Self::Lock(_) | Self::Elect(_) | Self::Rendezvous(_) | Self::Once(_)
+        )
+    }
 }
 
 /// What to do about an error.

@@ -12,15 +12,20 @@
 #[macro_use]
 mod bellwether;
 
+mod crashes;
 mod data_files;
 mod durability;
 mod export;
 mod interchange;
 mod jobs;
+mod line;
 mod local;
 mod lock;
 mod manners;
 mod nodes;
+mod recipes;
+mod screen;
 mod serve;
+mod shared_locks;
 mod terminal;
 mod watch;

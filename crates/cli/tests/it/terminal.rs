@@ -2,13 +2,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::bellwether::{Running, assert_code, bellwether, serve, until};
+use crate::screen;
 
 /// What ends the line of a command, so that its end is seen.
 const DONE: &str = "; echo \"code=$?\"";
@@ -24,6 +25,11 @@ struct Shell {
 
 impl Shell {
     fn start() -> Self {
+        Self::start_in("dumb")
+    }
+
+    /// In a terminal of a certain kind.
+    fn start_in(terminal_kind: &str) -> Self {
         let (server, addresses) =
             serve(bellwether().args(["serve", "--listen", "127.0.0.1:0", "--tick-time", "200ms"]));
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
@@ -50,7 +56,7 @@ impl Shell {
             .args(["--ctty", "--wait", "bash"])
             .args(["--norc", "--noprofile", "--noediting", "-i"])
             .env_clear()
-            .envs([("PS1", "ready> "), ("TERM", "dumb")])
+            .envs([("PS1", "ready> "), ("TERM", terminal_kind)])
             .env("PATH", path)
             .env("BELLWETHER_CONNECT", &addresses[0])
             .stdin(terminal.try_clone().unwrap())
@@ -101,6 +107,22 @@ impl Shell {
             });
         }));
         assert!(found.is_ok(), "no {text:?} on the screen: {last:?}");
+    }
+
+    /// What a person sees by now, since the last text that was waited for.
+    fn seen(&self) -> Vec<String> {
+        screen::rows(&self.screen.lock().unwrap())
+    }
+
+    /// Waits until the last row that a person sees says something.
+    #[track_caller]
+    fn until_last_row(&self, says: impl Fn(&str) -> bool) -> String {
+        let mut last = String::new();
+        until("the last row of the screen", || {
+            last = self.seen().pop().unwrap_or_default();
+            says(&last)
+        });
+        last
     }
 
     /// A try from elsewhere.
@@ -185,6 +207,59 @@ fn ctrl_c_ends_a_wait() {
     shell.until_shown("waiting for /x");
     shell.press("\x03");
     shell.until_shown("code=130");
+}
+
+/// Somebody who holds the lock until the input ends, or waits for it.
+fn contender(address: &str) -> Running {
+    let mut command = bellwether();
+    command.args(["lock", "-c", address, "x", "--hold"]);
+    Running::start_with(command.stdin(Stdio::piped()))
+}
+
+#[test]
+fn wait_is_shown_in_one_line_that_changes_and_goes() {
+    let mut shell = Shell::start_in("xterm");
+    let mut first = contender(&shell.address);
+    assert!(first.line().is_some());
+    let mut second = contender(&shell.address);
+    assert!(second.error_line().is_some());
+    shell.type_line("bellwether lock x -- echo mi\"\"ne");
+    shell.until_shown("echo mi\"\"ne\r\n");
+    let host = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    let place = |place: &str, holder: &Running| {
+        let holder = holder.id();
+        format!("bellwether: waiting for /x: {place} in line, held by {host}:{holder} for ")
+    };
+    let begin = place("2nd", &first);
+    let row = shell.until_last_row(|row| row.starts_with(&begin));
+    // Time goes by, on the same line.
+    shell.until_last_row(|later| later.starts_with(&begin) && later != row);
+    assert_eq!(shell.seen().len(), 1, "{:?}", shell.seen());
+    first.end_input();
+    assert!(second.line().is_some());
+    let begin = place("next", &second);
+    shell.until_last_row(|row| row.starts_with(&begin));
+    assert_eq!(shell.seen().len(), 1, "{:?}", shell.seen());
+    second.end_input();
+    shell.until_last_row(|row| row == "ready>");
+    assert_eq!(shell.seen(), ["mine", "ready>"]);
+}
+
+#[test]
+fn wait_that_is_interrupted_leaves_the_screen_clean() {
+    let mut shell = Shell::start_in("xterm");
+    let mut holder = contender(&shell.address);
+    assert!(holder.line().is_some());
+    shell.type_line("bellwether lock x -- echo mi\"\"ne");
+    shell.until_shown("echo mi\"\"ne\r\n");
+    shell.until_last_row(|row| row.contains("next in line"));
+    shell.press("\x03");
+    shell.until_last_row(|row| row == "ready>");
+    let seen = shell.seen();
+    assert!(!seen.concat().contains("waiting"), "{seen:?}");
 }
 
 #[test]
