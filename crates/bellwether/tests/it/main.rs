@@ -47,3 +47,4 @@ mod state_counts;
 mod state_histories;
 mod tasks;
 mod together_counts;
+mod two_phase;
