@@ -16,6 +16,7 @@ mod crashes;
 mod data_files;
 mod durability;
 mod export;
+mod hundred;
 mod interchange;
 mod jobs;
 mod line;
