@@ -29,4 +29,5 @@ mod screen;
 mod serve;
 mod shared_locks;
 mod terminal;
+mod tour;
 mod watch;
