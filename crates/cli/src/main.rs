@@ -51,6 +51,11 @@ use crate::exit::Exit;
 use crate::output::Output;
 use crate::refusal::Refusal;
 
+/// The server frees on one thread what another allocated, which is where the system's own allocator makes threads wait
+/// for each other.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
