@@ -224,9 +224,15 @@ impl Contest {
                     duration,
                 };
                 let before = Packets::of(address)?;
-                let outcome = peer
-                    .run(&task)
-                    .with_context(|| format!("{column}, round {round}: {task}"))?;
+                let outcome = match peer.run(&task) {
+                    // The others go on, and the page tells.
+                    Err(error) if candidate.is_peer() => {
+                        println!("{}", figures.fail(&workload.row, column, &error));
+                        *peer = candidate.start(args)?;
+                        continue;
+                    }
+                    outcome => outcome.with_context(|| format!("{column}, {task}"))?,
+                };
                 let (requests, events) = Packets::of(address)?.since(&before);
                 #[expect(clippy::cast_precision_loss, reason = "shown with a few digits")]
                 let (count, all_turns) =

@@ -48,3 +48,4 @@ mod state_counts;
 mod state_histories;
 mod tasks;
 mod together_counts;
+mod two_phase;
