@@ -110,6 +110,15 @@ impl Fault {
 impl FaultProxy {
     /// Listens on a free port of the loopback, in front of `upstream`.
     pub async fn start(upstream: impl ToSocketAddrs) -> Result<Self> {
+        Self::start_with(upstream, false).await
+    }
+
+    /// As [`Self::start`], for whatever goes over TCP: it looks for no frames, so there are no faults of single requests.
+    pub async fn of_bytes(upstream: impl ToSocketAddrs) -> Result<Self> {
+        Self::start_with(upstream, true).await
+    }
+
+    async fn start_with(upstream: impl ToSocketAddrs, plain: bool) -> Result<Self> {
         let upstream = tokio::net::lookup_host(upstream)
             .await?
             .next()
@@ -119,6 +128,7 @@ impl FaultProxy {
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             gates: watch::Sender::default(),
+            plain,
         });
         let accepting = tokio::spawn(accept(listener, upstream, Arc::clone(&shared)));
         Ok(Self {
@@ -299,6 +309,8 @@ impl Drop for FaultProxy {
 struct Shared {
     state: Mutex<State>,
     gates: watch::Sender<Gates>,
+    /// Whether nobody speaks frames here.
+    plain: bool,
 }
 
 impl Shared {

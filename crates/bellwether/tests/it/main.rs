@@ -27,6 +27,7 @@ mod group;
 mod histories;
 mod hundred_writers;
 mod interop;
+mod lagging;
 mod leaving;
 mod lock;
 mod lock_faults;

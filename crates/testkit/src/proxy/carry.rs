@@ -93,7 +93,7 @@ async fn carry(
     let (from_server, to_server) = server.into_split();
     let link = Link {
         shared,
-        plain: AtomicBool::new(false),
+        plain: AtomicBool::new(shared.plain),
         pending: Mutex::default(),
     };
     let mut requests = Pump::new(from_client, to_server, &link);
