@@ -43,6 +43,8 @@ mod reentrant;
 mod rwlock;
 mod semaphore;
 mod simple_lock;
+mod state_counts;
 mod state_histories;
 mod tasks;
 mod together_counts;
+mod two_phase;
