@@ -125,12 +125,15 @@ impl Workplace<'_> {
 
     /// Opens another session if there is none any more, for as long as it takes; the exit if that is of no more use.
     pub(crate) async fn renew(&mut self) -> Result<(), Exit> {
+        let mut told = false;
         while self.client.is_ended() {
             let opened = self.unless_told(connect(&self.args.connect, self.output));
             match opened.await? {
                 Ok(client) => self.client = client,
                 Err(error) => {
-                    self.output.error(&error);
+                    if !std::mem::replace(&mut told, true) {
+                        self.output.error(&error);
+                    }
                     // A rest in which somebody may say that it is enough.
                     if let Ok(exit) = timeout(REST, self.keeper.told_to_end()).await {
                         return Err(exit);

@@ -165,6 +165,23 @@ fn server_that_was_killed_is_replaced() {
 }
 
 #[test]
+fn leader_stands_again_on_the_next_server() {
+    let home = Home::new();
+    let mut command = job(
+        "local",
+        &["elect", "e", "--session-timeout", "2s"],
+        "echo $BELLWETHER_TOKEN; exec tail -f /dev/null",
+    );
+    let mut leader = Running::start(command.env("XDG_STATE_HOME", home.0.path()));
+    let first: i64 = leader.line().unwrap().parse().unwrap();
+    kill_process(home.server().unwrap(), Signal::KILL).unwrap();
+    let second: i64 = leader.line().unwrap().parse().unwrap();
+    assert!(first < second, "{first} {second}");
+    leader.signal(Signal::TERM);
+    assert_eq!(leader.code(), Some(143));
+}
+
+#[test]
 fn command_is_stopped_when_its_server_is_killed() {
     let home = Home::new();
     let mut job = home.lock("echo held; exec tail -f /dev/null");
@@ -258,7 +275,7 @@ fn stranger_on_the_port_of_a_dead_server_gets_no_byte() {
 }
 
 /// A user who is neither root nor anybody in particular.
-const NOBODY: u32 = 65534;
+pub(crate) const NOBODY: u32 = 65534;
 
 #[test]
 fn another_user_can_neither_read_nor_use_nor_disturb_the_server() {
