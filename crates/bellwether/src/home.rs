@@ -11,6 +11,7 @@ use async_executor::Executor;
 use async_io::Timer;
 use asyncs::task::{self, JoinHandle, Spawn, Task, TaskHandle};
 use futures_util::FutureExt as _;
+use futures_util::future::Either;
 use tokio::runtime::Handle;
 
 /// The home of a session. The futures of the recipes only wait for what happens there, so they can be awaited on any
@@ -78,18 +79,23 @@ impl Home {
 
     /// Runs a future there and waits for what comes of it; dropped, it drops the future there. The steps of a verb then follow
     /// each other without waking the caller's thread in between, and requests made together leave together.
-    pub(crate) async fn there<F>(&self, future: F) -> F::Output
+    pub(crate) fn there<F>(&self, future: F) -> impl Future<Output = F::Output> + Send + use<F>
     where
         F: Future<Output: Send> + Send + 'static,
     {
-        match self {
+        // On the heap either way: what a caller awaits stays small.
+        let running = match self {
+            // A panic is the caller's, and not the end of all sessions.
             Self::OwnThread if !IS_HERE.get() => {
-                // A panic is the caller's, and not the end of all sessions.
-                let caught = AssertUnwindSafe(future).catch_unwind();
-                let done = TASKS.spawn(caught).await;
-                done.unwrap_or_else(|panic| resume_unwind(panic))
+                Either::Left(TASKS.spawn(AssertUnwindSafe(future).catch_unwind()))
             }
-            Self::OwnThread | Self::Caller(_) => future.await,
+            Self::OwnThread | Self::Caller(_) => Either::Right(Box::pin(future)),
+        };
+        async {
+            match running {
+                Either::Left(task) => task.await.unwrap_or_else(|panic| resume_unwind(panic)),
+                Either::Right(future) => future.await,
+            }
         }
     }
 

@@ -112,6 +112,16 @@ pub struct Workload {
     pub goals: Vec<(Candidate, Bound)>,
 }
 
+impl Workload {
+    /// On how many sessions: one for each who takes part, but a cache is one, however many nodes it has.
+    fn sessions(&self) -> usize {
+        match self.recipe {
+            "cache" | "cache-changes" => 1,
+            _ => self.contenders,
+        }
+    }
+}
+
 /// A comparison.
 #[derive(Debug)]
 pub struct Contest {
@@ -147,6 +157,11 @@ impl Servers {
             embedded: ServerProcess::start(&ours, folders[1].path(), config)?,
             _folders: folders,
         })
+    }
+
+    /// Where they listen.
+    pub fn addresses(&self) -> [&str; 2] {
+        [&self.apache.address, &self.embedded.address]
     }
 
     fn of(&self, candidate: Candidate) -> &str {
@@ -204,14 +219,20 @@ impl Contest {
                     address: address.to_owned(),
                     path: format!("/{candidate:?}-{number}-{round}"),
                     contenders: workload.contenders,
-                    sessions: workload.contenders,
-                    warm_up: duration / 2 + QUEUE_UP * u32::try_from(workload.contenders)?,
+                    sessions: workload.sessions(),
+                    warm_up: duration / 2 + QUEUE_UP * u32::try_from(workload.sessions())?,
                     duration,
                 };
                 let before = Packets::of(address)?;
-                let outcome = peer
-                    .run(&task)
-                    .with_context(|| format!("{column}, round {round}: {task}"))?;
+                let outcome = match peer.run(&task) {
+                    // The others go on, and the page tells.
+                    Err(error) if candidate.is_peer() => {
+                        println!("{}", figures.fail(&workload.row, column, &error));
+                        *peer = candidate.start(args)?;
+                        continue;
+                    }
+                    outcome => outcome.with_context(|| format!("{column}, {task}"))?,
+                };
                 let (requests, events) = Packets::of(address)?.since(&before);
                 #[expect(clippy::cast_precision_loss, reason = "shown with a few digits")]
                 let (count, all_turns) =
@@ -222,6 +243,11 @@ impl Contest {
                     figures.add(row, "/s", column, count / outcome.seconds)
                 );
                 figures.add(&requests_row(row), "", column, requests / all_turns);
+                if outcome.resident_kib > 0 {
+                    #[expect(clippy::cast_precision_loss, reason = "shown with a few digits")]
+                    let mib = outcome.resident_kib as f64 / 1024.0;
+                    println!("{}", figures.add(&memory_row(row), "MiB", column, mib));
+                }
                 // The embedded server does not count events among what it has sent.
                 if *candidate != Candidate::Embedded {
                     figures.add(&events_row(row), "", column, events / all_turns);
@@ -253,7 +279,14 @@ impl Contest {
                 (row, "/s"),
                 (&requests_row(row), ""),
                 (&events_row(row), ""),
+                (&memory_row(row), "MiB"),
             ] {
+                if columns
+                    .iter()
+                    .all(|column| figures.spread(row, column).is_none())
+                {
+                    continue;
+                }
                 write!(page, "| {row} ")?;
                 for column in &columns {
                     let spread = figures.spread(row, column);
@@ -299,6 +332,10 @@ impl Contest {
         }
         Ok(())
     }
+}
+
+fn memory_row(row: &str) -> String {
+    format!("{row}: memory of the process")
 }
 
 fn requests_row(row: &str) -> String {

@@ -18,13 +18,14 @@ const OVERTIME_MAX: Duration = Duration::from_secs(180);
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
     /// What they do, as the peers know it: `lock`, `shared` (reads, and every tenth time a write), `permits` (of five),
-    /// `queue`, `election`, `double-barrier`.
+    /// `queue`, `election`, `double-barrier`; `cache` (loads `/cached`) and `cache-changes` (sees a tenth of it change), once;
+    /// `watchers` (all are told of a change, then comes the next).
     pub recipe: String,
     /// The server.
     pub address: String,
     /// The node of the recipe; nobody used it before.
     pub path: String,
-    /// How many there are.
+    /// How many there are; of a cache, nodes.
     pub contenders: usize,
     /// On how many sessions, one contender after the other.
     pub sessions: usize,
@@ -95,6 +96,9 @@ pub struct Outcome {
     pub all_turns: u64,
     /// How long it was counted.
     pub seconds: f64,
+    /// What the process took at its fullest, where that was asked for.
+    #[serde(default)]
+    pub resident_kib: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -218,7 +222,8 @@ mod tests {
                 turns: 4,
                 hand_overs: 3,
                 all_turns: 6,
-                seconds: 0.5
+                seconds: 0.5,
+                resident_kib: 0,
             }
         );
         let failed = script(r#"{"error": "no such recipe"}"#)

@@ -100,14 +100,19 @@ impl ServerProcess {
 
     /// The memory that it takes, in KiB.
     pub fn resident_kib(&self) -> Result<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let number = line.and_then(|line| line.split_whitespace().next());
-        number
-            .context("no VmRSS")?
-            .parse()
-            .context("VmRSS is no number")
+        resident_kib(&self.child.id().to_string())
     }
+}
+
+/// The memory that a process takes, in KiB; `self` is this one.
+pub fn resident_kib(process: &str) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let number = line.and_then(|line| line.split_whitespace().next());
+    number
+        .context("no VmRSS")?
+        .parse()
+        .context("VmRSS is no number")
 }
 
 impl Drop for ServerProcess {

@@ -19,6 +19,9 @@ use crate::terminal;
 /// How often the front is told how long the hold is good for, in a session timeout.
 const BEATS: u32 = 24;
 
+/// The keeper kills the job so much before the front would, as a part of the session timeout: the front takes it for dead then.
+const AHEAD: u32 = 40;
+
 /// What a keeper hears from its front.
 #[derive(Debug)]
 pub(crate) struct Keeper {
@@ -104,12 +107,13 @@ impl Keeper {
                 },
                 () = hold.expiring(times.grace) => {
                     output.notice(format_args!("{} is lost; stopping the command", hold.path()));
+                    let ahead = times.session_timeout / AHEAD;
                     // What another hand has ended is over already; the job gets its grace all the same.
                     let left = match hold.time_left() {
                         Duration::ZERO => times.grace,
-                        left => left,
+                        left => left.saturating_sub(ahead),
                     };
-                    self.hold_for(left)?;
+                    self.hold_for(left + ahead)?;
                     job.stop(Instant::now() + left).await?;
                     break End::Lost;
                 }

@@ -26,6 +26,9 @@ pub(crate) const BYTES_MAX: usize = 64 * 1024;
 /// Where a job finds its keeper.
 pub(crate) const VARIABLE: &str = "BELLWETHER_KEEPER";
 
+/// The answer when a note is in its place. Any other one tells why it is not, and none that the keeper has gone.
+const RECORDED: &str = "recorded";
+
 /// How long one who has called may take to speak: others wait behind it.
 const SPEAK_LIMIT: Duration = Duration::from_secs(5);
 
@@ -69,7 +72,7 @@ impl Notes {
     }
 }
 
-/// Reads a note, and answers with nothing when it is recorded, or else with the reason why not.
+/// Reads a note, records it, and answers.
 async fn answer(mut caller: UnixStream, hold: &Hold) -> io::Result<()> {
     check_peer(&caller)?;
     let mut note = Vec::new();
@@ -77,10 +80,11 @@ async fn answer(mut caller: UnixStream, hold: &Hold) -> io::Result<()> {
     let mut limited = (&mut caller).take(BYTES_MAX as u64);
     let read = timeout(SPEAK_LIMIT, limited.read_to_end(&mut note)).await;
     read.map_err(|_| io::ErrorKind::TimedOut)??;
-    match hold.note(&note).await {
-        Ok(()) => caller.shutdown().await,
-        Err(error) => caller.write_all(error.to_string().as_bytes()).await,
-    }
+    let answer = match hold.note(&note).await {
+        Ok(()) => RECORDED.to_owned(),
+        Err(error) => error.to_string(),
+    };
+    caller.write_all(answer.as_bytes()).await
 }
 
 /// Sends a note of at most [`BYTES_MAX`] to a keeper and waits until it is recorded; the reason if it is not.
@@ -89,12 +93,13 @@ pub(crate) fn send(keeper: &str, note: &[u8]) -> io::Result<Result<(), String>> 
     check_peer(&socket)?;
     socket.write_all(note)?;
     socket.shutdown(Shutdown::Write)?;
-    let mut refusal = String::new();
-    socket.read_to_string(&mut refusal)?;
-    Ok(match refusal.is_empty() {
-        true => Ok(()),
-        false => Err(refusal),
-    })
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer)?;
+    match &*answer {
+        RECORDED => Ok(Ok(())),
+        "" => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(Err(answer)),
+    }
 }
 
 fn address(name: &str) -> io::Result<SocketAddr> {

@@ -15,6 +15,7 @@ use crate::family::Family;
 use crate::job::{Job, Variable};
 use crate::keeper::{End, Keeper, Times};
 use crate::output::Output;
+use crate::previous;
 use crate::refusal::Refusal;
 use crate::session::close;
 
@@ -72,8 +73,8 @@ impl Workplace<'_> {
         }
     }
 
-    /// Runs a command under a hold, with variables besides those that tell of the hold, until it ends or the hold does. Nothing
-    /// of it is left when the hold has ended.
+    /// Runs a command under a hold, with variables besides those that tell of the hold or instead of them, until it ends or the
+    /// hold does. Nothing of it is left when the hold has ended.
     pub(crate) async fn run(
         &self,
         command: &[OsString],
@@ -85,6 +86,7 @@ impl Workplace<'_> {
             ("BELLWETHER_PATH", Some(hold.path().into())),
             self.keeper.variable(),
         ];
+        all.extend(previous::variables(hold.previous()));
         all.extend(variables);
         match Job::start(command, &all, Family::adopt()?) {
             Ok(job) => {
@@ -123,12 +125,15 @@ impl Workplace<'_> {
 
     /// Opens another session if there is none any more, for as long as it takes; the exit if that is of no more use.
     pub(crate) async fn renew(&mut self) -> Result<(), Exit> {
+        let mut told = false;
         while self.client.is_ended() {
             let opened = self.unless_told(connect(&self.args.connect, self.output));
             match opened.await? {
                 Ok(client) => self.client = client,
                 Err(error) => {
-                    self.output.error(&error);
+                    if !std::mem::replace(&mut told, true) {
+                        self.output.error(&error);
+                    }
                     // A rest in which somebody may say that it is enough.
                     if let Ok(exit) = timeout(REST, self.keeper.told_to_end()).await {
                         return Err(exit);

@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
+use crate::proxy::{Direction, FaultProxy};
 use crate::raw::{ConnectOptions, RawClient, four_letter_word};
 use crate::request::Request;
 
@@ -250,10 +251,22 @@ impl ApacheBuilder {
         let folder = tempfile::tempdir()?;
         let ports = free_ports(3 * size)?;
         let (client_ports, peer_ports) = ports.split_at(size);
-        let mut more = String::from("initLimit=50\nsyncLimit=25\n");
+        let mut gates = Vec::new();
+        let limits = String::from("initLimit=50\nsyncLimit=25\n");
+        let (mut more, mut gated) = (limits.clone(), limits);
         for (index, pair) in peer_ports.chunks(2).enumerate() {
             let id = index + 1;
             writeln!(more, "server.{id}=127.0.0.1:{}:{}", pair[0], pair[1])?;
+            // Its own port is the one it binds.
+            let port = match index {
+                0 => pair[0],
+                _ => {
+                    let gate = FaultProxy::of_bytes((Ipv4Addr::LOCALHOST, pair[0])).await?;
+                    gates.push(gate);
+                    gates[index - 1].address().port()
+                }
+            };
+            writeln!(gated, "server.{id}=127.0.0.1:{port}:{}", pair[1])?;
         }
         let mut members = Vec::new();
         for (index, client) in client_ports.iter().enumerate() {
@@ -264,7 +277,8 @@ impl ApacheBuilder {
             if let Some(data_dir) = &self.data_dir {
                 copy_folder(&data_dir.join("version-2"), &home.join("version-2"))?;
             }
-            let mut member = self.process(home.clone(), home, *client, &more)?;
+            let more = if index == 0 { &gated } else { &more };
+            let mut member = self.process(home.clone(), home, *client, more)?;
             member.spawn()?;
             members.push(member);
         }
@@ -273,6 +287,7 @@ impl ApacheBuilder {
         }
         Ok(Ensemble {
             members,
+            gates,
             _folder: folder,
         })
     }
@@ -319,6 +334,8 @@ impl ApacheBuilder {
 #[derive(Debug)]
 pub struct Ensemble {
     members: Vec<Process>,
+    /// Through which the first member reaches the others when they lead.
+    gates: Vec<FaultProxy>,
     _folder: TempDir,
 }
 
@@ -352,6 +369,17 @@ impl Ensemble {
             turn.tick().await;
         }
         bail!("no leader within {START_MAX:?}")
+    }
+
+    /// From now on the first member learns nothing new, and goes on serving what it knows, until it is let go or, five
+    /// seconds later, notices; or lets it go. It must not lead.
+    pub fn hold_back(&self, hold: bool) {
+        for gate in &self.gates {
+            match hold {
+                true => gate.hold(Direction::ToClient),
+                false => gate.resume(Direction::ToClient),
+            }
+        }
     }
 
     /// The folder of member `index` with `version-2` in it.

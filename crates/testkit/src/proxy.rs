@@ -2,7 +2,7 @@
 
 mod carry;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -110,6 +110,15 @@ impl Fault {
 impl FaultProxy {
     /// Listens on a free port of the loopback, in front of `upstream`.
     pub async fn start(upstream: impl ToSocketAddrs) -> Result<Self> {
+        Self::start_with(upstream, false).await
+    }
+
+    /// As [`Self::start`], for whatever goes over TCP: it looks for no frames, so there are no faults of single requests.
+    pub async fn of_bytes(upstream: impl ToSocketAddrs) -> Result<Self> {
+        Self::start_with(upstream, true).await
+    }
+
+    async fn start_with(upstream: impl ToSocketAddrs, plain: bool) -> Result<Self> {
         let upstream = tokio::net::lookup_host(upstream)
             .await?
             .next()
@@ -119,6 +128,7 @@ impl FaultProxy {
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             gates: watch::Sender::default(),
+            plain,
         });
         let accepting = tokio::spawn(accept(listener, upstream, Arc::clone(&shared)));
         Ok(Self {
@@ -225,6 +235,12 @@ impl FaultProxy {
         Fault(fault)
     }
 
+    /// From now on the server does not know this operation, and answers as one does that was made before it came: on its
+    /// way the request gets a number that no server knows. It is no fault, so [`Self::calm`] does not end it.
+    pub fn hide(&self, op: Op) {
+        self.shared.state().hidden.insert(op);
+    }
+
     /// Ends all faults, also those that wait for their request. What was cut stays cut.
     pub fn calm(&self) {
         self.shared.gates.send_replace(Gates::default());
@@ -293,6 +309,8 @@ impl Drop for FaultProxy {
 struct Shared {
     state: Mutex<State>,
     gates: watch::Sender<Gates>,
+    /// Whether nobody speaks frames here.
+    plain: bool,
 }
 
 impl Shared {
@@ -307,6 +325,7 @@ struct State {
     connections: HashMap<usize, Connection>,
     next_connection: usize,
     rules: Vec<Rule>,
+    hidden: HashSet<Op>,
     counts: HashMap<Op, usize>,
     connections_made: usize,
     events: usize,

@@ -51,7 +51,7 @@ impl<O: Order, T> OrderedQueue<O, T> {
     ///
     /// # Errors
     ///
-    /// As [`put`](Queue::put).
+    /// As [`put`](crate::Queue::put).
     ///
     /// # Cancel safety
     ///

@@ -1,12 +1,22 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.barriers.DistributedDoubleBarrier;
+import org.apache.curator.framework.api.transaction.CuratorOp;
+import org.apache.curator.framework.recipes.cache.CuratorCache;
+import org.apache.curator.framework.recipes.cache.CuratorCacheListener;
 import org.apache.curator.framework.recipes.leader.LeaderLatch;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
@@ -181,7 +191,161 @@ public final class CuratorPeer {
         }
     }
 
+    /** What is cached, how many nodes stand in a directory of it, of how many one changes, and how many in a transaction. */
+    private static final String CACHED = "/cached";
+    private static final int CHILDREN = 1000;
+    private static final int CHANGES_ONE_IN = 10;
+    private static final int BATCH = 500;
+
+    private static CuratorFramework connected(String address) throws Exception {
+        CuratorFramework client = CuratorFrameworkFactory.newClient(
+                address, SESSION_TIMEOUT_MS, CONNECTION_TIMEOUT_MS, new RetryOneTime(100));
+        client.start();
+        client.blockUntilConnected(CONNECTION_TIMEOUT_MS, TimeUnit.MILLISECONDS);
+        return client;
+    }
+
+    private static String node(int number) {
+        return CACHED + "/" + number / CHILDREN + "/" + number % CHILDREN;
+    }
+
+    private static long residentKib() throws Exception {
+        for (String line : Files.readAllLines(Path.of("/proc/self/status"))) {
+            if (line.startsWith("VmRSS:")) {
+                return Long.parseLong(line.replaceAll("[^0-9]", ""));
+            }
+        }
+        throw new IllegalStateException("no VmRSS");
+    }
+
+    private static String outcome(long turns, long allTurns, long nanoseconds, long residentKib) {
+        return String.format(
+                Locale.ROOT,
+                "{\"turns\": %d, \"hand_overs\": 0, \"all_turns\": %d, \"seconds\": %f, \"resident_kib\": %d}",
+                turns,
+                allTurns,
+                nanoseconds / 1e9,
+                residentKib);
+    }
+
+    private static void await(CountDownLatch latch, String what) throws Exception {
+        if (!latch.await(END_MAX_MS, TimeUnit.MILLISECONDS)) {
+            throw new IllegalStateException(what + " within " + END_MAX_MS + " ms");
+        }
+    }
+
+    /** Starts a cache, and returns how long it took to load. */
+    private static long load(CuratorCache cache) throws Exception {
+        CountDownLatch loaded = new CountDownLatch(1);
+        cache.listenable().addListener(CuratorCacheListener.builder().forInitialized(loaded::countDown).build());
+        long start = System.nanoTime();
+        cache.start();
+        await(loaded, "not loaded");
+        return System.nanoTime() - start;
+    }
+
+    private static String cache(String address, int nodes) throws Exception {
+        try (CuratorFramework client = connected(address);
+                CuratorCache cache = CuratorCache.build(client, CACHED)) {
+            long time = load(cache);
+            long resident = residentKib();
+            if (cache.size() <= nodes) {
+                throw new IllegalStateException("nodes are missing");
+            }
+            return outcome(nodes, nodes, time, resident);
+        }
+    }
+
+    private static String cacheChanges(String address, String path, int nodes) throws Exception {
+        int changes = nodes / CHANGES_ONE_IN;
+        byte[] data = String.format(Locale.ROOT, "%-100s", path).getBytes(StandardCharsets.UTF_8);
+        try (CuratorFramework client = connected(address);
+                CuratorFramework writer = connected(address);
+                CuratorCache cache = CuratorCache.build(client, CACHED)) {
+            load(cache);
+            CountDownLatch seen = new CountDownLatch(changes);
+            cache.listenable().addListener(CuratorCacheListener.builder()
+                    .forChanges((before, after) -> {
+                        if (Arrays.equals(after.getData(), data)) {
+                            seen.countDown();
+                        }
+                    })
+                    .build());
+            long start = System.nanoTime();
+            for (int first = 0; first < changes; first += BATCH) {
+                List<CuratorOp> batch = new ArrayList<>();
+                for (int number = first; number < Math.min(first + BATCH, changes); number++) {
+                    batch.add(writer.transactionOp().setData().forPath(node(number), data));
+                }
+                writer.transaction().inBackground().forOperations(batch);
+            }
+            await(seen, "not seen");
+            return outcome(changes, changes, System.nanoTime() - start, 0);
+        }
+    }
+
+    private static String watchers(String address, String path, int count, long warmUpMs, long durationMs)
+            throws Exception {
+        List<CuratorFramework> clients = new ArrayList<>();
+        try (CuratorFramework writer = connected(address)) {
+            writer.create().forPath(path, "0".getBytes(StandardCharsets.UTF_8));
+            Semaphore told = new Semaphore(0);
+            for (int i = 0; i < count; i++) {
+                CuratorFramework client = connected(address);
+                clients.add(client);
+                CuratorCache cache = CuratorCache.build(client, path, CuratorCache.Options.SINGLE_NODE_CACHE);
+                cache.listenable().addListener(CuratorCacheListener.builder()
+                        .forCreatesAndChanges((before, after) -> told.release())
+                        .build());
+                cache.start();
+            }
+            allTold(told, count);
+            AtomicInteger changes = new AtomicInteger();
+            change(writer, path, told, count, changes, warmUpMs);
+            long start = System.nanoTime();
+            long before = changes.get();
+            change(writer, path, told, count, changes, durationMs);
+            long time = System.nanoTime() - start;
+            return outcome((changes.get() - before) * count, (changes.get() + 1L) * count, time, 0);
+        } finally {
+            for (CuratorFramework client : clients) {
+                client.close();
+            }
+        }
+    }
+
+    private static void change(
+            CuratorFramework writer, String path, Semaphore told, int count, AtomicInteger changes, long forMs)
+            throws Exception {
+        long end = System.nanoTime() + forMs * 1_000_000;
+        while (System.nanoTime() < end) {
+            String value = String.valueOf(changes.incrementAndGet());
+            writer.setData().forPath(path, value.getBytes(StandardCharsets.UTF_8));
+            allTold(told, count);
+        }
+    }
+
+    private static void allTold(Semaphore told, int count) throws Exception {
+        if (!told.tryAcquire(count, END_MAX_MS, TimeUnit.MILLISECONDS)) {
+            throw new IllegalStateException("not told within " + END_MAX_MS + " ms");
+        }
+    }
+
     private static String run(String[] task) throws Exception {
+        int count = Integer.parseInt(task[3]);
+        switch (task[0]) {
+            case "cache":
+                return cache(task[1], count);
+            case "cache-changes":
+                return cacheChanges(task[1], task[2], count);
+            case "watchers":
+                return watchers(task[1], task[2], count, Long.parseLong(task[5]), Long.parseLong(task[6]));
+            default:
+                return contend(task);
+        }
+    }
+
+    private static String contend(String[] task) throws Exception {
         Recipe recipe = recipe(task[0]);
         String address = task[1];
         String path = task[2];
@@ -190,11 +354,7 @@ public final class CuratorPeer {
         List<CuratorFramework> clients = new ArrayList<>();
         try {
             for (int i = 0; i < sessions; i++) {
-                CuratorFramework client = CuratorFrameworkFactory.newClient(
-                        address, SESSION_TIMEOUT_MS, CONNECTION_TIMEOUT_MS, new RetryOneTime(100));
-                clients.add(client);
-                client.start();
-                client.blockUntilConnected(CONNECTION_TIMEOUT_MS, TimeUnit.MILLISECONDS);
+                clients.add(connected(address));
             }
             Tally tally = new Tally();
             tally.contenders = contenders;

@@ -6,6 +6,7 @@ import threading
 import time
 
 from kazoo.client import KazooClient
+from kazoo.recipe.cache import TreeCache, TreeEvent
 
 SESSION_TIMEOUT_S = 30
 END_MAX_S = 150
@@ -14,6 +15,11 @@ PERMITS = 5
 # What stands in a queue for each consumer before the first is taken, and what an item holds.
 BACKLOG = 50
 PAYLOAD = b"x" * 100
+# What is cached, how many nodes stand in a directory of it, of how many one changes, and how many in one transaction.
+CACHED = "/cached"
+CHILDREN = 1000
+CHANGES_ONE_IN = 10
+BATCH = 500
 
 
 class Tally:
@@ -137,9 +143,138 @@ def run(recipe, address, path, contenders, sessions, warm_up_ms, duration_ms):
     return {"turns": turns, "hand_overs": hand_overs, "all_turns": tally.turns, "seconds": seconds}
 
 
+def connected(address):
+    client = KazooClient(address, timeout=SESSION_TIMEOUT_S)
+    client.start()
+    return client
+
+
+def finish(client):
+    client.stop()
+    client.close()
+
+
+def resident_kib():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
+
+
+def outcome(turns, seconds, all_turns=None, resident_kib=0):
+    return {
+        "turns": turns,
+        "hand_overs": 0,
+        "all_turns": all_turns or turns,
+        "seconds": seconds,
+        "resident_kib": resident_kib,
+    }
+
+
+def load(client):
+    cache = TreeCache(client, CACHED)
+    loaded = threading.Event()
+
+    def listen(event):
+        if event.event_type == TreeEvent.INITIALIZED:
+            loaded.set()
+
+    cache.listen(listen)
+    start = time.monotonic()
+    cache.start()
+    if not loaded.wait(END_MAX_S):
+        raise TimeoutError(f"not loaded within {END_MAX_S} s")
+    return cache, time.monotonic() - start
+
+
+def cache(address, path, nodes, sessions, warm_up_s, duration_s):
+    client = connected(address)
+    cache, seconds = load(client)
+    resident = resident_kib()
+    last = nodes - 1
+    if cache.get_data(f"{CACHED}/{last // CHILDREN}/{last % CHILDREN}") is None:
+        raise ValueError("nodes are missing")
+    cache.close()
+    finish(client)
+    return outcome(nodes, seconds, resident_kib=resident)
+
+
+def cache_changes(address, path, nodes, sessions, warm_up_s, duration_s):
+    client, writer = connected(address), connected(address)
+    cache, _ = load(client)
+    changes = nodes // CHANGES_ONE_IN
+    data = path.ljust(100).encode()
+    seen = set()
+    all_seen = threading.Event()
+
+    def listen(event):
+        if event.event_type == TreeEvent.NODE_UPDATED and event.event_data.data == data:
+            seen.add(event.event_data.path)
+            if len(seen) == changes:
+                all_seen.set()
+
+    cache.listen(listen)
+    start = time.monotonic()
+    writes = []
+    for first in range(0, changes, BATCH):
+        write = writer.transaction()
+        for node in range(first, min(first + BATCH, changes)):
+            write.set_data(f"{CACHED}/{node // CHILDREN}/{node % CHILDREN}", data)
+        writes.append(write.commit_async())
+    if not all_seen.wait(END_MAX_S):
+        raise TimeoutError(f"{len(seen)} of {changes} changes seen within {END_MAX_S} s")
+    seconds = time.monotonic() - start
+    for write in writes:
+        write.get()
+    cache.close()
+    finish(client)
+    finish(writer)
+    return outcome(changes, seconds)
+
+
+def watchers(address, path, count, sessions, warm_up_s, duration_s):
+    writer = connected(address)
+    writer.create(path, b"0")
+    told = threading.Semaphore(0)
+    clients = [connected(address) for _ in range(count)]
+    for client in clients:
+        client.DataWatch(path, lambda data, stat: told.release())
+
+    def all_told():
+        for _ in range(count):
+            if not told.acquire(timeout=END_MAX_S):
+                raise TimeoutError(f"not told within {END_MAX_S} s")
+
+    all_told()
+    changes = 0
+
+    def change(until):
+        nonlocal changes
+        while time.monotonic() < until:
+            changes += 1
+            writer.set(path, str(changes).encode())
+            all_told()
+
+    change(time.monotonic() + warm_up_s)
+    before = time.monotonic(), changes
+    change(time.monotonic() + duration_s)
+    seconds, turns = time.monotonic() - before[0], (changes - before[1]) * count
+    for client in [*clients, writer]:
+        finish(client)
+    return outcome(turns, seconds, (changes + 1) * count)
+
+
+STATE = {"cache": cache, "cache-changes": cache_changes, "watchers": watchers}
+
+
+def answer_to(recipe, address, path, contenders, sessions, warm_up_ms, duration_ms):
+    if recipe in STATE:
+        seconds = int(warm_up_ms) / 1000, int(duration_ms) / 1000
+        return STATE[recipe](address, path, int(contenders), int(sessions), *seconds)
+    return run(recipe, address, path, contenders, sessions, warm_up_ms, duration_ms)
+
+
 for line in sys.stdin:
     try:
-        answer = run(*line.split())
+        answer = answer_to(*line.split())
     except Exception as error:
         answer = {"error": repr(error)}
     print(json.dumps(answer), flush=True)

@@ -1,6 +1,7 @@
 //! Recipes beside those of other libraries, alternately, in one run: see `compare/recipes`.
 #![allow(clippy::print_stdout, reason = "a program that reports")]
 
+mod cache;
 mod locks;
 mod queues;
 mod shared;
@@ -29,6 +30,8 @@ enum Page {
     Together,
     /// The queue.
     Queues,
+    /// The cache and the watched value.
+    Cache,
 }
 
 fn main() -> Result<()> {
@@ -39,5 +42,6 @@ fn main() -> Result<()> {
         Page::Shared => shared::compare(&args, &servers),
         Page::Together => together::compare(&args, &servers),
         Page::Queues => queues::compare(&args, &servers),
+        Page::Cache => cache::compare(&args, &servers),
     }
 }

@@ -1,6 +1,7 @@
 //! The libraries in Rust as peers; see `bellwether_bench::peer` for what they read and answer.
 
 mod plain;
+mod state;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,6 +69,9 @@ async fn bellwether(task: &Task, connect: bellwether::Connect) -> Result<Outcome
         "queue" => bellwether_queue(task, connect).await,
         "election" => bellwether_election(task, connect).await,
         "double-barrier" => bellwether_double_barrier(task, connect).await,
+        "cache" => state::cache(task, connect).await,
+        "cache-changes" => state::cache_changes(task, connect).await,
+        "watchers" => state::watchers(task, connect).await,
         other => bail!("no recipe {other}"),
     }
 }
@@ -79,10 +83,15 @@ async fn bellwether_queue(task: &Task, connect: bellwether::Connect) -> Result<O
         async move {
             queue.put_all(&vec![PAYLOAD.to_vec(); BACKLOG]).await?;
             while !place.is_over() {
-                queue.put(&PAYLOAD.to_vec()).await?;
-                let claim = queue.take().await?;
-                place.turn();
-                claim.ack().await?;
+                let payload = PAYLOAD.to_vec();
+                let taken = async {
+                    let claim = queue.take().await?;
+                    place.turn();
+                    anyhow::Ok(claim.ack().await?)
+                };
+                // Side by side, as Curator's consumer does it, which puts in the background.
+                let put = async { anyhow::Ok(queue.put(&payload).await?) };
+                tokio::try_join!(put, taken)?;
             }
             Ok(())
         }

@@ -10,6 +10,7 @@ use super::ConnectArgs;
 use crate::{duration, node_path};
 
 /// What every job can be told.
+// Flattened behind all else, or its heading would go on over what follows.
 #[derive(Debug, clap::Args)]
 pub(crate) struct JobArgs {
     /// A word for people who look at the line.
@@ -107,8 +108,6 @@ pub(crate) struct LockArgs {
     /// With --hold or --clear: print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
-    #[command(flatten)]
-    pub(crate) job: JobArgs,
     /// The command and its arguments.
     #[arg(
         last = true,
@@ -117,6 +116,8 @@ pub(crate) struct LockArgs {
         value_name = "COMMAND"
     )]
     pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
 }
 
 /// Whose rules the nodes of a line follow.
@@ -180,11 +181,11 @@ pub(crate) struct ElectArgs {
     /// What this candidate stands for, such as an address, for those who look for the leader.
     #[arg(long, value_name = "TEXT")]
     pub(crate) value: Option<String>,
-    #[command(flatten)]
-    pub(crate) job: JobArgs,
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
 }
 
 /// Run a command together with others: all begin when so many are there, and all end together.
@@ -206,11 +207,11 @@ pub(crate) struct RendezvousArgs {
     pub(crate) size: u32,
     #[command(flatten)]
     pub(crate) wait: WaitArgs,
-    #[command(flatten)]
-    pub(crate) job: JobArgs,
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
 }
 
 /// Run a command to success once, whoever calls it on whichever host.
@@ -232,9 +233,9 @@ pub(crate) struct OnceArgs {
     pub(crate) path: String,
     #[command(flatten)]
     pub(crate) wait: WaitArgs,
-    #[command(flatten)]
-    pub(crate) job: JobArgs,
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
 }

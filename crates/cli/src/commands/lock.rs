@@ -1,26 +1,25 @@
 //! `bellwether lock`: a command under a lock, or a lock for a script.
 
+mod hold;
+
 use std::time::Duration;
 
 use bellwether::{AcquireError, ClearError, Crash, Previous};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::timeout;
 
 use crate::any_lock::{self, AnyGuard, AnyLock};
 use crate::args::{LockArgs, OnCrash, WaitArgs};
-use crate::connect::connect;
 use crate::exit::Exit;
-use crate::input;
 use crate::keeper::End;
 use crate::output::{self, Output};
 use crate::previous;
 use crate::refusal::Refusal;
-use crate::rendering::data_json;
-use crate::session::{close, with_session};
-use crate::signals::Signals;
-use crate::terminal;
+use crate::session::with_session;
 use crate::waiting;
-use crate::workplace::{Workplace, at_workplace, give_back};
+use crate::workplace::{Workplace, at_workplace};
+
+pub(crate) use self::hold::hold;
 
 pub(crate) fn run(args: LockArgs, output: Output) -> anyhow::Result<Exit> {
     check(&args)?;
@@ -42,8 +41,8 @@ pub(crate) fn run(args: LockArgs, output: Output) -> anyhow::Result<Exit> {
             },
             _ => false,
         };
-        let variables = previous::variables(guard.previous(), repaired);
-        let end = workplace.run(&args.command, &guard, variables).await?;
+        let repaired = repaired.then(|| (previous::VARIABLE, Some(previous::REPAIRED.into())));
+        let end = workplace.run(&args.command, &guard, repaired).await?;
         Ok(finish(end, guard, workplace).await)
     })
 }
@@ -83,8 +82,7 @@ async fn face(
         guard.note(note).await?;
     }
     let command = ["sh", "-c", repair].map(Into::into);
-    let variables = previous::variables(guard.previous(), false);
-    Ok(match workplace.run(&command, guard, variables).await? {
+    Ok(match workplace.run(&command, guard, []).await? {
         End::Job(Exit::Command(0)) => Faced::Ready { repaired: true },
         End::Job(Exit::Command(code)) => {
             let told = format!("the repair of {} ended with {code}", guard.path());
@@ -121,98 +119,6 @@ pub(crate) async fn finish(end: End, guard: AnyGuard, workplace: &Workplace<'_>)
         }
         // It goes with the session.
         end => end.exit(),
-    }
-}
-
-/// Holds a lock without a command. There is no keeper then, for there is nothing to keep.
-#[tokio::main(flavor = "current_thread")]
-pub(crate) async fn hold(args: LockArgs, output: Output) -> anyhow::Result<Exit> {
-    check(&args)?;
-    // Ctrl-Z, or a look at stdin from the background, must not stop the heartbeat.
-    terminal::never_stop()?;
-    let mut signals = Signals::to_end()?;
-    let client = tokio::select! {
-        client = connect(&args.job.connect, output) => client?,
-        signal = signals.next() => return Ok(Exit::Signal(signal.as_raw())),
-    };
-    let lock = AnyLock::of(&client, &args);
-    let acquired = tokio::select! {
-        guard = acquire(&lock, &args.wait, args.at_once, output) => guard,
-        signal = signals.next() => {
-            drop(lock);
-            close(client).await;
-            return Ok(Exit::Signal(signal.as_raw()));
-        }
-    };
-    let limit = client.session_timeout();
-    let exit = match acquired {
-        Ok(Some(guard)) => {
-            let path = guard.path().to_owned();
-            match until_input_ends(&guard, &args, &mut signals, output).await {
-                Ok(Exit::Lost) => Ok(Exit::Lost),
-                Ok(Exit::Refused) => {
-                    let release = guard.release_unrepaired();
-                    Ok(give_back(&path, release, limit, Exit::Refused, output).await)
-                }
-                Ok(exit) => Ok(give_back(&path, guard.release(), limit, exit, output).await),
-                Err(error) => Err(error),
-            }
-        }
-        Ok(None) => Ok(Exit::NotHad(args.wait.conflict_exit_code)),
-        Err(error) => Err(error),
-    };
-    drop(lock);
-    close(client).await;
-    exit
-}
-
-/// Tells of the hold, and waits until stdin ends or a signal comes.
-async fn until_input_ends(
-    guard: &AnyGuard,
-    args: &LockArgs,
-    signals: &mut Signals,
-    output: Output,
-) -> anyhow::Result<Exit> {
-    if let Previous::Crashed(crash) = guard.previous() {
-        let told = previous::told(guard.path(), crash);
-        if args.on_crash == OnCrash::Fail {
-            output.say(told);
-            return Ok(Exit::Refused);
-        }
-        output.notice(told);
-    }
-    output::answer(|out| {
-        let (path, token) = (guard.path(), guard.token());
-        if args.json {
-            let previous = previous_json(guard.previous());
-            let line = json!({"path": path, "token": token, "previous": previous});
-            writeln!(out, "{line}")?;
-        } else {
-            writeln!(out, "{token}")?;
-        }
-        Ok(Exit::Done)
-    })?;
-    tokio::select! {
-        () = input::end() => {}
-        signal = signals.next() => tracing::debug!(signal = signal.as_raw(), "released by a signal"),
-        () = guard.lost() => {
-            output.error(&anyhow::anyhow!("{} is lost", guard.path()));
-            return Ok(Exit::Lost);
-        }
-    }
-    Ok(Exit::Done)
-}
-
-fn previous_json(previous: &Previous) -> Value {
-    match previous {
-        Previous::Clean => json!({"state": "clean"}),
-        Previous::Crashed(crash) => json!({
-            "state": "crashed",
-            "who": crash.who,
-            "token": crash.token,
-            "note": data_json(crash.note.as_deref()),
-        }),
-        _ => json!({"state": "unknown"}),
     }
 }
 

@@ -45,6 +45,15 @@ pub(crate) fn job(address: &str, arguments: &[&str], script: &str) -> Command {
     command
 }
 
+/// A job that says `held` and ends when it is killed or asked to.
+#[track_caller]
+pub(crate) fn holding(address: &str, arguments: &[&str]) -> Running {
+    let script = "echo held; exec tail -f /dev/null";
+    let mut holder = Running::start(&mut job(address, arguments, script));
+    assert_eq!(holder.line().as_deref(), Some("held"));
+    holder
+}
+
 /// Makes two tests of each function, which gets an address: of an embedded server, and of a chroot on Apache's.
 macro_rules! on_both_engines {
     ($($name:ident,)*) => {

@@ -1,12 +1,14 @@
 //! Holders that die, and what the next one is told: crash marks, notes, `--on-crash`, `--lock-delay`, `--clear`.
 
+use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::bellwether::{Running, assert_code, bellwether, job, text};
+use crate::bellwether::{Running, assert_code, bellwether, holding, job, serve, text};
 use crate::line::Line;
+use crate::local::NOBODY;
 
 on_both_engines! {
     one_that_finishes_leaves_no_crash_whatever_its_code,
@@ -76,9 +78,7 @@ fn killed_bellwether_is_a_crash(address: &str) {
 }
 
 fn lost_lock_is_a_crash(address: &str) {
-    let script = "echo held; exec tail -f /dev/null";
-    let mut holder = Running::start(&mut job(address, &["lock", "x"], script));
-    assert_eq!(holder.line().as_deref(), Some("held"));
+    let mut holder = holding(address, &["lock", "x"]);
     Line::at(address, "/x").delete();
     assert_eq!(holder.code(), Some(123));
     assert!(lock(address, &[], TELL, 0).starts_with("crashed||"));
@@ -215,9 +215,7 @@ fn hold_tells_of_a_crash_too(address: &str) {
 }
 
 fn held_lock_cannot_be_cleared(address: &str) {
-    let script = "echo held; exec tail -f /dev/null";
-    let mut holder = Running::start(&mut job(address, &["lock", "x"], script));
-    assert_eq!(holder.line().as_deref(), Some("held"));
+    let _holder = holding(address, &["lock", "x"]);
     let clear = bellwether()
         .args(["lock", "x", "--clear", "--connect", address])
         .output()
@@ -236,6 +234,27 @@ fn other_layouts_know_nothing(address: &str) {
     for layout in ["curator", "kazoo"] {
         lock(address, &["--layout", layout], "kill -KILL $$", 137);
         assert_eq!(lock(address, &["--layout", layout], TELL, 0), "unknown||");
+    }
+}
+
+#[test]
+fn note_of_another_user_is_refused() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can be another user");
+        return;
+    }
+    let (_server, addresses) = serve(bellwether().args(["serve", "--listen", "127.0.0.1:0"]));
+    let address = &addresses[0];
+    let script = "echo $BELLWETHER_KEEPER; exec tail -f /dev/null";
+    let mut holder = Running::start(&mut job(address, &["lock", "x"], script));
+    let mut note = bellwether();
+    note.args(["note", "I was here"])
+        .env("BELLWETHER_KEEPER", holder.line().unwrap())
+        .current_dir("/");
+    assert_code(&note.output().unwrap(), 0);
+    match note.uid(NOBODY).output() {
+        Ok(output) => assert_code(&output, 125),
+        Err(error) => eprintln!("skipped: others cannot run the program here: {error}"),
     }
 }
 

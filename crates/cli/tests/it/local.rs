@@ -13,7 +13,7 @@ use bellwether_testkit::{ConnectOptions, RawClient, Request};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::bellwether::{Running, assert_code, bellwether, public_password, text, until};
+use crate::bellwether::{Running, assert_code, bellwether, job, public_password, text, until};
 
 /// A state folder of its own, whose server is ended with it.
 pub(crate) struct Home(pub(crate) TempDir);
@@ -123,6 +123,37 @@ fn ten_racing_commands_get_one_server_and_exclude_each_other() {
 }
 
 #[test]
+fn every_command_that_runs_another_works_there() {
+    let home = Home::new();
+    let job = |arguments: &[&str], script: &str| {
+        let mut command = job("local", arguments, script);
+        let output = command.env("XDG_STATE_HOME", home.0.path()).output();
+        let output = output.unwrap();
+        assert_code(&output, 0);
+        text(&output.stdout)
+    };
+    let tell = "bellwether note x && echo $BELLWETHER_PATH $BELLWETHER_PREVIOUS";
+    for (arguments, told) in [
+        (&["lock", "a"][..], "/a clean\n"),
+        (&["lock", "b", "--write"], "/b clean\n"),
+        (&["elect", "c"], "/c clean\n"),
+        (&["once", "d"], "/d clean\n"),
+        (&["once", "d"], ""),
+    ] {
+        assert_eq!(job(arguments, tell), told, "{arguments:?}");
+    }
+    for (arguments, told) in [
+        (&["lock", "b", "--read"][..], "/b clean\n"),
+        (&["lock", "e", "--of", "2"], "/e unknown\n"),
+        (&["lock", "f", "--layout", "kazoo"], "/f unknown\n"),
+        (&["rendezvous", "g", "--size", "1"], "/g unknown\n"),
+    ] {
+        let tell = "echo $BELLWETHER_PATH $BELLWETHER_PREVIOUS";
+        assert_eq!(job(arguments, tell), told, "{arguments:?}");
+    }
+}
+
+#[test]
 fn server_that_was_killed_is_replaced() {
     let home = Home::new();
     assert_code(&home.lock("true").output().unwrap(), 0);
@@ -131,6 +162,23 @@ fn server_that_was_killed_is_replaced() {
     // Its port file is still there, and does not count.
     assert_code(&home.lock("true").output().unwrap(), 0);
     assert_ne!(home.server().unwrap(), dead);
+}
+
+#[test]
+fn leader_stands_again_on_the_next_server() {
+    let home = Home::new();
+    let mut command = job(
+        "local",
+        &["elect", "e", "--session-timeout", "2s"],
+        "echo $BELLWETHER_TOKEN; exec tail -f /dev/null",
+    );
+    let mut leader = Running::start(command.env("XDG_STATE_HOME", home.0.path()));
+    let first: i64 = leader.line().unwrap().parse().unwrap();
+    kill_process(home.server().unwrap(), Signal::KILL).unwrap();
+    let second: i64 = leader.line().unwrap().parse().unwrap();
+    assert!(first < second, "{first} {second}");
+    leader.signal(Signal::TERM);
+    assert_eq!(leader.code(), Some(143));
 }
 
 #[test]
@@ -227,7 +275,7 @@ fn stranger_on_the_port_of_a_dead_server_gets_no_byte() {
 }
 
 /// A user who is neither root nor anybody in particular.
-const NOBODY: u32 = 65534;
+pub(crate) const NOBODY: u32 = 65534;
 
 #[test]
 fn another_user_can_neither_read_nor_use_nor_disturb_the_server() {

@@ -2,16 +2,18 @@
 
 use std::process::Command;
 
+use bellwether_testkit::Cut;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::bellwether::{Running, assert_code, bellwether, job, text};
-use crate::line::Line;
+use crate::bellwether::{Running, assert_code, bellwether, holding, job, text};
+use crate::line::{Line, through_proxy};
 
 on_both_engines! {
     leader_runs_and_the_next_follows_when_it_ends,
     leader_that_is_deposed_stands_again,
     leader_whose_session_is_gone_stands_again,
+    leader_is_gone_before_the_next_leads,
     leader_says_what_it_stands_for,
     rendezvous_begins_and_ends_together,
     rendezvous_that_not_all_come_to_is_124,
@@ -24,17 +26,8 @@ on_both_engines! {
     exit_codes_are_those_of_every_job,
 }
 
-const HELD: &str = "echo held; exec tail -f /dev/null";
-
-#[track_caller]
-fn holder(address: &str, arguments: &[&str]) -> Running {
-    let mut holder = Running::start(&mut job(address, arguments, HELD));
-    assert_eq!(holder.line().as_deref(), Some("held"));
-    holder
-}
-
 fn leader_runs_and_the_next_follows_when_it_ends(address: &str) {
-    let mut first = holder(address, &["elect", "e"]);
+    let mut first = holding(address, &["elect", "e"]);
     let script = "echo $BELLWETHER_PATH $BELLWETHER_PREVIOUS; exit 5";
     let mut second = Running::start(&mut job(address, &["elect", "e"], script));
     let told = second.error_line().unwrap();
@@ -51,34 +44,49 @@ fn leader_runs_and_the_next_follows_when_it_ends(address: &str) {
     assert_eq!(text(&third.stdout), "/e clean\n");
 }
 
-/// A leader that tells its tokens.
-fn tokens(address: &str) -> Running {
-    let script = "echo $BELLWETHER_TOKEN; exec tail -f /dev/null";
-    Running::start(&mut job(address, &["elect", "e"], script))
-}
-
 fn leader_that_is_deposed_stands_again(address: &str) {
-    let mut leader = tokens(address);
-    let first: i64 = leader.line().unwrap().parse().unwrap();
-    Line::at(address, "/e").delete();
-    let second: i64 = leader.line().unwrap().parse().unwrap();
-    assert!(first < second, "{first} {second}");
-    leader.signal(Signal::TERM);
-    assert_eq!(leader.code(), Some(143));
+    stands_again(address, |line| line.delete());
 }
 
 fn leader_whose_session_is_gone_stands_again(address: &str) {
-    let mut leader = tokens(address);
+    stands_again(address, |line| line.end_session());
+}
+
+fn stands_again(address: &str, disturb: impl FnOnce(&Line<'_>)) {
+    let script = "echo $BELLWETHER_TOKEN; exec tail -f /dev/null";
+    let mut leader = Running::start(&mut job(address, &["elect", "e"], script));
     let first: i64 = leader.line().unwrap().parse().unwrap();
-    Line::at(address, "/e").end_session();
+    disturb(&Line::at(address, "/e"));
     let second: i64 = leader.line().unwrap().parse().unwrap();
     assert!(first < second, "{first} {second}");
     leader.signal(Signal::TERM);
     assert_eq!(leader.code(), Some(143));
 }
 
+fn leader_is_gone_before_the_next_leads(address: &str) {
+    let folder = TempDir::new().unwrap();
+    let (runtime, proxy, through) = through_proxy(address);
+    // It heeds no SIGTERM, and neither does its child.
+    let script = "exec 9>alive; flock -n 9 || exit 99; trap '' TERM; echo leads; tail -f /dev/null; echo never";
+    let arguments = ["elect", "e", "--session-timeout", "6s"];
+    let mut leader = Running::start(job(&through, &arguments, script).current_dir(&folder));
+    assert_eq!(leader.line().as_deref(), Some("leads"));
+    let script = "flock -n alive true && echo free; exec tail -f /dev/null";
+    let mut next = Running::start(job(address, &["elect", "e"], script).current_dir(&folder));
+    assert!(next.error_line().is_some());
+    proxy.refuse(true);
+    runtime.block_on(proxy.cut(Cut::Reset));
+    assert_eq!(next.line().as_deref(), Some("free"), "{:?}", next.errors());
+    // It stands again when it can, and leads when the other is gone.
+    proxy.refuse(false);
+    next.signal(Signal::TERM);
+    assert_eq!(next.code(), Some(143));
+    let again = leader.line();
+    assert_eq!(again.as_deref(), Some("leads"), "{:?}", leader.errors());
+}
+
 fn leader_says_what_it_stands_for(address: &str) {
-    let _leader = holder(
+    let _leader = holding(
         address,
         &["elect", "e", "--value", "10.0.0.7:8080", "-m", "main"],
     );
@@ -227,7 +235,7 @@ fn once_that_waits_ends_when_another_is_done(address: &str) {
 }
 
 fn once_waits_for_a_limited_time(address: &str) {
-    let _worker = holder(address, &["once", "o"]);
+    let _worker = holding(address, &["once", "o"]);
     let arguments = ["once", "o", "--wait", "100ms", "-E", "9"];
     assert_code(&job(address, &arguments, "true").output().unwrap(), 9);
 }
@@ -247,7 +255,7 @@ fn exit_codes_are_those_of_every_job(address: &str) {
         assert_code(&run(&["/"]), 126);
         assert_code(&run(&["sh", "-c", "exit 7"]), 7);
         assert_code(&run(&["sh", "-c", "kill -KILL $$"]), 137);
-        let mut running = holder(address, arguments);
+        let mut running = holding(address, arguments);
         running.signal(Signal::TERM);
         assert_eq!(running.code(), Some(143), "{arguments:?}");
     }

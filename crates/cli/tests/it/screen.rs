@@ -14,7 +14,7 @@ pub(crate) fn rows(sent: &str) -> Vec<String> {
             c => screen.put(c),
         }
     }
-    let rows = screen.rows.iter().map(|row| String::from_iter(row));
+    let rows = screen.rows.iter().map(String::from_iter);
     let mut rows: Vec<_> = rows.map(|row| row.trim_end().to_owned()).collect();
     while rows.last().is_some_and(String::is_empty) {
         rows.pop();

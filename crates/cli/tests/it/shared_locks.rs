@@ -3,7 +3,7 @@
 use ::bellwether::{Layout, Lock, RwLock, Semaphore, connect};
 use tokio::runtime::Runtime;
 
-use crate::bellwether::{Running, assert_code, job, text};
+use crate::bellwether::{Running, assert_code, holding, job, text};
 
 on_both_engines! {
     readers_share_and_writers_do_not,
@@ -12,14 +12,10 @@ on_both_engines! {
     lines_of_other_libraries_are_shared,
 }
 
-const HELD: &str = "echo held; exec tail -f /dev/null";
-
 /// A holder that runs until it is dropped.
 #[track_caller]
 fn holder(address: &str, options: &[&str]) -> Running {
-    let mut holder = Running::start(&mut job(address, &[&["lock", "x"], options].concat(), HELD));
-    assert_eq!(holder.line().as_deref(), Some("held"));
-    holder
+    holding(address, &[&["lock", "x"], options].concat())
 }
 
 /// The exit code of a try.
@@ -47,7 +43,7 @@ fn so_many_run_at_a_time(address: &str) {
     assert_eq!(attempt(address, &["--of", "3", "--permits", "2"]), 124);
     let _one = holder(address, &["--of", "3"]);
     assert_eq!(attempt(address, &["--of", "3"]), 124);
-    let mut waiter = Running::start(&mut job(address, &["lock", "x", "--of", "3"], HELD));
+    let mut waiter = Running::start(&mut job(address, &["lock", "x", "--of", "3"], "true"));
     let told = waiter.error_line().unwrap();
     assert!(
         told.contains("waiting for /x: next in line, held by"),
@@ -85,13 +81,8 @@ fn lines_of_other_libraries_are_shared(address: &str) {
         drop(runtime.block_on(other.write()).unwrap());
 
         let path = format!("{name}-permits");
-        let script = job(
-            address,
-            &["lock", &path, "--layout", name, "--of", "1"],
-            HELD,
-        );
-        let mut permit = Running::start(&mut { script });
-        assert_eq!(permit.line().as_deref(), Some("held"));
+        let arguments = ["lock", &path, "--layout", name, "--of", "1"];
+        let permit = holding(address, &arguments);
         let other = Semaphore::new(&client, format!("/{path}"), 1).layout(layout);
         assert!(runtime.block_on(other.try_acquire(1)).unwrap().is_none());
         drop(permit);

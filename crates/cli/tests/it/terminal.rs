@@ -263,6 +263,23 @@ fn wait_that_is_interrupted_leaves_the_screen_clean() {
 }
 
 #[test]
+fn repair_and_job_have_the_terminal_in_turn() {
+    let mut shell = Shell::start();
+    shell.type_line(&format!("bellwether lock x -- sh -c 'kill -9 $$'{DONE}"));
+    shell.until_shown("code=137");
+    let script = "read x; echo \"got-$x\"";
+    shell.type_line(&format!(
+        "bellwether lock x --on-crash 'read x; echo repaired-$x' -- sh -c '{script}'{DONE}"
+    ));
+    shell.until_shown("repairing");
+    shell.type_line("one");
+    shell.until_shown("repaired-one");
+    shell.type_line("two");
+    shell.until_shown("got-two");
+    shell.until_shown("code=0");
+}
+
+#[test]
 fn ctrl_z_stops_the_job_and_not_the_heartbeat() {
     let mut shell = Shell::start();
     let script = "echo he\"\"ld; read x; echo \"got-$x\"";
