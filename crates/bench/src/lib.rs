@@ -15,6 +15,7 @@ pub mod load;
 pub mod machine;
 pub mod packets;
 pub mod peer;
+pub mod plot;
 pub mod population;
 pub mod server_process;
 pub mod spread;
