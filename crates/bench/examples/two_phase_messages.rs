@@ -30,7 +30,7 @@ const SITES: [u32; 9] = [2, 3, 5, 7, 10, 15, 20, 30, 50];
 const SESSION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Between two looks whether it is quiet.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 const QUIET_MAX: Duration = Duration::from_secs(30);
 
@@ -75,11 +75,11 @@ const HEAD: &str = "\
 # Messages of two-phase commit
 
 One committed transaction, from its beginning until every site is done and everybody has gone, each site with a session of its own. Counted by the
-embedded server itself (`zk_packets_received` and `zk_packets_sent` of `mntr`): requests, their replies, and events. Written by
+embedded server itself (`zk_packets_received` and `zk_packets_sent` of `mntr`): requests and their replies. Events, which are fewer, it does not count. Written by
 `crates/bench/compare/two_phase`.
 
 With a coordinator each site costs the same, however many there are. Where every site counts for itself, each is told of every other one's
-vote, and reads it: the square. Sites that vote one by one, each when nothing is under way any more, are the worst case; of votes that come at once
+vote, and reads it: the square. Sites that vote one by one, each when nothing is under way any more, are the worst case, as far as the machine lets them; of votes that come at once
 many are told of with one event, and read in one go.
 
 ![messages over sites](two-phase-messages.svg)
