@@ -275,12 +275,18 @@ impl FaultProxy {
         self.shared.state().events
     }
 
+    /// How many requests of one connection were unanswered at most.
+    pub fn in_flight_max(&self) -> usize {
+        self.shared.state().in_flight_max
+    }
+
     /// Counts requests, connections and events from zero again.
     pub fn reset_counts(&self) {
         let mut state = self.shared.state();
         state.counts.clear();
         state.connections_made = 0;
         state.events = 0;
+        state.in_flight_max = 0;
     }
 }
 
@@ -314,6 +320,7 @@ struct State {
     counts: HashMap<Op, usize>,
     connections_made: usize,
     events: usize,
+    in_flight_max: usize,
     /// What the session that was granted last is taken over with.
     session: Option<ConnectOptions>,
 }
@@ -607,7 +614,9 @@ impl<'a> Pump<'a> {
         *state.counts.entry(op).or_default() += 1;
         // A ping is answered with this xid whatever its own.
         let xid = if op == Op::Ping { -2 } else { header.xid };
-        self.link.pending().push_back((xid, rule));
+        let mut pending = self.link.pending();
+        pending.push_back((xid, rule));
+        state.in_flight_max = state.in_flight_max.max(pending.len());
         None
     }
 

@@ -44,5 +44,6 @@ mod rwlock;
 mod semaphore;
 mod simple_lock;
 mod state_histories;
+mod survey;
 mod tasks;
 mod together_counts;
