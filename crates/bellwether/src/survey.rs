@@ -275,7 +275,7 @@ impl Scout {
         let nodes = self.read_all(nodes).await?;
         let mut below = Vec::new();
         for directory in directories {
-            below.extend(directory.below(&nodes));
+            below.extend(directory.below(&parts, &nodes));
             let found = directory.conclude(&parts, &nodes);
             if !found.is_empty() {
                 sights.insert(directory.into_path(), found);

@@ -1,5 +1,6 @@
 //! What can be typed. Types only.
 
+mod inspect;
 mod tree;
 
 use std::ffi::OsString;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use bellwether_server::WordList;
 use clap::{Parser, Subcommand};
 
+pub(crate) use self::inspect::*;
 pub(crate) use self::tree::*;
 use crate::duration;
 
@@ -54,6 +56,10 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Lock(LockArgs),
+    Locks(LocksArgs),
+    Why(WhyArgs),
+    Revoke(RevokeArgs),
+    Break(BreakArgs),
     Ls(LsArgs),
     Tree(TreeShowArgs),
     Get(GetArgs),

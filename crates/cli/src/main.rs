@@ -23,11 +23,14 @@ mod local_server;
 mod node_path;
 mod node_stat;
 mod output;
+mod overview;
 mod payload;
+mod people;
 mod progress;
 mod refusal;
 mod rendering;
 mod repair;
+mod screen;
 mod session;
 mod sighting;
 mod signals;
@@ -71,6 +74,10 @@ fn main() -> ExitCode {
         Command::Lock(_) if !args.keeper => front::run(output),
         Command::Lock(args) => commands::lock::run(args, output),
         Command::Local(args) => commands::local::run(args, output),
+        Command::Locks(args) => commands::locks::run(args, output),
+        Command::Why(args) => commands::why::run(args, output),
+        Command::Revoke(args) => commands::revoke::revoke(args, output),
+        Command::Break(args) => commands::revoke::break_hold(args, output),
         Command::Ls(args) => commands::ls::run(args, output),
         Command::Tree(args) => commands::tree::run(args, output),
         Command::Get(args) => commands::get::run(args, output),

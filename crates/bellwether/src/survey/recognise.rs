@@ -11,6 +11,7 @@ use crate::double_barrier::Members;
 use crate::name::{Kind, Layout, Name};
 use crate::queue::Depth;
 use crate::queue::order::{Fifo, Item, Rules};
+use crate::queue::record::Record;
 use crate::round::{READY, State, is_after};
 use crate::semaphore::read_limit;
 use crate::simple_lock;
@@ -41,7 +42,7 @@ pub(super) struct Directory {
 
 /// What the directory as a whole is.
 enum Shape {
-    /// A queue, or tasks: its children are its parts.
+    /// A queue, or tasks, by the names of its children.
     Queue,
     /// A double barrier, whose present round is a child.
     Rounds(State),
@@ -109,7 +110,11 @@ impl Directory {
             Some(children.iter().map(move |child| join(&part, child)))
         };
         match &self.shape {
-            Shape::Queue => nodes.extend(in_part("claims").into_iter().flatten()),
+            Shape::Queue => {
+                nodes.extend(in_part("claims").into_iter().flatten());
+                let ended = ["dead", "done"].into_iter().filter_map(in_part);
+                nodes.extend(ended.filter_map(|mut ended| ended.next()));
+            }
             Shape::Rounds(state) => {
                 nodes.extend(in_part(&state.generation.to_string()).into_iter().flatten());
             }
@@ -122,10 +127,23 @@ impl Directory {
         nodes
     }
 
+    /// Whether this is a queue indeed: others may have directories of such names too, and the last of a queue's may be those
+    /// of what has ended.
+    fn is_queue_indeed(&self, parts: &Lists, nodes: &Contents) -> bool {
+        let has_items = self.others.iter().any(|part| part.starts_with("items"));
+        let has_ended = |part: &str| {
+            let part = self.child(part);
+            let first = parts.get(&part).and_then(|(children, _)| children.first());
+            let first = first.and_then(|first| nodes.get(&join(&part, first)));
+            first.is_some_and(|(data, _)| Record::from_data(data).is_some())
+        };
+        (has_items && self.others.len() > 1) || has_ended("dead") || has_ended("done")
+    }
+
     /// The directories in which to look further.
-    pub(super) fn below(&self, nodes: &Contents) -> Vec<String> {
+    pub(super) fn below(&self, parts: &Lists, nodes: &Contents) -> Vec<String> {
         let others = self.others.iter().filter(|child| match &self.shape {
-            Shape::Queue => false,
+            Shape::Queue => !self.is_queue_indeed(parts, nodes),
             Shape::Rounds(_) => child.parse::<u64>().is_err(),
             Shape::Leases(_) => !is_kazoo_lease(child),
             Shape::Plain => !(self.path == "/" && *child == "zookeeper"),
@@ -145,8 +163,9 @@ impl Directory {
     pub(super) fn conclude(&self, parts: &Lists, nodes: &Contents) -> Vec<Recipe> {
         let mut found = Vec::new();
         match &self.shape {
+            Shape::Queue if !self.is_queue_indeed(parts, nodes) => {}
             Shape::Queue => found.extend(self.queue(parts, nodes)),
-            Shape::Rounds(state) => found.push(self.members(*state, parts, nodes)),
+            Shape::Rounds(state) => found.extend(self.members(*state, parts, nodes)),
             Shape::Leases(limit) => found.push(self.leases(*limit, nodes)),
             Shape::Plain => found.extend(self.simple_lock()),
         }
@@ -231,7 +250,7 @@ impl Directory {
         })
     }
 
-    fn members(&self, state: State, parts: &Lists, nodes: &Contents) -> Recipe {
+    fn members(&self, state: State, parts: &Lists, nodes: &Contents) -> Option<Recipe> {
         let round = self.child(&state.generation.to_string());
         let ready = nodes.get(&join(&round, READY)).map(|(data, _)| data);
         let names = parts
@@ -241,16 +260,20 @@ impl Directory {
         let names = names
             .iter()
             .filter(|name| !ready.is_some_and(|ready| is_after(name, ready)));
-        let here = names.filter_map(|name| {
-            let (data, _) = nodes.get(&join(&round, name.as_str()))?;
-            Some(Who::from_data(data).unwrap_or_default())
-        });
-        Recipe::DoubleBarrier(Members {
+        let here: Vec<_> = names
+            .filter_map(|name| {
+                let (data, _) = nodes.get(&join(&round, name.as_str()))?;
+                Some(Who::from_data(data).unwrap_or_default())
+            })
+            .collect();
+        // It keeps count between the rounds, and nobody uses it then.
+        let is_used = ready.is_some() || !here.is_empty();
+        is_used.then_some(Recipe::DoubleBarrier(Members {
             round: state.generation,
             size: state.size,
             is_open: ready.is_some(),
-            here: here.collect(),
-        })
+            here,
+        }))
     }
 
     fn queue(&self, parts: &Lists, nodes: &Contents) -> Option<Recipe> {
@@ -272,9 +295,11 @@ impl Directory {
         in_turn(&mut claims);
         let consumers = in_order(children("line")).len();
         let names = items.iter().copied().chain(dead);
+        if names.clone().count() + done.len() + claims.len() + consumers == 0 {
+            return None;
+        }
         let is_item = |name: &String| Item::parse(Fifo::RULE, name.clone(), 0).is_some();
-        if self.others.iter().any(|part| part == "done") || names.clone().any(|name| !is_item(name))
-        {
+        if !done.is_empty() || names.clone().any(|name| !is_item(name)) {
             return Some(Recipe::Tasks {
                 counts: TaskCounts {
                     open: items.len().saturating_sub(claims.len()),
@@ -284,9 +309,6 @@ impl Directory {
                 },
                 claims,
             });
-        }
-        if names.count() + claims.len() + consumers == 0 {
-            return None;
         }
         Some(Recipe::Queue(QueueSight {
             depth: Depth {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bellwether::{
-    Barrier, Client, Contestant, DoubleBarrier, Election, Layout, LineKind, Lock, Overview, Queue,
-    Recipe, RwLock, Semaphore, SimpleLock, Survey, Tasks, zk,
+    Barrier, Client, Contestant, DoubleBarrier, Election, Layout, Lock, Overview, Queue, Recipe,
+    RwLock, Semaphore, SimpleLock, Survey, Tasks, zk,
 };
 use bellwether_server::proto::op::Op;
 
@@ -15,6 +15,7 @@ on_both_engines! {
     every_kind_of_line_is_seen_for_what_it_is,
     barriers_queues_and_tasks_are_seen_with_their_numbers,
     lines_of_other_libraries_are_seen_for_what_they_are,
+    names_alone_make_no_queue,
     crash_is_seen_when_the_holder_is_gone,
     what_may_not_be_read_is_told,
     many_lines_cost_a_list_each_and_a_read_for_everybody_with_few_under_way,
@@ -195,6 +196,30 @@ async fn lines_of_other_libraries_are_seen_for_what_they_are(place: Place) {
         said.collect::<Vec<_>>(),
         [(lease, b"me".as_slice()), (turn, b"me".as_slice())]
     );
+}
+
+async fn names_alone_make_no_queue(place: Place) {
+    let client = place.client().await;
+    for path in ["/a/dead/lock", "/b/items/lock", "/c/done"] {
+        let guard = Lock::new(&client, path).acquire().await.unwrap();
+        let seen = survey(&client, "/").await;
+        assert_eq!(texts(&seen), [(path, "Bellwether Lock 1+0".to_owned())]);
+        guard.release().await.unwrap();
+    }
+    let queue = Queue::new(&client, "/queue").payload::<String>();
+    queue.put(&String::new()).await.unwrap();
+    queue.take().await.unwrap().reject("no").await.unwrap();
+    drop(queue);
+    for part in ["items", "claims", "receipts"] {
+        // As the servers do some time after they were emptied.
+        let part = format!("/queue/{part}");
+        soon(async {
+            while place.outside().delete(&part, None).await == Err(zk::Error::NotEmpty) {}
+        })
+        .await;
+    }
+    let seen = survey(&client, "/").await;
+    assert_eq!(texts(&seen), [("/queue", "queue 0/0/1 0".to_owned())]);
 }
 
 async fn crash_is_seen_when_the_holder_is_gone(place: Place) {

@@ -20,6 +20,9 @@ use crate::terminal;
 /// How long a command has to end after SIGTERM when the hold is lost; no more than a third of the session timeout.
 const GRACE: Duration = Duration::from_secs(3);
 
+/// The variable by which a job that takes another lock is known as the same waiter.
+const OWNER: &str = "BELLWETHER_OWNER";
+
 /// A wait that is longer is told.
 const SILENT_WAIT: Duration = Duration::from_secs(1);
 
@@ -75,7 +78,7 @@ fn lock(client: &Client, args: &LockArgs) -> Lock {
     } else {
         format!("/{}", args.path)
     };
-    let mut lock = Lock::new(client, path);
+    let mut lock = Lock::new(client, path).owner(owner(client));
     // Arguments may be nobody else's business.
     if let Some(program) = args.command.first() {
         lock = lock.command(program.to_string_lossy());
@@ -84,6 +87,11 @@ fn lock(client: &Client, args: &LockArgs) -> Lock {
         Some(message) => lock.message(message),
         None => lock,
     }
+}
+
+/// Who waits, for those who look for circles of waiting: the job around this one, if there is one.
+fn owner(client: &Client) -> String {
+    std::env::var(OWNER).unwrap_or_else(|_| format!("{:x}", client.session_id()))
 }
 
 async fn under_lock(
@@ -115,6 +123,7 @@ async fn under_lock(
     let variables = [
         ("BELLWETHER_TOKEN", guard.token().to_string()),
         ("BELLWETHER_PATH", guard.path().to_owned()),
+        (OWNER, owner(client)),
     ];
     let end = match Job::start(&args.command, &variables, Family::adopt()?) {
         Ok(job) => keeper.attend(job, &guard, times, output).await?,

@@ -13,25 +13,31 @@ use crate::bellwether::{Running, assert_code, bellwether, serve, until};
 /// What ends the line of a command, so that its end is seen.
 const DONE: &str = "; echo \"code=$?\"";
 
+/// Of the terminal.
+const ROWS: u16 = 24;
+const COLUMNS: u16 = 200;
+
 /// A shell with job control in a terminal, and a server.
-struct Shell {
+pub(crate) struct Shell {
     keyboard: File,
     screen: Arc<Mutex<String>>,
+    /// What a person would see.
+    terminal: Arc<Mutex<vt100::Parser>>,
     shell: Child,
-    address: String,
+    pub(crate) address: String,
     _server: Running,
 }
 
 impl Shell {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let (server, addresses) =
             serve(bellwether().args(["serve", "--listen", "127.0.0.1:0", "--tick-time", "200ms"]));
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
         let size = Winsize {
-            ws_row: 24,
-            ws_col: 200,
+            ws_row: ROWS,
+            ws_col: COLUMNS,
             ws_xpixel: 0,
             ws_ypixel: 0,
         };
@@ -60,18 +66,26 @@ impl Shell {
             .unwrap();
         let keyboard = File::from(master);
         let screen = Arc::new(Mutex::new(String::new()));
+        let terminal = Arc::new(Mutex::new(vt100::Parser::new(
+            ROWS.try_into().unwrap(),
+            COLUMNS.try_into().unwrap(),
+            0,
+        )));
         let (mut seen, shown) = (keyboard.try_clone().unwrap(), screen.clone());
+        let drawn = terminal.clone();
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             // It ends with an error when nobody has the terminal any more.
             while let Ok(count @ 1..) = seen.read(&mut bytes) {
                 let text = String::from_utf8_lossy(&bytes[..count]).into_owned();
+                drawn.lock().unwrap().process(&bytes[..count]);
                 shown.lock().unwrap().push_str(&text);
             }
         });
         let mut shell = Self {
             keyboard,
             screen,
+            terminal,
             shell,
             address: addresses[0].clone(),
             _server: server,
@@ -80,17 +94,17 @@ impl Shell {
         shell
     }
 
-    fn type_line(&mut self, line: &str) {
+    pub(crate) fn type_line(&mut self, line: &str) {
         self.press(&format!("{line}\n"));
     }
 
-    fn press(&mut self, keys: &str) {
+    pub(crate) fn press(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
     }
 
     /// Waits for a text, and takes the screen up to it away. What was typed is on the screen too.
     #[track_caller]
-    fn until_shown(&mut self, text: &str) {
+    pub(crate) fn until_shown(&mut self, text: &str) {
         let mut last = String::new();
         let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             until(text, || {
@@ -101,6 +115,26 @@ impl Shell {
             });
         }));
         assert!(found.is_ok(), "no {text:?} on the screen: {last:?}");
+    }
+
+    /// Waits until the screen is as it should be, line by line without what is empty.
+    #[track_caller]
+    pub(crate) fn until_drawn(&self, is_right: impl Fn(&[String]) -> bool) {
+        let mut last = Vec::new();
+        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            until("the screen", || {
+                last = self.lines();
+                is_right(&last)
+            });
+        }));
+        assert!(found.is_ok(), "the screen is {last:#?}");
+    }
+
+    /// What is on the screen.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let screen = self.terminal.lock().unwrap().screen().contents();
+        let lines = screen.lines().map(|line| line.trim_end().to_owned());
+        lines.filter(|line| !line.is_empty()).collect()
     }
 
     /// A try from elsewhere.
