@@ -4,6 +4,7 @@
 //! its own node, when it releases. Whoever finds `held` at its grant follows one that did not.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -14,9 +15,10 @@ use crate::access::Access;
 use crate::contender::{Failure, TRIES_MAX};
 use crate::error::{Outcome, WriteError, outcome};
 use crate::fenced_write::FencedWrite;
+use crate::name::Name;
 use crate::own_node::OwnNode;
 use crate::path::NodePath;
-use crate::who::Who;
+use crate::who::{self, Who};
 
 /// The name of the mark in the directory.
 pub(crate) const HELD: &str = "held";
@@ -293,6 +295,27 @@ pub(crate) async fn look(zk: &zk::Client, dir: &NodePath) -> Result<Previous, Fa
     Err(last.into())
 }
 
+/// Whether a mark is among the children of a directory.
+pub(crate) fn is_among(children: &[String]) -> bool {
+    children.iter().any(|child| child == HELD)
+}
+
+/// Since when a contender holds, if the mark is its own. The request leaves when this is called.
+pub(crate) fn held_since(
+    zk: &zk::Client,
+    dir: &NodePath,
+    holder: &Name,
+) -> impl Future<Output = Option<SystemTime>> + use<> {
+    let read = zk.get_data(&dir.child(HELD));
+    let holder = holder.as_str().to_owned();
+    async move {
+        let (data, _) = read.await.ok()?;
+        let record = Record::from_data(&data)?;
+        let since = Duration::from_millis(record.since_ms?);
+        (record.node == holder).then(|| SystemTime::UNIX_EPOCH + since)
+    }
+}
+
 /// Forgets a crash: deletes the mark unless its holder still stands in the line. Tells whether there was one.
 pub(crate) async fn clear(zk: &zk::Client, dir: &NodePath) -> Result<bool, ClearFailure> {
     let path = dir.child(HELD);
@@ -334,6 +357,9 @@ struct Record {
     /// The name of the holder's node.
     node: String,
     token: i64,
+    /// When it was granted, in milliseconds since 1970 by the clock of the holder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    since_ms: Option<u64>,
     who: Option<Who>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     note: Option<String>,
@@ -348,6 +374,7 @@ impl Record {
             version: 1,
             node: node_name(node.path()).to_owned(),
             token: node.czxid(),
+            since_ms: Some(who::now_ms()),
             who,
             note: None,
             note_base64: None,

@@ -17,6 +17,7 @@ use crate::node_data::NodeData;
 use crate::observe::Observe;
 use crate::own_node::Known;
 use crate::path::NodePath;
+use crate::waiting::Waiting;
 use crate::who::Who;
 
 /// An election: one of those who run leads, and when it resigns or dies, the next in line does.
@@ -150,21 +151,47 @@ impl Election {
     ///
     /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
     pub async fn campaign(&self) -> Result<Leadership, AcquireError> {
+        let contender = self.enter().await?;
+        self.lead(contender).await
+    }
+
+    /// Runs, and returns without waiting until this candidate leads: see [`Lock::join`](crate::Lock::join).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`campaign`](Self::campaign).
+    ///
+    /// # Errors
+    ///
+    /// As [`campaign`](Self::campaign).
+    pub async fn join(&self) -> Result<Waiting<Leadership>, AcquireError> {
+        let contender = self.enter().await?;
+        let election = self.clone();
+        Ok(Waiting::new(contender, async move |contender| {
+            election.lead(contender).await
+        }))
+    }
+
+    async fn enter(&self) -> Result<Contender, AcquireError> {
         let mut who = Who::here(self.client.session_id());
         who.message.clone_from(&self.message);
         who.value.clone_from(&self.value);
         let entry = Entry {
             rule: Rule::EXCLUSIVE,
             kind: Kind::Candidate,
-            who: who.clone(),
+            who,
             access: self.access.clone(),
             line_max: self.line_max,
             layout: Layout::Bellwether,
             first_limit: None,
         };
-        let dir = self.dir()?;
+        let contender = Contender::enter(&self.client, self.dir()?, entry).await;
+        contender.map_err(|failure| self.error(failure))
+    }
+
+    async fn lead(&self, mut contender: Contender) -> Result<Leadership, AcquireError> {
+        let who = contender.who().clone();
         let elected = async {
-            let mut contender = Contender::enter(&self.client, dir, entry).await?;
             contender.turn().await?;
             contender.hold(&self.path, self.crash_mark).await
         };

@@ -50,8 +50,22 @@ impl Places {
 
 /// Waits for a lease.
 pub(crate) async fn acquire(terms: &Terms, limit: u32) -> Result<Hold, AcquireError> {
+    take(terms, join(terms).await?, limit).await
+}
+
+/// Takes a place in the line of those who want one.
+pub(crate) async fn join(terms: &Terms) -> Result<Contender, AcquireError> {
     let places = Places::of(terms);
-    let contender = places.line.join(Kind::Lock, Rule::EXCLUSIVE).await?;
+    places.line.join(Kind::Lock, Rule::EXCLUSIVE).await
+}
+
+/// Waits for a lease at a place in the line.
+pub(crate) async fn take(
+    terms: &Terms,
+    contender: Contender,
+    limit: u32,
+) -> Result<Hold, AcquireError> {
+    let places = Places::of(terms);
     let turn = places.line.turn(contender).await?;
     let mut lease = places.add(limit).await?;
     let enough = wait_for_room(&mut lease, limit).await;

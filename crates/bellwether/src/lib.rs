@@ -101,6 +101,7 @@ mod state;
 mod survey;
 mod tasks;
 mod terms;
+mod waiting;
 mod who;
 
 pub use barrier::Barrier;
@@ -125,7 +126,7 @@ pub use fence::{Fence, StaleToken};
 pub use fenced_write::FencedWrite;
 pub use group::{Group, Membership, MembershipState, Roster};
 pub use hold::{Hold, HoldState};
-pub use lock::{Lock, LockGuard, Waiting};
+pub use lock::{Lock, LockGuard};
 pub use multi_lock::{MultiGuard, MultiLock};
 pub use name::Layout;
 pub use names::{Instance, Names};
@@ -134,8 +135,9 @@ pub use observe::Observe;
 pub use path::PathError;
 pub use progress::{Place, Progress};
 pub use queue::{
-    ByDueTime, ByPriority, Claim, Consumer, DeadLetter, DelayQueue, Depth, Fifo, ItemId, Json,
-    Order, OrderedQueue, Payload, Peek, PriorityQueue, PutError, Queue, SettleError, TakeError,
+    ByDueTime, ByPriority, Claim, Claimed, Consumer, DeadLetter, DelayQueue, Depth, Fifo, ItemId,
+    Json, Listed, Order, OrderedQueue, Payload, Peek, PriorityQueue, PutError, Queue, SettleError,
+    TakeError,
 };
 pub use reentrant::{ReentrantGuard, ReentrantLock, ReentrantRwLock};
 pub use rwlock::{ReadGuard, RwLock, UpgradeError, WriteGuard};
@@ -146,6 +148,7 @@ pub use simple_lock::{SimpleGuard, SimpleLock};
 pub use state::{Seen, StateError, Watch};
 pub use survey::{Line, LineKind, Overview, QueueSight, Recipe, Sight, Survey};
 pub use tasks::{Task, TaskCounts, TaskProgress, Tasks};
+pub use waiting::Waiting;
 pub use who::Who;
 
 /// The client library under this one: for its errors and lists of access, and for what no recipe covers.

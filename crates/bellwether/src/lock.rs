@@ -4,12 +4,12 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use crate::client::Client;
-use crate::contender::{Contender, Rule};
+use crate::contender::Rule;
 use crate::error::{AcquireError, ClearError, ReleaseError};
 use crate::hold::Hold;
 use crate::name::Kind;
-use crate::progress::Progress;
 use crate::terms::{Terms, exclusive_options, line_options};
+use crate::waiting::Waiting;
 
 /// A lock that one contender holds at a time, in the order of arrival.
 ///
@@ -90,7 +90,9 @@ impl Lock {
     ///
     /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
     pub async fn acquire(&self) -> Result<LockGuard, AcquireError> {
-        self.join().await?.turn().await
+        let contender = self.terms.join(Kind::Lock, Rule::EXCLUSIVE).await?;
+        let hold = self.terms.turn(contender).await?;
+        Ok(LockGuard { hold })
     }
 
     /// As [`acquire`](Self::acquire), but gives up after a time. The limit is for the whole call.
@@ -122,11 +124,12 @@ impl Lock {
         if !self.terms.contenders().await?.is_empty() {
             return Ok(None);
         }
-        let waiting = self.join().await?;
-        if waiting.contender.is_blocked() {
+        let contender = self.terms.join(Kind::Lock, Rule::EXCLUSIVE).await?;
+        if contender.is_blocked() {
             return Ok(None);
         }
-        waiting.turn().await.map(Some)
+        let hold = self.terms.turn(contender).await?;
+        Ok(Some(LockGuard { hold }))
     }
 
     /// Takes a place at the end of the line, and returns without waiting for its turn. For programs that show how the wait
@@ -158,10 +161,11 @@ impl Lock {
     /// As [`acquire`](Self::acquire).
     pub async fn join(&self) -> Result<Waiting, AcquireError> {
         let contender = self.terms.join(Kind::Lock, Rule::EXCLUSIVE).await?;
-        Ok(Waiting {
-            terms: self.terms.clone(),
-            contender,
-        })
+        let terms = self.terms.clone();
+        Ok(Waiting::new(contender, async move |contender| {
+            let hold = terms.turn(contender).await?;
+            Ok(LockGuard { hold })
+        }))
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -180,35 +184,6 @@ impl Lock {
     /// See [`ClearError`].
     pub async fn clear(&self) -> Result<bool, ClearError> {
         self.terms.clear_mark().await
-    }
-}
-
-/// A place in the line of a [`Lock`]. Dropped, it is given up.
-#[derive(Debug)]
-#[must_use = "the place in the line is given up when this is dropped"]
-pub struct Waiting {
-    terms: Terms,
-    contender: Contender,
-}
-
-impl Waiting {
-    /// How the wait is going. It looks once a second, and costs the servers a list each time.
-    pub fn progress(&self) -> Progress {
-        Progress::of(&self.contender)
-    }
-
-    /// Waits for the turn and returns the guard.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`Lock::acquire`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Lock::acquire`].
-    pub async fn turn(self) -> Result<LockGuard, AcquireError> {
-        let hold = self.terms.turn(self.contender).await?;
-        Ok(LockGuard { hold })
     }
 }
 

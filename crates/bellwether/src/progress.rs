@@ -3,28 +3,38 @@
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_core::Stream;
 use futures_util::stream::{BoxStream, StreamExt, unfold};
 
 use crate::client::Client;
 use crate::contender::Contender;
-use crate::name::{Layout, Name};
+use crate::crash_mark;
+use crate::name::{Kind, Layout, Name};
 use crate::path::NodePath;
+use crate::semaphore::read_limit;
 use crate::who::Who;
 
-/// A look at the line is cheap, but not free, and people do not read faster.
+/// A look at the line is cheap, but not free, and people do not read faster. Those far back look less often: a long line
+/// costs little more than a short one then.
 const EVERY: Duration = Duration::from_secs(1);
 
+/// So many more before us, and the time between two looks is a second longer.
+const FAR_BACK: usize = 10;
+
 /// A place in a line, as of one look.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Place {
-    /// How many stand before us, the holder among them; 0 when it is our turn.
+    /// How many stand before us, holders among them; 0 when it is our turn.
     pub ahead: usize,
+    /// How many of those hold: several where readers or permits do.
+    pub holders: usize,
     /// Who is first; `None` if that one left while we looked, or does not say.
     pub holder: Option<Who>,
+    /// Since when that one holds, by the clock of its machine; known where it leaves a crash mark.
+    pub held_since: Option<SystemTime>,
 }
 
 /// A stream of places in the line: the present one first, then each change. It ends when the turn has come or the place is
@@ -73,7 +83,9 @@ impl Look {
                 if last.ahead == 0 {
                     return None;
                 }
-                self.client.home().sleep(EVERY).await;
+                let seconds = 1 + last.ahead / FAR_BACK;
+                let pause = EVERY * u32::try_from(seconds).unwrap_or(u32::MAX);
+                self.client.home().sleep(pause).await;
             }
             // A look that fails tells nothing; whoever waits for the turn hears why.
             let place = self.look().await?;
@@ -87,26 +99,53 @@ impl Look {
     async fn look(&self) -> Option<Place> {
         let own = self.own.as_ref()?;
         let zk = self.client.zk();
+        let limit = match own.kind() {
+            Kind::Permit(_) => Some(zk.get_data(self.dir.as_str())),
+            _ => None,
+        };
         let children = zk.list_children(self.dir.as_str()).await.ok()?;
-        let mut first = None::<Name>;
-        let mut ahead = 0;
-        let mut here = false;
-        for name in self.layout.contenders(children) {
-            here |= name == *own;
-            if name.is_before(own) {
-                ahead += 1;
-                if first.as_ref().is_none_or(|first| name.is_before(first)) {
-                    first = Some(name);
-                }
-            }
+        let is_marked = crash_mark::is_among(&children);
+        let mut line: Vec<Name> = self.layout.contenders(children).collect();
+        line.retain(|name| name == own || name.is_before(own));
+        line.sort_by(Name::cmp_age);
+        if !line.contains(own) {
+            return None;
         }
-        let holder = match first {
-            Some(first) => zk.get_data(&self.dir.child(first)).await.ok(),
+        let limit = match limit {
+            Some(limit) => limit.await.ok().and_then(|(data, _)| read_limit(&data)),
             None => None,
         };
-        here.then(|| Place {
-            ahead,
+        let holders = holders(&line, limit);
+        if holders == line.len() {
+            return Some(Place::default());
+        }
+        let first = line.first()?;
+        let path = self.dir.child(first);
+        // Made before the first await: they travel together.
+        let holder = zk.get_data(&path);
+        let held_since = is_marked.then(|| crash_mark::held_since(zk, &self.dir, first));
+        let holder = holder.await.ok();
+        Some(Place {
+            ahead: line.len() - 1,
+            holders,
             holder: holder.and_then(|(data, _)| Who::from_data(&data)),
+            held_since: match held_since {
+                Some(held_since) => held_since.await,
+                None => None,
+            },
         })
     }
+}
+
+/// How many of a line hold, as far as names tell: the first one, and those who share with it.
+fn holders(line: &[Name], limit: Option<u64>) -> usize {
+    let mut in_use = 0;
+    let holds = |name: &&Name| match name.kind() {
+        Kind::Permit(permits) => {
+            in_use += u64::from(permits);
+            limit.is_none_or(|limit| in_use <= limit)
+        }
+        kind => *name == &line[0] || (kind == Kind::Read && line[0].kind() == Kind::Read),
+    };
+    line.iter().take_while(holds).count()
 }

@@ -5,6 +5,8 @@ mod consumer;
 mod dead_letter;
 mod error;
 pub(crate) mod held;
+mod inspect;
+mod listing;
 pub(crate) mod order;
 mod payload;
 mod put;
@@ -15,7 +17,7 @@ mod warm;
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use zookeeper_client as zk;
 
@@ -27,11 +29,11 @@ pub use claim::Claim;
 pub use consumer::Consumer;
 pub use dead_letter::DeadLetter;
 pub use error::{PutError, SettleError, TakeError};
+pub use inspect::{Depth, Peek};
+pub use listing::{Claimed, Listed};
 pub use order::{ByDueTime, ByPriority, Fifo, ItemId, Order};
 pub use payload::{Json, Payload};
 
-use self::claim::age;
-use self::order::{Item, to_ms};
 use self::shelf::Shelf;
 pub(crate) use self::take::Empty;
 
@@ -65,17 +67,17 @@ pub type DelayQueue<T = Vec<u8>> = OrderedQueue<ByDueTime, T>;
 /// # Node layout
 ///
 /// Below the path: `items` (persistent nodes `item-<id>-<sequence>`; the first part is the priority, or the due time in
-/// milliseconds, where there is one), `claims` (an ephemeral node of the same name while an item is claimed), `dead`, `line`
-/// (consumers that wait) and `receipts`. All are containers. The data of an item is the payload and nothing else; the
-/// version of its node counts the attempts.
+/// milliseconds, where there is one; [shards](Self::shards) are directories in it), `claims` (an ephemeral node of the same
+/// name while an item is claimed), `dead`, `line` (consumers that wait) and `receipts`. All are containers. The data of an
+/// item is the payload and nothing else; the version of its node counts the attempts.
 ///
 /// # Fairness
 ///
 /// One consumer gets the items strictly in order. Where several take at once, each takes one of the first: eight for each
-/// of the others, of equal rank. In a
-/// [`PriorityQueue`] and a [`DelayQueue`], what was put before a take began is counted in. An item that comes back keeps its
-/// place; consumers of a [`Queue`] that have read ahead may see it up to sixteen items later. Consumers that wait for an item
-/// are served in the order of arrival, and an item wakes one of them.
+/// of the others, of equal rank. In a [`PriorityQueue`] and a [`DelayQueue`], what was put or given back before a take began
+/// is counted in. An item that comes back keeps its place; consumers of a [`Queue`] that have read ahead may see it up to
+/// sixteen items later, those of the others one item later if its consumer died. Consumers that wait for an item are served
+/// in the order of arrival, and an item wakes one of them.
 ///
 /// # Session loss
 ///
@@ -185,75 +187,6 @@ impl<O: Order, T> OrderedQueue<O, T> {
         Self::of(self.shelf.through(client))
     }
 
-    /// How many items there are, and how many of them are claimed or dead.
-    ///
-    /// # Errors
-    ///
-    /// As [`take`](Self::take).
-    ///
-    /// # Cancel safety
-    ///
-    /// It only reads.
-    pub async fn depth(&self) -> Result<Depth, TakeError> {
-        self.check()?;
-        let found = async {
-            let dead = self.shelf.dir("dead");
-            let zk = self.shelf.client().zk();
-            let dead = self.shelf.retry(|| zk.check_stat(dead.as_str())).await?;
-            let tally = self.shelf.look().await?;
-            let dead = dead.map_or(0, |stat| stat.num_children);
-            Ok(Depth {
-                items: tally.depth,
-                claimed: tally.claimed,
-                dead: usize::try_from(dead).unwrap_or(0),
-            })
-        };
-        found.await.map_err(|failure| self.error(failure))
-    }
-
-    /// All dead letters, in the order of the queue.
-    ///
-    /// # Errors
-    ///
-    /// As [`take`](Self::take).
-    ///
-    /// # Cancel safety
-    ///
-    /// It only reads.
-    pub async fn dead_letters(&self) -> Result<Vec<DeadLetter>, TakeError> {
-        self.check()?;
-        let letters = self.shelf.dead_letters().await;
-        letters.map_err(|failure| self.error(failure))
-    }
-
-    /// Puts a dead letter back for new attempts, behind what is there; `false` if it is gone already.
-    ///
-    /// # Errors
-    ///
-    /// As [`put`](Queue::put).
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped before it returns, it may have been put back or not.
-    pub async fn revive(&self, letter: &DeadLetter) -> Result<bool, PutError> {
-        self.shelf.revive(letter).await
-    }
-
-    /// Deletes a dead letter for good; `false` if it is gone already.
-    ///
-    /// # Errors
-    ///
-    /// As [`take`](Self::take).
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped before it returns, it may be there or not.
-    pub async fn forget(&self, letter: &DeadLetter) -> Result<bool, TakeError> {
-        self.check()?;
-        let forgotten = self.shelf.forget_dead(letter).await;
-        forgotten.map_err(|failure| self.error(failure))
-    }
-
     fn check(&self) -> Result<(), TakeError> {
         self.shelf
             .check_path()
@@ -270,7 +203,7 @@ impl<O: Order, T> OrderedQueue<O, T> {
 
 impl<O: Order, T: Payload> OrderedQueue<O, T> {
     /// Claims the next item, and waits in line for one if there is none. With a warm list that is one round trip, and the
-    /// acknowledgement another; in a [`PriorityQueue`] and a [`DelayQueue`] a look at what was put meanwhile comes first.
+    /// acknowledgement another; in a [`PriorityQueue`] and a [`DelayQueue`] a list is warm until something is put.
     ///
     /// An item that cannot be read becomes a dead letter.
     ///
@@ -344,129 +277,6 @@ impl<O: Order, T: Payload> OrderedQueue<O, T> {
     {
         Consumer::of(self.clone())
     }
-
-    /// What would be taken next, without taking it; `None` if nothing would.
-    ///
-    /// # Errors
-    ///
-    /// As [`take`](Self::take).
-    ///
-    /// # Cancel safety
-    ///
-    /// It only reads.
-    pub async fn peek(&self) -> Result<Option<Peek>, TakeError> {
-        self.check()?;
-        let peek = self.shelf.peek().await;
-        peek.map_err(|failure| self.error(failure))
-    }
-
-    async fn put_ranked(&self, items: Vec<(u64, &T)>) -> Result<Vec<ItemId>, PutError> {
-        let mut written = Vec::new();
-        for (rank, payload) in items {
-            let bytes = payload.to_bytes().map_err(|source| PutError::NotWritable {
-                path: self.path().to_owned(),
-                source,
-            })?;
-            written.push((rank, bytes));
-        }
-        self.shelf.put(written).await
-    }
-
-    async fn put_one(&self, rank: u64, payload: &T) -> Result<ItemId, PutError> {
-        let mut ids = self.put_ranked(vec![(rank, payload)]).await?;
-        Ok(ids.pop().expect("one was put"))
-    }
-}
-
-impl<T: Payload> Queue<T> {
-    /// Puts an item, exactly once: a reply that is lost is made up for. One round trip.
-    ///
-    /// # Errors
-    ///
-    /// See [`PutError`]; the item was put only where it says so.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped before it returns, the item may have been put or not.
-    pub async fn put(&self, payload: &T) -> Result<ItemId, PutError> {
-        self.put_one(0, payload).await
-    }
-
-    /// Puts several items in one transaction, in this order: all or none.
-    ///
-    /// # Errors
-    ///
-    /// As [`put`](Self::put); [`PutError::TooLarge`] if they are more than the servers take in one request.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`put`](Self::put).
-    pub async fn put_all(&self, payloads: &[T]) -> Result<Vec<ItemId>, PutError> {
-        let items = payloads.iter().map(|payload| (0, payload)).collect();
-        self.put_ranked(items).await
-    }
-}
-
-impl<T: Payload> PriorityQueue<T> {
-    /// Puts an item, exactly once; the lowest priority is taken first. One round trip.
-    ///
-    /// # Errors
-    ///
-    /// See [`PutError`]; the item was put only where it says so.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped before it returns, the item may have been put or not.
-    pub async fn put(&self, priority: u32, payload: &T) -> Result<ItemId, PutError> {
-        self.put_one(priority.into(), payload).await
-    }
-
-    /// Puts several items in one transaction, all or none, each with its priority.
-    ///
-    /// # Errors
-    ///
-    /// As [`put`](Self::put); [`PutError::TooLarge`] if they are more than the servers take in one request.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`put`](Self::put).
-    pub async fn put_all(&self, items: &[(u32, T)]) -> Result<Vec<ItemId>, PutError> {
-        let items = items
-            .iter()
-            .map(|(priority, payload)| (u64::from(*priority), payload));
-        self.put_ranked(items.collect()).await
-    }
-}
-
-impl<T: Payload> DelayQueue<T> {
-    /// Puts an item that is not taken before a time, exactly once. One round trip.
-    ///
-    /// The time is that of the consumers' clocks, and stands in the name of the node: a clock that is set changes when an
-    /// item is taken, but never the order.
-    ///
-    /// # Errors
-    ///
-    /// See [`PutError`]; the item was put only where it says so.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped before it returns, the item may have been put or not.
-    pub async fn put_at(&self, due: SystemTime, payload: &T) -> Result<ItemId, PutError> {
-        self.put_one(to_ms(due), payload).await
-    }
-
-    /// As [`put_at`](Self::put_at), after a delay from now.
-    ///
-    /// # Errors
-    ///
-    /// As [`put_at`](Self::put_at).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`put_at`](Self::put_at).
-    pub async fn put_after(&self, delay: Duration, payload: &T) -> Result<ItemId, PutError> {
-        self.put_at(SystemTime::now() + delay, payload).await
-    }
 }
 
 impl<O, T> Clone for OrderedQueue<O, T> {
@@ -483,69 +293,5 @@ impl<O, T> fmt::Debug for OrderedQueue<O, T> {
         f.debug_struct("OrderedQueue")
             .field("path", &self.shelf.path())
             .finish_non_exhaustive()
-    }
-}
-
-/// How full a queue is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Depth {
-    /// All items, claimed ones among them.
-    pub items: usize,
-    /// Those that are claimed.
-    pub claimed: usize,
-    /// Dead letters.
-    pub dead: usize,
-}
-
-/// The item that is next, as of one look.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Peek {
-    /// Which item it is.
-    pub id: ItemId,
-    /// What is in it, as bytes.
-    pub payload: Vec<u8>,
-    /// How often it has been delivered.
-    pub attempts: u32,
-    /// How long ago it was put: in a [`Queue`], the age of the oldest item that waits.
-    pub age: Duration,
-}
-
-impl Shelf {
-    /// The first item that nobody has claimed and that is due.
-    async fn peek(&self) -> Result<Option<Peek>, Failure> {
-        loop {
-            // A list of its own: what this handle has read ahead may be old.
-            let Some(item) = self.first().await? else {
-                return Ok(None);
-            };
-            let path = self.item_path(&item);
-            let read = self
-                .retry(|| async {
-                    match self.client().zk().get_data(&path).await {
-                        Ok(read) => Ok(Some(read)),
-                        Err(zk::Error::NoNode) => Ok(None),
-                        Err(error) => Err(error),
-                    }
-                })
-                .await?;
-            // Taken in between: look again.
-            if let Some((payload, stat)) = read {
-                return Ok(Some(Peek {
-                    id: item.id(),
-                    payload,
-                    attempts: stat.version.cast_unsigned(),
-                    age: age(stat.ctime),
-                }));
-            }
-        }
-    }
-
-    async fn first(&self) -> Result<Option<Item>, Failure> {
-        let fresh = self.through(self.client());
-        fresh.refill().await?;
-        let picked = fresh.warm.pick(self.rule()).into_iter().next();
-        Ok(picked.map(|pick| pick.item().clone()))
     }
 }

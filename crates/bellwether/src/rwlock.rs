@@ -9,6 +9,7 @@ use crate::error::{AcquireError, ClearError, ReleaseError};
 use crate::hold::Hold;
 use crate::name::Kind;
 use crate::terms::{Terms, exclusive_options, line_options};
+use crate::waiting::Waiting;
 use crate::who::Who;
 
 /// A lock that many readers share, or one writer holds alone.
@@ -168,6 +169,41 @@ impl RwLock {
     /// As [`read`](Self::read).
     pub async fn try_write(&self) -> Result<Option<WriteGuard>, AcquireError> {
         self.terms.try_write(None).await
+    }
+
+    /// Takes a place at the end of the line to read, and returns without waiting for its turn: see [`Lock::join`](crate::Lock::join).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read).
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    pub async fn join_read(&self) -> Result<Waiting<ReadGuard>, AcquireError> {
+        let contender = self.terms.join(Kind::Read, Rule::SHARED).await?;
+        let terms = self.terms.clone();
+        Ok(Waiting::new(contender, async move |contender| {
+            let hold = terms.turn(contender).await?;
+            Ok(ReadGuard { hold, terms })
+        }))
+    }
+
+    /// Takes a place at the end of the line to write, and returns without waiting for its turn: see [`Lock::join`](crate::Lock::join).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read).
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    pub async fn join_write(&self) -> Result<Waiting<WriteGuard>, AcquireError> {
+        let contender = self.terms.join(Kind::Write, Rule::EXCLUSIVE).await?;
+        let terms = self.terms.clone();
+        Ok(Waiting::new(contender, async move |contender| {
+            WriteGuard::take(&terms, contender).await
+        }))
     }
 
     /// Forgets the crash of a writer: removes its mark, when what it left behind has been repaired by hand. Tells whether

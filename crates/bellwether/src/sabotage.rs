@@ -28,4 +28,6 @@ pub enum Sabotage {
     SettleAnyVersion,
     /// Sends a write again after a lost reply without a look at the receipt.
     RetryBlindly,
+    /// Takes items whatever time they are due at.
+    IgnoreDueTime,
 }

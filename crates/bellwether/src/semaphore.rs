@@ -15,6 +15,7 @@ use crate::node_data::NodeData;
 use crate::node_event::NodeEvent;
 use crate::path::NodePath;
 use crate::terms::{Terms, line_options};
+use crate::waiting::Waiting;
 
 /// A number of permits, handed out in the order of arrival.
 ///
@@ -106,10 +107,8 @@ impl Semaphore {
             let hold = lease::acquire(&self.terms, self.first_limit).await?;
             return Ok(Permit { hold, permits: 1 });
         }
-        let mut applicant = self.apply(permits.max(1)).await?;
-        let admitted = applicant.wait_for_admission().await;
-        admitted.map_err(|denial| self.denied(denial))?;
-        self.permit(applicant).await
+        let contender = self.enter(permits.max(1)).await?;
+        self.admit(contender, permits.max(1)).await
     }
 
     /// As [`acquire_many`](Self::acquire_many), but gives up after a time. The limit is for the whole call.
@@ -157,12 +156,39 @@ impl Semaphore {
         {
             return Ok(None);
         }
-        let mut applicant = self.apply(permits).await?;
+        let mut applicant = self.applicant(self.enter(permits).await?, permits);
         let admitted = applicant.is_admitted().await;
         if !admitted.map_err(|denial| self.denied(denial))? {
             return Ok(None);
         }
         self.permit(applicant).await.map(Some)
+    }
+
+    /// Takes a place at the end of the line for permits, and returns without waiting for its turn: see [`Lock::join`](crate::Lock::join).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub async fn join(&self, permits: u32) -> Result<Waiting<Permit>, AcquireError> {
+        let semaphore = self.clone();
+        if self.terms.layout != Layout::Bellwether {
+            self.only_one(permits)?;
+            let contender = lease::join(&self.terms).await?;
+            return Ok(Waiting::new(contender, async move |contender| {
+                let Self { terms, first_limit } = semaphore;
+                let hold = lease::take(&terms, contender, first_limit).await?;
+                Ok(Permit { hold, permits: 1 })
+            }));
+        }
+        let permits = permits.max(1);
+        let contender = self.enter(permits).await?;
+        Ok(Waiting::new(contender, async move |contender| {
+            semaphore.admit(contender, permits).await
+        }))
     }
 
     /// How many permits there are, in use or not.
@@ -265,17 +291,27 @@ impl Semaphore {
         }
     }
 
-    async fn apply(&self, permits: u32) -> Result<Applicant, AcquireError> {
+    async fn enter(&self, permits: u32) -> Result<Contender, AcquireError> {
         let kind = Kind::Permit(permits);
         let limit = self.first_limit;
-        let contender = self.terms.join_limited(kind, Rule::COUNTED, limit).await?;
-        Ok(Applicant {
+        self.terms.join_limited(kind, Rule::COUNTED, limit).await
+    }
+
+    async fn admit(&self, contender: Contender, permits: u32) -> Result<Permit, AcquireError> {
+        let mut applicant = self.applicant(contender, permits);
+        let admitted = applicant.wait_for_admission().await;
+        admitted.map_err(|denial| self.denied(denial))?;
+        self.permit(applicant).await
+    }
+
+    fn applicant(&self, contender: Contender, permits: u32) -> Applicant {
+        Applicant {
             contender,
             permits,
-            first_limit: limit,
+            first_limit: self.first_limit,
             is_first: false,
             limit_watch: None,
-        })
+        }
     }
 
     async fn permit(&self, applicant: Applicant) -> Result<Permit, AcquireError> {

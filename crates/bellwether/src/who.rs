@@ -39,9 +39,6 @@ pub struct Who {
 impl Who {
     /// This process, now.
     pub(crate) fn here(session: i64) -> Self {
-        let since = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
         Self {
             version: 1,
             owner: format!("{session:x}"),
@@ -49,7 +46,7 @@ impl Who {
             pid: std::process::id(),
             user: user(),
             command: None,
-            since_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+            since_ms: now_ms(),
             message: None,
             value: None,
         }
@@ -70,6 +67,12 @@ impl Who {
     pub fn since(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_millis(self.since_ms)
     }
+}
+
+/// The time in milliseconds since 1970.
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }
 
 fn host() -> &'static str {

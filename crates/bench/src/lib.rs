@@ -6,12 +6,14 @@
 pub mod comparison;
 pub mod connect_string;
 pub mod contend;
+pub mod contest;
 pub mod fan_out;
 pub mod figures;
 pub mod floor;
 pub mod latency;
 pub mod load;
 pub mod machine;
+pub mod packets;
 pub mod peer;
 pub mod population;
 pub mod server_process;

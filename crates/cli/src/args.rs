@@ -1,9 +1,10 @@
 //! What can be typed. Types only.
 
 mod inspect;
+mod jobs;
+mod recipes;
 mod tree;
 
-use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +13,10 @@ use bellwether_server::WordList;
 use clap::{Parser, Subcommand};
 
 pub(crate) use self::inspect::*;
+pub(crate) use self::jobs::*;
+pub(crate) use self::recipes::*;
 pub(crate) use self::tree::*;
+use crate::credential::Credential;
 use crate::duration;
 
 /// As in docs/commands.md.
@@ -56,10 +60,23 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Lock(LockArgs),
+    Barrier(BarrierArgs),
+    Queue(QueueArgs),
+    Tasks(TasksArgs),
+    Group(GroupArgs),
+    Name(NameArgs),
+    Config(ConfigArgs),
+    Counter(CounterArgs),
     Locks(LocksArgs),
     Why(WhyArgs),
     Revoke(RevokeArgs),
     Break(BreakArgs),
+    Doctor(DoctorArgs),
+    Ensemble(EnsembleArgs),
+    Elect(ElectArgs),
+    Rendezvous(RendezvousArgs),
+    Once(OnceArgs),
+    Note(NoteArgs),
     Ls(LsArgs),
     Tree(TreeShowArgs),
     Get(GetArgs),
@@ -97,58 +114,6 @@ pub(crate) enum Command {
     Man(ManArgs),
 }
 
-/// Run a command while holding a lock, or hold it for a script.
-///
-/// One runs at a time, in order of arrival. The command finds its fencing token in BELLWETHER_TOKEN and the lock in
-/// BELLWETHER_PATH. It has the terminal, and signals are passed on to it. If the lock is about to be lost, it gets
-/// SIGTERM, and when it is lost, SIGKILL, with all that it has started. The same happens if bellwether itself is killed.
-///
-/// Exit code: that of the command; 128+n if signal n ended it; 123 if the lock was lost; 124 if it was not had in time;
-/// 125 if bellwether failed; 126 if the command cannot be run; 127 if it is not found.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  bellwether lock jobs/nightly -- ./backup.sh --full
-  bellwether lock jobs/nightly --wait 10m -- ./backup.sh
-  bellwether lock jobs/nightly --try -E 0 -- ./backup.sh
-  bellwether lock deploy --session-timeout 30s --grace 10s -- ./deploy.sh
-  coproc bellwether lock jobs/nightly --hold; read -r token <&\"${COPROC[0]}\"")]
-pub(crate) struct LockArgs {
-    /// The lock; a leading slash may be left out.
-    pub(crate) path: String,
-    /// Give up after so long, such as 30s or 5m.
-    #[arg(short, long, value_name = "TIME", value_parser = duration::parse)]
-    pub(crate) wait: Option<Duration>,
-    /// Give up at once if somebody holds it or waits for it.
-    #[arg(long = "try", conflicts_with = "wait")]
-    pub(crate) at_once: bool,
-    /// The exit code when the lock was not had.
-    #[arg(short = 'E', long, value_name = "N", default_value_t = 124)]
-    pub(crate) conflict_exit_code: u8,
-    /// A word for people who look at the line.
-    #[arg(short, long, value_name = "TEXT")]
-    pub(crate) message: Option<String>,
-    /// How long the command has to end after SIGTERM before the lock is lost, at most a third of the session timeout;
-    /// 3s, or less if the session timeout is short.
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, conflicts_with = "hold")]
-    pub(crate) grace: Option<Duration>,
-    /// Run nothing: print the token when the lock is held, and hold it until stdin ends or SIGTERM comes.
-    #[arg(long)]
-    pub(crate) hold: bool,
-    /// With --hold: print one JSON object with path and token.
-    #[arg(long, requires = "hold")]
-    pub(crate) json: bool,
-    #[command(flatten)]
-    pub(crate) connect: ConnectArgs,
-    /// The command and its arguments.
-    #[arg(
-        last = true,
-        required_unless_present = "hold",
-        conflicts_with = "hold",
-        value_name = "COMMAND"
-    )]
-    pub(crate) command: Vec<OsString>,
-}
-
 /// Look at this user's local server, or stop it.
 ///
 /// Commands that are told no servers start it when they need it, and it leaves when nobody has used it for ten minutes.
@@ -180,7 +145,7 @@ pub(crate) enum LocalCommand {
     Path,
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ConnectArgs {
     /// The servers, as HOST:PORT,HOST:PORT/CHROOT, or `local` for this user's server on this host. Without it, what
     /// `connect` in ~/.config/bellwether.toml or /etc/bellwether.toml says, or else the local server.
@@ -189,6 +154,15 @@ pub(crate) struct ConnectArgs {
     /// How long the servers keep a hold after they last heard of its holder.
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "15s")]
     pub(crate) session_timeout: Duration,
+    /// Prove who you are, such as digest:USER:PASSWORD; may be given more than once. Others on this host can read what
+    /// is typed here, but not the variable.
+    #[arg(
+        long,
+        value_name = "SCHEME:PROOF",
+        env = "BELLWETHER_AUTH",
+        hide_env_values = true
+    )]
+    pub(crate) auth: Vec<Credential>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -10,6 +10,10 @@ pub(crate) enum Exit {
     No,
     /// Wrong usage.
     Usage,
+    /// Something is wrong that cannot wait.
+    Critical,
+    /// Not run, because the one before crashed.
+    Refused,
     /// The hold was lost.
     Lost,
     /// The hold was not had within the wait limit, or at once: 124, or what `-E` says.
@@ -35,11 +39,21 @@ impl Exit {
         }
     }
 
+    /// How a command has ended, in words.
+    pub(crate) fn reason(self) -> String {
+        match self {
+            Self::Signal(signal) => format!("the command was ended by signal {signal}"),
+            exit => format!("the command ended with {}", exit.code()),
+        }
+    }
+
     fn code(self) -> u8 {
         match self {
             Self::Done => 0,
             Self::No => 1,
             Self::Usage => 2,
+            Self::Critical => 3,
+            Self::Refused => 122,
             Self::Lost => 123,
             Self::NotHad(code) | Self::Command(code) => code,
             Self::Failed => 125,
@@ -68,6 +82,7 @@ mod tests {
     #[test]
     fn codes_are_those_of_the_manual() {
         let codes = [
+            Exit::Refused,
             Exit::Lost,
             Exit::NotHad(124),
             Exit::Failed,
@@ -75,7 +90,7 @@ mod tests {
             Exit::NotFound,
         ]
         .map(Exit::code);
-        assert_eq!(codes, [123, 124, 125, 126, 127]);
+        assert_eq!(codes, [122, 123, 124, 125, 126, 127]);
         assert_eq!(Exit::Signal(15).code(), 143);
     }
 }

@@ -12,6 +12,9 @@ use crate::exit::Exit;
 use crate::family::Family;
 use crate::terminal::{self, Terminal};
 
+/// A variable of a job's environment, with a value or without one.
+pub(crate) type Variable = (&'static str, Option<OsString>);
+
 /// A running job, with all that it has started.
 #[derive(Debug)]
 pub(crate) struct Job {
@@ -29,11 +32,11 @@ pub(crate) enum Change {
 }
 
 impl Job {
-    /// Starts a command with variables added to its environment, in the foreground if the front is there. An error
-    /// comes with the exit that it means.
+    /// Starts a command with variables set or removed, in the foreground if the front is there. An error comes with the
+    /// exit that it means.
     pub(crate) fn start(
         command: &[OsString],
-        variables: &[(&str, String)],
+        variables: &[Variable],
         family: Family,
     ) -> Result<Self, (io::Error, Exit)> {
         let [program, arguments @ ..] = command else {
@@ -41,10 +44,13 @@ impl Job {
         };
         let terminal = getpgid(getppid()).ok().and_then(Terminal::of_front);
         let mut command = Command::new(program);
-        command
-            .args(arguments)
-            .envs(variables.iter().map(|(name, value)| (name, value)))
-            .process_group(0);
+        command.args(arguments).process_group(0);
+        for (name, value) in variables {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
         let started = terminal::stoppable(|| command.spawn()).and_then(|started| started);
         let process = started.map_err(|error| {
             let exit = if error.kind() == io::ErrorKind::NotFound {
@@ -78,7 +84,13 @@ impl Job {
                 continue;
             }
             match status.stopping_signal().map(Signal::from_named_raw) {
-                None => return Ok(Change::Ended(ExitStatus::from_raw(status.as_raw()))),
+                None => {
+                    // There may be another job after this one.
+                    if let Some(terminal) = &self.terminal {
+                        terminal.take_back(self.group);
+                    }
+                    return Ok(Change::Ended(ExitStatus::from_raw(status.as_raw())));
+                }
                 Some(signal) => {
                     if self.is_to_stay_stopped(signal) {
                         return Ok(Change::Stopped);

@@ -1,6 +1,7 @@
 //! The process that holds a lock and runs a job under it, behind the front.
 
 use std::io;
+use std::pin::pin;
 use std::time::Duration;
 
 use bellwether::Hold;
@@ -8,8 +9,9 @@ use rustix::process::Signal;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::exit::Exit;
-use crate::job::{Change, Job};
+use crate::job::{Change, Job, Variable};
 use crate::link::{News, Order, ToFront, since_boot};
+use crate::notes::{self, Notes};
 use crate::output::Output;
 use crate::signals::Signals;
 use crate::terminal;
@@ -21,6 +23,7 @@ const BEATS: u32 = 24;
 #[derive(Debug)]
 pub(crate) struct Keeper {
     front: ToFront,
+    notes: Notes,
     /// Caught and left alone: whoever signals all processes of a service reaches the front too, which passes it on.
     _signals: Signals,
 }
@@ -28,12 +31,25 @@ pub(crate) struct Keeper {
 /// How the time with a job has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The command has ended by itself, or by a signal that was passed on.
+    /// The command has ended by itself, or by a signal.
     Job(Exit),
+    /// The command could not be started.
+    NotStarted(Exit),
     /// The hold is about to be lost, or is lost. The job is gone.
     Lost,
     /// The front has died. The job is gone, perhaps in the middle of its work.
     FrontGone,
+}
+
+impl End {
+    /// The exit that it means.
+    pub(crate) fn exit(self) -> Exit {
+        match self {
+            Self::Job(exit) | Self::NotStarted(exit) => exit,
+            Self::Lost => Exit::Lost,
+            Self::FrontGone => Exit::Failed,
+        }
+    }
 }
 
 impl Keeper {
@@ -45,8 +61,14 @@ impl Keeper {
             .map_err(|error| anyhow::anyhow!("a keeper is started by its front only ({error})"))?;
         Ok(Self {
             front,
+            notes: Notes::listen()?,
             _signals: signals,
         })
+    }
+
+    /// The variable by which a job finds this keeper.
+    pub(crate) fn variable(&self) -> Variable {
+        (notes::VARIABLE, Some(self.notes.name().into()))
     }
 
     /// Resolves when there is no more use in waiting for a hold, with the exit that it means. Cancel safe.
@@ -68,6 +90,7 @@ impl Keeper {
         times: Times,
         output: Output,
     ) -> io::Result<End> {
+        let mut notes = pin!(self.notes.record(hold));
         let mut beats = tokio::time::interval(times.session_timeout / BEATS);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.hold_for(hold.time_left())?;
@@ -101,6 +124,7 @@ impl Keeper {
                     }
                 },
                 _ = beats.tick() => self.hold_for(hold.time_left())?,
+                never = &mut notes => match never {},
             }
         };
         self.front.hold_until(None)?;

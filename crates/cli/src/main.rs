@@ -1,6 +1,7 @@
 //! The bellwether command.
 
 mod acl_list;
+mod any_lock;
 mod args;
 mod batch;
 mod commands;
@@ -8,6 +9,7 @@ mod config_file;
 mod connect;
 mod credential;
 mod duration;
+mod ensemble_host;
 mod exit;
 mod export_file;
 mod family;
@@ -22,10 +24,13 @@ mod local;
 mod local_server;
 mod node_path;
 mod node_stat;
+mod notes;
 mod output;
 mod overview;
 mod payload;
 mod people;
+mod presence;
+mod previous;
 mod progress;
 mod refusal;
 mod rendering;
@@ -35,7 +40,9 @@ mod session;
 mod sighting;
 mod signals;
 mod terminal;
+mod waiting;
 mod walk;
+mod workplace;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -44,10 +51,15 @@ use bellwether::ConnectError;
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
-use crate::args::{Args, Command};
+use crate::args::{Args, Command, QueueCommand, TasksCommand};
 use crate::exit::Exit;
 use crate::output::Output;
 use crate::refusal::Refusal;
+
+/// The server frees on one thread what another allocated, which is where the system's own allocator makes threads wait
+/// for each other.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
@@ -70,14 +82,28 @@ fn main() -> ExitCode {
         .init();
     let output = Output::new(args.quiet);
     let result = match args.command {
+        Command::Lock(args) if args.clear => commands::lock::clear(args, output),
         Command::Lock(args) if args.hold => commands::lock::hold(args, output),
-        Command::Lock(_) if !args.keeper => front::run(output),
+        command if command.runs_a_job() && !args.keeper => front::run(output),
         Command::Lock(args) => commands::lock::run(args, output),
+        Command::Elect(args) => commands::elect::run(args, output),
+        Command::Rendezvous(args) => commands::rendezvous::run(args, output),
+        Command::Once(args) => commands::once::run(args, output),
+        Command::Note(args) => commands::note::run(args),
         Command::Local(args) => commands::local::run(args, output),
+        Command::Barrier(args) => commands::barrier::run(args, output),
+        Command::Queue(args) => commands::queue::run(args, output),
+        Command::Tasks(args) => commands::tasks::run(args, output),
+        Command::Group(args) => commands::group::run(args, output),
+        Command::Name(args) => commands::name::run(args, output),
+        Command::Config(args) => commands::config::run(args, output),
+        Command::Counter(args) => commands::counter::run(args, output),
         Command::Locks(args) => commands::locks::run(args, output),
         Command::Why(args) => commands::why::run(args, output),
         Command::Revoke(args) => commands::revoke::revoke(args, output),
         Command::Break(args) => commands::revoke::break_hold(args, output),
+        Command::Doctor(args) => commands::doctor::run(args, output),
+        Command::Ensemble(args) => commands::ensemble::run(args, output),
         Command::Ls(args) => commands::ls::run(args, output),
         Command::Tree(args) => commands::tree::run(args, output),
         Command::Get(args) => commands::get::run(args, output),
@@ -105,6 +131,20 @@ fn main() -> ExitCode {
             refusal.map_or(Exit::Failed, Refusal::exit)
         })
         .into()
+}
+
+impl Command {
+    /// Whether it runs another command, under a keeper.
+    fn runs_a_job(&self) -> bool {
+        match self {
+            Self::Lock(_) | Self::Elect(_) | Self::Rendezvous(_) | Self::Once(_) => true,
+            Self::Queue(args) => {
+                matches!(&args.command, QueueCommand::Take(args) if !args.command.is_empty())
+            }
+            Self::Tasks(args) => matches!(args.command, TasksCommand::Run(_)),
+            _ => false,
+        }
+    }
 }
 
 /// What to do about an error.

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::duration;
 use crate::people::{age, contestant_json, contestant_text, foreign, ms, who_json, who_text};
-use crate::rendering::{counted, data_json, data_text, path_text};
+use crate::previous;
+use crate::rendering::{counted, data_json, path_text};
 use crate::screen::{Row, Tone};
 
 /// In lines, as of now.
@@ -23,7 +24,7 @@ pub(crate) fn rows(overview: &Overview) -> Vec<Row> {
             let besides = besides(contestant);
             add(Tone::Plain, format!("  {word:<6} {who}, {time}{besides}"));
         }
-        for remark in remarks(&sight.what) {
+        for remark in remarks(sight) {
             add(Tone::Plain, format!("  {remark}"));
         }
     }
@@ -63,7 +64,7 @@ pub(crate) fn facts(overview: &Overview) -> BTreeMap<(String, String), String> {
             Recipe::Line(_) => None,
             what => Some(title(what)),
         };
-        let said = fact.into_iter().chain(remarks(&sight.what)).enumerate();
+        let said = fact.into_iter().chain(remarks(sight)).enumerate();
         facts.extend(said.map(|(place, said)| ((sight.path.clone(), place.to_string()), said)));
     }
     for circle in overview.deadlocks() {
@@ -189,20 +190,13 @@ fn besides(contestant: &Contestant) -> String {
 }
 
 /// What is said below everybody who stands in a line.
-fn remarks(what: &Recipe) -> Vec<String> {
-    match what {
-        Recipe::Line(line) => line
-            .crash
-            .iter()
-            .map(|crash| {
-                let who = crash.who.as_ref().map_or("somebody".into(), who_text);
-                let note = match &crash.note {
-                    Some(note) => format!("; its last note: {}", data_text(Some(note))),
-                    None => String::new(),
-                };
-                format!("crash  {who} died holding it{note}")
-            })
-            .collect(),
+fn remarks(sight: &Sight) -> Vec<String> {
+    match &sight.what {
+        Recipe::Line(line) => {
+            let crash = line.crash.iter();
+            let told = crash.map(|crash| format!("crash  {}", previous::told(&sight.path, crash)));
+            told.collect()
+        }
         Recipe::Barrier { set_by, .. } => {
             let by = set_by.as_ref().map_or("somebody".into(), who_text);
             vec![format!("set by {by}")]

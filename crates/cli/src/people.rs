@@ -23,10 +23,9 @@ pub(crate) fn contestant_text(contestant: &Contestant) -> String {
 
 /// `HOST:PID (COMMAND: MESSAGE)`, as far as it is known.
 pub(crate) fn who_text(who: &Who) -> String {
-    let mut text = match (who.host.is_empty(), &who.user) {
-        (true, _) => "somebody".to_owned(),
-        (false, Some(user)) => format!("{}@{}:{}", plain(user), plain(&who.host), who.pid),
-        (false, None) => format!("{}:{}", plain(&who.host), who.pid),
+    let mut text = match who.host.is_empty() {
+        true => "somebody".to_owned(),
+        false => address(who),
     };
     let words = [&who.command, &who.value, &who.message];
     let words: Vec<_> = words
@@ -105,6 +104,11 @@ pub(crate) fn age(time: SystemTime) -> Duration {
     SystemTime::now().duration_since(time).unwrap_or_default()
 }
 
+/// Where somebody is found. What others say of themselves may be anything.
+pub(crate) fn address(who: &Who) -> String {
+    format!("{}:{}", plain(&who.host), who.pid)
+}
+
 /// Text of somebody else, without what a terminal would take for a command.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
@@ -118,7 +122,7 @@ mod tests {
     fn nobody_writes_to_the_terminal_by_a_name() {
         let who = br#"{"version": 1, "host": "db7\u001b[2J", "pid": 4711, "user": "me", "command": "sh", "message": "nightly"}"#;
         let who = Who::from_data(who).unwrap();
-        assert_eq!(who_text(&who), "me@db7[2J:4711 (sh: nightly)");
+        assert_eq!(who_text(&who), "db7[2J:4711 (sh: nightly)");
         assert_eq!(who_text(&Who::default()), "somebody");
     }
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use bellwether::{Client, zk};
+use bellwether::{Client, Connect, zk};
 use tokio::time::timeout;
 
-use crate::args::TreeArgs;
+use crate::args::{ConnectArgs, TreeArgs};
 use crate::connect::connect_with;
 use crate::exit::Exit;
 use crate::output::Output;
@@ -24,34 +24,46 @@ pub(crate) fn on_tree(
 }
 
 /// As [`on_tree`]; `work` may put another session in the place of one that has ended.
-#[tokio::main(flavor = "current_thread")]
-pub(crate) async fn in_session(
+pub(crate) fn in_session(
     args: &TreeArgs,
+    output: Output,
+    work: impl AsyncFnOnce(&mut Client) -> anyhow::Result<Exit>,
+) -> anyhow::Result<Exit> {
+    with_session(&args.connect, output, work)
+}
+
+/// As [`in_session`], for commands that do not show the tree.
+#[tokio::main(flavor = "current_thread")]
+pub(crate) async fn with_session(
+    args: &ConnectArgs,
     output: Output,
     work: impl AsyncFnOnce(&mut Client) -> anyhow::Result<Exit>,
 ) -> anyhow::Result<Exit> {
     let mut signals = Signals::to_end()?;
     let mut session = None;
     let exit = tokio::select! {
-        exit = async { work(session.insert(open(args, output).await?)).await } => exit,
+        exit = async { work(session.insert(open_now(args, output).await?)).await } => exit,
         signal = signals.next() => Ok(Exit::Signal(signal.as_raw())),
     };
-    if let Some(client) = session
-        && timeout(CLOSE_LIMIT, client.close()).await.is_err()
-    {
-        tracing::warn!("the end of the session was not acknowledged");
+    if let Some(client) = session {
+        close(client).await;
     }
     exit
 }
 
-/// Opens a session and proves who it is. Somebody waits for the answer, so each server is tried once only.
+/// Ends a session, and waits until that is acknowledged.
+pub(crate) async fn close(client: Client) {
+    if timeout(CLOSE_LIMIT, client.close()).await.is_err() {
+        tracing::warn!("the end of the session was not acknowledged");
+    }
+}
+
+/// Opens a session for a command on the tree.
 pub(crate) async fn open(args: &TreeArgs, output: Output) -> anyhow::Result<Client> {
-    connect_with(&args.connect, output, |connect| {
-        args.auth
-            .iter()
-            .fold(connect.fail_fast(), |connect, credential| {
-                connect.auth(&credential.scheme, &*credential.proof)
-            })
-    })
-    .await
+    open_now(&args.connect, output).await
+}
+
+/// Somebody waits for the answer, so each server is tried once only.
+async fn open_now(args: &ConnectArgs, output: Output) -> anyhow::Result<Client> {
+    connect_with(args, output, Connect::fail_fast).await
 }

@@ -5,8 +5,9 @@ use std::time::SystemTime;
 use zookeeper_client as zk;
 
 use crate::contender::Failure;
-use crate::queue::error::PutError;
-use crate::queue::order::{Item, ItemId};
+use crate::queue::OrderedQueue;
+use crate::queue::error::{PutError, TakeError};
+use crate::queue::order::{Item, ItemId, Order};
 use crate::queue::record::Record;
 use crate::queue::shelf::Shelf;
 
@@ -28,6 +29,51 @@ pub struct DeadLetter {
     pub reason: String,
     /// When it was given up, by the clock of the machine that did.
     pub died: SystemTime,
+}
+
+impl<O: Order, T> OrderedQueue<O, T> {
+    /// All dead letters, in the order of the queue.
+    ///
+    /// # Errors
+    ///
+    /// As [`take`](Self::take).
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads.
+    pub async fn dead_letters(&self) -> Result<Vec<DeadLetter>, TakeError> {
+        self.check()?;
+        let letters = self.shelf.dead_letters().await;
+        letters.map_err(|failure| self.error(failure))
+    }
+
+    /// Puts a dead letter back for new attempts, behind what is there; `false` if it is gone already.
+    ///
+    /// # Errors
+    ///
+    /// As [`put`](Queue::put).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, it may have been put back or not.
+    pub async fn revive(&self, letter: &DeadLetter) -> Result<bool, PutError> {
+        self.shelf.revive(letter).await
+    }
+
+    /// Deletes a dead letter for good; `false` if it is gone already.
+    ///
+    /// # Errors
+    ///
+    /// As [`take`](Self::take).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, it may be there or not.
+    pub async fn forget(&self, letter: &DeadLetter) -> Result<bool, TakeError> {
+        self.check()?;
+        let forgotten = self.shelf.forget_dead(letter).await;
+        forgotten.map_err(|failure| self.error(failure))
+    }
 }
 
 impl Shelf {
@@ -98,7 +144,8 @@ impl Shelf {
         let options = mode.with_acls(self.access.acls());
         self.write_once(&[items, self.dir("receipts")], |writer| {
             writer.add_delete(&dead, None)?;
-            writer.add_create(&path, &letter.payload, &options)
+            writer.add_create(&path, &letter.payload, &options)?;
+            self.outdate_lists(writer)
         })
         .await?;
         Ok(true)

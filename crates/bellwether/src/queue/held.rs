@@ -164,6 +164,9 @@ impl Held {
             let options = zk::CreateMode::Persistent.with_acls(self.shelf.access.acls());
             writer.add_create(&path, record, &options)?;
         }
+        if let End::Return = end {
+            self.shelf.outdate_lists(&mut writer)?;
+        }
         writer.commit().await
     }
 

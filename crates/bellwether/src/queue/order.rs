@@ -138,6 +138,11 @@ impl Item {
         self.rank
     }
 
+    /// Its number among those of its directory, in the order in which they were put.
+    pub(crate) fn sequence(&self) -> i32 {
+        self.sequence
+    }
+
     pub(crate) fn id(&self) -> ItemId {
         let id = match self.sequence {
             UNNUMBERED => None,

@@ -1,13 +1,16 @@
 //! Puts items, each exactly once.
 
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
 
 use zookeeper_client as zk;
 
 use crate::contender::{Failure, SEQUENCE_MAX, TRIES_MAX};
 use crate::queue::error::PutError;
-use crate::queue::order::{Item, ItemId};
+use crate::queue::order::{Item, ItemId, Order, to_ms};
+use crate::queue::payload::Payload;
 use crate::queue::shelf::Shelf;
+use crate::queue::{DelayQueue, OrderedQueue, PriorityQueue, Queue};
 use crate::receipt::OnceError;
 
 /// How many items there may be unless set. Their names take less than 50 bytes each, and clients of default settings read
@@ -22,6 +25,116 @@ const BATCH_BYTES_MAX: usize = 900 << 10;
 
 /// What one create in a batch takes besides path and data: headers, lengths, flags and an open list of access.
 const CREATE_OVERHEAD_BYTES: usize = 100;
+
+impl<T: Payload> Queue<T> {
+    /// Puts an item, exactly once: a reply that is lost is made up for. One round trip.
+    ///
+    /// # Errors
+    ///
+    /// See [`PutError`]; the item was put only where it says so.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, the item may have been put or not.
+    pub async fn put(&self, payload: &T) -> Result<ItemId, PutError> {
+        self.put_one(0, payload).await
+    }
+
+    /// Puts several items in one transaction, in this order: all or none.
+    ///
+    /// # Errors
+    ///
+    /// As [`put`](Self::put); [`PutError::TooLarge`] if they are more than the servers take in one request.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`put`](Self::put).
+    pub async fn put_all(&self, payloads: &[T]) -> Result<Vec<ItemId>, PutError> {
+        let items = payloads.iter().map(|payload| (0, payload)).collect();
+        self.put_ranked(items).await
+    }
+}
+
+impl<T: Payload> PriorityQueue<T> {
+    /// Puts an item, exactly once; the lowest priority is taken first. One round trip.
+    ///
+    /// # Errors
+    ///
+    /// See [`PutError`]; the item was put only where it says so.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, the item may have been put or not.
+    pub async fn put(&self, priority: u32, payload: &T) -> Result<ItemId, PutError> {
+        self.put_one(priority.into(), payload).await
+    }
+
+    /// Puts several items in one transaction, all or none, each with its priority.
+    ///
+    /// # Errors
+    ///
+    /// As [`put`](Self::put); [`PutError::TooLarge`] if they are more than the servers take in one request.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`put`](Self::put).
+    pub async fn put_all(&self, items: &[(u32, T)]) -> Result<Vec<ItemId>, PutError> {
+        let items = items
+            .iter()
+            .map(|(priority, payload)| (u64::from(*priority), payload));
+        self.put_ranked(items.collect()).await
+    }
+}
+
+impl<T: Payload> DelayQueue<T> {
+    /// Puts an item that is not taken before a time, exactly once. One round trip.
+    ///
+    /// The time is that of the consumers' clocks, and stands in the name of the node: a clock that is set changes when an
+    /// item is taken, but never the order.
+    ///
+    /// # Errors
+    ///
+    /// See [`PutError`]; the item was put only where it says so.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, the item may have been put or not.
+    pub async fn put_at(&self, due: SystemTime, payload: &T) -> Result<ItemId, PutError> {
+        self.put_one(to_ms(due), payload).await
+    }
+
+    /// As [`put_at`](Self::put_at), after a delay from now.
+    ///
+    /// # Errors
+    ///
+    /// As [`put_at`](Self::put_at).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`put_at`](Self::put_at).
+    pub async fn put_after(&self, delay: Duration, payload: &T) -> Result<ItemId, PutError> {
+        self.put_at(SystemTime::now() + delay, payload).await
+    }
+}
+
+impl<O: Order, T: Payload> OrderedQueue<O, T> {
+    async fn put_ranked(&self, items: Vec<(u64, &T)>) -> Result<Vec<ItemId>, PutError> {
+        let mut written = Vec::new();
+        for (rank, payload) in items {
+            let bytes = payload.to_bytes().map_err(|source| PutError::NotWritable {
+                path: self.path().to_owned(),
+                source,
+            })?;
+            written.push((rank, bytes));
+        }
+        self.shelf.put(written).await
+    }
+
+    async fn put_one(&self, rank: u64, payload: &T) -> Result<ItemId, PutError> {
+        let mut ids = self.put_ranked(vec![(rank, payload)]).await?;
+        Ok(ids.pop().expect("one was put"))
+    }
+}
 
 /// How many puts go without a look at the depth: as many as bring it a tenth closer to the limit.
 #[derive(Debug, Default)]
@@ -67,9 +180,12 @@ impl Shelf {
             for (prefix, data) in &creates {
                 writer.add_create(prefix, data, &options)?;
             }
-            Ok(())
+            self.outdate_lists(writer)
         })
         .await?;
+        if self.rule().overtakes {
+            self.warm.outdate();
+        }
         Ok(ids)
     }
 

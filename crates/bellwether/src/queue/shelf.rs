@@ -11,6 +11,11 @@
 //!
 //! A claim writes the item at the version that was read and creates its node in `claims`, in one multi. So of two that
 //! claim at once one fails, and whoever still has an older claim finds another version when he settles it.
+//!
+//! Where a later item may have to be taken earlier, whoever puts or gives back writes `items` itself too, and whoever
+//! claims from a list that he did not just make checks that its version is that of the list. A counter in the stat of
+//! the directory would not do, since a multi can check none; and the directory is not made anew, with versions from the
+//! beginning, while anything is left of the list.
 
 use std::sync::Arc;
 
@@ -27,6 +32,7 @@ use crate::queue::order::{Item, Rule};
 use crate::queue::put::Credit;
 use crate::queue::warm::Warm;
 use crate::receipt::Receipts;
+use crate::sabotage::Sabotage;
 
 /// How often an item is delivered before it becomes a dead letter, unless set.
 const ATTEMPTS_MAX: u32 = 5;
@@ -61,7 +67,8 @@ pub(crate) struct Tally {
 }
 
 impl Shelf {
-    pub(crate) fn new(client: &Client, path: String, rule: Rule) -> Self {
+    pub(crate) fn new(client: &Client, path: String, mut rule: Rule) -> Self {
+        rule.delays &= !client.is_sabotaged(Sabotage::IgnoreDueTime);
         let root = NodePath::parse(&path).map(|path| client.resolve(&path));
         Self {
             client: client.clone(),
@@ -129,7 +136,7 @@ impl Shelf {
     pub(crate) fn items_dir(&self, shard: usize) -> NodePath {
         match self.shards {
             1 => self.dir("items"),
-            _ => self.dir(&format!("items-{shard}")),
+            _ => self.dir("items").below(&shard.to_string()),
         }
     }
 
@@ -143,10 +150,14 @@ impl Shelf {
 
     /// Makes what is missing of these directories; containers, so that they go when they are empty.
     pub(crate) async fn make(&self, dirs: &[NodePath]) -> Result<(), Failure> {
-        for dir in dirs {
-            match self.client.make_directory(dir, &self.access).await {
-                Err(error) if outcome(&error) != Outcome::Unknown => return Err(error.into()),
-                Err(_) | Ok(()) => {}
+        // What stands above a directory would be made without the access of this place.
+        let above_shards = (self.shards > 1).then(|| self.dir("items"));
+        for dir in above_shards.iter().chain(dirs) {
+            // Harmless twice. A connection that is lost again and again ends with its session.
+            while let Err(error) = self.client.make_directory(dir, &self.access).await {
+                if outcome(&error) != Outcome::Unknown {
+                    return Err(error.into());
+                }
             }
         }
         Ok(())
@@ -177,17 +188,43 @@ impl Shelf {
         .await
     }
 
+    /// Adds to a write that puts items or gives them back: lists that do not show them are too old to claim from.
+    pub(crate) fn outdate_lists(&self, writer: &mut zk::MultiWriter<'_>) -> Result<(), zk::Error> {
+        match self.rule.overtakes {
+            true => writer.add_set_data(self.dir("items").as_str(), b"", None),
+            false => Ok(()),
+        }
+    }
+
+    /// The version of all lists that are asked for behind it, where that matters.
+    pub(crate) fn list_version(&self) -> impl Future<Output = Result<i32, zk::Error>> + use<'_> {
+        let items = self.dir("items");
+        let stat = self
+            .rule
+            .overtakes
+            .then(|| self.client.zk().check_stat(items.as_str()));
+        async {
+            match stat {
+                // Whoever puts something makes it more than zero.
+                Some(stat) => Ok(stat.await?.map_or(0, |stat| stat.version)),
+                None => Ok(0),
+            }
+        }
+    }
+
     /// Lists items and claims, in one round trip, for [`Warm`].
     pub(crate) async fn refill(&self) -> Result<(), Failure> {
         self.warm.begin_refill();
-        let lists = self
+        let (version, lists) = self
             .retry(|| async {
                 let dirs = self.watched_dirs();
                 let zk = self.client.zk();
+                let version = self.list_version();
                 let lists: Vec<_> = dirs
                     .iter()
                     .map(|dir| zk.get_children(dir.as_str()))
                     .collect();
+                let version = version.await?;
                 let mut found = Vec::new();
                 for list in lists {
                     found.push(match list.await {
@@ -196,10 +233,10 @@ impl Shelf {
                         Err(error) => return Err(error),
                     });
                 }
-                Ok(found)
+                Ok((version, found))
             })
             .await?;
-        self.warm.stock(self.rule, lists);
+        self.warm.stock(self.rule, version, lists);
         Ok(())
     }
 

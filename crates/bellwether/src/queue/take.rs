@@ -31,10 +31,12 @@ pub(crate) enum Empty {
 }
 
 /// How a try to claim ended.
-enum Try {
-    Claimed(Box<Held>),
+enum Try<T> {
+    Claimed(T),
     /// Somebody else has it, or had.
     Lost,
+    /// Something that may have to be taken first has been put since the list was made.
+    Overtaken,
 }
 
 impl Shelf {
@@ -85,8 +87,8 @@ impl Shelf {
         loop {
             let came_back = self.warm.came_back();
             self.warm.begin_refill();
-            let lists = self.list_and_watch(&dirs, &mut watches).await?;
-            self.warm.stock(self.rule(), lists);
+            let (version, lists) = self.list_and_watch(&dirs, &mut watches).await?;
+            self.warm.stock(self.rule(), version, lists);
             if let Some(held) = self.take_listed(Some(&place), true).await? {
                 place.forget();
                 return Ok(Some(held));
@@ -117,15 +119,17 @@ impl Shelf {
         }
     }
 
-    /// Lists the directories in one round trip, and watches those that are not watched yet.
+    /// Lists the directories in one round trip, and watches those that are not watched yet. The number is the version of
+    /// the lists.
     async fn list_and_watch(
         &self,
         dirs: &[NodePath],
         watches: &mut [Option<NodeEvent>],
-    ) -> Result<Vec<Option<(Vec<String>, zk::Stat)>>, Failure> {
+    ) -> Result<(i32, Vec<Option<(Vec<String>, zk::Stat)>>), Failure> {
         let zk = self.client().zk();
         let mut last = zk::Error::ConnectionLoss;
         for _ in 0..TRIES_MAX {
+            let version = self.list_version();
             let requests: Vec<_> = dirs
                 .iter()
                 .zip(&*watches)
@@ -138,7 +142,8 @@ impl Shelf {
                 })
                 .collect();
             let mut lists = Vec::new();
-            let mut failed = None;
+            let version = version.await;
+            let mut failed = version.as_ref().err().cloned();
             for (watch, request) in watches.iter_mut().zip(requests) {
                 let answer = match request {
                     (Some(list), _) => list.await,
@@ -154,7 +159,7 @@ impl Shelf {
                 }
             }
             match failed {
-                None => return Ok(lists),
+                None => return Ok((version?, lists)),
                 Some(zk::Error::NoNode) => {
                     // What has been removed is no longer watched.
                     watches.fill_with(|| None);
@@ -175,14 +180,6 @@ impl Shelf {
         fresh: bool,
     ) -> Result<Option<Held>, Failure> {
         let mut fresh = fresh;
-        if !fresh && self.rule().overtakes && !self.warm.is_empty() {
-            // Something that has to be taken first may have been put since the list was made.
-            let tally = self.look().await?;
-            if !self.warm.is_current(&tally) {
-                self.refill().await?;
-                fresh = true;
-            }
-        }
         loop {
             if !fresh && (self.warm.is_stale() || self.warm.is_empty()) {
                 self.refill().await?;
@@ -201,9 +198,13 @@ impl Shelf {
                 self.bury(ready).await?;
                 continue;
             }
-            match self.claim(ready, place).await? {
-                Try::Claimed(held) => return Ok(Some(*held)),
+            // What is put after the take began need not be counted in, or many puts could keep it from ever ending.
+            let unless_newer = !fresh && self.rule().overtakes;
+            match self.claim(ready, place, unless_newer).await? {
+                Try::Claimed(held) => return Ok(Some(held)),
                 Try::Lost => self.warm.unready(),
+                // The item has come back, so the list is made anew.
+                Try::Overtaken => {}
             }
         }
     }
@@ -250,21 +251,28 @@ impl Shelf {
             Some(zk::MultiReadResult::Children { children }) => children,
             _ => Vec::new(),
         };
-        self.warm.note_returns(&Tally::of(&stats));
+        self.warm.note_changes(self.rule(), &Tally::of(&stats));
         self.warm.add_ready(self.rule(), picks, reads, claims);
         Ok(())
     }
 
-    /// Claims an item, and reads on meanwhile if nothing more is read ahead: one round trip.
-    async fn claim(&self, ready: Ready, place: Option<&Contender>) -> Result<Try, Failure> {
+    /// Claims an item, perhaps only if nothing was put since it was listed, and reads on meanwhile if nothing more is read
+    /// ahead: one round trip.
+    async fn claim(
+        &self,
+        ready: Ready,
+        place: Option<&Contender>,
+        unless_newer: bool,
+    ) -> Result<Try<Held>, Failure> {
         let picks = self.warm.pick(self.rule());
         let ahead = async {
-            match picks.is_empty() {
+            // A claim that ends with its session outdates no list, so where that matters each claim looks for such.
+            match picks.is_empty() && !self.rule().overtakes {
                 true => Ok(()),
                 false => self.read_ahead(picks).await,
             }
         };
-        let mut attempt = Attempt::new(self, ready);
+        let mut attempt = Attempt::new(self, ready, unless_newer);
         // The claim is polled first, so its request goes first: what is read then knows of it.
         let (claimed, read) = join(attempt.run(place), ahead).await;
         let claimed = claimed?;
@@ -272,11 +280,12 @@ impl Shelf {
             return Err(failure);
         }
         Ok(match claimed {
-            Some(czxid) => Try::Claimed(Box::new(attempt.into_held(czxid))),
-            None => {
+            Try::Claimed(czxid) => Try::Claimed(attempt.into_held(czxid)),
+            Try::Lost => {
                 attempt.lost();
                 Try::Lost
             }
+            Try::Overtaken => Try::Overtaken,
         })
     }
 }
@@ -285,15 +294,17 @@ impl Shelf {
 struct Attempt<'a> {
     shelf: &'a Shelf,
     ready: Option<Ready>,
+    unless_newer: bool,
     acquisition: String,
     in_doubt: bool,
 }
 
 impl<'a> Attempt<'a> {
-    fn new(shelf: &'a Shelf, ready: Ready) -> Self {
+    fn new(shelf: &'a Shelf, ready: Ready, unless_newer: bool) -> Self {
         Self {
             shelf,
             ready: Some(ready),
+            unless_newer,
             acquisition: AcquisitionId::new().to_string(),
             in_doubt: false,
         }
@@ -304,7 +315,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// The token, if the item is ours.
-    async fn run(&mut self, place: Option<&Contender>) -> Result<Option<i64>, Failure> {
+    async fn run(&mut self, place: Option<&Contender>) -> Result<Try<i64>, Failure> {
         let shelf = self.shelf;
         let client = shelf.client();
         let data = Claim::new(Who::here(client.session_id()), &self.acquisition).to_data();
@@ -321,7 +332,10 @@ impl<'a> Attempt<'a> {
                         self.in_doubt = false;
                         let ours = crate::simple_lock::is_claim(&found, &self.acquisition)
                             && stat.ephemeral_owner == client.session_id();
-                        return Ok(ours.then_some(stat.czxid));
+                        return Ok(match ours {
+                            true => Try::Claimed(stat.czxid),
+                            false => Try::Lost,
+                        });
                     }
                     Err(zk::Error::NoNode) => self.in_doubt = false,
                     Err(error) if outcome(&error) == Outcome::Unknown => {
@@ -338,7 +352,7 @@ impl<'a> Attempt<'a> {
                 Ok(token) => {
                     self.in_doubt = false;
                     client.heart().answered(sent, Answered::Write);
-                    return Ok(Some(token));
+                    return Ok(Try::Claimed(token));
                 }
                 Err(zk::MultiWriteError::OperationFailed { index, source }) => {
                     self.in_doubt = false;
@@ -356,8 +370,9 @@ impl<'a> Attempt<'a> {
             match (index, error) {
                 // Claimed by another since it was read, or settled.
                 (0, zk::Error::BadVersion | zk::Error::NoNode) | (1, zk::Error::NodeExists) => {
-                    return Ok(None);
+                    return Ok(Try::Lost);
                 }
+                (2, zk::Error::BadVersion) => return Ok(Try::Overtaken),
                 (1, zk::Error::NoNode) => {
                     shelf.make(&[shelf.dir("claims")]).await?;
                     last = zk::Error::NoNode;
@@ -378,16 +393,19 @@ impl<'a> Attempt<'a> {
     ) -> Result<i64, zk::MultiWriteError> {
         let shelf = self.shelf;
         let Ready {
+            pick,
             data: payload,
             stat,
-            ..
         } = self.ready();
         let mut writer = shelf.client().zk().new_multi_writer();
         writer.add_set_data(item, payload, Some(stat.version))?;
         let options = zk::CreateMode::Ephemeral.with_acls(shelf.access.acls());
         writer.add_create(claim, data, &options)?;
+        // Never both: whoever has a place has just made the list.
         if let Some(place) = place {
             writer.add_delete(place, None)?;
+        } else if self.unless_newer {
+            writer.add_check_version(shelf.dir("items").as_str(), pick.list_version())?;
         }
         let results = pin!(writer.commit()).await?;
         match results.first() {

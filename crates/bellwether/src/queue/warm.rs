@@ -43,6 +43,8 @@ struct State {
     /// The first of them, with what is in them.
     ready: VecDeque<Ready>,
     tally: Tally,
+    /// Of the list: what is put later changes it, where that matters.
+    version: i32,
     /// Whether something came back that the list does not show.
     stale: bool,
     /// What takes and claims of this very handle are about.
@@ -69,6 +71,7 @@ pub(crate) struct Pick {
     item: Item,
     /// Items that were read ahead are in there, and must not keep it alive.
     warm: Weak<Warm>,
+    list_version: i32,
     /// Whether the list has to be made anew for it to be seen again.
     comes_back: bool,
 }
@@ -76,6 +79,11 @@ pub(crate) struct Pick {
 impl Pick {
     pub(crate) fn item(&self) -> &Item {
         &self.item
+    }
+
+    /// Of the list that it was picked from.
+    pub(crate) fn list_version(&self) -> i32 {
+        self.list_version
     }
 
     /// It is gone, or somebody else's.
@@ -115,8 +123,18 @@ impl Warm {
         self.state().stale = false;
     }
 
+    /// The list does not show what this handle has put itself.
+    pub(crate) fn outdate(&self) {
+        self.state().stale = true;
+    }
+
     /// Takes note of lists of items, and last of the claims.
-    pub(crate) fn stock(&self, rule: Rule, mut lists: Vec<Option<(Vec<String>, zk::Stat)>>) {
+    pub(crate) fn stock(
+        &self,
+        rule: Rule,
+        version: i32,
+        mut lists: Vec<Option<(Vec<String>, zk::Stat)>>,
+    ) {
         let stats: Vec<_> = lists
             .iter()
             .map(|list| list.as_ref().map(|(_, stat)| *stat))
@@ -125,6 +143,7 @@ impl Warm {
         self.unready();
         let mut state = self.state();
         state.tally = Tally::of(&stats);
+        state.version = version;
         let claims = state.note_claims(claims.unwrap_or_default());
         let mut names = Vec::new();
         for (shard, list) in lists.into_iter().enumerate() {
@@ -161,7 +180,7 @@ impl Warm {
         }
         let mut state = self.state();
         let sizes = found.iter().map(|ready| ready.data.len());
-        state.item_bytes = sizes.max().unwrap_or(0);
+        state.item_bytes = sizes.max().unwrap_or(state.item_bytes);
         let ranks = found.iter().map(|ready| ready.pick.item.rank());
         let first = ranks.clone().next();
         let choice = ranks
@@ -217,10 +236,12 @@ impl Warm {
         for item in &picked {
             state.busy.insert(item.name().to_owned());
         }
+        let list_version = state.version;
         drop(state);
         let pick = |item| Pick {
             item,
             warm: Arc::downgrade(self),
+            list_version,
             comes_back: true,
         };
         picked.into_iter().map(pick).collect()
@@ -241,16 +262,11 @@ impl Warm {
         state.names.is_empty() && state.ready.is_empty()
     }
 
-    /// Whether the last list shows everything that another look has found.
-    pub(crate) fn is_current(&self, tally: &Tally) -> bool {
-        let known = self.state().tally;
-        (known.puts, known.returns) == (tally.puts, tally.returns)
-    }
-
-    /// Notes that claims have ended without their items since the last list.
-    pub(crate) fn note_returns(&self, tally: &Tally) {
+    /// Notes that claims have ended without their items since the last list, or that something was put where that matters.
+    pub(crate) fn note_changes(&self, rule: Rule, tally: &Tally) {
         let mut state = self.state();
         state.stale |= tally.returns != state.tally.returns;
+        state.stale |= rule.overtakes && tally.puts != state.tally.puts;
     }
 
     /// How long until the first item is due; `None` if there is none.
@@ -312,7 +328,8 @@ mod tests {
 
     fn stocked(rule: Rule, items: Vec<String>, claims: Vec<String>) -> Arc<Warm> {
         let warm = Arc::new(Warm::default());
-        warm.stock(rule, vec![Some((items, stat())), Some((claims, stat()))]);
+        let lists = vec![Some((items, stat())), Some((claims, stat()))];
+        warm.stock(rule, 1, lists);
         warm
     }
 
@@ -408,7 +425,7 @@ mod tests {
         warm.pick(Fifo::RULE).remove(0).gone();
         assert!(told.now_or_never().is_none());
         assert!(!warm.is_stale());
-        warm.stock(Fifo::RULE, vec![Some((names(1), stat())), None]);
+        warm.stock(Fifo::RULE, 1, vec![Some((names(1), stat())), None]);
         let told = warm.came_back();
         drop(warm.pick(Fifo::RULE));
         assert!(told.now_or_never().is_some());

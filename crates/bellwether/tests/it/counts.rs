@@ -38,6 +38,16 @@ pub(crate) fn expected<const N: usize>(requests: [(Op, usize); N]) -> BTreeMap<S
         .collect()
 }
 
+/// Waits until a proxy has passed on so many requests, but for the client's pings.
+pub(crate) async fn until_sent(proxy: &FaultProxy, count: usize) {
+    soon(async {
+        while requests(proxy).values().sum::<usize>() < count {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
 async fn uncontended_cycle_is_three_requests_in_two_round_trips(place: Place) {
     let (proxy, client) = place.proxied(LONG).await;
     let lock = Lock::new(&client, "/counts");

@@ -1,7 +1,9 @@
 //! What a lock can be told, and what it tells.
 
+use std::time::{Duration, SystemTime};
+
 use bellwether::blocking::{self, Wait};
-use bellwether::{AcquireError, Lock, WriteError, connect, zk};
+use bellwether::{AcquireError, Election, Lock, RwLock, Semaphore, WriteError, connect, zk};
 use bellwether_testkit::TestServer;
 use futures_util::StreamExt;
 
@@ -12,6 +14,8 @@ on_both_engines! {
     full_line_is_refused,
     oversized_message_is_refused,
     progress_tells_place_and_holder,
+    progress_counts_those_who_hold_together,
+    progress_of_a_candidate_tells_since_when_another_leads,
     write_under_a_hold_is_made_only_while_it_is_held,
 }
 
@@ -103,6 +107,61 @@ async fn progress_tells_place_and_holder(place: Place) {
     assert_eq!((now.ahead, now.holder), (0, None));
     assert_eq!(soon(progress.next()).await, None);
     guard.release().await.unwrap();
+}
+
+async fn progress_counts_those_who_hold_together(place: Place) {
+    let client = place.client().await;
+    let lock = RwLock::new(&client, "/shared");
+    let first = lock.read().await.unwrap();
+    let second = lock.read().await.unwrap();
+    let writer = lock.join_write().await.unwrap();
+    let reader = lock.join_read().await.unwrap();
+    for (mut progress, ahead) in [(writer.progress(), 2), (reader.progress(), 3)] {
+        let now = soon(progress.next()).await.unwrap();
+        assert_eq!((now.ahead, now.holders), (ahead, 2));
+        assert_eq!(now.holder.unwrap().pid, std::process::id());
+    }
+    drop((first, second));
+    let writer = soon(writer.turn()).await.unwrap();
+    let mut progress = reader.progress();
+    let now = soon(progress.next()).await.unwrap();
+    assert_eq!((now.ahead, now.holders), (1, 1));
+    drop(writer);
+    let reader = soon(reader.turn()).await.unwrap();
+    assert_eq!(soon(progress.next()).await.unwrap().ahead, 0);
+    assert_eq!(soon(progress.next()).await, None);
+    reader.release().await.unwrap();
+
+    let permits = Semaphore::new(&client, "/permits", 3);
+    let (one, two) = (permits.acquire().await, permits.acquire_many(2).await);
+    let heavy = permits.join(2).await.unwrap();
+    let light = permits.join(1).await.unwrap();
+    let mut progress = light.progress();
+    let now = soon(progress.next()).await.unwrap();
+    assert_eq!((now.ahead, now.holders), (3, 2));
+    drop((one, heavy));
+    let light = soon(light.turn()).await.unwrap();
+    assert_eq!(soon(progress.next()).await.unwrap().ahead, 0);
+    light.release().await.unwrap();
+    two.unwrap().release().await.unwrap();
+}
+
+async fn progress_of_a_candidate_tells_since_when_another_leads(place: Place) {
+    let before = SystemTime::now() - Duration::from_millis(1);
+    let client = place.client().await;
+    let election = Election::new(&client, "/leads").crash_mark();
+    let leader = election.campaign().await.unwrap();
+    let candidate = election.join().await.unwrap();
+    let now = soon(candidate.progress().next()).await.unwrap();
+    assert_eq!((now.ahead, now.holders), (1, 1));
+    let since = now.held_since.unwrap();
+    assert!(
+        before <= since && since <= SystemTime::now(),
+        "{before:?} {since:?}"
+    );
+    leader.resign().await.unwrap();
+    let leader = soon(candidate.turn()).await.unwrap();
+    leader.resign().await.unwrap();
 }
 
 async fn write_under_a_hold_is_made_only_while_it_is_held(place: Place) {

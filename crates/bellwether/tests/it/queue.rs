@@ -1,7 +1,7 @@
 //! Queues, while nothing fails.
 
 use std::collections::HashSet;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use bellwether::blocking::{self, Wait};
 use bellwether::{
@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::place::{Place, soon};
 
 on_both_engines! {
+    list_tells_who_has_what_and_an_acknowledgement_from_outside_is_fenced,
     items_come_in_order_and_go_when_acknowledged,
     batch_is_put_in_order_or_not_at_all,
     item_that_is_given_back_keeps_its_place,
@@ -32,6 +33,9 @@ on_both_engines! {
     waiting_consumers_are_served_in_order_of_arrival,
     shards_lose_nothing,
     peek_and_depth_tell_and_take_nothing,
+    oldest_age_is_of_the_item_that_was_put_first,
+    t76_more_urgent_item_in_another_shard_is_next,
+    item_that_comes_back_from_a_dead_consumer_is_soon_next,
     write_under_a_claim_is_fenced,
     bad_path_is_refused,
     typed_items_round_trip,
@@ -284,6 +288,55 @@ async fn t76_more_urgent_item_put_meanwhile_is_next(place: Place) {
     }
 }
 
+async fn t76_more_urgent_item_in_another_shard_is_next(place: Place) {
+    let ranked = async |place: &Place| {
+        let queue = PriorityQueue::new(&place.client().await, "/ranked").shards(3);
+        queue.payload::<String>()
+    };
+    let (consumer, producer) = (ranked(&place).await, ranked(&place).await);
+    let common: Vec<_> = (0..9).map(|number| (9, number.to_string())).collect();
+    producer.put_all(&common).await.unwrap();
+    for priority in (0..6).rev() {
+        soon(consumer.take()).await.unwrap().ack().await.unwrap();
+        let urgent = producer.put(priority, &text("urgent")).await.unwrap();
+        let claim = soon(consumer.take()).await.unwrap();
+        assert_eq!(claim.id(), urgent);
+        claim.ack().await.unwrap();
+    }
+}
+
+async fn item_that_comes_back_from_a_dead_consumer_is_soon_next(place: Place) {
+    let queue = PriorityQueue::new(&place.client().await, "/ranked").payload::<String>();
+    let dying = place.client().await;
+    let urgent = queue.put(0, &text("urgent")).await.unwrap();
+    let consumer = PriorityQueue::new(&dying, "/ranked");
+    let claim = soon(consumer.take()).await.unwrap();
+    let common: Vec<_> = (0..4).map(|number| (9, number.to_string())).collect();
+    queue.put_all(&common).await.unwrap();
+    // It has a list now in which the urgent one is not.
+    let first = soon(queue.take()).await.unwrap();
+    first.ack().await.unwrap();
+    drop((claim, consumer));
+    dying.close().await;
+    // The end of a session leaves no trace that a claim could check; the next but one has seen it.
+    let second = soon(queue.take()).await.unwrap();
+    let third = soon(queue.take()).await.unwrap();
+    assert!([second.id(), third.id()].contains(&urgent));
+    // Who gives it back leaves one.
+    let (given, kept) = match second.id() == urgent {
+        true => (second, third),
+        false => (third, second),
+    };
+    let other = PriorityQueue::new(&place.client().await, "/ranked").payload::<String>();
+    let common = soon(other.take()).await.unwrap();
+    given.give_back("not now").await.unwrap();
+    let again = soon(other.take()).await.unwrap();
+    assert_eq!((again.id(), again.attempts()), (urgent, 3));
+    for claim in [common, kept, again] {
+        claim.ack().await.unwrap();
+    }
+}
+
 async fn t77_put_is_refused_before_the_directory_is_too_large(place: Place) {
     let queue = strings(&place).await.depth_max(3);
     for _ in 0..3 {
@@ -347,7 +400,7 @@ async fn shards_lose_nothing(place: Place) {
         queue.put(item).await.unwrap();
     }
     for shard in 0..3 {
-        let items = place.children(&format!("/queue/items-{shard}")).await;
+        let items = place.children(&format!("/queue/items/{shard}")).await;
         assert!(!items.is_empty(), "shard {shard}");
     }
     assert_eq!(queue.depth().await.unwrap().items, 30);
@@ -373,6 +426,32 @@ async fn peek_and_depth_tell_and_take_nothing(place: Place) {
     let depth = queue.depth().await.unwrap();
     assert_eq!((depth.items, depth.claimed, depth.dead), (2, 1, 1));
     a.ack().await.unwrap();
+}
+
+async fn oldest_age_is_of_the_item_that_was_put_first(place: Place) {
+    const APART: Duration = Duration::from_millis(30);
+
+    let queue = PriorityQueue::new(&place.client().await, "/ranked")
+        .payload::<String>()
+        .shards(2);
+    assert_eq!(queue.oldest_age().await.unwrap(), None);
+    queue.put(1000, &text("oldest")).await.unwrap();
+    let start = Instant::now();
+    for priority in (0..1000).rev() {
+        queue.put(priority, &text("later")).await.unwrap();
+        if start.elapsed() > APART {
+            break;
+        }
+    }
+    let next = queue.peek().await.unwrap().unwrap();
+    let oldest = queue.oldest_age().await.unwrap().unwrap();
+    assert!(oldest >= APART && oldest > next.age, "{oldest:?} {next:?}");
+    // Claimed or not; until it is acknowledged.
+    while let Some(claim) = soon(queue.try_take()).await.unwrap() {
+        assert!(queue.oldest_age().await.unwrap().unwrap() >= oldest);
+        claim.ack().await.unwrap();
+    }
+    assert_eq!(queue.oldest_age().await.unwrap(), None);
 }
 
 async fn write_under_a_claim_is_fenced(place: Place) {
@@ -449,4 +528,35 @@ fn plain_threads_take_too() {
     }
     drop(queue);
     client.close().wait();
+}
+
+async fn list_tells_who_has_what_and_an_acknowledgement_from_outside_is_fenced(place: Place) {
+    let queue = Queue::new(&place.client().await, "/queue").payload::<String>();
+    for item in ["a", "bc"] {
+        queue.put(&item.to_owned()).await.unwrap();
+    }
+    let claim = queue.take().await.unwrap();
+    let outside = Queue::new(&place.client().await, "/queue");
+    let listed = outside.list().await.unwrap();
+    let told = listed.iter().map(|item| {
+        let token = item.claim.as_ref().map(|claim| claim.token);
+        (item.bytes, item.attempts, token)
+    });
+    assert_eq!(
+        told.collect::<Vec<_>>(),
+        [(1, 1, Some(claim.token())), (2, 0, None)]
+    );
+    assert!(
+        !outside.ack_claimed(&listed[1]).await.unwrap(),
+        "nobody has it"
+    );
+    // Somebody else has it by now.
+    claim.give_back("later").await.unwrap();
+    let claim = queue.take().await.unwrap();
+    assert!(!outside.ack_claimed(&listed[0]).await.unwrap());
+    let listed = outside.list().await.unwrap();
+    assert!(outside.ack_claimed(&listed[0]).await.unwrap());
+    soon(claim.lost()).await;
+    assert_eq!(outside.list().await.unwrap().len(), 1);
+    assert!(!outside.ack_claimed(&listed[0]).await.unwrap());
 }

@@ -1,26 +1,26 @@
 //! What queues cost: requests, counted between client and server.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::SystemTime;
 
-use bellwether::{PriorityQueue, Queue};
+use bellwether::{Claim, DelayQueue, PriorityQueue, Queue, TakeError};
 use bellwether_server::proto::op::Op;
-use bellwether_testkit::FaultProxy;
+use bellwether_testkit::{Direction, FaultProxy};
 use tokio::task::JoinSet;
 
+use crate::counts::{LONG, expected, until_sent};
 use crate::place::{Place, soon};
 
 on_both_engines! {
     put_take_and_acknowledge_are_a_round_trip_each,
-    priority_queue_looks_before_it_claims,
+    ordered_queues_take_and_acknowledge_in_two_round_trips,
+    put_meanwhile_costs_one_claim_in_vain,
+    oldest_age_is_two_round_trips,
     drain_is_linear_in_the_number_of_items,
     item_wakes_one_of_the_consumers_however_many_wait,
     refused_put_is_one_look,
     consumers_side_by_side_do_not_fight_for_the_same_items,
 }
-
-/// A session timeout in which no heartbeat falls due.
-const LONG: Duration = Duration::from_secs(60);
 
 /// How many items are read ahead in one request.
 const READ_AHEAD: usize = 16;
@@ -31,13 +31,6 @@ fn requests(proxy: &FaultProxy) -> BTreeMap<String, usize> {
     let counts = proxy.counts().into_iter();
     counts
         .filter(|(op, _)| !matches!(op, Op::Ping | Op::GetData | Op::RemoveWatches))
-        .map(|(op, count)| (format!("{op:?}"), count))
-        .collect()
-}
-
-fn expected<const N: usize>(requests: [(Op, usize); N]) -> BTreeMap<String, usize> {
-    requests
-        .into_iter()
         .map(|(op, count)| (format!("{op:?}"), count))
         .collect()
 }
@@ -60,20 +53,80 @@ async fn put_take_and_acknowledge_are_a_round_trip_each(place: Place) {
     assert_eq!(requests(&proxy), expected([(Op::Multi, 4)]));
 }
 
-async fn priority_queue_looks_before_it_claims(place: Place) {
+async fn ordered_queues_take_and_acknowledge_in_two_round_trips(place: Place) {
+    let (proxy, client) = place.proxied(LONG).await;
+    let producer = PriorityQueue::new(&place.client().await, "/ranked");
+    producer.put_all(&vec![(1, Vec::new()); 5]).await.unwrap();
+    let queue = PriorityQueue::new(&client, "/ranked");
+    takes_warm_in_one_round_trip(&proxy, || {
+        let queue = queue.clone();
+        async move { queue.take().await }
+    })
+    .await;
+
+    let producer = DelayQueue::new(&place.client().await, "/delayed");
+    for _ in 0..5 {
+        let due = SystemTime::now();
+        producer.put_at(due, &Vec::new()).await.unwrap();
+    }
+    let queue = DelayQueue::new(&client, "/delayed");
+    takes_warm_in_one_round_trip(&proxy, || {
+        let queue = queue.clone();
+        async move { queue.take().await }
+    })
+    .await;
+}
+
+async fn takes_warm_in_one_round_trip<F>(proxy: &FaultProxy, take: impl Fn() -> F)
+where
+    F: Future<Output = Result<Claim<Vec<u8>>, TakeError>> + Send + 'static,
+{
+    soon(take()).await.unwrap().ack().await.unwrap();
+    proxy.reset_counts();
+    // Without any answer, all that is needed has been sent.
+    proxy.hold(Direction::ToClient);
+    let taking = tokio::spawn(take());
+    until_sent(proxy, 2).await;
+    proxy.resume(Direction::ToClient);
+    let claim = soon(taking).await.unwrap().unwrap();
+    let taken = [(Op::Multi, 1), (Op::MultiRead, 1)];
+    assert_eq!(requests(proxy), expected(taken));
+    claim.ack().await.unwrap();
+    let acknowledged = [(Op::Multi, 2), (Op::MultiRead, 1)];
+    assert_eq!(requests(proxy), expected(acknowledged));
+}
+
+async fn put_meanwhile_costs_one_claim_in_vain(place: Place) {
+    let producer = PriorityQueue::new(&place.client().await, "/queue");
+    producer.put_all(&vec![(5, Vec::new()); 5]).await.unwrap();
     let (proxy, client) = place.proxied(LONG).await;
     let queue = PriorityQueue::new(&client, "/queue");
-    for _ in 0..5 {
-        queue.put(1, &Vec::new()).await.unwrap();
-    }
     soon(queue.take()).await.unwrap().ack().await.unwrap();
+    let urgent = producer.put(1, &b"urgent".to_vec()).await.unwrap();
     proxy.reset_counts();
     let claim = soon(queue.take()).await.unwrap();
-    claim.ack().await.unwrap();
-    // Both stats travel together.
+    assert_eq!(claim.id(), urgent);
     assert_eq!(
         requests(&proxy),
-        expected([(Op::Exists, 2), (Op::Multi, 2)])
+        expected([
+            // Both went with a look at what may come next; between them was one read.
+            (Op::Multi, 2),
+            (Op::MultiRead, 3),
+            (Op::Exists, 1),
+            (Op::GetChildren2, 2),
+        ])
+    );
+}
+
+async fn oldest_age_is_two_round_trips(place: Place) {
+    let (proxy, client) = place.proxied(LONG).await;
+    let queue = Queue::new(&client, "/queue");
+    queue.put_all(&[Vec::new(), Vec::new()]).await.unwrap();
+    proxy.reset_counts();
+    soon(queue.oldest_age()).await.unwrap().unwrap();
+    assert_eq!(
+        requests(&proxy),
+        expected([(Op::GetChildren, 1), (Op::Exists, 1)])
     );
 }
 

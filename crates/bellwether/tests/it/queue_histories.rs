@@ -4,14 +4,12 @@
 //! `BELLWETHER_HISTORIES_SEED` is the first one.
 
 mod checks;
+mod recipe;
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use bellwether::{
-    Claim, Client, PriorityQueue, PutError, Queue, Sabotage, SettleError, TakeError, Task, Tasks,
-    connect,
-};
+use bellwether::{Client, PutError, Sabotage, SettleError, TakeError, connect};
 use bellwether_testkit::{
     Climate, Cut, Engine, FaultProxy, Forecast, Op, Recorder, Target, Weather,
 };
@@ -21,6 +19,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use self::checks::{Event, History};
+use self::recipe::{Recipe, Work, now_ms};
 use crate::place::soon;
 
 const PRODUCERS: usize = 2;
@@ -35,9 +34,6 @@ const RECOVERY_MAX: Duration = Duration::from_secs(20);
 
 /// The longest work on an item, and the longest pause between puts.
 const MOMENT_MAX: Duration = Duration::from_millis(20);
-
-/// Enough for most to succeed, few enough for some to become dead letters.
-const ATTEMPTS_MAX: u32 = 4;
 
 const CLIMATE: Climate = Climate {
     contenders: PRODUCERS + CONSUMERS,
@@ -70,12 +66,16 @@ macro_rules! under_faults {
 under_faults! {
     queue_is_right_under_faults: async |engine, seed| storm(Recipe::Queue, engine, seed).await,
     priority_queue_is_right_under_faults: async |engine, seed| storm(Recipe::Priority, engine, seed).await,
+    delay_queue_is_right_under_faults: async |engine, seed| storm(Recipe::Delay, engine, seed).await,
     tasks_are_right_under_faults: async |engine, seed| storm(Recipe::Tasks, engine, seed).await,
     queue_keeps_its_order_over_lost_replies: async |engine, seed| {
         showers(Recipe::Queue, engine, seed, None).await.check();
     },
     priority_queue_keeps_its_order_over_lost_replies: async |engine, seed| {
         showers(Recipe::Priority, engine, seed, None).await.check();
+    },
+    delay_queue_keeps_its_order_over_lost_replies: async |engine, seed| {
+        showers(Recipe::Delay, engine, seed, None).await.check();
     },
 }
 
@@ -96,6 +96,18 @@ async fn retrying_blindly_would_be_noticed() {
     panic!("it was not noticed");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn ignoring_due_times_would_be_noticed() {
+    let mut engine = Engine::embedded().await.unwrap();
+    let sabotage = Some(Sabotage::IgnoreDueTime);
+    let shower = showers(Recipe::Delay, &mut engine, 0, sabotage).await;
+    let noticed = shower
+        .history
+        .check_due(|item| Recipe::Delay.due_ms(item))
+        .unwrap_err();
+    assert!(noticed.to_string().contains("was delivered early"));
+}
+
 async fn rounds(mut engine: Engine, run: impl AsyncFn(&mut Engine, u64)) {
     let seconds = setting("BELLWETHER_HISTORIES_SECONDS").unwrap_or(0);
     let end = Instant::now() + Duration::from_secs(seconds);
@@ -105,117 +117,6 @@ async fn rounds(mut engine: Engine, run: impl AsyncFn(&mut Engine, u64)) {
         run(&mut engine, seed).await;
         if Instant::now() >= end {
             return;
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Recipe {
-    Queue,
-    Priority,
-    Tasks,
-}
-
-/// Any of the recipes, through one session.
-#[derive(Clone)]
-enum Place {
-    Queue(Queue<String>),
-    Priority(PriorityQueue<String>),
-    Tasks(Tasks<String>),
-}
-
-enum Work {
-    Item(Claim<String>),
-    Task(Task<String>),
-}
-
-impl Recipe {
-    fn at(self, client: &Client, path: &str) -> Place {
-        match self {
-            Self::Queue => {
-                let queue = Queue::new(client, path).attempts_max(ATTEMPTS_MAX);
-                Place::Queue(queue.payload())
-            }
-            Self::Priority => {
-                let queue = PriorityQueue::new(client, path).attempts_max(ATTEMPTS_MAX);
-                Place::Priority(queue.payload())
-            }
-            Self::Tasks => {
-                let tasks = Tasks::new(client, path).attempts_max(ATTEMPTS_MAX);
-                Place::Tasks(tasks.payload())
-            }
-        }
-    }
-
-    /// Items are called `<rank> <number>`.
-    fn rank(self, item: &str) -> u64 {
-        let (rank, _) = item.split_once(' ').unwrap();
-        match self {
-            Self::Priority => rank.parse().unwrap(),
-            Self::Queue | Self::Tasks => 0,
-        }
-    }
-}
-
-impl Place {
-    async fn put(&self, rank: u32, item: &String) -> Result<(), PutError> {
-        match self {
-            Self::Queue(queue) => queue.put(item).await.map(drop),
-            Self::Priority(queue) => queue.put(rank, item).await.map(drop),
-            Self::Tasks(tasks) => tasks.add(item, item).await.map(drop),
-        }
-    }
-
-    async fn take(&self) -> Result<Option<Work>, TakeError> {
-        Ok(match self {
-            Self::Queue(queue) => Some(Work::Item(queue.take().await?)),
-            Self::Priority(queue) => Some(Work::Item(queue.take().await?)),
-            Self::Tasks(tasks) => tasks.take().await?.map(Work::Task),
-        })
-    }
-
-    /// What is not done with, and the dead letters.
-    async fn left(&self) -> Result<(usize, Vec<String>), TakeError> {
-        let (items, dead) = match self {
-            Self::Queue(queue) => (queue.depth().await?.items, queue.dead_letters().await?),
-            Self::Priority(queue) => (queue.depth().await?.items, queue.dead_letters().await?),
-            Self::Tasks(tasks) => {
-                let counts = tasks.counts().await?;
-                (counts.open + counts.running, tasks.failed().await?)
-            }
-        };
-        let text = |payload| String::from_utf8(payload).unwrap();
-        let dead = dead.into_iter().map(|letter| text(letter.payload));
-        Ok((items, dead.collect()))
-    }
-}
-
-impl Work {
-    fn item(&self) -> String {
-        match self {
-            Self::Item(claim) => claim.payload().clone(),
-            Self::Task(task) => task.payload().clone(),
-        }
-    }
-
-    fn hold(&self) -> &bellwether::Hold {
-        match self {
-            Self::Item(claim) => claim,
-            Self::Task(task) => task,
-        }
-    }
-
-    async fn succeed(self) -> Result<(), SettleError> {
-        match self {
-            Self::Item(claim) => claim.ack().await,
-            Self::Task(task) => task.done().await,
-        }
-    }
-
-    async fn fail(self) -> Result<(), SettleError> {
-        match self {
-            Self::Item(claim) => claim.give_back("failed on purpose").await,
-            Self::Task(task) => task.fail("failed on purpose").await,
         }
     }
 }
@@ -270,7 +171,7 @@ impl Round {
             if self.is_stopped() {
                 break;
             }
-            let rank = random.random_range(0..3);
+            let rank = self.recipe.next_rank(&mut random);
             let item = format!("{rank} {name}.{number}");
             self.note(Event::Putting(item.clone()));
             let event = match place.put(rank, &item).await {
@@ -322,6 +223,7 @@ impl Round {
             item: item.clone(),
             node: work.hold().node().to_owned(),
             token,
+            at_ms: now_ms(),
         });
         let lost = tokio::select! {
             () = moment(random) => false,
@@ -421,9 +323,12 @@ async fn storm(recipe: Recipe, engine: &mut Engine, seed: u64) {
     let acked = count(|event| matches!(event, Event::Acked { .. }));
     let dead = count(|event| matches!(event, Event::Dead { .. }));
     eprintln!("{acked} acknowledged, {dead} dead");
-    if let Err(violation) = history.check_delivery() {
-        show(&history, &violation.to_string());
-        panic!("{violation} (seed {seed})");
+    let due = history.check_due(|item| recipe.due_ms(item));
+    for verdict in [history.check_delivery(), due] {
+        if let Err(violation) = verdict {
+            show(&history, &violation.to_string());
+            panic!("{violation} (seed {seed})");
+        }
     }
     assert!(acked > 0, "nothing was done (seed {seed})");
     if let Err(left) = engine.back_at(&before, RECOVERY_MAX).await {
@@ -446,7 +351,8 @@ impl Shower {
             history,
         } = self;
         let order = history.check_order(|item| recipe.rank(item));
-        for verdict in [history.check_delivery(), order] {
+        let due = history.check_due(|item| recipe.due_ms(item));
+        for verdict in [history.check_delivery(), order, due] {
             if let Err(violation) = verdict {
                 show(history, &violation.to_string());
                 panic!("{violation} (seed {seed})");

@@ -4,7 +4,7 @@ use bellwether::{Barrier, Client, DoubleBarrier, Election};
 use bellwether_server::proto::op::Op;
 use bellwether_testkit::{Direction, FaultProxy};
 
-use crate::counts::{LONG, expected, requests};
+use crate::counts::{LONG, expected, requests, until_sent};
 use crate::place::{Place, soon};
 
 on_both_engines! {
@@ -14,16 +14,6 @@ on_both_engines! {
     whoever_completes_a_round_sends_one_request_more,
     double_barrier_is_left_in_one_round_trip,
     barrier_is_waited_for_in_one_round_trip,
-}
-
-/// Waits until a proxy has passed on so many requests, but for the client's pings.
-async fn until_sent(proxy: &FaultProxy, count: usize) {
-    soon(async {
-        while requests(proxy).values().sum::<usize>() < count {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
 }
 
 async fn until_watches(place: &Place, count: usize) {

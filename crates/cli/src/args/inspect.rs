@@ -1,8 +1,10 @@
 //! The commands that show what is going on, and end what should not be.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::TreeArgs;
+use crate::ensemble_host::EnsembleHost;
 use crate::{duration, node_path};
 
 /// Show who holds what and who waits for it.
@@ -104,4 +106,70 @@ pub(crate) struct BreakArgs {
     pub(crate) grace: Duration,
     #[command(flatten)]
     pub(crate) tree: TreeArgs,
+}
+
+/// Look for what is wrong, or soon will be, and say what to do about it.
+///
+/// Whether each server answers, how fast and of which version it is; limits that are near; how long sessions live against how
+/// long answers take and this machine stands still; directories, data and sequence numbers near the protocol's limits;
+/// crashed and stale holds, deadlocks, and items that were given up.
+///
+/// Exit code: 0 if all is fine; 1 if somebody should look; 3 if something does not work or is about to stop working; 125 if
+/// bellwether failed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  bellwether doctor
+  bellwether doctor --json | jq '.findings[] | select(.severity != \"fine\")'")]
+pub(crate) struct DoctorArgs {
+    /// Where to look for holds and nodes; a leading slash may be left out.
+    #[arg(default_value = "/", value_parser = node_path::parse)]
+    pub(crate) path: String,
+    #[command(flatten)]
+    pub(crate) tree: TreeArgs,
+}
+
+/// Turn the data folder of a single server into those of an Apache ensemble.
+///
+/// Writes a folder for each host, with zoo.cfg, myid and a copy of the data: on every one of them, since two empty servers that
+/// come up first would elect each other, and the third would throw its data away to follow them. The single server must have
+/// been stopped; its folder stays as it is. Each folder is the dataDir of its server, which starts with
+/// `zkServer.sh start FOLDER/zoo.cfg`.
+///
+/// Exit code: 0; 1 if there is a folder already, or the data cannot be used; 2 if the hosts make no ensemble; 125 if bellwether
+/// failed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  bellwether ensemble --data /var/lib/bellwether --into /tmp/ensemble zk1 zk2 zk3
+  bellwether ensemble --data data --into nodes --in-place 127.0.0.1:2181:2888:3888 127.0.0.1:2182:2889:3889 127.0.0.1:2183:2890:3890")]
+pub(crate) struct EnsembleArgs {
+    /// The hosts, three or more, each with the port for clients and the two that servers use among each other, if they
+    /// are not 2181, 2888 and 3888.
+    #[arg(value_name = "HOST[:CLIENT[:PEER:ELECTION]]", required = true)]
+    pub(crate) hosts: Vec<EnsembleHost>,
+    /// The data folder of the server that was: the one with version-2 in it.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) data: PathBuf,
+    /// Where its logs are, if they have a folder of their own (dataLogDir).
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) data_log: Option<PathBuf>,
+    /// Write the folders into this one: 1, 2, 3.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) into: PathBuf,
+    /// Where each host will keep its folder.
+    #[arg(
+        long,
+        value_name = "FOLDER",
+        default_value = "/var/lib/zookeeper",
+        conflicts_with = "in_place"
+    )]
+    pub(crate) data_dir: PathBuf,
+    /// The folders stay where they are written.
+    #[arg(long)]
+    pub(crate) in_place: bool,
+    /// The unit of time (tickTime); sessions live between 2 and 20 of it.
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "2s")]
+    pub(crate) tick_time: Duration,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
 }

@@ -7,7 +7,6 @@ use clap::Subcommand;
 
 use super::ConnectArgs;
 use crate::acl_list::{self, AclList};
-use crate::credential::Credential;
 use crate::{duration, node_path};
 
 /// How the tree is reached, and how it is shown.
@@ -18,16 +17,6 @@ pub(crate) struct TreeArgs {
     pub(crate) json: bool,
     #[command(flatten, next_help_heading = "Connection")]
     pub(crate) connect: ConnectArgs,
-    /// Prove who you are, such as digest:USER:PASSWORD; may be given more than once. Others on this host can read what
-    /// is typed here, but not the variable.
-    #[arg(
-        long,
-        value_name = "SCHEME:PROOF",
-        env = "BELLWETHER_AUTH",
-        hide_env_values = true,
-        help_heading = "Connection"
-    )]
-    pub(crate) auth: Vec<Credential>,
 }
 
 /// List the children of a node.

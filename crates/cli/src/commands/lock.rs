@@ -2,158 +2,191 @@
 
 use std::time::Duration;
 
-use bellwether::{AcquireError, Client, Lock, LockGuard};
-use serde_json::json;
+use bellwether::{AcquireError, ClearError, Crash, Previous};
+use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::args::LockArgs;
+use crate::any_lock::{self, AnyGuard, AnyLock};
+use crate::args::{LockArgs, OnCrash, WaitArgs};
 use crate::connect::connect;
 use crate::exit::Exit;
-use crate::family::Family;
 use crate::input;
-use crate::job::Job;
-use crate::keeper::{End, Keeper, Times};
-use crate::output::{self, Hinted, Output};
+use crate::keeper::End;
+use crate::output::{self, Output};
+use crate::previous;
+use crate::refusal::Refusal;
+use crate::rendering::data_json;
+use crate::session::{close, with_session};
 use crate::signals::Signals;
 use crate::terminal;
+use crate::waiting;
+use crate::workplace::{Workplace, at_workplace, give_back};
 
-/// How long a command has to end after SIGTERM when the hold is lost; no more than a third of the session timeout.
-const GRACE: Duration = Duration::from_secs(3);
+pub(crate) fn run(args: LockArgs, output: Output) -> anyhow::Result<Exit> {
+    check(&args)?;
+    at_workplace(&args.job, output, async |workplace| {
+        let lock = AnyLock::of(workplace.client(), &args);
+        let acquired = acquire(&lock, &args.wait, args.at_once, output);
+        let guard = match workplace.unless_told(acquired).await {
+            Ok(guard) => guard?,
+            Err(exit) => return Ok(exit),
+        };
+        let Some(guard) = guard else {
+            return Ok(Exit::NotHad(args.wait.conflict_exit_code));
+        };
+        let repaired = match guard.previous().clone() {
+            Previous::Crashed(crash) => match face(&crash, &guard, &args, workplace).await? {
+                Faced::Ready { repaired } => repaired,
+                Faced::Refused => return Ok(refuse(guard, workplace).await),
+                Faced::Ended(exit) => return Ok(exit),
+            },
+            _ => false,
+        };
+        let variables = previous::variables(guard.previous(), repaired);
+        let end = workplace.run(&args.command, &guard, variables).await?;
+        Ok(finish(end, guard, workplace).await)
+    })
+}
 
-/// The variable by which a job that takes another lock is known as the same waiter.
-const OWNER: &str = "BELLWETHER_OWNER";
+/// What came of the crash of a holder before.
+enum Faced {
+    /// The command can be run.
+    Ready { repaired: bool },
+    /// It shall not be run.
+    Refused,
+    /// There is nothing more to be done here.
+    Ended(Exit),
+}
 
-/// A wait that is longer is told.
-const SILENT_WAIT: Duration = Duration::from_secs(1);
-
-/// How long the end of the session may take. It ends by itself if this is not enough.
-const CLOSE_LIMIT: Duration = Duration::from_secs(2);
-
-#[tokio::main(flavor = "current_thread")]
-pub(crate) async fn run(args: LockArgs, output: Output) -> anyhow::Result<Exit> {
-    let keeper = Keeper::start()?;
-    let client = tokio::select! {
-        client = connect(&args.connect, output) => client?,
-        exit = keeper.told_to_end() => return Ok(exit),
+/// Tells of a crash, and does what the arguments say about it.
+async fn face(
+    crash: &Crash,
+    guard: &AnyGuard,
+    args: &LockArgs,
+    workplace: &Workplace<'_>,
+) -> anyhow::Result<Faced> {
+    let told = previous::told(guard.path(), crash);
+    let repair = match &args.on_crash {
+        OnCrash::Run => {
+            workplace.output.notice(told);
+            return Ok(Faced::Ready { repaired: false });
+        }
+        OnCrash::Fail => {
+            workplace.output.say(told);
+            return Ok(Faced::Refused);
+        }
+        OnCrash::Repair(repair) => repair,
     };
-    let exit = under_lock(&client, &args, &keeper, output).await;
-    close(client).await;
-    exit
+    workplace.output.notice(format_args!("{told}; repairing"));
+    if let Some(note) = &crash.note {
+        // If the repair dies too, whoever comes next needs it just as much.
+        guard.note(note).await?;
+    }
+    let command = ["sh", "-c", repair].map(Into::into);
+    let variables = previous::variables(guard.previous(), false);
+    Ok(match workplace.run(&command, guard, variables).await? {
+        End::Job(Exit::Command(0)) => Faced::Ready { repaired: true },
+        End::Job(Exit::Command(code)) => {
+            let told = format!("the repair of {} ended with {code}", guard.path());
+            workplace.output.say(told);
+            Faced::Refused
+        }
+        End::NotStarted(_) => Faced::Refused,
+        // By a signal, or with the hold: half a repair is a crash too.
+        end => Faced::Ended(end.exit()),
+    })
+}
+
+/// Leaves the lock as it was found.
+async fn refuse(guard: AnyGuard, workplace: &Workplace<'_>) -> Exit {
+    let path = guard.path().to_owned();
+    workplace.output.hint(format_args!(
+        "`bellwether lock --clear {path}` forgets it, once all is repaired"
+    ));
+    let release = guard.release_unrepaired();
+    workplace.give_back(&path, release, Exit::Refused).await
+}
+
+/// Gives the lock back as the end of the command has it. One that was killed may have left something half done, and so the
+/// next holder is told of a crash.
+pub(crate) async fn finish(end: End, guard: AnyGuard, workplace: &Workplace<'_>) -> Exit {
+    let path = guard.path().to_owned();
+    match end {
+        End::Job(exit @ Exit::Command(_)) => {
+            workplace.give_back(&path, guard.release(), exit).await
+        }
+        End::NotStarted(exit) => {
+            let release = guard.release_unrepaired();
+            workplace.give_back(&path, release, exit).await
+        }
+        // It goes with the session.
+        end => end.exit(),
+    }
 }
 
 /// Holds a lock without a command. There is no keeper then, for there is nothing to keep.
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn hold(args: LockArgs, output: Output) -> anyhow::Result<Exit> {
+    check(&args)?;
     // Ctrl-Z, or a look at stdin from the background, must not stop the heartbeat.
     terminal::never_stop()?;
     let mut signals = Signals::to_end()?;
     let client = tokio::select! {
-        client = connect(&args.connect, output) => client?,
+        client = connect(&args.job.connect, output) => client?,
         signal = signals.next() => return Ok(Exit::Signal(signal.as_raw())),
     };
-    let lock = lock(&client, &args);
-    let exit = tokio::select! {
-        guard = acquire(&lock, &args, output) => match guard {
-            Ok(Some(guard)) => until_input_ends(guard, &client, &args, &mut signals, output).await,
-            Ok(None) => Ok(Exit::NotHad(args.conflict_exit_code)),
-            Err(error) => Err(error),
-        },
-        signal = signals.next() => Ok(Exit::Signal(signal.as_raw())),
+    let lock = AnyLock::of(&client, &args);
+    let acquired = tokio::select! {
+        guard = acquire(&lock, &args.wait, args.at_once, output) => guard,
+        signal = signals.next() => {
+            drop(lock);
+            close(client).await;
+            return Ok(Exit::Signal(signal.as_raw()));
+        }
+    };
+    let limit = client.session_timeout();
+    let exit = match acquired {
+        Ok(Some(guard)) => {
+            let path = guard.path().to_owned();
+            match until_input_ends(&guard, &args, &mut signals, output).await {
+                Ok(Exit::Lost) => Ok(Exit::Lost),
+                Ok(Exit::Refused) => {
+                    let release = guard.release_unrepaired();
+                    Ok(give_back(&path, release, limit, Exit::Refused, output).await)
+                }
+                Ok(exit) => Ok(give_back(&path, guard.release(), limit, exit, output).await),
+                Err(error) => Err(error),
+            }
+        }
+        Ok(None) => Ok(Exit::NotHad(args.wait.conflict_exit_code)),
+        Err(error) => Err(error),
     };
     drop(lock);
     close(client).await;
     exit
 }
 
-async fn close(client: Client) {
-    if timeout(CLOSE_LIMIT, client.close()).await.is_err() {
-        tracing::warn!("the end of the session was not acknowledged");
-    }
-}
-
-/// The lock that the arguments name, with what they say about who waits for it.
-fn lock(client: &Client, args: &LockArgs) -> Lock {
-    let path = if args.path.starts_with('/') {
-        args.path.clone()
-    } else {
-        format!("/{}", args.path)
-    };
-    let mut lock = Lock::new(client, path).owner(owner(client));
-    // Arguments may be nobody else's business.
-    if let Some(program) = args.command.first() {
-        lock = lock.command(program.to_string_lossy());
-    }
-    match &args.message {
-        Some(message) => lock.message(message),
-        None => lock,
-    }
-}
-
-/// Who waits, for those who look for circles of waiting: the job around this one, if there is one.
-fn owner(client: &Client) -> String {
-    std::env::var(OWNER).unwrap_or_else(|_| format!("{:x}", client.session_id()))
-}
-
-async fn under_lock(
-    client: &Client,
-    args: &LockArgs,
-    keeper: &Keeper,
-    output: Output,
-) -> anyhow::Result<Exit> {
-    let session_timeout = client.session_timeout();
-    let grace = match grace(args, session_timeout) {
-        Ok(grace) => grace,
-        Err(wrong) => {
-            output.error(&wrong.into());
-            return Ok(Exit::Usage);
-        }
-    };
-    let times = Times {
-        session_timeout,
-        grace,
-    };
-    let lock = lock(client, args);
-    let guard = tokio::select! {
-        guard = acquire(&lock, args, output) => guard?,
-        exit = keeper.told_to_end() => return Ok(exit),
-    };
-    let Some(guard) = guard else {
-        return Ok(Exit::NotHad(args.conflict_exit_code));
-    };
-    let variables = [
-        ("BELLWETHER_TOKEN", guard.token().to_string()),
-        ("BELLWETHER_PATH", guard.path().to_owned()),
-        (OWNER, owner(client)),
-    ];
-    let end = match Job::start(&args.command, &variables, Family::adopt()?) {
-        Ok(job) => keeper.attend(job, &guard, times, output).await?,
-        Err((error, exit)) => {
-            let program = args.command[0].display();
-            output.error(&anyhow::Error::new(error).context(format!("cannot run {program}")));
-            End::Job(exit)
-        }
-    };
-    let exit = match end {
-        End::Job(exit) => exit,
-        // Nothing to give back.
-        End::Lost => return Ok(Exit::Lost),
-        End::FrontGone => return Ok(Exit::Failed),
-    };
-    release(guard, client, exit, output).await
-}
-
-/// Holds until stdin ends or a signal comes.
+/// Tells of the hold, and waits until stdin ends or a signal comes.
 async fn until_input_ends(
-    guard: LockGuard,
-    client: &Client,
+    guard: &AnyGuard,
     args: &LockArgs,
     signals: &mut Signals,
     output: Output,
 ) -> anyhow::Result<Exit> {
+    if let Previous::Crashed(crash) = guard.previous() {
+        let told = previous::told(guard.path(), crash);
+        if args.on_crash == OnCrash::Fail {
+            output.say(told);
+            return Ok(Exit::Refused);
+        }
+        output.notice(told);
+    }
     output::answer(|out| {
         let (path, token) = (guard.path(), guard.token());
         if args.json {
-            writeln!(out, "{}", json!({ "path": path, "token": token }))?;
+            let previous = previous_json(guard.previous());
+            let line = json!({"path": path, "token": token, "previous": previous});
+            writeln!(out, "{line}")?;
         } else {
             writeln!(out, "{token}")?;
         }
@@ -167,60 +200,82 @@ async fn until_input_ends(
             return Ok(Exit::Lost);
         }
     }
-    release(guard, client, Exit::Done, output).await
+    Ok(Exit::Done)
 }
 
-/// Gives the lock back; `exit` if that was acknowledged in time.
-async fn release(
-    guard: LockGuard,
-    client: &Client,
-    exit: Exit,
-    output: Output,
-) -> anyhow::Result<Exit> {
-    let path = guard.path().to_owned();
-    match timeout(client.session_timeout(), guard.release()).await {
-        Ok(Ok(())) => Ok(exit),
-        // Part of the time was not covered by the lock.
-        Ok(Err(error)) => {
-            output.error(&error.into());
-            Ok(Exit::Lost)
-        }
-        Err(_) => {
-            output.error(&anyhow::anyhow!(
-                "the release of {path} was not acknowledged"
-            ));
-            Ok(Exit::Lost)
-        }
+fn previous_json(previous: &Previous) -> Value {
+    match previous {
+        Previous::Clean => json!({"state": "clean"}),
+        Previous::Crashed(crash) => json!({
+            "state": "crashed",
+            "who": crash.who,
+            "token": crash.token,
+            "note": data_json(crash.note.as_deref()),
+        }),
+        _ => json!({"state": "unknown"}),
     }
 }
 
-/// How long the command has to end. More than a third of the session timeout would have it stopped for outages that
-/// nobody else would notice.
-fn grace(args: &LockArgs, session_timeout: Duration) -> Result<Duration, Hinted> {
-    let longest = session_timeout / 3;
-    match args.grace {
-        None => Ok(GRACE.min(longest)),
-        Some(grace) if grace <= longest => Ok(grace),
-        Some(grace) => Err(Hinted::new(
-            format!(
-                "a grace of {grace:?} is more than a third of the session timeout, {session_timeout:?}"
-            ),
-            format!(
-                "use --session-timeout {}s, or a shorter grace",
-                (grace * 3).as_secs_f64().ceil()
-            ),
-        )),
+/// Forgets the crash of a holder.
+pub(crate) fn clear(args: LockArgs, output: Output) -> anyhow::Result<Exit> {
+    with_session(&args.job.connect, output, async |client| {
+        let path = &args.path;
+        let cleared = match any_lock::clear(client, path).await {
+            Err(ClearError::Held { .. }) => {
+                let refusal = Refusal::no(format!("{path} is held by the one who left its mark"));
+                return Err(refusal.hint("it is no crash until that one is gone").into());
+            }
+            cleared => cleared?,
+        };
+        if args.json {
+            let line = json!({"path": path, "cleared": cleared});
+            return Ok(output::answer_line(line)?);
+        }
+        output.notice(match cleared {
+            true => format!("the crash at {path} is forgotten"),
+            false => format!("there was no crash at {path}"),
+        });
+        Ok(Exit::Done)
+    })
+}
+
+/// Refuses what cannot go together.
+fn check(args: &LockArgs) -> Result<(), Refusal> {
+    if let Some(limit) = args.of
+        && args.permits > limit
+    {
+        let what = format!("{} of {limit} permits can never be had", args.permits);
+        return Err(Refusal::usage(what));
     }
+    if args.json && !args.hold && !args.clear {
+        return Err(Refusal::usage("--json goes with --hold or --clear"));
+    }
+    if let OnCrash::Repair(_) = args.on_crash
+        && (args.read || args.hold)
+    {
+        let what = match args.read {
+            true => "a repair wants to be alone, and --read is not",
+            false => "--hold runs nothing, so it cannot run a repair",
+        };
+        return Err(Refusal::usage(what));
+    }
+    Ok(())
 }
 
 /// Waits for the lock as the arguments say; `None` if it was not had.
-async fn acquire(
-    lock: &Lock,
-    args: &LockArgs,
+pub(crate) async fn acquire(
+    lock: &AnyLock,
+    args: &WaitArgs,
+    at_once: bool,
     output: Output,
-) -> anyhow::Result<Option<LockGuard>> {
+) -> anyhow::Result<Option<AnyGuard>> {
     let path = lock.path();
-    if args.at_once || args.wait == Some(Duration::ZERO) {
+    if let Some(limit) = lock.other_limit().await {
+        output.notice(format_args!(
+            "the limit of {path} is {limit}; `bellwether set {path} N` changes it"
+        ));
+    }
+    if at_once || args.wait == Some(Duration::ZERO) {
         let guard = lock.try_acquire().await?;
         if guard.is_none() {
             output.notice(format_args!("{path} is held"));
@@ -228,25 +283,27 @@ async fn acquire(
         return Ok(guard);
     }
     let acquired = async {
-        match args.wait {
-            Some(limit) => lock.acquire_timeout(limit).await,
-            None => lock.acquire().await,
-        }
+        let (progress, turn) = lock.join().await?;
+        waiting::for_turn(path, progress, turn, output).await
     };
-    let mut acquired = std::pin::pin!(acquired);
-    let acquired = match timeout(SILENT_WAIT, &mut acquired).await {
-        Ok(acquired) => acquired,
+    within(args.wait, path, acquired, output).await
+}
+
+/// Awaits a turn for so long at most; `None` if it did not come.
+pub(crate) async fn within<T>(
+    limit: Option<Duration>,
+    path: &str,
+    turn: impl Future<Output = Result<T, AcquireError>>,
+    output: Output,
+) -> anyhow::Result<Option<T>> {
+    let Some(limit) = limit else {
+        return Ok(Some(turn.await?));
+    };
+    match timeout(limit, turn).await {
+        Ok(turn) => Ok(Some(turn?)),
         Err(_) => {
-            output.notice(format_args!("waiting for {path}"));
-            acquired.await
-        }
-    };
-    match acquired {
-        Ok(guard) => Ok(Some(guard)),
-        Err(error @ AcquireError::TimedOut { .. }) => {
-            output.notice(error);
+            output.notice(format_args!("no turn at {path} within {limit:?}"));
             Ok(None)
         }
-        Err(error) => Err(error.into()),
     }
 }

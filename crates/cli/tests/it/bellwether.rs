@@ -15,11 +15,33 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 /// The command, without anything of the environment that it would read.
 pub(crate) fn bellwether() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bellwether"));
-    for variable in ["BELLWETHER_CONNECT", "RUST_LOG", "NOTIFY_SOCKET"] {
+    for variable in [
+        "BELLWETHER_CONNECT",
+        "BELLWETHER_KEEPER",
+        "RUST_LOG",
+        "NOTIFY_SOCKET",
+    ] {
         command.env_remove(variable);
     }
     // Somebody's own settings.
     command.env("XDG_CONFIG_HOME", "/nonexistent");
+    command
+}
+
+/// `bellwether … --connect address -- sh -c script`, where the script finds `bellwether` too.
+pub(crate) fn job(address: &str, arguments: &[&str], script: &str) -> Command {
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_bellwether"));
+    let mut path = program.parent().unwrap().as_os_str().to_owned();
+    path.push(":/usr/bin:/bin");
+    let mut command = bellwether();
+    command.env("PATH", path).args(arguments).args([
+        "--connect",
+        address,
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]);
     command
 }
 

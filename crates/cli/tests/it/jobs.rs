@@ -8,13 +8,13 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
-use ::bellwether::zk;
-use bellwether_testkit::{ConnectOptions, Cut, Direction, FaultProxy, RawClient, Request};
+use bellwether_testkit::{Cut, Direction, FaultProxy};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use crate::bellwether::{Running, assert_code, bellwether, public_password, text, until};
+use crate::bellwether::{Running, assert_code, bellwether, text, until};
+use crate::line::Line;
 
 on_both_engines! {
     t84_whole_family_of_a_job_ends,
@@ -101,30 +101,8 @@ impl Scene {
         (runtime, proxy, address)
     }
 
-    /// What stands in the line: path and session.
-    fn contenders(&self) -> Vec<(String, i64)> {
-        block_on(async {
-            let client = zk::Client::connect(&self.address).await.unwrap();
-            let mut contenders = Vec::new();
-            for name in client.list_children("/jobs/nightly").await.unwrap() {
-                let path = format!("/jobs/nightly/{name}");
-                let (_, stat) = client.get_data(&path).await.unwrap();
-                if stat.ephemeral_owner != 0 {
-                    contenders.push((path, stat.ephemeral_owner));
-                }
-            }
-            contenders
-        })
-    }
-
-    fn delete_contenders(&self) {
-        let contenders = self.contenders();
-        block_on(async {
-            let client = zk::Client::connect(&self.address).await.unwrap();
-            for (path, _) in contenders {
-                client.delete(&path, None).await.unwrap();
-            }
-        });
+    fn line(&self) -> Line<'_> {
+        Line::at(&self.address, "/jobs/nightly")
     }
 
     /// A fifo `go`, open for both ways so that opening it waits for nobody.
@@ -146,10 +124,6 @@ impl Scene {
     }
 }
 
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    Runtime::new().unwrap().block_on(future)
-}
-
 /// The one child of a process.
 fn child_of(process: Pid) -> Pid {
     let children = format!("/proc/{process}/task/{process}/children");
@@ -160,7 +134,7 @@ fn child_of(process: Pid) -> Pid {
 fn t84_whole_family_of_a_job_ends(address: &str) {
     let scene = Scene::at(address);
     let mut job = scene.stubborn_job(address);
-    scene.delete_contenders();
+    scene.line().delete();
     // Every process of the job has stdout open.
     assert_eq!(job.line(), None);
     assert_eq!(job.code(), Some(123));
@@ -216,25 +190,7 @@ fn t86_signals_are_passed_on_and_waited_for_before_the_release(address: &str) {
 fn t87_job_is_stopped_when_the_session_is_ended(address: &str) {
     let scene = Scene::at(address);
     let mut job = scene.stubborn_job(address);
-    let contenders = scene.contenders();
-    let [(_, session)] = contenders[..] else {
-        panic!("{contenders:?}")
-    };
-    let options = ConnectOptions {
-        session_id: session,
-        password: public_password(session),
-        ..ConnectOptions::default()
-    };
-    let server = scene.address.split('/').next().unwrap();
-    // The keeper takes its session back each time that it is taken away.
-    until("the session is ended", || {
-        block_on(async {
-            if let Ok(mut client) = RawClient::connect_with(server, &options).await {
-                let _ = client.call(Request::CloseSession).await;
-            }
-        });
-        scene.contenders().is_empty()
-    });
+    scene.line().end_session();
     assert_eq!(job.line(), None);
     assert_eq!(job.code(), Some(123));
 }
@@ -293,7 +249,7 @@ fn t88_waiter_is_gone_when_its_front_is_killed(address: &str) {
     let mut waiter = scene.next();
     waiter.signal(Signal::KILL);
     until("the waiter has left the line", || {
-        scene.contenders().len() == 1
+        scene.line().contenders().len() == 1
     });
     assert_eq!(waiter.line(), None);
 }
@@ -351,7 +307,7 @@ fn stopped_job_is_ended_when_the_lock_is_lost(address: &str) {
     let script = "trap 'echo cleaned; exit' TERM; echo held; kill -STOP $$; echo never";
     let mut job = Running::start(&mut scene.lock(address, &[], script));
     assert_eq!(job.line().as_deref(), Some("held"));
-    scene.delete_contenders();
+    scene.line().delete();
     assert_eq!(job.line().as_deref(), Some("cleaned"));
     assert_eq!(job.code(), Some(123));
 }

@@ -3,10 +3,10 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ::bellwether::zk;
 use rustix::process::Signal;
 
 use crate::bellwether::{Running, assert_code, bellwether, text};
+use crate::line::Line;
 
 on_both_engines! {
     hold_prints_the_token_and_ends_with_its_input,
@@ -16,14 +16,16 @@ on_both_engines! {
     grace_above_a_third_of_the_session_timeout_is_2,
     grace_is_what_a_stubborn_command_gets,
     message_and_program_are_in_the_line,
-    bad_path_is_125,
+    bad_path_is_2,
     token_and_path_are_in_the_environment,
     held_lock_is_124_at_once_and_after_the_wait,
     two_commands_exclude_each_other,
-    long_wait_is_told_in_one_line,
+    long_wait_is_told_in_a_line_for_every_change,
     signal_ends_a_waiter_and_frees_its_place,
     lost_lock_lets_the_command_end_in_its_own_way,
 }
+
+const PATH: &str = "/jobs/nightly";
 
 /// `bellwether lock … -- sh -c script`.
 fn lock(address: &str, options: &[&str], script: &str) -> Command {
@@ -48,17 +50,43 @@ fn wrong_usage_is_2() {
         &["lock"][..],
         &["lock", "x"],
         &["lock", "x", "--wait", "soon", "--", "true"],
+        &["lock", "x", "--permits", "2", "--", "true"],
+        &["lock", "x", "--of", "2", "--permits", "3", "--", "true"],
+        &["lock", "x", "--of", "0", "--", "true"],
+        &["lock", "x", "--read", "--write", "--", "true"],
+        &["lock", "x", "--read", "--on-crash", "true", "--", "true"],
+        &["lock", "x", "--of", "2", "--on-crash", "fail", "--", "true"],
+        &[
+            "lock",
+            "x",
+            "--layout",
+            "kazoo",
+            "--lock-delay",
+            "1s",
+            "--",
+            "true",
+        ],
+        &["lock", "x", "--hold", "--on-crash", "true"],
+        &["lock", "x", "--hold", "--grace", "1s"],
+        &["lock", "x", "--json", "--", "true"],
+        &["lock", "x", "--clear", "--", "true"],
+        &["lock", "x", "--clear", "--hold"],
+        &["elect", "x"],
+        &["rendezvous", "x", "--", "true"],
+        &["rendezvous", "x", "--size", "0", "--", "true"],
+        &["once", "x"],
+        &["note", "half way"],
     ] {
         assert_code(&bellwether().args(arguments).output().unwrap(), 2);
     }
 }
 
-fn bad_path_is_125(address: &str) {
+fn bad_path_is_2(address: &str) {
     let output = bellwether()
         .args(["lock", "-c", address, "/a//b", "--", "true"])
         .output()
         .unwrap();
-    assert_code(&output, 125);
+    assert_code(&output, 2);
     assert!(text(&output.stderr).contains("/a//b"));
 }
 
@@ -110,17 +138,33 @@ fn two_commands_exclude_each_other(address: &str) {
     assert_eq!(log.lines().count(), 6);
 }
 
-fn long_wait_is_told_in_one_line(address: &str) {
-    let holder = holder(address);
-    let mut waiter = Running::start(&mut lock(address, &[], "echo mine"));
-    assert_eq!(
-        waiter.error_line().as_deref(),
-        Some("bellwether: waiting for /jobs/nightly")
+fn long_wait_is_told_in_a_line_for_every_change(address: &str) {
+    let mut first = Running::start_with(&mut hold(address, &["--message", "first one"]));
+    assert!(first.line().is_some());
+    let mut second = Running::start_with(&mut hold(address, &[]));
+    assert!(second.error_line().is_some());
+    let mut third = Running::start(&mut lock(address, &[], "echo mine"));
+    let host = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    let place = "bellwether: waiting for /jobs/nightly";
+    let told = third.error_line().unwrap();
+    let holder = format!(
+        "{place}: 2nd in line, held by {host}:{} (first one) for ",
+        first.id()
     );
-    holder.signal(Signal::TERM);
-    assert_eq!(waiter.line().as_deref(), Some("mine"));
-    assert_eq!(waiter.error_line(), None);
-    assert_eq!(waiter.code(), Some(0));
+    assert!(told.starts_with(&holder), "{told}");
+    first.end_input();
+    let told = third.error_line().unwrap();
+    let holder = format!("{place}: next in line, held by {host}:{} for ", second.id());
+    assert!(told.starts_with(&holder), "{told}");
+    assert!(second.line().is_some());
+    second.end_input();
+    assert_eq!(third.line().as_deref(), Some("mine"));
+    // What was told before is all.
+    assert_eq!(third.errors(), [""; 0]);
+    assert_eq!(third.code(), Some(0));
 }
 
 fn signal_ends_a_waiter_and_frees_its_place(address: &str) {
@@ -138,7 +182,7 @@ fn lost_lock_lets_the_command_end_in_its_own_way(address: &str) {
     let script = "trap 'kill $!; echo cleaned; exit 0' TERM; tail -f /dev/null & echo held; wait";
     let mut job = Running::start(&mut lock(address, &[], script));
     assert_eq!(job.line().as_deref(), Some("held"));
-    delete_contenders(address);
+    Line::at(address, PATH).delete();
     assert_eq!(job.line().as_deref(), Some("cleaned"));
     assert_eq!(job.code(), Some(123));
 }
@@ -173,7 +217,7 @@ fn hold_ends_by_a_signal(address: &str) {
 fn hold_that_is_lost_is_123(address: &str) {
     let mut holder = Running::start_with(&mut hold(address, &[]));
     assert!(holder.line().is_some());
-    delete_contenders(address);
+    Line::at(address, PATH).delete();
     assert_eq!(holder.code(), Some(123));
 }
 
@@ -207,7 +251,7 @@ fn grace_is_what_a_stubborn_command_gets(address: &str) {
     let script = "trap '' TERM; echo held; tail -f /dev/null; echo never";
     let mut job = Running::start(&mut lock(address, &["--grace", "1s"], script));
     assert_eq!(job.line().as_deref(), Some("held"));
-    delete_contenders(address);
+    Line::at(address, PATH).delete();
     assert_eq!(job.line(), None);
     assert!(start.elapsed() >= Duration::from_secs(1));
 }
@@ -216,11 +260,11 @@ fn message_and_program_are_in_the_line(address: &str) {
     let script = "echo held; exec tail -f /dev/null";
     let mut job = Running::start(&mut lock(address, &["--message", "nightly run"], script));
     assert_eq!(job.line().as_deref(), Some("held"));
-    let contenders = contenders(address);
-    let [(_, data)] = &contenders[..] else {
+    let contenders = Line::at(address, PATH).contenders();
+    let [contender] = &contenders[..] else {
         panic!("{contenders:?}")
     };
-    let who: serde_json::Value = serde_json::from_slice(data).unwrap();
+    let who: serde_json::Value = serde_json::from_slice(&contender.data).unwrap();
     assert_eq!(
         (&who["message"], &who["command"]),
         (&"nightly run".into(), &"sh".into())
@@ -247,34 +291,4 @@ fn unreachable_server_is_125() {
         "{}",
         text(&output.stderr)
     );
-}
-
-/// What stands in the line: paths and data.
-fn contenders(address: &str) -> Vec<(String, Vec<u8>)> {
-    block_on(async {
-        let client = zk::Client::connect(address).await.unwrap();
-        let mut contenders = Vec::new();
-        for name in client.list_children("/jobs/nightly").await.unwrap() {
-            let path = format!("/jobs/nightly/{name}");
-            let (data, _) = client.get_data(&path).await.unwrap();
-            contenders.push((path, data));
-        }
-        contenders
-    })
-}
-
-/// Deletes what stands in the line, as another hand would.
-fn delete_contenders(address: &str) {
-    let contenders = contenders(address);
-    block_on(async {
-        let client = zk::Client::connect(address).await.unwrap();
-        for (path, _) in contenders {
-            client.delete(&path, None).await.unwrap();
-        }
-    });
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    runtime.enable_all().build().unwrap().block_on(future)
 }

@@ -12,17 +12,25 @@
 #[macro_use]
 mod bellwether;
 
+mod crashes;
 mod data_files;
+mod doctor;
 mod durability;
+mod ensemble;
 mod export;
 mod interchange;
 mod jobs;
+mod line;
 mod live;
 mod local;
 mod lock;
 mod locks;
 mod manners;
 mod nodes;
+mod recipes;
+mod screen;
+mod scripts;
 mod serve;
+mod shared_locks;
 mod terminal;
 mod watch;

@@ -2,27 +2,22 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::bellwether::{Running, assert_code, bellwether, serve, until};
+use crate::screen;
 
 /// What ends the line of a command, so that its end is seen.
 const DONE: &str = "; echo \"code=$?\"";
-
-/// Of the terminal.
-const ROWS: u16 = 24;
-const COLUMNS: u16 = 200;
 
 /// A shell with job control in a terminal, and a server.
 pub(crate) struct Shell {
     keyboard: File,
     screen: Arc<Mutex<String>>,
-    /// What a person would see.
-    terminal: Arc<Mutex<vt100::Parser>>,
     shell: Child,
     pub(crate) address: String,
     _server: Running,
@@ -30,14 +25,19 @@ pub(crate) struct Shell {
 
 impl Shell {
     pub(crate) fn start() -> Self {
+        Self::start_in("dumb")
+    }
+
+    /// In a terminal of a certain kind.
+    fn start_in(terminal_kind: &str) -> Self {
         let (server, addresses) =
             serve(bellwether().args(["serve", "--listen", "127.0.0.1:0", "--tick-time", "200ms"]));
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
         let size = Winsize {
-            ws_row: ROWS,
-            ws_col: COLUMNS,
+            ws_row: screen::ROWS,
+            ws_col: screen::COLUMNS,
             ws_xpixel: 0,
             ws_ypixel: 0,
         };
@@ -56,7 +56,7 @@ impl Shell {
             .args(["--ctty", "--wait", "bash"])
             .args(["--norc", "--noprofile", "--noediting", "-i"])
             .env_clear()
-            .envs([("PS1", "ready> "), ("TERM", "dumb")])
+            .envs([("PS1", "ready> "), ("TERM", terminal_kind)])
             .env("PATH", path)
             .env("BELLWETHER_CONNECT", &addresses[0])
             .stdin(terminal.try_clone().unwrap())
@@ -66,26 +66,18 @@ impl Shell {
             .unwrap();
         let keyboard = File::from(master);
         let screen = Arc::new(Mutex::new(String::new()));
-        let terminal = Arc::new(Mutex::new(vt100::Parser::new(
-            ROWS.try_into().unwrap(),
-            COLUMNS.try_into().unwrap(),
-            0,
-        )));
         let (mut seen, shown) = (keyboard.try_clone().unwrap(), screen.clone());
-        let drawn = terminal.clone();
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             // It ends with an error when nobody has the terminal any more.
             while let Ok(count @ 1..) = seen.read(&mut bytes) {
                 let text = String::from_utf8_lossy(&bytes[..count]).into_owned();
-                drawn.lock().unwrap().process(&bytes[..count]);
                 shown.lock().unwrap().push_str(&text);
             }
         });
         let mut shell = Self {
             keyboard,
             screen,
-            terminal,
             shell,
             address: addresses[0].clone(),
             _server: server,
@@ -117,24 +109,33 @@ impl Shell {
         assert!(found.is_ok(), "no {text:?} on the screen: {last:?}");
     }
 
-    /// Waits until the screen is as it should be, line by line without what is empty.
+    /// What a person sees by now, since the last text that was waited for.
+    pub(crate) fn seen(&self) -> Vec<String> {
+        screen::rows(&self.screen.lock().unwrap())
+    }
+
+    /// Waits until what a person sees is as it should be.
     #[track_caller]
-    pub(crate) fn until_drawn(&self, is_right: impl Fn(&[String]) -> bool) {
+    pub(crate) fn until_seen(&self, is_right: impl Fn(&[String]) -> bool) {
         let mut last = Vec::new();
         let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             until("the screen", || {
-                last = self.lines();
+                last = self.seen();
                 is_right(&last)
             });
         }));
         assert!(found.is_ok(), "the screen is {last:#?}");
     }
 
-    /// What is on the screen.
-    pub(crate) fn lines(&self) -> Vec<String> {
-        let screen = self.terminal.lock().unwrap().screen().contents();
-        let lines = screen.lines().map(|line| line.trim_end().to_owned());
-        lines.filter(|line| !line.is_empty()).collect()
+    /// Waits until the last row that a person sees says something.
+    #[track_caller]
+    fn until_last_row(&self, says: impl Fn(&str) -> bool) -> String {
+        let mut last = String::new();
+        until("the last row of the screen", || {
+            last = self.seen().pop().unwrap_or_default();
+            says(&last)
+        });
+        last
     }
 
     /// A try from elsewhere.
@@ -219,6 +220,59 @@ fn ctrl_c_ends_a_wait() {
     shell.until_shown("waiting for /x");
     shell.press("\x03");
     shell.until_shown("code=130");
+}
+
+/// Somebody who holds the lock until the input ends, or waits for it.
+fn contender(address: &str) -> Running {
+    let mut command = bellwether();
+    command.args(["lock", "-c", address, "x", "--hold"]);
+    Running::start_with(command.stdin(Stdio::piped()))
+}
+
+#[test]
+fn wait_is_shown_in_one_line_that_changes_and_goes() {
+    let mut shell = Shell::start_in("xterm");
+    let mut first = contender(&shell.address);
+    assert!(first.line().is_some());
+    let mut second = contender(&shell.address);
+    assert!(second.error_line().is_some());
+    shell.type_line("bellwether lock x -- echo mi\"\"ne");
+    shell.until_shown("echo mi\"\"ne\r\n");
+    let host = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    let place = |place: &str, holder: &Running| {
+        let holder = holder.id();
+        format!("bellwether: waiting for /x: {place} in line, held by {host}:{holder} for ")
+    };
+    let begin = place("2nd", &first);
+    let row = shell.until_last_row(|row| row.starts_with(&begin));
+    // Time goes by, on the same line.
+    shell.until_last_row(|later| later.starts_with(&begin) && later != row);
+    assert_eq!(shell.seen().len(), 1, "{:?}", shell.seen());
+    first.end_input();
+    assert!(second.line().is_some());
+    let begin = place("next", &second);
+    shell.until_last_row(|row| row.starts_with(&begin));
+    assert_eq!(shell.seen().len(), 1, "{:?}", shell.seen());
+    second.end_input();
+    shell.until_last_row(|row| row == "ready>");
+    assert_eq!(shell.seen(), ["mine", "ready>"]);
+}
+
+#[test]
+fn wait_that_is_interrupted_leaves_the_screen_clean() {
+    let mut shell = Shell::start_in("xterm");
+    let mut holder = contender(&shell.address);
+    assert!(holder.line().is_some());
+    shell.type_line("bellwether lock x -- echo mi\"\"ne");
+    shell.until_shown("echo mi\"\"ne\r\n");
+    shell.until_last_row(|row| row.contains("next in line"));
+    shell.press("\x03");
+    shell.until_last_row(|row| row == "ready>");
+    let seen = shell.seen();
+    assert!(!seen.concat().contains("waiting"), "{seen:?}");
 }
 
 #[test]

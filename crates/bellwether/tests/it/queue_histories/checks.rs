@@ -16,11 +16,12 @@ pub(super) enum Event {
     NotPut(String),
     /// About to take.
     Taking,
-    /// Delivered: the item, the node that stands for it, and the token of the claim.
+    /// Delivered: the item, the node that stands for it, the token of the claim, and the time by the clock.
     Delivered {
         item: String,
         node: String,
         token: i64,
+        at_ms: u64,
     },
     /// About to acknowledge.
     Acking { item: String, token: i64 },
@@ -71,7 +72,9 @@ impl History {
             match event {
                 Event::Put(item) => fates.entry(item).or_default().put = true,
                 Event::NotPut(item) => fates.entry(item).or_default().not_put = true,
-                Event::Delivered { item, node, token } => {
+                Event::Delivered {
+                    item, node, token, ..
+                } => {
                     let fate = fates.entry(item).or_default();
                     if fate.node.as_ref().is_some_and(|known| known != node) {
                         return violation(format!("{item} was put twice"));
@@ -150,6 +153,19 @@ impl History {
         }
         Ok(())
     }
+
+    /// No item is delivered before it is due. `due` reads the time off an item. Deliveries are noted late, so what was
+    /// early by less than that goes unseen.
+    pub(super) fn check_due(&self, due: impl Fn(&str) -> u64) -> Result<(), Violation> {
+        for event in &self.0 {
+            if let Event::Delivered { item, at_ms, .. } = event
+                && *at_ms < due(item)
+            {
+                return violation(format!("{item} was delivered early, at {at_ms}"));
+            }
+        }
+        Ok(())
+    }
 }
 
 mod tests {
@@ -164,6 +180,7 @@ mod tests {
             item: item.to_owned(),
             node: format!("node of {item}"),
             token,
+            at_ms: 0,
         }
     }
 
@@ -203,6 +220,7 @@ mod tests {
             item: "a".to_owned(),
             node: "another".to_owned(),
             token: 2,
+            at_ms: 0,
         };
         let dead = Event::Dead {
             item: "a".to_owned(),
@@ -294,6 +312,22 @@ mod tests {
             put("a"),
             delivered("bb", 1),
         ]));
+    }
+
+    #[test]
+    fn early_delivery_is_seen() {
+        // The name is the time at which it is due.
+        let due = |item: &str| item.parse().unwrap();
+        let at = |at_ms| Event::Delivered {
+            item: "5".to_owned(),
+            node: "node".to_owned(),
+            token: 1,
+            at_ms,
+        };
+        assert_eq!(History(vec![put("5"), at(5), at(6)]).check_due(due), Ok(()));
+        let early = History(vec![at(5), at(4)]).check_due(due);
+        let early = early.map_err(|violation| violation.to_string());
+        assert_eq!(early, Err("5 was delivered early, at 4".to_owned()));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! that come together are looked at once.
 
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::time::{Duration, SystemTime};
 
 use bellwether::zk::{AddWatchMode, EventType, PersistentWatcher, SessionState, WatchedEvent};
@@ -15,7 +15,7 @@ use super::look;
 use crate::args::LocksArgs;
 use crate::commands::watch::{TRY_EVERY, is_lost, is_unreachable};
 use crate::exit::Exit;
-use crate::output::Output;
+use crate::output::{Output, print_now};
 use crate::overview;
 use crate::people::ms;
 use crate::refusal::{Refusal, Verb};
@@ -199,7 +199,7 @@ impl<'a> View<'a> {
                 };
                 let text: String = gone.chain(new).map(line).collect();
                 *told = facts;
-                print(&text)
+                print_now(text)
             }
             Place::Json(last) => {
                 let object = format!("{}\n", overview::object(self.path, &now));
@@ -207,7 +207,7 @@ impl<'a> View<'a> {
                     return Ok(Flow::Continue(()));
                 }
                 *last = object;
-                print(last)
+                print_now(last)
             }
         }
     }
@@ -265,14 +265,5 @@ impl<'a> View<'a> {
         }
         self.refresh()?;
         Ok(Flow::Continue(()))
-    }
-}
-
-/// Prints at once; whoever closes the pipe has seen enough.
-fn print(text: &str) -> io::Result<Flow> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Flow::Break(())),
-        written => written.map(|()| Flow::Continue(())),
     }
 }

@@ -1,0 +1,63 @@
+//! A place in a line whose turn is still to come.
+
+use std::fmt;
+
+use futures_util::future::BoxFuture;
+
+use crate::contender::Contender;
+use crate::error::AcquireError;
+use crate::lock::LockGuard;
+use crate::progress::Progress;
+
+/// A place in the line of a recipe, which becomes a guard when its turn has come. Dropped, it is given up.
+#[must_use = "the place in the line is given up when this is dropped"]
+pub struct Waiting<G = LockGuard> {
+    contender: Contender,
+    take: Take<G>,
+}
+
+/// Waits for the turn of a contender and makes it a guard.
+type Take<G> =
+    Box<dyn FnOnce(Contender) -> BoxFuture<'static, Result<G, AcquireError>> + Send + Sync>;
+
+impl<G> Waiting<G> {
+    pub(crate) fn new<F>(
+        contender: Contender,
+        take: impl FnOnce(Contender) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<G, AcquireError>> + Send + 'static,
+    {
+        Self {
+            contender,
+            take: Box::new(|contender| Box::pin(take(contender))),
+        }
+    }
+
+    /// How the wait is going. It looks once a second, less often far back in the line, and costs the servers a list each
+    /// time.
+    pub fn progress(&self) -> Progress {
+        Progress::of(&self.contender)
+    }
+
+    /// Waits for the turn and returns the guard.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the line. The node is deleted in the background, or with the session at the latest.
+    ///
+    /// # Errors
+    ///
+    /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
+    pub async fn turn(self) -> Result<G, AcquireError> {
+        (self.take)(self.contender).await
+    }
+}
+
+impl<G> fmt::Debug for Waiting<G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting")
+            .field("contender", &self.contender)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,104 @@
+//! The lock beside those of other libraries, and beside what the machine allows.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use bellwether_bench::comparison::Bound;
+use bellwether_bench::contest::Candidate::{
+    Curator, Embedded, Kazoo, OnRuntime, Ours, ZookeeperClient,
+};
+use bellwether_bench::contest::{Args, Candidate, Contest, Servers, Workload};
+use bellwether_bench::floor;
+
+const EVERYBODY: &[Candidate] = &[Ours, OnRuntime, Embedded, Curator, Kazoo, ZookeeperClient];
+
+/// What is measured of the machine, and in what unit.
+const FLOOR_ROWS: [(&str, &str); 3] = [
+    ("floor", "/s"),
+    ("loopback round trip, p50", "us"),
+    ("fdatasync, p50", "us"),
+];
+
+const MACHINE: &str = "machine";
+
+/// The goal for the time of a hand-over on the embedded server, in units of its floor's.
+const FLOOR_GOAL: Bound = Bound::AtMost(1.6);
+
+pub(crate) fn compare(args: &Args, servers: &Servers) -> Result<()> {
+    let contest = Contest {
+        name: "locks",
+        title: "The lock beside those of other libraries",
+        about: "A cycle is an acquire and an acknowledged release; a hand-over is a turn after that of another contender. \
+                The floor is one fdatasync and two round trips over the loopback, one after the other.",
+        candidates: EVERYBODY,
+        workloads: vec![
+            uncontended(),
+            hand_overs(2, 1.3),
+            hand_overs(10, 1.1),
+            hand_overs(100, 1.1),
+            Workload {
+                goals: Vec::new(),
+                ..hand_overs(1000, 0.0)
+            },
+        ],
+    };
+    let duration = Duration::from_secs_f64(args.seconds);
+    let figures = contest.run(args, servers, |figures| {
+        let folder = tempfile::tempdir()?;
+        let values = [
+            floor::hand_overs_per_second(folder.path(), duration)?,
+            floor::loopback_us()?,
+            floor::fdatasync_us(folder.path())?,
+        ];
+        for ((row, unit), value) in FLOOR_ROWS.into_iter().zip(values) {
+            println!("{}", figures.add(row, unit, MACHINE, value));
+        }
+        Ok(())
+    })?;
+    let mut more = String::from("\n## The time of a hand-over in units of the floor's\n\n");
+    for (row, unit) in FLOOR_ROWS {
+        let spread = figures.spread(row, MACHINE);
+        let spread = spread.context("the floor is measured")?;
+        writeln!(more, "- {row}: {}", spread.with_range(unit))?;
+    }
+    more += "\n| what | ratio | goal |\n|---|---|---|\n";
+    let floor = figures.median("floor", MACHINE)?;
+    for workload in contest.workloads.iter().filter(|work| work.contenders > 1) {
+        for (who, goal) in [(Ours, None), (Embedded, Some(FLOOR_GOAL))] {
+            let ratio = floor / figures.median(&workload.row, who.column())?;
+            let verdict = goal.map(|goal| goal.verdict(ratio)).unwrap_or_default();
+            let (row, column) = (&workload.row, who.column());
+            writeln!(more, "| {row}, {column} | {ratio:.2} | {verdict} |")?;
+        }
+    }
+    contest.keep(args, &contest.page(args, &figures, &more)?)
+}
+
+fn uncontended() -> Workload {
+    Workload {
+        row: "uncontended cycles".to_owned(),
+        recipe: "lock",
+        contenders: 1,
+        count: |outcome| outcome.turns,
+        candidates: EVERYBODY,
+        goals: vec![
+            (Ours, Bound::AtLeast(1.25)),
+            (Embedded, Bound::AtLeast(2.5)),
+        ],
+    }
+}
+
+fn hand_overs(contenders: usize, goal: f64) -> Workload {
+    Workload {
+        row: format!("hand-overs, {contenders} contenders"),
+        recipe: "lock",
+        contenders,
+        count: |outcome| outcome.hand_overs,
+        candidates: EVERYBODY,
+        goals: vec![
+            (Ours, Bound::AtLeast(goal)),
+            (Embedded, Bound::AtLeast(4.0)),
+        ],
+    }
+}

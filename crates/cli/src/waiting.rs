@@ -1,0 +1,200 @@
+//! What is told while a command waits: on a terminal a line that changes, in a log a line for every change.
+
+use std::pin::pin;
+use std::time::{Duration, SystemTime};
+
+use bellwether::{Place, Progress};
+use futures_util::{Stream, StreamExt};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use crate::output::Output;
+use crate::people::{address, plain};
+
+/// A wait that is longer is told of.
+const SILENT_WAIT: Duration = Duration::from_secs(1);
+
+/// Awaits a turn in a line, and tells how the wait for `path` goes.
+pub(crate) async fn for_turn<T>(
+    path: &str,
+    progress: Progress,
+    turn: impl Future<Output = T>,
+    output: Output,
+) -> T {
+    let news = progress.map(|place| move || place_text(&place, SystemTime::now()));
+    telling(format!("waiting for {path}"), news, turn, output).await
+}
+
+/// Awaits something, and tells how it goes: each of the news says it in words, at the time when it is asked.
+pub(crate) async fn telling<T>(
+    what: String,
+    news: impl Stream<Item = impl Fn() -> String>,
+    end: impl Future<Output = T>,
+    output: Output,
+) -> T {
+    let mut end = pin!(end);
+    if output.is_quiet() {
+        return end.await;
+    }
+    if let Ok(end) = timeout(SILENT_WAIT, &mut end).await {
+        return end;
+    }
+    let mut news = pin!(news.fuse());
+    let screen = Screen::new(what, output);
+    let mut latest = None;
+    let mut seconds = interval(Duration::from_secs(1));
+    seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            biased;
+            end = &mut end => return end,
+            Some(text) = news.next() => {
+                screen.tell(&text());
+                latest = Some(text);
+            }
+            _ = seconds.tick() => {
+                if let Some(text) = &latest {
+                    screen.refresh(&text());
+                }
+            }
+        }
+    }
+}
+
+/// Where it is told.
+enum Screen {
+    Terminal(ProgressBar, String),
+    Log(String, Output),
+}
+
+impl Screen {
+    fn new(what: String, output: Output) -> Self {
+        let target = ProgressDrawTarget::stderr();
+        // No terminal, or one that cannot take a line back.
+        if target.is_hidden() {
+            return Self::Log(what, output);
+        }
+        let style = ProgressStyle::with_template("bellwether: {wide_msg}")
+            .expect("the template is correct");
+        let line = ProgressBar::with_draw_target(None, target).with_style(style);
+        Self::Terminal(line, what)
+    }
+
+    fn tell(&self, text: &str) {
+        match self {
+            Self::Terminal(..) => self.refresh(text),
+            Self::Log(what, output) => output.notice(format_args!("{what}: {text}")),
+        }
+    }
+
+    fn refresh(&self, text: &str) {
+        if let Self::Terminal(line, what) = self {
+            line.set_message(format!("{what}: {text}"));
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        if let Self::Terminal(line, _) = self {
+            line.finish_and_clear();
+        }
+    }
+}
+
+fn place_text(place: &Place, now: SystemTime) -> String {
+    let before = place.ahead.saturating_sub(place.holders);
+    if place.ahead == 0 {
+        return "next in line".to_owned();
+    }
+    let position = match before {
+        0 => "next in line".to_owned(),
+        before => format!("{} in line", ordinal(before + 1)),
+    };
+    let Some(holder) = &place.holder else {
+        return format!("{position}, held by somebody else");
+    };
+    let mut text = format!("{position}, held by {}", address(holder));
+    let words = [&holder.command, &holder.message];
+    let words: Vec<_> = words
+        .into_iter()
+        .flatten()
+        .map(|text| plain(text))
+        .collect();
+    if !words.is_empty() {
+        text += &format!(" ({})", words.join(": "));
+    }
+    match place.holders {
+        0 | 1 => {}
+        2 => text += " and one other",
+        holders => text += &format!(" and {} others", holders - 1),
+    }
+    // Their clock may be ahead of ours.
+    if let Some(since) = place.held_since {
+        let held = now.duration_since(since).unwrap_or_default();
+        text += &format!(" for {}", rough(held));
+    }
+    text
+}
+
+/// `1st`, `2nd`, `3rd`, `4th`.
+fn ordinal(number: usize) -> String {
+    let ending = match (number % 10, number % 100) {
+        (_, 11..=13) => "th",
+        (1, _) => "st",
+        (2, _) => "nd",
+        (3, _) => "rd",
+        _ => "th",
+    };
+    format!("{number}{ending}")
+}
+
+/// A duration in its largest unit, as it is typed.
+fn rough(duration: Duration) -> String {
+    match duration.as_secs() {
+        seconds @ 0..120 => format!("{seconds}s"),
+        seconds @ 120..7200 => format!("{}m", seconds / 60),
+        seconds => format!("{}h", seconds / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn place_is_told_in_words() {
+        let mut place = Place::default();
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
+        assert_eq!(place_text(&place, now), "next in line");
+        (place.ahead, place.holders) = (3, 1);
+        assert_eq!(
+            place_text(&place, now),
+            "3rd in line, held by somebody else"
+        );
+        let who = br#"{"version": 1, "host": "db7\u001b[2J", "pid": 4711, "command": "sh", "message": "nightly"}"#;
+        place.holder = bellwether::Who::from_data(who);
+        place.held_since = Some(now - Duration::from_secs(130));
+        assert_eq!(
+            place_text(&place, now),
+            "3rd in line, held by db7[2J:4711 (sh: nightly) for 2m"
+        );
+        (place.ahead, place.holders) = (3, 3);
+        place.held_since = None;
+        assert_eq!(
+            place_text(&place, now),
+            "next in line, held by db7[2J:4711 (sh: nightly) and 2 others"
+        );
+    }
+
+    #[test]
+    fn ordinals_and_durations_are_those_of_people() {
+        let numbers = [1, 2, 3, 4, 11, 12, 21, 101, 111, 112].map(ordinal);
+        let expected = [
+            "1st", "2nd", "3rd", "4th", "11th", "12th", "21st", "101st", "111th", "112th",
+        ];
+        assert_eq!(numbers, expected);
+        let times = [0, 119, 120, 7199, 7200].map(|seconds| rough(Duration::from_secs(seconds)));
+        assert_eq!(times, ["0s", "119s", "2m", "119m", "2h"]);
+    }
+}

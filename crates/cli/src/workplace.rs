@@ -1,0 +1,195 @@
+//! Where commands are run under holds: a session, the keeper of the job, and what the arguments say about both.
+//!
+//! What is held, how it is waited for and how it is given back is up to the command that uses it.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use bellwether::{Client, Hold};
+use tokio::time::timeout;
+
+use crate::args::JobArgs;
+use crate::connect::connect;
+use crate::exit::Exit;
+use crate::family::Family;
+use crate::job::{Job, Variable};
+use crate::keeper::{End, Keeper, Times};
+use crate::output::Output;
+use crate::refusal::Refusal;
+use crate::session::close;
+
+/// How long a command has to end after SIGTERM when the hold is lost; no more than a third of the session timeout.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// How long to rest after a session could not be opened.
+const REST: Duration = Duration::from_secs(1);
+
+/// The variable by which a job that takes another lock is known as the same waiter.
+const OWNER: &str = "BELLWETHER_OWNER";
+
+/// Who waits and holds, for those who look for circles of waiting: the job around this one, if there is one.
+pub(crate) fn owner(client: &Client) -> String {
+    std::env::var(OWNER).unwrap_or_else(|_| format!("{:x}", client.session_id()))
+}
+
+#[derive(Debug)]
+pub(crate) struct Workplace<'a> {
+    args: &'a JobArgs,
+    keeper: Keeper,
+    client: Client,
+    pub(crate) output: Output,
+}
+
+/// Opens a workplace, does `work` there, and waits for the end of its session.
+#[tokio::main(flavor = "current_thread")]
+pub(crate) async fn at_workplace<'a>(
+    args: &'a JobArgs,
+    output: Output,
+    work: impl AsyncFnOnce(&mut Workplace<'a>) -> anyhow::Result<Exit>,
+) -> anyhow::Result<Exit> {
+    let keeper = Keeper::start()?;
+    let client = tokio::select! {
+        client = connect(&args.connect, output) => client?,
+        exit = keeper.told_to_end() => return Ok(exit),
+    };
+    let mut workplace = Workplace {
+        args,
+        keeper,
+        client,
+        output,
+    };
+    // What is wrong with the arguments is told before anybody waits.
+    let exit = match workplace.times() {
+        Ok(_) => work(&mut workplace).await,
+        Err(refusal) => Err(refusal.into()),
+    };
+    close(workplace.client).await;
+    exit
+}
+
+impl Workplace<'_> {
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Awaits something that comes before or after a job, unless it is of no more use: the exit that this means then.
+    pub(crate) async fn unless_told<T>(&self, work: impl Future<Output = T>) -> Result<T, Exit> {
+        tokio::select! {
+            done = work => Ok(done),
+            exit = self.keeper.told_to_end() => Err(exit),
+        }
+    }
+
+    /// Runs a command under a hold, with variables besides those that tell of the hold, until it ends or the hold does. Nothing
+    /// of it is left when the hold has ended.
+    pub(crate) async fn run(
+        &self,
+        command: &[OsString],
+        hold: &Hold,
+        variables: impl IntoIterator<Item = Variable>,
+    ) -> anyhow::Result<End> {
+        let mut all = vec![
+            ("BELLWETHER_TOKEN", Some(hold.token().to_string().into())),
+            ("BELLWETHER_PATH", Some(hold.path().into())),
+            (OWNER, Some(owner(&self.client).into())),
+            self.keeper.variable(),
+        ];
+        all.extend(variables);
+        match Job::start(command, &all, Family::adopt()?) {
+            Ok(job) => {
+                let times = self.times()?;
+                Ok(self.keeper.attend(job, hold, times, self.output).await?)
+            }
+            Err((error, exit)) => {
+                let program = command.first().map(OsString::as_os_str).unwrap_or_default();
+                let error = anyhow::Error::new(error);
+                self.output
+                    .error(&error.context(format!("cannot run {}", program.display())));
+                Ok(End::NotStarted(exit))
+            }
+        }
+    }
+
+    /// Gives back what was held; `exit` if that was acknowledged in time.
+    pub(crate) async fn give_back<E>(
+        &self,
+        path: &str,
+        release: impl Future<Output = Result<(), E>>,
+        exit: Exit,
+    ) -> Exit
+    where
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        give_back(
+            path,
+            release,
+            self.client.session_timeout(),
+            exit,
+            self.output,
+        )
+        .await
+    }
+
+    /// Opens another session if there is none any more, for as long as it takes; the exit if that is of no more use.
+    pub(crate) async fn renew(&mut self) -> Result<(), Exit> {
+        while self.client.is_ended() {
+            let opened = self.unless_told(connect(&self.args.connect, self.output));
+            match opened.await? {
+                Ok(client) => self.client = client,
+                Err(error) => {
+                    self.output.error(&error);
+                    // A rest in which somebody may say that it is enough.
+                    if let Ok(exit) = timeout(REST, self.keeper.told_to_end()).await {
+                        return Err(exit);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The times of a job. More grace than a third of the session timeout would have it stopped for outages that nobody else
+    /// would notice.
+    fn times(&self) -> Result<Times, Refusal> {
+        let session_timeout = self.client.session_timeout();
+        let longest = session_timeout / 3;
+        let grace = match self.args.grace {
+            None => GRACE.min(longest),
+            Some(grace) if grace <= longest => grace,
+            Some(grace) => {
+                let what = format!(
+                    "a grace of {grace:?} is more than a third of the session timeout, {session_timeout:?}"
+                );
+                let seconds = (grace * 3).as_secs_f64().ceil();
+                return Err(Refusal::usage(what).hint(format!(
+                    "use --session-timeout {seconds}s, or a shorter grace"
+                )));
+            }
+        };
+        Ok(Times {
+            session_timeout,
+            grace,
+        })
+    }
+}
+
+/// Gives back what was held; `exit` if that was acknowledged within `limit`. If not, part of the time may not have been
+/// covered.
+pub(crate) async fn give_back<E>(
+    path: &str,
+    release: impl Future<Output = Result<(), E>>,
+    limit: Duration,
+    exit: Exit,
+    output: Output,
+) -> Exit
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let error = match timeout(limit, release).await {
+        Ok(Ok(())) => return exit,
+        Ok(Err(error)) => anyhow::Error::new(error),
+        Err(_) => anyhow::anyhow!("the release of {path} was not acknowledged"),
+    };
+    output.error(&error);
+    Exit::Lost
+}

@@ -1,0 +1,254 @@
+//! `bellwether elect`, `rendezvous` and `once`.
+
+use std::process::Command;
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::bellwether::{Running, assert_code, bellwether, job, text};
+use crate::line::Line;
+
+on_both_engines! {
+    leader_runs_and_the_next_follows_when_it_ends,
+    leader_that_is_deposed_stands_again,
+    leader_whose_session_is_gone_stands_again,
+    leader_says_what_it_stands_for,
+    rendezvous_begins_and_ends_together,
+    rendezvous_that_not_all_come_to_is_124,
+    rendezvous_of_another_size_is_2,
+    rendezvous_has_rounds,
+    once_is_run_once_by_one_of_many,
+    once_is_taken_again_after_a_failure_and_after_a_crash,
+    once_that_waits_ends_when_another_is_done,
+    once_waits_for_a_limited_time,
+    exit_codes_are_those_of_every_job,
+}
+
+const HELD: &str = "echo held; exec tail -f /dev/null";
+
+#[track_caller]
+fn holder(address: &str, arguments: &[&str]) -> Running {
+    let mut holder = Running::start(&mut job(address, arguments, HELD));
+    assert_eq!(holder.line().as_deref(), Some("held"));
+    holder
+}
+
+fn leader_runs_and_the_next_follows_when_it_ends(address: &str) {
+    let mut first = holder(address, &["elect", "e"]);
+    let script = "echo $BELLWETHER_PATH $BELLWETHER_PREVIOUS; exit 5";
+    let mut second = Running::start(&mut job(address, &["elect", "e"], script));
+    let told = second.error_line().unwrap();
+    assert!(
+        told.contains("waiting for /e: next in line, held by"),
+        "{told}"
+    );
+    first.signal(Signal::TERM);
+    assert_eq!(first.code(), Some(143));
+    // It was killed by that.
+    assert_eq!(second.line().as_deref(), Some("/e crashed"));
+    assert_eq!(second.code(), Some(5));
+    let third = job(address, &["elect", "e"], script).output().unwrap();
+    assert_eq!(text(&third.stdout), "/e clean\n");
+}
+
+/// A leader that tells its tokens.
+fn tokens(address: &str) -> Running {
+    let script = "echo $BELLWETHER_TOKEN; exec tail -f /dev/null";
+    Running::start(&mut job(address, &["elect", "e"], script))
+}
+
+fn leader_that_is_deposed_stands_again(address: &str) {
+    let mut leader = tokens(address);
+    let first: i64 = leader.line().unwrap().parse().unwrap();
+    Line::at(address, "/e").delete();
+    let second: i64 = leader.line().unwrap().parse().unwrap();
+    assert!(first < second, "{first} {second}");
+    leader.signal(Signal::TERM);
+    assert_eq!(leader.code(), Some(143));
+}
+
+fn leader_whose_session_is_gone_stands_again(address: &str) {
+    let mut leader = tokens(address);
+    let first: i64 = leader.line().unwrap().parse().unwrap();
+    Line::at(address, "/e").end_session();
+    let second: i64 = leader.line().unwrap().parse().unwrap();
+    assert!(first < second, "{first} {second}");
+    leader.signal(Signal::TERM);
+    assert_eq!(leader.code(), Some(143));
+}
+
+fn leader_says_what_it_stands_for(address: &str) {
+    let _leader = holder(
+        address,
+        &["elect", "e", "--value", "10.0.0.7:8080", "-m", "main"],
+    );
+    let contenders = Line::at(address, "/e").contenders();
+    let [contender] = &contenders[..] else {
+        panic!("{contenders:?}")
+    };
+    let who: serde_json::Value = serde_json::from_slice(&contender.data).unwrap();
+    assert_eq!(who["value"], "10.0.0.7:8080");
+    assert_eq!(who["message"], "main");
+}
+
+fn rendezvous(address: &str, script: &str) -> Command {
+    job(address, &["rendezvous", "r", "--size", "3"], script)
+}
+
+fn rendezvous_begins_and_ends_together(address: &str) {
+    let script = "echo begun; read end <&3; exit 4";
+    let folder = TempDir::new().unwrap();
+    let fifo = folder.path().join("fifo");
+    assert!(
+        Command::new("mkfifo")
+            .arg(&fifo)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let script = format!("exec 3<>{}; {script}", fifo.display());
+    let mut slow = Running::start(&mut rendezvous(address, &script));
+    let told = slow.error_line().unwrap();
+    assert!(
+        told.contains("waiting for others at /r: 1 of 3 are there"),
+        "{told}"
+    );
+    let mut quick = Running::start(&mut rendezvous(address, "echo begun"));
+    assert!(quick.error_line().unwrap().contains("2 of 3 are there"));
+    let mut last = Running::start(&mut rendezvous(address, "echo begun; exit 6"));
+    for one in [&mut slow, &mut quick, &mut last] {
+        assert_eq!(one.line().as_deref(), Some("begun"));
+    }
+    // Two have ended, and wait for the third.
+    let waits = |line: &str| line.contains("waiting for the others at /r to end: 1 of 3");
+    assert!(std::iter::from_fn(|| last.error_line()).any(|line| waits(&line)));
+    assert!(last.is_running() && quick.is_running());
+    std::fs::write(&fifo, "end\n").unwrap();
+    assert_eq!(last.code(), Some(6));
+    assert_eq!(quick.code(), Some(0));
+    assert_eq!(slow.code(), Some(4));
+}
+
+fn rendezvous_that_not_all_come_to_is_124(address: &str) {
+    let arguments = ["rendezvous", "r", "--size", "2", "--wait", "100ms"];
+    let output = job(address, &arguments, "echo ran").output().unwrap();
+    assert_code(&output, 124);
+    assert_eq!(text(&output.stdout), "");
+    let mut waiter = Running::start(&mut rendezvous(address, "true"));
+    assert_eq!(waiter.code(), Some(2), "{:?}", waiter.errors());
+}
+
+fn rendezvous_of_another_size_is_2(address: &str) {
+    let mut first = Running::start(&mut rendezvous(address, "true"));
+    assert!(first.error_line().is_some());
+    let arguments = ["rendezvous", "r", "--size", "2"];
+    assert_code(&job(address, &arguments, "true").output().unwrap(), 2);
+    first.signal(Signal::TERM);
+    assert_eq!(first.code(), Some(143));
+}
+
+fn rendezvous_has_rounds(address: &str) {
+    for round in 0..2 {
+        let arguments = ["rendezvous", "r", "--size", "1"];
+        let output = job(address, &arguments, "echo $BELLWETHER_ROUND").output();
+        assert_eq!(text(&output.unwrap().stdout), format!("{round}\n"));
+    }
+}
+
+fn once(address: &str, script: &str) -> Command {
+    job(address, &["once", "o"], script)
+}
+
+fn once_is_run_once_by_one_of_many(address: &str) {
+    let mut all: Vec<_> = (0..6)
+        .map(|_| Running::start(&mut once(address, "echo ran")))
+        .collect();
+    let mut ran = 0;
+    for one in &mut all {
+        assert_eq!(one.code(), Some(0), "{:?}", one.errors());
+        ran += std::iter::from_fn(|| one.line()).count();
+    }
+    assert_eq!(ran, 1);
+    let late = once(address, "echo ran").output().unwrap();
+    assert_code(&late, 0);
+    assert_eq!(text(&late.stdout), "");
+    let told = text(&late.stderr);
+    assert!(told.contains("/o was done at 20"), "{told}");
+    // It is forgotten where it is remembered.
+    let forget = bellwether()
+        .args(["rm", "o/done", "--connect", address])
+        .output();
+    assert_code(&forget.unwrap(), 0);
+    let again = once(address, "echo ran").output().unwrap();
+    assert_eq!(text(&again.stdout), "ran\n");
+}
+
+fn once_is_taken_again_after_a_failure_and_after_a_crash(address: &str) {
+    let failed = once(address, "echo $BELLWETHER_PREVIOUS; exit 4")
+        .output()
+        .unwrap();
+    assert_code(&failed, 4);
+    assert_eq!(text(&failed.stdout), "clean\n");
+    let script = "bellwether note half; kill -KILL $$";
+    assert_code(&once(address, script).output().unwrap(), 137);
+    let script = "echo $BELLWETHER_PREVIOUS $BELLWETHER_PREVIOUS_NOTE";
+    let done = once(address, script).output().unwrap();
+    assert_code(&done, 0);
+    assert_eq!(text(&done.stdout), "crashed half\n");
+    assert_eq!(text(&once(address, script).output().unwrap().stdout), "");
+}
+
+fn once_that_waits_ends_when_another_is_done(address: &str) {
+    let folder = TempDir::new().unwrap();
+    let fifo = folder.path().join("fifo");
+    assert!(
+        Command::new("mkfifo")
+            .arg(&fifo)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let script = format!("echo held; read end <{}", fifo.display());
+    let mut worker = Running::start(&mut once(address, &script));
+    assert_eq!(worker.line().as_deref(), Some("held"));
+    let mut waiters: Vec<_> = (0..3)
+        .map(|_| Running::start(&mut once(address, "echo ran")))
+        .collect();
+    for waiter in &mut waiters {
+        let told = waiter.error_line().unwrap();
+        assert!(told.contains("waiting for /o"), "{told}");
+    }
+    std::fs::write(&fifo, "end\n").unwrap();
+    assert_eq!(worker.code(), Some(0));
+    for waiter in &mut waiters {
+        assert_eq!(waiter.code(), Some(0));
+        assert_eq!(waiter.line(), None);
+    }
+}
+
+fn once_waits_for_a_limited_time(address: &str) {
+    let _worker = holder(address, &["once", "o"]);
+    let arguments = ["once", "o", "--wait", "100ms", "-E", "9"];
+    assert_code(&job(address, &arguments, "true").output().unwrap(), 9);
+}
+
+fn exit_codes_are_those_of_every_job(address: &str) {
+    for arguments in [
+        &["elect", "e"][..],
+        &["rendezvous", "r", "--size", "1"],
+        &["once", "o"],
+    ] {
+        let run = |program: &[&str]| {
+            let mut command = bellwether();
+            command.args(arguments).args(["--connect", address, "--"]);
+            command.args(program).output().unwrap()
+        };
+        assert_code(&run(&["/no/such/program"]), 127);
+        assert_code(&run(&["/"]), 126);
+        assert_code(&run(&["sh", "-c", "exit 7"]), 7);
+        assert_code(&run(&["sh", "-c", "kill -KILL $$"]), 137);
+        let mut running = holder(address, arguments);
+        running.signal(Signal::TERM);
+        assert_eq!(running.code(), Some(143), "{arguments:?}");
+    }
+}

@@ -1,0 +1,100 @@
+//! `bellwether lock` that others share: `--read`, `--of`, `--layout`.
+
+use ::bellwether::{Layout, Lock, RwLock, Semaphore, connect};
+use tokio::runtime::Runtime;
+
+use crate::bellwether::{Running, assert_code, job, text};
+
+on_both_engines! {
+    readers_share_and_writers_do_not,
+    so_many_run_at_a_time,
+    limit_of_who_came_first_counts,
+    lines_of_other_libraries_are_shared,
+}
+
+const HELD: &str = "echo held; exec tail -f /dev/null";
+
+/// A holder that runs until it is dropped.
+#[track_caller]
+fn holder(address: &str, options: &[&str]) -> Running {
+    let mut holder = Running::start(&mut job(address, &[&["lock", "x"], options].concat(), HELD));
+    assert_eq!(holder.line().as_deref(), Some("held"));
+    holder
+}
+
+/// The exit code of a try.
+fn attempt(address: &str, options: &[&str]) -> i32 {
+    let options = [&["lock", "x", "--try"], options].concat();
+    let output = job(address, &options, "true").output().unwrap();
+    output.status.code().unwrap()
+}
+
+fn readers_share_and_writers_do_not(address: &str) {
+    let first = holder(address, &["--read"]);
+    let second = holder(address, &["--read"]);
+    assert_eq!(attempt(address, &["--write"]), 124);
+    drop((first, second));
+    // Their sessions are closed by keepers that see them go.
+    let output = job(address, &["lock", "x", "--write"], "echo ran").output();
+    assert_eq!(text(&output.unwrap().stdout), "ran\n");
+    let _writer = holder(address, &["--write"]);
+    assert_eq!(attempt(address, &["--read"]), 124);
+    assert_eq!(attempt(address, &["--write"]), 124);
+}
+
+fn so_many_run_at_a_time(address: &str) {
+    let _two = holder(address, &["--of", "3", "--permits", "2"]);
+    assert_eq!(attempt(address, &["--of", "3", "--permits", "2"]), 124);
+    let _one = holder(address, &["--of", "3"]);
+    assert_eq!(attempt(address, &["--of", "3"]), 124);
+    let mut waiter = Running::start(&mut job(address, &["lock", "x", "--of", "3"], HELD));
+    let told = waiter.error_line().unwrap();
+    assert!(
+        told.contains("waiting for /x: next in line, held by"),
+        "{told}"
+    );
+    assert!(told.contains(" and one other"), "{told}");
+}
+
+fn limit_of_who_came_first_counts(address: &str) {
+    let first = job(address, &["lock", "x", "--of", "2"], "true").output();
+    assert_eq!(text(&first.unwrap().stderr), "");
+    let second = job(address, &["lock", "x", "--of", "5"], "true").output();
+    let second = second.unwrap();
+    assert_code(&second, 0);
+    let told = text(&second.stderr);
+    assert!(told.contains("the limit of /x is 2"), "{told}");
+}
+
+fn lines_of_other_libraries_are_shared(address: &str) {
+    for (name, layout) in [("curator", Layout::Curator), ("kazoo", Layout::Kazoo)] {
+        let exclusive = holder(address, &["--layout", name]);
+        let runtime = Runtime::new().unwrap();
+        let client = runtime.block_on(connect(address).into_future()).unwrap();
+        // Also where somebody stands in line by the same rules from elsewhere.
+        let other = Lock::new(&client, "/x").layout(layout);
+        assert!(runtime.block_on(other.try_acquire()).unwrap().is_none());
+        drop(exclusive);
+        drop(runtime.block_on(other.acquire()).unwrap());
+
+        let reader = holder(address, &["--layout", name, "--read"]);
+        let other = RwLock::new(&client, "/x").layout(layout);
+        assert!(runtime.block_on(other.try_write()).unwrap().is_none());
+        drop(runtime.block_on(other.try_read()).unwrap().unwrap());
+        drop(reader);
+        drop(runtime.block_on(other.write()).unwrap());
+
+        let path = format!("{name}-permits");
+        let script = job(
+            address,
+            &["lock", &path, "--layout", name, "--of", "1"],
+            HELD,
+        );
+        let mut permit = Running::start(&mut { script });
+        assert_eq!(permit.line().as_deref(), Some("held"));
+        let other = Semaphore::new(&client, format!("/{path}"), 1).layout(layout);
+        assert!(runtime.block_on(other.try_acquire(1)).unwrap().is_none());
+        drop(permit);
+        drop(runtime.block_on(other.acquire()).unwrap());
+    }
+}

@@ -1,0 +1,332 @@
+//! The connections of a proxy, and what happens to the frames on them.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use bellwether_server::proto::connect::ConnectReply;
+use bellwether_server::proto::event::EVENT_XID;
+use bellwether_server::proto::jute::Reader;
+use bellwether_server::proto::op::Op;
+use bellwether_server::proto::request::RequestHeader;
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+
+use super::{Connection, Cut, Gate, Gates, Rule, RuleKind, SeenRequest, Shared};
+use crate::raw::ConnectOptions;
+
+pub(super) async fn accept(listener: TcpListener, upstream: SocketAddr, shared: Arc<Shared>) {
+    loop {
+        // Errors of accept concern the connection that was not made.
+        let Ok((client, _)) = listener.accept().await else {
+            continue;
+        };
+        let mut state = shared.state();
+        if state.refuse {
+            // If it cannot be a reset, it is a close.
+            let _ = client.set_zero_linger();
+            continue;
+        }
+        let id = state.next_connection;
+        state.next_connection += 1;
+        let (cut, cut_off) = oneshot::channel();
+        let task = tokio::spawn(serve(id, client, upstream, cut_off, Arc::clone(&shared)));
+        state.connections.insert(id, Connection { cut, task });
+    }
+}
+
+/// One connection from its first to its last byte.
+async fn serve(
+    id: usize,
+    client: TcpStream,
+    upstream: SocketAddr,
+    cut_off: oneshot::Receiver<Cut>,
+    shared: Arc<Shared>,
+) {
+    // Registered by the accepting task under the lock that it held when it spawned this one.
+    let how = match TcpStream::connect(upstream).await {
+        Ok(server) => {
+            shared.state().connections_made += 1;
+            carry(client, server, cut_off, &shared).await
+        }
+        // As a server that is down: the client sees the end of its connection.
+        Err(_) => End::default(),
+    };
+    shared.state().connections.remove(&id);
+    if let Some(happened) = how.happened {
+        // An error means that nobody waits for the fault.
+        let _ = happened.send(());
+    }
+}
+
+/// Why a connection ended.
+#[derive(Debug, Default)]
+struct End {
+    cut: Option<Cut>,
+    happened: Option<oneshot::Sender<()>>,
+}
+
+/// Carries bytes both ways until both have ended, or a fault cuts them; the sockets are closed then.
+async fn carry(
+    client: TcpStream,
+    server: TcpStream,
+    cut_off: oneshot::Receiver<Cut>,
+    shared: &Shared,
+) -> End {
+    for stream in [&client, &server] {
+        // Only a matter of speed.
+        let _ = stream.set_nodelay(true);
+    }
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    let link = Link {
+        shared,
+        plain: AtomicBool::new(false),
+        pending: Mutex::default(),
+    };
+    let mut requests = Pump::new(from_client, to_server, &link);
+    let mut replies = Pump::new(from_server, to_client, &link);
+    let end = tokio::select! {
+        biased;
+        cut = cut_off => End { cut: cut.ok(), happened: None },
+        end = async {
+            let requests = requests.carry_requests();
+            tokio::pin!(requests);
+            let replies = replies.carry_replies();
+            tokio::pin!(replies);
+            // When the client has sent its last, the server may still answer; when the server has,
+            // there is nothing more to come.
+            tokio::select! {
+                end = &mut requests => match end {
+                    Ok(None) => replies.await,
+                    fault => fault,
+                },
+                end = &mut replies => end,
+            }
+        } => match end {
+            Ok(happened) => End { cut: None, happened },
+            Err(_) => End { cut: Some(Cut::Reset), happened: None },
+        },
+    };
+    if end.cut == Some(Cut::Reset) {
+        for stream in [requests.from.as_ref(), replies.from.as_ref()] {
+            // If it cannot be a reset, it is a close.
+            let _ = stream.set_zero_linger();
+        }
+    }
+    end
+}
+
+/// What the two ways of one connection share.
+struct Link<'a> {
+    shared: &'a Shared,
+    /// Whether the client speaks no frames.
+    plain: AtomicBool,
+    /// The requests under way: their xids, and the rule that waits for the reply.
+    pending: Mutex<VecDeque<(i32, Option<Rule>)>>,
+}
+
+/// How a way ended: in order, or by a fault that is to be reported.
+type WayEnd = io::Result<Option<oneshot::Sender<()>>>;
+
+/// One way of a connection.
+struct Pump<'a> {
+    from: OwnedReadHalf,
+    to: OwnedWriteHalf,
+    input: BytesMut,
+    link: &'a Link<'a>,
+}
+
+impl<'a> Pump<'a> {
+    fn new(from: OwnedReadHalf, to: OwnedWriteHalf, link: &'a Link<'a>) -> Self {
+        Self {
+            from,
+            to,
+            input: BytesMut::new(),
+            link,
+        }
+    }
+
+    async fn carry_requests(&mut self) -> WayEnd {
+        let mut connected = false;
+        loop {
+            let chunk = self.next_chunk(!connected).await?;
+            self.pass_gate(|gates| gates.to_server).await;
+            if let Some(frame) = chunk.frame().filter(|_| connected)
+                && let Some(fault) = self.note_request(&frame)
+            {
+                return Ok(Some(fault));
+            }
+            connected = true;
+            if !self.forward(chunk).await? {
+                return Ok(None);
+            }
+        }
+    }
+
+    async fn carry_replies(&mut self) -> WayEnd {
+        let mut connected = false;
+        loop {
+            let chunk = self.next_chunk(false).await?;
+            if let Some(frame) = chunk.frame().filter(|_| !connected) {
+                self.note_session(&frame);
+            }
+            if let Some(frame) = chunk.frame().filter(|_| connected)
+                && let Some(fault) = self.note_reply(&frame)
+            {
+                return Ok(Some(fault));
+            }
+            self.pass_gate(|gates| gates.to_client).await;
+            if let Some(frame) = chunk.frame().filter(|_| connected)
+                && xid_of(&frame) == Some(EVENT_XID)
+            {
+                self.link.shared.state().events += 1;
+            }
+            connected = true;
+            if !self.forward(chunk).await? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Reads the next frame, or whatever comes if it is not frames.
+    async fn next_chunk(&mut self, may_be_word: bool) -> io::Result<Chunk> {
+        loop {
+            if may_be_word && let Some(word) = self.input.first_chunk::<4>() {
+                // No length begins with a letter: that would be more than 1 GB.
+                let is_word = word.iter().all(u8::is_ascii_alphabetic);
+                self.link.plain.fetch_or(is_word, Ordering::SeqCst);
+            }
+            if self.link.plain.load(Ordering::SeqCst) {
+                if !self.input.is_empty() {
+                    return Ok(Chunk::Plain(self.input.split().freeze()));
+                }
+            } else if let Some(prefix) = self.input.first_chunk::<4>() {
+                match usize::try_from(i32::from_be_bytes(*prefix)) {
+                    Ok(length) if self.input.len() >= 4 + length => {
+                        return Ok(Chunk::Frame(self.input.split_to(4 + length).freeze()));
+                    }
+                    Ok(_) => {}
+                    Err(_) => self.link.plain.store(true, Ordering::SeqCst),
+                }
+            }
+            if self.from.read_buf(&mut self.input).await? == 0 {
+                // What is left is part of a frame.
+                return Ok(Chunk::End(self.input.split().freeze()));
+            }
+        }
+    }
+
+    /// Waits for the delay and until nothing holds this way.
+    async fn pass_gate(&self, gate: fn(&Gates) -> Gate) {
+        let mut gates = self.link.shared.gates.subscribe();
+        let delay = gate(&gates.borrow()).delay;
+        if !delay.is_zero() {
+            #[expect(clippy::disallowed_methods, reason = "the delay is what was asked for")]
+            tokio::time::sleep(delay).await;
+        }
+        // Fails only without a sender, and this side has one.
+        let _ = gates.wait_for(|gates| !gate(gates).held).await;
+    }
+
+    /// Passes on; false at the end.
+    async fn forward(&mut self, chunk: Chunk) -> io::Result<bool> {
+        match chunk {
+            Chunk::Frame(bytes) | Chunk::Plain(bytes) => {
+                self.to.write_all(&bytes).await?;
+                Ok(true)
+            }
+            Chunk::End(bytes) => {
+                self.to.write_all(&bytes).await?;
+                self.to.shutdown().await?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Counts a request and remembers its xid; a fault to be reported if it shall not go on.
+    fn note_request(&self, frame: &Bytes) -> Option<oneshot::Sender<()>> {
+        let mut reader = Reader::new(frame);
+        let header = RequestHeader::decode(&mut reader).ok()?;
+        let op = Op::from_number(header.op)?;
+        let body = frame.slice_ref(reader.rest());
+        let request = SeenRequest { op, body };
+
+        let mut state = self.link.shared.state();
+        let place = state.rules.iter().position(|rule| (rule.matches)(&request));
+        let rule = place.map(|place| state.rules.remove(place));
+        if let Some(Rule {
+            kind: RuleKind::DropRequest,
+            happened,
+            ..
+        }) = rule
+        {
+            return Some(happened);
+        }
+        *state.counts.entry(op).or_default() += 1;
+        // A ping is answered with this xid whatever its own.
+        let xid = if op == Op::Ping { -2 } else { header.xid };
+        let mut pending = self.link.pending();
+        pending.push_back((xid, rule));
+        state.in_flight_max = state.in_flight_max.max(pending.len());
+        None
+    }
+
+    /// Remembers a session, if one was granted.
+    fn note_session(&self, frame: &Bytes) {
+        let Ok(granted) = ConnectReply::decode(frame) else {
+            return;
+        };
+        if granted != ConnectReply::REFUSED {
+            self.link.shared.state().session = Some(ConnectOptions {
+                timeout: Duration::from_millis(granted.timeout_ms.unsigned_abs().into()),
+                session_id: granted.session_id,
+                password: granted.password.to_vec(),
+                ..ConnectOptions::default()
+            });
+        }
+    }
+
+    /// Takes a reply off the list of those that are waited for; a fault to be reported if it shall
+    /// not go on.
+    fn note_reply(&self, frame: &Bytes) -> Option<oneshot::Sender<()>> {
+        let xid = xid_of(frame)?;
+        let mut pending = self.link.pending();
+        let place = pending.iter().position(|sent| sent.0 == xid)?;
+        let (_, rule) = pending.remove(place)?;
+        Some(rule?.happened)
+    }
+}
+
+impl Link<'_> {
+    fn pending(&self) -> MutexGuard<'_, VecDeque<(i32, Option<Rule>)>> {
+        self.pending.lock().expect("nothing panics under this lock")
+    }
+}
+
+/// What passes at a time, with the length of a frame in front.
+#[derive(Debug)]
+enum Chunk {
+    Frame(Bytes),
+    Plain(Bytes),
+    End(Bytes),
+}
+
+impl Chunk {
+    fn frame(&self) -> Option<Bytes> {
+        match self {
+            Self::Frame(bytes) => Some(bytes.slice(4..)),
+            _ => None,
+        }
+    }
+}
+
+fn xid_of(frame: &[u8]) -> Option<i32> {
+    Reader::new(frame).int().ok()
+}
