@@ -1,7 +1,9 @@
 //! A live copy of a subtree.
 
 mod keeper;
+mod reads;
 mod tree;
+mod watches;
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,9 +34,9 @@ pub use tree::{CacheEvent, CachedNode, Snapshot};
 ///
 /// # Node layout
 ///
-/// None of its own: one persistent recursive watch, which servers have from release 3.6 on. On servers before 3.9 do
-/// not watch the top node of a cache by other means through the same client: one watch would end the other
-/// (ZOOKEEPER-4466).
+/// None of its own: one persistent recursive watch. On servers before 3.9 do not watch the top node of a cache by other
+/// means through the same client: one watch would end the other (ZOOKEEPER-4466). Servers before 3.6 have no such watches;
+/// there each node has two of its own, and the paths together may take some 700 KiB.
 ///
 /// # Fairness
 ///
@@ -80,7 +82,7 @@ impl Cache {
         Self { site }
     }
 
-    /// Reads the subtree, and keeps the copy from then on. A round trip for each level, and one read for each node; from then on
+    /// Reads the subtree, and keeps the copy from then on. A round trip for each level, with many nodes in one request; from then on
     /// one read for each change.
     ///
     /// # Cancel safety

@@ -3,10 +3,10 @@
 //! Each contender watches the last one in its way and nobody else, so a hand-over wakes one. What it relies on: one
 //! session's requests are processed in order, so a list sent right behind the create shows the new node.
 
-use std::cmp::Ordering;
-use std::future::{pending, ready};
+mod line;
+mod turn;
+
 use std::mem;
-use std::time::Duration;
 
 use zookeeper_client as zk;
 
@@ -19,12 +19,14 @@ use crate::heart::{Answered, Pulse};
 use crate::hold::Hold;
 use crate::janitor::Litter;
 use crate::name::{AcquisitionId, Kind, Layout, Name};
-use crate::node_data::NodeData;
-use crate::node_event::{NodeEvent, OwnWatch};
+use crate::node_event::OwnWatch;
 use crate::own_node::{Naming, OwnNode, Removal};
 use crate::path::NodePath;
 use crate::sabotage::Sabotage;
 use crate::who::Who;
+
+use self::line::Line;
+pub(crate) use self::line::Rule;
 
 /// How often one step is tried over broken connections and vanished directories before it gives up.
 pub(crate) const TRIES_MAX: usize = 20;
@@ -38,10 +40,6 @@ pub(crate) const LINE_MAX: usize = 10_000;
 
 /// What a node may say about who made it. Everybody who asks for the holder reads it.
 const DATA_BYTES_MAX: usize = 64 << 10;
-
-/// How long a contender deep in the line waits before it watches its own node too. It would learn of a removal from its
-/// next list anyway; this is for those who wait long.
-const OWN_WATCH_AFTER: Duration = Duration::from_secs(1);
 
 /// What a contender brings.
 #[derive(Debug)]
@@ -57,34 +55,6 @@ pub(crate) struct Entry {
     pub(crate) first_limit: Option<u32>,
 }
 
-/// Which of the nodes before a contender stand in its way.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rule {
-    pub(crate) blocks: fn(Kind) -> bool,
-    /// Whether a node that blocks by its kind has given way, by its data.
-    pub(crate) gave_way: fn(&[u8]) -> bool,
-}
-
-impl Rule {
-    /// Whoever stands before.
-    pub(crate) const EXCLUSIVE: Self = Self {
-        blocks: |_| true,
-        gave_way: |_| false,
-    };
-
-    /// Nobody by what they are: what counts is how much they want together.
-    pub(crate) const COUNTED: Self = Self {
-        blocks: |_| false,
-        gave_way: |_| false,
-    };
-
-    /// Writers that write still.
-    pub(crate) const SHARED: Self = Self {
-        blocks: |kind| kind != Kind::Read,
-        gave_way: |data| NodeData::from_data(data).is_some_and(|data| data.downgraded),
-    };
-}
-
 /// No name of a contender is longer.
 const NAME_BYTES_MAX: usize = 64;
 
@@ -97,16 +67,9 @@ pub(crate) struct Contender {
     /// The name of the node up to the sequence, which no other node has.
     prefix: String,
     node: Node,
-    /// What stood before the node when it was last looked at. It only becomes less.
-    lower: Vec<Name>,
-    /// Whether anybody stood behind it then.
-    is_followed: bool,
-    /// How many other nodes there were in the directory then, contenders or not.
-    siblings: usize,
+    line: Line,
     /// The data of the directory as of then, where it counts.
     directory: Option<(Vec<u8>, zk::Stat)>,
-    /// Those of the lower ones that have given way since.
-    passed: Vec<Name>,
     own_watch: Option<OwnWatch>,
     marking: Option<Marking>,
     /// How often the create was sent.
@@ -165,11 +128,8 @@ impl Contender {
                 .layout
                 .prefix(entry.kind, client.session_id(), AcquisitionId::new()),
             node: Node::None,
-            lower: Vec::new(),
-            is_followed: false,
-            siblings: 0,
+            line: Line::default(),
             directory: None,
-            passed: Vec::new(),
             own_watch: None,
             marking: None,
             tries: 0,
@@ -181,9 +141,9 @@ impl Contender {
         for _ in 0..TRIES_MAX {
             this.tries += 1;
             match this.create(&payload).await {
-                Ok(()) if this.lower.len() >= this.entry.line_max => {
+                Ok(()) if this.line.lower.len() >= this.entry.line_max => {
                     return Err(Failure::LineFull {
-                        depth: this.lower.len(),
+                        depth: this.line.lower.len(),
                     });
                 }
                 Ok(()) => return Ok(this),
@@ -264,57 +224,6 @@ impl Contender {
         }
     }
 
-    /// Waits until nothing stands in the way of this node, and the session is known to be alive.
-    pub(crate) async fn turn(&mut self) -> Result<(), Failure> {
-        let client = self.client.clone();
-        while let Some((blocker, alone)) = self.blocker() {
-            // getData and not exists: on a node that has vanished it leaves no watch behind.
-            let theirs = client.zk().get_and_watch_data(&self.dir.child(&blocker));
-            if alone {
-                // The watch on the own node rides along: without it, the last deletion alone would prove nothing.
-                self.watch_own().await?;
-            }
-            match theirs.await {
-                Ok((data, _, _)) if (self.entry.rule.gave_way)(&data) => self.passed.push(blocker),
-                Ok((_, _, watch)) => match self.wait(NodeEvent::of(watch)).await? {
-                    // The lower nodes only become fewer: if the last list showed this one alone, nothing is left. A
-                    // waiter deeper in line cannot tell a holder's end from a waiter's, and lists. So does one whose
-                    // connection broke since then.
-                    zk::EventType::NodeDeleted
-                        if alone
-                            && self.entry.layout.only_shrinks(&blocker)
-                            && self.would_have_heard().await =>
-                    {
-                        self.passed.push(blocker);
-                    }
-                    zk::EventType::NodeDeleted
-                        if self.client.is_sabotaged(Sabotage::SkipRelist) =>
-                    {
-                        self.lower.clear();
-                    }
-                    zk::EventType::NodeDeleted => self.list().await?,
-                    _ => {}
-                },
-                Err(zk::Error::NoNode) => self.list().await?,
-                Err(error) if outcome(&error) == Outcome::Unknown => self.list().await?,
-                Err(error) => return Err(error.into()),
-            }
-        }
-        self.prove_alive().await
-    }
-
-    /// Waits until the session is known to be alive: a hold that began would else be over already.
-    pub(crate) async fn prove_alive(&self) -> Result<(), Failure> {
-        let heart = self.client.heart();
-        while !heart.is_alive() {
-            match heart.beat(self.client.zk()).await {
-                Err(error) if outcome(&error) != Outcome::Unknown => return Err(error.into()),
-                Err(_) | Ok(()) => {}
-            }
-        }
-        Ok(())
-    }
-
     /// Whether the first create succeeded, so that what was sent behind it was answered after it.
     pub(crate) fn is_first_try(&self) -> bool {
         self.tries == 1
@@ -322,12 +231,7 @@ impl Contender {
 
     /// What stood before the own node when it was last looked at, in no order.
     pub(crate) fn lower(&self) -> &[Name] {
-        &self.lower
-    }
-
-    /// Whether an end of the own node by another hand would have been told since the last look.
-    pub(crate) async fn would_have_heard(&mut self) -> bool {
-        self.own_watch.is_some() && !self.reconnected().await
+        &self.line.lower
     }
 
     /// Gives the place up, and waits until the server has acknowledged that.
@@ -344,13 +248,12 @@ impl Contender {
 
     /// Whether something stands in the way as of the last look.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.blocker().is_some()
+        self.line.blocker(self.entry.rule).is_some()
     }
 
     /// Lets a node before this one pass for nobody: one of the same owner.
     pub(crate) fn pass(&mut self, name: &str) {
-        let lower = self.lower.iter().filter(|lower| lower.as_str() == name);
-        self.passed.extend(lower.cloned());
+        self.line.pass(name);
     }
 
     /// Makes the node whose turn it is a hold, with a crash mark if one is wanted. One who shares leaves none, but tells of
@@ -396,21 +299,17 @@ impl Contender {
 
     /// The last one that stood before the node when it was last looked at.
     pub(crate) fn nearest(&self) -> Option<&Name> {
-        let nearest = |one: &&Name, other: &&Name| match one.is_before(other) {
-            true => Ordering::Less,
-            false => Ordering::Greater,
-        };
-        self.lower.iter().max_by(nearest)
+        self.line.nearest()
     }
 
     /// Whether anybody stood behind the node then.
     pub(crate) fn is_followed(&self) -> bool {
-        self.is_followed
+        self.line.is_followed
     }
 
     /// How many other nodes there were in the directory then, contenders or not.
     pub(crate) fn siblings(&self) -> usize {
-        self.siblings
+        self.line.siblings
     }
 
     /// The data of the directory, as of the last look.
@@ -432,75 +331,6 @@ impl Contender {
 
     pub(crate) fn dir(&self) -> &NodePath {
         &self.dir
-    }
-
-    /// The nearest lower node that stands in the way, and whether it is the only one; `None` when it is our turn.
-    fn blocker(&self) -> Option<(Name, bool)> {
-        let mut blockers = self
-            .lower
-            .iter()
-            .filter(|name| (self.entry.rule.blocks)(name.kind()) && !self.passed.contains(name));
-        let mut nearest = blockers.next()?;
-        let mut alone = true;
-        for name in blockers {
-            alone = false;
-            if nearest.is_before(name) {
-                nearest = name;
-            }
-        }
-        Some((nearest.clone(), alone))
-    }
-
-    /// Waits for a change of the watched node, and meanwhile for a deletion of our own.
-    pub(crate) async fn wait(&mut self, mut theirs: NodeEvent) -> Result<zk::EventType, Failure> {
-        let client = self.client.clone();
-        let mut own_watch_due = Box::pin(client.home().sleep(OWN_WATCH_AFTER));
-        loop {
-            let is_watched = self.own_watch.is_some();
-            let own = async {
-                match &mut self.own_watch {
-                    Some(watch) => (&mut watch.event).await,
-                    None => pending().await,
-                }
-            };
-            let own = tokio::select! {
-                biased;
-                event = own => Some(event),
-                event = &mut theirs => {
-                    return match event {
-                        zk::EventType::Session => Err(Failure::SessionEnded),
-                        event => Ok(event),
-                    };
-                }
-                () = &mut own_watch_due, if !is_watched => None,
-            };
-            match own {
-                Some(zk::EventType::NodeDeleted) => return Err(Failure::Removed),
-                Some(zk::EventType::Session) => return Err(Failure::SessionEnded),
-                // Somebody wrote to it, or it is time to watch it.
-                Some(_) | None => {
-                    self.own_watch = None;
-                    self.watch_own().await?;
-                    own_watch_due = Box::pin(client.home().sleep(OWN_WATCH_AFTER));
-                }
-            }
-        }
-    }
-
-    /// Watches the own node, if the connection lets us.
-    pub(crate) async fn watch_own(&mut self) -> Result<(), Failure> {
-        let Node::At(_, node) = &self.node else {
-            return Err(Failure::Removed);
-        };
-        if self.own_watch.is_none() {
-            match self.client.zk().get_and_watch_data(node.path()).await {
-                Ok((data, _, watch)) => self.own_watch = Some(OwnWatch::of(&data, watch)),
-                Err(zk::Error::NoNode) => return Err(Failure::Removed),
-                Err(error) if outcome(&error) == Outcome::Unknown => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
     }
 
     /// Looks for the node of a create whose reply was lost.
@@ -536,68 +366,6 @@ impl Contender {
         }
     }
 
-    /// Looks again at what stands before the own node.
-    pub(crate) async fn list(&mut self) -> Result<(), Failure> {
-        let client = self.client.clone();
-        let mut last = zk::Error::ConnectionLoss;
-        for _ in 0..TRIES_MAX {
-            self.states.state();
-            let sent = Moment::now();
-            let directory = self.send_directory_read(client.zk());
-            let list = client.zk().list_children(self.dir.as_str());
-            match list.await {
-                Ok(children) => {
-                    client.heart().answered(sent, Answered::Read);
-                    self.directory = directory.await;
-                    return self.look(children);
-                }
-                Err(zk::Error::NoNode) => return Err(Failure::Removed),
-                Err(error) if outcome(&error) == Outcome::Unknown => last = error,
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(last.into())
-    }
-
-    /// As [`list`](Self::list), with watches for changes of the line and of the directory's data. The latter is kept if there
-    /// is one, and nothing is read anew there.
-    pub(crate) async fn watch_line(
-        &mut self,
-        directory_watch: Option<NodeEvent>,
-    ) -> Result<(NodeEvent, NodeEvent), Failure> {
-        let client = self.client.clone();
-        let mut directory_watch = directory_watch;
-        let mut last = zk::Error::ConnectionLoss;
-        for _ in 0..TRIES_MAX {
-            let directory = match directory_watch {
-                None => Some(client.zk().get_and_watch_data(self.dir.as_str())),
-                Some(_) => None,
-            };
-            let list = client.zk().list_and_watch_children(self.dir.as_str());
-            let looked = async {
-                let (children, line) = list.await?;
-                if let Some(directory) = directory {
-                    let (data, stat, watch) = directory.await?;
-                    self.directory = Some((data, stat));
-                    directory_watch = Some(NodeEvent::of(watch));
-                }
-                Ok((children, NodeEvent::of(line)))
-            };
-            match looked.await {
-                Ok((children, line)) => {
-                    self.look(children)?;
-                    if let Some(directory) = directory_watch {
-                        return Ok((line, directory));
-                    }
-                }
-                Err(zk::Error::NoNode) => return Err(Failure::Removed),
-                Err(error) if outcome(&error) == Outcome::Unknown => last = error,
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(last.into())
-    }
-
     /// Sends for the data of the directory if it counts; always ahead of the list, so that whoever acted by an older limit is in
     /// that list. A read that fails tells nothing; the next look tries again.
     fn send_directory_read(
@@ -611,34 +379,21 @@ impl Contender {
         async { read?.await.ok() }
     }
 
-    /// Notes what stands before the own node.
+    /// Notes what stands beside the own node.
     pub(crate) fn look(&mut self, children: Vec<String>) -> Result<(), Failure> {
         let Node::At(own, _) = &self.node else {
             return Err(Failure::Removed);
         };
         let by_text = self.client.is_sabotaged(Sabotage::SortByWholeName);
-        let mut seen = false;
-        self.lower.clear();
-        self.is_followed = false;
-        self.siblings = children.len().saturating_sub(1);
-        for name in self.entry.layout.contenders(children) {
-            if name == *own {
-                seen = true;
-            } else if name.is_before(own) && !by_text || name.as_str() < own.as_str() && by_text {
-                self.lower.push(name);
-            } else {
-                self.is_followed = true;
-            }
-        }
-        if seen { Ok(()) } else { Err(Failure::Removed) }
-    }
-
-    /// Whether the connection was lost since the last list.
-    async fn reconnected(&mut self) -> bool {
-        tokio::select! {
-            biased;
-            _ = self.states.changed() => true,
-            () = ready(()) => false,
+        let is_before = |name: &Name, own: &Name| match by_text {
+            true => name.as_str() < own.as_str(),
+            false => name.is_before(own),
+        };
+        let siblings = children.len().saturating_sub(1);
+        let contenders = self.entry.layout.contenders(children);
+        match self.line.look(own, siblings, contenders, is_before) {
+            true => Ok(()),
+            false => Err(Failure::Removed),
         }
     }
 }

@@ -151,8 +151,12 @@ impl Election {
     ///
     /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
     pub async fn campaign(&self) -> Result<Leadership, AcquireError> {
-        let contender = self.enter().await?;
-        self.lead(contender).await
+        let this = self.clone();
+        let elected = async move {
+            let contender = this.enter().await?;
+            this.lead(contender).await
+        };
+        self.client.home().there(elected).await
     }
 
     /// Runs, and returns without waiting until this candidate leads: see [`Lock::join`](crate::Lock::join).

@@ -1,13 +1,16 @@
 //! Where a session lives: the thread that carries its connection, its heartbeat and the clocks of its holds.
 
+use std::cell::Cell;
 use std::fmt;
 use std::future::pending;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use async_executor::Executor;
 use async_io::Timer;
 use asyncs::task::{self, JoinHandle, Spawn, Task, TaskHandle};
+use futures_util::FutureExt as _;
 use tokio::runtime::Handle;
 
 /// The home of a session. The futures of the recipes only wait for what happens there, so they can be awaited on any
@@ -31,6 +34,7 @@ impl Home {
                 .spawn(|| {
                     // The client library spawns by the scope of the thread.
                     let _scope = task::enter(&OwnThread);
+                    IS_HERE.set(true);
                     // Waits in the reactor itself: a reply wakes this thread, and no other has to pass it on.
                     async_io::block_on(TASKS.run(pending::<()>()));
                 })
@@ -72,6 +76,23 @@ impl Home {
         }
     }
 
+    /// Runs a future there and waits for what comes of it; dropped, it drops the future there. The steps of a verb then follow
+    /// each other without waking the caller's thread in between, and requests made together leave together.
+    pub(crate) async fn there<F>(&self, future: F) -> F::Output
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        match self {
+            Self::OwnThread if !IS_HERE.get() => {
+                // A panic is the caller's, and not the end of all sessions.
+                let caught = AssertUnwindSafe(future).catch_unwind();
+                let done = TASKS.spawn(caught).await;
+                done.unwrap_or_else(|panic| resume_unwind(panic))
+            }
+            Self::OwnThread | Self::Caller(_) => future.await,
+        }
+    }
+
     /// A timer, which may be awaited anywhere.
     pub(crate) async fn sleep(&self, duration: Duration) {
         Timer::after(duration).await;
@@ -109,6 +130,11 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
 
 /// The tasks of the thread of our own.
 static TASKS: Executor<'static> = Executor::new();
+
+thread_local! {
+    /// Whether this is the thread of our own.
+    static IS_HERE: Cell<bool> = const { Cell::new(false) };
+}
 
 struct OwnThread;
 

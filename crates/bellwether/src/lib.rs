@@ -44,6 +44,7 @@
 //! | [`Election`] | one leads, those who run follow in order, and anybody may watch |
 //! | [`Barrier`] | everybody waits until it is lifted |
 //! | [`DoubleBarrier`] | so many begin together and end together, round after round |
+//! | [`TwoPhase`] | several sites do something, or none of them does |
 //! | [`Tasks`] | things to do once each, by name, by whoever is there |
 //! | [`Queue`], [`PriorityQueue`], [`DelayQueue`] | items that stay until they are acknowledged, with attempts and dead letters |
 //! | [`Counter`] | a number that many add to, each addition exactly once |
@@ -74,6 +75,7 @@ mod error;
 mod fence;
 mod fenced_write;
 mod group;
+mod headed;
 mod heart;
 mod hold;
 mod home;
@@ -101,6 +103,7 @@ mod state;
 mod survey;
 mod tasks;
 mod terms;
+mod two_phase;
 mod waiting;
 mod who;
 
@@ -148,6 +151,11 @@ pub use simple_lock::{SimpleGuard, SimpleLock};
 pub use state::{Seen, StateError, Watch};
 pub use survey::{Line, LineKind, Overview, QueueSight, Recipe, Sight, Survey};
 pub use tasks::{Task, TaskCounts, TaskProgress, Tasks};
+pub use two_phase::{
+    Ballot, Coordinator, DeadSite, Decision, Form, Invitations, Participant, ParticipateError,
+    Proposal, Seat, SiteStatus, Status, Transaction, TransactionError, TransactionProgress,
+    TwoPhase, Vote,
+};
 pub use waiting::Waiting;
 pub use who::Who;
 

@@ -90,8 +90,7 @@ impl Lock {
     ///
     /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
     pub async fn acquire(&self) -> Result<LockGuard, AcquireError> {
-        let contender = self.terms.join(Kind::Lock, Rule::EXCLUSIVE).await?;
-        let hold = self.terms.turn(contender).await?;
+        let hold = self.terms.acquire(Kind::Lock, Rule::EXCLUSIVE).await?;
         Ok(LockGuard { hold })
     }
 

@@ -82,9 +82,8 @@ impl RwLock {
     ///
     /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
     pub async fn read(&self) -> Result<ReadGuard, AcquireError> {
-        let contender = self.terms.join(Kind::Read, Rule::SHARED).await?;
         Ok(ReadGuard {
-            hold: self.terms.turn(contender).await?,
+            hold: self.terms.acquire(Kind::Read, Rule::SHARED).await?,
             terms: self.terms.clone(),
         })
     }
@@ -99,8 +98,12 @@ impl RwLock {
     ///
     /// As [`read`](Self::read).
     pub async fn write(&self) -> Result<WriteGuard, AcquireError> {
-        let contender = self.terms.join(Kind::Write, Rule::EXCLUSIVE).await?;
-        WriteGuard::take(&self.terms, contender).await
+        let terms = self.terms.clone();
+        let acquired = async move {
+            let contender = terms.join(Kind::Write, Rule::EXCLUSIVE).await?;
+            WriteGuard::take(&terms, contender).await
+        };
+        self.terms.client.home().there(acquired).await
     }
 
     /// As [`read`](Self::read), but gives up after a time. The limit is for the whole call.

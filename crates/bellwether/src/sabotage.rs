@@ -28,6 +28,8 @@ pub enum Sabotage {
     SettleAnyVersion,
     /// Sends a write again after a lost reply without a look at the receipt.
     RetryBlindly,
+    /// Decides about a transaction by the votes that are there, though one is missing.
+    DecideEarly,
     /// Takes items whatever time they are due at.
     IgnoreDueTime,
 }

@@ -107,8 +107,12 @@ impl Semaphore {
             let hold = lease::acquire(&self.terms, self.first_limit).await?;
             return Ok(Permit { hold, permits: 1 });
         }
-        let contender = self.enter(permits.max(1)).await?;
-        self.admit(contender, permits.max(1)).await
+        let this = self.clone();
+        let acquired = async move {
+            let contender = this.enter(permits.max(1)).await?;
+            this.admit(contender, permits.max(1)).await
+        };
+        self.terms.client.home().there(acquired).await
     }
 
     /// As [`acquire_many`](Self::acquire_many), but gives up after a time. The limit is for the whole call.

@@ -16,13 +16,18 @@ use crate::error::ContentionError;
 use crate::name::Layout;
 use crate::path::NodePath;
 use crate::queue::Depth;
+use crate::state::StateError;
 use crate::tasks::TaskCounts;
+use crate::two_phase::{Status, TransactionError, TwoPhase};
 use crate::who::Who;
 
 use self::recognise::Directory;
 
 /// How many requests may be unanswered.
 const AHEAD_MAX: usize = 128;
+
+/// How many transactions are looked at together; each takes some requests at once.
+const TRANSACTIONS_AHEAD_MAX: usize = 8;
 
 /// How many directories are looked at before a search gives up.
 const DIRECTORIES_MAX: usize = 100_000;
@@ -109,6 +114,8 @@ pub enum Recipe {
         counts: TaskCounts,
         claims: Vec<Contestant>,
     },
+    /// A transaction of [`TwoPhase`] that waits for a decision.
+    Transaction(Status),
 }
 
 /// A line of contenders.
@@ -200,6 +207,7 @@ impl Survey {
         let mut scout = Scout {
             zk: self.client.raw(),
             unreadable: Vec::new(),
+            in_doubt: Vec::new(),
         };
         // A read may be answered by a server that lags behind.
         scout.zk.sync("/").await.map_err(failed)?;
@@ -217,6 +225,9 @@ impl Survey {
             level = scout.explore(level, &mut sights).await.map_err(failed)?;
         }
         recognise::join_semaphores(&mut sights);
+        for (path, status) in self.transactions(&scout.in_doubt).await? {
+            sights.insert(path, vec![Recipe::Transaction(status)]);
+        }
         Ok(Overview {
             sights: sights
                 .into_iter()
@@ -229,6 +240,34 @@ impl Survey {
                 .collect(),
             unreadable: scout.unreadable,
         })
+    }
+}
+
+impl Survey {
+    /// How far these transactions are; without those that were decided meanwhile.
+    async fn transactions(
+        &self,
+        paths: &[String],
+    ) -> Result<Vec<(String, Status)>, ContentionError> {
+        let look = |path: &String| {
+            let (dir, id) = path.rsplit_once('/').unwrap_or_default();
+            let transaction = TwoPhase::new(&self.client, dir).transaction(id);
+            let path = path.clone();
+            async move { (path, transaction.status().await) }
+        };
+        let mut looks = stream::iter(paths.iter().map(look)).buffered(TRANSACTIONS_AHEAD_MAX);
+        let mut found = Vec::new();
+        while let Some((path, status)) = looks.next().await {
+            match status {
+                Ok(status) if status.decision.is_none() => found.push((path, status)),
+                Err(TransactionError::State(StateError::Refused { source, .. })) => {
+                    return Err(ContentionError::Failed { path, source });
+                }
+                // Decided or forgotten meanwhile.
+                _ => {}
+            }
+        }
+        Ok(found)
     }
 }
 
@@ -245,6 +284,8 @@ struct Scout {
     /// Rooted at the chroot.
     zk: zk::Client,
     unreadable: Vec<String>,
+    /// The transactions that wait for a decision.
+    in_doubt: Vec<String>,
 }
 
 impl Scout {
@@ -258,7 +299,7 @@ impl Scout {
         let mut lists = self.list_all(level).await?;
         let own = lists
             .iter()
-            .filter(|(_, (_, stat))| recognise::may_tell(stat));
+            .filter(|(_, (children, stat))| recognise::may_tell(children, stat));
         let own = own.map(|(path, _)| path.clone()).collect();
         let mut contents = self.read_all(own).await?;
         let directories: Vec<_> = lists
@@ -276,6 +317,10 @@ impl Scout {
         let mut below = Vec::new();
         for directory in directories {
             below.extend(directory.below(&parts, &nodes));
+            if directory.is_in_doubt() {
+                self.in_doubt.push(directory.into_path());
+                continue;
+            }
             let found = directory.conclude(&parts, &nodes);
             if !found.is_empty() {
                 sights.insert(directory.into_path(), found);

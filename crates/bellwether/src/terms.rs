@@ -54,6 +54,16 @@ impl Terms {
         who
     }
 
+    /// Takes a place at the end of the line, and waits for its turn.
+    pub(crate) async fn acquire(&self, kind: Kind, rule: Rule) -> Result<Hold, AcquireError> {
+        let terms = self.clone();
+        let acquired = async move {
+            let contender = terms.join(kind, rule).await?;
+            terms.turn(contender).await
+        };
+        self.client.home().there(acquired).await
+    }
+
     /// Takes a place at the end of the line.
     pub(crate) async fn join(&self, kind: Kind, rule: Rule) -> Result<Contender, AcquireError> {
         self.enter(kind, rule, None).await

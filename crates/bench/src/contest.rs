@@ -17,7 +17,7 @@ use crate::peer::{Outcome, Peer, Task};
 use crate::server_process::{Kind, ServerProcess};
 
 /// How long each may take to open its session and queue up: counting begins when all of them are there.
-const QUEUE_UP: Duration = Duration::from_millis(10);
+const QUEUE_UP: Duration = Duration::from_millis(5);
 
 /// What every comparison wants to know.
 #[derive(Debug, clap::Args)]
@@ -106,6 +106,8 @@ pub struct Workload {
     pub count: fn(&Outcome) -> u64,
     /// Who takes part.
     pub candidates: &'static [Candidate],
+    /// In how many rounds at most: some take long.
+    pub rounds_max: usize,
     /// How many times the best peer's figure is aimed at.
     pub goals: Vec<(Candidate, Bound)>,
 }
@@ -187,6 +189,10 @@ impl Contest {
     ) -> Result<()> {
         let duration = Duration::from_secs_f64(args.seconds);
         for (number, workload) in self.workloads.iter().enumerate() {
+            let is_warm_up = round == 0;
+            if round > workload.rounds_max || is_warm_up && workload.rounds_max < args.rounds {
+                continue;
+            }
             for (candidate, peer) in &mut *peers {
                 if !workload.candidates.contains(candidate) {
                     continue;
@@ -203,9 +209,15 @@ impl Contest {
                     duration,
                 };
                 let before = Packets::of(address)?;
-                let outcome = peer
-                    .run(&task)
-                    .with_context(|| format!("{column}, round {round}: {task}"))?;
+                let outcome = match peer.run(&task) {
+                    // The others go on, and the page tells.
+                    Err(error) if candidate.is_peer() => {
+                        println!("{}", figures.fail(&workload.row, column, &error));
+                        *peer = candidate.start(args)?;
+                        continue;
+                    }
+                    outcome => outcome.with_context(|| format!("{column}, {task}"))?,
+                };
                 let (requests, events) = Packets::of(address)?.since(&before);
                 #[expect(clippy::cast_precision_loss, reason = "shown with a few digits")]
                 let (count, all_turns) =

@@ -46,6 +46,13 @@ impl Figures {
         self.raw[start..].trim_end()
     }
 
+    /// Notes that there is no value this time, and returns the line that tells of it.
+    pub fn fail(&mut self, row: &str, column: &str, error: &anyhow::Error) -> &str {
+        let start = self.raw.len();
+        self.raw += &format!("{column}, {row}: failed: {error:#}\n");
+        self.raw[start..].trim_end()
+    }
+
     /// What the rounds gave for one row and column, if it was measured.
     pub fn spread(&self, row: &str, column: &str) -> Option<Spread> {
         let row = self.rows.iter().find(|known| known.name == row)?;
@@ -60,12 +67,14 @@ impl Figures {
         Ok(spread.median)
     }
 
-    /// How many times as much one has as the best of others.
+    /// How many times as much one has as the best of others, some of which may have failed.
     pub fn to_best(&self, row: &str, column: &str, others: &[&str]) -> Result<f64> {
-        let mut best = 0.0_f64;
-        for other in others {
-            best = best.max(self.median(row, other)?);
-        }
+        let medians = others
+            .iter()
+            .filter_map(|other| self.spread(row, other))
+            .map(|spread| spread.median);
+        let best = medians.max_by(f64::total_cmp);
+        let best = best.with_context(|| format!("none of the others has {row}"))?;
         Ok(self.median(row, column)? / best)
     }
 

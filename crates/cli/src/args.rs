@@ -4,6 +4,7 @@ mod inspect;
 mod jobs;
 mod recipes;
 mod tree;
+mod tx;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ pub(crate) use self::inspect::*;
 pub(crate) use self::jobs::*;
 pub(crate) use self::recipes::*;
 pub(crate) use self::tree::*;
+pub(crate) use self::tx::*;
 use crate::credential::Credential;
 use crate::duration;
 
@@ -63,6 +65,7 @@ pub(crate) enum Command {
     Barrier(BarrierArgs),
     Queue(QueueArgs),
     Tasks(TasksArgs),
+    Tx(TxArgs),
     Group(GroupArgs),
     Name(NameArgs),
     Config(ConfigArgs),

@@ -32,5 +32,6 @@ pub(crate) mod snapshot;
 pub(crate) mod stat;
 pub(crate) mod tasks;
 pub(crate) mod tree;
+pub(crate) mod tx;
 pub(crate) mod watch;
 pub(crate) mod why;

@@ -40,6 +40,7 @@ mod session;
 mod sighting;
 mod signals;
 mod terminal;
+mod transaction_text;
 mod waiting;
 mod walk;
 mod workplace;
@@ -94,6 +95,7 @@ fn main() -> ExitCode {
         Command::Barrier(args) => commands::barrier::run(args, output),
         Command::Queue(args) => commands::queue::run(args, output),
         Command::Tasks(args) => commands::tasks::run(args, output),
+        Command::Tx(args) => commands::tx::run(args, output),
         Command::Group(args) => commands::group::run(args, output),
         Command::Name(args) => commands::name::run(args, output),
         Command::Config(args) => commands::config::run(args, output),

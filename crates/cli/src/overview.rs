@@ -10,6 +10,7 @@ use crate::people::{age, contestant_json, contestant_text, foreign, ms, who_json
 use crate::previous;
 use crate::rendering::{counted, data_json, path_text};
 use crate::screen::{Row, Tone};
+use crate::transaction_text;
 
 /// In lines, as of now.
 pub(crate) fn rows(overview: &Overview) -> Vec<Row> {
@@ -120,6 +121,7 @@ fn title(what: &Recipe) -> String {
             "tasks, {} open, {} running, {} done, {} failed",
             counts.open, counts.running, counts.done, counts.failed
         ),
+        Recipe::Transaction(status) => transaction_text::title(status),
         _ => "something newer than this program".to_owned(),
     }
 }
@@ -206,6 +208,7 @@ fn remarks(sight: &Sight) -> Vec<String> {
             .iter()
             .map(|who| format!("here   {}", who_text(who)))
             .collect(),
+        Recipe::Transaction(status) => transaction_text::sites(status),
         _ => Vec::new(),
     }
 }
@@ -287,6 +290,7 @@ fn sight_json(sight: &Sight) -> Value {
             "failed": counts.failed,
             "claims": claims.iter().map(contestant_json).collect::<Value>(),
         }),
+        Recipe::Transaction(status) => transaction_text::fields(status),
         _ => json!({}),
     };
     if let (Value::Object(object), Value::Object(fields)) = (&mut object, fields) {
@@ -310,6 +314,7 @@ fn recipe(what: &Recipe) -> &'static str {
         Recipe::DoubleBarrier(_) => "double_barrier",
         Recipe::Queue(_) => "queue",
         Recipe::Tasks { .. } => "tasks",
+        Recipe::Transaction(_) => "transaction",
         _ => "unknown",
     }
 }

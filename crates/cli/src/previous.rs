@@ -10,11 +10,16 @@ use crate::notes;
 use crate::people::address;
 use crate::rendering::data_text;
 
-/// The variables of a job that tell of it. `repaired` says that a crash was seen to before the job.
-pub(crate) fn variables(previous: &Previous, repaired: bool) -> [Variable; 4] {
+/// For a job whose forerunner has crashed, and that has been seen to.
+pub(crate) const REPAIRED: &str = "repaired";
+
+/// Tells whether the one before crashed.
+pub(crate) const VARIABLE: &str = "BELLWETHER_PREVIOUS";
+
+/// The variables of a job that tell of it.
+pub(crate) fn variables(previous: &Previous) -> [Variable; 4] {
     let (state, crash) = match previous {
         Previous::Clean => ("clean", None),
-        Previous::Crashed(crash) if repaired => ("repaired", Some(crash)),
         Previous::Crashed(crash) => ("crashed", Some(crash)),
         _ => ("unknown", None),
     };
@@ -22,7 +27,7 @@ pub(crate) fn variables(previous: &Previous, repaired: bool) -> [Variable; 4] {
     let token = crash.and_then(|crash| crash.token);
     let note = crash.and_then(|crash| crash.note.as_deref()).map(variable);
     [
-        ("BELLWETHER_PREVIOUS", Some(state.into())),
+        (VARIABLE, Some(state.into())),
         ("BELLWETHER_PREVIOUS_WHO", who.map(OsString::from)),
         (
             "BELLWETHER_PREVIOUS_TOKEN",

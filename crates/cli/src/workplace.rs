@@ -15,6 +15,7 @@ use crate::family::Family;
 use crate::job::{Job, Variable};
 use crate::keeper::{End, Keeper, Times};
 use crate::output::Output;
+use crate::previous;
 use crate::refusal::Refusal;
 use crate::session::close;
 
@@ -80,8 +81,8 @@ impl Workplace<'_> {
         }
     }
 
-    /// Runs a command under a hold, with variables besides those that tell of the hold, until it ends or the hold does. Nothing
-    /// of it is left when the hold has ended.
+    /// Runs a command under a hold, with variables besides those that tell of the hold or instead of them, until it ends or the
+    /// hold does. Nothing of it is left when the hold has ended.
     pub(crate) async fn run(
         &self,
         command: &[OsString],
@@ -94,6 +95,7 @@ impl Workplace<'_> {
             (OWNER, Some(owner(&self.client).into())),
             self.keeper.variable(),
         ];
+        all.extend(previous::variables(hold.previous()));
         all.extend(variables);
         match Job::start(command, &all, Family::adopt()?) {
             Ok(job) => {

@@ -10,6 +10,7 @@ mod event;
 mod holds;
 mod pulse;
 pub mod rounds;
+pub mod transactions;
 
 use std::fmt;
 use std::sync::{Arc, Mutex};

@@ -2,7 +2,7 @@
 
 mod carry;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -225,6 +225,12 @@ impl FaultProxy {
         Fault(fault)
     }
 
+    /// From now on the server does not know this operation, and answers as one does that was made before it came: on its
+    /// way the request gets a number that no server knows. It is no fault, so [`Self::calm`] does not end it.
+    pub fn hide(&self, op: Op) {
+        self.shared.state().hidden.insert(op);
+    }
+
     /// Ends all faults, also those that wait for their request. What was cut stays cut.
     pub fn calm(&self) {
         self.shared.gates.send_replace(Gates::default());
@@ -313,6 +319,7 @@ struct State {
     connections: HashMap<usize, Connection>,
     next_connection: usize,
     rules: Vec<Rule>,
+    hidden: HashSet<Op>,
     counts: HashMap<Op, usize>,
     connections_made: usize,
     events: usize,

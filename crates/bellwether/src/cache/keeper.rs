@@ -5,6 +5,9 @@
 //! and the copy comes to equal the subtree. Replies and events do not reach us in the order in which the server sent
 //! them; two rules make that harmless. Data is taken only if it is newer than what is known. And a reply that says that there is
 //! nothing, or an event that says so, counts only if no other word of that path is still to come.
+//!
+//! With a watch on each node, the read that follows an event also arms what the event has used up, and of a node that comes
+//! its parent tells. What ends is always read again: the event says only that it did.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,13 +17,15 @@ use tokio::sync::oneshot;
 use tracing::debug;
 use zookeeper_client as zk;
 
-use super::tree::{CacheEvent, CachedNode, Tree};
+use super::reads::{Ask, Found};
+use super::tree::{CacheEvent, Tree};
+use super::watches::{Armed, News, TooMuch, Watches};
 use crate::client::Client;
 use crate::error::{Outcome, outcome};
 use crate::state::{Site, StateError, Visit};
 
-/// How many reads are under way at once.
-const READS_MAX: usize = 1024;
+/// How much is read in one request, judging by the largest node of the last one.
+const READ_BYTES: usize = 256 << 10;
 
 type Loaded = oneshot::Sender<Result<(), StateError>>;
 
@@ -29,33 +34,14 @@ pub(super) struct Keeper {
     visit: Visit,
     tree: Arc<Tree>,
     /// Paths to read, below the root.
-    dirty: BTreeMap<String, Depth>,
+    dirty: BTreeMap<String, Ask>,
     reading: BTreeSet<String>,
+    /// The largest node of the last read.
+    node_bytes: usize,
+    /// Whether the servers have no watches over a whole subtree.
+    watches_each: bool,
     /// Kept over a reconnect until the next one is armed, so that it is not taken from the server after that.
     watch: Option<zk::PersistentWatcher>,
-}
-
-/// How much of a node is to be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Depth {
-    /// Its children will tell of themselves.
-    Data,
-    /// Its children too: they may have changed while nobody watched.
-    Subtree,
-}
-
-/// What a read found.
-struct Found {
-    below: String,
-    depth: Depth,
-    content: Result<Option<Content>, zk::Error>,
-}
-
-struct Content {
-    data: Vec<u8>,
-    stat: zk::Stat,
-    /// The names of the children, if they were asked for.
-    children: Option<Vec<String>>,
 }
 
 /// Why a connection is no longer worked with.
@@ -63,6 +49,13 @@ enum Interrupted {
     Disconnected,
     SessionEnded,
     Refused(zk::Error),
+    TooMuch(TooMuch),
+}
+
+impl From<TooMuch> for Interrupted {
+    fn from(much: TooMuch) -> Self {
+        Self::TooMuch(much)
+    }
 }
 
 impl From<zk::Error> for Interrupted {
@@ -83,6 +76,8 @@ impl Keeper {
             tree,
             dirty: BTreeMap::new(),
             reading: BTreeSet::new(),
+            node_bytes: 0,
+            watches_each: false,
             watch: None,
         }
     }
@@ -114,6 +109,11 @@ impl Keeper {
                     }
                 }
                 Interrupted::Refused(error) => self.site.refused(error),
+                Interrupted::TooMuch(TooMuch { bytes, bytes_max }) => StateError::TooLarge {
+                    path: self.site.path().to_owned(),
+                    bytes,
+                    bytes_max,
+                },
             };
             debug!(path = self.site.path(), %error, "cache ends");
             if let Some(loaded) = loaded.take() {
@@ -123,23 +123,24 @@ impl Keeper {
         }
     }
 
-    /// Works with one connection, from its beginning to its end.
+    /// Works with one connection, or one session where watches outlast connections, from its beginning to its end.
     async fn follow(
         &mut self,
         loaded: &mut Option<Loaded>,
     ) -> Result<std::convert::Infallible, Interrupted> {
         let client = self.visit.client.clone();
         let root = self.visit.node.as_str().to_owned();
-        let mut watch = self.arm(&client, &root).await?;
+        let mut watches = self.arm(&client, &root).await?;
         let mut reads = FuturesUnordered::new();
         self.reading.clear();
-        self.mark("", Depth::Subtree);
+        self.mark("", Ask::SUBTREE);
         loop {
-            while reads.len() < READS_MAX
-                && let Some((below, depth)) = self.next_dirty()
-            {
-                self.reading.insert(below.clone());
-                reads.push(read(client.zk(), &root, below, depth));
+            while reads.len() < watches.reads_max() {
+                let asks = self.next_dirty(watches.read_together());
+                if asks.is_empty() {
+                    break;
+                }
+                reads.push(watches.read(client.zk(), &root, asks));
             }
             if reads.is_empty()
                 && let Some(loaded) = loaded.take()
@@ -147,104 +148,138 @@ impl Keeper {
                 // Who opened it may have gone.
                 let _ = loaded.send(Ok(()));
             }
-            tokio::select! {
-                event = watch.changed() => match event.event_type {
-                    zk::EventType::Session if event.session_state.is_terminated() => {
-                        return Err(Interrupted::SessionEnded);
+            let ended = tokio::select! {
+                news = watches.next(&root) => match news {
+                    News::Of(below, what) => {
+                        self.heard(&below, what);
+                        continue;
                     }
-                    zk::EventType::Session
-                        if event.session_state == zk::SessionState::Disconnected =>
-                    {
-                        self.watch = Some(watch);
-                        return Err(Interrupted::Disconnected);
-                    }
-                    zk::EventType::Session => {}
-                    what => {
-                        if let Some(below) = event.path.strip_prefix(root.as_str()) {
-                            self.heard(below, what);
-                        }
-                    }
+                    News::Disconnected => Interrupted::Disconnected,
+                    News::SessionEnded => Interrupted::SessionEnded,
                 },
-                Some(found) = reads.next() => match self.take(found) {
-                    Ok(()) => {}
-                    Err(interrupted) => {
-                        self.watch = Some(watch);
-                        return Err(interrupted);
-                    }
+                Some(found) = reads.next() => match self.take_all(found, &root, &mut watches) {
+                    Ok(()) => continue,
+                    Err(interrupted) => interrupted,
                 },
-            }
-        }
-    }
-
-    /// Watches the subtree on this connection. The client restores no persistent watch after a reconnect.
-    async fn arm(
-        &mut self,
-        client: &Client,
-        root: &str,
-    ) -> Result<zk::PersistentWatcher, Interrupted> {
-        let zk = client.zk();
-        let armed = zk.watch(root, zk::AddWatchMode::PersistentRecursive);
-        // The server may know less than the last one has told us.
-        let caught_up = zk.sync(root);
-        let watch = armed.await?;
-        self.watch = None;
-        match caught_up.await {
-            Err(error) if outcome(&error) != Outcome::Refused => {
+            };
+            if let Watches::Whole(watch) = watches {
                 self.watch = Some(watch);
-                Err(error.into())
             }
-            _ => Ok(watch),
+            return Err(ended);
         }
     }
 
-    fn mark(&mut self, below: &str, depth: Depth) {
+    /// Watches the subtree on this connection, or else only makes sure that the server knows what the last one has told us.
+    async fn arm(&mut self, client: &Client, root: &str) -> Result<Watches, Interrupted> {
+        let zk = client.zk();
+        if !self.watches_each {
+            let armed = zk.watch(root, zk::AddWatchMode::PersistentRecursive);
+            // The server may know less than the last one has told us.
+            let caught_up = zk.sync(root);
+            match armed.await {
+                Ok(watch) => {
+                    self.watch = None;
+                    return match caught_up.await {
+                        Err(error) if outcome(&error) != Outcome::Refused => {
+                            self.watch = Some(watch);
+                            Err(error.into())
+                        }
+                        _ => Ok(Watches::Whole(watch)),
+                    };
+                }
+                // It has closed the connection too, as servers do that do not know an operation.
+                Err(zk::Error::Unimplemented) => self.watches_each = true,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        match zk.sync(root).await {
+            Err(error) if outcome(&error) != Outcome::Refused => Err(error.into()),
+            _ => Ok(Watches::Each(Armed::default())),
+        }
+    }
+
+    fn mark(&mut self, below: &str, ask: Ask) {
         match self.dirty.get_mut(below) {
-            Some(known) => *known = depth.max(*known),
-            None => drop(self.dirty.insert(below.to_owned(), depth)),
+            Some(known) => *known = *known | ask,
+            None => drop(self.dirty.insert(below.to_owned(), ask)),
         }
     }
 
-    /// A path to read, of which no read is under way.
-    fn next_dirty(&mut self) -> Option<(String, Depth)> {
-        let mut dirty = self.dirty.keys();
-        let below = dirty.find(|below| !self.reading.contains(*below))?.clone();
-        self.dirty.remove_entry(&below)
+    /// Paths to read, of which no read is under way.
+    fn next_dirty(&mut self, together: usize) -> Vec<(String, Ask)> {
+        let count = (READ_BYTES / self.node_bytes.max(1)).clamp(1, together);
+        let dirty = self.dirty.keys();
+        let next: Vec<_> = dirty
+            .filter(|below| !self.reading.contains(*below))
+            .take(count)
+            .cloned()
+            .collect();
+        self.reading.extend(next.iter().cloned());
+        next.iter()
+            .filter_map(|below| self.dirty.remove_entry(below))
+            .collect()
     }
 
     fn heard(&mut self, below: &str, what: zk::EventType) {
-        if what == zk::EventType::NodeDeleted
-            && !self.reading.contains(below)
-            && !self.dirty.contains_key(below)
-        {
-            self.tree.remove(&self.tree.path(below));
-        } else {
-            self.mark(below, Depth::Data);
+        let is_settled = !self.reading.contains(below) && !self.dirty.contains_key(below);
+        let ask = match (self.watches_each, what) {
+            // Nothing is waited for that could say otherwise, and if it comes again, that will be told too.
+            (false, zk::EventType::NodeDeleted) if is_settled => {
+                return self.tree.remove(&self.tree.path(below));
+            }
+            // Its children tell of themselves.
+            (false, _) | (true, zk::EventType::NodeDataChanged) => Ask::DATA,
+            (true, zk::EventType::NodeChildrenChanged) => Ask::NAMES,
+            // Both watches are used up.
+            (true, _) => Ask::SUBTREE,
+        };
+        self.mark(below, ask);
+    }
+
+    fn take_all(
+        &mut self,
+        found: Vec<Found>,
+        root: &str,
+        watches: &mut Watches,
+    ) -> Result<(), Interrupted> {
+        let mut ended = Ok(());
+        self.node_bytes = 0;
+        for mut found in found {
+            self.reading.remove(&found.below);
+            watches.add(root, &mut found)?;
+            if let Err(interrupted) = self.take(found) {
+                ended = Err(interrupted);
+            }
+        }
+        match ended {
+            // Where the watches outlast the connection, all that is to be done is to read again.
+            Err(Interrupted::Disconnected) if self.watches_each => Ok(()),
+            ended => ended,
         }
     }
 
     fn take(&mut self, found: Found) -> Result<(), Interrupted> {
         let Found {
             below,
-            depth,
+            ask,
             content,
+            ..
         } = found;
-        self.reading.remove(&below);
         let path = self.tree.path(&below);
         match content {
             Ok(Some(content)) => {
-                self.tree
-                    .set(&path, CachedNode::new(content.data, &content.stat));
-                if let Some(children) = content.children {
-                    // Those that are known and not there any more are read too, and found missing.
-                    for name in self.tree.children(&path).into_iter().chain(children) {
-                        self.mark(&format!("{below}/{name}"), Depth::Subtree);
-                    }
+                if let Some(node) = content.node {
+                    self.node_bytes = self.node_bytes.max(node.data.len());
+                    self.tree.set(&path, node);
+                }
+                if let Some(names) = content.names {
+                    self.take_names(&below, ask, names);
                 }
                 Ok(())
             }
             Ok(None) => {
                 match self.dirty.get_mut(&below) {
-                    Some(known) => *known = depth.max(*known),
+                    Some(known) => *known = *known | ask,
                     None => self.tree.remove(&path),
                 }
                 Ok(())
@@ -254,35 +289,25 @@ impl Keeper {
                     debug!(path, %error, "node is left out");
                     Ok(())
                 }
-                interrupted => Err(interrupted),
+                interrupted => {
+                    self.mark(&below, ask);
+                    Err(interrupted)
+                }
             },
         }
     }
-}
 
-async fn read(zk: &zk::Client, root: &str, below: String, depth: Depth) -> Found {
-    let node = format!("{root}{below}");
-    let content = async {
-        let (data, stat) = zk.get_data(&node).await?;
-        let children = match depth {
-            Depth::Data => None,
-            Depth::Subtree if stat.num_children == 0 => Some(Vec::new()),
-            Depth::Subtree => Some(zk.list_children(&node).await?),
-        };
-        Ok(Content {
-            data,
-            stat,
-            children,
-        })
-    };
-    let content = match content.await {
-        Ok(content) => Ok(Some(content)),
-        Err(zk::Error::NoNode) => Ok(None),
-        Err(error) => Err(error),
-    };
-    Found {
-        below,
-        depth,
-        content,
+    /// Reads what has come and gone, or everything.
+    fn take_names(&mut self, below: &str, ask: Ask, names: Vec<String>) {
+        let known = self.tree.children(&self.tree.path(below));
+        let names: BTreeSet<_> = names.into_iter().collect();
+        for name in known.union(&names) {
+            let child = format!("{below}/{name}");
+            let stays = known.contains(name) && names.contains(name);
+            // One that is being read may be found missing, though it has come again by now.
+            if ask.below || !stays || self.reading.contains(&child) {
+                self.mark(&child, Ask::SUBTREE);
+            }
+        }
     }
 }

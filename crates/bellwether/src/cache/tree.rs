@@ -1,6 +1,7 @@
 //! The copy itself, and who is told of its changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::broadcast;
@@ -128,7 +129,7 @@ impl Tree {
     }
 
     /// The names of the children of a node, as far as they are known.
-    pub(super) fn children(&self, path: &str) -> Vec<String> {
+    pub(super) fn children(&self, path: &str) -> BTreeSet<String> {
         let nodes = self.nodes();
         let below = range_below(&nodes, path).map(|(below, _)| &below[path.len() + 1..]);
         below
@@ -152,8 +153,8 @@ fn range_below<'a>(
     path: &str,
 ) -> impl DoubleEndedIterator<Item = (&'a Arc<str>, &'a Arc<CachedNode>)> {
     // A zero is what follows a slash.
-    let range = Arc::<str>::from(format!("{path}/"))..Arc::from(format!("{path}0"));
-    nodes.range(range)
+    let (first, end) = (format!("{path}/"), format!("{path}0"));
+    nodes.range::<str, _>((Bound::Included(&*first), Bound::Excluded(&*end)))
 }
 
 #[cfg(test)]
@@ -189,7 +190,8 @@ mod tests {
         for path in ["/a", "/a/b", "/a/b/c", "/a/b-d", "/a/b0", "/a/bc"] {
             tree.set(path, node(1));
         }
-        assert_eq!(tree.children("/a"), ["b", "b-d", "b0", "bc"]);
+        let children: Vec<_> = tree.children("/a").into_iter().collect();
+        assert_eq!(children, ["b", "b-d", "b0", "bc"]);
         let mut events = tree.subscribe();
         tree.remove("/a/b");
         let mut gone = Vec::new();

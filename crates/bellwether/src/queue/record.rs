@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
+use crate::headed;
 use crate::queue::order::to_ms;
 
 /// How an item or a task ended.
@@ -38,17 +39,12 @@ impl Record {
     }
 
     pub(crate) fn to_data(&self, payload: &[u8]) -> Vec<u8> {
-        let mut data = serde_json::to_vec(self).expect("strings and numbers are JSON");
-        data.push(b'\n');
-        data.extend_from_slice(payload);
-        data
+        headed::to_data(self, payload)
     }
 
     /// The record and the bytes; `None` if somebody else's program wrote it.
     pub(crate) fn from_data(data: &[u8]) -> Option<(Self, &[u8])> {
-        let end = data.iter().position(|&byte| byte == b'\n')?;
-        let record = serde_json::from_slice(&data[..end]).ok()?;
-        Some((record, &data[end + 1..]))
+        headed::from_data(data)
     }
 
     pub(crate) fn ended(&self) -> SystemTime {

@@ -19,7 +19,7 @@ pub enum StateError {
     /// Somebody else bears the name. Take another, or wait until it is free.
     #[error("the name {path} is taken")]
     NameTaken { path: String },
-    /// What was to be written would not fit into one request. Write less at once.
+    /// What was to be written, or to be watched one by one, would not fit into one request. Write or watch less at once.
     #[error("{bytes} bytes for {path} are more than {bytes_max}")]
     TooLarge {
         path: String,

@@ -140,6 +140,18 @@ impl Site {
         }
     }
 
+    /// Refuses what would not fit into one request.
+    pub(crate) fn check_size(&self, bytes: usize) -> Result<(), StateError> {
+        match bytes > REQUEST_BYTES_MAX {
+            true => Err(StateError::TooLarge {
+                path: self.path.clone(),
+                bytes,
+                bytes_max: REQUEST_BYTES_MAX,
+            }),
+            false => Ok(()),
+        }
+    }
+
     /// Makes writes exactly once, all or nothing, and the directory of the node if it is missing.
     ///
     /// Dropped before it returns, they may have been made or not.
@@ -148,13 +160,7 @@ impl Site {
         bytes: usize,
         fill: impl Fn(&mut zk::MultiWriter<'_>, &NodePath) -> Result<(), zk::Error>,
     ) -> Result<Written, NotWritten> {
-        if bytes > REQUEST_BYTES_MAX {
-            return Err(NotWritten::Failed(StateError::TooLarge {
-                path: self.path.clone(),
-                bytes,
-                bytes_max: REQUEST_BYTES_MAX,
-            }));
-        }
+        self.check_size(bytes).map_err(NotWritten::Failed)?;
         loop {
             let visit = self.visit().await.map_err(NotWritten::Failed)?;
             let written = visit.receipts.once(|writer| fill(writer, &visit.node));

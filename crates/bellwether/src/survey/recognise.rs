@@ -16,14 +16,17 @@ use crate::round::{READY, State, is_after};
 use crate::semaphore::read_limit;
 use crate::simple_lock;
 use crate::tasks::TaskCounts;
+use crate::two_phase;
 use crate::who::Who;
 
-/// A limit of a semaphore or the state of a barrier has less data.
-const SHORT_DATA_BYTES: i32 = 256;
+/// What tells what a node is has less data: a limit, the state of a barrier, the terms of a transaction with a short payload.
+const SHORT_DATA_BYTES: i32 = 4096;
 
 /// Whether the data of a node may tell what the node is.
-pub(super) fn may_tell(stat: &zk::Stat) -> bool {
-    stat.data_length > 0 && (stat.ephemeral_owner != 0 || stat.data_length < SHORT_DATA_BYTES)
+pub(super) fn may_tell(children: &[String], stat: &zk::Stat) -> bool {
+    let is_short = stat.data_length < SHORT_DATA_BYTES;
+    let has_voted = || children.iter().any(|child| child.starts_with("vote-"));
+    stat.data_length > 0 && (is_short || stat.ephemeral_owner != 0 || has_voted())
 }
 
 /// A directory, sorted.
@@ -46,6 +49,8 @@ enum Shape {
     Queue,
     /// A double barrier, whose present round is a child.
     Rounds(State),
+    /// A transaction.
+    Transaction,
     /// kazoo's semaphore: some of its children are leases, without numbers.
     Leases(u64),
     /// None of these.
@@ -68,6 +73,8 @@ impl Directory {
             Shape::Queue
         } else if let Some(state) = State::from_data(text) {
             Shape::Rounds(state)
+        } else if two_phase::is_transaction(text) {
+            Shape::Transaction
         } else if let Some(limit) = read_limit(text)
             && others.iter().any(|child| is_kazoo_lease(child))
         {
@@ -95,7 +102,7 @@ impl Directory {
         match &self.shape {
             Shape::Queue => self.others.iter().map(|child| self.child(child)).collect(),
             Shape::Rounds(state) => vec![self.child(&state.generation.to_string())],
-            Shape::Leases(_) | Shape::Plain => Vec::new(),
+            Shape::Transaction | Shape::Leases(_) | Shape::Plain => Vec::new(),
         }
     }
 
@@ -122,9 +129,15 @@ impl Directory {
                 let leases = self.others.iter().filter(|child| is_kazoo_lease(child));
                 nodes.extend(leases.map(|lease| self.child(lease)));
             }
-            Shape::Plain => {}
+            Shape::Transaction | Shape::Plain => {}
         }
         nodes
+    }
+
+    /// Whether this is a transaction that waits for a decision.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        let is_decided = || self.others.iter().any(|child| child == "decision");
+        matches!(self.shape, Shape::Transaction) && !is_decided()
     }
 
     /// Whether this is a queue indeed: others may have directories of such names too, and the last of a queue's may be those
@@ -144,6 +157,7 @@ impl Directory {
     pub(super) fn below(&self, parts: &Lists, nodes: &Contents) -> Vec<String> {
         let others = self.others.iter().filter(|child| match &self.shape {
             Shape::Queue => !self.is_queue_indeed(parts, nodes),
+            Shape::Transaction => false,
             Shape::Rounds(_) => child.parse::<u64>().is_err(),
             Shape::Leases(_) => !is_kazoo_lease(child),
             Shape::Plain => !(self.path == "/" && *child == "zookeeper"),
@@ -167,6 +181,8 @@ impl Directory {
             Shape::Queue => found.extend(self.queue(parts, nodes)),
             Shape::Rounds(state) => found.extend(self.members(*state, parts, nodes)),
             Shape::Leases(limit) => found.push(self.leases(*limit, nodes)),
+            // It takes a look of its own.
+            Shape::Transaction => {}
             Shape::Plain => found.extend(self.simple_lock()),
         }
         found.extend(self.line(nodes));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
-use bellwether::{Cache, CacheEvent, Config, LiveTree, Snapshot, zk};
+use bellwether::{Cache, CacheEvent, Config, LiveTree, Snapshot, StateError, zk};
 use bellwether_server::proto::op::Op;
 use bellwether_testkit::Cut;
 use futures_util::StreamExt;
@@ -13,15 +13,31 @@ use rand::{Rng as _, SeedableRng as _};
 
 use crate::place::{Place, SESSION_TIMEOUT, expire, soon};
 
-on_both_engines! {
+/// Makes tests on both engines of each function, and of the first ones also on servers without persistent watches.
+macro_rules! with_and_without_persistent_watches {
+    ($($name:ident,)*; $($other:ident,)*) => {
+        on_both_engines! { $($name,)* $($other,)* }
+
+        mod with_a_watch_on_each_node {
+            $(async fn $name(place: crate::place::Place) {
+                super::$name(place.before_persistent_watches().await).await;
+            })*
+
+            on_both_engines! { $($name,)* }
+        }
+    };
+}
+
+with_and_without_persistent_watches! {
     copy_is_loaded_and_kept,
     copy_of_nothing_fills_when_something_is_made,
     t79_copy_is_fresh_after_a_reconnect,
     t79_copy_is_fresh_after_a_lost_session,
-    t83_copy_catches_up_before_it_reads_after_a_reconnect,
     slow_listener_is_told_that_it_missed_something,
     copy_equals_the_tree_after_random_changes_and_cuts,
-    dropped_copy_leaves_no_watch,
+    dropped_copy_leaves_no_watch,;
+    t83_copy_catches_up_before_it_reads_after_a_reconnect,
+    more_than_can_be_watched_one_by_one_is_refused,
 }
 
 type Contents = BTreeMap<String, Vec<u8>>;
@@ -41,6 +57,19 @@ async fn make(zk: &zk::Client, path: &str, data: &[u8]) {
 async fn make_root(place: &Place) {
     let root = Config::new(&place.client().await, "/tree");
     root.set(&Vec::new()).await.unwrap();
+}
+
+/// Makes many nodes.
+async fn fill(zk: &zk::Client, paths: impl Iterator<Item = String>) {
+    let options = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+    let paths: Vec<_> = paths.collect();
+    for some in paths.chunks(500) {
+        let mut writer = zk.new_multi_writer();
+        for path in some {
+            writer.add_create(path, b"", &options).unwrap();
+        }
+        writer.commit().await.unwrap();
+    }
 }
 
 /// What there is, read node by node.
@@ -199,16 +228,7 @@ async fn slow_listener_is_told_that_it_missed_something(place: Place) {
         .await
         .unwrap();
     let mut changes = tree.changes();
-    let zk = place.outside();
-    let options = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
-    let paths: Vec<_> = (0..5_000).map(|n| format!("/tree/{n}")).collect();
-    for some in paths.chunks(500) {
-        let mut writer = zk.new_multi_writer();
-        for path in some {
-            writer.add_create(path, b"", &options).unwrap();
-        }
-        writer.commit().await.unwrap();
-    }
+    fill(place.outside(), (0..5_000).map(|n| format!("/tree/{n}"))).await;
     soon(async {
         let mut later = tree.changes();
         while tree.snapshot().len() < 5_001 {
@@ -266,4 +286,20 @@ async fn dropped_copy_leaves_no_watch(place: Place) {
     drop(tree);
     place.until_no_watches().await;
     assert!(!client.is_ended());
+}
+
+async fn more_than_can_be_watched_one_by_one_is_refused(place: Place) {
+    let place = place.before_persistent_watches().await;
+    make_root(&place).await;
+    let long = "x".repeat(1_000);
+    fill(
+        place.outside(),
+        (0..1_000).map(|n| format!("/tree/{n}-{long}")),
+    )
+    .await;
+    let refused = soon(Cache::new(&place.client().await, "/tree").open()).await;
+    assert!(
+        matches!(refused, Err(StateError::TooLarge { .. })),
+        "{refused:?}"
+    );
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use bellwether::{Client, connect, zk};
-use bellwether_testkit::{Apache, FaultProxy, TestServer};
+use bellwether_testkit::{Apache, FaultProxy, Op, TestServer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -20,7 +20,7 @@ pub(crate) struct Place {
     chroot: String,
     outside: zk::Client,
     /// Ends with the test.
-    _engine: Box<dyn Any>,
+    engine: Box<dyn Any>,
 }
 
 /// Makes two tests of each function: on the embedded server, and on Apache's.
@@ -53,6 +53,13 @@ impl Place {
         Self::on(server.connect_string().to_owned(), Box::new(server)).await
     }
 
+    /// The same server as if it were of a release before 3.6, which has no persistent watches.
+    pub(crate) async fn before_persistent_watches(self) -> Self {
+        let proxy = FaultProxy::start(&self.server).await.unwrap();
+        proxy.hide(Op::AddWatch);
+        Self::on(proxy.connect_string(), Box::new((proxy, self.engine))).await
+    }
+
     async fn on(server: String, engine: Box<dyn Any>) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let now = SystemTime::now()
@@ -70,7 +77,7 @@ impl Place {
             server,
             chroot,
             outside,
-            _engine: engine,
+            engine,
         }
     }
 

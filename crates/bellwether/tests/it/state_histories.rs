@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use bellwether::{
     Cache, CacheEvent, Client, ConfigFolder, Counter, Entries, Group, StateError, connect,
 };
-use bellwether_testkit::{Climate, Engine, FaultProxy, Forecast, Recorder, Target, Weather};
+use bellwether_testkit::{Climate, Engine, FaultProxy, Forecast, Op, Recorder, Target, Weather};
 use futures_util::StreamExt;
 use tokio::task::JoinSet;
 
@@ -28,12 +28,22 @@ const CLIMATE: Climate = Climate {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn state_is_right_under_faults_on_the_embedded_server() {
-    round(Engine::embedded().await.unwrap()).await;
+    round(Engine::embedded().await.unwrap(), &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn state_is_right_under_faults_on_apache() {
-    round(Engine::apache().await.unwrap()).await;
+    round(Engine::apache().await.unwrap(), &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn state_is_right_without_persistent_watches_on_the_embedded_server() {
+    round(Engine::embedded().await.unwrap(), &[Op::AddWatch]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn state_is_right_without_persistent_watches_on_apache() {
+    round(Engine::apache().await.unwrap(), &[Op::AddWatch]).await;
 }
 
 /// What the clients have been told.
@@ -44,13 +54,15 @@ struct Told {
     is_over: AtomicBool,
 }
 
-async fn round(mut engine: Engine) {
+/// `hidden` are operations that the server does not know.
+async fn round(mut engine: Engine, hidden: &[Op]) {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let seed = u64::from(now.unwrap().subsec_nanos());
     eprintln!("seed {seed}");
     let (mut targets, mut clients) = (Vec::new(), Vec::new());
     for _ in 0..CLIENTS {
         let proxy = FaultProxy::start(engine.addresses()[0]).await.unwrap();
+        hidden.iter().for_each(|op| proxy.hide(*op));
         let client = connect(proxy.connect_string()).session_timeout(CLIMATE.session_timeout);
         clients.push(client.await.unwrap());
         targets.push(Arc::new(Target {

@@ -38,6 +38,7 @@ pub(crate) fn compare(args: &Args, servers: &Servers) -> Result<()> {
             hand_overs(10, 1.1),
             hand_overs(100, 1.1),
             Workload {
+                rounds_max: 3,
                 goals: Vec::new(),
                 ..hand_overs(1000, 0.0)
             },
@@ -82,6 +83,7 @@ fn uncontended() -> Workload {
         contenders: 1,
         count: |outcome| outcome.turns,
         candidates: EVERYBODY,
+        rounds_max: usize::MAX,
         goals: vec![
             (Ours, Bound::AtLeast(1.25)),
             (Embedded, Bound::AtLeast(2.5)),
@@ -96,6 +98,7 @@ fn hand_overs(contenders: usize, goal: f64) -> Workload {
         contenders,
         count: |outcome| outcome.hand_overs,
         candidates: EVERYBODY,
+        rounds_max: usize::MAX,
         goals: vec![
             (Ours, Bound::AtLeast(goal)),
             (Embedded, Bound::AtLeast(4.0)),

@@ -18,8 +18,8 @@ pub(crate) fn compare(args: &Args, servers: &Servers) -> Result<()> {
     let contest = Contest {
         name: "queues",
         title: "The queue beside those of other libraries",
-        about: "Each consumer puts an item of 100 bytes, takes one and acknowledges it, over and over, beside 50 items for \
-                each that stay. The others in their safe form: Curator's `DistributedQueue` with a lock path, which puts in \
+        about: "Each consumer puts an item of 100 bytes while it takes one and acknowledges it, over and over, beside 50 items \
+                for each that stay. The others in their safe form: Curator's `DistributedQueue` with a lock path, which puts in \
                 the background, and kazoo's `LockingQueue`.",
         candidates: EVERYBODY,
         workloads: [1, 4, 16].map(consumers).into(),
@@ -44,6 +44,7 @@ fn consumers(consumers: usize) -> Workload {
         contenders: consumers,
         count: |outcome| outcome.turns,
         candidates: EVERYBODY,
+        rounds_max: usize::MAX,
         goals: vec![(Ours, Bound::AtLeast(2.0))],
     }
 }

@@ -19,6 +19,7 @@ pub(crate) fn compare(args: &Args, servers: &Servers) -> Result<()> {
                 contenders: 100,
                 count: |outcome| outcome.turns,
                 candidates: &[Ours, Plain, Embedded, Curator, Kazoo],
+                rounds_max: usize::MAX,
                 goals: vec![(Ours, Bound::AtLeast(1.5))],
             },
             permits("permit cycles, 1 client", 1),
@@ -36,6 +37,7 @@ fn permits(row: &str, contenders: usize) -> Workload {
         contenders,
         count: |outcome| outcome.turns,
         candidates: &[Ours, Embedded, Curator, Kazoo],
+        rounds_max: usize::MAX,
         goals: vec![(Ours, Bound::AtLeast(2.0))],
     }
 }

@@ -34,6 +34,7 @@ fn take_overs(candidates: usize) -> Workload {
         contenders: candidates,
         count: |outcome| outcome.hand_overs,
         candidates: EVERYBODY,
+        rounds_max: usize::MAX,
         goals: vec![(Ours, Bound::AtLeast(1.3))],
     }
 }
@@ -45,6 +46,7 @@ fn double_barrier(members: usize) -> Workload {
         contenders: members,
         count: |outcome| outcome.turns,
         candidates: EVERYBODY,
+        rounds_max: usize::MAX,
         goals: vec![(Ours, Bound::AtLeast(1.5))],
     }
 }

@@ -79,10 +79,15 @@ async fn bellwether_queue(task: &Task, connect: bellwether::Connect) -> Result<O
         async move {
             queue.put_all(&vec![PAYLOAD.to_vec(); BACKLOG]).await?;
             while !place.is_over() {
-                queue.put(&PAYLOAD.to_vec()).await?;
-                let claim = queue.take().await?;
-                place.turn();
-                claim.ack().await?;
+                let payload = PAYLOAD.to_vec();
+                let taken = async {
+                    let claim = queue.take().await?;
+                    place.turn();
+                    anyhow::Ok(claim.ack().await?)
+                };
+                // Side by side, as Curator's consumer does it, which puts in the background.
+                let put = async { anyhow::Ok(queue.put(&payload).await?) };
+                tokio::try_join!(put, taken)?;
             }
             Ok(())
         }

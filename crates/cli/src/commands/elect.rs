@@ -1,6 +1,6 @@
 //! `bellwether elect`: a command for as long as its candidate leads.
 
-use bellwether::{AcquireError, Election, Leadership};
+use bellwether::{AcquireError, Election, Leadership, Previous};
 
 use crate::args::ElectArgs;
 use crate::exit::Exit;
@@ -31,12 +31,10 @@ pub(crate) fn run(args: ElectArgs, output: Output) -> anyhow::Result<Exit> {
                 Ok(Err(error)) => return Err(error.into()),
                 Err(exit) => return Ok(exit),
             };
-            if let bellwether::Previous::Crashed(crash) = leadership.previous() {
+            if let Previous::Crashed(crash) = leadership.previous() {
                 output.notice(previous::told(&args.path, crash));
             }
-            let variables = previous::variables(leadership.previous(), false);
-            let end = workplace.run(&args.command, &leadership, variables).await?;
-            match end {
+            match workplace.run(&args.command, &leadership, []).await? {
                 End::Lost => output.notice(format_args!("standing again at {}", args.path)),
                 End::Job(exit @ Exit::Command(_)) | End::NotStarted(exit) => {
                     let resigned = leadership.resign();

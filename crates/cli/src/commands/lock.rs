@@ -42,8 +42,8 @@ pub(crate) fn run(args: LockArgs, output: Output) -> anyhow::Result<Exit> {
             },
             _ => false,
         };
-        let variables = previous::variables(guard.previous(), repaired);
-        let end = workplace.run(&args.command, &guard, variables).await?;
+        let repaired = repaired.then(|| (previous::VARIABLE, Some(previous::REPAIRED.into())));
+        let end = workplace.run(&args.command, &guard, repaired).await?;
         Ok(finish(end, guard, workplace).await)
     })
 }
@@ -83,8 +83,7 @@ async fn face(
         guard.note(note).await?;
     }
     let command = ["sh", "-c", repair].map(Into::into);
-    let variables = previous::variables(guard.previous(), false);
-    Ok(match workplace.run(&command, guard, variables).await? {
+    Ok(match workplace.run(&command, guard, []).await? {
         End::Job(Exit::Command(0)) => Faced::Ready { repaired: true },
         End::Job(Exit::Command(code)) => {
             let told = format!("the repair of {} ended with {code}", guard.path());

@@ -61,8 +61,7 @@ pub(crate) fn run(args: OnceArgs, output: Output) -> anyhow::Result<Exit> {
         if let Previous::Crashed(crash) = guard.previous() {
             output.notice(previous::told(&args.path, crash));
         }
-        let variables = previous::variables(guard.previous(), false);
-        let end = workplace.run(&args.command, &guard, variables).await?;
+        let end = workplace.run(&args.command, &guard, []).await?;
         if end == End::Job(Exit::Command(0))
             && let Err(error) = done.record(&guard).await
         {

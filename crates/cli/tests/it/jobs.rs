@@ -8,13 +8,12 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
-use bellwether_testkit::{Cut, Direction, FaultProxy};
+use bellwether_testkit::{Cut, Direction};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-use tokio::runtime::Runtime;
 
 use crate::bellwether::{Running, assert_code, bellwether, text, until};
-use crate::line::Line;
+use crate::line::{Line, through_proxy};
 
 on_both_engines! {
     t84_whole_family_of_a_job_ends,
@@ -90,17 +89,6 @@ impl Scene {
         assert_code(&output.unwrap(), 124);
     }
 
-    fn proxy(&self) -> (Runtime, FaultProxy, String) {
-        let (server, chroot) = match self.address.split_once('/') {
-            Some((server, chroot)) => (server, format!("/{chroot}")),
-            None => (&*self.address, String::new()),
-        };
-        let runtime = Runtime::new().unwrap();
-        let proxy = runtime.block_on(FaultProxy::start(server)).unwrap();
-        let address = format!("{}{chroot}", proxy.connect_string());
-        (runtime, proxy, address)
-    }
-
     fn line(&self) -> Line<'_> {
         Line::at(&self.address, "/jobs/nightly")
     }
@@ -142,7 +130,7 @@ fn t84_whole_family_of_a_job_ends(address: &str) {
 
 fn t85_job_is_gone_before_the_next_is_granted_when_the_connection_is_silent(address: &str) {
     let scene = Scene::at(address);
-    let (_runtime, proxy, through) = scene.proxy();
+    let (_runtime, proxy, through) = through_proxy(&scene.address);
     let mut job = scene.stubborn_job(&through);
     let mut next = scene.next();
     proxy.hold(Direction::Both);
@@ -152,7 +140,7 @@ fn t85_job_is_gone_before_the_next_is_granted_when_the_connection_is_silent(addr
 
 fn t85_job_is_gone_before_the_next_is_granted_when_the_connection_is_cut(address: &str) {
     let scene = Scene::at(address);
-    let (runtime, proxy, through) = scene.proxy();
+    let (runtime, proxy, through) = through_proxy(&scene.address);
     let mut job = scene.stubborn_job(&through);
     let mut next = scene.next();
     proxy.refuse(true);

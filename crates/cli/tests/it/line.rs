@@ -1,7 +1,8 @@
 //! A line of contenders on a server, seen and disturbed from outside.
 
 use ::bellwether::zk;
-use bellwether_testkit::{ConnectOptions, RawClient, Request};
+use bellwether_testkit::{ConnectOptions, FaultProxy, RawClient, Request};
+use tokio::runtime::Runtime;
 
 use crate::bellwether::{public_password, until};
 
@@ -81,7 +82,19 @@ impl<'a> Line<'a> {
     }
 }
 
-pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+/// A proxy before a server, with the runtime that it lives on and its address.
+pub(crate) fn through_proxy(address: &str) -> (Runtime, FaultProxy, String) {
+    let (server, chroot) = match address.split_once('/') {
+        Some((server, chroot)) => (server, format!("/{chroot}")),
+        None => (address, String::new()),
+    };
+    let runtime = Runtime::new().unwrap();
+    let proxy = runtime.block_on(FaultProxy::start(server)).unwrap();
+    let address = format!("{}{chroot}", proxy.connect_string());
+    (runtime, proxy, address)
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().build().unwrap().block_on(future)
 }

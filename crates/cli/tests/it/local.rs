@@ -13,7 +13,7 @@ use bellwether_testkit::{ConnectOptions, RawClient, Request};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::bellwether::{Running, assert_code, bellwether, public_password, text, until};
+use crate::bellwether::{Running, assert_code, bellwether, job, public_password, text, until};
 
 /// A state folder of its own, whose server is ended with it.
 pub(crate) struct Home(pub(crate) TempDir);
@@ -120,6 +120,37 @@ fn ten_racing_commands_get_one_server_and_exclude_each_other() {
     }
     let starts = std::fs::read_to_string(home.folder().unwrap().join("log")).unwrap();
     assert!(!starts.contains("another server"), "{starts}");
+}
+
+#[test]
+fn every_command_that_runs_another_works_there() {
+    let home = Home::new();
+    let job = |arguments: &[&str], script: &str| {
+        let mut command = job("local", arguments, script);
+        let output = command.env("XDG_STATE_HOME", home.0.path()).output();
+        let output = output.unwrap();
+        assert_code(&output, 0);
+        text(&output.stdout)
+    };
+    let tell = "bellwether note x && echo $BELLWETHER_PATH $BELLWETHER_PREVIOUS";
+    for (arguments, told) in [
+        (&["lock", "a"][..], "/a clean\n"),
+        (&["lock", "b", "--write"], "/b clean\n"),
+        (&["elect", "c"], "/c clean\n"),
+        (&["once", "d"], "/d clean\n"),
+        (&["once", "d"], ""),
+    ] {
+        assert_eq!(job(arguments, tell), told, "{arguments:?}");
+    }
+    for (arguments, told) in [
+        (&["lock", "b", "--read"][..], "/b clean\n"),
+        (&["lock", "e", "--of", "2"], "/e unknown\n"),
+        (&["lock", "f", "--layout", "kazoo"], "/f unknown\n"),
+        (&["rendezvous", "g", "--size", "1"], "/g unknown\n"),
+    ] {
+        let tell = "echo $BELLWETHER_PATH $BELLWETHER_PREVIOUS";
+        assert_eq!(job(arguments, tell), told, "{arguments:?}");
+    }
 }
 
 #[test]

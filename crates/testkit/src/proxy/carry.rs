@@ -21,6 +21,12 @@ use tokio::sync::oneshot;
 use super::{Connection, Cut, Gate, Gates, Rule, RuleKind, SeenRequest, Shared};
 use crate::raw::ConnectOptions;
 
+/// Where the number of the operation is in a frame: behind the length and the xid.
+const OP_AT: usize = 8;
+
+/// A number that no server knows.
+const UNKNOWN_OP: i32 = 999_999;
+
 pub(super) async fn accept(listener: TcpListener, upstream: SocketAddr, shared: Arc<Shared>) {
     loop {
         // Errors of accept concern the connection that was not made.
@@ -163,6 +169,10 @@ impl<'a> Pump<'a> {
             {
                 return Ok(Some(fault));
             }
+            let chunk = match connected {
+                true => self.disguise(chunk),
+                false => chunk,
+            };
             connected = true;
             if !self.forward(chunk).await? {
                 return Ok(None);
@@ -276,6 +286,24 @@ impl<'a> Pump<'a> {
         pending.push_back((xid, rule));
         state.in_flight_max = state.in_flight_max.max(pending.len());
         None
+    }
+
+    /// Gives a request that the server shall not know another number.
+    fn disguise(&self, chunk: Chunk) -> Chunk {
+        let header = chunk
+            .frame()
+            .and_then(|frame| RequestHeader::decode(&mut Reader::new(&frame)).ok());
+        let op = header.and_then(|header| Op::from_number(header.op));
+        match chunk {
+            Chunk::Frame(bytes)
+                if op.is_some_and(|op| self.link.shared.state().hidden.contains(&op)) =>
+            {
+                let mut bytes = BytesMut::from(bytes);
+                bytes[OP_AT..OP_AT + 4].copy_from_slice(&UNKNOWN_OP.to_be_bytes());
+                Chunk::Frame(bytes.freeze())
+            }
+            chunk => chunk,
+        }
     }
 
     /// Remembers a session, if one was granted.

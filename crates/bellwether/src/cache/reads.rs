@@ -1,0 +1,189 @@
+//! What is read of nodes: of many in one request, or of one with watches on it.
+
+use std::ops::BitOr;
+
+use zookeeper_client as zk;
+
+use super::tree::CachedNode;
+
+/// What is to be read of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ask {
+    data: bool,
+    names: bool,
+    /// Whether all children are to be read then, and not only those that come or go.
+    pub(super) below: bool,
+}
+
+impl Ask {
+    pub(super) const DATA: Self = Self {
+        data: true,
+        names: false,
+        below: false,
+    };
+
+    /// The names of the children.
+    pub(super) const NAMES: Self = Self {
+        data: false,
+        names: true,
+        below: false,
+    };
+
+    /// Everything: it may have changed while nobody watched.
+    pub(super) const SUBTREE: Self = Self {
+        data: true,
+        names: true,
+        below: true,
+    };
+}
+
+impl BitOr for Ask {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self {
+            data: self.data | other.data,
+            names: self.names | other.names,
+            below: self.below | other.below,
+        }
+    }
+}
+
+/// What a read found.
+pub(super) struct Found {
+    pub(super) below: String,
+    pub(super) ask: Ask,
+    /// `None` if there is no such node.
+    pub(super) content: Result<Option<Content>, zk::Error>,
+    /// That were armed by it.
+    pub(super) watches: Vec<zk::OneshotWatcher>,
+}
+
+/// What was asked for.
+#[derive(Default)]
+pub(super) struct Content {
+    pub(super) node: Option<CachedNode>,
+    pub(super) names: Option<Vec<String>>,
+}
+
+/// Reads many nodes in one request. They are named by their paths below the root.
+pub(super) async fn read_many(zk: &zk::Client, root: &str, asks: Vec<(String, Ask)>) -> Vec<Found> {
+    let results = async {
+        let mut reader = zk.new_multi_reader();
+        let mut node = root.to_owned();
+        for (below, ask) in &asks {
+            node.truncate(root.len());
+            node.push_str(below);
+            if ask.data {
+                reader.add_get_data(&node)?;
+            }
+            if ask.names {
+                reader.add_get_children(&node)?;
+            }
+        }
+        reader.commit().await
+    };
+    match results.await {
+        Ok(results) => {
+            let mut results = results.into_iter();
+            let found = |(below, ask): (String, Ask)| {
+                let own: Vec<_> = results
+                    .by_ref()
+                    .take(usize::from(ask.data) + usize::from(ask.names))
+                    .collect();
+                Found {
+                    below,
+                    ask,
+                    content: content_of(own),
+                    watches: Vec::new(),
+                }
+            };
+            asks.into_iter().map(found).collect()
+        }
+        Err(error) => {
+            let failed = |(below, ask)| Found {
+                below,
+                ask,
+                content: Err(error.clone()),
+                watches: Vec::new(),
+            };
+            asks.into_iter().map(failed).collect()
+        }
+    }
+}
+
+fn content_of(results: Vec<zk::MultiReadResult>) -> Result<Option<Content>, zk::Error> {
+    let mut content = Content::default();
+    for result in results {
+        match result {
+            zk::MultiReadResult::Data { data, stat } => {
+                content.node = Some(CachedNode::new(data, &stat));
+            }
+            zk::MultiReadResult::Children { children } => content.names = Some(children),
+            zk::MultiReadResult::Error {
+                err: zk::Error::NoNode,
+            } => return Ok(None),
+            zk::MultiReadResult::Error { err } => return Err(err),
+            _ => unreachable!("nothing else was asked for"),
+        }
+    }
+    Ok(Some(content))
+}
+
+/// Reads a node, and watches what was asked for. Where there is nothing, only the root is watched: of any other node its
+/// parent will tell.
+pub(super) async fn read_and_watch(
+    zk: &zk::Client,
+    root: &str,
+    (below, ask): (String, Ask),
+) -> Found {
+    let node = format!("{root}{below}");
+    let mut watches = Vec::new();
+    let content = loop {
+        watches.clear();
+        match watch_content(zk, &node, ask, &mut watches).await {
+            Err(zk::Error::NoNode) if below.is_empty() => {
+                match zk.check_and_watch_stat(&node).await {
+                    // Made in between.
+                    Ok((Some(_), _)) => {}
+                    Ok((None, watch)) => {
+                        watches = vec![watch];
+                        break Ok(None);
+                    }
+                    Err(error) => break Err(error),
+                }
+            }
+            Err(zk::Error::NoNode) => break Ok(None),
+            content => break content.map(Some),
+        }
+    };
+    Found {
+        below,
+        ask,
+        content,
+        watches,
+    }
+}
+
+async fn watch_content(
+    zk: &zk::Client,
+    node: &str,
+    ask: Ask,
+    watches: &mut Vec<zk::OneshotWatcher>,
+) -> Result<Content, zk::Error> {
+    // Made before the first await: they travel together.
+    let data = ask.data.then(|| zk.get_and_watch_data(node));
+    let names = ask.names.then(|| zk.list_and_watch_children(node));
+    let mut content = Content::default();
+    if let Some(data) = data {
+        let (data, stat, watch) = data.await?;
+        content.node = Some(CachedNode::new(data, &stat));
+        watches.push(watch);
+    }
+    if let Some(names) = names {
+        let (names, watch) = names.await?;
+        content.names = Some(names);
+        watches.push(watch);
+    }
+    Ok(content)
+}

@@ -1,0 +1,142 @@
+//! The watches that keep a copy up to date: one over the whole subtree, or two on each node.
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use zookeeper_client as zk;
+
+use super::reads::{Ask, Found, read_and_watch, read_many};
+
+/// How many requests are under way at once, each for many nodes.
+const LARGE_READS_MAX: usize = 8;
+
+/// How many requests are under way at once, each for one node.
+const SMALL_READS_MAX: usize = 1024;
+
+/// How many nodes are read in one request.
+const READ_TOGETHER: usize = 128;
+
+/// How many bytes of paths may be watched one by one. After a reconnect the client sends them all anew, and servers close
+/// the connection on a frame of more than a mebibyte; half of them, those of children, come in one frame
+/// (zookeeper-client's `resend_watches`).
+const WATCHED_BYTES_MAX: usize = 1_500_000;
+
+/// What a path takes besides its text.
+const PATH_OVERHEAD_BYTES: usize = 4;
+
+/// The watches of one session.
+pub(super) enum Watches {
+    /// One persistent recursive watch, on one connection: the client does not restore it after a reconnect.
+    Whole(zk::PersistentWatcher),
+    /// One-shot watches on data and children of each node, which the client restores after a reconnect: for servers before
+    /// 3.6, which have no others.
+    Each(Armed),
+}
+
+/// One-shot watches, each with the path that it is on.
+#[derive(Default)]
+pub(super) struct Armed {
+    watches: FuturesUnordered<BoxFuture<'static, (String, zk::WatchedEvent)>>,
+    bytes: usize,
+}
+
+/// What watches tell.
+pub(super) enum News {
+    /// Something happened to the node at this path below the root.
+    Of(String, zk::EventType),
+    Disconnected,
+    SessionEnded,
+}
+
+/// More is to be watched than can be.
+pub(super) struct TooMuch {
+    pub(super) bytes: usize,
+    pub(super) bytes_max: usize,
+}
+
+impl Watches {
+    pub(super) async fn next(&mut self, root: &str) -> News {
+        match self {
+            Self::Whole(watch) => loop {
+                let event = watch.changed().await;
+                match (event.event_type, event.session_state) {
+                    (zk::EventType::Session, state) if state.is_terminated() => {
+                        return News::SessionEnded;
+                    }
+                    (zk::EventType::Session, zk::SessionState::Disconnected) => {
+                        return News::Disconnected;
+                    }
+                    (zk::EventType::Session, _) => {}
+                    (what, _) => {
+                        if let Some(below) = event.path.strip_prefix(root) {
+                            return News::Of(below.to_owned(), what);
+                        }
+                    }
+                }
+            },
+            Self::Each(armed) => match armed.watches.next().await {
+                Some((_, event)) if event.event_type == zk::EventType::Session => {
+                    News::SessionEnded
+                }
+                Some((below, event)) => {
+                    armed.bytes -= below.len() + root.len() + PATH_OVERHEAD_BYTES;
+                    News::Of(below, event.event_type)
+                }
+                // Nothing is watched yet.
+                None => std::future::pending().await,
+            },
+        }
+    }
+
+    /// How many nodes to read in one request.
+    pub(super) fn read_together(&self) -> usize {
+        match self {
+            Self::Whole(_) => READ_TOGETHER,
+            Self::Each(_) => 1,
+        }
+    }
+
+    pub(super) fn reads_max(&self) -> usize {
+        match self {
+            Self::Whole(_) => LARGE_READS_MAX,
+            Self::Each(_) => SMALL_READS_MAX,
+        }
+    }
+
+    /// Reads what has changed, and sees to it that the next change will be told.
+    pub(super) fn read<'a>(
+        &self,
+        zk: &'a zk::Client,
+        root: &'a str,
+        mut asks: Vec<(String, Ask)>,
+    ) -> BoxFuture<'a, Vec<Found>> {
+        match self {
+            Self::Whole(_) => read_many(zk, root, asks).boxed(),
+            Self::Each(_) => {
+                let one = asks.pop().expect("one is asked for");
+                let found = read_and_watch(zk, root, one);
+                found.map(|found| vec![found]).boxed()
+            }
+        }
+    }
+
+    /// Takes up what a read has armed.
+    pub(super) fn add(&mut self, root: &str, found: &mut Found) -> Result<(), TooMuch> {
+        let Self::Each(armed) = self else {
+            return Ok(());
+        };
+        for watch in found.watches.drain(..) {
+            let below = found.below.clone();
+            armed.bytes += below.len() + root.len() + PATH_OVERHEAD_BYTES;
+            let event = async move { (below, watch.changed().await) };
+            armed.watches.push(event.boxed());
+        }
+        match armed.bytes > WATCHED_BYTES_MAX {
+            true => Err(TooMuch {
+                bytes: armed.bytes,
+                bytes_max: WATCHED_BYTES_MAX,
+            }),
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The wait of a contender until its turn comes.
+
+use std::future::{pending, ready};
+use std::time::Duration;
+
+use zookeeper_client as zk;
+
+use super::{Contender, Failure, Node, TRIES_MAX};
+use crate::clock::Moment;
+use crate::error::{Outcome, outcome};
+use crate::heart::Answered;
+use crate::node_event::{NodeEvent, OwnWatch};
+use crate::sabotage::Sabotage;
+
+/// How long a contender deep in the line waits before it watches its own node too. It would learn of a removal from its
+/// next list anyway; this is for those who wait long.
+const OWN_WATCH_AFTER: Duration = Duration::from_secs(1);
+
+impl Contender {
+    /// Waits until nothing stands in the way of this node, and the session is known to be alive.
+    pub(crate) async fn turn(&mut self) -> Result<(), Failure> {
+        let client = self.client.clone();
+        while let Some((blocker, alone)) = self.line.blocker(self.entry.rule) {
+            // getData and not exists: on a node that has vanished it leaves no watch behind.
+            let theirs = client.zk().get_and_watch_data(&self.dir.child(&blocker));
+            if alone {
+                // The watch on the own node rides along: without it, the last deletion alone would prove nothing.
+                self.watch_own().await?;
+            }
+            match theirs.await {
+                Ok((data, _, _)) if (self.entry.rule.gave_way)(&data) => {
+                    self.line.pass(blocker.as_str())
+                }
+                Ok((_, _, watch)) => match self.wait(NodeEvent::of(watch)).await? {
+                    // The lower nodes only become fewer: if the last list showed this one alone, nothing is left. A
+                    // waiter deeper in line cannot tell a holder's end from a waiter's, and lists. So does one whose
+                    // connection broke since then.
+                    zk::EventType::NodeDeleted
+                        if alone
+                            && self.entry.layout.only_shrinks(&blocker)
+                            && self.would_have_heard().await =>
+                    {
+                        self.line.pass(blocker.as_str());
+                    }
+                    zk::EventType::NodeDeleted
+                        if self.client.is_sabotaged(Sabotage::SkipRelist) =>
+                    {
+                        self.line.lower.clear();
+                    }
+                    zk::EventType::NodeDeleted => self.list().await?,
+                    _ => {}
+                },
+                Err(zk::Error::NoNode) => self.list().await?,
+                Err(error) if outcome(&error) == Outcome::Unknown => self.list().await?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.prove_alive().await
+    }
+
+    /// Waits until the session is known to be alive: a hold that began would else be over already.
+    pub(crate) async fn prove_alive(&self) -> Result<(), Failure> {
+        let heart = self.client.heart();
+        while !heart.is_alive() {
+            match heart.beat(self.client.zk()).await {
+                Err(error) if outcome(&error) != Outcome::Unknown => return Err(error.into()),
+                Err(_) | Ok(()) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an end of the own node by another hand would have been told since the last look.
+    pub(crate) async fn would_have_heard(&mut self) -> bool {
+        self.own_watch.is_some() && !self.reconnected().await
+    }
+
+    /// Waits for a change of the watched node, and meanwhile for a deletion of our own.
+    pub(crate) async fn wait(&mut self, mut theirs: NodeEvent) -> Result<zk::EventType, Failure> {
+        let client = self.client.clone();
+        let mut own_watch_due = Box::pin(client.home().sleep(OWN_WATCH_AFTER));
+        loop {
+            let is_watched = self.own_watch.is_some();
+            let own = async {
+                match &mut self.own_watch {
+                    Some(watch) => (&mut watch.event).await,
+                    None => pending().await,
+                }
+            };
+            let own = tokio::select! {
+                biased;
+                event = own => Some(event),
+                event = &mut theirs => {
+                    return match event {
+                        zk::EventType::Session => Err(Failure::SessionEnded),
+                        event => Ok(event),
+                    };
+                }
+                () = &mut own_watch_due, if !is_watched => None,
+            };
+            match own {
+                Some(zk::EventType::NodeDeleted) => return Err(Failure::Removed),
+                Some(zk::EventType::Session) => return Err(Failure::SessionEnded),
+                // Somebody wrote to it, or it is time to watch it.
+                Some(_) | None => {
+                    self.own_watch = None;
+                    self.watch_own().await?;
+                    own_watch_due = Box::pin(client.home().sleep(OWN_WATCH_AFTER));
+                }
+            }
+        }
+    }
+
+    /// Watches the own node, if the connection lets us.
+    pub(crate) async fn watch_own(&mut self) -> Result<(), Failure> {
+        let Node::At(_, node) = &self.node else {
+            return Err(Failure::Removed);
+        };
+        if self.own_watch.is_none() {
+            match self.client.zk().get_and_watch_data(node.path()).await {
+                Ok((data, _, watch)) => self.own_watch = Some(OwnWatch::of(&data, watch)),
+                Err(zk::Error::NoNode) => return Err(Failure::Removed),
+                Err(error) if outcome(&error) == Outcome::Unknown => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks again at what stands before the own node.
+    pub(crate) async fn list(&mut self) -> Result<(), Failure> {
+        let client = self.client.clone();
+        let mut last = zk::Error::ConnectionLoss;
+        for _ in 0..TRIES_MAX {
+            self.states.state();
+            let sent = Moment::now();
+            let directory = self.send_directory_read(client.zk());
+            let list = client.zk().list_children(self.dir.as_str());
+            match list.await {
+                Ok(children) => {
+                    client.heart().answered(sent, Answered::Read);
+                    self.directory = directory.await;
+                    return self.look(children);
+                }
+                Err(zk::Error::NoNode) => return Err(Failure::Removed),
+                Err(error) if outcome(&error) == Outcome::Unknown => last = error,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(last.into())
+    }
+
+    /// As [`list`](Self::list), with watches for changes of the line and of the directory's data. The latter is kept if there
+    /// is one, and nothing is read anew there.
+    pub(crate) async fn watch_line(
+        &mut self,
+        directory_watch: Option<NodeEvent>,
+    ) -> Result<(NodeEvent, NodeEvent), Failure> {
+        let client = self.client.clone();
+        let mut directory_watch = directory_watch;
+        let mut last = zk::Error::ConnectionLoss;
+        for _ in 0..TRIES_MAX {
+            let directory = match directory_watch {
+                None => Some(client.zk().get_and_watch_data(self.dir.as_str())),
+                Some(_) => None,
+            };
+            let list = client.zk().list_and_watch_children(self.dir.as_str());
+            let looked = async {
+                let (children, line) = list.await?;
+                if let Some(directory) = directory {
+                    let (data, stat, watch) = directory.await?;
+                    self.directory = Some((data, stat));
+                    directory_watch = Some(NodeEvent::of(watch));
+                }
+                Ok((children, NodeEvent::of(line)))
+            };
+            match looked.await {
+                Ok((children, line)) => {
+                    self.look(children)?;
+                    if let Some(directory) = directory_watch {
+                        return Ok((line, directory));
+                    }
+                }
+                Err(zk::Error::NoNode) => return Err(Failure::Removed),
+                Err(error) if outcome(&error) == Outcome::Unknown => last = error,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(last.into())
+    }
+
+    /// Whether the connection was lost since the last list.
+    async fn reconnected(&mut self) -> bool {
+        tokio::select! {
+            biased;
+            _ = self.states.changed() => true,
+            () = ready(()) => false,
+        }
+    }
+}

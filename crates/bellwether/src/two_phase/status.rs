@@ -1,0 +1,114 @@
+//! How far a transaction has come.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use super::ballot::{Ballot, Decision};
+use super::child::Child;
+use super::terms::{Form, Terms};
+use crate::who::Who;
+
+/// A transaction as it was a moment ago.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Status {
+    /// The id of the transaction.
+    pub id: String,
+    /// Who counts the votes.
+    pub form: Form,
+    /// The sites, by their names.
+    pub sites: BTreeMap<String, SiteStatus>,
+    /// What was decided; `None` while it is open.
+    pub decision: Option<Decision>,
+    /// What it is about.
+    pub payload: Vec<u8>,
+    /// Who began it.
+    pub begun_by: Who,
+    /// When it began, by the clock of the servers.
+    pub begun: SystemTime,
+    /// From when on missing votes may be taken for votes to abort, by the clock of the servers.
+    pub due: Option<SystemTime>,
+    /// How many count the votes now, beside the sites.
+    pub coordinators: usize,
+    /// Who has cleaned up by force, before every site was done. Only the decision has been kept.
+    pub forgotten_by: Option<Who>,
+}
+
+/// How far one site has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SiteStatus {
+    /// Whether a session takes part as this site now.
+    pub is_here: bool,
+    /// Its vote, if there is one.
+    pub ballot: Option<Ballot>,
+    /// Whether it has done as was decided.
+    pub has_applied: bool,
+}
+
+impl Status {
+    pub(super) fn new(id: &str, terms: &Terms, payload: &[u8], begun_ms: i64) -> Self {
+        let sites = terms.sites.iter().cloned();
+        let begun_ms = u64::try_from(begun_ms).unwrap_or_default();
+        let begun = SystemTime::UNIX_EPOCH + Duration::from_millis(begun_ms);
+        Self {
+            id: id.to_owned(),
+            form: terms.form,
+            sites: sites.map(|site| (site, SiteStatus::default())).collect(),
+            decision: None,
+            payload: payload.to_owned(),
+            begun_by: terms.by.clone(),
+            begun,
+            due: terms.limit().and_then(|limit| begun.checked_add(limit)),
+            coordinators: 0,
+            forgotten_by: terms.forgotten_by.clone(),
+        }
+    }
+
+    /// The sites that have not voted.
+    pub fn missing(&self) -> impl Iterator<Item = &str> {
+        let missing = self.sites.iter().filter(|(_, site)| site.ballot.is_none());
+        missing.map(|(name, _)| name.as_str())
+    }
+
+    /// The sites that have not done yet what was decided, or is to be.
+    pub fn unapplied(&self) -> impl Iterator<Item = &str> {
+        let unapplied = self.sites.iter().filter(|(_, site)| !site.has_applied);
+        unapplied.map(|(name, _)| name.as_str())
+    }
+
+    /// Whether it is decided, and every site has done its part.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.decision.is_some() && self.unapplied().next().is_none()
+    }
+
+    /// What the votes come to; `None` if that still depends on those that are missing.
+    #[must_use]
+    pub fn outcome(&self) -> Option<Decision> {
+        Ballot::count(self.sites.values().map(|site| site.ballot.as_ref()))
+    }
+
+    /// Takes up what a list of names says. Votes and the decision have to be read by themselves.
+    pub(super) fn take_up(&mut self, names: &[String]) {
+        self.coordinators = 0;
+        for site in self.sites.values_mut() {
+            (site.is_here, site.has_applied) = (false, false);
+        }
+        for name in names {
+            match Child::parse(name) {
+                Some(Child::Here(site)) => self.with_site(site, |site| site.is_here = true),
+                Some(Child::Applied(site)) => self.with_site(site, |site| site.has_applied = true),
+                Some(Child::Coordinator) => self.coordinators += 1,
+                Some(Child::Decision | Child::Vote(_)) | None => {}
+            }
+        }
+    }
+
+    pub(super) fn with_site(&mut self, name: &str, change: impl FnOnce(&mut SiteStatus)) {
+        // Somebody else's program may have made a node for a site that has no part in it.
+        if let Some(site) = self.sites.get_mut(name) {
+            change(site);
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! One who looks at a transaction, again and again, and counts.
+
+use std::collections::BTreeSet;
+
+use tokio::select;
+use zookeeper_client as zk;
+
+use super::ballot::{Ballot, Decision, Verdict, Vote};
+use super::child::Child;
+use super::error::TransactionError;
+use super::presence::Presence;
+use super::status::Status;
+use super::terms::{DeadSite, Terms};
+use super::transaction::Transaction;
+use crate::clock::Moment;
+use crate::node_event::NodeEvent;
+use crate::sabotage::Sabotage;
+use crate::state::Visit;
+
+/// A transaction as somebody has seen it.
+#[derive(Debug)]
+pub(super) struct View {
+    transaction: Transaction,
+    dead_site: DeadSite,
+    status: Status,
+    /// Who has been here since this one looks.
+    seen: BTreeSet<String>,
+    event: Option<NodeEvent>,
+}
+
+/// Whether to be told of the next change.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Then {
+    Watch,
+    Leave,
+}
+
+impl View {
+    /// One who knows nothing yet but the terms.
+    pub(super) fn new(
+        transaction: &Transaction,
+        terms: &Terms,
+        payload: &[u8],
+        begun_ms: i64,
+    ) -> Self {
+        Self {
+            transaction: transaction.clone(),
+            dead_site: terms.dead_site,
+            status: Status::new(transaction.id(), terms, payload, begun_ms),
+            seen: BTreeSet::new(),
+            event: None,
+        }
+    }
+
+    pub(super) fn transaction(&self) -> &Transaction {
+        &self.transaction
+    }
+
+    pub(super) fn status(&self) -> &Status {
+        &self.status
+    }
+
+    /// Counts the votes until there is a decision, which it records, or finds recorded. From `due` on, it votes to abort in the
+    /// place of whoever has not voted.
+    pub(super) async fn decide(
+        &mut self,
+        presence: &mut Presence,
+        due: Option<Moment>,
+    ) -> Result<Decision, TransactionError> {
+        if let Some(decision) = self.status.decision {
+            return Ok(decision);
+        }
+        loop {
+            presence.keep().await?;
+            self.look(Then::Watch).await?;
+            if let Some(decision) = self.try_decide().await? {
+                return Ok(decision);
+            }
+            let is_due = due.is_some_and(|due| due.left().is_zero());
+            let (given_up, reason) = match is_due {
+                true => (self.missing(|_| true), "no vote in time"),
+                false => (self.gone(), "the site is gone"),
+            };
+            if !given_up.is_empty() {
+                self.stand_in(given_up, reason).await?;
+                continue;
+            }
+            select! {
+                () = self.changed(due) => {}
+                // The others are to see that this one goes on, in its next session.
+                () = presence.lost() => {}
+            }
+        }
+    }
+
+    /// Decides if what was seen is enough for that.
+    pub(super) async fn try_decide(&mut self) -> Result<Option<Decision>, TransactionError> {
+        if self.status.decision.is_some() {
+            return Ok(self.status.decision);
+        }
+        let Some(outcome) = self.outcome() else {
+            return Ok(None);
+        };
+        let stands = self.transaction.record(outcome).await?;
+        self.status.decision = Some(stands);
+        Ok(Some(stands))
+    }
+
+    fn outcome(&self) -> Option<Decision> {
+        let client = self.transaction.client();
+        if client.is_sabotaged(Sabotage::DecideEarly) {
+            let votes = self.status.sites.values();
+            let cast = votes.filter_map(|site| site.ballot.as_ref()).map(Some);
+            return Ballot::count(cast);
+        }
+        self.status.outcome()
+    }
+
+    /// Votes to abort in the place of all who have not voted.
+    pub(super) async fn abort(&mut self, reason: &str) -> Result<(), TransactionError> {
+        self.stand_in(self.missing(|_| true), reason).await
+    }
+
+    /// Sites that were here, and have gone without a vote.
+    fn gone(&self) -> Vec<String> {
+        match self.dead_site {
+            DeadSite::Abort => self.missing(|name| {
+                let is_here = self.status.sites[name].is_here;
+                !is_here && self.seen.contains(name)
+            }),
+            DeadSite::Wait => Vec::new(),
+        }
+    }
+
+    fn missing(&self, of: impl Fn(&str) -> bool) -> Vec<String> {
+        let missing = self.status.missing().filter(|name| of(name));
+        missing.map(str::to_owned).collect()
+    }
+
+    /// What was there before stays: a site that has voted meanwhile has voted.
+    async fn stand_in(&self, sites: Vec<String>, reason: &str) -> Result<(), TransactionError> {
+        for site in sites {
+            let vote = Vote::Abort(reason.to_owned());
+            self.transaction.cast(&site, vote, false).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until something may have changed, or a moment has come.
+    pub(super) async fn changed(&mut self, until: Option<Moment>) {
+        let Some(event) = self.event.take() else {
+            return;
+        };
+        let home = self.transaction.client().home();
+        match until {
+            Some(until) => select! {
+                _ = event => {}
+                () = home.sleep(until.left()) => {}
+            },
+            None => drop(event.await),
+        }
+    }
+
+    pub(super) async fn look(&mut self, then: Then) -> Result<(), TransactionError> {
+        let place = self.transaction.place().clone();
+        loop {
+            let visit = place.visit_in_time().await?;
+            match self.look_through(&visit, then).await {
+                Ok(Looked::Whole) => return Ok(()),
+                Ok(Looked::Changed) => {}
+                Ok(Looked::Unreadable(name)) => return Err(self.transaction.unreadable(&name)),
+                Err(zk::Error::NoNode) => return Err(self.transaction.not_found()),
+                Err(error) => place.again(&visit, error).await?,
+            }
+        }
+    }
+
+    async fn look_through(&mut self, visit: &Visit, then: Then) -> Result<Looked, zk::Error> {
+        let zk = visit.client.zk();
+        let node = visit.node.as_str();
+        let names = match then {
+            Then::Watch => {
+                let (names, watch) = zk.list_and_watch_children(node).await?;
+                self.event = Some(NodeEvent::of(watch));
+                names
+            }
+            Then::Leave => zk.list_children(node).await?,
+        };
+        self.status.take_up(&names);
+        let here = self.status.sites.iter().filter(|(_, site)| site.is_here);
+        self.seen.extend(here.map(|(name, _)| name.clone()));
+        // Neither a vote nor the decision changes, so each is read once. All leave before the first answer.
+        let unread = names.iter().filter(|name| self.is_unread(name));
+        let reads: Vec<_> = unread
+            .map(|name| (name, zk.get_data(&visit.node.child(name))))
+            .collect();
+        for (name, read) in reads {
+            let data = match read.await {
+                Ok((data, _)) => data,
+                // Cleaned up meanwhile.
+                Err(zk::Error::NoNode) => return Ok(Looked::Changed),
+                Err(error) => return Err(error),
+            };
+            if !self.read(name, &data) {
+                return Ok(Looked::Unreadable(name.clone()));
+            }
+        }
+        Ok(Looked::Whole)
+    }
+
+    fn is_unread(&self, name: &str) -> bool {
+        match Child::parse(name) {
+            Some(Child::Decision) => self.status.decision.is_none(),
+            Some(Child::Vote(site)) => {
+                let site = self.status.sites.get(site);
+                site.is_some_and(|site| site.ballot.is_none())
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes up the data of a child; false if it cannot be read.
+    fn read(&mut self, name: &str, data: &[u8]) -> bool {
+        match Child::parse(name) {
+            Some(Child::Decision) => {
+                self.status.decision = Verdict::from_data(data).map(|verdict| verdict.decision);
+                self.status.decision.is_some()
+            }
+            Some(Child::Vote(site)) => {
+                let ballot = Ballot::from_data(data);
+                let is_readable = ballot.is_some();
+                self.status.with_site(site, |site| site.ballot = ballot);
+                is_readable
+            }
+            _ => true,
+        }
+    }
+}
+
+/// What came of a look.
+enum Looked {
+    Whole,
+    /// Something went away between two requests.
+    Changed,
+    Unreadable(String),
+}
