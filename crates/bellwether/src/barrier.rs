@@ -14,7 +14,7 @@ use crate::sabotage::Sabotage;
 use crate::who::Who;
 
 /// The name of the node that stands while the barrier is set.
-const BARRIER: &str = "barrier";
+pub(crate) const BARRIER: &str = "barrier";
 
 /// A barrier that holds everybody up while it is set, and lets all of them pass when it is lifted.
 ///

@@ -15,7 +15,7 @@ use crate::path::NodePath;
 use crate::who::Who;
 
 /// The node in the directory of a line that tells who was last removed from it by force.
-const BROKEN: &str = "broken";
+pub(crate) const BROKEN: &str = "broken";
 
 /// Somebody who was removed from a line by force.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -83,6 +83,21 @@ pub struct Entry<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Version(i32);
 
+impl Version {
+    /// The number that servers show for it.
+    #[must_use]
+    pub fn number(self) -> i32 {
+        self.0
+    }
+}
+
+impl From<i32> for Version {
+    /// The version that servers show as this number.
+    fn from(number: i32) -> Self {
+        Self(number)
+    }
+}
+
 impl<T: Payload + Send + 'static> Config<T> {
     /// A value at a path. Nothing is sent, nor is the path checked, until a verb is called.
     #[must_use]

@@ -1,6 +1,5 @@
 //! Who holds and who waits in a line, seen from outside.
 
-use std::cmp::Ordering;
 use std::time::{Duration, SystemTime};
 
 use zookeeper_client as zk;
@@ -62,8 +61,12 @@ pub struct Contention {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Contestant {
+    /// The path of its node.
+    pub path: String,
     /// The name of its node in the directory.
     pub node: String,
+    /// The library whose rules the name follows.
+    pub layout: Layout,
     /// How many stand before it.
     pub place: usize,
     /// What it wants.
@@ -76,6 +79,8 @@ pub struct Contestant {
     pub token: i64,
     /// Who it is, by its own words; `None` if another library's.
     pub who: Option<Who>,
+    /// The data of its node: what another library's user says of itself.
+    pub data: Vec<u8>,
     /// When its node was made, by the clock of the servers.
     pub since: SystemTime,
     /// The session that the node belongs to.
@@ -138,7 +143,7 @@ impl Contention {
         let dir = self.dir()?;
         // A read may be answered by a server that lags behind.
         let synced = zk.sync("/");
-        let line = read_line(zk, &dir).await;
+        let line = read_line(zk, &dir, &self.path).await;
         synced.await.and(line).map_err(|source| self.failed(source))
     }
 
@@ -170,20 +175,45 @@ impl Contestant {
         }
     }
 
+    /// One who has the node `node` below `path` and what goes with it, and stands in no line.
+    pub(crate) fn alone(
+        path: &str,
+        node: &str,
+        wants: Wants,
+        (data, stat): (Vec<u8>, zk::Stat),
+    ) -> Self {
+        Self {
+            path: format!("{}/{node}", path.trim_end_matches('/')),
+            node: node.to_owned(),
+            layout: Layout::Bellwether,
+            place: 0,
+            wants,
+            holds: true,
+            is_downgraded: false,
+            token: stat.czxid,
+            who: Who::from_data(&data),
+            since: since(&stat),
+            session: stat.ephemeral_owner,
+            revocation: Revocation::from_data(&data),
+            data,
+        }
+    }
+
     /// Whether others may share with it what it has or wants.
     pub(crate) fn shares(&self) -> bool {
         self.is_downgraded || matches!(self.wants, Wants::Read | Wants::Barrier)
     }
 }
 
-/// Reads the line in a directory.
-pub(crate) async fn read_line(
+/// Reads the line in a directory, which the user knows by `path`.
+async fn read_line(
     zk: &zk::Client,
     dir: &NodePath,
+    path: &str,
 ) -> Result<Vec<Contestant>, zk::Error> {
     let limit = zk.get_data(dir.as_str());
     let names = match zk.list_children(dir.as_str()).await {
-        Ok(children) => in_order(children),
+        Ok(children) => in_order(&children),
         Err(zk::Error::NoNode) => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
@@ -191,9 +221,9 @@ pub(crate) async fn read_line(
     // Requests leave when their futures are made, so these travel together.
     let reads = Vec::from_iter(names.iter().map(|name| zk.get_data(&dir.child(name))));
     let mut line = Vec::with_capacity(names.len());
-    for (name, read) in names.into_iter().zip(reads) {
+    for (name, read) in names.iter().zip(reads) {
         match read.await {
-            Ok((data, stat)) => line.push(contestant(&line, limit, name, (&data, &stat))),
+            Ok(content) => line.push(contestant(&line, limit, path, name, content)),
             // It left while we looked.
             Err(zk::Error::NoNode) => {}
             Err(error) => return Err(error),
@@ -203,28 +233,21 @@ pub(crate) async fn read_line(
 }
 
 /// The contenders among the children of a directory, in their order.
-fn in_order(children: Vec<String>) -> Vec<Name> {
-    let parse = |child: String| {
-        let mut layouts = Layout::ALL.into_iter();
-        layouts.find_map(|layout| layout.parse(child.clone()))
-    };
-    let mut names = Vec::from_iter(children.into_iter().filter_map(parse));
-    names.sort_by(|one, other| match one.is_before(other) {
-        true => Ordering::Less,
-        false if other.is_before(one) => Ordering::Greater,
-        false => Ordering::Equal,
-    });
+pub(crate) fn in_order(children: &[String]) -> Vec<Name> {
+    let mut names = Vec::from_iter(children.iter().filter_map(|child| Name::parse(child)));
+    names.sort_by(Name::cmp_age);
     names
 }
 
-/// The next one in a line, behind those that are there already.
-fn contestant(
+/// The next one in the line at `path`, behind those that are there already.
+pub(crate) fn contestant(
     before: &[Contestant],
     limit: Option<u64>,
-    name: Name,
-    (data, stat): (&[u8], &zk::Stat),
+    path: &str,
+    name: &Name,
+    (data, stat): (Vec<u8>, zk::Stat),
 ) -> Contestant {
-    let said = NodeData::from_data(data);
+    let said = NodeData::from_data(&data);
     let holds = match name.kind() {
         Kind::Lock | Kind::Write | Kind::Candidate | Kind::Consumer => before.is_empty(),
         Kind::Read | Kind::Member => before.iter().all(Contestant::shares),
@@ -239,7 +262,6 @@ fn contestant(
         }
     };
     Contestant {
-        node: name.as_str().to_owned(),
         place: before.len(),
         wants: match name.kind() {
             Kind::Lock => Wants::Lock,
@@ -251,12 +273,13 @@ fn contestant(
             Kind::Consumer => Wants::Item,
         },
         holds,
+        layout: name.layout(),
         is_downgraded: said.as_ref().is_some_and(|said| said.downgraded),
-        token: stat.czxid,
-        since: SystemTime::UNIX_EPOCH
-            + Duration::from_millis(u64::try_from(stat.ctime).unwrap_or_default()),
-        session: stat.ephemeral_owner,
-        revocation: Revocation::from_data(data),
-        who: said.map(|said| said.who),
+        ..Contestant::alone(path, name.as_str(), Wants::Lock, (data, stat))
     }
+}
+
+/// When a node was made.
+pub(crate) fn since(stat: &zk::Stat) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(stat.ctime).unwrap_or_default())
 }

@@ -21,7 +21,7 @@ use crate::path::NodePath;
 use crate::who::{self, Who};
 
 /// The name of the mark in the directory.
-const HELD: &str = "held";
+pub(crate) const HELD: &str = "held";
 
 /// How the hold before this one ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +62,12 @@ impl Crash {
             },
         }
     }
+}
+
+/// The name of the node that a mark names, and what its holder has left if it is gone; `None` if it is no mark.
+pub(crate) fn read(data: &[u8]) -> Option<(String, Crash)> {
+    let record = Record::from_data(data)?;
+    Some((record.node, Crash::from_mark(data)))
 }
 
 /// The mark of a hold that is held.

@@ -2,15 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use zookeeper_client as zk;
-
-use crate::contention::{Contention, Contestant, Wants, read_line};
+use crate::contention::{Contention, Contestant, Wants};
 use crate::error::ContentionError;
-use crate::name::Layout;
-use crate::path::NodePath;
-
-/// How many directories are looked at before a search gives up.
-const DIRECTORIES_MAX: usize = 100_000;
+use crate::survey::{Overview, Recipe, Survey};
 
 /// One step in a circle of waiting.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +18,8 @@ pub struct WaitsFor {
     pub node: String,
     /// Whom it waits for.
     pub waits_for: String,
+    /// The name of that one's node there.
+    pub blocker: String,
 }
 
 impl Contention {
@@ -42,42 +38,32 @@ impl Contention {
     ///
     /// See [`ContentionError`].
     pub async fn deadlocks(&self) -> Result<Vec<Vec<WaitsFor>>, ContentionError> {
-        let zk = self.client.zk();
-        let root = self.dir()?;
-        let failed = |source| self.failed(source);
-        zk.sync("/").await.map_err(failed)?;
+        let survey = Survey::new(&self.client, self.path.clone());
+        Ok(survey.look().await?.deadlocks())
+    }
+}
+
+impl Overview {
+    /// As [`Contention::deadlocks`], in what was seen.
+    #[must_use]
+    pub fn deadlocks(&self) -> Vec<Vec<WaitsFor>> {
+        self.graph().circles()
+    }
+
+    /// Who waits for whom: everybody who stands in the way of anybody, but for permits, which any of several may give back.
+    #[must_use]
+    pub fn waits(&self) -> Vec<WaitsFor> {
+        self.graph().by_owner.into_values().flatten().collect()
+    }
+
+    fn graph(&self) -> Waits {
         let mut waits = Waits::default();
-        let mut unseen = vec![(self.path.clone(), root)];
-        let mut seen = 0;
-        while let Some((path, dir)) = unseen.pop() {
-            seen += 1;
-            if seen > DIRECTORIES_MAX {
-                return Err(ContentionError::TooLarge {
-                    path: self.path.clone(),
-                    directories_max: DIRECTORIES_MAX,
-                });
-            }
-            let children = match zk.list_children(dir.as_str()).await {
-                Err(zk::Error::NoNode) => continue,
-                children => children.map_err(failed)?,
-            };
-            let is_contender = |child: &String| {
-                let mut layouts = Layout::ALL.into_iter();
-                layouts.any(|layout| layout.parse(child.clone()).is_some())
-            };
-            let (contenders, others): (Vec<_>, Vec<_>) =
-                children.into_iter().partition(is_contender);
-            if contenders.len() > 1 {
-                let line = read_line(zk, &dir).await.map_err(failed)?;
-                waits.add(&path, &line);
-            }
-            for child in others {
-                let below = NodePath::parse(&dir.child(&child));
-                let below = below.expect("the servers have no other paths");
-                unseen.push((format!("{path}/{child}"), below));
+        for sight in &self.sights {
+            if let Recipe::Line(line) = &sight.what {
+                waits.add(&sight.path, &line.contestants);
             }
         }
-        Ok(waits.circles())
+        waits
     }
 }
 
@@ -104,6 +90,7 @@ impl Waits {
                     path: path.to_owned(),
                     node: waiter.node.clone(),
                     waits_for,
+                    blocker: blocker.node.clone(),
                 };
                 self.by_owner
                     .entry(wait.owner.clone())
@@ -187,6 +174,7 @@ mod tests {
                 path: "/".to_owned(),
                 node: String::new(),
                 waits_for: (*waits_for).to_owned(),
+                blocker: String::new(),
             };
             all.by_owner
                 .entry(wait.owner.clone())

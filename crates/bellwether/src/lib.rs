@@ -30,7 +30,8 @@
 //! # Finding the way
 //!
 //! [`connect`] opens a session, the [`Client`]; a recipe is built from it and a path, and its verbs return guards, which
-//! are smart pointers to a [`Hold`]. [`Contention`] looks at any line from outside, and asks holders to let go. Without `async`, see [`blocking`].
+//! are smart pointers to a [`Hold`]. [`Contention`] looks at any line from outside, and asks holders to let go;
+//! [`Survey`] finds all that goes on below a path. Without `async`, see [`blocking`].
 //!
 //! | recipe | what it is |
 //! |---|---|
@@ -99,6 +100,7 @@ mod sabotage;
 mod semaphore;
 mod simple_lock;
 mod state;
+mod survey;
 mod tasks;
 mod terms;
 mod two_phase;
@@ -136,8 +138,9 @@ pub use observe::Observe;
 pub use path::PathError;
 pub use progress::{Place, Progress};
 pub use queue::{
-    ByDueTime, ByPriority, Claim, Consumer, DeadLetter, DelayQueue, Depth, Fifo, ItemId, Json,
-    Order, OrderedQueue, Payload, Peek, PriorityQueue, PutError, Queue, SettleError, TakeError,
+    ByDueTime, ByPriority, Claim, Claimed, Consumer, DeadLetter, DelayQueue, Depth, Fifo, ItemId,
+    Json, Listed, Order, OrderedQueue, Payload, Peek, PriorityQueue, PutError, Queue, SettleError,
+    TakeError,
 };
 pub use reentrant::{ReentrantGuard, ReentrantLock, ReentrantRwLock};
 pub use rwlock::{ReadGuard, RwLock, UpgradeError, WriteGuard};
@@ -146,6 +149,7 @@ pub use sabotage::Sabotage;
 pub use semaphore::{Permit, Semaphore};
 pub use simple_lock::{SimpleGuard, SimpleLock};
 pub use state::{Seen, StateError, Watch};
+pub use survey::{Line, LineKind, Overview, QueueSight, Recipe, Sight, Survey};
 pub use tasks::{Task, TaskCounts, TaskProgress, Tasks};
 pub use two_phase::{
     Ballot, Coordinator, DeadSite, Decision, Form, Invitations, Participant, ParticipateError,

@@ -93,8 +93,14 @@ impl Layout {
                 (kind, parts.next()?)
             }
             Self::Curator | Self::Kazoo => {
-                let kinds = [Kind::Lock, Kind::Read, Kind::Write, Kind::Permit(1)].into_iter();
-                let mut read = kinds.filter_map(|kind| {
+                let kinds = [
+                    Kind::Lock,
+                    Kind::Read,
+                    Kind::Write,
+                    Kind::Permit(1),
+                    Kind::Candidate,
+                ];
+                let mut read = kinds.into_iter().filter_map(|kind| {
                     let (_, digits) = text.rsplit_once(self.tag(kind))?;
                     Some((kind, digits))
                 });
@@ -108,6 +114,7 @@ impl Layout {
         let sequence = digits.parse().ok()?;
         Some(Name {
             text,
+            layout: self,
             kind,
             sequence,
         })
@@ -132,6 +139,8 @@ impl Layout {
             (Self::Curator, Kind::Read) => "__READ__",
             (Self::Curator, Kind::Write) => "__WRIT__",
             (Self::Curator, Kind::Permit(_)) => "lease-",
+            // `LeaderLatch`; its other election, `LeaderSelector`, is a lock.
+            (Self::Curator, Kind::Candidate) => "latch-",
             (Self::Curator, _) => "lock-",
             (Self::Kazoo, Kind::Read) => "__rlock__",
             // kazoo has no numbers there, and does not look at the names.
@@ -166,11 +175,22 @@ impl fmt::Display for AcquisitionId {
 #[derive(Clone, Debug)]
 pub(crate) struct Name {
     text: String,
+    layout: Layout,
     kind: Kind,
     sequence: i32,
 }
 
 impl Name {
+    /// Reads the name of a child by the rules of whichever library it is; `None` if it is no contender's.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let mut layouts = Layout::ALL.into_iter();
+        layouts.find_map(|layout| layout.parse(text.to_owned()))
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        self.layout
+    }
+
     pub(crate) fn as_str(&self) -> &str {
         &self.text
     }
@@ -262,6 +282,11 @@ mod tests {
                 Layout::Curator,
                 format!("_c_{uuid}-__WRIT__0000000007"),
                 Kind::Write,
+            ),
+            (
+                Layout::Curator,
+                format!("_c_{uuid}-latch-0000000007"),
+                Kind::Candidate,
             ),
             (
                 Layout::Kazoo,

@@ -6,6 +6,7 @@ mod dead_letter;
 mod error;
 pub(crate) mod held;
 mod inspect;
+mod listing;
 pub(crate) mod order;
 mod payload;
 mod put;
@@ -29,6 +30,7 @@ pub use consumer::Consumer;
 pub use dead_letter::DeadLetter;
 pub use error::{PutError, SettleError, TakeError};
 pub use inspect::{Depth, Peek};
+pub use listing::{Claimed, Listed};
 pub use order::{ByDueTime, ByPriority, Fifo, ItemId, Order};
 pub use payload::{Json, Payload};
 

@@ -326,6 +326,11 @@ pub(crate) fn is_claim(data: &[u8], acquisition: &str) -> bool {
     serde_json::from_slice::<Claim>(data).is_ok_and(|claim| claim.acquisition == acquisition)
 }
 
+/// Whether the data of a node is that of any acquisition.
+pub(crate) fn is_any_claim(data: &[u8]) -> bool {
+    serde_json::from_slice::<Claim>(data).is_ok()
+}
+
 /// A hold on a [`SimpleLock`]; what it promises is told at [`Hold`].
 #[derive(Debug)]
 #[must_use = "the lock is given back when the guard is dropped"]

@@ -391,3 +391,8 @@ impl TwoPhase {
 fn is_id(name: &str) -> bool {
     !name.starts_with(RECEIPT)
 }
+
+/// Whether the data of a node is that of a transaction.
+pub(crate) fn is_transaction(data: &[u8]) -> bool {
+    Terms::from_data(data).is_some()
+}

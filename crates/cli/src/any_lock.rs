@@ -9,6 +9,7 @@ use bellwether::{
 };
 
 use crate::args::{LayoutName, LockArgs};
+use crate::workplace;
 
 #[derive(Debug)]
 pub(crate) enum AnyLock {
@@ -28,8 +29,8 @@ pub(crate) type Turn = Pin<Box<dyn Future<Output = Result<AnyGuard, AcquireError
 
 /// Says on a lock of any type what arguments say of all of them.
 macro_rules! presented {
-    ($lock:expr, $args:expr) => {{
-        let mut lock = $lock.layout(layout($args));
+    ($lock:expr, $args:expr, $owner:expr) => {{
+        let mut lock = $lock.layout(layout($args)).owner(&$owner);
         // Its arguments may be nobody else's business.
         if let Some(program) = $args.command.first() {
             lock = lock.command(program.to_string_lossy());
@@ -45,8 +46,9 @@ impl AnyLock {
     /// The lock that the arguments name. Exclusive ones leave a crash mark.
     pub(crate) fn of(client: &Client, args: &LockArgs) -> Self {
         let path = &args.path;
+        let owner = workplace::owner(client);
         if let Some(limit) = args.of {
-            let semaphore = presented!(Semaphore::new(client, path, limit), args);
+            let semaphore = presented!(Semaphore::new(client, path, limit), args, owner);
             return Self::Permits {
                 semaphore,
                 permits: args.permits,
@@ -55,10 +57,10 @@ impl AnyLock {
         }
         if !args.read && !args.write {
             return Self::Lock(
-                presented!(Lock::new(client, path), args).lock_delay(args.lock_delay),
+                presented!(Lock::new(client, path), args, owner).lock_delay(args.lock_delay),
             );
         }
-        let lock = presented!(RwLock::new(client, path), args).lock_delay(args.lock_delay);
+        let lock = presented!(RwLock::new(client, path), args, owner).lock_delay(args.lock_delay);
         match args.read {
             true => Self::Read(lock),
             false => Self::Write(lock),

@@ -1,7 +1,10 @@
 //! What can be typed. Types only.
 
+mod inspect;
 mod jobs;
+mod recipes;
 mod tree;
+mod tx;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,8 +13,11 @@ use std::time::Duration;
 use bellwether_server::WordList;
 use clap::{Parser, Subcommand};
 
+pub(crate) use self::inspect::*;
 pub(crate) use self::jobs::*;
+pub(crate) use self::recipes::*;
 pub(crate) use self::tree::*;
+pub(crate) use self::tx::*;
 use crate::credential::Credential;
 use crate::duration;
 
@@ -56,6 +62,20 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Lock(LockArgs),
+    Barrier(BarrierArgs),
+    Queue(QueueArgs),
+    Tasks(TasksArgs),
+    Tx(TxArgs),
+    Group(GroupArgs),
+    Name(NameArgs),
+    Config(ConfigArgs),
+    Counter(CounterArgs),
+    Locks(LocksArgs),
+    Why(WhyArgs),
+    Revoke(RevokeArgs),
+    Break(BreakArgs),
+    Doctor(DoctorArgs),
+    Ensemble(EnsembleArgs),
     Elect(ElectArgs),
     Rendezvous(RendezvousArgs),
     Once(OnceArgs),
@@ -128,7 +148,7 @@ pub(crate) enum LocalCommand {
     Path,
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ConnectArgs {
     /// The servers, as HOST:PORT,HOST:PORT/CHROOT, or `local` for this user's server on this host. Without it, what
     /// `connect` in ~/.config/bellwether.toml or /etc/bellwether.toml says, or else the local server.

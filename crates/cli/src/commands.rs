@@ -1,24 +1,37 @@
 //! The commands, one function each.
 
 pub(crate) mod acl;
+pub(crate) mod barrier;
 pub(crate) mod completions;
+pub(crate) mod config;
+pub(crate) mod counter;
 pub(crate) mod create;
+pub(crate) mod doctor;
 pub(crate) mod elect;
+pub(crate) mod ensemble;
 pub(crate) mod export;
 pub(crate) mod get;
+pub(crate) mod group;
 pub(crate) mod import;
 pub(crate) mod local;
 pub(crate) mod lock;
+pub(crate) mod locks;
 pub(crate) mod log;
 pub(crate) mod ls;
 pub(crate) mod man;
+pub(crate) mod name;
 pub(crate) mod note;
 pub(crate) mod once;
+pub(crate) mod queue;
 pub(crate) mod rendezvous;
+pub(crate) mod revoke;
 pub(crate) mod rm;
 pub(crate) mod serve;
 pub(crate) mod set;
 pub(crate) mod snapshot;
 pub(crate) mod stat;
+pub(crate) mod tasks;
 pub(crate) mod tree;
+pub(crate) mod tx;
 pub(crate) mod watch;
+pub(crate) mod why;

@@ -36,13 +36,7 @@ pub(crate) async fn connect_with(
         });
         options(connect)
     };
-    // An empty variable is an unset one.
-    let named = args.connect.clone().filter(|servers| !servers.is_empty());
-    let servers = match named {
-        Some(servers) => Some(servers),
-        None => ConfigFile::read()?.connect,
-    };
-    match servers.as_deref() {
+    match servers(args)?.as_deref() {
         None => {
             let (user, host) = (local::user(), local::host());
             output.notice(format_args!(
@@ -58,6 +52,33 @@ pub(crate) async fn connect_with(
             }
             output.notice(format_args!("no answer from {servers} yet"));
             Ok(connected.await?)
+        }
+    }
+}
+
+/// The servers that somebody has named.
+fn servers(args: &ConnectArgs) -> anyhow::Result<Option<String>> {
+    // An empty variable is an unset one.
+    let named = args.connect.clone().filter(|servers| !servers.is_empty());
+    match named {
+        Some(servers) => Ok(Some(servers)),
+        None => Ok(ConfigFile::read()?.connect),
+    }
+}
+
+/// Where the servers are, each by itself: those that are named, or the local one if it runs.
+pub(crate) fn addresses(args: &ConnectArgs) -> anyhow::Result<Vec<String>> {
+    match servers(args)?.as_deref() {
+        None | Some("local") => {
+            let running = local::Folder::of_user()?.running()?;
+            Ok(running
+                .iter()
+                .map(|server| server.address.to_string())
+                .collect())
+        }
+        Some(servers) => {
+            let hosts = servers.split('/').next().unwrap_or_default();
+            Ok(hosts.split(',').map(str::to_owned).collect())
         }
     }
 }

@@ -21,9 +21,34 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "too long".to_owned())
 }
 
+/// A duration for people, in its two largest units.
+pub(crate) fn text(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{minutes}m{}s", seconds % 60),
+        3600..86_400 => format!("{hours}h{}m", minutes % 60),
+        _ => format!("{days}d{}h", hours % 24),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_units_are_enough_for_people() {
+        for (seconds, expected) in [
+            (0, "0s"),
+            (59, "59s"),
+            (192, "3m12s"),
+            (7260, "2h1m"),
+            (90_000, "1d1h"),
+        ] {
+            assert_eq!(text(Duration::from_secs(seconds)), expected);
+        }
+    }
 
     #[test]
     fn units_are_read() {

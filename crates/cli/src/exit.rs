@@ -10,6 +10,8 @@ pub(crate) enum Exit {
     No,
     /// Wrong usage.
     Usage,
+    /// Something is wrong that cannot wait.
+    Critical,
     /// Not run, because the one before crashed.
     Refused,
     /// The hold was lost.
@@ -37,11 +39,20 @@ impl Exit {
         }
     }
 
+    /// How a command has ended, in words.
+    pub(crate) fn reason(self) -> String {
+        match self {
+            Self::Signal(signal) => format!("the command was ended by signal {signal}"),
+            exit => format!("the command ended with {}", exit.code()),
+        }
+    }
+
     fn code(self) -> u8 {
         match self {
             Self::Done => 0,
             Self::No => 1,
             Self::Usage => 2,
+            Self::Critical => 3,
             Self::Refused => 122,
             Self::Lost => 123,
             Self::NotHad(code) | Self::Command(code) => code,

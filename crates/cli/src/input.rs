@@ -5,6 +5,8 @@ use std::io::{self, BufRead};
 
 use tokio::sync::oneshot;
 
+use crate::output::Output;
+
 /// Waits for a line.
 pub(crate) async fn line() -> io::Result<String> {
     apart(|| {
@@ -13,6 +15,16 @@ pub(crate) async fn line() -> io::Result<String> {
         Ok(line)
     })
     .await
+}
+
+/// Asks whether to go on. If not, says what that means.
+pub(crate) async fn agreed(question: &str, otherwise: &str, output: Output) -> io::Result<bool> {
+    output.ask(format_args!("{question} [y/N] "));
+    let agreed = matches!(line().await?.trim(), "y" | "Y" | "yes");
+    if !agreed {
+        output.say(otherwise);
+    }
+    Ok(agreed)
 }
 
 /// Waits for the end of stdin, whatever comes before it; for ever if it cannot be read, as from the background of a

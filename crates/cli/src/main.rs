@@ -9,6 +9,7 @@ mod config_file;
 mod connect;
 mod credential;
 mod duration;
+mod ensemble_host;
 mod exit;
 mod export_file;
 mod family;
@@ -25,16 +26,21 @@ mod node_path;
 mod node_stat;
 mod notes;
 mod output;
+mod overview;
 mod payload;
+mod people;
+mod presence;
 mod previous;
 mod progress;
 mod refusal;
 mod rendering;
 mod repair;
+mod screen;
 mod session;
 mod sighting;
 mod signals;
 mod terminal;
+mod transaction_text;
 mod waiting;
 mod walk;
 mod workplace;
@@ -46,7 +52,7 @@ use bellwether::ConnectError;
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
-use crate::args::{Args, Command};
+use crate::args::{Args, Command, QueueCommand, TasksCommand};
 use crate::exit::Exit;
 use crate::output::Output;
 use crate::refusal::Refusal;
@@ -86,6 +92,20 @@ fn main() -> ExitCode {
         Command::Once(args) => commands::once::run(args, output),
         Command::Note(args) => commands::note::run(args),
         Command::Local(args) => commands::local::run(args, output),
+        Command::Barrier(args) => commands::barrier::run(args, output),
+        Command::Queue(args) => commands::queue::run(args, output),
+        Command::Tasks(args) => commands::tasks::run(args, output),
+        Command::Tx(args) => commands::tx::run(args, output),
+        Command::Group(args) => commands::group::run(args, output),
+        Command::Name(args) => commands::name::run(args, output),
+        Command::Config(args) => commands::config::run(args, output),
+        Command::Counter(args) => commands::counter::run(args, output),
+        Command::Locks(args) => commands::locks::run(args, output),
+        Command::Why(args) => commands::why::run(args, output),
+        Command::Revoke(args) => commands::revoke::revoke(args, output),
+        Command::Break(args) => commands::revoke::break_hold(args, output),
+        Command::Doctor(args) => commands::doctor::run(args, output),
+        Command::Ensemble(args) => commands::ensemble::run(args, output),
         Command::Ls(args) => commands::ls::run(args, output),
         Command::Tree(args) => commands::tree::run(args, output),
         Command::Get(args) => commands::get::run(args, output),
@@ -118,10 +138,14 @@ fn main() -> ExitCode {
 impl Command {
     /// Whether it runs another command, under a keeper.
     fn runs_a_job(&self) -> bool {
-        matches!(
-            self,
-            Self::Lock(_) | Self::Elect(_) | Self::Rendezvous(_) | Self::Once(_)
-        )
+        match self {
+            Self::Lock(_) | Self::Elect(_) | Self::Rendezvous(_) | Self::Once(_) => true,
+            Self::Queue(args) => {
+                matches!(&args.command, QueueCommand::Take(args) if !args.command.is_empty())
+            }
+            Self::Tasks(args) => matches!(args.command, TasksCommand::Run(_)),
+            _ => false,
+        }
     }
 }
 

@@ -2,7 +2,8 @@
 //! all else on stderr.
 
 use std::fmt::{self, Display};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::ops::ControlFlow;
 
 use crate::exit::Exit;
 
@@ -92,6 +93,27 @@ pub(crate) fn answer_line(line: impl Display) -> io::Result<Exit> {
         writeln!(out, "{line}")?;
         Ok(Exit::Done)
     })
+}
+
+/// Writes an answer that is data, byte for byte; for people, with a line end.
+pub(crate) fn answer_data(data: &[u8]) -> io::Result<Exit> {
+    let for_people = io::stdout().is_terminal();
+    answer(|out| {
+        out.write_all(data)?;
+        if for_people && !data.is_empty() && !data.ends_with(b"\n") {
+            out.write_all(b"\n")?;
+        }
+        Ok(Exit::Done)
+    })
+}
+
+/// Writes a part of an answer at once, and tells whether anybody reads on.
+pub(crate) fn print_now(part: impl AsRef<[u8]>) -> io::Result<ControlFlow<()>> {
+    let mut out = io::stdout().lock();
+    match out.write_all(part.as_ref()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
+        written => written.map(ControlFlow::Continue),
+    }
 }
 
 fn say(line: impl Display) {

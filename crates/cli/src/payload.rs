@@ -1,12 +1,13 @@
 //! The data of nodes: where a command gets it from, and how JSON shows it.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Seek, Write};
 use std::path::Path;
 
 use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 
 use crate::args::DataArgs;
@@ -79,6 +80,15 @@ pub(crate) fn read_file(file: &Path, bytes_max: u64) -> anyhow::Result<Vec<u8>> 
         );
     }
     Ok(data)
+}
+
+/// Makes data the stdin of this process, and of those that it starts from now on.
+pub(crate) fn be_stdin(data: &[u8]) -> anyhow::Result<()> {
+    let mut file = File::from(memfd_create("item", MemfdFlags::CLOEXEC)?);
+    file.write_all(data)?;
+    file.rewind()?;
+    rustix::stdio::dup2_stdin(file)?;
+    Ok(())
 }
 
 /// Whether it can be shown on a terminal: text without control characters other than line ends and tabs.

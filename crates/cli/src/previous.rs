@@ -3,10 +3,11 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use bellwether::{Crash, Previous, Who};
+use bellwether::{Crash, Previous};
 
 use crate::job::Variable;
 use crate::notes;
+use crate::people::address;
 use crate::rendering::data_text;
 
 /// For a job whose forerunner has crashed, and that has been seen to.
@@ -47,16 +48,6 @@ pub(crate) fn told(path: &str, crash: &Crash) -> String {
         None => String::new(),
     };
     format!("{who} died holding {path}{note}")
-}
-
-/// Where somebody is found. What others say of themselves may be anything.
-pub(crate) fn address(who: &Who) -> String {
-    format!("{}:{}", plain(&who.host), who.pid)
-}
-
-/// Text of somebody else, without what a terminal would take for a command.
-pub(crate) fn plain(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).collect()
 }
 
 /// A note as a variable can hold it: not for ever long, and without the byte that would end it.

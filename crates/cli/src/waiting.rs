@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::output::Output;
-use crate::previous::{address, plain};
+use crate::people::{address, plain};
 
 /// A wait that is longer is told of.
 const SILENT_WAIT: Duration = Duration::from_secs(1);

@@ -25,6 +25,14 @@ const GRACE: Duration = Duration::from_secs(3);
 /// How long to rest after a session could not be opened.
 const REST: Duration = Duration::from_secs(1);
 
+/// The variable by which a job that takes another lock is known as the same waiter.
+const OWNER: &str = "BELLWETHER_OWNER";
+
+/// Who waits and holds, for those who look for circles of waiting: the job around this one, if there is one.
+pub(crate) fn owner(client: &Client) -> String {
+    std::env::var(OWNER).unwrap_or_else(|_| format!("{:x}", client.session_id()))
+}
+
 #[derive(Debug)]
 pub(crate) struct Workplace<'a> {
     args: &'a JobArgs,
@@ -84,6 +92,7 @@ impl Workplace<'_> {
         let mut all = vec![
             ("BELLWETHER_TOKEN", Some(hold.token().to_string().into())),
             ("BELLWETHER_PATH", Some(hold.path().into())),
+            (OWNER, Some(owner(&self.client).into())),
             self.keeper.variable(),
         ];
         all.extend(previous::variables(hold.previous()));

@@ -288,7 +288,7 @@ impl ApacheBuilder {
         Ok(Ensemble {
             members,
             gates,
-            _folder: folder,
+            _folder: Some(folder),
         })
     }
 
@@ -330,19 +330,45 @@ impl ApacheBuilder {
     }
 }
 
-/// A real ensemble. Dropping it kills its members and removes their folders.
+/// A real ensemble. Dropping it kills its members, and removes the folders that were made for it.
 #[derive(Debug)]
 pub struct Ensemble {
     members: Vec<Process>,
     /// Through which the first member reaches the others when they lead.
     gates: Vec<FaultProxy>,
-    _folder: TempDir,
+    /// Removed when dropped, after the processes.
+    _folder: Option<TempDir>,
 }
 
 impl Ensemble {
     /// Starts `size` members with empty trees and waits until all of them serve.
     pub async fn start(size: usize) -> Result<Self> {
         Apache::builder().ensemble(size).await
+    }
+
+    /// Starts a member on each of these folders, by the `zoo.cfg` in it, which says that it listens at this address, and waits until all of
+    /// them serve. The folders are left behind.
+    pub async fn in_folders(folders: &[(PathBuf, SocketAddr)]) -> Result<Self> {
+        let mut members = Vec::new();
+        for (folder, address) in folders {
+            let mut member = Process {
+                child: None,
+                address: *address,
+                folder: folder.clone(),
+                data_dir: folder.clone(),
+                properties: Vec::new(),
+            };
+            member.spawn()?;
+            members.push(member);
+        }
+        for member in &mut members {
+            member.ready().await?;
+        }
+        Ok(Self {
+            members,
+            gates: Vec::new(),
+            _folder: None,
+        })
     }
 
     /// Where member `index` listens, from 0.

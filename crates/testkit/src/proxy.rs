@@ -287,12 +287,18 @@ impl FaultProxy {
         self.shared.state().events
     }
 
+    /// How many requests of one connection were unanswered at most.
+    pub fn in_flight_max(&self) -> usize {
+        self.shared.state().in_flight_max
+    }
+
     /// Counts requests, connections and events from zero again.
     pub fn reset_counts(&self) {
         let mut state = self.shared.state();
         state.counts.clear();
         state.connections_made = 0;
         state.events = 0;
+        state.in_flight_max = 0;
     }
 }
 
@@ -329,6 +335,7 @@ struct State {
     counts: HashMap<Op, usize>,
     connections_made: usize,
     events: usize,
+    in_flight_max: usize,
     /// What the session that was granted last is taken over with.
     session: Option<ConnectOptions>,
 }

@@ -46,6 +46,7 @@ mod semaphore;
 mod simple_lock;
 mod state_counts;
 mod state_histories;
+mod survey;
 mod tasks;
 mod together_counts;
 mod two_phase;

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::place::{Place, soon};
 
 on_both_engines! {
+    list_tells_who_has_what_and_an_acknowledgement_from_outside_is_fenced,
     items_come_in_order_and_go_when_acknowledged,
     batch_is_put_in_order_or_not_at_all,
     item_that_is_given_back_keeps_its_place,
@@ -527,4 +528,35 @@ fn plain_threads_take_too() {
     }
     drop(queue);
     client.close().wait();
+}
+
+async fn list_tells_who_has_what_and_an_acknowledgement_from_outside_is_fenced(place: Place) {
+    let queue = Queue::new(&place.client().await, "/queue").payload::<String>();
+    for item in ["a", "bc"] {
+        queue.put(&item.to_owned()).await.unwrap();
+    }
+    let claim = queue.take().await.unwrap();
+    let outside = Queue::new(&place.client().await, "/queue");
+    let listed = outside.list().await.unwrap();
+    let told = listed.iter().map(|item| {
+        let token = item.claim.as_ref().map(|claim| claim.token);
+        (item.bytes, item.attempts, token)
+    });
+    assert_eq!(
+        told.collect::<Vec<_>>(),
+        [(1, 1, Some(claim.token())), (2, 0, None)]
+    );
+    assert!(
+        !outside.ack_claimed(&listed[1]).await.unwrap(),
+        "nobody has it"
+    );
+    // Somebody else has it by now.
+    claim.give_back("later").await.unwrap();
+    let claim = queue.take().await.unwrap();
+    assert!(!outside.ack_claimed(&listed[0]).await.unwrap());
+    let listed = outside.list().await.unwrap();
+    assert!(outside.ack_claimed(&listed[0]).await.unwrap());
+    soon(claim.lost()).await;
+    assert_eq!(outside.list().await.unwrap().len(), 1);
+    assert!(!outside.ack_claimed(&listed[0]).await.unwrap());
 }

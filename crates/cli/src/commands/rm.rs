@@ -133,16 +133,9 @@ async fn delete_batch(zk: &zk::Client, mut paths: Vec<String>) -> Result<(usize,
 }
 
 async fn agreed(path: &str, nodes: usize, output: Output) -> io::Result<bool> {
-    match nodes - 1 {
-        0 => output.ask(format_args!("delete {path}? [y/N] ")),
-        below => output.ask(format_args!(
-            "delete {path} and {} below it? [y/N] ",
-            counted(below, "node")
-        )),
-    }
-    let agreed = matches!(input::line().await?.trim(), "y" | "Y" | "yes");
-    if !agreed {
-        output.say("nothing is deleted");
-    }
-    Ok(agreed)
+    let question = match nodes - 1 {
+        0 => format!("delete {path}?"),
+        below => format!("delete {path} and {} below it?", counted(below, "node")),
+    };
+    input::agreed(&question, "nothing is deleted", output).await
 }

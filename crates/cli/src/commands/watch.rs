@@ -25,7 +25,7 @@ use crate::sighting::{Happening, Sighting};
 use crate::walk::walk;
 
 /// How often a watch, or a session for it, is tried for.
-const TRY_EVERY: Duration = Duration::from_secs(1);
+pub(crate) const TRY_EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: WatchArgs, output: Output) -> anyhow::Result<Exit> {
     in_session(&args.tree, output, async |client| {
@@ -201,7 +201,7 @@ impl Watch<'_> {
 }
 
 /// Whether the connection or the session was lost, so that it is worth another try.
-fn is_lost(error: &zk::Error) -> bool {
+pub(crate) fn is_lost(error: &zk::Error) -> bool {
     matches!(
         error,
         zk::Error::ConnectionLoss
@@ -212,7 +212,7 @@ fn is_lost(error: &zk::Error) -> bool {
     )
 }
 
-fn is_unreachable(error: &anyhow::Error) -> bool {
+pub(crate) fn is_unreachable(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(ConnectError::Unreachable { .. }))
 }
 

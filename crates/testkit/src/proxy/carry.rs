@@ -282,7 +282,9 @@ impl<'a> Pump<'a> {
         *state.counts.entry(op).or_default() += 1;
         // A ping is answered with this xid whatever its own.
         let xid = if op == Op::Ping { -2 } else { header.xid };
-        self.link.pending().push_back((xid, rule));
+        let mut pending = self.link.pending();
+        pending.push_back((xid, rule));
+        state.in_flight_max = state.in_flight_max.max(pending.len());
         None
     }
 

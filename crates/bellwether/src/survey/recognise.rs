@@ -1,0 +1,466 @@
+//! What a directory is, by its children and its data.
+
+use zookeeper_client as zk;
+
+use super::{Contents, Found, Line, LineKind, Lists, QueueSight, Recipe};
+use crate::barrier::BARRIER;
+use crate::breaking::BROKEN;
+use crate::contention::{Contestant, Wants, contestant, in_order, since};
+use crate::crash_mark::{self, HELD};
+use crate::double_barrier::Members;
+use crate::name::{Kind, Layout, Name};
+use crate::queue::Depth;
+use crate::queue::order::{Fifo, Item, Rules};
+use crate::queue::record::Record;
+use crate::round::{READY, State, is_after};
+use crate::semaphore::read_limit;
+use crate::simple_lock;
+use crate::tasks::TaskCounts;
+use crate::two_phase;
+use crate::who::Who;
+
+/// What tells what a node is has less data: a limit, the state of a barrier, the terms of a transaction with a short payload.
+const SHORT_DATA_BYTES: i32 = 4096;
+
+/// Whether the data of a node may tell what the node is.
+pub(super) fn may_tell(children: &[String], stat: &zk::Stat) -> bool {
+    let is_short = stat.data_length < SHORT_DATA_BYTES;
+    let has_voted = || children.iter().any(|child| child.starts_with("vote-"));
+    stat.data_length > 0 && (is_short || stat.ephemeral_owner != 0 || has_voted())
+}
+
+/// A directory, sorted.
+pub(super) struct Directory {
+    path: String,
+    stat: zk::Stat,
+    data: Option<(Vec<u8>, zk::Stat)>,
+    /// Contenders in their order.
+    names: Vec<Name>,
+    /// Those that are read, to know what they say.
+    tellers: Vec<String>,
+    /// All others.
+    others: Vec<String>,
+    shape: Shape,
+}
+
+/// What the directory as a whole is.
+enum Shape {
+    /// A queue, or tasks, by the names of its children.
+    Queue,
+    /// A double barrier, whose present round is a child.
+    Rounds(State),
+    /// A transaction.
+    Transaction,
+    /// kazoo's semaphore: some of its children are leases, without numbers.
+    Leases(u64),
+    /// None of these.
+    Plain,
+}
+
+impl Directory {
+    pub(super) fn new(
+        path: String,
+        (children, stat): (Vec<String>, zk::Stat),
+        data: Option<(Vec<u8>, zk::Stat)>,
+    ) -> Self {
+        let names = in_order(&children);
+        let (tellers, others): (Vec<_>, Vec<_>) = children
+            .into_iter()
+            .filter(|child| Name::parse(child).is_none())
+            .partition(|child| [HELD, BROKEN, BARRIER].contains(&child.as_str()));
+        let text = data.as_ref().map_or(&[][..], |(data, _)| data);
+        let shape = if names.is_empty() && tellers.is_empty() && is_queue(&others) {
+            Shape::Queue
+        } else if let Some(state) = State::from_data(text) {
+            Shape::Rounds(state)
+        } else if two_phase::is_transaction(text) {
+            Shape::Transaction
+        } else if let Some(limit) = read_limit(text)
+            && others.iter().any(|child| is_kazoo_lease(child))
+        {
+            Shape::Leases(limit)
+        } else {
+            Shape::Plain
+        };
+        Self {
+            path,
+            stat,
+            data,
+            names,
+            tellers,
+            others,
+            shape,
+        }
+    }
+
+    pub(super) fn into_path(self) -> String {
+        self.path
+    }
+
+    /// The directories that belong to this one, to be listed.
+    pub(super) fn parts(&self) -> Vec<String> {
+        match &self.shape {
+            Shape::Queue => self.others.iter().map(|child| self.child(child)).collect(),
+            Shape::Rounds(state) => vec![self.child(&state.generation.to_string())],
+            Shape::Transaction | Shape::Leases(_) | Shape::Plain => Vec::new(),
+        }
+    }
+
+    /// The nodes whose data has to be known.
+    pub(super) fn nodes(&self, parts: &Lists) -> Vec<String> {
+        let own = self.names.iter().map(|name| self.child(name.as_str()));
+        let tellers = self.tellers.iter().map(|teller| self.child(teller));
+        let mut nodes: Vec<_> = own.chain(tellers).collect();
+        let in_part = |part: &str| {
+            let part = self.child(part);
+            let (children, _) = parts.get(&part)?;
+            Some(children.iter().map(move |child| join(&part, child)))
+        };
+        match &self.shape {
+            Shape::Queue => {
+                nodes.extend(in_part("claims").into_iter().flatten());
+                let ended = ["dead", "done"].into_iter().filter_map(in_part);
+                nodes.extend(ended.filter_map(|mut ended| ended.next()));
+            }
+            Shape::Rounds(state) => {
+                nodes.extend(in_part(&state.generation.to_string()).into_iter().flatten());
+            }
+            Shape::Leases(_) => {
+                let leases = self.others.iter().filter(|child| is_kazoo_lease(child));
+                nodes.extend(leases.map(|lease| self.child(lease)));
+            }
+            Shape::Transaction | Shape::Plain => {}
+        }
+        nodes
+    }
+
+    /// Whether this is a transaction that waits for a decision.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        let is_decided = || self.others.iter().any(|child| child == "decision");
+        matches!(self.shape, Shape::Transaction) && !is_decided()
+    }
+
+    /// Whether this is a queue indeed: others may have directories of such names too, and the last of a queue's may be those
+    /// of what has ended.
+    fn is_queue_indeed(&self, parts: &Lists, nodes: &Contents) -> bool {
+        let has_items = self.others.iter().any(|part| part.starts_with("items"));
+        let has_ended = |part: &str| {
+            let part = self.child(part);
+            let first = parts.get(&part).and_then(|(children, _)| children.first());
+            let first = first.and_then(|first| nodes.get(&join(&part, first)));
+            first.is_some_and(|(data, _)| Record::from_data(data).is_some())
+        };
+        (has_items && self.others.len() > 1) || has_ended("dead") || has_ended("done")
+    }
+
+    /// The directories in which to look further.
+    pub(super) fn below(&self, parts: &Lists, nodes: &Contents) -> Vec<String> {
+        let others = self.others.iter().filter(|child| match &self.shape {
+            Shape::Queue => !self.is_queue_indeed(parts, nodes),
+            Shape::Transaction => false,
+            Shape::Rounds(_) => child.parse::<u64>().is_err(),
+            Shape::Leases(_) => !is_kazoo_lease(child),
+            Shape::Plain => !(self.path == "/" && *child == "zookeeper"),
+        });
+        let others = others.map(|child| self.child(child));
+        // Something else may have such a name.
+        let tellers = self.tellers.iter().map(|teller| self.child(teller));
+        let parents = tellers.filter(|path| {
+            nodes
+                .get(path)
+                .is_some_and(|(_, stat)| stat.num_children > 0)
+        });
+        others.chain(parents).collect()
+    }
+
+    /// What is in use here.
+    pub(super) fn conclude(&self, parts: &Lists, nodes: &Contents) -> Vec<Recipe> {
+        let mut found = Vec::new();
+        match &self.shape {
+            Shape::Queue if !self.is_queue_indeed(parts, nodes) => {}
+            Shape::Queue => found.extend(self.queue(parts, nodes)),
+            Shape::Rounds(state) => found.extend(self.members(*state, parts, nodes)),
+            Shape::Leases(limit) => found.push(self.leases(*limit, nodes)),
+            // It takes a look of its own.
+            Shape::Transaction => {}
+            Shape::Plain => found.extend(self.simple_lock()),
+        }
+        found.extend(self.line(nodes));
+        if let Some((data, stat)) = nodes.get(&self.child(BARRIER))
+            && let Some(set_by) = Who::from_data(data)
+        {
+            found.push(Recipe::Barrier {
+                set_by: Some(set_by),
+                since: since(stat),
+            });
+        }
+        found
+    }
+
+    fn line(&self, nodes: &Contents) -> Option<Recipe> {
+        let limit = self.data.as_ref().and_then(|(data, _)| read_limit(data));
+        let mut contestants = Vec::with_capacity(self.names.len());
+        for name in &self.names {
+            if let Some(content) = nodes.get(&self.child(name.as_str())) {
+                let next = contestant(&contestants, limit, &self.path, name, content.clone());
+                contestants.push(next);
+            }
+        }
+        let mark = nodes.get(&self.child(HELD));
+        let crash = mark.and_then(|(data, _)| crash_mark::read(data)).filter(
+            // The one who holds has a mark too.
+            |(node, _)| !self.names.iter().any(|name| name.as_str() == node),
+        );
+        let kind = match &crash {
+            Some((node, _)) if self.names.is_empty() => kind_of(Name::parse(node).as_slice()),
+            _ => kind_of(&self.names),
+        }?;
+        if contestants.is_empty() && crash.is_none() {
+            return None;
+        }
+        let layout = self.names.first().map(Name::layout).unwrap_or_default();
+        Some(Recipe::Line(Line {
+            kind,
+            layout,
+            contestants,
+            limit: limit.filter(|_| kind == LineKind::Semaphore),
+            crash: crash.map(|(_, crash)| crash),
+        }))
+    }
+
+    fn simple_lock(&self) -> Option<Recipe> {
+        let (data, stat) = self.data.as_ref()?;
+        if self.stat.ephemeral_owner == 0 || !simple_lock::is_any_claim(data) {
+            return None;
+        }
+        let (above, name) = self.path.rsplit_once('/')?;
+        let holder = Contestant::alone(above, name, Wants::Lock, (data.clone(), *stat));
+        Some(Recipe::Line(Line {
+            kind: LineKind::SimpleLock,
+            layout: Layout::Bellwether,
+            contestants: vec![holder],
+            limit: None,
+            crash: None,
+        }))
+    }
+
+    fn leases(&self, limit: u64, nodes: &Contents) -> Recipe {
+        let leases = self.others.iter().filter(|child| is_kazoo_lease(child));
+        let mut contestants: Vec<_> = leases
+            .filter_map(|lease| {
+                let content = nodes.get(&self.child(lease))?.clone();
+                let wants = Wants::Permits(1);
+                Some(Contestant {
+                    layout: Layout::Kazoo,
+                    ..Contestant::alone(&self.path, lease, wants, content)
+                })
+            })
+            .collect();
+        in_turn(&mut contestants);
+        Recipe::Line(Line {
+            kind: LineKind::Semaphore,
+            layout: Layout::Kazoo,
+            contestants,
+            limit: Some(limit),
+            crash: None,
+        })
+    }
+
+    fn members(&self, state: State, parts: &Lists, nodes: &Contents) -> Option<Recipe> {
+        let round = self.child(&state.generation.to_string());
+        let ready = nodes.get(&join(&round, READY)).map(|(data, _)| data);
+        let names = parts
+            .get(&round)
+            .map_or_else(Vec::new, |(children, _)| in_order(children));
+        // Those who came too late for this round are not in it.
+        let names = names
+            .iter()
+            .filter(|name| !ready.is_some_and(|ready| is_after(name, ready)));
+        let here: Vec<_> = names
+            .filter_map(|name| {
+                let (data, _) = nodes.get(&join(&round, name.as_str()))?;
+                Some(Who::from_data(data).unwrap_or_default())
+            })
+            .collect();
+        // It keeps count between the rounds, and nobody uses it then.
+        let is_used = ready.is_some() || !here.is_empty();
+        is_used.then_some(Recipe::DoubleBarrier(Members {
+            round: state.generation,
+            size: state.size,
+            is_open: ready.is_some(),
+            here,
+        }))
+    }
+
+    fn queue(&self, parts: &Lists, nodes: &Contents) -> Option<Recipe> {
+        let children = |part: &str| {
+            let list = parts.get(&self.child(part));
+            list.map_or(&[][..], |(children, _)| children)
+        };
+        let shards = self.others.iter().filter(|part| part.starts_with("items"));
+        let items: Vec<_> = shards.flat_map(|part| children(part)).collect();
+        let (dead, done) = (children("dead"), children("done"));
+        let mut claims: Vec<_> = children("claims")
+            .iter()
+            .filter_map(|name| {
+                let dir = self.child("claims");
+                let content = nodes.get(&join(&dir, name))?.clone();
+                Some(Contestant::alone(&dir, name, Wants::Item, content))
+            })
+            .collect();
+        in_turn(&mut claims);
+        let consumers = in_order(children("line")).len();
+        let names = items.iter().copied().chain(dead);
+        if names.clone().count() + done.len() + claims.len() + consumers == 0 {
+            return None;
+        }
+        let is_item = |name: &String| Item::parse(Fifo::RULE, name.clone(), 0).is_some();
+        if !done.is_empty() || names.clone().any(|name| !is_item(name)) {
+            return Some(Recipe::Tasks {
+                counts: TaskCounts {
+                    open: items.len().saturating_sub(claims.len()),
+                    running: claims.len(),
+                    done: done.len(),
+                    failed: dead.len(),
+                },
+                claims,
+            });
+        }
+        Some(Recipe::Queue(QueueSight {
+            depth: Depth {
+                items: items.len(),
+                claimed: claims.len(),
+                dead: dead.len(),
+            },
+            claims,
+            consumers,
+        }))
+    }
+
+    fn child(&self, name: &str) -> String {
+        join(&self.path, name)
+    }
+}
+
+/// Puts those together who stand in two places for one semaphore: the leases in one, and those who wait in the other.
+pub(super) fn join_semaphores(sights: &mut Found) {
+    let semaphores: Vec<_> = sights
+        .iter()
+        .filter_map(|(path, found)| match &found[..] {
+            [Recipe::Line(line)] if line.kind == LineKind::Semaphore => Some((path, line.layout)),
+            _ => None,
+        })
+        .filter_map(|(leases, layout)| match layout {
+            Layout::Curator => {
+                let path = leases.strip_suffix("/leases")?;
+                Some((leases.clone(), format!("{path}/locks"), path.to_owned()))
+            }
+            Layout::Kazoo => Some((leases.clone(), format!("{leases}-__lock__"), leases.clone())),
+            Layout::Bellwether => None,
+        })
+        .collect();
+    for (leases, waiters, path) in semaphores {
+        let Some(mut found) = sights.remove(&leases) else {
+            continue;
+        };
+        if let [Recipe::Line(semaphore)] = &mut found[..]
+            && let Some([Recipe::Line(line)]) = sights.remove(&waiters).as_deref()
+        {
+            // Whose turn it is adds a lease before it knows whether that is one too many.
+            if let Some(first) = line.contestants.first() {
+                semaphore
+                    .contestants
+                    .retain(|lease| lease.session != first.session || lease.token < first.token);
+            }
+            let waiters = line.contestants.iter().cloned().map(|waiter| Contestant {
+                wants: Wants::Permits(1),
+                holds: false,
+                ..waiter
+            });
+            semaphore.contestants.extend(waiters);
+            for (place, one) in semaphore.contestants.iter_mut().enumerate() {
+                one.place = place;
+            }
+        }
+        sights.insert(path, found);
+    }
+}
+
+/// The kind of a line by those who stand in it; `None` if there is nobody who tells.
+fn kind_of(names: &[Name]) -> Option<LineKind> {
+    let mut kind = None;
+    for name in names {
+        match name.kind() {
+            Kind::Read | Kind::Write => return Some(LineKind::RwLock),
+            Kind::Permit(_) => return Some(LineKind::Semaphore),
+            Kind::Candidate => return Some(LineKind::Election),
+            // kazoo's writers look like its locks.
+            Kind::Lock => kind = Some(LineKind::Lock),
+            Kind::Member | Kind::Consumer => {}
+        }
+    }
+    kind
+}
+
+/// Whether these are the directories of a queue, and nothing else.
+fn is_queue(children: &[String]) -> bool {
+    let is_items = |child: &str| match child.strip_prefix("items") {
+        Some("") => true,
+        Some(shard) => shard
+            .strip_prefix('-')
+            .is_some_and(|n| n.parse::<u32>().is_ok()),
+        None => false,
+    };
+    let is_part = |child: &str| {
+        is_items(child) || ["claims", "dead", "done", "line", "receipts"].contains(&child)
+    };
+    let tells = |child: &str| is_items(child) || ["claims", "dead", "done"].contains(&child);
+    children.iter().all(|child| is_part(child)) && children.iter().any(|child| tells(child))
+}
+
+/// `uuid.uuid4().hex` of `kazoo.recipe.lock.Semaphore`.
+fn is_kazoo_lease(name: &str) -> bool {
+    name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Orders those who stand in no line as they came.
+fn in_turn(contestants: &mut [Contestant]) {
+    contestants.sort_by_key(|one| one.token);
+    for (place, one) in contestants.iter_mut().enumerate() {
+        one.place = place;
+    }
+}
+
+fn join(path: &str, name: &str) -> String {
+    format!("{}/{name}", path.trim_end_matches('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    #[test]
+    fn queue_is_known_by_its_parts_and_by_nothing_else() {
+        assert!(is_queue(&names(&["items", "claims", "receipts"])));
+        assert!(is_queue(&names(&["items-0", "items-1"])));
+        assert!(is_queue(&names(&["dead"])));
+        assert!(!is_queue(&names(&["items", "prices"])), "a shop");
+        assert!(!is_queue(&names(&["items-old"])));
+        assert!(!is_queue(&names(&["line", "receipts"])) && !is_queue(&[]));
+    }
+
+    #[test]
+    fn kind_of_a_line_is_that_of_the_most_telling_name() {
+        let kind = |texts: &[&str]| kind_of(&in_order(&names(texts)));
+        let kazoo = ["5d__lock__0000000001", "5d__rlock__0000000002"];
+        assert_eq!(kind(&kazoo[..1]), Some(LineKind::Lock));
+        assert_eq!(kind(&kazoo), Some(LineKind::RwLock));
+        assert_eq!(kind(&["_c_4f-latch-0000000001"]), Some(LineKind::Election));
+        assert_eq!(kind(&["permit2-1-2-0000000001"]), Some(LineKind::Semaphore));
+        assert_eq!(kind(&["consumer-1-2-0000000001", "held"]), None);
+    }
+}

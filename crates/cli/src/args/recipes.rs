@@ -1,0 +1,517 @@
+//! The recipes for scripts.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Subcommand, ValueEnum};
+
+use super::{ConnectArgs, DataArgs, TreeArgs, WaitArgs};
+use crate::{duration, node_path};
+
+/// A path, and how the tree is reached.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PlaceArgs {
+    /// Where; a leading slash may be left out.
+    #[arg(value_parser = node_path::parse)]
+    pub(crate) path: String,
+    #[command(flatten)]
+    pub(crate) tree: TreeArgs,
+}
+
+/// Hold everybody up at a barrier, until it is lifted.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  bellwether barrier set /deploy/migration -m 'until the tables are moved'"
+)]
+pub(crate) struct BarrierArgs {
+    #[command(subcommand)]
+    pub(crate) command: BarrierCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BarrierCommand {
+    /// Set the barrier. It stays, whatever becomes of whoever set it.
+    ///
+    /// Exit code: 0, also if it was set already; 125 if bellwether failed.
+    #[command(
+        after_help = "Example:\n  bellwether barrier set /deploy/migration -m 'until the tables are moved'"
+    )]
+    Set(BarrierSetArgs),
+    /// Wait until the barrier is lifted; not at all if it is not set.
+    ///
+    /// Exit code: 0; 124 if it was not lifted in time; 125 if bellwether failed.
+    #[command(
+        after_help = "Example:\n  bellwether barrier wait --wait 10m /deploy/migration && ./start.sh"
+    )]
+    Wait(BarrierWaitArgs),
+    /// Lift the barrier, and so let everybody pass.
+    ///
+    /// Exit code: 0, also if it was not set; 125 if bellwether failed.
+    #[command(after_help = "Example:\n  bellwether barrier lift /deploy/migration")]
+    Lift(PlaceArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct BarrierSetArgs {
+    /// A word for people who ask why it is set.
+    #[arg(short, long, value_name = "TEXT")]
+    pub(crate) message: Option<String>,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct BarrierWaitArgs {
+    #[command(flatten)]
+    pub(crate) wait: WaitArgs,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+}
+
+/// A number that many add to, each addition exactly once.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  bellwether counter add /stats/builds")]
+pub(crate) struct CounterArgs {
+    #[command(subcommand)]
+    pub(crate) command: CounterCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CounterCommand {
+    /// Print the number; 0 where there is none yet.
+    ///
+    /// Exit code: 0; 125 if bellwether failed.
+    #[command(after_help = "Example:\n  bellwether counter get /stats/builds")]
+    Get(PlaceArgs),
+    /// Add to the number, and print the sum.
+    ///
+    /// Exit code: 0; 125 if bellwether failed. If it cannot be known whether the addition was made, stderr says so.
+    #[command(after_help = "Examples:
+  bellwether counter add /stats/builds
+  bellwether counter add /stats/seats -2")]
+    Add(CounterAddArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CounterAddArgs {
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// How much; it may be less than nothing.
+    #[arg(default_value_t = 1, allow_negative_numbers = true)]
+    pub(crate) by: i64,
+}
+
+/// Values that are watched, compared and set.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  bellwether config edit /app/limits")]
+pub(crate) struct ConfigArgs {
+    #[command(subcommand)]
+    pub(crate) command: ConfigCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Print a value, byte for byte.
+    ///
+    /// Exit code: 0; 1 if there is none; 125 if bellwether failed.
+    #[command(after_help = "Example:\n  bellwether config get /app/limits | jq .")]
+    Get(PlaceArgs),
+    /// Set a value, exactly once, whatever it was; with --version only if that is still its version.
+    ///
+    /// What is missing above it is made.
+    ///
+    /// Exit code: 0; 1 if it has another version; 125 if bellwether failed.
+    #[command(after_help = "Example:\n  bellwether config set /app/limits '{\"requests\": 100}'")]
+    Set(ConfigSetArgs),
+    /// Edit a value with $VISUAL or $EDITOR, and set it if nobody else has meanwhile.
+    ///
+    /// Exit code: 0; 1 if somebody else has set it meanwhile, or the editor has failed: the text is kept in a file then;
+    /// 125 if bellwether failed.
+    #[command(after_help = "Example:\n  EDITOR=vi bellwether config edit /app/limits")]
+    Edit(PlaceArgs),
+    /// Print a value each time that it changes: the present one first.
+    ///
+    /// With --json one object a line, `data` null where there is no value. Else each value is followed by a line end. Goes on
+    /// over lost connections and sessions until a signal comes or nobody reads any more.
+    ///
+    /// Exit code: 0 with --count; 128+n for a signal; 125 if bellwether failed.
+    #[command(
+        after_help = "Example:\n  bellwether config watch --json /app/limits | while read -r l; do ./reload.sh; done"
+    )]
+    Watch(ConfigWatchArgs),
+    /// Replace all values of a folder by those of a file, at once: nobody ever sees half of them.
+    ///
+    /// The file is what `config export` writes: a JSON object with a value for each name.
+    ///
+    /// Exit code: 0; 2 if the file is no such object; 125 if bellwether failed.
+    #[command(after_help = "Example:\n  bellwether config import /app/database database.json")]
+    Import(ConfigImportArgs),
+    /// Write all values of a folder as one JSON object, as they were at one moment.
+    ///
+    /// Exit code: 0; 125 if bellwether failed.
+    #[command(after_help = "Example:\n  bellwether config export /app/database > database.json")]
+    Export(PlaceArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ConfigSetArgs {
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    #[command(flatten)]
+    pub(crate) data: DataArgs,
+    /// Only if this is still the version of the value.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..))]
+    pub(crate) version: Option<i32>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ConfigWatchArgs {
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// End after so many values.
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ConfigImportArgs {
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// The file; stdin unless given, or `-`.
+    pub(crate) file: Option<PathBuf>,
+    /// Keep values that the file has not.
+    #[arg(long)]
+    pub(crate) merge: bool,
+}
+
+/// Who is there: members that come and go.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  bellwether group ls /workers")]
+pub(crate) struct GroupArgs {
+    #[command(subcommand)]
+    pub(crate) command: GroupCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum GroupCommand {
+    /// Be a member, print the name, and stay one until stdin ends or a signal comes.
+    ///
+    /// A member comes back by itself after a lost session.
+    ///
+    /// Exit code: 0; 1 if the name is taken; 128+n for a signal; 125 if bellwether failed.
+    #[command(after_help = "Example:\n  coproc bellwether group join /workers \"$HOSTNAME:8080\"")]
+    Join(GroupJoinArgs),
+    /// List the members with their data.
+    ///
+    /// Exit code: 0; 125 if bellwether failed.
+    #[command(
+        after_help = "Example:\n  bellwether group ls --json /workers | jq -r '.members[].name'"
+    )]
+    Ls(PlaceArgs),
+    /// Print who comes, goes, and changes its data: those who are there first.
+    ///
+    /// One line a change: `joined`, `left` or `changed`, the name, and the data. Goes on over lost connections and sessions.
+    ///
+    /// Exit code: 128+n for a signal; 0 when nobody reads any more; 125 if bellwether failed.
+    #[command(
+        after_help = "Example:\n  bellwether group watch --json /workers | jq -r '.event + \" \" + .name'"
+    )]
+    Watch(PlaceArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct GroupJoinArgs {
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// What the others see of it.
+    #[arg(default_value = "")]
+    pub(crate) data: String,
+    /// The name; one that nobody else has unless given.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+}
+
+/// Names with data: some for as long as who bears them, some to stay.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  bellwether name resolve /names db-primary")]
+pub(crate) struct NameArgs {
+    #[command(subcommand)]
+    pub(crate) command: NameCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum NameCommand {
+    /// Bear a name until stdin ends or a signal comes; with --lasting make one that stays.
+    ///
+    /// Exit code: 0; 1 if the name is taken; 128+n for a signal; 125 if bellwether failed.
+    #[command(after_help = "Examples:
+  coproc bellwether name register /names db-primary 10.0.0.7:5432
+  bellwether name register --lasting /names depot 10.0.0.9")]
+    Register(NameRegisterArgs),
+    /// Print the data of a name.
+    ///
+    /// Exit code: 0; 1 if nobody bears it; 125 if bellwether failed.
+    #[command(after_help = "Example:\n  psql -h \"$(bellwether name resolve /names db-primary)\"")]
+    Resolve(NameResolveArgs),
+    /// List all names with their data.
+    ///
+    /// Exit code: 0; 125 if bellwether failed.
+    #[command(after_help = "Example:\n  bellwether name ls /names")]
+    Ls(PlaceArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct NameRegisterArgs {
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// The name.
+    pub(crate) name: String,
+    /// What it stands for.
+    #[arg(default_value = "")]
+    pub(crate) data: String,
+    /// Make a name that stays until somebody removes it.
+    #[arg(long)]
+    pub(crate) lasting: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct NameResolveArgs {
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// The name.
+    pub(crate) name: String,
+}
+
+/// Items that stay until they are acknowledged.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  bellwether queue put /hosts/to-drain db7
+  bellwether queue take /hosts/to-drain -- ./drain.sh")]
+pub(crate) struct QueueArgs {
+    #[command(subcommand)]
+    pub(crate) command: QueueCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum QueueCommand {
+    /// Put an item, exactly once, and print its id.
+    ///
+    /// Exit code: 0; 1 if the queue is full or the item too large; 125 if bellwether failed. If it cannot be known whether the
+    /// item was put, stderr says so.
+    #[command(after_help = "Examples:
+  bellwether queue put /hosts/to-drain db7
+  bellwether queue put /jobs --priority 3 - < job.json
+  bellwether queue put /reminders --delay 2h 'look at the backup'")]
+    Put(QueuePutArgs),
+    Take(QueueTakeArgs),
+    /// Acknowledge an item that `queue take --hold` has: it is removed for good, and that command ends with 0.
+    ///
+    /// Exit code: 0; 1 if nobody has it, or somebody else by now; 125 if bellwether failed.
+    #[command(
+        after_help = "Example:\n  bellwether queue ack /hosts/to-drain \"$id\" --token \"$token\""
+    )]
+    Ack(QueueAckArgs),
+    /// Print what would be taken next.
+    ///
+    /// Exit code: 0; 1 if there is nothing to take; 125 if bellwether failed.
+    #[command(after_help = "Example:\n  bellwether queue peek /hosts/to-drain")]
+    Peek(QueueLookArgs),
+    /// List all items: id, rank, bytes, attempts, age, and who has it.
+    ///
+    /// Exit code: 0; 125 if bellwether failed.
+    #[command(after_help = "Example:\n  bellwether queue ls /hosts/to-drain")]
+    Ls(QueueLookArgs),
+    /// List the items that were given up, with the reasons; put them back, or forget them.
+    ///
+    /// Exit code: 0; 1 if there is none of that id; 125 if bellwether failed.
+    #[command(after_help = "Examples:
+  bellwether queue dead /hosts/to-drain
+  bellwether queue dead /hosts/to-drain --revive all")]
+    Dead(QueueDeadArgs),
+}
+
+/// In which order items are taken. Everybody who uses a queue has to say the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum QueueOrder {
+    /// As they were put.
+    Arrival,
+    /// The lowest number first; put with --priority.
+    Priority,
+    /// When they are due; put with --delay.
+    Due,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct QueueLookArgs {
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// In which order items are taken.
+    #[arg(long, value_enum, default_value = "arrival")]
+    pub(crate) order: QueueOrder,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct QueuePutArgs {
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    #[command(flatten)]
+    pub(crate) data: DataArgs,
+    /// The lowest number is taken first; for a queue that is taken from with --order priority.
+    #[arg(long, value_name = "N")]
+    pub(crate) priority: Option<u32>,
+    /// Not to be taken before; for a queue that is taken from with --order due.
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, conflicts_with = "priority")]
+    pub(crate) delay: Option<Duration>,
+}
+
+/// Take an item: for a command, for a script, or to print it.
+///
+/// With a command, the item is on its stdin, and it is acknowledged if the command succeeds and given back if not, up to
+/// --attempts times; then it becomes a dead letter. The command finds its token in BELLWETHER_TOKEN, the id in
+/// BELLWETHER_ITEM and in BELLWETHER_ATTEMPTS how often the item was taken. If the claim is lost, the command is stopped.
+///
+/// With --hold, prints one JSON object with id, token and data, and holds the item until `queue ack` says that it is done.
+/// When stdin ends before, the item is given back.
+///
+/// With neither, prints the item and acknowledges it.
+///
+/// Exit code: that of the command; without one 0, 1 if a held item was given back; 123 if the claim was lost; 124 if there was
+/// nothing to take in time; 125 if bellwether failed; 126 if the command cannot be run; 127 if it is not found.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  bellwether queue take /hosts/to-drain -- ./drain.sh
+  bellwether queue take --wait 5m /hosts/to-drain -- ./drain.sh
+  coproc bellwether queue take --hold /hosts/to-drain; read -r item <&\"${COPROC[0]}\"")]
+pub(crate) struct QueueTakeArgs {
+    /// The queue; a leading slash may be left out.
+    #[arg(value_parser = node_path::parse)]
+    pub(crate) path: String,
+    #[command(flatten)]
+    pub(crate) wait: WaitArgs,
+    /// Give up at once if there is nothing to take.
+    #[arg(long = "try", conflicts_with = "wait")]
+    pub(crate) at_once: bool,
+    /// In which order items are taken.
+    #[arg(long, value_enum, default_value = "arrival")]
+    pub(crate) order: QueueOrder,
+    /// How often an item is taken in vain before it becomes a dead letter.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) attempts: u32,
+    /// Print it as JSON, and hold it until it is acknowledged.
+    #[arg(long)]
+    pub(crate) hold: bool,
+    /// How long the command has to end after SIGTERM before the claim is lost.
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) grace: Option<Duration>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten, next_help_heading = "Connection")]
+    pub(crate) connect: ConnectArgs,
+    /// The command and its arguments.
+    #[arg(last = true, conflicts_with_all = ["hold", "json"], value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct QueueAckArgs {
+    #[command(flatten)]
+    pub(crate) look: QueueLookArgs,
+    /// The id of the item.
+    pub(crate) id: String,
+    /// Only if it is still this claim.
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) token: Option<i64>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct QueueDeadArgs {
+    #[command(flatten)]
+    pub(crate) look: QueueLookArgs,
+    /// Put this one back for new attempts, or all.
+    #[arg(long, value_name = "ID|all")]
+    pub(crate) revive: Option<String>,
+    /// Delete this one for good, or all.
+    #[arg(long, value_name = "ID|all", conflicts_with = "revive")]
+    pub(crate) forget: Option<String>,
+}
+
+/// Things to do once each, by name, by whoever is there.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  bellwether tasks add /migrations users orders
+  bellwether tasks run /migrations -- ./migrate.sh")]
+pub(crate) struct TasksArgs {
+    #[command(subcommand)]
+    pub(crate) command: TasksCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TasksCommand {
+    /// Add tasks, unless there are some of these names already, done ones among them.
+    ///
+    /// Exit code: 0, also if none is new; 125 if bellwether failed.
+    #[command(after_help = "Examples:
+  bellwether tasks add /migrations users orders
+  bellwether tasks add /migrations users --data users.sql")]
+    Add(TasksAddArgs),
+    Run(TasksRunArgs),
+    /// Show how many tasks are in which state, and those that have failed with the reasons.
+    ///
+    /// Exit code: 0 if all are done; 1 if some are not; 125 if bellwether failed.
+    #[command(after_help = "Examples:
+  bellwether tasks status /migrations
+  bellwether tasks status /migrations --retry all")]
+    Status(TasksStatusArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TasksAddArgs {
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// The names.
+    #[arg(required = true)]
+    pub(crate) names: Vec<String>,
+    /// What the command that does them finds on its stdin.
+    #[arg(long, default_value = "")]
+    pub(crate) data: String,
+}
+
+/// Do the tasks that nobody does, one after the other, until nothing is left to do.
+///
+/// The command finds the name in BELLWETHER_TASK, its token in BELLWETHER_TOKEN, and what was added with the name on its stdin. A
+/// task is done if the command succeeds, and done again later if not, up to --attempts times; then it is set aside. When
+/// others are at all that is left, this waits: a worker may die, or fail.
+///
+/// Exit code: 0 when nothing is left to do and no command has failed here; 1 if one has; 123 if a claim was lost; 128+n for a
+/// signal; 125 if bellwether failed; 126 if the command cannot be run; 127 if it is not found.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  bellwether tasks run /migrations -- sh -c './migrate.sh \"$BELLWETHER_TASK\"'"
+)]
+pub(crate) struct TasksRunArgs {
+    /// The tasks; a leading slash may be left out.
+    #[arg(value_parser = node_path::parse)]
+    pub(crate) path: String,
+    /// How often a task is begun before it is set aside.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) attempts: u32,
+    /// How long the command has to end after SIGTERM before the claim is lost.
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) grace: Option<Duration>,
+    #[command(flatten, next_help_heading = "Connection")]
+    pub(crate) connect: ConnectArgs,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TasksStatusArgs {
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// Give a task that was set aside new attempts, or all.
+    #[arg(long, value_name = "NAME|all")]
+    pub(crate) retry: Option<String>,
+}

@@ -1,0 +1,236 @@
+//! `bellwether config`: values that are watched, compared and set.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use anyhow::Context;
+use bellwether::{Client, Config, ConfigFolder, Entry, Seen};
+use futures_util::StreamExt;
+use serde_json::{Value, json};
+
+use crate::args::{
+    ConfigArgs, ConfigCommand, ConfigImportArgs, ConfigSetArgs, ConfigWatchArgs, PlaceArgs,
+};
+use crate::exit::Exit;
+use crate::output::{self, Output, print_now};
+use crate::payload::{self, DataJson};
+use crate::refusal::Refusal;
+use crate::rendering::{counted, data_json};
+use crate::session::in_session;
+
+/// The longest file of values that is read; one update is one request, of a megabyte at most.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+pub(crate) fn run(args: ConfigArgs, output: Output) -> anyhow::Result<Exit> {
+    match args.command {
+        ConfigCommand::Get(args) => get(&args, output),
+        ConfigCommand::Set(args) => set(&args, output),
+        ConfigCommand::Edit(args) => edit(&args, output),
+        ConfigCommand::Watch(args) => watch(&args, output),
+        ConfigCommand::Import(args) => import(&args, output),
+        ConfigCommand::Export(args) => export(&args, output),
+    }
+}
+
+fn value(client: &Client, place: &PlaceArgs) -> Config {
+    Config::new(client, &place.path)
+}
+
+fn object(place: &PlaceArgs, entry: Option<&Entry<Vec<u8>>>) -> Value {
+    json!({
+        "path": place.path,
+        "data": data_json(entry.map(|entry| &*entry.value)),
+        "version": entry.map(|entry| entry.version.number()),
+    })
+}
+
+fn get(place: &PlaceArgs, output: Output) -> anyhow::Result<Exit> {
+    in_session(&place.tree, output, async |client| {
+        let Some(entry) = value(client, place).get().await? else {
+            return Err(Refusal::no(format!("there is no value at {}", place.path)).into());
+        };
+        Ok(match place.tree.json {
+            true => output::answer_line(object(place, Some(&entry)))?,
+            false => output::answer_data(&entry.value)?,
+        })
+    })
+}
+
+fn set(args: &ConfigSetArgs, output: Output) -> anyhow::Result<Exit> {
+    let place = &args.place;
+    // Before the session, which would wait for somebody who types.
+    let data = payload::read(&args.data)?;
+    in_session(&place.tree, output, async |client| {
+        let config = value(client, place);
+        match args.version {
+            None => config.set(&data).await?,
+            Some(version) => {
+                let set = config.compare_and_set(version.into(), &data).await?;
+                set.ok_or_else(|| another(place))?;
+            }
+        }
+        if !place.tree.json {
+            return Ok(Exit::Done);
+        }
+        Ok(output::answer_line(object(
+            place,
+            config.get().await?.as_ref(),
+        ))?)
+    })
+}
+
+fn another(place: &PlaceArgs) -> Refusal {
+    let path = &place.path;
+    Refusal::no(format!("{path} has another version"))
+        .hint(format!("`bellwether config get --json {path}` shows which"))
+}
+
+fn edit(place: &PlaceArgs, output: Output) -> anyhow::Result<Exit> {
+    in_session(&place.tree, output, async |client| {
+        let config = value(client, place);
+        let before = config.get().await?;
+        let text = before.as_ref().map_or(&[][..], |entry| &entry.value);
+        let mut file = tempfile::NamedTempFile::with_prefix("bellwether-")?;
+        file.write_all(text)?;
+        file.flush()?;
+        let edited = async {
+            run_editor(file.path()).await?;
+            let after = std::fs::read(file.path()).context("cannot read what was edited")?;
+            if before.as_ref().is_some_and(|entry| entry.value == after) {
+                output.notice("nothing has changed");
+                return Ok(());
+            }
+            let set = match &before {
+                Some(entry) => {
+                    let set = config.compare_and_set(entry.version, &after).await?;
+                    set.is_some()
+                }
+                None => config.create(&after).await?,
+            };
+            match set {
+                true => Ok(()),
+                false => anyhow::bail!("somebody else has set {} meanwhile", place.path),
+            }
+        };
+        match edited.await {
+            Ok(()) => Ok(Exit::Done),
+            Err(error) => {
+                let (_, kept) = file.keep()?;
+                let kept = format!("the text is kept in {}", kept.display());
+                Err(Refusal::no(format!("{error:#}")).hint(kept).into())
+            }
+        }
+    })
+}
+
+/// The session goes on meanwhile.
+async fn run_editor(file: &Path) -> anyhow::Result<()> {
+    let editor = ["VISUAL", "EDITOR"].iter().find_map(std::env::var_os);
+    let editor = editor.unwrap_or_else(|| "vi".into());
+    let shown = editor.display().to_string();
+    // It may have arguments of its own.
+    let mut shell = tokio::process::Command::new("sh");
+    shell.args(["-c", "exec $0 \"$1\""]).arg(&editor).arg(file);
+    let status = shell.status().await;
+    let status = status.with_context(|| format!("cannot run {shown}"))?;
+    anyhow::ensure!(status.success(), "{shown} has ended with {status}");
+    Ok(())
+}
+
+fn watch(args: &ConfigWatchArgs, output: Output) -> anyhow::Result<Exit> {
+    let place = &args.place;
+    in_session(&place.tree, output, async |client| {
+        let mut seen = value(client, place).watch();
+        let mut left = args.count.unwrap_or(u64::MAX);
+        while left > 0
+            && let Some(change) = seen.next().await
+        {
+            let entry = match change? {
+                Seen::Value(entry) => Some(entry),
+                Seen::Absent => None,
+                Seen::Renewed => {
+                    output.notice("a new session has taken the place of one that ended");
+                    continue;
+                }
+                _ => continue,
+            };
+            let text = match (&entry, place.tree.json) {
+                (entry, true) => object(place, entry.as_ref()).to_string().into_bytes(),
+                (Some(entry), false) => entry.value.clone(),
+                (None, false) => {
+                    output.notice(format_args!("there is no value at {}", place.path));
+                    continue;
+                }
+            };
+            if let ControlFlow::Break(()) = print_now([&*text, b"\n"].concat())? {
+                break;
+            }
+            left -= 1;
+        }
+        Ok(Exit::Done)
+    })
+}
+
+/// A value in a file: text, or base64 where it is none.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(untagged)]
+enum FileValue {
+    Text(String),
+    Data(DataJson),
+}
+
+fn import(args: &ConfigImportArgs, output: Output) -> anyhow::Result<Exit> {
+    let place = &args.place;
+    let file = args.file.as_deref().unwrap_or(Path::new("-"));
+    let text = payload::read_file(file, FILE_BYTES_MAX)?;
+    let wrong = |error: &dyn std::fmt::Display| {
+        Refusal::usage(format!("{} has no values: {error}", file.display()))
+    };
+    let values: BTreeMap<String, FileValue> =
+        serde_json::from_slice(&text).map_err(|error| wrong(&error))?;
+    let mut entries = BTreeMap::new();
+    for (name, value) in values {
+        let data = match value {
+            FileValue::Text(text) => text.into_bytes(),
+            FileValue::Data(data) => data.try_into().map_err(|error| wrong(&error))?,
+        };
+        entries.insert(name, data);
+    }
+    in_session(&place.tree, output, async |client| {
+        let folder = ConfigFolder::new(client, &place.path);
+        let now = folder
+            .update(|all| {
+                if !args.merge {
+                    all.clear();
+                }
+                all.extend(entries.clone());
+            })
+            .await?;
+        if place.tree.json {
+            let object = json!({"path": place.path, "values": now.len()});
+            return Ok(output::answer_line(object)?);
+        }
+        output.notice(format_args!(
+            "{} in {}",
+            counted(now.len(), "value"),
+            place.path
+        ));
+        Ok(Exit::Done)
+    })
+}
+
+fn export(place: &PlaceArgs, output: Output) -> anyhow::Result<Exit> {
+    in_session(&place.tree, output, async |client| {
+        let entries = ConfigFolder::new(client, &place.path).get().await?;
+        let values: BTreeMap<_, _> = entries
+            .into_iter()
+            .map(|(name, data)| match DataJson::from(data) {
+                DataJson::Text(text) => (name, FileValue::Text(text)),
+                data => (name, FileValue::Data(data)),
+            })
+            .collect();
+        Ok(output::answer_line(serde_json::to_string_pretty(&values)?)?)
+    })
+}

@@ -1,0 +1,78 @@
+//! Nodes that are near a limit of the protocol.
+
+use bellwether::zk;
+
+use super::finding::Finding;
+use crate::output::Output;
+use crate::progress::Progress;
+use crate::rendering::counted;
+use crate::walk::{Visited, walk};
+
+/// What servers and clients take in one frame unless they are told otherwise (`jute.maxbuffer`).
+const FRAME_BYTES: usize = 1 << 20;
+
+/// From here on sequence numbers are about to be used up; recipes refuse a million before the end.
+const SEQUENCE_NEAR: i64 = i32::MAX as i64 - 10_000_000;
+
+pub(super) async fn look(
+    zk: &zk::Client,
+    top: &str,
+    output: Output,
+) -> anyhow::Result<Vec<Finding>> {
+    let progress = Progress::counter("reading", output);
+    let visited = match walk(zk, top, None, &progress).await {
+        Err(refusal) if refusal.exit() == crate::exit::Exit::No => Vec::new(),
+        visited => visited?,
+    };
+    drop(progress);
+    let mut findings: Vec<_> = visited.iter().filter_map(judged).collect();
+    if findings.is_empty() {
+        let nodes = counted(visited.len(), "node");
+        let what = format!("{nodes} below {top}, none of them too large");
+        findings.push(Finding::fine("nodes", what));
+    }
+    let unreadable = visited.iter().filter(|node| node.read.is_none()).count();
+    if unreadable > 0 {
+        let what = format!("{} may not be read", counted(unreadable, "node"));
+        let advice = "--auth proves who you are; what is below them was not looked at";
+        findings.push(Finding::warning("nodes", what).advice(advice));
+    }
+    Ok(findings)
+}
+
+fn judged(node: &Visited) -> Option<Finding> {
+    let path = &node.path;
+    let (stat, names) = node.read.as_ref()?;
+    // As a list is sent: a length before each name.
+    let list_bytes: usize = names.iter().map(|name| name.len() + 4).sum();
+    let data_bytes = usize::try_from(stat.data_length).unwrap_or(0);
+    let sequence = sequence(stat);
+    if list_bytes > FRAME_BYTES / 2 {
+        let children = counted(names.len(), "child node");
+        let what = format!("{path} has {children}, whose names take {list_bytes} bytes");
+        let advice = "clients of default settings cannot list more than 1 MiB of names: remove what is \
+                      not needed, or spread it over several directories";
+        let finding = match list_bytes > FRAME_BYTES - FRAME_BYTES / 16 {
+            true => Finding::critical("nodes", what),
+            false => Finding::warning("nodes", what),
+        };
+        return Some(finding.advice(advice));
+    }
+    if data_bytes > FRAME_BYTES / 2 {
+        let what = format!("{path} has {data_bytes} bytes of data");
+        let advice = "servers take about 1 MiB in one request: keep the bulk elsewhere";
+        return Some(Finding::warning("nodes", what).advice(advice));
+    }
+    if sequence > SEQUENCE_NEAR {
+        let what = format!("{path} has numbered its children up to {sequence}");
+        let advice =
+            "numbers end at 2147483647: use another path, or delete it while nobody uses it";
+        return Some(Finding::critical("nodes", what).advice(advice));
+    }
+    None
+}
+
+/// The next sequence number: how many children were ever made. Servers tell twice that, less those that are there.
+fn sequence(stat: &zk::Stat) -> i64 {
+    (i64::from(stat.cversion) + i64::from(stat.num_children)) / 2
+}

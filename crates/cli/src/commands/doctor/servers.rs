@@ -1,0 +1,183 @@
+//! The servers, one by one: whether they answer, what they are, and how near they are to their limits.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::finding::Finding;
+use crate::args::ConnectArgs;
+use crate::connect;
+
+/// How long a server may take to answer.
+const ANSWER_MAX: Duration = Duration::from_secs(3);
+
+/// The port of a server that is named without one.
+const PORT: &str = "2181";
+
+/// More of a limit than this is near it.
+const NEAR: f64 = 0.8;
+
+/// How many requests may wait in a server of Apache's (`globalOutstandingLimit`).
+const OUTSTANDING_MAX: f64 = 1000.0;
+
+pub(super) async fn look(args: &ConnectArgs) -> anyhow::Result<Vec<Finding>> {
+    let addresses = connect::addresses(args)?;
+    let mut findings = Vec::new();
+    let (mut answered, mut silent) = (Vec::new(), Vec::new());
+    for address in &addresses {
+        let address = match address.rsplit_once(':') {
+            Some((_, port)) if port.parse::<u16>().is_ok() => address.clone(),
+            _ => format!("{address}:{PORT}"),
+        };
+        match Server::ask(&address).await {
+            Ok(server) => answered.push(server),
+            Err(why) => silent.push((address, why)),
+        }
+    }
+    for (address, why) in silent {
+        let what = format!("{address} does not answer: {why}");
+        let finding = match answered.is_empty() {
+            true => Finding::critical("server", what),
+            false => Finding::warning("server", what),
+        };
+        findings
+            .push(finding.advice("look whether it runs, and whether it can be reached from here"));
+    }
+    for server in &answered {
+        findings.push(server.introduced());
+        findings.extend(server.limits());
+    }
+    let versions = answered.iter().filter_map(|server| server.version());
+    let mut versions: Vec<_> = versions.collect();
+    versions.sort_unstable();
+    versions.dedup();
+    if versions.len() > 1 {
+        let what = format!(
+            "the servers are of {} versions: {}",
+            versions.len(),
+            versions.join(", ")
+        );
+        findings.push(Finding::warning("server", what).advice("finish the upgrade"));
+    }
+    Ok(findings)
+}
+
+/// What a server says of itself.
+struct Server {
+    address: String,
+    /// From the first byte to the last.
+    took: Duration,
+    /// The answer to `srvr`, which servers give unless they are told not to.
+    words: HashMap<String, String>,
+    /// The answer to `mntr`, if it is allowed.
+    numbers: HashMap<String, f64>,
+}
+
+impl Server {
+    async fn ask(address: &str) -> Result<Self, String> {
+        let begin = Instant::now();
+        let words = word(address, "srvr").await?;
+        let took = begin.elapsed();
+        let words = words.lines().filter_map(|line| {
+            let (key, value) = line.split_once(": ")?;
+            Some((key.to_owned(), value.trim().to_owned()))
+        });
+        let numbers = word(address, "mntr").await.unwrap_or_default();
+        let numbers = numbers.lines().filter_map(|line| {
+            let (key, value) = line.split_once('\t')?;
+            Some((key.to_owned(), value.trim().parse().ok()?))
+        });
+        Ok(Self {
+            address: address.to_owned(),
+            took,
+            words: words.collect(),
+            numbers: numbers.collect(),
+        })
+    }
+
+    fn version(&self) -> Option<&str> {
+        let version = self.words.get("Zookeeper version")?;
+        version.split([',', ' ']).next()
+    }
+
+    fn introduced(&self) -> Finding {
+        let (address, took) = (&self.address, self.took);
+        let Some(version) = self.version() else {
+            let what = format!("{address} answers in {took:.1?}, and does not say what it is");
+            return Finding::warning("server", what)
+                .advice("allow the word srvr: 4lw.commands.whitelist, or --words");
+        };
+        let word = |key: &str| self.words.get(key).map_or("?", String::as_str);
+        Finding::fine(
+            "server",
+            format!(
+                "{address} answers in {took:.1?}: {version}, {}, {} nodes, {} connections",
+                word("Mode"),
+                word("Node count"),
+                word("Connections"),
+            ),
+        )
+    }
+
+    fn limits(&self) -> Vec<Finding> {
+        let number = |key: &str| self.numbers.get(key).copied();
+        let address = &self.address;
+        let mut findings = Vec::new();
+        let files = number("zk_open_file_descriptor_count");
+        let files_max = number("zk_max_file_descriptor_count").filter(|max| *max > 0.0);
+        if let Some((open, max)) = files.zip(files_max)
+            && open / max > NEAR
+        {
+            let what = format!("{address} has {open} of {max} files open");
+            findings
+                .push(Finding::critical("limits", what).advice(
+                    "raise the limit of open files, or find who opens so many connections",
+                ));
+        }
+        if let Some(waiting) = number("zk_outstanding_requests")
+            && waiting / OUTSTANDING_MAX > NEAR
+        {
+            let what = format!("{waiting} requests wait in {address}");
+            findings.push(
+                Finding::warning("limits", what)
+                    .advice("its disk may be slow, or somebody sends more than it can take"),
+            );
+        }
+        if let Some(max) = self
+            .latency_max()
+            .filter(|max| *max >= Duration::from_secs(1))
+        {
+            let what = format!("{address} once took {max:?} for an answer");
+            findings.push(
+                Finding::warning("limits", what)
+                    .advice("look at its disk and, for Java, at its garbage collector"),
+            );
+        }
+        findings
+    }
+
+    /// The longest that it ever took, by its own count.
+    fn latency_max(&self) -> Option<Duration> {
+        let latencies = self.words.get("Latency min/avg/max")?;
+        let max: f64 = latencies.rsplit('/').next()?.parse().ok()?;
+        Duration::try_from_secs_f64(max / 1000.0).ok()
+    }
+}
+
+/// Asks for a four-letter word.
+async fn word(address: &str, word: &str) -> Result<String, String> {
+    let asked = timeout(ANSWER_MAX, async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(word.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        std::io::Result::Ok(answer)
+    });
+    match asked.await {
+        Ok(answer) => answer.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("nothing within {ANSWER_MAX:?}")),
+    }
+}

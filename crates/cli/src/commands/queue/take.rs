@@ -1,0 +1,147 @@
+//! `bellwether queue take`: an item for a command, for a script, or to be printed.
+
+use std::time::Duration;
+
+use bellwether::{Claim, DelayQueue, Order, OrderedQueue, PriorityQueue, Queue, TakeError};
+use futures_util::stream;
+use serde_json::{Value, json};
+
+use super::with_queue;
+use crate::args::{JobArgs, QueueOrder, QueueTakeArgs};
+use crate::exit::Exit;
+use crate::keeper::End;
+use crate::output::{self, Output};
+use crate::rendering::data_json;
+use crate::session::with_session;
+use crate::workplace::{Workplace, at_workplace, give_back};
+use crate::{input, payload, waiting};
+
+pub(super) fn run(args: QueueTakeArgs, output: Output) -> anyhow::Result<Exit> {
+    if args.command.is_empty() {
+        return with_session(&args.connect, output, async |client| {
+            with_queue!(args.order, client, &args.path, |queue| {
+                for_script(&queue.attempts_max(args.attempts), &args, output).await
+            })
+        });
+    }
+    let job = JobArgs {
+        message: None,
+        grace: args.grace,
+        connect: args.connect.clone(),
+    };
+    at_workplace(&job, output, async |workplace| {
+        let client = workplace.client().clone();
+        with_queue!(args.order, &client, &args.path, |queue| {
+            for_command(&queue.attempts_max(args.attempts), &args, workplace).await
+        })
+    })
+}
+
+/// The next item, as the arguments say; `None` if there was none in time.
+async fn next<O: Order>(
+    queue: &OrderedQueue<O>,
+    args: &QueueTakeArgs,
+    output: Output,
+) -> Result<Option<Claim<Vec<u8>>>, TakeError> {
+    if args.at_once || args.wait.wait == Some(Duration::ZERO) {
+        return queue.try_take().await;
+    }
+    let taken = async {
+        match args.wait.wait {
+            Some(limit) => queue.take_timeout(limit).await,
+            None => queue.take().await,
+        }
+    };
+    let what = format!("waiting for an item in {}", args.path);
+    let news = stream::iter([|| "there is none".to_owned()]);
+    match waiting::telling(what, news, taken, output).await {
+        Err(TakeError::TimedOut { .. }) => Ok(None),
+        taken => taken.map(Some),
+    }
+}
+
+async fn for_command<O: Order>(
+    queue: &OrderedQueue<O>,
+    args: &QueueTakeArgs,
+    workplace: &Workplace<'_>,
+) -> anyhow::Result<Exit> {
+    let claim = match workplace
+        .unless_told(next(queue, args, workplace.output))
+        .await
+    {
+        Ok(claim) => claim?,
+        Err(exit) => return Ok(exit),
+    };
+    let Some(claim) = claim else {
+        return Ok(Exit::NotHad(args.wait.conflict_exit_code));
+    };
+    payload::be_stdin(claim.payload())?;
+    let variables = [
+        ("BELLWETHER_ITEM", claim.id().to_string()),
+        ("BELLWETHER_ATTEMPTS", claim.attempts().to_string()),
+    ];
+    let variables = variables.map(|(name, value)| (name, Some(value.into())));
+    let end = workplace.run(&args.command, &claim, variables).await?;
+    let path = &args.path;
+    Ok(match end {
+        End::Job(exit @ Exit::Command(0)) => workplace.give_back(path, claim.ack(), exit).await,
+        End::Job(exit) | End::NotStarted(exit) => {
+            let reason = exit.reason();
+            workplace
+                .give_back(path, claim.give_back(&reason), exit)
+                .await
+        }
+        // It goes with the session, and the item is delivered again.
+        end => end.exit(),
+    })
+}
+
+async fn for_script<O: Order>(
+    queue: &OrderedQueue<O>,
+    args: &QueueTakeArgs,
+    output: Output,
+) -> anyhow::Result<Exit> {
+    let Some(claim) = next(queue, args, output).await? else {
+        return Ok(Exit::NotHad(args.wait.conflict_exit_code));
+    };
+    let (path, limit) = (&args.path, args.connect.session_timeout);
+    let printed = match args.hold || args.json {
+        true => output::answer_line(object(&claim, args)),
+        false => output::answer_data(claim.payload()),
+    };
+    if let Err(error) = printed {
+        // Nobody has seen it.
+        claim.give_back("it could not be printed").await?;
+        return Err(error.into());
+    }
+    if !args.hold {
+        return Ok(give_back(path, claim.ack(), limit, Exit::Done, output).await);
+    }
+    let id = claim.id();
+    tokio::select! {
+        () = input::end() => {
+            let back = claim.give_back("not acknowledged");
+            Ok(give_back(path, back, limit, Exit::No, output).await)
+        }
+        () = claim.lost() => {
+            let items = queue.list().await?;
+            if items.iter().any(|item| item.id == id) {
+                output.error(&anyhow::anyhow!("{id} in {path} is lost"));
+                return Ok(Exit::Lost);
+            }
+            // Somebody has acknowledged it.
+            Ok(Exit::Done)
+        }
+    }
+}
+
+fn object(claim: &Claim<Vec<u8>>, args: &QueueTakeArgs) -> Value {
+    json!({
+        "path": args.path,
+        "id": claim.id().to_string(),
+        "token": claim.token(),
+        "attempts": claim.attempts(),
+        "age_ms": super::ms_of(claim.age()),
+        "data": data_json(Some(claim.payload())),
+    })
+}

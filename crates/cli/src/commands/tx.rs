@@ -1,0 +1,209 @@
+//! `bellwether tx`: several sites do something, or none of them does.
+
+use bellwether::{Client, Decision, Form, Status, Transaction, TransactionError, TwoPhase, Vote};
+use serde_json::{Value, json};
+
+use crate::args::{
+    TransactionArgs, TxArgs, TxBeginArgs, TxCommand, TxDecideArgs, TxSiteArgs, TxStatusArgs,
+    TxVoteArgs, TxWaitArgs, VoteName,
+};
+use crate::exit::Exit;
+use crate::output::{self, Output};
+use crate::people::{ms, who_json};
+use crate::refusal::Refusal;
+use crate::rendering::{data_json, data_text};
+use crate::session::in_session;
+use crate::transaction_text;
+
+pub(crate) fn run(args: TxArgs, output: Output) -> anyhow::Result<Exit> {
+    match args.command {
+        TxCommand::Begin(args) => begin(&args, output),
+        TxCommand::Join(args) => join(&args, output),
+        TxCommand::Vote(args) => vote(&args, output),
+        TxCommand::Decide(args) => decide(&args, output),
+        TxCommand::Status(args) => status(&args, output),
+        TxCommand::Wait(args) => wait(&args, output),
+        TxCommand::Applied(args) => applied(&args, output),
+    }
+}
+
+fn transaction(client: &Client, args: &TransactionArgs) -> Transaction {
+    TwoPhase::new(client, &args.path).transaction(&args.id)
+}
+
+/// Some errors are answers.
+fn refused(error: TransactionError) -> anyhow::Error {
+    match error {
+        TransactionError::AlreadyBegun { .. }
+        | TransactionError::NotFound { .. }
+        | TransactionError::NotASite { .. } => Refusal::no(error.to_string()).into(),
+        TransactionError::BadSites { .. } => Refusal::usage(error.to_string()).into(),
+        error => error.into(),
+    }
+}
+
+fn begin(args: &TxBeginArgs, output: Output) -> anyhow::Result<Exit> {
+    in_session(&args.tree, output, async |client| {
+        let form = match args.every_site {
+            true => Form::EverySite,
+            false => Form::Coordinator,
+        };
+        let all = TwoPhase::new(client, &args.path);
+        let all = all.form(form).deadline(args.deadline);
+        let (sites, data) = (args.sites.clone(), &*args.data);
+        let begun = match &args.id {
+            Some(id) => all.begin_as(id, sites, data).await,
+            None => all.begin(sites, data).await,
+        };
+        let id = begun.map_err(refused)?.id().to_owned();
+        Ok(match args.tree.json {
+            true => output::answer_line(json!({"path": args.path, "id": id}))?,
+            false => output::answer_line(id)?,
+        })
+    })
+}
+
+fn join(args: &TxSiteArgs, output: Output) -> anyhow::Result<Exit> {
+    let at = &args.transaction;
+    in_session(&at.tree, output, async |client| {
+        let joined = transaction(client, at).join(&args.site).await;
+        let mut seat = joined.map_err(refused)?;
+        let payload = seat.proposal().payload();
+        match at.tree.json {
+            true => output::answer_line(json!({
+                "path": at.path,
+                "id": at.id,
+                "site": args.site,
+                "voted": seat.has_voted(),
+                "data": data_json(Some(payload)),
+            }))?,
+            false => output::answer_line(data_text(Some(payload)))?,
+        };
+        told(seat.decision().await.map_err(refused)?, at)
+    })
+}
+
+/// Prints a decision, and says no if it is to abort.
+fn told(decision: Decision, at: &TransactionArgs) -> anyhow::Result<Exit> {
+    match at.tree.json {
+        true => {
+            let decision = decision.to_string();
+            output::answer_line(json!({"path": at.path, "id": at.id, "decision": decision}))?
+        }
+        false => output::answer_line(decision)?,
+    };
+    Ok(match decision {
+        Decision::Commit => Exit::Done,
+        Decision::Abort => Exit::No,
+    })
+}
+
+fn vote(args: &TxVoteArgs, output: Output) -> anyhow::Result<Exit> {
+    let at = &args.transaction;
+    in_session(&at.tree, output, async |client| {
+        let vote = match args.vote {
+            VoteName::Commit => Vote::Commit,
+            VoteName::Abort => Vote::Abort(args.reason.clone()),
+        };
+        let cast = transaction(client, at).vote(&args.site, vote.clone()).await;
+        let ballot = cast.map_err(refused)?;
+        let stands = matches!(
+            (&ballot.vote, &vote),
+            (Vote::Commit, Vote::Commit) | (Vote::Abort(_), Vote::Abort(_))
+        );
+        let said = transaction_text::vote(&ballot.vote);
+        if at.tree.json {
+            let object = json!({"path": at.path, "id": at.id, "site": args.site, "vote": said});
+            output::answer_line(object)?;
+        }
+        if !stands {
+            let site = &args.site;
+            return Err(Refusal::no(format!("the vote of {site} stands: {said}")).into());
+        }
+        Ok(Exit::Done)
+    })
+}
+
+fn decide(args: &TxDecideArgs, output: Output) -> anyhow::Result<Exit> {
+    let at = &args.transaction;
+    in_session(&at.tree, output, async |client| {
+        let coordinator = transaction(client, at).coordinate().await;
+        let mut coordinator = coordinator.map_err(refused)?;
+        let decided = match &args.abort {
+            Some(reason) => coordinator.abort(reason).await,
+            None => coordinator.decide().await,
+        };
+        told(decided.map_err(refused)?, at)
+    })
+}
+
+fn wait(args: &TxWaitArgs, output: Output) -> anyhow::Result<Exit> {
+    let at = &args.transaction;
+    in_session(&at.tree, output, async |client| {
+        let transaction = transaction(client, at);
+        let decided = match args.wait.wait {
+            Some(limit) => transaction.decision_timeout(limit).await,
+            None => transaction.decision().await,
+        };
+        match decided {
+            Err(error @ TransactionError::TimedOut { .. }) => {
+                output.notice(error);
+                Ok(Exit::NotHad(args.wait.conflict_exit_code))
+            }
+            decided => told(decided.map_err(refused)?, at),
+        }
+    })
+}
+
+fn applied(args: &TxSiteArgs, output: Output) -> anyhow::Result<Exit> {
+    let at = &args.transaction;
+    in_session(&at.tree, output, async |client| {
+        let transaction = transaction(client, at);
+        transaction.applied(&args.site).await.map_err(refused)?;
+        let forgotten = match transaction.forget().await {
+            Ok(()) => true,
+            // Others are not done yet; the last of them forgets it.
+            Err(TransactionError::NotDone { .. }) => false,
+            Err(error) => return Err(refused(error)),
+        };
+        if at.tree.json {
+            let object = json!({"path": at.path, "id": at.id, "forgotten": forgotten});
+            return Ok(output::answer_line(object)?);
+        }
+        Ok(Exit::Done)
+    })
+}
+
+fn status(args: &TxStatusArgs, output: Output) -> anyhow::Result<Exit> {
+    in_session(&args.tree, output, async |client| {
+        let all = TwoPhase::new(client, &args.path);
+        let found = match (&args.id, args.in_doubt) {
+            (Some(id), _) => vec![all.transaction(id).status().await.map_err(refused)?],
+            (None, true) => all.in_doubt().await.map_err(refused)?,
+            (None, false) => all.list().await.map_err(refused)?,
+        };
+        Ok(output::answer(|out| {
+            if args.tree.json {
+                let found: Value = found.iter().map(object).collect();
+                writeln!(out, "{}", json!({"path": args.path, "transactions": found}))?;
+                return Ok(Exit::Done);
+            }
+            for status in &found {
+                writeln!(out, "{}  {}", status.id, transaction_text::title(status))?;
+                for line in transaction_text::sites(status) {
+                    writeln!(out, "  {line}")?;
+                }
+            }
+            Ok(Exit::Done)
+        })?)
+    })
+}
+
+fn object(status: &Status) -> Value {
+    let mut object = transaction_text::fields(status);
+    object["id"] = json!(status.id);
+    object["begun_ms"] = json!(ms(status.begun));
+    object["begun_by"] = who_json(&status.begun_by);
+    object["data"] = data_json(Some(&status.payload));
+    object
+}

@@ -1,0 +1,320 @@
+//! What a survey has seen: in lines for people, as JSON, and as facts of which each can change by itself.
+
+use std::collections::BTreeMap;
+
+use bellwether::{Contestant, Line, LineKind, Overview, Recipe, Sight, WaitsFor, Wants};
+use serde_json::{Value, json};
+
+use crate::duration;
+use crate::people::{age, contestant_json, contestant_text, foreign, ms, who_json, who_text};
+use crate::previous;
+use crate::rendering::{counted, data_json, path_text};
+use crate::screen::{Row, Tone};
+use crate::transaction_text;
+
+/// In lines, as of now.
+pub(crate) fn rows(overview: &Overview) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut add = |tone, text| rows.push(Row { tone, text });
+    for sight in &overview.sights {
+        let path = path_text(&sight.path);
+        add(Tone::Title, format!("{path}  {}", title(&sight.what)));
+        for contestant in standing(sight) {
+            let (word, who) = (word(contestant), contestant_text(contestant));
+            let time = duration::text(age(contestant.since));
+            let besides = besides(contestant);
+            add(Tone::Plain, format!("  {word:<6} {who}, {time}{besides}"));
+        }
+        for remark in remarks(sight) {
+            add(Tone::Plain, format!("  {remark}"));
+        }
+    }
+    for circle in overview.deadlocks() {
+        add(Tone::Alarm, circle_title(&circle));
+        for line in circle_lines(overview, &circle) {
+            add(Tone::Plain, line);
+        }
+    }
+    rows
+}
+
+/// As one object.
+pub(crate) fn object(path: &str, overview: &Overview) -> Value {
+    let circle = |circle: &Vec<WaitsFor>| -> Value {
+        let step = |step: &WaitsFor| json!({"owner": step.owner, "path": step.path, "node": step.node, "waits_for": step.waits_for});
+        circle.iter().map(step).collect()
+    };
+    json!({
+        "path": path,
+        "sights": overview.sights.iter().map(sight_json).collect::<Value>(),
+        "deadlocks": overview.deadlocks().iter().map(circle).collect::<Value>(),
+        "unreadable": overview.unreadable,
+    })
+}
+
+/// What can be said without the time, by the path and a key that tells it from other things said there.
+pub(crate) fn facts(overview: &Overview) -> BTreeMap<(String, String), String> {
+    let mut facts = BTreeMap::new();
+    for sight in &overview.sights {
+        for contestant in standing(sight) {
+            let who = contestant_text(contestant);
+            let fact = format!("{} {who}{}", word(contestant), besides(contestant));
+            facts.insert((sight.path.clone(), contestant.path.clone()), fact);
+        }
+        let fact = match &sight.what {
+            Recipe::Line(_) => None,
+            what => Some(title(what)),
+        };
+        let said = fact.into_iter().chain(remarks(sight)).enumerate();
+        facts.extend(said.map(|(place, said)| ((sight.path.clone(), place.to_string()), said)));
+    }
+    for circle in overview.deadlocks() {
+        let paths = circle.iter().map(|step| step.path.as_str());
+        let key = circle.iter().map(|step| step.node.as_str());
+        let key = key.collect::<Vec<_>>().join(" ");
+        let at = paths.min().unwrap_or_default().to_owned();
+        facts.insert((at, key), circle_title(&circle));
+    }
+    facts
+}
+
+/// Everybody who holds something there or waits for it.
+fn standing(sight: &Sight) -> &[Contestant] {
+    match &sight.what {
+        Recipe::Line(line) => &line.contestants[..],
+        Recipe::Queue(queue) => &queue.claims,
+        Recipe::Tasks { claims, .. } => claims,
+        _ => &[],
+    }
+}
+
+fn title(what: &Recipe) -> String {
+    match what {
+        Recipe::Line(line) => line_title(line),
+        Recipe::Barrier { .. } => "barrier, set".to_owned(),
+        Recipe::DoubleBarrier(members) if members.is_open => {
+            let (inside, round) = (members.here.len(), members.round);
+            format!(
+                "double barrier, round {round}: {inside} of {} inside",
+                members.size
+            )
+        }
+        Recipe::DoubleBarrier(members) => {
+            let (here, missing) = (members.here.len(), members.missing());
+            let round = members.round;
+            format!("double barrier, round {round}: {here} here, {missing} missing")
+        }
+        Recipe::Queue(queue) => {
+            let depth = queue.depth;
+            let items = counted(depth.items, "item");
+            let consumers = match queue.consumers {
+                0 => String::new(),
+                consumers => format!(", {} waiting", counted(consumers, "consumer")),
+            };
+            let dead = counted(depth.dead, "dead letter");
+            format!(
+                "queue, {items}, {} claimed, {dead}{consumers}",
+                depth.claimed
+            )
+        }
+        Recipe::Tasks { counts, .. } => format!(
+            "tasks, {} open, {} running, {} done, {} failed",
+            counts.open, counts.running, counts.done, counts.failed
+        ),
+        Recipe::Transaction(status) => transaction_text::title(status),
+        _ => "something newer than this program".to_owned(),
+    }
+}
+
+fn line_title(line: &Line) -> String {
+    let mut title = line_kind(line.kind).to_owned();
+    if let Some(library) = foreign(line.layout) {
+        title += &format!(" of {library}");
+    }
+    if let Some(limit) = line.limit {
+        let in_use = line.holders().map(|holder| match holder.wants {
+            Wants::Permits(permits) => u64::from(permits),
+            _ => 0,
+        });
+        title += &format!(", {} of {limit} permits in use", in_use.sum::<u64>());
+    }
+    match line.waiters().count() {
+        0 => title,
+        1 => format!("{title}, 1 waits"),
+        waiters => format!("{title}, {waiters} wait"),
+    }
+}
+
+pub(crate) fn line_kind(kind: LineKind) -> &'static str {
+    match kind {
+        LineKind::Lock => "lock",
+        LineKind::SimpleLock => "simple lock",
+        LineKind::RwLock => "read/write lock",
+        LineKind::Semaphore => "semaphore",
+        LineKind::Election => "election",
+        _ => "line",
+    }
+}
+
+/// What somebody in a line does.
+fn word(contestant: &Contestant) -> &'static str {
+    match (contestant.wants, contestant.holds) {
+        (Wants::Read, true) => "reads",
+        (Wants::Write, true) if contestant.is_downgraded => "reads",
+        (Wants::Write, true) => "writes",
+        (Wants::Leadership, true) => "leads",
+        (Wants::Item, true) => "has",
+        (_, true) => "holds",
+        (_, false) => "waits",
+    }
+}
+
+/// What there is to say of somebody in a line beside who it is.
+fn besides(contestant: &Contestant) -> String {
+    let mut text = match (contestant.wants, contestant.holds) {
+        (Wants::Read, false) => ", to read".to_owned(),
+        (Wants::Write, false) => ", to write".to_owned(),
+        (Wants::Permits(permits @ 2..), _) => format!(", {permits} permits"),
+        (Wants::Item, true) => format!(", {}", path_text(&contestant.node)),
+        _ => String::new(),
+    };
+    if contestant.holds {
+        text += &format!(", token {}", contestant.token);
+    }
+    if let Some(asked) = &contestant.revocation {
+        text += match &asked.by {
+            Some(by) => format!(", asked to let go by {}", who_text(by)),
+            None => ", asked to let go".to_owned(),
+        }
+        .as_str();
+    }
+    text
+}
+
+/// What is said below everybody who stands in a line.
+fn remarks(sight: &Sight) -> Vec<String> {
+    match &sight.what {
+        Recipe::Line(line) => {
+            let crash = line.crash.iter();
+            let told = crash.map(|crash| format!("crash  {}", previous::told(&sight.path, crash)));
+            told.collect()
+        }
+        Recipe::Barrier { set_by, .. } => {
+            let by = set_by.as_ref().map_or("somebody".into(), who_text);
+            vec![format!("set by {by}")]
+        }
+        Recipe::DoubleBarrier(members) => members
+            .here
+            .iter()
+            .map(|who| format!("here   {}", who_text(who)))
+            .collect(),
+        Recipe::Transaction(status) => transaction_text::sites(status),
+        _ => Vec::new(),
+    }
+}
+
+fn circle_title(circle: &[WaitsFor]) -> String {
+    let mut steps: Vec<_> = circle.iter().map(|step| path_text(&step.path)).collect();
+    steps.sort_unstable();
+    format!(
+        "deadlock among {} at {}",
+        counted(circle.len(), "waiter"),
+        steps.join(", ")
+    )
+}
+
+fn circle_lines(overview: &Overview, circle: &[WaitsFor]) -> Vec<String> {
+    let of = |path: &str, node: &str, owner: &str| {
+        find(overview, path, node).map_or_else(|| owner.to_owned(), contestant_text)
+    };
+    let line = |step: &WaitsFor| {
+        let path = path_text(&step.path);
+        let waiter = of(&step.path, &step.node, &step.owner);
+        let blocker = of(&step.path, &step.blocker, &step.waits_for);
+        format!("  waits  {waiter} for {path}, held up by {blocker}")
+    };
+    circle.iter().map(line).collect()
+}
+
+/// One in the line at a path.
+pub(crate) fn find<'a>(overview: &'a Overview, path: &str, node: &str) -> Option<&'a Contestant> {
+    let line = line_at(overview, path)?;
+    line.contestants.iter().find(|one| one.node == node)
+}
+
+/// The line at a path.
+pub(crate) fn line_at<'a>(overview: &'a Overview, path: &str) -> Option<&'a Line> {
+    let mut sights = overview.sights.iter().filter(|sight| sight.path == path);
+    sights.find_map(|sight| match &sight.what {
+        Recipe::Line(line) => Some(line),
+        _ => None,
+    })
+}
+
+fn sight_json(sight: &Sight) -> Value {
+    let mut object = json!({"path": sight.path, "recipe": recipe(&sight.what)});
+    let fields = match &sight.what {
+        Recipe::Line(line) => json!({
+            "layout": foreign(line.layout).unwrap_or("bellwether"),
+            "holders": line.holders().map(contestant_json).collect::<Value>(),
+            "waiters": line.waiters().map(contestant_json).collect::<Value>(),
+            "limit": line.limit,
+            "crash": line.crash.as_ref().map(|crash| json!({
+                "who": crash.who.as_ref().map(who_json),
+                "token": crash.token,
+                "note": data_json(crash.note.as_deref()),
+            })),
+        }),
+        Recipe::Barrier { set_by, since } => json!({
+            "set_by": set_by.as_ref().map(who_json),
+            "since_ms": ms(*since),
+        }),
+        Recipe::DoubleBarrier(members) => json!({
+            "round": members.round,
+            "size": members.size,
+            "open": members.is_open,
+            "missing": members.missing(),
+            "here": members.here.iter().map(who_json).collect::<Value>(),
+        }),
+        Recipe::Queue(queue) => json!({
+            "items": queue.depth.items,
+            "claimed": queue.depth.claimed,
+            "dead": queue.depth.dead,
+            "consumers": queue.consumers,
+            "claims": queue.claims.iter().map(contestant_json).collect::<Value>(),
+        }),
+        Recipe::Tasks { counts, claims } => json!({
+            "open": counts.open,
+            "running": counts.running,
+            "done": counts.done,
+            "failed": counts.failed,
+            "claims": claims.iter().map(contestant_json).collect::<Value>(),
+        }),
+        Recipe::Transaction(status) => transaction_text::fields(status),
+        _ => json!({}),
+    };
+    if let (Value::Object(object), Value::Object(fields)) = (&mut object, fields) {
+        object.extend(fields);
+    }
+    object
+}
+
+/// The word for it in JSON.
+fn recipe(what: &Recipe) -> &'static str {
+    match what {
+        Recipe::Line(line) => match line.kind {
+            LineKind::Lock => "lock",
+            LineKind::SimpleLock => "simple_lock",
+            LineKind::RwLock => "rwlock",
+            LineKind::Semaphore => "semaphore",
+            LineKind::Election => "election",
+            _ => "line",
+        },
+        Recipe::Barrier { .. } => "barrier",
+        Recipe::DoubleBarrier(_) => "double_barrier",
+        Recipe::Queue(_) => "queue",
+        Recipe::Tasks { .. } => "tasks",
+        Recipe::Transaction(_) => "transaction",
+        _ => "unknown",
+    }
+}

@@ -1,0 +1,149 @@
+//! `bellwether doctor`.
+
+use std::net::TcpListener;
+use std::process::{Command, Output};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::bellwether::{Running, assert_code, bellwether, job, text, until};
+
+on_both_engines! {
+    healthy_server_is_described_and_fine,
+    crashes_and_dead_letters_are_warnings_with_advice,
+    sessions_that_are_granted_otherwise_are_told,
+    directory_that_is_hard_to_list_is_told,
+}
+
+fn doctor(address: &str, options: &[&str]) -> Output {
+    let mut command = bellwether();
+    command.arg("doctor");
+    // What each of the servers grants.
+    if !options.contains(&"--session-timeout") {
+        command.args(["--session-timeout", "4s"]);
+    }
+    command.args(["--connect", address]).args(options);
+    command.output().unwrap()
+}
+
+/// Severity, check and advice of what was found, without what is fine.
+fn wrong(output: &Output) -> Vec<(String, String, String)> {
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let findings = report["findings"].as_array().unwrap();
+    let wrong = findings.iter().filter(|one| one["severity"] != "fine");
+    wrong
+        .map(|one| {
+            let text = |field: &str| one[field].as_str().unwrap_or_default().to_owned();
+            (text("severity"), text("check"), text("advice"))
+        })
+        .collect()
+}
+
+/// What does not depend on how busy the machine is, or on what else its server has gone through.
+fn of_the_tree(output: &Output) -> Vec<(String, String, String)> {
+    let mut wrong = wrong(output);
+    wrong.retain(|(_, check, _)| ["holds", "queues", "nodes", "session"].contains(&&**check));
+    wrong
+}
+
+fn healthy_server_is_described_and_fine(address: &str) {
+    assert_code(
+        &bellwether()
+            .args(["create", "-c", address, "-p", "x"])
+            .output()
+            .unwrap(),
+        0,
+    );
+    let output = doctor(address, &[]);
+    let said = text(&output.stdout);
+    for line in [
+        "server   127.0.0.1:",
+        "3.8.",
+        "standalone",
+        "session  sessions live 4s",
+        "latency  answers take ",
+        "pauses   this machine stood still for ",
+        "holds    0 things in use below /, all in order",
+    ] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    let output = doctor(address, &["--json"]);
+    assert!(of_the_tree(&output).is_empty(), "{output:?}");
+}
+
+fn crashes_and_dead_letters_are_warnings_with_advice(address: &str) {
+    let mut holder = Running::start(&mut job(
+        address,
+        &["lock", "x"],
+        "echo held; exec tail -f /dev/null",
+    ));
+    assert_eq!(holder.line().as_deref(), Some("held"));
+    holder.signal(Signal::KILL);
+    holder.code();
+    let run = |arguments: &[&str]| {
+        let (verb, rest) = arguments.split_at(2);
+        let mut command: Command = bellwether();
+        command
+            .args(verb)
+            .args(["-c", address])
+            .args(rest)
+            .output()
+            .unwrap()
+    };
+    assert_code(&run(&["queue", "put", "q", "poison"]), 0);
+    assert_code(
+        &run(&["queue", "take", "q", "--attempts", "1", "--", "false"]),
+        1,
+    );
+    let mut found = Vec::new();
+    until("the session has ended", || {
+        let output = doctor(address, &["--json"]);
+        assert!(matches!(output.status.code(), Some(1 | 3)), "{output:?}");
+        found = of_the_tree(&output);
+        found
+            .iter()
+            .any(|(_, _, advice)| advice.contains("bellwether lock --clear /x"))
+    });
+    let dead = (
+        "warning".into(),
+        "queues".into(),
+        "`bellwether queue dead /q` tells why".into(),
+    );
+    assert!(found.contains(&dead), "{found:?}");
+    assert_eq!(found.len(), 2, "{found:?}");
+}
+
+fn sessions_that_are_granted_otherwise_are_told(address: &str) {
+    let output = doctor(address, &["--json", "--session-timeout", "1h"]);
+    let found = of_the_tree(&output);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].2.contains("maxSessionTimeout"), "{found:?}");
+}
+
+fn directory_that_is_hard_to_list_is_told(address: &str) {
+    let name = "x".repeat(60_000);
+    for number in 0..9 {
+        let path = format!("wide/{number}{name}");
+        let create = ["create", "-c", address, "-p", &path];
+        assert_code(&bellwether().args(create).output().unwrap(), 0);
+    }
+    let found = of_the_tree(&doctor(address, &["--json", "wide"]));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].2.contains("1 MiB of names"), "{found:?}");
+}
+
+#[test]
+fn server_that_is_not_there_is_critical() {
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let output = doctor(
+        &format!("127.0.0.1:{port}"),
+        &["--json", "--session-timeout", "500ms"],
+    );
+    assert_code(&output, 3);
+    let found = wrong(&output);
+    assert_eq!((&*found[0].0, &*found[0].1), ("critical", "connect"));
+}
