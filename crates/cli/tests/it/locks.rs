@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use bellwether_testkit::{FaultProxy, Op};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -17,6 +18,7 @@ on_both_engines! {
     nothing_is_done_that_nobody_agreed_to,
     log_tells_every_change,
     locks_of_other_libraries_are_seen_for_what_they_are,
+    thousand_locks_are_read_with_few_requests_under_way,
 }
 
 fn run(address: &str, arguments: &[&str]) -> Output {
@@ -266,4 +268,60 @@ fn locks_of_other_libraries_are_seen_for_what_they_are(address: &str) {
         holder.end_input();
         assert_eq!(holder.code(), Some(0));
     }
+}
+
+fn thousand_locks_are_read_with_few_requests_under_way(address: &str) {
+    const LOCKS: usize = 1000;
+    const DEEP: usize = 11;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("many.json");
+    std::fs::write(&file, many(LOCKS, DEEP)).unwrap();
+    let import = run(address, &["import", "many", file.to_str().unwrap()]);
+    assert_code(&import, 0);
+    let (server, chroot) = address.split_once('/').unwrap_or((address, ""));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let proxy = runtime.block_on(FaultProxy::start(server)).unwrap();
+    let through = format!("{}/{chroot}", proxy.connect_string());
+    let seen = json(&run(
+        through.trim_end_matches('/'),
+        &["locks", "--json", "many"],
+    ));
+    let sights = seen["sights"].as_array().unwrap();
+    let waiters = sights
+        .iter()
+        .map(|sight| sight["waiters"].as_array().unwrap().len());
+    assert_eq!((sights.len(), waiters.sum()), (LOCKS, LOCKS * (DEEP - 1)));
+    // A list of each directory, and a read of everybody; the session itself takes one more to know the servers.
+    assert_eq!(proxy.count(Op::GetChildren2), LOCKS + 1);
+    let reads = proxy.count(Op::GetData);
+    assert!(
+        (LOCKS * DEEP..=LOCKS * DEEP + 1).contains(&reads),
+        "{reads}"
+    );
+    let in_flight = proxy.in_flight_max();
+    assert!((2..=128).contains(&in_flight), "{in_flight}");
+}
+
+/// An export of locks in which so many stand.
+fn many(locks: usize, deep: usize) -> String {
+    let acl = serde_json::json!([{"scheme": "world", "id": "anyone", "rights": "cdrwa"}]);
+    let node = |path: String, data: &str| serde_json::json!({"path": path, "kind": "persistent", "data": {"text": data}, "acl": acl});
+    let mut nodes = vec![node("/".to_owned(), "")];
+    for lock in 0..locks {
+        nodes.push(node(format!("/{lock:04}"), ""));
+        nodes.extend((0..deep).map(|place| {
+            let name = format!("lock-{:x}-{place:016x}-{place:010}", lock * deep + place);
+            node(
+                format!("/{lock:04}/{name}"),
+                r#"{"version": 1, "host": "db7"}"#,
+            )
+        }));
+    }
+    serde_json::json!({
+        "format": "bellwether-export",
+        "version": 1,
+        "path": "/many",
+        "nodes": nodes,
+    })
+    .to_string()
 }
