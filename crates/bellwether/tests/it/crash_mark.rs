@@ -164,13 +164,13 @@ async fn cancelled_acquire_restores_the_mark(place: Place) {
     place.until_children("/marked", 1).await;
     let (crashed, _) = place.outside().get_data("/marked/held").await.unwrap();
     // The mark has been written, and its answer does not come before the one who acquires gives up.
-    let acquired = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.acquire().await }
-    });
     let seen = std::sync::atomic::AtomicBool::new(false);
     let lost = proxy.swallow_reply_where(move |request| {
         request.op == Op::Multi && seen.swap(true, std::sync::atomic::Ordering::Relaxed)
+    });
+    let acquired = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await }
     });
     lost.happened().await.unwrap();
     proxy.refuse(true);
