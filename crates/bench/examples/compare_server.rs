@@ -251,7 +251,12 @@ impl Round {
         );
         self.note("the same beside 100,000", "/s", many, Goal::NONE);
         let within = Goal::own(Bound::AtLeast(0.5));
-        self.note("what is left of it", "x", many / few, within);
+        self.note(
+            "creates and deletes left beside 100,000 children",
+            "x",
+            many / few,
+            within,
+        );
         Ok(())
     }
 
@@ -287,17 +292,17 @@ impl Round {
             [
                 "get, 8 x 32, at 1,000 nodes",
                 "get, 8 x 32, at 1,000,000",
-                "left of gets",
+                "gets left at 1,000,000 nodes",
             ],
             [
                 "set, 8 x 32, at 1,000 nodes",
                 "set, 8 x 32, at 1,000,000",
-                "left of sets",
+                "sets left at 1,000,000 nodes",
             ],
             [
                 "create, 8 x 32, at 1,000 nodes",
                 "create, 8 x 32, at 1,000,000",
-                "left of creates",
+                "creates left at 1,000,000 nodes",
             ],
         ];
         let little_lost = Goal::own(Bound::AtLeast(0.7)).and_ratio(Bound::AtLeast(1.0));
