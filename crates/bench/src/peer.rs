@@ -18,8 +18,8 @@ const OVERTIME_MAX: Duration = Duration::from_secs(180);
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
     /// What they do, as the peers know it: `lock`, `shared` (reads, and every tenth time a write), `permits` (of five),
-    /// `queue`, `election`, `double-barrier`; `cache` (loads `/cached`) and `cache-changes` (sees a tenth of it change), once;
-    /// `watchers` (all are told of a change, then comes the next).
+    /// `queue`, `election`, `double-barrier`; `cache` (loads `/cached/NODES`) and `cache-changes` (sees a tenth of it
+    /// change), once; `watchers` (all are told of a change, then comes the next).
     pub recipe: String,
     /// The server.
     pub address: String,

@@ -191,8 +191,7 @@ public final class CuratorPeer {
         }
     }
 
-    /** What is cached, how many nodes stand in a directory of it, of how many one changes, and how many in a transaction. */
-    private static final String CACHED = "/cached";
+    /** How many nodes stand in a directory of what is cached, of how many one changes, and how many in a transaction. */
     private static final int CHILDREN = 1000;
     private static final int CHANGES_ONE_IN = 10;
     private static final int BATCH = 500;
@@ -205,8 +204,13 @@ public final class CuratorPeer {
         return client;
     }
 
-    private static String node(int number) {
-        return CACHED + "/" + number / CHILDREN + "/" + number % CHILDREN;
+    /** What is cached. */
+    private static String cached(int nodes) {
+        return "/cached/" + nodes;
+    }
+
+    private static String node(int nodes, int number) {
+        return cached(nodes) + "/" + number / CHILDREN + "/" + number % CHILDREN;
     }
 
     private static long residentKib() throws Exception {
@@ -246,11 +250,11 @@ public final class CuratorPeer {
 
     private static String cache(String address, int nodes) throws Exception {
         try (CuratorFramework client = connected(address);
-                CuratorCache cache = CuratorCache.build(client, CACHED)) {
+                CuratorCache cache = CuratorCache.build(client, cached(nodes))) {
             long time = load(cache);
             long resident = residentKib();
             if (cache.size() <= nodes) {
-                throw new IllegalStateException("nodes are missing");
+                throw new IllegalStateException("loaded, it says, but " + cache.size() + " nodes of " + nodes + " are there");
             }
             return outcome(nodes, nodes, time, resident);
         }
@@ -261,8 +265,11 @@ public final class CuratorPeer {
         byte[] data = String.format(Locale.ROOT, "%-100s", path).getBytes(StandardCharsets.UTF_8);
         try (CuratorFramework client = connected(address);
                 CuratorFramework writer = connected(address);
-                CuratorCache cache = CuratorCache.build(client, CACHED)) {
+                CuratorCache cache = CuratorCache.build(client, cached(nodes))) {
             load(cache);
+            if (cache.size() <= nodes) {
+                throw new IllegalStateException("nodes are missing");
+            }
             CountDownLatch seen = new CountDownLatch(changes);
             cache.listenable().addListener(CuratorCacheListener.builder()
                     .forChanges((before, after) -> {
@@ -275,7 +282,7 @@ public final class CuratorPeer {
             for (int first = 0; first < changes; first += BATCH) {
                 List<CuratorOp> batch = new ArrayList<>();
                 for (int number = first; number < Math.min(first + BATCH, changes); number++) {
-                    batch.add(writer.transactionOp().setData().forPath(node(number), data));
+                    batch.add(writer.transactionOp().setData().forPath(node(nodes, number), data));
                 }
                 writer.transaction().inBackground().forOperations(batch);
             }

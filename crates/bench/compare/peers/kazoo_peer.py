@@ -15,8 +15,7 @@ PERMITS = 5
 # What stands in a queue for each consumer before the first is taken, and what an item holds.
 BACKLOG = 50
 PAYLOAD = b"x" * 100
-# What is cached, how many nodes stand in a directory of it, of how many one changes, and how many in one transaction.
-CACHED = "/cached"
+# How many nodes stand in a directory of what is cached, of how many one changes, and how many in one transaction.
 CHILDREN = 1000
 CHANGES_ONE_IN = 10
 BATCH = 500
@@ -169,8 +168,13 @@ def outcome(turns, seconds, all_turns=None, resident_kib=0):
     }
 
 
-def load(client):
-    cache = TreeCache(client, CACHED)
+def cached(nodes):
+    """What is cached."""
+    return f"/cached/{nodes}"
+
+
+def load(client, nodes):
+    cache = TreeCache(client, cached(nodes))
     loaded = threading.Event()
 
     def listen(event):
@@ -187,10 +191,10 @@ def load(client):
 
 def cache(address, path, nodes, sessions, warm_up_s, duration_s):
     client = connected(address)
-    cache, seconds = load(client)
+    cache, seconds = load(client, nodes)
     resident = resident_kib()
     last = nodes - 1
-    if cache.get_data(f"{CACHED}/{last // CHILDREN}/{last % CHILDREN}") is None:
+    if cache.get_data(f"{cached(nodes)}/{last // CHILDREN}/{last % CHILDREN}") is None:
         raise ValueError("nodes are missing")
     cache.close()
     finish(client)
@@ -199,7 +203,7 @@ def cache(address, path, nodes, sessions, warm_up_s, duration_s):
 
 def cache_changes(address, path, nodes, sessions, warm_up_s, duration_s):
     client, writer = connected(address), connected(address)
-    cache, _ = load(client)
+    cache, _ = load(client, nodes)
     changes = nodes // CHANGES_ONE_IN
     data = path.ljust(100).encode()
     seen = set()
@@ -217,7 +221,7 @@ def cache_changes(address, path, nodes, sessions, warm_up_s, duration_s):
     for first in range(0, changes, BATCH):
         write = writer.transaction()
         for node in range(first, min(first + BATCH, changes)):
-            write.set_data(f"{CACHED}/{node // CHILDREN}/{node % CHILDREN}", data)
+            write.set_data(f"{cached(nodes)}/{node // CHILDREN}/{node % CHILDREN}", data)
         writes.append(write.commit_async())
     if not all_seen.wait(END_MAX_S):
         raise TimeoutError(f"{len(seen)} of {changes} changes seen within {END_MAX_S} s")

@@ -11,8 +11,6 @@ use futures_util::StreamExt;
 use futures_util::future::try_join_all;
 use tokio::sync::mpsc;
 
-const CACHED: &str = "/cached";
-
 /// Nodes in a directory.
 const CHILDREN: usize = 1000;
 
@@ -24,7 +22,7 @@ const BATCH: usize = 500;
 
 pub(crate) async fn cache(task: &Task, connect: Connect) -> Result<Outcome> {
     let client = connect.await?;
-    let (tree, time) = load(&client).await?;
+    let (tree, time) = load(&client, task).await?;
     let resident_kib = resident_kib("self")?;
     ensure!(tree.snapshot().len() > task.contenders, "nodes are missing");
     drop(tree);
@@ -38,10 +36,11 @@ pub(crate) async fn cache(task: &Task, connect: Connect) -> Result<Outcome> {
 pub(crate) async fn cache_changes(task: &Task, connect: Connect) -> Result<Outcome> {
     let writer = connect.clone().await?;
     let client = connect.await?;
-    let (tree, _) = load(&client).await?;
+    let (tree, _) = load(&client, task).await?;
     let mut changes = tree.changes();
+    let cached = cached(task);
     let paths: Vec<_> = (0..task.contenders / CHANGES_ONE_IN)
-        .map(|node| format!("{CACHED}/{}/{}", node / CHILDREN, node % CHILDREN))
+        .map(|node| format!("{cached}/{}/{}", node / CHILDREN, node % CHILDREN))
         .collect();
     let data = format!("{:<100}", task.path).into_bytes();
     let start = Instant::now();
@@ -117,9 +116,14 @@ pub(crate) async fn watchers(task: &Task, connect: Connect) -> Result<Outcome> {
     }
 }
 
-async fn load(client: &Client) -> Result<(LiveTree, Duration)> {
+/// What is cached.
+fn cached(task: &Task) -> String {
+    format!("/cached/{}", task.contenders)
+}
+
+async fn load(client: &Client, task: &Task) -> Result<(LiveTree, Duration)> {
     let start = Instant::now();
-    let tree = Cache::new(client, CACHED).open().await?;
+    let tree = Cache::new(client, cached(task)).open().await?;
     Ok((tree, start.elapsed()))
 }
 
