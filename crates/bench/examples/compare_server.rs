@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use bellwether_bench::awake::Awake;
 use bellwether_bench::comparison::{Bound, Comparison, Figure, Goal, Who, put_between_marks};
 use bellwether_bench::floor;
 use bellwether_bench::load::{Load, Outcome, Work};
@@ -170,6 +171,15 @@ impl Round {
             "x",
             get / loopback,
             in_trips,
+        );
+        let awake = Awake::keep()?;
+        let get = p50(&self.outcome(server, Work::Get, 1, 1)?);
+        drop(awake);
+        self.note(
+            "the same on cores that do not sleep",
+            "us",
+            get,
+            Goal::at_most(0.5),
         );
         let gets = self.outcome(server, Work::Get, 8, 32)?.per_second;
         self.note("get, 8 x 32", "/s", gets, Goal::at_least(3.0));

@@ -3,6 +3,7 @@
 //! Programs are examples rather than binaries, so that `cargo run` at the root has one to choose:
 //! `cargo run --release -p bellwether-bench --example load -- --help`.
 
+pub mod awake;
 pub mod comparison;
 pub mod connect_string;
 pub mod contend;
