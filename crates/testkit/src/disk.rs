@@ -1,13 +1,16 @@
 //! A disk that loses what was not synced.
 
+mod file;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::io::{self, Cursor, Read, Write};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use bellwether_server::files::{Disk, DiskFile, LogEnd, LogReader};
+use bellwether_server::files::{Disk, DiskFile};
 
-/// The unit in which it writes: what shares a sector is lost or kept together.
-pub const SECTOR_BYTES: usize = 512;
+use self::file::{Dice, File};
 
 /// A folder of files in memory, for a server whose machine is to fail.
 ///
@@ -95,17 +98,6 @@ enum NameChange {
     Give(String, usize),
     Rename(String, String),
     Remove(String),
-}
-
-#[derive(Debug, Default)]
-struct File {
-    /// What a reader sees.
-    bytes: Vec<u8>,
-    /// Where the next write goes.
-    position: usize,
-    /// What is on the disk, and how much of it was written rather than reserved.
-    synced: Vec<u8>,
-    synced_position: usize,
 }
 
 #[derive(Debug)]
@@ -401,241 +393,6 @@ impl NameChange {
     }
 }
 
-impl File {
-    fn synced(bytes: Vec<u8>) -> Self {
-        Self {
-            position: bytes.len(),
-            synced_position: bytes.len(),
-            synced: bytes.clone(),
-            bytes,
-        }
-    }
-
-    fn append(&mut self, bytes: &[u8]) {
-        let end = self.position + bytes.len();
-        if self.bytes.len() < end {
-            self.bytes.resize(end, 0);
-        }
-        self.bytes[self.position..end].copy_from_slice(bytes);
-        self.position = end;
-    }
-
-    fn set_length(&mut self, bytes: u64) {
-        let length = usize::try_from(bytes).expect("it fits into memory");
-        self.bytes.resize(length, 0);
-        self.position = self.position.min(length);
-    }
-
-    fn sync(&mut self) {
-        self.synced.clone_from(&self.bytes);
-        self.synced_position = self.position;
-    }
-
-    /// What may be left of it.
-    fn torn(&self, dice: &mut Dice) -> Vec<u8> {
-        let mut left = self.synced.clone();
-        if dice.roll(2) == 0 {
-            left.resize(self.bytes.len(), 0);
-        }
-        let start = self.synced_position.min(self.position);
-        let mut end = match dice.roll(4) {
-            0 => start,
-            1 => self.position,
-            _ => start + dice.roll(self.position - start + 1),
-        };
-        if end < left.len() && end < self.position {
-            end = (end / SECTOR_BYTES * SECTOR_BYTES).max(start);
-        }
-        if end <= start {
-            return left;
-        }
-        if left.len() < end {
-            left.resize(end, 0);
-        }
-        left[start..end].copy_from_slice(&self.bytes[start..end]);
-        if dice.roll(3) == 0 {
-            lose_sector(&mut left, start, end, dice);
-        }
-        left
-    }
-}
-
-/// Loses one of the sectors that the last record before `end` lies in, as far as it is behind `start`.
-fn lose_sector(bytes: &mut [u8], start: usize, end: usize, dice: &mut Dice) {
-    let record = last_record(&bytes[..end]).max(start);
-    let (first, last) = (record / SECTOR_BYTES, (end - 1) / SECTOR_BYTES);
-    let sector = (first + dice.roll(last - first + 1)) * SECTOR_BYTES;
-    let (lost, lost_end) = (sector.max(start), (sector + SECTOR_BYTES).min(end));
-    // Zeros already: the record would stay whole behind others that do not.
-    if bytes[lost.max(record)..lost_end]
-        .iter()
-        .any(|byte| *byte != 0)
-    {
-        bytes[lost..lost_end].fill(0);
-    }
-}
-
-/// Where the last record of a log begins, whole or not; the start of what is no log.
-fn last_record(bytes: &[u8]) -> usize {
-    let Ok(mut log) = LogReader::open(bytes) else {
-        return 0;
-    };
-    let mut last = 0;
-    while let Ok(Some(record)) = log.next() {
-        last = record.offset;
-    }
-    if let LogEnd::Torn { offset, .. } | LogEnd::Damaged { offset, .. } = log.end() {
-        last = offset;
-    }
-    usize::try_from(last).expect("it is in memory")
-}
-
 fn cut_off() -> io::Error {
     io::Error::other("the disk is gone")
-}
-
-/// Numbers that look random and follow from a seed (splitmix64).
-#[derive(Debug)]
-struct Dice(u64);
-
-impl Dice {
-    /// A number below `sides`.
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^= mixed >> 31;
-        usize::try_from(mixed % sides as u64).expect("less than a usize")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    /// Every disk that may be left, as far as a few hundred seeds tell.
-    fn left(disk: &CrashDisk) -> BTreeSet<BTreeMap<String, Vec<u8>>> {
-        (0..500).map(|seed| disk.crash(seed).files()).collect()
-    }
-
-    fn files<const N: usize>(files: [(&str, &[u8]); N]) -> BTreeMap<String, Vec<u8>> {
-        files
-            .into_iter()
-            .map(|(name, bytes)| (name.to_owned(), bytes.to_vec()))
-            .collect()
-    }
-
-    #[test]
-    fn what_is_synced_stays() {
-        let disk = CrashDisk::new();
-        let mut file = disk.create("a").unwrap();
-        file.write_all(b"bytes").unwrap();
-        file.sync().unwrap();
-        disk.sync_names().unwrap();
-        assert_eq!(left(&disk), BTreeSet::from([files([("a", b"bytes")])]));
-        assert_eq!(disk.sync_points(), 2);
-    }
-
-    #[test]
-    fn a_first_part_of_what_is_not_synced_stays_or_its_sector_is_missing() {
-        let disk = CrashDisk::new();
-        let mut file = disk.create("a").unwrap();
-        file.write_all(b"ab").unwrap();
-        file.sync().unwrap();
-        disk.sync_names().unwrap();
-        file.write_all(b"cd").unwrap();
-        let expected: [&[u8]; 7] = [
-            b"ab", b"abc", b"abcd", b"ab\0", b"ab\0\0", b"abc\0", b"ab\0\0",
-        ];
-        let expected: BTreeSet<_> = expected.map(|bytes| files([("a", bytes)])).into();
-        assert!(left(&disk).is_subset(&expected), "{:?}", left(&disk));
-        assert!(left(&disk).len() > 4);
-    }
-
-    #[test]
-    fn within_a_file_sectors_are_whole() {
-        let disk = CrashDisk::new();
-        let mut file = disk.create("a").unwrap();
-        file.reserve(4096).unwrap();
-        file.sync().unwrap();
-        disk.sync_names().unwrap();
-        file.write_all(&[1; 1200]).unwrap();
-        for files in left(&disk) {
-            let bytes = &files["a"];
-            assert_eq!(bytes.len(), 4096);
-            for sector in [0..512, 512..1024, 1024..1200, 1200..4096] {
-                let sector = &bytes[sector];
-                assert!(sector.iter().all(|byte| *byte == sector[0]));
-            }
-        }
-    }
-
-    #[test]
-    fn names_change_in_their_order() {
-        let disk = CrashDisk::new();
-        disk.create("new").unwrap().sync().unwrap();
-        disk.sync_names().unwrap();
-        disk.rename("new", "a").unwrap();
-        disk.create("b").unwrap().sync().unwrap();
-        disk.remove("a").unwrap();
-        let expected = [
-            files([("new", b"")]),
-            files([("a", b"")]),
-            files([("a", b""), ("b", b"")]),
-            files([("b", b"")]),
-        ];
-        assert_eq!(left(&disk), BTreeSet::from(expected));
-    }
-
-    #[test]
-    fn a_killed_process_writes_no_more_and_what_it_wrote_is_seen() {
-        let disk = CrashDisk::new();
-        let mut file = disk.create("a").unwrap();
-        file.write_all(b"seen").unwrap();
-        let next = disk.kill();
-        assert!(file.write_all(b"x").is_err());
-        assert!(disk.list().is_err());
-        assert_eq!(next.contents("a").as_deref(), Some(&b"seen"[..]));
-        next.sync("a").unwrap();
-        next.sync_names().unwrap();
-        assert_eq!(left(&next), BTreeSet::from([files([("a", b"seen")])]));
-    }
-
-    #[test]
-    fn the_power_goes_off_at_the_sync_that_was_asked_for() {
-        let disk = CrashDisk::new();
-        disk.crash_at_sync(2);
-        let mut file = disk.create("a").unwrap();
-        file.sync().unwrap();
-        assert!(!disk.is_down());
-        assert!(disk.sync_names().is_err());
-        assert!(disk.is_down());
-        assert!(file.write(b"x").is_err());
-        assert!(disk.crash(1).list().is_ok());
-    }
-
-    #[test]
-    fn operations_fail_when_they_are_told_to() {
-        let disk = CrashDisk::new();
-        disk.fail(Operation::Write, 2, io::ErrorKind::Other);
-        let mut file = disk.create("a").unwrap();
-        file.write_all(b"1").unwrap();
-        assert!(file.write_all(b"2").is_err());
-        file.write_all(b"3").unwrap();
-        assert_eq!(disk.contents("a").as_deref(), Some(&b"13"[..]));
-    }
-
-    #[test]
-    fn a_full_disk_takes_what_it_has_room_for() {
-        let disk = CrashDisk::new();
-        disk.limit_space(3);
-        let mut file = disk.create("a").unwrap();
-        file.reserve(100).unwrap();
-        let error = file.write_all(b"12345").unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
-        assert_eq!(disk.contents("a").unwrap()[..5], *b"123\0\0");
-    }
 }

@@ -1,0 +1,207 @@
+//! Members that give up, die, or lose a message.
+
+use std::time::Duration;
+
+use bellwether::BarrierError;
+use bellwether_server::proto::op::Op;
+use bellwether_testkit::Cut;
+
+use super::{barrier, enter_as, leave_all, two_inside, until_waiting};
+use crate::place::{Place, SESSION_TIMEOUT, soon};
+
+on_both_engines! {
+    t49_enter_that_timed_out_leaves_no_member,
+    t53_session_loss_is_told_to_one_who_enters,
+    t54_others_wait_still_when_the_first_member_dies,
+    t56_round_whose_members_have_died_lets_nobody_pass,
+    t59_nothing_is_left_and_expiry_is_told_to_one_who_leaves,
+    t60_own_node_missing_on_leave_is_an_error,
+    enter_dropped_at_any_moment_leaves_no_member,
+    lost_requests_and_replies_change_nothing,
+    others_leave_when_the_last_one_inside_dies,
+}
+
+async fn t49_enter_that_timed_out_leaves_no_member(place: Place) {
+    let client = place.client().await;
+    for _ in 0..10 {
+        let limit = Duration::from_millis(20);
+        let entered = barrier(&client, 2).enter_timeout(limit).await;
+        assert!(
+            matches!(entered, Err(BarrierError::TimedOut { .. })),
+            "{entered:?}"
+        );
+    }
+    place.until_children("/meet/0", 0).await;
+    place.until_no_watches().await;
+    // One alone does not pass with a phantom.
+    let [(_, one), (_, two)] = two_inside(&place).await;
+    assert_eq!((one.round(), two.round()), (0, 0));
+    leave_all([one, two]).await;
+}
+
+async fn t53_session_loss_is_told_to_one_who_enters(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let entering = enter_as(&place, &client, 2, 1).await;
+    proxy.refuse(true);
+    proxy.cut(Cut::Close).await;
+    let entered = soon(entering).await.unwrap();
+    assert!(
+        matches!(entered, Err(BarrierError::SessionEnded { .. })),
+        "{entered:?}"
+    );
+}
+
+async fn t54_others_wait_still_when_the_first_member_dies(place: Place) {
+    let dying = place.client().await;
+    let first = enter_as(&place, &dying, 3, 1).await;
+    let client = place.client().await;
+    let second = enter_as(&place, &client, 3, 2).await;
+    first.abort();
+    drop(first);
+    soon(dying.close()).await;
+    place.until_children("/meet/0", 1).await;
+    until_waiting(&place, 1).await;
+    let client = place.client().await;
+    let third = enter_as(&place, &client, 3, 2).await;
+    assert!(!second.is_finished() && !third.is_finished());
+    let client = place.client().await;
+    let fourth = soon(barrier(&client, 3).enter()).await.unwrap();
+    let [second, third] = [second, third].map(soon);
+    let mut inside = vec![fourth, second.await.unwrap().unwrap()];
+    inside.push(third.await.unwrap().unwrap());
+    // The same on the way out: the first one dies inside, and counts as left; the others wait for each other.
+    let (dies, stays, leaves) = (inside.pop().unwrap(), inside.pop().unwrap(), inside);
+    let leaving = tokio::spawn(leave_all(leaves));
+    drop(dies);
+    place.until_children("/meet/0", 2).await;
+    assert!(!leaving.is_finished());
+    soon(stays.leave()).await.unwrap();
+    soon(leaving).await.unwrap();
+}
+
+async fn t56_round_whose_members_have_died_lets_nobody_pass(place: Place) {
+    for (client, inside) in two_inside(&place).await {
+        drop(inside);
+        soon(client.close()).await;
+    }
+    place.until_children("/meet/0", 1).await;
+    assert_eq!(place.children("/meet/0").await, ["ready"]);
+    let client = place.client().await;
+    let one = enter_as(&place, &client, 2, 1).await;
+    assert!(!one.is_finished());
+    let client = place.client().await;
+    let two = soon(barrier(&client, 2).enter()).await.unwrap();
+    let one = soon(one).await.unwrap().unwrap();
+    assert_eq!((one.round(), two.round()), (1, 1));
+    leave_all([one, two]).await;
+}
+
+async fn t59_nothing_is_left_and_expiry_is_told_to_one_who_leaves(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let other = place.client().await;
+    let first = enter_as(&place, &client, 2, 1).await;
+    let stays = soon(barrier(&other, 2).enter()).await.unwrap();
+    let first = soon(first).await.unwrap().unwrap();
+    let leaving = tokio::spawn(first.leave());
+    place.until_children("/meet/0", 2).await;
+    proxy.refuse(true);
+    proxy.cut(Cut::Close).await;
+    let left = soon(leaving).await.unwrap();
+    assert!(
+        matches!(left, Err(BarrierError::SessionEnded { .. })),
+        "{left:?}"
+    );
+    soon(stays.leave()).await.unwrap();
+    place.until_no_watches().await;
+    assert_eq!(place.children("/meet").await, ["1"]);
+}
+
+async fn t60_own_node_missing_on_leave_is_an_error(place: Place) {
+    let [(_, one), (_, two)] = two_inside(&place).await;
+    let path = format!("/meet/0/{}", one.node());
+    place.outside().delete(&path, None).await.unwrap();
+    soon(one.lost()).await;
+    let left = soon(one.leave()).await;
+    assert!(
+        matches!(left, Err(BarrierError::Removed { .. })),
+        "{left:?}"
+    );
+    soon(two.leave()).await.unwrap();
+    // So is it to one who enters.
+    let client = place.client().await;
+    let entering = enter_as(&place, &client, 2, 1).await;
+    let name = &place.children("/meet/1").await[0];
+    let path = format!("/meet/1/{name}");
+    place.outside().delete(&path, None).await.unwrap();
+    let entered = soon(entering).await.unwrap();
+    assert!(
+        matches!(entered, Err(BarrierError::Removed { .. })),
+        "{entered:?}"
+    );
+}
+
+async fn enter_dropped_at_any_moment_leaves_no_member(place: Place) {
+    let client = place.client().await;
+    let barrier = barrier(&client, 2);
+    for micros in (0..4_000).step_by(200) {
+        let limit = Duration::from_micros(micros);
+        assert!(barrier.enter_timeout(limit).await.is_err());
+    }
+    let [(_, one), (_, two)] = two_inside(&place).await;
+    leave_all([one, two]).await;
+    place.until_no_watches().await;
+}
+
+async fn lost_requests_and_replies_change_nothing(place: Place) {
+    let (proxy, faulty) = place.proxied(SESSION_TIMEOUT).await;
+    let (faulty, steady) = (barrier(&faulty, 2), barrier(&place.client().await, 2));
+    let [(_, one), (_, two)] = two_inside(&place).await;
+    leave_all([one, two]).await;
+    let mut round = 1;
+    let ops = [
+        Op::Create2,
+        Op::GetChildren,
+        Op::Exists,
+        Op::GetData,
+        Op::Multi,
+        Op::Delete,
+    ];
+    for op in ops {
+        for swallowed in [true, false] {
+            // Once as the one who completes the round, once as the one who waits.
+            for last in [true, false] {
+                let fault = match swallowed {
+                    true => proxy.swallow_reply(op),
+                    false => proxy.drop_request(op),
+                };
+                let (first, second) = if last {
+                    (&steady, &faulty)
+                } else {
+                    (&faulty, &steady)
+                };
+                let entering = tokio::spawn({
+                    let first = first.clone();
+                    async move { first.enter().await }
+                });
+                place.until_children(&format!("/meet/{round}"), 1).await;
+                let second = soon(second.enter()).await.unwrap();
+                let first = soon(entering).await.unwrap().unwrap();
+                assert_eq!((first.round(), second.round()), (round, round), "{op:?}");
+                leave_all([first, second]).await;
+                drop(fault);
+                round += 1;
+            }
+        }
+    }
+    place.until_no_watches().await;
+}
+
+async fn others_leave_when_the_last_one_inside_dies(place: Place) {
+    let [(_, one), (client, two)] = two_inside(&place).await;
+    let leaving = tokio::spawn(one.leave());
+    place.until_children("/meet/0", 2).await;
+    drop(two);
+    soon(client.close()).await;
+    soon(leaving).await.unwrap().unwrap();
+    assert_eq!(place.children("/meet").await, ["1"]);
+}

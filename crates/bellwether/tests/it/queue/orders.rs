@@ -1,0 +1,178 @@
+//! Which item is next, and who gets it.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant, SystemTime};
+
+use bellwether::{DelayQueue, PriorityQueue};
+
+use super::{drain, strings, text};
+use crate::place::{Place, soon};
+
+on_both_engines! {
+    t75_delayed_items_come_in_the_order_of_their_times,
+    t76_more_urgent_item_put_meanwhile_is_next,
+    waiting_consumers_are_served_in_order_of_arrival,
+    shards_lose_nothing,
+    oldest_age_is_of_the_item_that_was_put_first,
+    t76_more_urgent_item_in_another_shard_is_next,
+    item_that_comes_back_from_a_dead_consumer_is_soon_next,
+}
+
+async fn t75_delayed_items_come_in_the_order_of_their_times(place: Place) {
+    let queue = DelayQueue::new(&place.client().await, "/delayed").payload::<String>();
+    let start = SystemTime::now();
+    let later = start + Duration::from_secs(3600);
+    queue.put_at(later, &text("late")).await.unwrap();
+    let soon_due = start + Duration::from_millis(600);
+    queue.put_at(soon_due, &text("third")).await.unwrap();
+    let past = start - Duration::from_secs(5);
+    queue.put_at(past, &text("second")).await.unwrap();
+    let long_past = start - Duration::from_secs(10);
+    queue.put_at(long_past, &text("first")).await.unwrap();
+    for expected in ["first", "second", "third"] {
+        let claim = soon(queue.take()).await.unwrap();
+        assert_eq!(claim.payload(), expected);
+        claim.ack().await.unwrap();
+    }
+    assert!(SystemTime::now() >= soon_due, "taken before it was due");
+    assert!(queue.try_take().await.unwrap().is_none());
+    // One that is due earlier than what is waited for wakes the waiter.
+    let waiter = tokio::spawn({
+        let queue = queue.clone();
+        async move { queue.take().await }
+    });
+    place.until_children("/delayed/line", 1).await;
+    queue.put_after(Duration::ZERO, &text("now")).await.unwrap();
+    let claim = soon(waiter).await.unwrap().unwrap();
+    assert_eq!(claim.payload(), "now");
+    claim.ack().await.unwrap();
+}
+
+async fn t76_more_urgent_item_put_meanwhile_is_next(place: Place) {
+    let consumer = PriorityQueue::new(&place.client().await, "/ranked").payload::<String>();
+    let producer = PriorityQueue::new(&place.client().await, "/ranked").payload::<String>();
+    for number in 0..5 {
+        producer.put(10, &format!("10 {number}")).await.unwrap();
+    }
+    let first = soon(consumer.take()).await.unwrap();
+    assert_eq!(first.payload(), "10 0");
+    first.ack().await.unwrap();
+    // The consumer has a list now, and has read ahead.
+    producer.put(9, &text("9")).await.unwrap();
+    producer
+        .put_all(&[(11, text("11")), (0, text("0"))])
+        .await
+        .unwrap();
+    for expected in ["0", "9", "10 1", "10 2", "10 3", "10 4", "11"] {
+        let claim = soon(consumer.take()).await.unwrap();
+        assert_eq!(claim.payload(), expected);
+        claim.ack().await.unwrap();
+    }
+}
+
+async fn t76_more_urgent_item_in_another_shard_is_next(place: Place) {
+    let ranked = async |place: &Place| {
+        let queue = PriorityQueue::new(&place.client().await, "/ranked").shards(3);
+        queue.payload::<String>()
+    };
+    let (consumer, producer) = (ranked(&place).await, ranked(&place).await);
+    let common: Vec<_> = (0..9).map(|number| (9, number.to_string())).collect();
+    producer.put_all(&common).await.unwrap();
+    for priority in (0..6).rev() {
+        soon(consumer.take()).await.unwrap().ack().await.unwrap();
+        let urgent = producer.put(priority, &text("urgent")).await.unwrap();
+        let claim = soon(consumer.take()).await.unwrap();
+        assert_eq!(claim.id(), urgent);
+        claim.ack().await.unwrap();
+    }
+}
+
+async fn item_that_comes_back_from_a_dead_consumer_is_soon_next(place: Place) {
+    let queue = PriorityQueue::new(&place.client().await, "/ranked").payload::<String>();
+    let dying = place.client().await;
+    let urgent = queue.put(0, &text("urgent")).await.unwrap();
+    let consumer = PriorityQueue::new(&dying, "/ranked");
+    let claim = soon(consumer.take()).await.unwrap();
+    let common: Vec<_> = (0..4).map(|number| (9, number.to_string())).collect();
+    queue.put_all(&common).await.unwrap();
+    // It has a list now in which the urgent one is not.
+    let first = soon(queue.take()).await.unwrap();
+    first.ack().await.unwrap();
+    drop((claim, consumer));
+    dying.close().await;
+    // The end of a session leaves no trace that a claim could check; the next but one has seen it.
+    let second = soon(queue.take()).await.unwrap();
+    let third = soon(queue.take()).await.unwrap();
+    assert!([second.id(), third.id()].contains(&urgent));
+    // Who gives it back leaves one.
+    let (given, kept) = match second.id() == urgent {
+        true => (second, third),
+        false => (third, second),
+    };
+    let other = PriorityQueue::new(&place.client().await, "/ranked").payload::<String>();
+    let common = soon(other.take()).await.unwrap();
+    given.give_back("not now").await.unwrap();
+    let again = soon(other.take()).await.unwrap();
+    assert_eq!((again.id(), again.attempts()), (urgent, 3));
+    for claim in [common, kept, again] {
+        claim.ack().await.unwrap();
+    }
+}
+
+async fn waiting_consumers_are_served_in_order_of_arrival(place: Place) {
+    let producer = strings(&place).await;
+    let mut waiters = Vec::new();
+    for number in 0..4 {
+        let queue = strings(&place).await;
+        waiters.push(tokio::spawn(async move { queue.take().await }));
+        place.until_children("/queue/line", number + 1).await;
+    }
+    for (number, waiter) in waiters.into_iter().enumerate() {
+        producer.put(&number.to_string()).await.unwrap();
+        let claim = soon(waiter).await.unwrap().unwrap();
+        assert_eq!(*claim.payload(), number.to_string());
+        claim.ack().await.unwrap();
+    }
+    assert!(place.children("/queue/line").await.is_empty());
+}
+
+async fn shards_lose_nothing(place: Place) {
+    let queue = strings(&place).await.shards(3);
+    let all: HashSet<_> = (0..30).map(|number| number.to_string()).collect();
+    for item in &all {
+        queue.put(item).await.unwrap();
+    }
+    for shard in 0..3 {
+        let items = place.children(&format!("/queue/items/{shard}")).await;
+        assert!(!items.is_empty(), "shard {shard}");
+    }
+    assert_eq!(queue.depth().await.unwrap().items, 30);
+    let taken: HashSet<_> = drain(&queue).await.into_iter().collect();
+    assert_eq!(taken, all);
+}
+
+async fn oldest_age_is_of_the_item_that_was_put_first(place: Place) {
+    const APART: Duration = Duration::from_millis(30);
+
+    let queue = PriorityQueue::new(&place.client().await, "/ranked")
+        .payload::<String>()
+        .shards(2);
+    assert_eq!(queue.oldest_age().await.unwrap(), None);
+    queue.put(1000, &text("oldest")).await.unwrap();
+    let start = Instant::now();
+    for priority in (0..1000).rev() {
+        queue.put(priority, &text("later")).await.unwrap();
+        if start.elapsed() > APART {
+            break;
+        }
+    }
+    let next = queue.peek().await.unwrap().unwrap();
+    let oldest = queue.oldest_age().await.unwrap().unwrap();
+    assert!(oldest >= APART && oldest > next.age, "{oldest:?} {next:?}");
+    // Claimed or not; until it is acknowledged.
+    while let Some(claim) = soon(queue.try_take()).await.unwrap() {
+        assert!(queue.oldest_age().await.unwrap().unwrap() >= oldest);
+        claim.ack().await.unwrap();
+    }
+    assert_eq!(queue.oldest_age().await.unwrap(), None);
+}

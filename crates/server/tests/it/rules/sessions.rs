@@ -1,0 +1,259 @@
+//! How long sessions live, and what they leave.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bellwether_server::Config;
+use bellwether_server::proto::event::EventKind::NodeDeleted;
+use bellwether_testkit::raw::four_letter_word;
+use bellwether_testkit::{Create, Request, TestServer};
+use tokio::task::JoinSet;
+
+use crate::{
+    children, client_of, client_with_timeout, event, exists, ok, server_and_client, until,
+};
+
+#[tokio::test]
+async fn a_client_that_does_not_read_loses_its_connection_but_not_its_session() {
+    let server = TestServer::with(Config {
+        outbox_bytes_max: 64 << 10,
+        ..TestServer::config()
+    })
+    .await
+    .unwrap();
+    let mut deaf = client_of(&server).await;
+    let mut writer = client_of(&server).await;
+    let path = format!("/{}", "long".repeat(50_000));
+    ok(&mut writer, Request::create(&path, "")).await;
+    let watch = Request::AddWatch {
+        path: path.clone(),
+        mode: 0,
+    };
+    ok(&mut deaf, watch).await;
+    let mut events = 0;
+    while server.connection_count().unwrap() == 2 {
+        ok(&mut writer, Request::set_data(&path, "")).await;
+        events += 1;
+        assert!(events < 1000, "the connection is still there");
+    }
+    assert!(exists(&mut writer, &path).await, "others go on");
+    let back = deaf.reattach(server.address()).await.unwrap();
+    assert!(!back.is_refused());
+}
+
+// --- 6: sessions outlive the server --------------------------------------------------------------------
+
+#[tokio::test]
+async fn sessions_outlive_a_server_that_was_away_for_long_and_expire_anew() {
+    let mut server = TestServer::start().await.unwrap();
+    let mut owner = client_with_timeout(&server, 400).await;
+    ok(&mut owner, Request::create_ephemeral("/a")).await;
+    server.stop().await;
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the server is away for longer than the timeout"
+    )]
+    tokio::time::sleep(Duration::from_millis(800)).await;
+    server.restart().await.unwrap();
+    let up = Instant::now();
+    let mut other = client_of(&server).await;
+    let body = ok(&mut other, Request::exists("/a").watching()).await;
+    assert_eq!(body.stat().unwrap().ephemeral_owner, owner.session_id());
+    assert_eq!(event(&mut other).await, (NodeDeleted, "/a".into()));
+    assert!(
+        up.elapsed() > Duration::from_millis(300),
+        "no fresh timeout"
+    );
+    let back = owner.reattach(server.address()).await.unwrap();
+    assert!(back.is_refused());
+}
+
+#[tokio::test]
+async fn owners_of_ephemeral_nodes_are_live_sessions() {
+    let mut server = TestServer::start().await.unwrap();
+    let mut clients = Vec::new();
+    for number in 0..12 {
+        let mut client = client_of(&server).await;
+        ok(&mut client, Request::create_ephemeral(format!("/{number}"))).await;
+        clients.push(client);
+    }
+    for client in &mut clients[..4] {
+        ok(client, Request::CloseSession).await;
+    }
+    for client in &mut clients[4..8] {
+        server.expire_session(client.session_id()).unwrap();
+        client.closed().await.unwrap();
+    }
+    for _ in 0..2 {
+        let dump = four_letter_word(server.address(), "dump").await.unwrap();
+        let (sessions, rest) = dump.split_once("ephemeral nodes dump:\n").unwrap();
+        let (ephemerals, _) = rest.split_once("Connections dump:").unwrap();
+        let owners: Vec<_> = ephemerals
+            .lines()
+            .filter_map(|line| line.strip_suffix(':'))
+            .filter(|line| line.starts_with("0x"))
+            .collect();
+        assert_eq!(owners.len(), 4, "{dump}");
+        for owner in owners {
+            assert!(sessions.contains(&format!("\t{owner}\n")), "{dump}");
+        }
+        server.restart().await.unwrap();
+    }
+}
+
+// --- 7: expiry -----------------------------------------------------------------------------------------
+
+#[tokio::test]
+async fn a_silent_session_ends_without_a_frame_and_never_early() {
+    let (server, mut other) = server_and_client().await;
+    for _ in 0..2 {
+        let mut silent = client_with_timeout(&server, 800).await;
+        let heard = Instant::now();
+        ok(&mut silent, Request::create_ephemeral("/a")).await;
+        let watched = Request::exists("/a").watching();
+        ok(&mut other, watched.clone()).await;
+        silent.send(&watched).await.unwrap();
+        silent.receive_reply().await.unwrap();
+        assert_eq!(event(&mut other).await, (NodeDeleted, "/a".into()));
+        assert!(
+            heard.elapsed() >= Duration::from_millis(800),
+            "{:?}",
+            heard.elapsed()
+        );
+        silent.closed().await.unwrap();
+        let back = silent.reattach(server.address()).await.unwrap();
+        assert!(back.is_refused());
+    }
+    assert_eq!(server.session_count().unwrap(), 1);
+}
+
+#[tokio::test]
+async fn any_request_keeps_a_session() {
+    let server = TestServer::start().await.unwrap();
+    let mut client = client_with_timeout(&server, 1000).await;
+    let mut often = tokio::time::interval(Duration::from_millis(100));
+    for round in 0..16 {
+        often.tick().await;
+        let request = match round % 3 {
+            0 => Request::Ping,
+            1 => Request::get_data("/none"),
+            _ => Request::delete("/none"),
+        };
+        client.call(request).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_answered_behind_an_expiry() {
+    let (server, mut other) = server_and_client().await;
+    for round in 0..50 {
+        let mut client = client_of(&server).await;
+        server.expire_session(client.session_id()).unwrap();
+        let late = [
+            Request::create(format!("/late-{round}"), ""),
+            Request::get_data("/").watching(),
+            Request::Ping,
+        ];
+        // The connection may be gone already.
+        let _ = client.send_all(&late).await;
+        client.closed().await.unwrap();
+        let back = client.reattach(server.address()).await.unwrap();
+        assert!(back.is_refused());
+    }
+    assert_eq!(children(&mut other, "/").await, ["zookeeper"]);
+    assert_eq!(server.watch_count().unwrap(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_that_end_in_the_middle_of_their_work_leave_nothing_behind() {
+    let server = Arc::new(TestServer::start().await.unwrap());
+    let mut workers = JoinSet::new();
+    for worker in 0..4 {
+        let server = server.clone();
+        workers.spawn(async move {
+            for round in 0..40 {
+                let mut client = client_of(&server).await;
+                let segment = [
+                    Request::create_mode("/e-", "", Create::EPHEMERAL_SEQUENTIAL),
+                    Request::get_children("/").watching(),
+                    Request::set_data("/", "x"),
+                    Request::get_data("/").watching(),
+                ];
+                client.send_all(&segment).await.unwrap();
+                client.send_all(&segment).await.unwrap();
+                match (worker + round) % 4 {
+                    0 => {
+                        client.send(&Request::CloseSession).await.unwrap();
+                        while client.receive().await.is_ok() {}
+                    }
+                    1 => server.expire_session(client.session_id()).unwrap(),
+                    2 => {
+                        client.receive().await.unwrap();
+                        server.expire_session(client.session_id()).unwrap();
+                    }
+                    _ => {
+                        let back = client.reattach(server.address()).await.unwrap();
+                        server.expire_session(back.session_id()).unwrap();
+                    }
+                }
+                // Some are gone before the server has done with them.
+                if round % 2 == 0 {
+                    while client.receive().await.is_ok() {}
+                }
+            }
+        });
+    }
+    workers.join_all().await;
+    until("all are gone", || {
+        server.connection_count().unwrap() == 0 && server.session_count().unwrap() == 0
+    })
+    .await;
+    assert_eq!(server.watch_count().unwrap(), 0);
+    let mut other = client_of(&server).await;
+    assert_eq!(children(&mut other, "/").await, ["zookeeper"]);
+    let monitor = four_letter_word(server.address(), "mntr").await.unwrap();
+    assert!(
+        monitor.contains("zk_outstanding_requests\t0\n"),
+        "{monitor}"
+    );
+    assert!(monitor.contains("zk_ephemerals_count\t0\n"), "{monitor}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_is_not_ended_while_the_server_does_not_read_it() {
+    let server = TestServer::with(Config {
+        outstanding_max: 0,
+        ..TestServer::config()
+    })
+    .await
+    .unwrap();
+    let mut busy = client_of(&server).await;
+    busy.set_deadline(Duration::from_secs(60));
+    // Whoever creates the statistics of a quota has its nodes counted: much work for few bytes.
+    ok(&mut busy, Request::create("/q", "")).await;
+    ok(&mut busy, Request::create("/zookeeper/quota/q", "")).await;
+    let node = Request::create_mode("/q/", "", Create::PERSISTENT_SEQUENTIAL);
+    ok(&mut busy, Request::Multi(vec![node; 5000])).await;
+    let stats = "/zookeeper/quota/q/zookeeper_stats";
+    let count = [Request::create(stats, ""), Request::delete(stats)];
+    let work =
+        |times: usize| Request::Multi(count.iter().cloned().cycle().take(2 * times).collect());
+    // More and more of it, until the wait is longer than the session's timeout.
+    for times in [25, 50, 100, 200, 400, 800, 1600] {
+        let mut waiting = client_with_timeout(&server, 400).await;
+        waiting.set_deadline(Duration::from_secs(60));
+        busy.send(&work(times)).await.unwrap();
+        let asked = Instant::now();
+        // The second request stays in the socket until the first, behind the work, is answered.
+        let segment = [Request::delete("/none"), Request::get_data("/")];
+        waiting.send_all(&segment).await.unwrap();
+        for _ in segment {
+            waiting.receive_reply().await.unwrap();
+        }
+        if asked.elapsed() > Duration::from_millis(900) {
+            return;
+        }
+        busy.receive_reply().await.unwrap().ok().unwrap();
+    }
+    panic!("the server was never busy for long enough");
+}

@@ -1,0 +1,122 @@
+//! What a file is before a sync and after it, and what a crash leaves of it.
+
+use bellwether_server::files::{LogEnd, LogReader};
+
+/// The unit in which it writes: what shares a sector is lost or kept together.
+pub(super) const SECTOR_BYTES: usize = 512;
+
+#[derive(Debug, Default)]
+pub(super) struct File {
+    /// What a reader sees.
+    pub(super) bytes: Vec<u8>,
+    /// Where the next write goes.
+    pub(super) position: usize,
+    /// What is on the disk, and how much of it was written rather than reserved.
+    pub(super) synced: Vec<u8>,
+    pub(super) synced_position: usize,
+}
+
+impl File {
+    pub(super) fn synced(bytes: Vec<u8>) -> Self {
+        Self {
+            position: bytes.len(),
+            synced_position: bytes.len(),
+            synced: bytes.clone(),
+            bytes,
+        }
+    }
+
+    pub(super) fn append(&mut self, bytes: &[u8]) {
+        let end = self.position + bytes.len();
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
+        }
+        self.bytes[self.position..end].copy_from_slice(bytes);
+        self.position = end;
+    }
+
+    pub(super) fn set_length(&mut self, bytes: u64) {
+        let length = usize::try_from(bytes).expect("it fits into memory");
+        self.bytes.resize(length, 0);
+        self.position = self.position.min(length);
+    }
+
+    pub(super) fn sync(&mut self) {
+        self.synced.clone_from(&self.bytes);
+        self.synced_position = self.position;
+    }
+
+    /// What may be left of it.
+    pub(super) fn torn(&self, dice: &mut Dice) -> Vec<u8> {
+        let mut left = self.synced.clone();
+        if dice.roll(2) == 0 {
+            left.resize(self.bytes.len(), 0);
+        }
+        let start = self.synced_position.min(self.position);
+        let mut end = match dice.roll(4) {
+            0 => start,
+            1 => self.position,
+            _ => start + dice.roll(self.position - start + 1),
+        };
+        if end < left.len() && end < self.position {
+            end = (end / SECTOR_BYTES * SECTOR_BYTES).max(start);
+        }
+        if end <= start {
+            return left;
+        }
+        if left.len() < end {
+            left.resize(end, 0);
+        }
+        left[start..end].copy_from_slice(&self.bytes[start..end]);
+        if dice.roll(3) == 0 {
+            lose_sector(&mut left, start, end, dice);
+        }
+        left
+    }
+}
+
+/// Loses one of the sectors that the last record before `end` lies in, as far as it is behind `start`.
+fn lose_sector(bytes: &mut [u8], start: usize, end: usize, dice: &mut Dice) {
+    let record = last_record(&bytes[..end]).max(start);
+    let (first, last) = (record / SECTOR_BYTES, (end - 1) / SECTOR_BYTES);
+    let sector = (first + dice.roll(last - first + 1)) * SECTOR_BYTES;
+    let (lost, lost_end) = (sector.max(start), (sector + SECTOR_BYTES).min(end));
+    // Zeros already: the record would stay whole behind others that do not.
+    if bytes[lost.max(record)..lost_end]
+        .iter()
+        .any(|byte| *byte != 0)
+    {
+        bytes[lost..lost_end].fill(0);
+    }
+}
+
+/// Where the last record of a log begins, whole or not; the start of what is no log.
+fn last_record(bytes: &[u8]) -> usize {
+    let Ok(mut log) = LogReader::open(bytes) else {
+        return 0;
+    };
+    let mut last = 0;
+    while let Ok(Some(record)) = log.next() {
+        last = record.offset;
+    }
+    if let LogEnd::Torn { offset, .. } | LogEnd::Damaged { offset, .. } = log.end() {
+        last = offset;
+    }
+    usize::try_from(last).expect("it is in memory")
+}
+
+/// Numbers that look random and follow from a seed (splitmix64).
+#[derive(Debug)]
+pub(super) struct Dice(pub(super) u64);
+
+impl Dice {
+    /// A number below `sides`.
+    pub(super) fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^= mixed >> 31;
+        usize::try_from(mixed % sides as u64).expect("less than a usize")
+    }
+}

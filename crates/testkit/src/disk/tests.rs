@@ -1,0 +1,126 @@
+use std::collections::BTreeSet;
+
+use super::*;
+
+/// Every disk that may be left, as far as a few hundred seeds tell.
+fn left(disk: &CrashDisk) -> BTreeSet<BTreeMap<String, Vec<u8>>> {
+    (0..500).map(|seed| disk.crash(seed).files()).collect()
+}
+
+fn files<const N: usize>(files: [(&str, &[u8]); N]) -> BTreeMap<String, Vec<u8>> {
+    files
+        .into_iter()
+        .map(|(name, bytes)| (name.to_owned(), bytes.to_vec()))
+        .collect()
+}
+
+#[test]
+fn what_is_synced_stays() {
+    let disk = CrashDisk::new();
+    let mut file = disk.create("a").unwrap();
+    file.write_all(b"bytes").unwrap();
+    file.sync().unwrap();
+    disk.sync_names().unwrap();
+    assert_eq!(left(&disk), BTreeSet::from([files([("a", b"bytes")])]));
+    assert_eq!(disk.sync_points(), 2);
+}
+
+#[test]
+fn a_first_part_of_what_is_not_synced_stays_or_its_sector_is_missing() {
+    let disk = CrashDisk::new();
+    let mut file = disk.create("a").unwrap();
+    file.write_all(b"ab").unwrap();
+    file.sync().unwrap();
+    disk.sync_names().unwrap();
+    file.write_all(b"cd").unwrap();
+    let expected: [&[u8]; 7] = [
+        b"ab", b"abc", b"abcd", b"ab\0", b"ab\0\0", b"abc\0", b"ab\0\0",
+    ];
+    let expected: BTreeSet<_> = expected.map(|bytes| files([("a", bytes)])).into();
+    assert!(left(&disk).is_subset(&expected), "{:?}", left(&disk));
+    assert!(left(&disk).len() > 4);
+}
+
+#[test]
+fn within_a_file_sectors_are_whole() {
+    let disk = CrashDisk::new();
+    let mut file = disk.create("a").unwrap();
+    file.reserve(4096).unwrap();
+    file.sync().unwrap();
+    disk.sync_names().unwrap();
+    file.write_all(&[1; 1200]).unwrap();
+    for files in left(&disk) {
+        let bytes = &files["a"];
+        assert_eq!(bytes.len(), 4096);
+        for sector in [0..512, 512..1024, 1024..1200, 1200..4096] {
+            let sector = &bytes[sector];
+            assert!(sector.iter().all(|byte| *byte == sector[0]));
+        }
+    }
+}
+
+#[test]
+fn names_change_in_their_order() {
+    let disk = CrashDisk::new();
+    disk.create("new").unwrap().sync().unwrap();
+    disk.sync_names().unwrap();
+    disk.rename("new", "a").unwrap();
+    disk.create("b").unwrap().sync().unwrap();
+    disk.remove("a").unwrap();
+    let expected = [
+        files([("new", b"")]),
+        files([("a", b"")]),
+        files([("a", b""), ("b", b"")]),
+        files([("b", b"")]),
+    ];
+    assert_eq!(left(&disk), BTreeSet::from(expected));
+}
+
+#[test]
+fn a_killed_process_writes_no_more_and_what_it_wrote_is_seen() {
+    let disk = CrashDisk::new();
+    let mut file = disk.create("a").unwrap();
+    file.write_all(b"seen").unwrap();
+    let next = disk.kill();
+    assert!(file.write_all(b"x").is_err());
+    assert!(disk.list().is_err());
+    assert_eq!(next.contents("a").as_deref(), Some(&b"seen"[..]));
+    next.sync("a").unwrap();
+    next.sync_names().unwrap();
+    assert_eq!(left(&next), BTreeSet::from([files([("a", b"seen")])]));
+}
+
+#[test]
+fn the_power_goes_off_at_the_sync_that_was_asked_for() {
+    let disk = CrashDisk::new();
+    disk.crash_at_sync(2);
+    let mut file = disk.create("a").unwrap();
+    file.sync().unwrap();
+    assert!(!disk.is_down());
+    assert!(disk.sync_names().is_err());
+    assert!(disk.is_down());
+    assert!(file.write(b"x").is_err());
+    assert!(disk.crash(1).list().is_ok());
+}
+
+#[test]
+fn operations_fail_when_they_are_told_to() {
+    let disk = CrashDisk::new();
+    disk.fail(Operation::Write, 2, io::ErrorKind::Other);
+    let mut file = disk.create("a").unwrap();
+    file.write_all(b"1").unwrap();
+    assert!(file.write_all(b"2").is_err());
+    file.write_all(b"3").unwrap();
+    assert_eq!(disk.contents("a").as_deref(), Some(&b"13"[..]));
+}
+
+#[test]
+fn a_full_disk_takes_what_it_has_room_for() {
+    let disk = CrashDisk::new();
+    disk.limit_space(3);
+    let mut file = disk.create("a").unwrap();
+    file.reserve(100).unwrap();
+    let error = file.write_all(b"12345").unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    assert_eq!(disk.contents("a").unwrap()[..5], *b"123\0\0");
+}
