@@ -72,7 +72,7 @@ impl Contention {
     ///
     /// See [`ContentionError`].
     pub async fn revoke(&self, node: &str) -> Result<bool, ContentionError> {
-        let asked = self.ask(&self.dir()?, node, None).await;
+        let asked = self.ask(&self.prefix()?, node, None).await;
         Ok(asked.map_err(|source| self.failed(source))?.is_some())
     }
 
@@ -86,7 +86,7 @@ impl Contention {
     ///
     /// See [`ContentionError`].
     pub async fn break_hold(&self, node: &str, grace: Duration) -> Result<Ending, ContentionError> {
-        let dir = self.dir()?;
+        let dir = self.prefix()?;
         let broken = async {
             let Some(asked) = self.ask(&dir, node, Some(grace)).await? else {
                 return Ok(Ending::LetGo);

@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::error::ContentionError;
 use crate::name::{Kind, Layout, Name};
 use crate::node_data::{NodeData, Revocation};
-use crate::path::NodePath;
+use crate::path::{NodePath, PathError};
 use crate::semaphore::read_limit;
 use crate::who::Who;
 
@@ -148,7 +148,16 @@ impl Contention {
     }
 
     pub(crate) fn dir(&self) -> Result<NodePath, ContentionError> {
-        match NodePath::parse(&self.path) {
+        self.resolved(NodePath::parse(&self.path))
+    }
+
+    /// The directory as the prefix of its children: the node of a [`SimpleLock`](crate::SimpleLock) may stand in the root.
+    pub(crate) fn prefix(&self) -> Result<NodePath, ContentionError> {
+        self.resolved(NodePath::parse_prefix(&self.path))
+    }
+
+    fn resolved(&self, parsed: Result<NodePath, PathError>) -> Result<NodePath, ContentionError> {
+        match parsed {
             Ok(path) => Ok(self.client.resolve(&path)),
             Err(source) => Err(ContentionError::BadPath {
                 path: self.path.clone(),

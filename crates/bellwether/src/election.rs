@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use zookeeper_client as zk;
 
-use crate::access::Access;
 use crate::candidacy::Candidacy;
 use crate::client::Client;
-use crate::contender::{Contender, Entry, Failure, LINE_MAX, Rule, TRIES_MAX};
+use crate::contender::{Contender, Failure, Rule, TRIES_MAX};
 use crate::error::{AcquireError, ReleaseError, WriteError};
 use crate::hold::{Hold, HoldWatch};
 use crate::name::{Kind, Layout, Name};
@@ -17,6 +16,7 @@ use crate::node_data::NodeData;
 use crate::observe::Observe;
 use crate::own_node::Known;
 use crate::path::NodePath;
+use crate::terms::{Terms, exclusive_options, line_options};
 use crate::waiting::Waiting;
 use crate::who::Who;
 
@@ -66,13 +66,8 @@ use crate::who::Who;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Election {
-    client: Client,
-    path: String,
+    terms: Terms,
     value: Option<String>,
-    message: Option<String>,
-    access: Access,
-    line_max: usize,
-    crash_mark: bool,
 }
 
 impl Election {
@@ -80,65 +75,21 @@ impl Election {
     #[must_use]
     pub fn new(client: &Client, path: impl Into<String>) -> Self {
         Self {
-            client: client.clone(),
-            path: path.into(),
+            terms: Terms::new(client, path),
             value: None,
-            message: None,
-            access: Access::default(),
-            line_max: LINE_MAX,
-            crash_mark: false,
         }
     }
 
     /// What this candidate stands for: an address where the leader can be found, for example. The leader may
     /// [proclaim](Leadership::proclaim) another.
     #[must_use]
-    pub fn value(self, value: impl Into<String>) -> Self {
-        Self {
-            value: Some(value.into()),
-            ..self
-        }
+    pub fn value(mut self, value: impl Into<String>) -> Self {
+        self.value = Some(value.into());
+        self
     }
 
-    /// A word for people who look at the candidates.
-    #[must_use]
-    pub fn message(self, message: impl Into<String>) -> Self {
-        Self {
-            message: Some(message.into()),
-            ..self
-        }
-    }
-
-    /// Who may touch the directory and the nodes in it. Everybody unless set.
-    #[must_use]
-    pub fn acl(self, acl: impl Into<Vec<zk::Acl>>) -> Self {
-        Self {
-            access: Access::new(acl),
-            ..self
-        }
-    }
-
-    /// How many may run at once before the next is refused. 10,000 unless set, because servers refuse to list much more.
-    #[must_use]
-    pub fn line_max(self, line_max: usize) -> Self {
-        Self { line_max, ..self }
-    }
-
-    /// Leaves a mark while one leads, by which the next knows whether that one resigned: [`Hold::previous`]. It costs one more
-    /// synced write a term of office. Every candidate should ask for it, or none.
-    #[must_use]
-    pub fn crash_mark(self) -> Self {
-        Self {
-            crash_mark: true,
-            ..self
-        }
-    }
-
-    /// The path.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        &self.path
-    }
+    line_options!();
+    exclusive_options!();
 
     /// Runs, and waits until this candidate leads.
     ///
@@ -156,7 +107,7 @@ impl Election {
             let contender = this.enter().await?;
             this.lead(contender).await
         };
-        self.client.home().there(elected).await
+        self.client().home().there(elected).await
     }
 
     /// Runs, and returns without waiting until this candidate leads: see [`Lock::join`](crate::Lock::join).
@@ -177,32 +128,19 @@ impl Election {
     }
 
     async fn enter(&self) -> Result<Contender, AcquireError> {
-        let mut who = Who::here(self.client.session_id());
-        who.message.clone_from(&self.message);
+        let mut who = self.terms.who();
         who.value.clone_from(&self.value);
-        let entry = Entry {
-            rule: Rule::EXCLUSIVE,
-            kind: Kind::Candidate,
-            who,
-            access: self.access.clone(),
-            line_max: self.line_max,
-            layout: Layout::Bellwether,
-            first_limit: None,
-        };
-        let contender = Contender::enter(&self.client, self.dir()?, entry).await;
-        contender.map_err(|failure| self.error(failure))
+        self.terms
+            .join_as(who, Kind::Candidate, Rule::EXCLUSIVE)
+            .await
     }
 
-    async fn lead(&self, mut contender: Contender) -> Result<Leadership, AcquireError> {
-        let who = contender.who().clone();
-        let elected = async {
-            contender.turn().await?;
-            contender.hold(&self.path, self.crash_mark).await
-        };
-        let hold = elected.await.map_err(|failure| self.error(failure))?;
+    async fn lead(&self, contender: Contender) -> Result<Leadership, AcquireError> {
+        let known = Known::created_by(contender.who());
+        let hold = self.terms.turn(contender).await?;
         Ok(Leadership {
             hold,
-            known: Mutex::new(Known::created_by(&who)),
+            known: Mutex::new(known),
         })
     }
 
@@ -216,13 +154,7 @@ impl Election {
     ///
     /// [`AcquireError::TimedOut`] when the limit has passed; else as [`campaign`](Self::campaign).
     pub async fn campaign_timeout(&self, limit: Duration) -> Result<Leadership, AcquireError> {
-        match self.client.home().timeout(limit, self.campaign()).await {
-            Some(result) => result,
-            None => Err(AcquireError::TimedOut {
-                path: self.path.clone(),
-                limit,
-            }),
-        }
+        self.terms.within(limit, self.campaign()).await
     }
 
     /// Runs again and again, over ends of the session too: for services that are candidates as long as they live.
@@ -278,7 +210,7 @@ impl Election {
 
     /// `Removed` if the first in line left while we looked.
     async fn try_read(&self, dir: &NodePath, count: usize) -> Result<Vec<Candidate>, Failure> {
-        let zk = self.client.zk();
+        let zk = self.client().zk();
         let mut names = self.line(dir).await?;
         names.truncate(count);
         let paths: Vec<String> = names.iter().map(|name| dir.child(name)).collect();
@@ -298,7 +230,7 @@ impl Election {
 
     /// The names of those who run, in order. A server that lags behind is brought up to date first.
     pub(crate) async fn line(&self, dir: &NodePath) -> Result<Vec<Name>, zk::Error> {
-        let zk = self.client.zk();
+        let zk = self.client().zk();
         let sync = zk.sync(dir.as_str());
         let list = zk.list_children(dir.as_str());
         sync.await?;
@@ -310,29 +242,22 @@ impl Election {
     }
 
     pub(crate) fn client(&self) -> &Client {
-        &self.client
+        &self.terms.client
     }
 
     /// The same election through another session.
     pub(crate) fn through(&self, client: Client) -> Self {
-        Self {
-            client,
-            ..self.clone()
-        }
+        let mut election = self.clone();
+        election.terms.client = client;
+        election
     }
 
     pub(crate) fn dir(&self) -> Result<NodePath, AcquireError> {
-        match NodePath::parse(&self.path) {
-            Ok(path) => Ok(self.client.resolve(&path)),
-            Err(source) => Err(AcquireError::BadPath {
-                path: self.path.clone(),
-                source,
-            }),
-        }
+        self.terms.dir()
     }
 
     pub(crate) fn error(&self, failure: Failure) -> AcquireError {
-        AcquireError::new(failure, &self.path)
+        self.terms.error(failure)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::contender::Rule;
 use crate::error::{AcquireError, ClearError, ReleaseError};
 use crate::hold::Hold;
 use crate::name::Kind;
-use crate::terms::{Terms, exclusive_options, line_options};
+use crate::terms::{Terms, exclusive_options, layout_option, line_options};
 use crate::waiting::Waiting;
 
 /// A lock that one contender holds at a time, in the order of arrival.
@@ -75,6 +75,7 @@ impl Lock {
     }
 
     line_options!();
+    layout_option!();
     exclusive_options!();
 
     /// Waits for the turn of this contender and returns the guard.

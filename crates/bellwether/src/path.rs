@@ -28,6 +28,14 @@ impl NodePath {
         }
     }
 
+    /// As [`parse`](Self::parse), for a directory as the prefix of its children: nothing for the root.
+    pub(crate) fn parse_prefix(path: &str) -> Result<Self, PathError> {
+        match Self::parse(path) {
+            Err(PathError::Root) => Ok(Self(String::new())),
+            parsed => parsed,
+        }
+    }
+
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }

@@ -8,7 +8,7 @@ use crate::contender::{Contender, Rule};
 use crate::error::{AcquireError, ClearError, ReleaseError};
 use crate::hold::Hold;
 use crate::name::Kind;
-use crate::terms::{Terms, exclusive_options, line_options};
+use crate::terms::{Terms, exclusive_options, layout_option, line_options};
 use crate::waiting::Waiting;
 use crate::who::Who;
 
@@ -69,6 +69,7 @@ impl RwLock {
     }
 
     line_options!();
+    layout_option!();
     exclusive_options!();
 
     /// Waits until no writer stands before this reader, and returns the guard.

@@ -14,7 +14,7 @@ use crate::name::{Kind, Layout, Name};
 use crate::node_data::NodeData;
 use crate::node_event::NodeEvent;
 use crate::path::NodePath;
-use crate::terms::{Terms, line_options};
+use crate::terms::{Terms, layout_option, line_options};
 use crate::waiting::Waiting;
 
 /// A number of permits, handed out in the order of arrival.
@@ -77,6 +77,7 @@ impl Semaphore {
     }
 
     line_options!();
+    layout_option!();
 
     /// Waits for one permit.
     ///

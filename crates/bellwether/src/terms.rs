@@ -66,7 +66,17 @@ impl Terms {
 
     /// Takes a place at the end of the line.
     pub(crate) async fn join(&self, kind: Kind, rule: Rule) -> Result<Contender, AcquireError> {
-        self.enter(kind, rule, None).await
+        self.join_as(self.who(), kind, rule).await
+    }
+
+    /// As [`join`](Self::join), for one who says more of itself.
+    pub(crate) async fn join_as(
+        &self,
+        who: Who,
+        kind: Kind,
+        rule: Rule,
+    ) -> Result<Contender, AcquireError> {
+        self.enter(who, kind, rule, None).await
     }
 
     /// Takes a place at the end of a line whose directory holds a limit.
@@ -76,11 +86,12 @@ impl Terms {
         rule: Rule,
         first_limit: u32,
     ) -> Result<Contender, AcquireError> {
-        self.enter(kind, rule, Some(first_limit)).await
+        self.enter(self.who(), kind, rule, Some(first_limit)).await
     }
 
     async fn enter(
         &self,
+        who: Who,
         kind: Kind,
         rule: Rule,
         first_limit: Option<u32>,
@@ -89,7 +100,7 @@ impl Terms {
             rule,
             kind,
             layout: self.layout,
-            who: self.who(),
+            who,
             access: self.access.clone(),
             line_max: self.line_max,
             first_limit,
@@ -210,17 +221,22 @@ macro_rules! line_options {
             self
         }
 
+        /// The path.
+        #[must_use]
+        pub fn path(&self) -> &str {
+            &self.terms.path
+        }
+    };
+}
+
+/// The option of recipes that other libraries have too.
+macro_rules! layout_option {
+    () => {
         /// Names the nodes by the rules of another library, to stand in one line with its users.
         #[must_use]
         pub fn layout(mut self, layout: $crate::Layout) -> Self {
             self.terms.layout = layout;
             self
-        }
-
-        /// The path.
-        #[must_use]
-        pub fn path(&self) -> &str {
-            &self.terms.path
         }
     };
 }
@@ -230,7 +246,7 @@ macro_rules! exclusive_options {
     () => {
         /// Leaves a mark while one alone holds, by which the next holder knows whether that one released:
         /// [`Hold::previous`](crate::Hold::previous). It costs one more synced write an acquisition. Every contender of a line
-        /// should ask for it, or none. Lines in the [layout](Self::layout) of another library have no mark.
+        /// should ask for it, or none. Lines in the [layout](crate::Layout) of another library have no mark.
         #[must_use]
         pub fn crash_mark(mut self) -> Self {
             self.terms.crash_mark = true;
@@ -247,4 +263,4 @@ macro_rules! exclusive_options {
     };
 }
 
-pub(crate) use {exclusive_options, line_options};
+pub(crate) use {exclusive_options, layout_option, line_options};

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use bellwether::{Contention, Ending, Layout, Lock, Previous, RwLock, Semaphore, Wants};
+use bellwether::{
+    Contention, Ending, Layout, Lock, Previous, RwLock, Semaphore, SimpleLock, Wants,
+};
 
 use crate::place::{Place, soon};
 
@@ -14,6 +16,7 @@ on_both_engines! {
     lines_of_other_libraries_are_read,
     holder_that_lets_go_in_time_is_not_broken,
     broken_holder_hears_and_the_record_tells_who_did_it,
+    simple_lock_in_the_root_is_broken_as_well,
     circle_of_waiting_is_found_by_owner,
     tasks_of_one_session_without_names_are_no_circle_in_one_line,
 }
@@ -219,6 +222,19 @@ async fn broken_holder_hears_and_the_record_tells_who_did_it(place: Place) {
         assert!(matches!(next.previous(), Previous::Crashed(_)));
         next.release().await.unwrap();
     }
+}
+
+async fn simple_lock_in_the_root_is_broken_as_well(place: Place) {
+    let guard = SimpleLock::new(&place.client().await, "/simple")
+        .acquire()
+        .await
+        .unwrap();
+    let outside = Contention::new(&place.client().await, "/");
+    assert!(outside.revoke("simple").await.unwrap());
+    soon(guard.revoked()).await;
+    let ending = outside.break_hold("simple", Duration::ZERO).await;
+    assert_eq!(ending.unwrap(), Ending::Broken);
+    soon(guard.lost()).await;
 }
 
 async fn circle_of_waiting_is_found_by_owner(place: Place) {
