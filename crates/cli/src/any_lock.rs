@@ -9,7 +9,7 @@ use bellwether::{
 };
 
 use crate::args::{LayoutName, LockArgs};
-use crate::workplace;
+use crate::presented::presented;
 
 #[derive(Debug)]
 pub(crate) enum AnyLock {
@@ -27,40 +27,24 @@ pub(crate) enum AnyLock {
 /// A turn that is waited for.
 pub(crate) type Turn = Pin<Box<dyn Future<Output = Result<AnyGuard, AcquireError>>>>;
 
-/// Says on a lock of any type what arguments say of all of them.
-macro_rules! presented {
-    ($lock:expr, $args:expr, $owner:expr) => {{
-        let mut lock = $lock.layout(layout($args)).owner(&$owner);
-        // Its arguments may be nobody else's business.
-        if let Some(program) = $args.command.first() {
-            lock = lock.command(program.to_string_lossy());
-        }
-        match &$args.job.message {
-            Some(message) => lock.message(message),
-            None => lock,
-        }
-    }};
-}
-
 impl AnyLock {
     /// The lock that the arguments name. Exclusive ones leave a crash mark.
     pub(crate) fn of(client: &Client, args: &LockArgs) -> Self {
-        let path = &args.path;
-        let owner = workplace::owner(client);
+        let (path, layout) = (&args.path, layout(args));
         if let Some(limit) = args.of {
-            let semaphore = presented!(Semaphore::new(client, path, limit), args, owner);
+            let semaphore = Semaphore::new(client, path, limit).layout(layout);
             return Self::Permits {
-                semaphore,
+                semaphore: presented!(semaphore, client, args),
                 permits: args.permits,
                 limit,
             };
         }
         if !args.read && !args.write {
-            return Self::Lock(
-                presented!(Lock::new(client, path), args, owner).lock_delay(args.lock_delay),
-            );
+            let lock = Lock::new(client, path).layout(layout);
+            return Self::Lock(presented!(lock, client, args).lock_delay(args.lock_delay));
         }
-        let lock = presented!(RwLock::new(client, path), args, owner).lock_delay(args.lock_delay);
+        let lock = RwLock::new(client, path).layout(layout);
+        let lock = presented!(lock, client, args).lock_delay(args.lock_delay);
         match args.read {
             true => Self::Read(lock),
             false => Self::Write(lock),

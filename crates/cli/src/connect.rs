@@ -66,19 +66,22 @@ fn servers(args: &ConnectArgs) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// Where the servers are, each by itself: those that are named, or the local one if it runs.
-pub(crate) fn addresses(args: &ConnectArgs) -> anyhow::Result<Vec<String>> {
+/// Where servers are.
+pub(crate) enum Whereabouts {
+    /// The local one, if it runs.
+    Local(Option<local::Running>),
+    /// Each by itself.
+    Named(Vec<String>),
+}
+
+/// Where the servers are that these arguments mean.
+pub(crate) fn whereabouts(args: &ConnectArgs) -> anyhow::Result<Whereabouts> {
     match servers(args)?.as_deref() {
-        None | Some("local") => {
-            let running = local::Folder::of_user()?.running()?;
-            Ok(running
-                .iter()
-                .map(|server| server.address.to_string())
-                .collect())
-        }
+        None | Some("local") => Ok(Whereabouts::Local(local::Folder::of_user()?.running()?)),
         Some(servers) => {
             let hosts = servers.split('/').next().unwrap_or_default();
-            Ok(hosts.split(',').map(str::to_owned).collect())
+            let hosts = hosts.split(',').map(str::to_owned);
+            Ok(Whereabouts::Named(hosts.collect()))
         }
     }
 }

@@ -30,6 +30,7 @@ mod overview;
 mod payload;
 mod people;
 mod presence;
+mod presented;
 mod previous;
 mod progress;
 mod refusal;

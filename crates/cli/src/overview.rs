@@ -236,6 +236,18 @@ fn circle_lines(overview: &Overview, circle: &[WaitsFor]) -> Vec<String> {
     circle.iter().map(line).collect()
 }
 
+/// Everybody who holds something at a path or waits for it.
+pub(crate) fn standing_at<'a>(
+    overview: &'a Overview,
+    path: &str,
+) -> impl Iterator<Item = &'a Contestant> {
+    let sights = overview
+        .sights
+        .iter()
+        .filter(move |sight| sight.path == path);
+    sights.flat_map(standing)
+}
+
 /// One in the line at a path.
 pub(crate) fn find<'a>(overview: &'a Overview, path: &str, node: &str) -> Option<&'a Contestant> {
     let line = line_at(overview, path)?;

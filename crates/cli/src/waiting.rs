@@ -4,24 +4,36 @@ use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
 use bellwether::{Place, Progress};
+use console::{Term, truncate_str};
 use futures_util::{Stream, StreamExt};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::output::Output;
 use crate::people::{address, plain};
 
+/// What a terminal shows when a wait is interrupted. The line leaves room for it: in the next row, it would be cleared instead
+/// of the line. (A bar of `indicatif` fills its row, so there is none here.)
+const INTERRUPT: &str = "^C";
+
 /// A wait that is longer is told of.
 const SILENT_WAIT: Duration = Duration::from_secs(1);
+
+/// What the first in a line does with what the others wait for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Having {
+    Held,
+    Led,
+}
 
 /// Awaits a turn in a line, and tells how the wait for `path` goes.
 pub(crate) async fn for_turn<T>(
     path: &str,
+    having: Having,
     progress: Progress,
     turn: impl Future<Output = T>,
     output: Output,
 ) -> T {
-    let news = progress.map(|place| move || place_text(&place, SystemTime::now()));
+    let news = progress.map(|place| move || place_text(&place, having, SystemTime::now()));
     telling(format!("waiting for {path}"), news, turn, output).await
 }
 
@@ -63,21 +75,18 @@ pub(crate) async fn telling<T>(
 
 /// Where it is told.
 enum Screen {
-    Terminal(ProgressBar, String),
+    Terminal(Term, String),
     Log(String, Output),
 }
 
 impl Screen {
     fn new(what: String, output: Output) -> Self {
-        let target = ProgressDrawTarget::stderr();
+        let term = Term::stderr();
         // No terminal, or one that cannot take a line back.
-        if target.is_hidden() {
-            return Self::Log(what, output);
+        match term.features().is_attended() {
+            true => Self::Terminal(term, what),
+            false => Self::Log(what, output),
         }
-        let style = ProgressStyle::with_template("bellwether: {wide_msg}")
-            .expect("the template is correct");
-        let line = ProgressBar::with_draw_target(None, target).with_style(style);
-        Self::Terminal(line, what)
     }
 
     fn tell(&self, text: &str) {
@@ -88,21 +97,25 @@ impl Screen {
     }
 
     fn refresh(&self, text: &str) {
-        if let Self::Terminal(line, what) = self {
-            line.set_message(format!("{what}: {text}"));
+        if let Self::Terminal(term, what) = self {
+            let columns = usize::from(term.size().1).saturating_sub(INTERRUPT.len());
+            let text = format!("bellwether: {what}: {text}");
+            // A terminal that is gone hears nothing.
+            let _ = term.clear_line();
+            let _ = term.write_str(&truncate_str(&text, columns, "…"));
         }
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        if let Self::Terminal(line, _) = self {
-            line.finish_and_clear();
+        if let Self::Terminal(term, _) = self {
+            let _ = term.clear_line();
         }
     }
 }
 
-fn place_text(place: &Place, now: SystemTime) -> String {
+fn place_text(place: &Place, having: Having, now: SystemTime) -> String {
     let before = place.ahead.saturating_sub(place.holders);
     if place.ahead == 0 {
         return "next in line".to_owned();
@@ -111,10 +124,14 @@ fn place_text(place: &Place, now: SystemTime) -> String {
         0 => "next in line".to_owned(),
         before => format!("{} in line", ordinal(before + 1)),
     };
-    let Some(holder) = &place.holder else {
-        return format!("{position}, held by somebody else");
+    let had = match having {
+        Having::Held => "held",
+        Having::Led => "led",
     };
-    let mut text = format!("{position}, held by {}", address(holder));
+    let Some(holder) = &place.holder else {
+        return format!("{position}, {had} by somebody else");
+    };
+    let mut text = format!("{position}, {had} by {}", address(holder));
     let words = [&holder.command, &holder.message];
     let words: Vec<_> = words
         .into_iter()
@@ -166,23 +183,25 @@ mod tests {
     fn place_is_told_in_words() {
         let mut place = Place::default();
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
-        assert_eq!(place_text(&place, now), "next in line");
+        let held = |place: &Place| place_text(place, Having::Held, now);
+        assert_eq!(held(&place), "next in line");
         (place.ahead, place.holders) = (3, 1);
+        assert_eq!(held(&place), "3rd in line, held by somebody else");
         assert_eq!(
-            place_text(&place, now),
-            "3rd in line, held by somebody else"
+            place_text(&place, Having::Led, now),
+            "3rd in line, led by somebody else"
         );
         let who = br#"{"version": 1, "host": "db7\u001b[2J", "pid": 4711, "command": "sh", "message": "nightly"}"#;
         place.holder = bellwether::Who::from_data(who);
         place.held_since = Some(now - Duration::from_secs(130));
         assert_eq!(
-            place_text(&place, now),
+            held(&place),
             "3rd in line, held by db7[2J:4711 (sh: nightly) for 2m"
         );
         (place.ahead, place.holders) = (3, 3);
         place.held_since = None;
         assert_eq!(
-            place_text(&place, now),
+            held(&place),
             "next in line, held by db7[2J:4711 (sh: nightly) and 2 others"
         );
     }

@@ -86,7 +86,7 @@ pub(crate) struct RevokeArgs {
     pub(crate) tree: TreeArgs,
 }
 
-/// Take a lock away from whoever holds it.
+/// Take a lock, or an item of a queue, away from whoever holds it.
 ///
 /// The holder is asked first, and has the grace to let go by itself. Then its node is deleted, it hears that its hold is
 /// lost, and the next in line has it; who did so is recorded. A job of `bellwether lock` is stopped. A holder that does
@@ -97,7 +97,8 @@ pub(crate) struct RevokeArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   bellwether break /jobs/nightly
-  bellwether break --yes --grace 30s /jobs/nightly")]
+  bellwether break --yes --grace 30s /jobs/nightly
+  bellwether break /mail                       # items of a queue, from those who have them")]
 pub(crate) struct BreakArgs {
     #[command(flatten)]
     pub(crate) target: TargetArgs,

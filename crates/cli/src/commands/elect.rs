@@ -6,8 +6,9 @@ use crate::args::ElectArgs;
 use crate::exit::Exit;
 use crate::keeper::End;
 use crate::output::Output;
+use crate::presented::presented;
 use crate::previous;
-use crate::waiting;
+use crate::waiting::{self, Having};
 use crate::workplace::{Workplace, at_workplace};
 
 pub(crate) fn run(args: ElectArgs, output: Output) -> anyhow::Result<Exit> {
@@ -48,14 +49,20 @@ pub(crate) fn run(args: ElectArgs, output: Output) -> anyhow::Result<Exit> {
 }
 
 async fn campaign(args: &ElectArgs, workplace: &Workplace<'_>) -> Result<Leadership, AcquireError> {
-    let mut election = Election::new(workplace.client(), &args.path).crash_mark();
+    let client = workplace.client();
+    let election = Election::new(client, &args.path).crash_mark();
+    let mut election = presented!(election, client, args);
     if let Some(value) = &args.value {
         election = election.value(value);
     }
-    if let Some(message) = &args.job.message {
-        election = election.message(message);
-    }
     let candidate = election.join().await?;
     let progress = candidate.progress();
-    waiting::for_turn(&args.path, progress, candidate.turn(), workplace.output).await
+    waiting::for_turn(
+        &args.path,
+        Having::Led,
+        progress,
+        candidate.turn(),
+        workplace.output,
+    )
+    .await
 }

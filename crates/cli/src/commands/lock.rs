@@ -16,7 +16,7 @@ use crate::output::{self, Output};
 use crate::previous;
 use crate::refusal::Refusal;
 use crate::session::with_session;
-use crate::waiting;
+use crate::waiting::{self, Having};
 use crate::workplace::{Workplace, at_workplace};
 
 pub(crate) use self::hold::hold;
@@ -190,7 +190,7 @@ pub(crate) async fn acquire(
     }
     let acquired = async {
         let (progress, turn) = lock.join().await?;
-        waiting::for_turn(path, progress, turn, output).await
+        waiting::for_turn(path, Having::Held, progress, turn, output).await
     };
     within(args.wait, path, acquired, output).await
 }

@@ -13,6 +13,7 @@ use crate::commands::lock::{acquire, finish};
 use crate::exit::Exit;
 use crate::keeper::End;
 use crate::output::Output;
+use crate::presented::presented;
 use crate::refusal::Verb;
 use crate::rendering::time_text;
 use crate::workplace::at_workplace;
@@ -80,13 +81,8 @@ enum Turn {
 }
 
 fn lock(client: &Client, args: &OnceArgs) -> AnyLock {
-    let lock = Lock::new(client, &args.path)
-        .crash_mark()
-        .command(args.command[0].to_string_lossy());
-    AnyLock::Lock(match &args.job.message {
-        Some(message) => lock.message(message),
-        None => lock,
-    })
+    let lock = Lock::new(client, &args.path).crash_mark();
+    AnyLock::Lock(presented!(lock, client, args))
 }
 
 /// The node that tells that it is done.

@@ -13,7 +13,7 @@ use crate::exit::Exit;
 use crate::input;
 use crate::node_path;
 use crate::output::{self, Output};
-use crate::overview::line_at;
+use crate::overview::standing_at;
 use crate::people::contestant_text;
 use crate::refusal::Refusal;
 use crate::session::in_session;
@@ -77,9 +77,7 @@ fn turn_to(
 async fn find(client: &Client, target: &TargetArgs) -> anyhow::Result<Vec<Contestant>> {
     let path = &target.path;
     let overview = look(client, path).await?;
-    let line = line_at(&overview, path);
-    let all = line.into_iter().flat_map(|line| &line.contestants);
-    let meant: Vec<_> = all
+    let meant: Vec<_> = standing_at(&overview, path)
         .filter(|one| match &target.node {
             Some(node) => one.node == *node,
             None => one.holds,

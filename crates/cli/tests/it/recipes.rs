@@ -32,7 +32,7 @@ fn leader_runs_and_the_next_follows_when_it_ends(address: &str) {
     let mut second = Running::start(&mut job(address, &["elect", "e"], script));
     let told = second.error_line().unwrap();
     assert!(
-        told.contains("waiting for /e: next in line, held by"),
+        told.contains("waiting for /e: next in line, led by"),
         "{told}"
     );
     first.signal(Signal::TERM);

@@ -9,7 +9,8 @@ use tokio::time::timeout;
 
 use super::finding::Finding;
 use crate::args::ConnectArgs;
-use crate::connect;
+use crate::connect::{self, Whereabouts};
+use crate::local::Running;
 
 /// How long a server may take to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
@@ -24,10 +25,30 @@ const NEAR: f64 = 0.8;
 const OUTSTANDING_MAX: f64 = 1000.0;
 
 pub(super) async fn look(args: &ConnectArgs) -> anyhow::Result<Vec<Finding>> {
-    let addresses = connect::addresses(args)?;
+    match connect::whereabouts(args)? {
+        Whereabouts::Local(server) => Ok(vec![local(server.as_ref())]),
+        Whereabouts::Named(addresses) => Ok(look_at(&addresses).await),
+    }
+}
+
+/// The local server is private, and tells strangers nothing: it has let us in, which says enough.
+fn local(server: Option<&Running>) -> Finding {
+    match server {
+        Some(Running {
+            address, process, ..
+        }) => Finding::fine(
+            "server",
+            format!("{address} is the local server, process {process}"),
+        ),
+        None => Finding::critical("server", "the local server has just left")
+            .advice("`bellwether local status` tells where its log is"),
+    }
+}
+
+async fn look_at(addresses: &[String]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let (mut answered, mut silent) = (Vec::new(), Vec::new());
-    for address in &addresses {
+    for address in addresses {
         let address = match address.rsplit_once(':') {
             Some((_, port)) if port.parse::<u16>().is_ok() => address.clone(),
             _ => format!("{address}:{PORT}"),
@@ -62,7 +83,7 @@ pub(super) async fn look(args: &ConnectArgs) -> anyhow::Result<Vec<Finding>> {
         );
         findings.push(Finding::warning("server", what).advice("finish the upgrade"));
     }
-    Ok(findings)
+    findings
 }
 
 /// What a server says of itself.
