@@ -1,29 +1,33 @@
 //! `bellwether doctor`.
 
 use std::net::TcpListener;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::bellwether::{Running, assert_code, bellwether, job, text, until};
+use crate::bellwether::{Running, assert_code, text, until};
+use crate::servers::Servers;
 
-on_both_engines! {
+on_local_and_apache! {
     healthy_server_is_described_and_fine,
     crashes_and_dead_letters_are_warnings_with_advice,
     sessions_that_are_granted_otherwise_are_told,
     directory_that_is_hard_to_list_is_told,
 }
 
-fn doctor(address: &str, options: &[&str]) -> Output {
-    let mut command = bellwether();
+fn doctor(servers: &Servers, options: &[&str]) -> Output {
+    let mut command = servers.bellwether();
     command.arg("doctor");
     // What each of the servers grants.
     if !options.contains(&"--session-timeout") {
         command.args(["--session-timeout", "4s"]);
     }
-    command.args(["--connect", address]).args(options);
-    command.output().unwrap()
+    command.args(options).output().unwrap()
+}
+
+fn run(servers: &Servers, arguments: &[&str]) -> Output {
+    servers.bellwether().args(arguments).output().unwrap()
 }
 
 /// Severity, check and advice of what was found, without what is fine.
@@ -46,20 +50,12 @@ fn of_the_tree(output: &Output) -> Vec<(String, String, String)> {
     wrong
 }
 
-fn healthy_server_is_described_and_fine(address: &str) {
-    assert_code(
-        &bellwether()
-            .args(["create", "-c", address, "-p", "x"])
-            .output()
-            .unwrap(),
-        0,
-    );
-    let output = doctor(address, &[]);
+fn healthy_server_is_described_and_fine(servers: &Servers) {
+    assert_code(&run(servers, &["create", "-p", "x"]), 0);
+    let output = doctor(servers, &[]);
     let said = text(&output.stdout);
     for line in [
         "server   127.0.0.1:",
-        "3.8.",
-        "standalone",
         "session  sessions live 4s",
         "latency  answers take ",
         "pauses   this machine stood still for ",
@@ -67,37 +63,25 @@ fn healthy_server_is_described_and_fine(address: &str) {
     ] {
         assert!(said.contains(line), "{line}: {said}");
     }
-    let output = doctor(address, &["--json"]);
+    let output = doctor(servers, &["--json"]);
     assert!(of_the_tree(&output).is_empty(), "{output:?}");
 }
 
-fn crashes_and_dead_letters_are_warnings_with_advice(address: &str) {
-    let mut holder = Running::start(&mut job(
-        address,
-        &["lock", "x"],
-        "echo held; exec tail -f /dev/null",
-    ));
+fn crashes_and_dead_letters_are_warnings_with_advice(servers: &Servers) {
+    let script = "echo held; exec tail -f /dev/null";
+    let arguments = ["lock", "--session-timeout", "4s", "x", "--"];
+    let mut holder = servers.bellwether();
+    holder.args(arguments).args(["sh", "-c", script]);
+    let mut holder = Running::start(&mut holder);
     assert_eq!(holder.line().as_deref(), Some("held"));
     holder.signal(Signal::KILL);
     holder.code();
-    let run = |arguments: &[&str]| {
-        let (verb, rest) = arguments.split_at(2);
-        let mut command: Command = bellwether();
-        command
-            .args(verb)
-            .args(["-c", address])
-            .args(rest)
-            .output()
-            .unwrap()
-    };
-    assert_code(&run(&["queue", "put", "q", "poison"]), 0);
-    assert_code(
-        &run(&["queue", "take", "q", "--attempts", "1", "--", "false"]),
-        1,
-    );
+    assert_code(&run(servers, &["queue", "put", "q", "poison"]), 0);
+    let take = ["queue", "take", "q", "--attempts", "1", "--", "false"];
+    assert_code(&run(servers, &take), 1);
     let mut found = Vec::new();
     until("the session has ended", || {
-        let output = doctor(address, &["--json"]);
+        let output = doctor(servers, &["--json"]);
         assert!(matches!(output.status.code(), Some(1 | 3)), "{output:?}");
         found = of_the_tree(&output);
         found
@@ -113,23 +97,34 @@ fn crashes_and_dead_letters_are_warnings_with_advice(address: &str) {
     assert_eq!(found.len(), 2, "{found:?}");
 }
 
-fn sessions_that_are_granted_otherwise_are_told(address: &str) {
-    let output = doctor(address, &["--json", "--session-timeout", "1h"]);
+fn sessions_that_are_granted_otherwise_are_told(servers: &Servers) {
+    let output = doctor(servers, &["--json", "--session-timeout", "1h"]);
     let found = of_the_tree(&output);
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].2.contains("maxSessionTimeout"), "{found:?}");
 }
 
-fn directory_that_is_hard_to_list_is_told(address: &str) {
+fn directory_that_is_hard_to_list_is_told(servers: &Servers) {
     let name = "x".repeat(60_000);
     for number in 0..9 {
         let path = format!("wide/{number}{name}");
-        let create = ["create", "-c", address, "-p", &path];
-        assert_code(&bellwether().args(create).output().unwrap(), 0);
+        assert_code(&run(servers, &["create", "-p", &path]), 0);
     }
-    let found = of_the_tree(&doctor(address, &["--json", "wide"]));
+    let found = of_the_tree(&doctor(servers, &["--json", "wide"]));
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].2.contains("1 MiB of names"), "{found:?}");
+}
+
+#[test]
+fn servers_introduce_themselves() {
+    let said = |servers: &Servers| text(&doctor(servers, &[]).stdout);
+    let apache = said(&Servers::apache());
+    assert!(
+        apache.contains(": 3.8.") && apache.contains(", standalone, "),
+        "{apache}"
+    );
+    let local = said(&Servers::local());
+    assert!(local.contains(" is the local server, process "), "{local}");
 }
 
 #[test]
@@ -140,7 +135,7 @@ fn server_that_is_not_there_is_critical() {
         .unwrap()
         .port();
     let output = doctor(
-        &format!("127.0.0.1:{port}"),
+        &Servers::at(&format!("127.0.0.1:{port}")),
         &["--json", "--session-timeout", "500ms"],
     );
     assert_code(&output, 3);

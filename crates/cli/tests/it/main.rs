@@ -1,7 +1,7 @@
 //! The command, run as a process.
 //!
-//! The recipes' commands are tested twice: on `bellwether serve`, and on the Apache ZooKeeper that
-//! `BELLWETHER_TEST_APACHE` names, in a chroot of its own.
+//! Commands are tested twice: on an embedded server, and on a real Apache ZooKeeper, in a chroot of its own. The embedded one is
+//! the local default that a user gets, or `bellwether serve` where a test goes to it by itself or disturbs it.
 
 #![allow(
     clippy::unwrap_used,
@@ -11,6 +11,8 @@
 
 #[macro_use]
 mod bellwether;
+#[macro_use]
+mod servers;
 
 mod crashes;
 mod data_files;
@@ -28,12 +30,14 @@ mod lock;
 mod locks;
 mod manners;
 mod nodes;
+mod other_libraries;
 mod recipes;
 mod screen;
 mod scripts;
 mod serve;
 mod shared_locks;
 mod terminal;
+mod thousand;
 mod tour;
 mod tx;
 mod watch;

@@ -5,9 +5,10 @@ use std::process::{Command, Output, Stdio};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::bellwether::{Running, assert_code, bellwether, text, until};
+use crate::bellwether::{Running, assert_code, text, until};
+use crate::servers::Servers;
 
-on_both_engines! {
+on_local_and_apache! {
     barrier_holds_up_until_it_is_lifted,
     barrier_wait_ends_in_time,
     counter_adds_and_tells,
@@ -28,95 +29,93 @@ on_both_engines! {
     tasks_that_fail_are_set_aside_and_retried,
 }
 
-/// `bellwether GROUP VERB --connect ADDRESS …`.
-fn command(address: &str, arguments: &[&str]) -> Command {
-    let mut command = bellwether();
-    let (verb, rest) = arguments.split_at(2);
-    command.args(verb).args(["--connect", address]).args(rest);
+fn command(servers: &Servers, arguments: &[&str]) -> Command {
+    let mut command = servers.bellwether();
+    command.args(arguments);
     command
 }
 
-fn run(address: &str, arguments: &[&str]) -> Output {
-    command(address, arguments)
+fn run(servers: &Servers, arguments: &[&str]) -> Output {
+    command(servers, arguments)
         .stdin(Stdio::null())
         .output()
         .unwrap()
 }
 
 #[track_caller]
-fn done(address: &str, arguments: &[&str]) -> String {
-    let output = run(address, arguments);
+fn done(servers: &Servers, arguments: &[&str]) -> String {
+    let output = run(servers, arguments);
     assert_code(&output, 0);
     text(&output.stdout)
 }
 
 #[track_caller]
-fn object(address: &str, arguments: &[&str]) -> Value {
-    let output = run(address, &[arguments, &["--json"]].concat());
+fn object(servers: &Servers, arguments: &[&str]) -> Value {
+    let output = run(servers, &[arguments, &["--json"]].concat());
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
 }
 
 /// A command that stays, with an input that can be ended.
-fn staying(address: &str, arguments: &[&str]) -> Running {
-    Running::start_with(command(address, arguments).stdin(Stdio::piped()))
+fn staying(servers: &Servers, arguments: &[&str]) -> Running {
+    Running::start_with(command(servers, arguments).stdin(Stdio::piped()))
 }
 
-fn barrier_holds_up_until_it_is_lifted(address: &str) {
-    assert_eq!(done(address, &["barrier", "wait", "gate"]), "");
-    let set = object(address, &["barrier", "set", "gate", "-m", "why"]);
+fn barrier_holds_up_until_it_is_lifted(servers: &Servers) {
+    assert_eq!(done(servers, &["barrier", "wait", "gate"]), "");
+    let set = object(servers, &["barrier", "set", "gate", "-m", "why"]);
     assert_eq!(set, json!({"path": "/gate", "changed": true}));
     assert_eq!(
-        object(address, &["barrier", "set", "gate"])["changed"],
+        object(servers, &["barrier", "set", "gate"])["changed"],
         false
     );
-    let mut waiter = staying(address, &["barrier", "wait", "gate"]);
+    let mut waiter = staying(servers, &["barrier", "wait", "gate"]);
     let told = waiter.error_line().unwrap();
     assert!(
         told.contains("waiting at /gate: set by ") && told.contains("why"),
         "{told}"
     );
     assert_eq!(
-        object(address, &["barrier", "lift", "gate"])["changed"],
+        object(servers, &["barrier", "lift", "gate"])["changed"],
         true
     );
     assert_eq!(waiter.code(), Some(0));
     assert_eq!(
-        object(address, &["barrier", "lift", "gate"])["changed"],
+        object(servers, &["barrier", "lift", "gate"])["changed"],
         false
     );
 }
 
-fn barrier_wait_ends_in_time(address: &str) {
-    done(address, &["barrier", "set", "gate"]);
+fn barrier_wait_ends_in_time(servers: &Servers) {
+    done(servers, &["barrier", "set", "gate"]);
     let wait = ["barrier", "wait", "gate", "--wait", "50ms"];
-    assert_code(&run(address, &wait), 124);
-    assert_code(&run(address, &[&wait[..], &["-E", "7"]].concat()), 7);
+    assert_code(&run(servers, &wait), 124);
+    assert_code(&run(servers, &[&wait[..], &["-E", "7"]].concat()), 7);
 }
 
-fn counter_adds_and_tells(address: &str) {
-    assert_eq!(done(address, &["counter", "get", "n"]), "0\n");
-    assert_eq!(done(address, &["counter", "add", "n"]), "1\n");
-    assert_eq!(done(address, &["counter", "add", "n", "41"]), "42\n");
-    assert_eq!(done(address, &["counter", "add", "n", "-2"]), "40\n");
-    let value = object(address, &["counter", "get", "n"]);
+fn counter_adds_and_tells(servers: &Servers) {
+    assert_eq!(done(servers, &["counter", "get", "n"]), "0\n");
+    assert_eq!(done(servers, &["counter", "add", "n"]), "1\n");
+    assert_eq!(done(servers, &["counter", "add", "n", "41"]), "42\n");
+    assert_eq!(done(servers, &["counter", "add", "n", "-2"]), "40\n");
+    let value = object(servers, &["counter", "get", "n"]);
     assert_eq!(value, json!({"path": "/n", "value": 40}));
 }
 
-fn config_is_set_compared_and_edited(address: &str) {
-    assert_code(&run(address, &["config", "get", "app/limits"]), 1);
-    done(address, &["config", "set", "app/limits", "one"]);
-    assert_eq!(done(address, &["config", "get", "app/limits"]), "one");
-    let version = object(address, &["config", "get", "app/limits"])["version"].to_string();
+fn config_is_set_compared_and_edited(servers: &Servers) {
+    assert_code(&run(servers, &["config", "get", "app/limits"]), 1);
+    done(servers, &["config", "set", "app/limits", "one"]);
+    assert_eq!(done(servers, &["config", "get", "app/limits"]), "one");
+    let version = object(servers, &["config", "get", "app/limits"])["version"].to_string();
     let set = ["config", "set", "app/limits", "two", "--version", &version];
-    done(address, &set);
-    assert_code(&run(address, &set), 1);
+    done(servers, &set);
+    assert_code(&run(servers, &set), 1);
     let edit = |editor: &str| {
-        let mut command = command(address, &["config", "edit", "app/limits"]);
+        let mut command = command(servers, &["config", "edit", "app/limits"]);
         command.env_remove("VISUAL").env("EDITOR", editor);
         command.output().unwrap()
     };
     assert_code(&edit("sed -i s/two/three/"), 0);
-    assert_eq!(done(address, &["config", "get", "app/limits"]), "three");
+    assert_eq!(done(servers, &["config", "get", "app/limits"]), "three");
     let output = edit("false");
     assert_code(&output, 1);
     let said = text(&output.stderr);
@@ -125,54 +124,54 @@ fn config_is_set_compared_and_edited(address: &str) {
     std::fs::remove_file(kept.trim()).unwrap();
 }
 
-fn config_watch_tells_every_value(address: &str) {
-    let mut watch = staying(address, &["config", "watch", "limits", "--json", "-n", "3"]);
+fn config_watch_tells_every_value(servers: &Servers) {
+    let mut watch = staying(servers, &["config", "watch", "limits", "--json", "-n", "3"]);
     let mut data =
         || serde_json::from_str::<Value>(&watch.line().unwrap()).unwrap()["data"].clone();
     assert_eq!(data(), Value::Null);
     for value in ["1", "2"] {
-        done(address, &["config", "set", "limits", value]);
+        done(servers, &["config", "set", "limits", value]);
         assert_eq!(data(), json!({"text": value}));
     }
     assert_eq!(watch.code(), Some(0));
 }
 
-fn config_folder_goes_out_and_in_as_a_whole(address: &str) {
+fn config_folder_goes_out_and_in_as_a_whole(servers: &Servers) {
     let import = |text: &str, options: &[&str]| {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("values.json");
         std::fs::write(&file, text).unwrap();
         let arguments = ["config", "import", "db", file.to_str().unwrap()];
-        run(address, &[&arguments[..], options].concat())
+        run(servers, &[&arguments[..], options].concat())
     };
     let values = r#"{"host": "db2", "key": {"base64": "/wA="}}"#;
     assert_code(&import(values, &[]), 0);
-    let exported = done(address, &["config", "export", "db"]);
+    let exported = done(servers, &["config", "export", "db"]);
     let exported: Value = serde_json::from_str(&exported).unwrap();
     assert_eq!(exported, serde_json::from_str::<Value>(values).unwrap());
     assert_code(&import(r#"{"port": "5433"}"#, &["--merge"]), 0);
-    assert_eq!(done(address, &["config", "get", "db/host"]), "db2");
+    assert_eq!(done(servers, &["config", "get", "db/host"]), "db2");
     assert_code(&import(r#"{"port": "5434"}"#, &[]), 0);
     assert_eq!(
-        done(address, &["config", "export", "db"]),
+        done(servers, &["config", "export", "db"]),
         "{\n  \"port\": \"5434\"\n}\n"
     );
     assert_code(&import("[1]", &[]), 2);
 }
 
-fn group_members_are_listed_while_they_stay(address: &str) {
+fn group_members_are_listed_while_they_stay(servers: &Servers) {
     let mut first = staying(
-        address,
+        servers,
         &["group", "join", "workers", "idle", "--name", "one"],
     );
     assert_eq!(first.line().as_deref(), Some("one"));
-    let mut second = staying(address, &["group", "join", "workers", "--json"]);
+    let mut second = staying(servers, &["group", "join", "workers", "--json"]);
     let name: Value = serde_json::from_str(&second.line().unwrap()).unwrap();
-    let listed = object(address, &["group", "ls", "workers"]);
+    let listed = object(servers, &["group", "ls", "workers"]);
     assert_eq!(listed["members"].as_array().unwrap().len(), 2);
-    assert!(done(address, &["group", "ls", "workers"]).contains("one \"idle\"\n"));
+    assert!(done(servers, &["group", "ls", "workers"]).contains("one \"idle\"\n"));
     assert_code(
-        &run(address, &["group", "join", "workers", "--name", "one"]),
+        &run(servers, &["group", "join", "workers", "--name", "one"]),
         1,
     );
     first.end_input();
@@ -180,13 +179,13 @@ fn group_members_are_listed_while_they_stay(address: &str) {
     second.signal(Signal::TERM);
     assert_eq!(second.code(), Some(143));
     assert!(name["name"].is_string());
-    assert_eq!(done(address, &["group", "ls", "workers"]), "");
+    assert_eq!(done(servers, &["group", "ls", "workers"]), "");
 }
 
-fn group_watch_tells_who_comes_and_goes(address: &str) {
-    let mut watch = staying(address, &["group", "watch", "workers"]);
+fn group_watch_tells_who_comes_and_goes(servers: &Servers) {
+    let mut watch = staying(servers, &["group", "watch", "workers"]);
     let mut member = staying(
-        address,
+        servers,
         &["group", "join", "workers", "idle", "--name", "one"],
     );
     assert_eq!(watch.line().as_deref(), Some("joined  one \"idle\""));
@@ -195,32 +194,32 @@ fn group_watch_tells_who_comes_and_goes(address: &str) {
     assert_eq!(watch.line().as_deref(), Some("left    one"));
 }
 
-fn names_are_borne_or_stay(address: &str) {
-    assert_code(&run(address, &["name", "resolve", "names", "db"]), 1);
-    let mut bearer = staying(address, &["name", "register", "names", "db", "10.0.0.7"]);
+fn names_are_borne_or_stay(servers: &Servers) {
+    assert_code(&run(servers, &["name", "resolve", "names", "db"]), 1);
+    let mut bearer = staying(servers, &["name", "register", "names", "db", "10.0.0.7"]);
     assert_eq!(bearer.line().as_deref(), Some("db"));
     assert_eq!(
-        done(address, &["name", "resolve", "names", "db"]),
+        done(servers, &["name", "resolve", "names", "db"]),
         "10.0.0.7"
     );
     let lasting = ["name", "register", "--lasting", "names", "depot", "x"];
-    done(address, &lasting);
-    assert_code(&run(address, &lasting), 1);
+    done(servers, &lasting);
+    assert_code(&run(servers, &lasting), 1);
     assert_eq!(
-        done(address, &["name", "ls", "names"]),
+        done(servers, &["name", "ls", "names"]),
         "db \"10.0.0.7\"\ndepot \"x\"\n"
     );
     bearer.end_input();
     assert_eq!(bearer.code(), Some(0));
-    assert_eq!(done(address, &["name", "ls", "names"]), "depot \"x\"\n");
+    assert_eq!(done(servers, &["name", "ls", "names"]), "depot \"x\"\n");
 }
 
-fn items_come_out_as_they_went_in(address: &str) {
+fn items_come_out_as_they_went_in(servers: &Servers) {
     for item in ["one", "two"] {
-        done(address, &["queue", "put", "q", item]);
+        done(servers, &["queue", "put", "q", item]);
     }
-    assert_eq!(done(address, &["queue", "peek", "q"]), "one");
-    let items = object(address, &["queue", "ls", "q"]);
+    assert_eq!(done(servers, &["queue", "peek", "q"]), "one");
+    let items = object(servers, &["queue", "ls", "q"]);
     let [first, second] = &items["items"].as_array().unwrap()[..] else {
         panic!("{items}");
     };
@@ -228,18 +227,18 @@ fn items_come_out_as_they_went_in(address: &str) {
         (&first["bytes"], &second["attempts"]),
         (&json!(3), &json!(0))
     );
-    assert_eq!(done(address, &["queue", "take", "q"]), "one");
-    let taken = object(address, &["queue", "take", "q"]);
+    assert_eq!(done(servers, &["queue", "take", "q"]), "one");
+    let taken = object(servers, &["queue", "take", "q"]);
     assert_eq!(
         (&taken["id"], &taken["data"]),
         (&second["id"], &json!({"text": "two"}))
     );
-    assert_eq!(done(address, &["queue", "ls", "q"]), "");
+    assert_eq!(done(servers, &["queue", "ls", "q"]), "");
 }
 
-fn queue_command_that_succeeds_acknowledges_and_one_that_fails_gives_back(address: &str) {
-    done(address, &["queue", "put", "q", "payload"]);
-    let take = |script: &str| run(address, &["queue", "take", "q", "--", "sh", "-c", script]);
+fn queue_command_that_succeeds_acknowledges_and_one_that_fails_gives_back(servers: &Servers) {
+    done(servers, &["queue", "put", "q", "payload"]);
+    let take = |script: &str| run(servers, &["queue", "take", "q", "--", "sh", "-c", script]);
     let output = take("exit 9");
     assert_code(&output, 9);
     let output =
@@ -247,45 +246,45 @@ fn queue_command_that_succeeds_acknowledges_and_one_that_fails_gives_back(addres
     assert_code(&output, 0);
     let said = text(&output.stdout);
     assert!(said == "payload 2 /q\n", "{said}");
-    assert_eq!(done(address, &["queue", "ls", "q"]), "");
+    assert_eq!(done(servers, &["queue", "ls", "q"]), "");
     assert_code(
-        &run(address, &["queue", "take", "--try", "q", "--", "true"]),
+        &run(servers, &["queue", "take", "--try", "q", "--", "true"]),
         124,
     );
 }
 
-fn items_that_fail_too_often_are_dead_letters(address: &str) {
-    done(address, &["queue", "put", "q", "poison"]);
+fn items_that_fail_too_often_are_dead_letters(servers: &Servers) {
+    done(servers, &["queue", "put", "q", "poison"]);
     let take = ["queue", "take", "q", "--attempts", "2", "--", "false"];
     for _ in 0..2 {
-        assert_code(&run(address, &take), 1);
+        assert_code(&run(servers, &take), 1);
     }
-    let dead = object(address, &["queue", "dead", "q"]);
+    let dead = object(servers, &["queue", "dead", "q"]);
     let letter = &dead["letters"][0];
     assert_eq!(letter["reason"], "the command ended with 1");
     let id = letter["id"].as_str().unwrap();
-    assert!(done(address, &["queue", "dead", "q"]).starts_with(id));
+    assert!(done(servers, &["queue", "dead", "q"]).starts_with(id));
     assert_code(
-        &run(address, &["queue", "dead", "q", "--revive", "nothing"]),
+        &run(servers, &["queue", "dead", "q", "--revive", "nothing"]),
         1,
     );
-    done(address, &["queue", "dead", "q", "--revive", id]);
-    assert_eq!(done(address, &["queue", "take", "q"]), "poison");
+    done(servers, &["queue", "dead", "q", "--revive", id]);
+    assert_eq!(done(servers, &["queue", "take", "q"]), "poison");
     assert_eq!(
-        object(address, &["queue", "dead", "q"])["letters"],
+        object(servers, &["queue", "dead", "q"])["letters"],
         json!([])
     );
 }
 
-fn held_item_is_acknowledged_by_another_command_or_given_back(address: &str) {
-    done(address, &["queue", "put", "q", "x"]);
+fn held_item_is_acknowledged_by_another_command_or_given_back(servers: &Servers) {
+    done(servers, &["queue", "put", "q", "x"]);
     let held = || {
-        let mut holder = staying(address, &["queue", "take", "--hold", "q"]);
+        let mut holder = staying(servers, &["queue", "take", "--hold", "q"]);
         let item: Value = serde_json::from_str(&holder.line().unwrap()).unwrap();
         (holder, item)
     };
     let (mut holder, item) = held();
-    let items = object(address, &["queue", "ls", "q"]);
+    let items = object(servers, &["queue", "ls", "q"]);
     assert_eq!(items["items"][0]["claim"]["token"], item["token"]);
     holder.end_input();
     assert_eq!(holder.code(), Some(1));
@@ -293,83 +292,70 @@ fn held_item_is_acknowledged_by_another_command_or_given_back(address: &str) {
     assert_eq!((&again["id"], &again["attempts"]), (&item["id"], &json!(2)));
     let id = item["id"].as_str().unwrap();
     let (old, new) = (item["token"].to_string(), again["token"].to_string());
-    let ack = |token: &str| run(address, &["queue", "ack", "q", id, "--token", token]);
+    let ack = |token: &str| run(servers, &["queue", "ack", "q", id, "--token", token]);
     assert_code(&ack(&old), 1);
     assert_code(&ack(&new), 0);
     assert_eq!(holder.code(), Some(0));
-    assert_eq!(done(address, &["queue", "ls", "q"]), "");
+    assert_eq!(done(servers, &["queue", "ls", "q"]), "");
 }
 
-fn urgent_and_delayed_items_come_in_their_order(address: &str) {
+fn urgent_and_delayed_items_come_in_their_order(servers: &Servers) {
     for (priority, item) in [("7", "later"), ("3", "sooner")] {
         done(
-            address,
+            servers,
             &["queue", "put", "p", item, "--priority", priority],
         );
     }
     let take = ["queue", "take", "p", "--order", "priority"];
-    assert_eq!(done(address, &take), "sooner");
-    assert_eq!(done(address, &take), "later");
+    assert_eq!(done(servers, &take), "sooner");
+    assert_eq!(done(servers, &take), "later");
     done(
-        address,
+        servers,
         &["queue", "put", "d", "much later", "--delay", "1h"],
     );
-    done(address, &["queue", "put", "d", "now", "--delay", "1ms"]);
+    done(servers, &["queue", "put", "d", "now", "--delay", "1ms"]);
     let take = ["queue", "take", "d", "--order", "due"];
-    assert_eq!(done(address, &take), "now");
-    assert_code(&run(address, &[&take[..], &["--try"]].concat()), 124);
+    assert_eq!(done(servers, &take), "now");
+    assert_code(&run(servers, &[&take[..], &["--try"]].concat()), 124);
 }
 
-fn queue_that_is_empty_is_124(address: &str) {
-    assert_code(&run(address, &["queue", "peek", "q"]), 1);
+fn queue_that_is_empty_is_124(servers: &Servers) {
+    assert_code(&run(servers, &["queue", "peek", "q"]), 1);
     for options in [&["--try"][..], &["--wait", "50ms"]] {
         let take = [&["queue", "take", "q"][..], options].concat();
-        assert_code(&run(address, &take), 124);
-        assert_code(&run(address, &[&take[..], &["--", "true"]].concat()), 124);
+        assert_code(&run(servers, &take), 124);
+        assert_code(&run(servers, &[&take[..], &["--", "true"]].concat()), 124);
     }
 }
 
-fn claim_that_is_lost_stops_the_command(address: &str) {
-    done(address, &["queue", "put", "q", "x"]);
+fn claim_that_is_lost_stops_the_command(servers: &Servers) {
+    done(servers, &["queue", "put", "q", "x"]);
     let script = "echo working; exec tail -f /dev/null";
     let mut worker = Running::start(&mut command(
-        address,
+        servers,
         &[
             "queue", "take", "q", "--grace", "100ms", "--", "sh", "-c", script,
         ],
     ));
     assert_eq!(worker.line().as_deref(), Some("working"));
-    let node = text(
-        &bellwether()
-            .args(["ls", "-c", address, "q/claims"])
-            .output()
-            .unwrap()
-            .stdout,
-    );
-    let claim = format!("q/claims/{}", node.trim());
-    assert_code(
-        &bellwether()
-            .args(["rm", "-c", address, &claim])
-            .output()
-            .unwrap(),
-        0,
-    );
+    let claim = done(servers, &["ls", "q/claims"]);
+    done(servers, &["rm", &format!("q/claims/{}", claim.trim())]);
     assert_eq!(worker.code(), Some(123));
-    assert_eq!(done(address, &["queue", "take", "q"]), "x");
+    assert_eq!(done(servers, &["queue", "take", "q"]), "x");
 }
 
-fn tasks_are_done_once_each(address: &str) {
+fn tasks_are_done_once_each(servers: &Servers) {
     let added = object(
-        address,
+        servers,
         &["tasks", "add", "t", "a", "b", "c", "--data", "what"],
     );
     assert_eq!(added["added"], json!(["a", "b", "c"]));
-    assert_code(&run(address, &["tasks", "status", "t"]), 1);
+    assert_code(&run(servers, &["tasks", "status", "t"]), 1);
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
     let script = format!("echo \"$BELLWETHER_TASK $(cat)\" >> {}", log.display());
     let work = ["tasks", "run", "t", "--", "sh", "-c", &script];
-    let mut workers = [(); 2].map(|()| Running::start(&mut command(address, &work)));
+    let mut workers = [(); 2].map(|()| Running::start(&mut command(servers, &work)));
     for worker in &mut workers {
         assert_eq!(worker.code(), Some(0), "{:?}", worker.errors());
     }
@@ -377,16 +363,16 @@ fn tasks_are_done_once_each(address: &str) {
     let mut lines: Vec<_> = log.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["a what", "b what", "c what"]);
-    let again = object(address, &["tasks", "add", "t", "a"]);
+    let again = object(servers, &["tasks", "add", "t", "a"]);
     assert_eq!(again["added"], json!([]));
     assert_eq!(
-        done(address, &["tasks", "status", "t"]),
+        done(servers, &["tasks", "status", "t"]),
         "0 open, 0 running, 3 done, 0 failed\n"
     );
 }
 
-fn tasks_that_fail_are_set_aside_and_retried(address: &str) {
-    done(address, &["tasks", "add", "t", "good", "bad"]);
+fn tasks_that_fail_are_set_aside_and_retried(servers: &Servers) {
+    done(servers, &["tasks", "add", "t", "good", "bad"]);
     let script = "test $BELLWETHER_TASK = good";
     let work = [
         "tasks",
@@ -399,27 +385,27 @@ fn tasks_that_fail_are_set_aside_and_retried(address: &str) {
         "-c",
         script,
     ];
-    assert_code(&run(address, &work), 1);
-    let status = object(address, &["tasks", "status", "t"]);
+    assert_code(&run(servers, &work), 1);
+    let status = object(servers, &["tasks", "status", "t"]);
     assert_eq!(
         (&status["done"], &status["failed"][0]["id"]),
         (&json!(1), &json!("bad"))
     );
     assert_eq!(status["failed"][0]["attempts"], 2);
     assert_code(
-        &run(address, &["tasks", "status", "t", "--retry", "good"]),
+        &run(servers, &["tasks", "status", "t", "--retry", "good"]),
         1,
     );
-    let retried = object(address, &["tasks", "status", "t", "--retry", "bad"]);
+    let retried = object(servers, &["tasks", "status", "t", "--retry", "bad"]);
     assert_eq!(
         (&retried["open"], &retried["failed"]),
         (&json!(1), &json!([]))
     );
-    assert_code(&run(address, &["tasks", "run", "t", "--", "true"]), 0);
+    assert_code(&run(servers, &["tasks", "run", "t", "--", "true"]), 0);
     // One that is interrupted is given back.
-    done(address, &["tasks", "add", "t", "long"]);
+    done(servers, &["tasks", "add", "t", "long"]);
     let mut worker = Running::start(&mut command(
-        address,
+        servers,
         &[
             "tasks",
             "run",
@@ -434,6 +420,6 @@ fn tasks_that_fail_are_set_aside_and_retried(address: &str) {
     worker.signal(Signal::TERM);
     assert_eq!(worker.code(), Some(143));
     until("it is open again", || {
-        object(address, &["tasks", "status", "t"])["open"] == json!(1)
+        object(servers, &["tasks", "status", "t"])["open"] == json!(1)
     });
 }
