@@ -9,7 +9,6 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-use crate::awake::Awake;
 use crate::comparison::Bound;
 use crate::figures::Figures;
 use crate::machine::machine;
@@ -41,9 +40,6 @@ pub struct Args {
     /// For how long turns are counted each time.
     #[arg(long, default_value_t = 1.0)]
     pub seconds: f64,
-    /// Keeps the cores from sleeping meanwhile; the page is another.
-    #[arg(long)]
-    pub awake: bool,
     /// A single round, whose result is not kept.
     #[arg(long)]
     pub quick: bool,
@@ -184,7 +180,6 @@ impl Contest {
         servers: &Servers,
         mut beside: impl FnMut(&mut Figures) -> Result<()>,
     ) -> Result<Figures> {
-        let _awake = args.awake.then(Awake::keep).transpose()?;
         let mut peers = Vec::new();
         for &candidate in self.candidates {
             peers.push((candidate, candidate.start(args)?));
@@ -264,12 +259,8 @@ impl Contest {
 
     /// The tables, behind them what `more` says, and the raw figures.
     pub fn page(&self, args: &Args, figures: &Figures, more: &str) -> Result<String> {
-        let (title, option) = match args.awake {
-            true => (", on cores that do not sleep", " --awake"),
-            false => ("", ""),
-        };
         let mut page = format!(
-            "# {}{title}\n\n{}\n\n`crates/bench/compare/recipes {} --rounds {} --seconds {}{option}`, syncs on; medians, with the range of \
+            "# {}\n\n{}\n\n`crates/bench/compare/recipes {} --rounds {} --seconds {}`, syncs on; medians, with the range of \
              the rounds. Apache ZooKeeper 3.8 unless the embedded server is named; a session for each who takes part, all of a \
              library in one process. Requests and events are those that the server counted, opening of sessions and pings \
              included. {}\n\n",
@@ -334,8 +325,7 @@ impl Contest {
     pub fn keep(&self, args: &Args, page: &str) -> Result<()> {
         println!("\n{page}");
         if !args.quick {
-            let kind = if args.awake { "-awake" } else { "" };
-            let file = args.results.join(format!("{}{kind}.md", self.name));
+            let file = args.results.join(format!("{}.md", self.name));
             std::fs::create_dir_all(&args.results)?;
             std::fs::write(&file, page)?;
             println!("kept in {}", file.display());
