@@ -8,7 +8,7 @@ mod ensemble;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -17,6 +17,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use crate::port::Port;
 use crate::raw::{ConnectOptions, RawClient, four_letter_word};
 use crate::request::Request;
 
@@ -30,9 +31,6 @@ const START_MAX: Duration = Duration::from_secs(60);
 
 /// How long one question whether it serves may take: what comes too early is at times never answered.
 const PROBE_MAX: Duration = Duration::from_millis(500);
-
-/// A free port can be taken by others before the server listens: so often another one is tried.
-const PORTS_MAX: usize = 3;
 
 /// A real ZooKeeper, alone. Dropping it kills it and removes its folder.
 ///
@@ -48,8 +46,9 @@ const PORTS_MAX: usize = 3;
 #[derive(Debug)]
 pub struct Apache {
     process: Process,
+    _port: Port,
     /// Removed when dropped, after the process.
-    _folder: Option<TempDir>,
+    _folder: TempDir,
 }
 
 /// A real ZooKeeper that others may use at the same time, so that a test keeps to nodes of its own.
@@ -230,22 +229,15 @@ impl ApacheBuilder {
             .data_dir
             .clone()
             .unwrap_or_else(|| folder.path().to_owned());
-        let mut last_error = None;
-        for _ in 0..PORTS_MAX {
-            let port = free_ports(1)?[0];
-            let mut process = self.process(folder.path().to_owned(), data_dir.clone(), port, "")?;
-            process.spawn()?;
-            match process.ready().await {
-                Ok(()) => {
-                    return Ok(Apache {
-                        process,
-                        _folder: Some(folder),
-                    });
-                }
-                Err(error) => last_error = Some(error),
-            }
-        }
-        Err(last_error.context("no try to start")?)
+        let port = Port::reserve()?;
+        let mut process = self.process(folder.path().to_owned(), data_dir, port.number(), "")?;
+        process.spawn()?;
+        process.ready().await?;
+        Ok(Apache {
+            process,
+            _port: port,
+            _folder: folder,
+        })
     }
 
     /// Writes the configuration, with `more` lines at its end.
@@ -413,16 +405,4 @@ fn polling() -> tokio::time::Interval {
     let mut turns = interval(Duration::from_millis(20));
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     turns
-}
-
-/// Ports that nobody uses at the moment.
-fn free_ports(count: usize) -> Result<Vec<u16>> {
-    // All are held at the same time, so that no port comes twice.
-    let listeners = (0..count)
-        .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
-        .collect::<Result<Vec<_>, _>>()?;
-    listeners
-        .iter()
-        .map(|listener| Ok(listener.local_addr()?.port()))
-        .collect()
 }

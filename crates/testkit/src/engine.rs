@@ -16,6 +16,9 @@ const TICK: Duration = Duration::from_millis(50);
 
 const ENSEMBLE_SIZE: usize = 3;
 
+/// How long an ensemble may take until it is quiet.
+const START_MAX: Duration = Duration::from_secs(10);
+
 /// A server of the test's own, which can be restarted.
 #[derive(Debug)]
 #[expect(missing_docs, reason = "the names say it")]
@@ -43,7 +46,12 @@ impl Engine {
     /// Starts three of Apache's servers as an ensemble.
     pub async fn ensemble() -> Result<Self> {
         let builder = Apache::builder().tick(TICK);
-        Ok(Self::Ensemble(builder.ensemble(ENSEMBLE_SIZE).await?))
+        let engine = Self::Ensemble(builder.ensemble(ENSEMBLE_SIZE).await?);
+        // Sessions by which the members were tried have ended, and not all members may know it yet.
+        engine
+            .until(START_MAX, |census| census.sessions == 0)
+            .await?;
+        Ok(engine)
     }
 
     /// Where its servers listen.
@@ -95,6 +103,11 @@ impl Engine {
 
     /// Waits until nothing is left of what came after `before`.
     pub async fn back_at(&self, before: &Census, limit: Duration) -> Result<()> {
+        let back = self.until(limit, |now| now.is_no_more_than(before)).await;
+        back.with_context(|| format!("something is left of what was not there before: {before:?}"))
+    }
+
+    async fn until(&self, limit: Duration, is_right: impl Fn(&Census) -> bool) -> Result<()> {
         let deadline = Instant::now() + limit;
         let mut turns = interval(Duration::from_millis(20));
         turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -102,12 +115,11 @@ impl Engine {
             turns.tick().await;
             // A member that elects a leader has no answer yet.
             let census = self.census().await;
-            if census.as_ref().is_ok_and(|now| now.is_no_more_than(before)) {
+            if census.as_ref().is_ok_and(&is_right) {
                 return Ok(());
             }
             if Instant::now() >= deadline {
-                let now = census?;
-                bail!("something is left after {limit:?}: {now:?} instead of {before:?}");
+                bail!("after {limit:?} there is {:?}", census?);
             }
         }
     }

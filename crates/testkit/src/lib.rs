@@ -2,6 +2,7 @@
 //!
 //! - [`TestServer`] is the embedded server, with handles that no client has.
 //! - [`Apache`] and [`Ensemble`] start Debian's real ZooKeeper. [`Engine`] is any of these servers.
+//! - [`Port`] is one that a server can come back to.
 //! - [`FaultProxy`] stands in front of any server and cuts, holds, delays and loses what passes.
 //! - [`Weather`] makes faults of a seed happen, to contenders, their processes and their server.
 //! - [`RawClient`] speaks the protocol frame by frame, with nothing done behind the caller's back.
@@ -18,6 +19,7 @@ pub mod engine;
 pub mod fenced_store;
 pub mod history;
 pub mod model;
+pub mod port;
 pub mod proxy;
 pub mod raw;
 pub mod reply;
@@ -35,6 +37,7 @@ pub use engine::{Census, Engine};
 pub use fenced_store::FencedStore;
 pub use history::{History, Recorder, Terms, Violation};
 pub use model::Model;
+pub use port::Port;
 pub use proxy::{Cut, Direction, Fault, FaultProxy, SeenRequest};
 pub use raw::{ConnectOptions, RawClient};
 pub use reply::{Body, Event, Frame, MultiResult, Reply};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bellwether::{Lock, connect, zk};
 use bellwether_server::proto::op::Op;
-use bellwether_testkit::TestServer;
+use bellwether_testkit::{Direction, TestServer};
 use tokio::task::JoinSet;
 
 use crate::place::{Place, SESSION_TIMEOUT, soon};
@@ -21,12 +21,15 @@ async fn t04_node_of_another_session_is_not_adopted(place: Place) {
     lock.acquire().await.unwrap().release().await.unwrap();
     // The create is lost, and when the contender looks for its node, one of that name is there, of another session.
     let prefix = Arc::new(Mutex::new(None));
+    let proxy = Arc::new(proxy);
     let lost = proxy.drop_request_where({
-        let prefix = prefix.clone();
+        let (prefix, proxy) = (prefix.clone(), proxy.clone());
         move |request| {
             let matches = request.op == Op::Create2;
             if matches {
                 *prefix.lock().unwrap() = request.path();
+                // It must not look before the other one is there.
+                proxy.hold(Direction::ToServer);
             }
             matches
         }
@@ -36,7 +39,6 @@ async fn t04_node_of_another_session_is_not_adopted(place: Place) {
         async move { lock.acquire().await }
     });
     lost.happened().await.unwrap();
-    proxy.refuse(true);
     let prefix = prefix.lock().unwrap().take().unwrap();
     let prefix = prefix.strip_prefix(place.chroot()).unwrap().to_owned();
     let options = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::anyone_all());
@@ -46,7 +48,7 @@ async fn t04_node_of_another_session_is_not_adopted(place: Place) {
         .await
         .unwrap();
     let stranger = format!("{prefix}{sequence}");
-    proxy.refuse(false);
+    proxy.resume(Direction::ToServer);
     place.until_children("/recovery", 2).await;
     // It has a node of its own, and waits for the other one like for anybody.
     assert!(lock.try_acquire().await.unwrap().is_none());

@@ -1,10 +1,10 @@
 //! `bellwether ensemble`: from one server to three of Apache's.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use bellwether_testkit::Ensemble;
+use bellwether_testkit::{Ensemble, Port};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -24,20 +24,14 @@ fn on(address: &str, arguments: &[&str]) -> Output {
     program.output().unwrap()
 }
 
-/// Three hosts on this machine, with ports that nobody uses.
-fn hosts() -> Vec<String> {
-    // All are held at the same time, so that no port comes twice.
-    let listeners: Vec<_> = (0..9)
-        .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
-        .collect();
-    let ports: Vec<_> = listeners
-        .iter()
-        .map(|one| one.local_addr().unwrap().port())
-        .collect();
-    ports
-        .chunks(3)
-        .map(|ports| format!("127.0.0.1:{}:{}:{}", ports[0], ports[1], ports[2]))
-        .collect()
+/// Three hosts on this machine, and the ports that they have there.
+fn hosts() -> (Vec<String>, Vec<Port>) {
+    let ports = Port::reserve_all(9).unwrap();
+    let hosts = ports.chunks(3).map(|ports| {
+        let [client, peer, election] = [0, 1, 2].map(|one| ports[one].number());
+        format!("127.0.0.1:{client}:{peer}:{election}")
+    });
+    (hosts.collect(), ports)
 }
 
 /// A data folder that a server has written and left.
@@ -61,7 +55,7 @@ fn three_servers_of_apache_start_with_the_data_on_each() {
     let folder = tempfile::tempdir().unwrap();
     let (data, into) = (folder.path().join("data"), folder.path().join("nodes"));
     data_folder(&data);
-    let hosts = hosts();
+    let (hosts, _ports) = hosts();
     let output = ensemble(&data, &into, &hosts)
         .args(["--in-place", "--tick-time", "200ms", "--json"])
         .output()
@@ -108,7 +102,7 @@ fn what_cannot_become_an_ensemble_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (data, into) = (folder.path().join("data"), folder.path().join("nodes"));
     data_folder(&data);
-    let hosts = hosts();
+    let (hosts, _ports) = hosts();
     assert_code(&ensemble(&data, &into, &hosts[..2]).output().unwrap(), 2);
     // Nothing there, or nothing that can be used.
     let nothing = folder.path().join("nothing");

@@ -9,7 +9,8 @@ use anyhow::{Result, bail};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-use super::{Apache, ApacheBuilder, Process, START_MAX, copy_folder, free_ports, polling};
+use super::{Apache, ApacheBuilder, Process, START_MAX, copy_folder, polling};
+use crate::port::Port;
 use crate::proxy::{Direction, FaultProxy};
 
 impl ApacheBuilder {
@@ -17,8 +18,9 @@ impl ApacheBuilder {
     /// of the `version-2` in the chosen folder, if one was chosen.
     pub async fn ensemble(self, size: usize) -> Result<Ensemble> {
         let folder = tempfile::tempdir()?;
-        let ports = free_ports(3 * size)?;
-        let (client_ports, peer_ports) = ports.split_at(size);
+        let ports = Port::reserve_all(3 * size)?;
+        let numbers: Vec<_> = ports.iter().map(Port::number).collect();
+        let (client_ports, peer_ports) = numbers.split_at(size);
         let mut gates = Vec::new();
         let limits = String::from("initLimit=50\nsyncLimit=25\n");
         let (mut more, mut gated) = (limits.clone(), limits);
@@ -56,6 +58,7 @@ impl ApacheBuilder {
         Ok(Ensemble {
             members,
             gates,
+            _ports: ports,
             _folder: Some(folder),
         })
     }
@@ -67,6 +70,8 @@ pub struct Ensemble {
     members: Vec<Process>,
     /// Through which the first member reaches the others when they lead.
     gates: Vec<FaultProxy>,
+    /// Unless the caller has them.
+    _ports: Vec<Port>,
     /// Removed when dropped, after the processes.
     _folder: Option<TempDir>,
 }
@@ -98,6 +103,7 @@ impl Ensemble {
         Ok(Self {
             members,
             gates: Vec::new(),
+            _ports: Vec::new(),
             _folder: None,
         })
     }
