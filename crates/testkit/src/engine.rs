@@ -76,7 +76,8 @@ impl Engine {
             Self::Apache(server) => server.restart().await,
             Self::Ensemble(ensemble) => {
                 let leader = ensemble.leader().await?;
-                ensemble.restart(leader).await
+                ensemble.restart(leader).await?;
+                ensemble.ready().await
             }
         }
     }

@@ -52,15 +52,14 @@ impl ApacheBuilder {
             member.spawn()?;
             members.push(member);
         }
-        for member in &mut members {
-            member.ready().await?;
-        }
-        Ok(Ensemble {
+        let mut ensemble = Ensemble {
             members,
             gates,
             _ports: ports,
             _folder: Some(folder),
-        })
+        };
+        ensemble.ready().await?;
+        Ok(ensemble)
     }
 }
 
@@ -97,15 +96,22 @@ impl Ensemble {
             member.spawn()?;
             members.push(member);
         }
-        for member in &mut members {
-            member.ready().await?;
-        }
-        Ok(Self {
+        let mut ensemble = Self {
             members,
             gates: Vec::new(),
             _ports: Vec::new(),
             _folder: None,
-        })
+        };
+        ensemble.ready().await?;
+        Ok(ensemble)
+    }
+
+    /// Waits until all members serve that run. One that elects a leader does not.
+    pub async fn ready(&mut self) -> Result<()> {
+        for member in self.members.iter_mut().filter(|one| one.child.is_some()) {
+            member.ready().await?;
+        }
+        Ok(())
     }
 
     /// Where member `index` listens, from 0.
