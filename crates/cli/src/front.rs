@@ -126,14 +126,15 @@ impl Front {
 
     /// Stops this process and those around it, as the terminal would have done had the job not had a group of its own.
     /// Returns when they go on; at once if there is no shell that could let them, or if the shell has brought them to the
-    /// front since the job was stopped for being in the background.
+    /// front since the job was stopped for being in the background: who is in the background stops for that alone.
     fn stop(&mut self) {
-        if let Some((terminal, job)) = self.terminal.as_ref().zip(self.job)
-            && !terminal.is_with_front()
-        {
-            terminal.take_back(job);
-            // Whoever is in the own group may be signalled.
-            let _ = kill_current_process_group(Signal::TSTP);
+        if let Some((terminal, job)) = self.terminal.as_ref().zip(self.job) {
+            if terminal.take_back(job) {
+                // Whoever is in the own group may be signalled.
+                let _ = kill_current_process_group(Signal::TSTP);
+            } else {
+                terminal.stop_in_background();
+            }
         }
         self.link.signal(Signal::CONT);
     }

@@ -40,12 +40,21 @@ impl Terminal {
         }
     }
 
-    /// Takes back what was lent to the job, from it or from a part of it that has died.
-    pub(crate) fn take_back(&self, job: Pid) {
+    /// Takes back what was lent to the job, from it or from a part of it that has died; tells whether it had the foreground.
+    pub(crate) fn take_back(&self, job: Pid) -> bool {
         let group = tcgetpgrp(&self.tty);
-        if group.is_ok_and(|group| group == job || test_kill_process_group(group).is_err()) {
+        let had = group.is_ok_and(|group| group == job || test_kill_process_group(group).is_err());
+        if had {
             self.put(self.front);
         }
+        had
+    }
+
+    /// Stops this process and those around it unless they have the foreground, until they get it. The system does both in one
+    /// step for whoever touches the terminal: between a look and a stop, the shell might bring them to the front.
+    pub(crate) fn stop_in_background(&self) {
+        // Where no shell could let them go on, it says so instead of stopping them.
+        let _ = tcsetpgrp(&self.tty, self.front);
     }
 
     fn put(&self, group: Pid) {
