@@ -311,12 +311,15 @@ def barriers(clients):
         check("and is removed", barrier.remove())
         check("and lets go", waiting.result(LIMIT_S))
     arrived, leaving, counts = [], [], []
+    # Who leaves takes the word away that all are there, and kazoo's one who has not asked for it yet waits for ever.
+    all_inside = threading.Barrier(3)
 
     def pass_through(client):
         double = client.DoubleBarrier("/double", 3)
         arrived.append(client)
         double.enter()
         counts.append(len(arrived))
+        all_inside.wait(LIMIT_S)
         leaving.append(client)
         double.leave()
         counts.append(len(leaving))
