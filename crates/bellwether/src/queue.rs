@@ -34,7 +34,7 @@ pub use listing::{Claimed, Listed};
 pub use order::{ByDueTime, ByPriority, Fifo, ItemId, Order};
 pub use payload::{Json, Payload};
 
-use self::shelf::Shelf;
+use self::shelf::{Shelf, taker_options};
 pub(crate) use self::take::Empty;
 
 /// A queue whose items are taken as they were put; see [`OrderedQueue`].
@@ -140,6 +140,8 @@ impl<O: Order, T> OrderedQueue<O, T> {
         shelf.access = Access::new(acl);
         Self::of(shelf.with_receipts())
     }
+
+    taker_options!();
 
     /// How often an item is delivered before it becomes a dead letter. 5 unless set; at least once.
     #[must_use]

@@ -19,7 +19,7 @@ use crate::path::NodePath;
 use crate::queue::held::{End, Held};
 use crate::queue::order::Rule;
 use crate::queue::record::Record;
-use crate::queue::shelf::Shelf;
+use crate::queue::shelf::{Shelf, taker_options};
 use crate::queue::{DeadLetter, Empty, Payload, PutError, SettleError, TakeError};
 
 /// A look at the counts is cheap, but not free, and people do not read faster.
@@ -107,6 +107,8 @@ impl<T> Tasks<T> {
         shelf.access = Access::new(acl);
         Self::of(shelf.with_receipts())
     }
+
+    taker_options!();
 
     /// How often a task is begun before it is set aside as failed. 5 unless set; at least once.
     #[must_use]

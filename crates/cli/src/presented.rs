@@ -3,7 +3,15 @@
 /// Says on a recipe of any type with a line who it is that stands there.
 macro_rules! presented {
     ($recipe:expr, $client:expr, $args:expr) => {{
-        let mut recipe = $recipe.owner($crate::workplace::owner($client));
+        let recipe = $recipe.owner($crate::workplace::owner($client));
+        $crate::presented::described!(recipe, $args)
+    }};
+}
+
+/// Says what it runs, and what its user says of it.
+macro_rules! described {
+    ($recipe:expr, $args:expr) => {{
+        let mut recipe = $recipe;
         // Its arguments may be nobody else's business.
         if let Some(program) = $args.command.first() {
             recipe = recipe.command(program.to_string_lossy());
@@ -15,4 +23,4 @@ macro_rules! presented {
     }};
 }
 
-pub(crate) use presented;
+pub(crate) use {described, presented};

@@ -33,6 +33,7 @@ use crate::queue::put::Credit;
 use crate::queue::warm::Warm;
 use crate::receipt::Receipts;
 use crate::sabotage::Sabotage;
+use crate::who::Who;
 
 /// How often an item is delivered before it becomes a dead letter, unless set.
 const ATTEMPTS_MAX: u32 = 5;
@@ -46,6 +47,8 @@ pub(crate) struct Shelf {
     root: Result<NodePath, PathError>,
     rule: Rule,
     pub(crate) access: Access,
+    pub(crate) command: Option<String>,
+    pub(crate) message: Option<String>,
     pub(crate) attempts_max: u32,
     pub(crate) shards: usize,
     pub(crate) depth_max: usize,
@@ -76,6 +79,8 @@ impl Shelf {
             root,
             rule,
             access: Access::default(),
+            command: None,
+            message: None,
             attempts_max: ATTEMPTS_MAX,
             shards: 1,
             depth_max: super::put::DEPTH_MAX,
@@ -104,6 +109,14 @@ impl Shelf {
             Receipts::new(&self.client, dir, self.access.clone())
         });
         Self { receipts, ..self }
+    }
+
+    /// Who takes.
+    pub(crate) fn who(&self) -> Who {
+        let mut who = Who::here(self.client.session_id());
+        who.command.clone_from(&self.command);
+        who.message.clone_from(&self.message);
+        who
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -289,6 +302,27 @@ fn child_changes(stat: &zk::Stat) -> (i64, i64) {
     let (changes, children) = (i64::from(stat.cversion), i64::from(stat.num_children));
     (i64::midpoint(changes, children), (changes - children) / 2)
 }
+
+/// The options of whoever takes from a shelf.
+macro_rules! taker_options {
+    () => {
+        /// A word for people who look at who has what, kept in the node of each claim.
+        #[must_use]
+        pub fn message(mut self, message: impl Into<String>) -> Self {
+            self.shelf.message = Some(message.into());
+            self
+        }
+
+        /// The command that works on what is taken, for people who look at who has what.
+        #[must_use]
+        pub fn command(mut self, command: impl Into<String>) -> Self {
+            self.shelf.command = Some(command.into());
+            self
+        }
+    };
+}
+
+pub(crate) use taker_options;
 
 #[cfg(test)]
 mod tests {

@@ -21,7 +21,6 @@ use crate::queue::held::Held;
 use crate::queue::shelf::{Shelf, Tally};
 use crate::queue::warm::{Pick, Ready};
 use crate::simple_lock::Claim;
-use crate::who::Who;
 
 /// What becomes of one who waits for an item when there is none left, claimed or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +56,7 @@ impl Shelf {
             let entry = Entry {
                 rule: Rule::EXCLUSIVE,
                 kind: Kind::Consumer,
-                who: Who::here(self.client().session_id()),
+                who: self.who(),
                 access: self.access.clone(),
                 line_max: LINE_MAX,
                 layout: Layout::Bellwether,
@@ -318,7 +317,7 @@ impl<'a> Attempt<'a> {
     async fn run(&mut self, place: Option<&Contender>) -> Result<Try<i64>, Failure> {
         let shelf = self.shelf;
         let client = shelf.client();
-        let data = Claim::new(Who::here(client.session_id()), &self.acquisition).to_data();
+        let data = Claim::new(shelf.who(), &self.acquisition).to_data();
         let (item, claim) = {
             let item = self.ready().pick.item();
             (shelf.item_path(item), shelf.claim_path(item))

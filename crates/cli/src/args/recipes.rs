@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
 
-use super::{ConnectArgs, DataArgs, TreeArgs, WaitArgs};
+use super::{DataArgs, JobArgs, TreeArgs, WaitArgs};
 use crate::{duration, node_path};
 
 /// A path, and how the tree is reached.
@@ -401,17 +401,14 @@ pub(crate) struct QueueTakeArgs {
     /// Print it as JSON, and hold it until it is acknowledged.
     #[arg(long)]
     pub(crate) hold: bool,
-    /// How long the command has to end after SIGTERM before the claim is lost.
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
-    pub(crate) grace: Option<Duration>,
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
-    #[command(flatten, next_help_heading = "Connection")]
-    pub(crate) connect: ConnectArgs,
     /// The command and its arguments.
     #[arg(last = true, conflicts_with_all = ["hold", "json"], value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -497,14 +494,11 @@ pub(crate) struct TasksRunArgs {
     /// How often a task is begun before it is set aside.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) attempts: u32,
-    /// How long the command has to end after SIGTERM before the claim is lost.
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
-    pub(crate) grace: Option<Duration>,
-    #[command(flatten, next_help_heading = "Connection")]
-    pub(crate) connect: ConnectArgs,
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
 }
 
 #[derive(Debug, clap::Args)]

@@ -5,10 +5,11 @@ use futures_util::stream;
 use serde_json::{Value, json};
 
 use super::queue::{chosen, letter_json, letter_text};
-use crate::args::{JobArgs, TasksAddArgs, TasksArgs, TasksCommand, TasksRunArgs, TasksStatusArgs};
+use crate::args::{TasksAddArgs, TasksArgs, TasksCommand, TasksRunArgs, TasksStatusArgs};
 use crate::exit::Exit;
 use crate::keeper::End;
 use crate::output::{self, Output};
+use crate::presented::described;
 use crate::refusal::Refusal;
 use crate::rendering::counted;
 use crate::session::in_session;
@@ -47,13 +48,9 @@ fn add(args: &TasksAddArgs, output: Output) -> anyhow::Result<Exit> {
 }
 
 fn work(args: &TasksRunArgs, output: Output) -> anyhow::Result<Exit> {
-    let job = JobArgs {
-        message: None,
-        grace: args.grace,
-        connect: args.connect.clone(),
-    };
-    at_workplace(&job, output, async |workplace| {
+    at_workplace(&args.job, output, async |workplace| {
         let tasks = Tasks::new(workplace.client(), &args.path).attempts_max(args.attempts);
+        let tasks = described!(tasks, args);
         let mut exit = Exit::Done;
         loop {
             let what = format!("waiting for a task in {}", args.path);

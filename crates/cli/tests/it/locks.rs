@@ -195,9 +195,11 @@ fn break_takes_an_item_from_whoever_has_it(servers: &Servers) {
     assert_code(&run(servers, &["queue", "put", "q", "x"]), 0);
     let script = "echo working; exec tail -f /dev/null";
     let mut worker = servers.bellwether();
-    worker.args(["queue", "take", "q", "--grace", "100ms", "--"]);
+    worker.args(["queue", "take", "q", "--grace", "100ms", "-m", "slow", "--"]);
     let mut worker = Running::start(worker.args(["sh", "-c", script]));
     assert_eq!(worker.line().as_deref(), Some("working"));
+    let seen = text(&run(servers, &["locks"]).stdout);
+    assert!(seen.contains(" (sh: slow), "), "{seen}");
     let output = run(servers, &["break", "--yes", "--grace", "0s", "--json", "q"]);
     assert_code(&output, 0);
     assert_eq!(json(&output)["holders"][0]["end"], "broken");

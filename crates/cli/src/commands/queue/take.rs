@@ -7,10 +7,11 @@ use futures_util::stream;
 use serde_json::{Value, json};
 
 use super::with_queue;
-use crate::args::{JobArgs, QueueOrder, QueueTakeArgs};
+use crate::args::{QueueOrder, QueueTakeArgs};
 use crate::exit::Exit;
 use crate::keeper::End;
 use crate::output::{self, Output};
+use crate::presented::described;
 use crate::rendering::data_json;
 use crate::session::with_session;
 use crate::workplace::{Workplace, at_workplace, give_back};
@@ -18,21 +19,18 @@ use crate::{input, payload, waiting};
 
 pub(super) fn run(args: QueueTakeArgs, output: Output) -> anyhow::Result<Exit> {
     if args.command.is_empty() {
-        return with_session(&args.connect, output, async |client| {
+        return with_session(&args.job.connect, output, async |client| {
             with_queue!(args.order, client, &args.path, |queue| {
-                for_script(&queue.attempts_max(args.attempts), &args, output).await
+                let queue = described!(queue.attempts_max(args.attempts), args);
+                for_script(&queue, &args, output).await
             })
         });
     }
-    let job = JobArgs {
-        message: None,
-        grace: args.grace,
-        connect: args.connect.clone(),
-    };
-    at_workplace(&job, output, async |workplace| {
+    at_workplace(&args.job, output, async |workplace| {
         let client = workplace.client().clone();
         with_queue!(args.order, &client, &args.path, |queue| {
-            for_command(&queue.attempts_max(args.attempts), &args, workplace).await
+            let queue = described!(queue.attempts_max(args.attempts), args);
+            for_command(&queue, &args, workplace).await
         })
     })
 }
@@ -104,7 +102,7 @@ async fn for_script<O: Order>(
     let Some(claim) = next(queue, args, output).await? else {
         return Ok(Exit::NotHad(args.wait.conflict_exit_code));
     };
-    let (path, limit) = (&args.path, args.connect.session_timeout);
+    let (path, limit) = (&args.path, args.job.connect.session_timeout);
     let printed = match args.hold || args.json {
         true => output::answer_line(object(&claim, args)),
         false => output::answer_data(claim.payload()),
