@@ -174,12 +174,19 @@ impl Round {
         );
         let awake = Awake::keep()?;
         let get = p50(&self.outcome(server, Work::Get, 1, 1)?);
+        let set = p50(&self.outcome(server, Work::Set, 1, 1)?);
         drop(awake);
         self.note(
-            "the same on cores that do not sleep",
+            "get, 1 x 1, p50, on cores that do not sleep",
             "us",
             get,
             Goal::at_most(0.5),
+        );
+        self.note(
+            "set, 1 x 1, p50, on cores that do not sleep",
+            "us",
+            set,
+            Goal::at_most(0.6),
         );
         let gets = self.outcome(server, Work::Get, 8, 32)?.per_second;
         self.note("get, 8 x 32", "/s", gets, Goal::at_least(3.0));
