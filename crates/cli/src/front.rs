@@ -77,8 +77,10 @@ impl Front {
     /// Stays until the keeper ends, or until the hold does and the keeper has done nothing about it.
     async fn watch(&mut self, signals: &mut Signals, output: Output) -> anyhow::Result<Exit> {
         let reason = loop {
+            // The clock first: this process may be stopped in between, and what the keeper says must be the later word.
+            let now = since_boot();
             let left = match self.link.held_until()? {
-                Some(time) => time.saturating_sub(since_boot()),
+                Some(time) => time.saturating_sub(now),
                 None => Duration::MAX,
             };
             if left.is_zero() {
