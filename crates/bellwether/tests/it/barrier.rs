@@ -105,10 +105,10 @@ async fn passes_on_a_wake_up(place: &Place, sabotage: Option<Sabotage>) -> bool 
         if has_passed(place, &[&waiter]).await {
             return true;
         }
-        proxied.cut(Cut::Reset).await;
         // The connection is there again, and the waiter has looked: it asks for a sync each time.
         let asked = || proxied.count(Op::Sync);
         let before = asked();
+        proxied.cut(Cut::Reset).await;
         soon(async {
             while asked() == before && !waiter.is_finished() {
                 place.outside().sync("/").await.unwrap();
