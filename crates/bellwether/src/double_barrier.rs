@@ -112,13 +112,16 @@ impl DoubleBarrier {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives the place up: the node is deleted in the background, or with the session at the latest.
+    /// Dropping the future gives the place up: the node is deleted in the background, or with the session at the latest. Another
+    /// call with the same client waits for that first, so that nobody is counted twice.
     ///
     /// # Errors
     ///
     /// See [`BarrierError`]; never [`BarrierError::TimedOut`].
     pub async fn enter(&self) -> Result<Inside, BarrierError> {
         let mut round = self.round(self.last_seen())?;
+        // Members are counted: the node of an attempt that was given up a moment ago would make one of us two.
+        self.client.janitor().caught_up().await;
         let mut state = match self.last_seen() {
             Some(_) => None,
             None => Some(self.read_state(&round.barrier).await?),

@@ -3,7 +3,9 @@
 //! A delete that is sent once and forgotten may be lost in a reconnect while the session lives on, and everybody
 //! behind that node would wait for ever. So one task a session deletes until the server says that the node is gone.
 
-use tokio::sync::mpsc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::{mpsc, watch};
 use tracing::warn;
 use zookeeper_client as zk;
 
@@ -16,7 +18,13 @@ use crate::simple_lock::is_claim;
 
 /// The way to the janitor of a session. The task ends when this is dropped and the work is done.
 #[derive(Debug)]
-pub(crate) struct Janitor(mpsc::UnboundedSender<Litter>);
+pub(crate) struct Janitor {
+    litter: mpsc::UnboundedSender<Litter>,
+    /// How often something was given to it.
+    given: AtomicU64,
+    /// How much of that is done, in the order of the queue.
+    done: watch::Receiver<u64>,
+}
 
 /// Something to remove. There are never more than this session has made, so the queue needs no limit of its own.
 #[derive(Debug)]
@@ -37,17 +45,32 @@ impl Janitor {
     /// Starts the task. It keeps the session open until it has done its work.
     pub(crate) fn start(home: &Home, zk: zk::Client) -> Self {
         let (sender, mut receiver) = mpsc::unbounded_channel::<Litter>();
+        let (tell, done) = watch::channel(0);
         home.spawn(async move {
             while let Some(litter) = receiver.recv().await {
                 litter.remove(&zk).await;
+                tell.send_modify(|done| *done += 1);
             }
         });
-        Self(sender)
+        Self {
+            litter: sender,
+            given: AtomicU64::new(0),
+            done,
+        }
     }
 
     pub(crate) fn remove(&self, litter: Litter) {
+        // Counted first: whatever stands in the queue ahead of something has then been counted before it.
+        self.given.fetch_add(1, Ordering::SeqCst);
         // The task is gone only with its runtime, and then the session is too.
-        let _ = self.0.send(litter);
+        let _ = self.litter.send(litter);
+    }
+
+    /// Waits until all that it was given before this call is gone, so that nobody counts what this session has given up.
+    pub(crate) async fn caught_up(&self) {
+        let given = self.given.load(Ordering::SeqCst);
+        // Gone with its runtime: there is no session left that a node could belong to.
+        let _ = self.done.clone().wait_for(|&done| done >= given).await;
     }
 }
 

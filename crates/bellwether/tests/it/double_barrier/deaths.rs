@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bellwether::BarrierError;
+use bellwether::{BarrierError, Lock};
 use bellwether_server::proto::op::Op;
 use bellwether_testkit::Cut;
 
@@ -17,6 +17,7 @@ on_both_engines! {
     t59_nothing_is_left_and_expiry_is_told_to_one_who_leaves,
     t60_own_node_missing_on_leave_is_an_error,
     enter_dropped_at_any_moment_leaves_no_member,
+    member_who_gave_up_and_comes_again_counts_once,
     lost_requests_and_replies_change_nothing,
     others_leave_when_the_last_one_inside_dies,
 }
@@ -150,6 +151,30 @@ async fn enter_dropped_at_any_moment_leaves_no_member(place: Place) {
     let [(_, one), (_, two)] = two_inside(&place).await;
     leave_all([one, two]).await;
     place.until_no_watches().await;
+}
+
+async fn member_who_gave_up_and_comes_again_counts_once(place: Place) {
+    let client = place.client().await;
+    let mut holds = Vec::new();
+    for number in 0..50 {
+        let lock = Lock::new(&client, format!("/locks/{number}"));
+        holds.push(lock.acquire().await.unwrap());
+    }
+    let meet = barrier(&client, 2);
+    let mut entering = Box::pin(meet.enter());
+    tokio::select! {
+        entered = &mut entering => panic!("{entered:?}"),
+        () = place.until_children("/meet/0", 1) => {}
+    }
+    // So much is to be deleted before its node that it would still be there.
+    drop(holds);
+    drop(entering);
+    let again = enter_as(&place, &client, 2, 1).await;
+    let other = place.client().await;
+    let other = soon(barrier(&other, 2).enter()).await.unwrap();
+    let again = soon(again).await.unwrap().unwrap();
+    assert_eq!((again.round(), other.round()), (0, 0));
+    leave_all([again, other]).await;
 }
 
 async fn lost_requests_and_replies_change_nothing(place: Place) {
