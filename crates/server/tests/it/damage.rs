@@ -10,6 +10,7 @@ use bellwether_server::{Config, RecoveryError, Server, StartError};
 use bellwether_testkit::{CrashDisk, Create, Model, RawClient, Request};
 
 use crate::durability::{compare_trees, last_zxid};
+use crate::until;
 
 type Files = BTreeMap<String, Vec<u8>>;
 
@@ -199,6 +200,12 @@ fn log_names(files: &Files) -> Vec<String> {
     logs
 }
 
+/// The zxid of the newest snapshot; there is always one.
+fn newest_snapshot(files: &Files) -> i64 {
+    let snapshots = files.keys().filter(|name| name.starts_with("snapshot"));
+    snapshots.map(|name| zxid_of(name)).max().unwrap()
+}
+
 fn zxid_of(name: &str) -> i64 {
     let (_, zxid) = name.split_once('.').unwrap();
     i64::from_str_radix(zxid, 16).unwrap()
@@ -232,7 +239,7 @@ impl Written {
         model.open_session();
         models.push(model.clone());
         let mut seen = BTreeSet::new();
-        let fillers = (0..50).map(|count| Request::set_data("/a", format!("{count}")));
+        let fillers = (0..1_000).map(|count| Request::set_data("/a", format!("{count}")));
         for request in requests().into_iter().chain(fillers) {
             if seen.len() >= logs && model.zxid() > 8 {
                 break;
@@ -241,6 +248,13 @@ impl Written {
             models.push(model.clone());
             client.call(request).await.unwrap();
             seen.extend(log_names(&disk.files()));
+            // The next log begins with the next snapshot, and there is one at a time.
+            until("the snapshot before the log is there", || {
+                let files = disk.files();
+                let log = log_names(&files).pop();
+                log.is_none_or(|log| newest_snapshot(&files) + 1 >= zxid_of(&log))
+            })
+            .await;
         }
         server.shutdown().await;
         assert_eq!(seen.len(), logs);
@@ -252,9 +266,7 @@ impl Written {
     }
 
     fn newest_snapshot(&self) -> String {
-        let snapshots = self.files.keys();
-        let snapshots = snapshots.filter(|name| name.starts_with("snapshot"));
-        snapshots.max_by_key(|name| zxid_of(name)).unwrap().clone()
+        format!("snapshot.{:x}", newest_snapshot(&self.files))
     }
 
     /// Where the records of a log begin and end.
