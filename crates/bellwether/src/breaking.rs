@@ -61,8 +61,9 @@ impl Contention {
         }
     }
 
-    /// Asks one in the line to let go, by the name of its node, and does not wait for an answer. It keeps what it has unless it
-    /// agrees. Tells whether it was still there.
+    /// Asks one in the line to let go, by the name of its node and its token, and does not wait for an answer. It keeps what it has
+    /// unless it agrees. Tells whether it was still there: the names of some nodes go from holder to holder, and the token tells which
+    /// is meant.
     ///
     /// # Cancel safety
     ///
@@ -71,12 +72,12 @@ impl Contention {
     /// # Errors
     ///
     /// See [`ContentionError`].
-    pub async fn revoke(&self, node: &str) -> Result<bool, ContentionError> {
-        let asked = self.ask(&self.prefix()?, node, None).await;
+    pub async fn revoke(&self, node: &str, token: i64) -> Result<bool, ContentionError> {
+        let asked = self.ask(&self.prefix()?, (node, token), None).await;
         Ok(asked.map_err(|source| self.failed(source))?.is_some())
     }
 
-    /// Asks one in the line to let go, by the name of its node, waits for the grace, and then removes it by force.
+    /// Asks one in the line to let go, by the name of its node and its token, waits for the grace, and then removes it by force.
     ///
     /// # Cancel safety
     ///
@@ -85,13 +86,18 @@ impl Contention {
     /// # Errors
     ///
     /// See [`ContentionError`].
-    pub async fn break_hold(&self, node: &str, grace: Duration) -> Result<Ending, ContentionError> {
+    pub async fn break_hold(
+        &self,
+        node: &str,
+        token: i64,
+        grace: Duration,
+    ) -> Result<Ending, ContentionError> {
         let dir = self.prefix()?;
         let broken = async {
-            let Some(asked) = self.ask(&dir, node, Some(grace)).await? else {
+            let Some(asked) = self.ask(&dir, (node, token), Some(grace)).await? else {
                 return Ok(Ending::LetGo);
             };
-            let gone = until_gone(self.client.zk(), &asked.path);
+            let gone = asked.until_gone(self.client.zk());
             match self.client.home().timeout(grace, gone).await {
                 Some(gone) => gone.map(|()| Ending::LetGo),
                 None => self.remove(&dir, node, asked).await,
@@ -100,11 +106,11 @@ impl Contention {
         broken.await.map_err(|source| self.failed(source))
     }
 
-    /// Puts the request beside what the node says. `None` if it is not there.
+    /// Puts the request beside what the node says. `None` if it is not there, or another's by now.
     async fn ask(
         &self,
         dir: &NodePath,
-        node: &str,
+        (node, token): (&str, i64),
         grace: Option<Duration>,
     ) -> Result<Option<Asked>, zk::Error> {
         let zk = self.client.zk();
@@ -114,22 +120,23 @@ impl Contention {
         loop {
             let (data, stat) = match zk.get_data(&path).await {
                 Err(zk::Error::NoNode) => return Ok(None),
+                Ok((_, stat)) if stat.czxid != token => return Ok(None),
                 read => read?,
             };
             let asking = match NodeData::from_data(&data) {
-                Some(said) => NodeData {
-                    revoke: Some(revocation.clone()),
-                    ..said
+                Some(mut said) => {
+                    said.revoke = Some(revocation.clone());
+                    said.to_data()
                 }
-                .to_data(),
                 // Another library's, which knows no other form.
                 None => CURATOR_REVOKE.to_vec(),
             };
             match zk.set_data(&path, &asking, Some(stat.version)).await {
-                Ok(_) => {
-                    return Ok(Some(Asked {
+                Ok(stat) => {
+                    return Ok((stat.czxid == token).then(|| Asked {
                         path,
-                        token: stat.czxid,
+                        token,
+                        version: stat.version,
                         who: Who::from_data(&data),
                     }));
                 }
@@ -142,7 +149,12 @@ impl Contention {
     }
 
     /// Deletes the node and records who did it, in one step.
-    async fn remove(&self, dir: &NodePath, node: &str, asked: Asked) -> Result<Ending, zk::Error> {
+    async fn remove(
+        &self,
+        dir: &NodePath,
+        node: &str,
+        mut asked: Asked,
+    ) -> Result<Ending, zk::Error> {
         let zk = self.client.zk();
         // Curator counts every child of the directory as a contender.
         let is_ours = Layout::Bellwether.parse(node.to_owned()).is_some();
@@ -151,7 +163,7 @@ impl Contention {
             version: 1,
             node: node.to_owned(),
             token: asked.token,
-            who: asked.who,
+            who: asked.who.clone(),
             by: Who::here(self.client.session_id()),
         };
         let data = serde_json::to_vec(&broken).expect("strings and numbers are JSON");
@@ -159,7 +171,8 @@ impl Contention {
         let mut exists = false;
         loop {
             let mut writer = zk.new_multi_writer();
-            writer.add_delete(&asked.path, None)?;
+            // At the version of the request: one that another has made there since has none yet.
+            writer.add_delete(&asked.path, Some(asked.version))?;
             match &record {
                 Some(record) if exists => writer.add_set_data(record, &data, None)?,
                 Some(record) => writer.add_create(record, &data, &options)?,
@@ -174,6 +187,13 @@ impl Contention {
                     index: 0,
                     source: zk::Error::NoNode,
                 }) => return Ok(Ending::LetGo),
+                Err(zk::MultiWriteError::OperationFailed {
+                    index: 0,
+                    source: zk::Error::BadVersion,
+                }) => match asked.is_there_at(zk).await? {
+                    Some(version) => asked.version = version,
+                    None => return Ok(Ending::LetGo),
+                },
                 Err(zk::MultiWriteError::OperationFailed { index: 1, source })
                     if matches!(source, zk::Error::NodeExists | zk::Error::NoNode) =>
                 {
@@ -189,21 +209,34 @@ impl Contention {
 struct Asked {
     path: String,
     token: i64,
+    /// The version of its node with the request.
+    version: i32,
     who: Option<Who>,
 }
 
-async fn until_gone(zk: &zk::Client, path: &str) -> Result<(), zk::Error> {
-    loop {
-        match zk.get_and_watch_data(path).await {
-            Ok((_, _, watch)) => match NodeEvent::of(watch).await {
-                zk::EventType::NodeDeleted => return Ok(()),
-                zk::EventType::Session => return Err(zk::Error::SessionExpired),
-                _ => {}
-            },
-            Err(zk::Error::NoNode) => return Ok(()),
-            // The next request waits in the client until there is a connection again: this does not spin.
-            Err(error) if outcome(&error) == Outcome::Unknown => {}
-            Err(error) => return Err(error),
+impl Asked {
+    /// Waits until the node is gone, or another's.
+    async fn until_gone(&self, zk: &zk::Client) -> Result<(), zk::Error> {
+        loop {
+            match zk.get_and_watch_data(&self.path).await {
+                Ok((_, stat, _)) if stat.czxid != self.token => return Ok(()),
+                Ok((_, _, watch)) => match NodeEvent::of(watch).await {
+                    zk::EventType::NodeDeleted => return Ok(()),
+                    zk::EventType::Session => return Err(zk::Error::SessionExpired),
+                    _ => {}
+                },
+                Err(zk::Error::NoNode) => return Ok(()),
+                // The next request waits in the client until there is a connection again: this does not spin.
+                Err(error) if outcome(&error) == Outcome::Unknown => {}
+                Err(error) => return Err(error),
+            }
         }
+    }
+
+    /// The version of the node now; `None` if it is gone, or another's.
+    async fn is_there_at(&self, zk: &zk::Client) -> Result<Option<i32>, zk::Error> {
+        let stat = zk.check_stat(&self.path).await?;
+        let same = stat.filter(|stat| stat.czxid == self.token);
+        Ok(same.map(|stat| stat.version))
     }
 }

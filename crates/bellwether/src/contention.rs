@@ -44,7 +44,9 @@ use crate::who::Who;
 /// for contestant in contention.line().await? {
 ///     println!("{} {:?}", contestant.holds, contestant.who);
 ///     if contestant.holds {
-///         let ending = contention.break_hold(&contestant.node, Duration::from_secs(30)).await?;
+///         let ending = contention
+///             .break_hold(&contestant.node, contestant.token, Duration::from_secs(30))
+///             .await?;
 ///         println!("{ending:?}");
 ///     }
 /// }

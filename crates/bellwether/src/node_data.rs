@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::who::Who;
 
@@ -65,6 +66,9 @@ pub(crate) struct NodeData {
     pub(crate) granted: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) revoke: Option<Revocation>,
+    /// What a recipe of its own says there, kept as it is.
+    #[serde(flatten)]
+    other: Map<String, Value>,
 }
 
 impl NodeData {

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use bellwether::{
-    Contention, Ending, Layout, Lock, Previous, RwLock, Semaphore, SimpleLock, Wants,
+    Contention, Ending, Layout, Lock, Previous, RwLock, Semaphore, SimpleLock, Survey, Wants,
 };
+use bellwether_testkit::{Cut, Op};
 
 use crate::place::{Place, soon};
 
@@ -17,6 +18,8 @@ on_both_engines! {
     holder_that_lets_go_in_time_is_not_broken,
     broken_holder_hears_and_the_record_tells_who_did_it,
     simple_lock_in_the_root_is_broken_as_well,
+    next_holder_of_the_same_name_is_not_broken,
+    holder_of_the_same_name_is_not_broken_after_an_outage,
     circle_of_waiting_is_found_by_owner,
     tasks_of_one_session_without_names_are_no_circle_in_one_line,
 }
@@ -35,7 +38,12 @@ async fn t40_revocation_keeps_the_payload_and_comes_before_or_after_the_grant(pl
     place.until_children(PATH, 2).await;
     let outside = contention(&place).await.message("please");
     for contestant in outside.line().await.unwrap() {
-        assert!(outside.revoke(&contestant.node).await.unwrap());
+        assert!(
+            outside
+                .revoke(&contestant.node, contestant.token)
+                .await
+                .unwrap()
+        );
     }
     let line = outside.line().await.unwrap();
     let messages = line.iter().map(|one| one.who.as_ref()?.message.as_deref());
@@ -69,7 +77,7 @@ async fn three_forms_of_a_request_reach_every_kind_of_hold(place: Place) {
             match form {
                 None => {
                     let line = Contention::new(&client, hold.path());
-                    assert!(line.revoke(hold.node()).await.unwrap());
+                    assert!(line.revoke(hold.node(), hold.token()).await.unwrap());
                 }
                 Some(form) => {
                     let node = format!("{}/{}", hold.path(), hold.node());
@@ -183,21 +191,22 @@ async fn holder_that_lets_go_in_time_is_not_broken(place: Place) {
         .acquire()
         .await
         .unwrap();
-    let node = guard.node().to_owned();
+    let (node, token) = (guard.node().to_owned(), guard.token());
     let outside = contention(&place).await;
+    let grace = Duration::from_secs(30);
     let breaking = tokio::spawn({
         let (outside, node) = (outside.clone(), node.clone());
-        async move { outside.break_hold(&node, Duration::from_secs(30)).await }
+        async move { outside.break_hold(&node, token, grace).await }
     });
     let asked = soon(guard.revoked()).await;
-    assert_eq!(asked.grace(), Some(Duration::from_secs(30)));
+    assert_eq!(asked.grace(), Some(grace));
     guard.release().await.unwrap();
     assert_eq!(soon(breaking).await.unwrap().unwrap(), Ending::LetGo);
     assert_eq!(outside.last_broken().await.unwrap(), None);
     // Long gone.
-    let ending = outside.break_hold(&node, Duration::from_secs(30)).await;
+    let ending = outside.break_hold(&node, token, grace).await;
     assert_eq!(ending.unwrap(), Ending::LetGo);
-    assert!(!outside.revoke(&node).await.unwrap());
+    assert!(!outside.revoke(&node, token).await.unwrap());
 }
 
 async fn broken_holder_hears_and_the_record_tells_who_did_it(place: Place) {
@@ -207,7 +216,7 @@ async fn broken_holder_hears_and_the_record_tells_who_did_it(place: Place) {
     for _ in 0..2 {
         let guard = lock.acquire().await.unwrap();
         let grace = Duration::from_secs(1);
-        let breaking = outside.break_hold(guard.node(), grace);
+        let breaking = outside.break_hold(guard.node(), guard.token(), grace);
         let (asked, ending) = soon(async { tokio::join!(guard.revoked(), breaking) }).await;
         assert_eq!(asked.grace(), Some(grace));
         assert_eq!(ending.unwrap(), Ending::Broken);
@@ -230,11 +239,59 @@ async fn simple_lock_in_the_root_is_broken_as_well(place: Place) {
         .await
         .unwrap();
     let outside = Contention::new(&place.client().await, "/");
-    assert!(outside.revoke("simple").await.unwrap());
+    assert!(outside.revoke("simple", guard.token()).await.unwrap());
     soon(guard.revoked()).await;
-    let ending = outside.break_hold("simple", Duration::ZERO).await;
+    let ending = outside
+        .break_hold("simple", guard.token(), Duration::ZERO)
+        .await;
     assert_eq!(ending.unwrap(), Ending::Broken);
     soon(guard.lost()).await;
+}
+
+async fn next_holder_of_the_same_name_is_not_broken(place: Place) {
+    let simple = SimpleLock::new(&place.client().await, "/simple");
+    let guard = simple.acquire().await.unwrap();
+    let token = guard.token();
+    let outside = Contention::new(&place.client().await, "/");
+    // What it says of itself stays, and it is still seen for what it is.
+    assert!(outside.revoke("simple", token).await.unwrap());
+    let survey = Survey::new(&place.client().await, "/");
+    let overview = survey.look().await.unwrap();
+    assert!(
+        overview.sights.iter().any(|sight| sight.path == "/simple"),
+        "{overview:?}"
+    );
+    guard.release().await.unwrap();
+    let next = simple.acquire().await.unwrap();
+    assert!(!outside.revoke("simple", token).await.unwrap());
+    let ending = outside.break_hold("simple", token, Duration::ZERO).await;
+    assert_eq!(ending.unwrap(), Ending::LetGo);
+    assert!(next.is_held() && next.revocation().is_none());
+    next.release().await.unwrap();
+}
+
+async fn holder_of_the_same_name_is_not_broken_after_an_outage(place: Place) {
+    let simple = SimpleLock::new(&place.client().await, "/simple");
+    let guard = simple.acquire().await.unwrap();
+    let (proxy, client) = place.proxied(Duration::from_secs(60)).await;
+    let outside = Contention::new(&client, "/");
+    let (token, grace) = (guard.token(), Duration::from_secs(60));
+    let breaking = tokio::spawn(async move { outside.break_hold("simple", token, grace).await });
+    soon(guard.revoked()).await;
+    soon(async {
+        while proxy.count(Op::GetData) < 2 {
+            place.outside().sync("/").await.unwrap();
+        }
+    })
+    .await;
+    proxy.refuse(true);
+    proxy.cut(Cut::Close).await;
+    guard.release().await.unwrap();
+    let next = simple.acquire().await.unwrap();
+    proxy.refuse(false);
+    assert_eq!(soon(breaking).await.unwrap().unwrap(), Ending::LetGo);
+    assert!(next.is_held() && next.revocation().is_none());
+    next.release().await.unwrap();
 }
 
 async fn circle_of_waiting_is_found_by_owner(place: Place) {

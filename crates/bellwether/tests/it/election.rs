@@ -159,7 +159,11 @@ async fn proclamation_leaves_a_request_to_step_down_in_place(place: Place) {
     leadership.proclaim("a").await.unwrap();
     let asking = place.client().await;
     let line = Contention::new(&asking, "/election").message("please");
-    assert!(line.revoke(leadership.node()).await.unwrap());
+    assert!(
+        line.revoke(leadership.node(), leadership.token())
+            .await
+            .unwrap()
+    );
     leadership.proclaim("b").await.unwrap();
     let asked = soon(leadership.revoked()).await;
     assert_eq!(asked.message.as_deref(), Some("please"));

@@ -124,13 +124,18 @@ async fn act(
         contention = contention.message(message);
     }
     match deed {
-        Deed::Ask => Ok(match contention.revoke(&holder.node).await? {
+        Deed::Ask => Ok(match contention.revoke(&holder.node, holder.token).await? {
             true => "asked",
             false => "gone",
         }),
-        Deed::Break(grace) => Ok(match contention.break_hold(&holder.node, grace).await? {
-            Ending::Broken => "broken",
-            _ => "gone",
-        }),
+        Deed::Break(grace) => Ok(
+            match contention
+                .break_hold(&holder.node, holder.token, grace)
+                .await?
+            {
+                Ending::Broken => "broken",
+                _ => "gone",
+            },
+        ),
     }
 }
