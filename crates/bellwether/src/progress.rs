@@ -7,10 +7,12 @@ use std::time::{Duration, SystemTime};
 
 use futures_core::Stream;
 use futures_util::stream::{BoxStream, StreamExt, unfold};
+use zookeeper_client as zk;
 
 use crate::client::Client;
 use crate::contender::Contender;
 use crate::crash_mark;
+use crate::error::{Outcome, outcome};
 use crate::name::{Kind, Layout, Name};
 use crate::path::NodePath;
 use crate::semaphore::read_limit;
@@ -87,8 +89,13 @@ impl Look {
                 let pause = EVERY * u32::try_from(seconds).unwrap_or(u32::MAX);
                 self.client.home().sleep(pause).await;
             }
-            // A look that fails tells nothing; whoever waits for the turn hears why.
-            let place = self.look().await?;
+            let place = match self.look().await {
+                Ok(place) => place?,
+                // The next request waits in the client until there is a connection again: this does not spin.
+                Err(error) if outcome(&error) == Outcome::Unknown => continue,
+                // Whoever waits for the turn hears why.
+                Err(_) => return None,
+            };
             if self.last.as_ref() != Some(&place) {
                 self.last = Some(place.clone());
                 return Some((place, self));
@@ -96,20 +103,23 @@ impl Look {
         }
     }
 
-    async fn look(&self) -> Option<Place> {
-        let own = self.own.as_ref()?;
+    /// `None` if the place is gone.
+    async fn look(&self) -> Result<Option<Place>, zk::Error> {
+        let Some(own) = &self.own else {
+            return Ok(None);
+        };
         let zk = self.client.zk();
         let limit = match own.kind() {
             Kind::Permit(_) => Some(zk.get_data(self.dir.as_str())),
             _ => None,
         };
-        let children = zk.list_children(self.dir.as_str()).await.ok()?;
+        let children = zk.list_children(self.dir.as_str()).await?;
         let is_marked = crash_mark::is_among(&children);
         let mut line: Vec<Name> = self.layout.contenders(children).collect();
         line.retain(|name| name == own || name.is_before(own));
         line.sort_by(Name::cmp_age);
         if !line.contains(own) {
-            return None;
+            return Ok(None);
         }
         let limit = match limit {
             Some(limit) => limit.await.ok().and_then(|(data, _)| read_limit(&data)),
@@ -117,15 +127,15 @@ impl Look {
         };
         let holders = holders(&line, limit);
         if holders == line.len() {
-            return Some(Place::default());
+            return Ok(Some(Place::default()));
         }
-        let first = line.first()?;
+        let first = &line[0];
         let path = self.dir.child(first);
         // Made before the first await: they travel together.
         let holder = zk.get_data(&path);
         let held_since = is_marked.then(|| crash_mark::held_since(zk, &self.dir, first));
         let holder = holder.await.ok();
-        Some(Place {
+        Ok(Some(Place {
             ahead: line.len() - 1,
             holders,
             holder: holder.and_then(|(data, _)| Who::from_data(&data)),
@@ -133,7 +143,7 @@ impl Look {
                 Some(held_since) => held_since.await,
                 None => None,
             },
-        })
+        }))
     }
 }
 
