@@ -4,6 +4,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use futures_util::FutureExt as _;
 use zookeeper_client as zk;
 
 use crate::node_data::Revocation;
@@ -14,6 +15,14 @@ pub(crate) struct NodeEvent(Pin<Box<dyn Future<Output = zk::WatchedEvent> + Send
 impl NodeEvent {
     pub(crate) fn of(watch: zk::OneshotWatcher) -> Self {
         Self(Box::pin(watch.changed()))
+    }
+
+    /// The watch itself, unless the event has come already.
+    pub(crate) fn unless_told(mut self) -> Option<Self> {
+        match (&mut self).now_or_never() {
+            Some(_) => None,
+            None => Some(self),
+        }
     }
 }
 

@@ -177,6 +177,9 @@ impl Contender {
             match looked.await {
                 Ok((children, line)) => {
                     self.look(children)?;
+                    // An event comes before the reply to a later request: what was known of the directory when the list was
+                    // made is still true if the kept watch says nothing now.
+                    directory_watch = directory_watch.and_then(NodeEvent::unless_told);
                     if let Some(directory) = directory_watch {
                         return Ok((line, directory));
                     }
