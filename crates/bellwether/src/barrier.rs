@@ -6,6 +6,7 @@ use zookeeper_client as zk;
 
 use crate::access::Access;
 use crate::client::Client;
+use crate::contender::{DATA_BYTES_MAX, Failure};
 use crate::error::{BarrierError, Outcome, outcome};
 use crate::node_event::NodeEvent;
 use crate::path::NodePath;
@@ -106,6 +107,13 @@ impl Barrier {
         let mut who = Who::here(self.client.session_id());
         who.message.clone_from(&self.message);
         let data = who.to_data();
+        if data.len() > DATA_BYTES_MAX {
+            let (bytes, bytes_max) = (data.len(), DATA_BYTES_MAX);
+            return Err(BarrierError::new(
+                Failure::TooLarge { bytes, bytes_max },
+                &self.path,
+            ));
+        }
         let options = zk::CreateMode::Persistent.with_acls(self.access.acls());
         loop {
             let set = self.once(&dir, |writer| {

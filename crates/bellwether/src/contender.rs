@@ -7,6 +7,7 @@ mod line;
 mod turn;
 
 use std::mem;
+use std::time::Duration;
 
 use zookeeper_client as zk;
 
@@ -39,7 +40,7 @@ pub(crate) const SEQUENCE_MAX: i32 = i32::MAX - 1_000_000;
 pub(crate) const LINE_MAX: usize = 10_000;
 
 /// What a node may say about who made it. Everybody who asks for the holder reads it.
-const DATA_BYTES_MAX: usize = 64 << 10;
+pub(crate) const DATA_BYTES_MAX: usize = 64 << 10;
 
 /// What a contender brings.
 #[derive(Debug)]
@@ -257,8 +258,13 @@ impl Contender {
     }
 
     /// Makes the node whose turn it is a hold, with a crash mark if one is wanted. One who shares leaves none, but tells of
-    /// the one that is there.
-    pub(crate) async fn hold(mut self, path: &str, marked: bool) -> Result<Hold, Failure> {
+    /// the one that is there. Whoever follows a crash waits for `lock_delay` first.
+    pub(crate) async fn hold(
+        mut self,
+        path: &str,
+        marked: bool,
+        lock_delay: Duration,
+    ) -> Result<Hold, Failure> {
         let mut mark = None;
         let mut previous = Previous::Unknown;
         // Curator counts every child of the directory as a contender.
@@ -274,6 +280,12 @@ impl Contender {
                 set => set?,
             };
             (mark, previous) = (Some(set), found);
+        }
+        if matches!(previous, Previous::Crashed(_)) && !lock_delay.is_zero() {
+            // Given up meanwhile, the mark tells of that crash again.
+            self.client.home().sleep(lock_delay).await;
+            self.list().await?;
+            self.prove_alive().await?;
         }
         self.marking = None;
         let Node::At(_, node) = mem::replace(&mut self.node, Node::None) else {
@@ -333,11 +345,14 @@ impl Contender {
         &self.dir
     }
 
-    /// Looks for the node of a create whose reply was lost.
+    /// Looks for the node of a create whose reply was lost. The server that answers now may be another, and lag behind.
     async fn find(&mut self) -> Result<bool, Failure> {
         let client = self.client.clone();
         self.states.state();
-        let children = match client.zk().list_children(self.dir.as_str()).await {
+        let synced = client.zk().sync(self.dir.as_str());
+        let list = client.zk().list_children(self.dir.as_str());
+        synced.await?;
+        let children = match list.await {
             Ok(children) => children,
             Err(zk::Error::NoNode) => return Ok(false),
             Err(error) => return Err(error.into()),

@@ -141,7 +141,7 @@ impl DoubleBarrier {
             let entrance = round.enter(who.clone()).await;
             match entrance.map_err(|failure| self.error(failure))? {
                 Entrance::Open(contender) => {
-                    let hold = contender.hold(&self.path, false).await;
+                    let hold = contender.hold(&self.path, false, Duration::ZERO).await;
                     self.see(round.generation);
                     return Ok(Inside {
                         hold: hold.map_err(|failure| self.error(failure))?,
@@ -250,7 +250,7 @@ impl DoubleBarrier {
             let read = match self.client.zk().get_data(barrier.as_str()).await {
                 Err(zk::Error::NoNode) => self
                     .client
-                    .make_directory(barrier, &self.access)
+                    .make_kept_directory(barrier, b"", &self.access)
                     .await
                     .and(Err(zk::Error::NoNode)),
                 read => read,

@@ -122,9 +122,11 @@ impl Election {
     pub async fn join(&self) -> Result<Waiting<Leadership>, AcquireError> {
         let contender = self.enter().await?;
         let election = self.clone();
-        Ok(Waiting::new(contender, async move |contender| {
-            election.lead(contender).await
-        }))
+        Ok(Waiting::new(
+            &self.terms,
+            contender,
+            async move |contender| election.lead(contender).await,
+        ))
     }
 
     async fn enter(&self) -> Result<Contender, AcquireError> {
@@ -311,9 +313,12 @@ impl Leadership {
     ///
     /// # Errors
     ///
-    /// [`WriteError::NotHeld`] if this one leads no more: nothing was proclaimed; else see [`WriteError`].
+    /// [`WriteError::NotHeld`] if this one leads no more: nothing was proclaimed; [`WriteError::TooLarge`] beyond 64 KiB; else
+    /// see [`WriteError`].
     pub async fn proclaim(&self, value: impl Into<String>) -> Result<(), WriteError> {
-        let value = Some(value.into());
+        let value = value.into();
+        WriteError::check_size(value.len())?;
+        let value = Some(value);
         let known = self.known().clone();
         // Beside what others have written there, such as a request to step down.
         let word = |data: &mut NodeData| data.who.value.clone_from(&value);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use zookeeper_client as zk;
 
-use crate::contender::Failure;
+use crate::contender::{DATA_BYTES_MAX, Failure};
 use crate::path::PathError;
 use crate::who::Who;
 
@@ -38,6 +38,9 @@ pub enum AcquireError {
     /// Another hand deleted our place in the queue. Acquire again to queue anew.
     #[error("removed from the queue at {path}")]
     Removed { path: String },
+    /// A lock that had been taken before was lost while this one waited for the next. All are given back; acquire again.
+    #[error("{path} was lost while others were waited for")]
+    Lost { path: String },
     /// The session is gone, and every guard taken through it. Connect again first.
     #[error("session ended in the queue at {path}")]
     SessionEnded { path: String },
@@ -149,9 +152,25 @@ pub enum WriteError {
     /// The node of this hold has no name of its own, so the servers cannot tell it from the next holder's. Use a fair lock.
     #[error("a simple lock cannot guard writes")]
     NotFenced,
+    /// What was to be written is too large for a word about a hold; nothing was. Say less, or keep it in a node of its own.
+    #[error("{bytes} bytes are more than {bytes_max}")]
+    TooLarge { bytes: usize, bytes_max: usize },
     /// The server refused the write with this index, counted from 0, and made none of them.
     #[error("write {index} was refused")]
     Refused { index: usize, source: zk::Error },
+}
+
+impl WriteError {
+    /// Refuses what a holder says if it is too large: the servers would close the connection without a reply, each time.
+    pub(crate) fn check_size(bytes: usize) -> Result<(), Self> {
+        match bytes > DATA_BYTES_MAX {
+            true => Err(Self::TooLarge {
+                bytes,
+                bytes_max: DATA_BYTES_MAX,
+            }),
+            false => Ok(()),
+        }
+    }
 }
 
 /// Why [`Lock::clear`](crate::Lock::clear) did not forget a crash.

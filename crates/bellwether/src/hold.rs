@@ -14,6 +14,7 @@ use crate::error::{Outcome, ReleaseError, WriteError, outcome};
 use crate::fenced_write::FencedWrite;
 use crate::heart::Pulse;
 use crate::home::Running;
+use crate::janitor::Litter;
 use crate::node_data::{NodeData, Revocation};
 use crate::node_event::OwnWatch;
 use crate::own_node::{Known, OwnNode, Removal, amend};
@@ -240,8 +241,10 @@ impl Hold {
     ///
     /// # Errors
     ///
-    /// [`WriteError::NoMark`] if the hold has no crash mark; else as [`FencedWrite::commit`].
+    /// [`WriteError::NoMark`] if the hold has no crash mark, [`WriteError::TooLarge`] beyond 64 KiB; else as
+    /// [`FencedWrite::commit`].
     pub async fn note(&self, note: impl AsRef<[u8]>) -> Result<(), WriteError> {
+        WriteError::check_size(note.as_ref().len())?;
         match &self.mark {
             Some(mark) => mark.note(&self.node, note.as_ref()).await,
             None => Err(WriteError::NoMark),
@@ -347,6 +350,12 @@ impl Hold {
         }
     }
 
+    /// Removes the node of a hold that is lost, in the background, though its guard is still there.
+    pub(crate) fn abandon(&self) {
+        let litter = Litter::Node(self.node.path().to_owned());
+        self.node.client().janitor().remove(litter);
+    }
+
     /// Ends the hold without a word: the node is known to be gone.
     pub(crate) fn forget(self) {
         self.node.forget();
@@ -442,8 +451,10 @@ async fn attend(
         let look = left.clamp(Duration::from_millis(1), look_again(&client));
         tokio::select! {
             () = &mut gone => {
-                info!(node, "hold was ended by another hand");
-                state.send_replace(HoldState::Lost);
+                // The end of a release is told here too.
+                if state.send_replace(HoldState::Lost) != HoldState::Lost {
+                    info!(node, "hold was ended by another hand");
+                }
                 return;
             }
             _ = states.changed() => {}

@@ -79,13 +79,13 @@ pub(crate) async fn take(
 /// Takes a lease if there is one and nobody waits.
 pub(crate) async fn try_acquire(terms: &Terms, limit: u32) -> Result<Option<Hold>, AcquireError> {
     let places = Places::of(terms);
-    if !places.line.contenders().await?.is_empty() {
+    if !is_below(places.leases.children().await?.len(), limit) {
         return Ok(None);
     }
-    let contender = places.line.join(Kind::Lock, Rule::EXCLUSIVE).await?;
-    if contender.is_blocked() {
+    let (kind, rule) = (Kind::Lock, Rule::EXCLUSIVE);
+    let Some(contender) = places.line.try_join(kind, rule, None).await? else {
         return Ok(None);
-    }
+    };
     let turn = places.line.turn(contender).await?;
     let lease = places.add(limit).await?;
     if !has_room(&lease, limit) {
@@ -109,5 +109,9 @@ async fn wait_for_room(lease: &mut Contender, limit: u32) -> Result<(), Failure>
 
 /// The other libraries count every child, whatever its name.
 fn has_room(lease: &Contender, limit: u32) -> bool {
-    lease.siblings() < usize::try_from(limit).unwrap_or(usize::MAX)
+    is_below(lease.siblings(), limit)
+}
+
+fn is_below(count: usize, limit: u32) -> bool {
+    count < usize::try_from(limit).unwrap_or(usize::MAX)
 }

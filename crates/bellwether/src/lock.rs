@@ -121,15 +121,8 @@ impl Lock {
     ///
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>, AcquireError> {
-        if !self.terms.contenders().await?.is_empty() {
-            return Ok(None);
-        }
-        let contender = self.terms.join(Kind::Lock, Rule::EXCLUSIVE).await?;
-        if contender.is_blocked() {
-            return Ok(None);
-        }
-        let hold = self.terms.turn(contender).await?;
-        Ok(Some(LockGuard { hold }))
+        let hold = self.terms.try_acquire(Kind::Lock, Rule::EXCLUSIVE).await?;
+        Ok(hold.map(|hold| LockGuard { hold }))
     }
 
     /// Takes a place at the end of the line, and returns without waiting for its turn. For programs that show how the wait
@@ -162,10 +155,14 @@ impl Lock {
     pub async fn join(&self) -> Result<Waiting, AcquireError> {
         let contender = self.terms.join(Kind::Lock, Rule::EXCLUSIVE).await?;
         let terms = self.terms.clone();
-        Ok(Waiting::new(contender, async move |contender| {
-            let hold = terms.turn(contender).await?;
-            Ok(LockGuard { hold })
-        }))
+        Ok(Waiting::new(
+            &self.terms,
+            contender,
+            async move |contender| {
+                let hold = terms.turn(contender).await?;
+                Ok(LockGuard { hold })
+            },
+        ))
     }
 
     pub(crate) fn client(&self) -> &Client {

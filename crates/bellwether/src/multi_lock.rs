@@ -62,13 +62,12 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`Lock::acquire`], for the first that cannot be had; those that were held are given back in the background.
+    /// As [`Lock::acquire`], for the first that cannot be had, and [`AcquireError::Lost`] if one that was held is lost meanwhile; those
+    /// that were held are given back in the background.
     pub async fn acquire(&self) -> Result<MultiGuard, AcquireError> {
-        let mut guards = Vec::with_capacity(self.locks.len());
-        for lock in &self.locks {
-            guards.push(lock.acquire().await?);
-        }
-        Ok(MultiGuard { guards })
+        let mut all = MultiGuard::default();
+        self.acquire_into(&mut all).await?;
+        Ok(all)
     }
 
     /// As [`acquire`](Self::acquire), but gives up after a time. The limit is for all of them together.
@@ -82,23 +81,31 @@ impl MultiLock {
     /// [`AcquireError::TimedOut`], with the path that was waited for, when the limit has passed; else as
     /// [`acquire`](Self::acquire).
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<MultiGuard, AcquireError> {
-        let mut guards = Vec::with_capacity(self.locks.len());
+        let mut all = MultiGuard::default();
         let Some(first) = self.locks.first() else {
-            return Ok(MultiGuard { guards });
+            return Ok(all);
         };
-        let all = async {
-            for lock in &self.locks {
-                guards.push(lock.acquire().await?);
-            }
-            Ok(())
-        };
-        match first.client().home().timeout(limit, all).await {
-            Some(result) => result.map(|()| MultiGuard { guards }),
+        let acquired = self.acquire_into(&mut all);
+        match first.client().home().timeout(limit, acquired).await {
+            Some(acquired) => acquired.map(|()| all),
             None => Err(AcquireError::TimedOut {
-                path: self.locks[guards.len()].path().to_owned(),
+                path: self.locks[all.guards.len()].path().to_owned(),
                 limit,
             }),
         }
+    }
+
+    /// Takes one after the other, as long as those that it has are held.
+    async fn acquire_into(&self, all: &mut MultiGuard) -> Result<(), AcquireError> {
+        for lock in &self.locks {
+            let guard = tokio::select! {
+                biased;
+                () = all.lost() => return Err(all.loss()),
+                guard = lock.acquire() => guard?,
+            };
+            all.guards.push(guard);
+        }
+        Ok(())
     }
 
     /// Takes all of them if all are free; `None` if one is not.
@@ -111,19 +118,19 @@ impl MultiLock {
     ///
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, AcquireError> {
-        let mut guards = Vec::with_capacity(self.locks.len());
+        let mut all = MultiGuard::default();
         for lock in &self.locks {
             match lock.try_acquire().await? {
-                Some(guard) => guards.push(guard),
+                Some(guard) => all.guards.push(guard),
                 None => return Ok(None),
             }
         }
-        Ok(Some(MultiGuard { guards }))
+        Ok(Some(all))
     }
 }
 
 /// The holds on all locks of a [`MultiLock`].
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[must_use = "the locks are given back when the guard is dropped"]
 pub struct MultiGuard {
     guards: Vec<LockGuard>,
@@ -158,6 +165,16 @@ impl MultiGuard {
             return std::future::pending().await;
         }
         select_all(self.guards.iter().map(|guard| Box::pin(guard.lost()))).await;
+    }
+
+    /// What to say of one that is lost.
+    fn loss(&self) -> AcquireError {
+        let lost = self.guards.iter().find(|guard| !guard.is_held());
+        let path = lost
+            .map(|guard| guard.path())
+            .unwrap_or_default()
+            .to_owned();
+        AcquireError::Lost { path }
     }
 
     /// Gives all of them back, the last one first, and waits for the acknowledgements.

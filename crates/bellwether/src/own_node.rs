@@ -28,7 +28,7 @@ pub(crate) enum Naming {
     /// The name holds an id that no other acquisition has: a deletion is harmless twice, and a check of the path proves
     /// that this very node is there.
     Unique,
-    /// When this node has gone, another's may stand there: look before each deletion but the first.
+    /// When this node has gone, another's may stand there: look before each deletion.
     Shared,
     /// As `Shared`, but this other node has this version only while ours is there.
     Pinned { path: String, version: i32 },
@@ -80,7 +80,7 @@ impl OwnNode {
         let mut in_doubt = false;
         loop {
             let attempt = async {
-                if in_doubt && self.naming != Naming::Unique {
+                if self.naming != Naming::Unique {
                     look(client.zk(), self.path(), self.czxid).await?;
                 }
                 parting.delete(client.zk(), self.path()).await

@@ -176,8 +176,11 @@ impl Held {
         take: impl Future<Output = Result<Taken, AcquireError>>,
     ) -> Result<ReentrantGuard, AcquireError> {
         let mut held = self.0.lock().await;
-        if let Some(taken) = held.upgrade().filter(|taken| taken.hold().is_held()) {
-            return Ok(ReentrantGuard { taken });
+        match held.upgrade() {
+            Some(taken) if taken.hold().is_held() => return Ok(ReentrantGuard { taken }),
+            // It may be lost by the clock alone. Then its node is there still, and we would wait for ourselves.
+            Some(taken) => taken.hold().abandon(),
+            None => {}
         }
         let taken = Arc::new(take.await?);
         *held = Arc::downgrade(&taken);

@@ -145,19 +145,9 @@ impl RwLock {
     ///
     /// As [`read`](Self::read).
     pub async fn try_read(&self) -> Result<Option<ReadGuard>, AcquireError> {
-        let rule = Rule::SHARED;
-        let before = self.terms.contenders().await?;
-        if before.iter().any(|name| (rule.blocks)(name.kind())) {
-            return Ok(None);
-        }
-        let contender = self.terms.join(Kind::Read, rule).await?;
-        if contender.is_blocked() {
-            return Ok(None);
-        }
-        Ok(Some(ReadGuard {
-            hold: self.terms.turn(contender).await?,
-            terms: self.terms.clone(),
-        }))
+        let hold = self.terms.try_acquire(Kind::Read, Rule::SHARED).await?;
+        let terms = self.terms.clone();
+        Ok(hold.map(|hold| ReadGuard { hold, terms }))
     }
 
     /// Takes the write side if nobody holds or waits; `None` if somebody does.
@@ -187,10 +177,14 @@ impl RwLock {
     pub async fn join_read(&self) -> Result<Waiting<ReadGuard>, AcquireError> {
         let contender = self.terms.join(Kind::Read, Rule::SHARED).await?;
         let terms = self.terms.clone();
-        Ok(Waiting::new(contender, async move |contender| {
-            let hold = terms.turn(contender).await?;
-            Ok(ReadGuard { hold, terms })
-        }))
+        Ok(Waiting::new(
+            &self.terms,
+            contender,
+            async move |contender| {
+                let hold = terms.turn(contender).await?;
+                Ok(ReadGuard { hold, terms })
+            },
+        ))
     }
 
     /// Takes a place at the end of the line to write, and returns without waiting for its turn: see [`Lock::join`](crate::Lock::join).
@@ -205,9 +199,11 @@ impl RwLock {
     pub async fn join_write(&self) -> Result<Waiting<WriteGuard>, AcquireError> {
         let contender = self.terms.join(Kind::Write, Rule::EXCLUSIVE).await?;
         let terms = self.terms.clone();
-        Ok(Waiting::new(contender, async move |contender| {
-            WriteGuard::take(&terms, contender).await
-        }))
+        Ok(Waiting::new(
+            &self.terms,
+            contender,
+            async move |contender| WriteGuard::take(&terms, contender).await,
+        ))
     }
 
     /// Forgets the crash of a writer: removes its mark, when what it left behind has been repaired by hand. Tells whether
@@ -228,18 +224,15 @@ impl RwLock {
 impl Terms {
     /// Takes the write side if nobody but the node `own` is in the line.
     async fn try_write(&self, own: Option<&str>) -> Result<Option<WriteGuard>, AcquireError> {
-        let before = self.contenders().await?;
-        if before.iter().any(|name| Some(name.as_str()) != own) {
-            return Ok(None);
-        }
-        let mut contender = self.join(Kind::Write, Rule::EXCLUSIVE).await?;
-        if let Some(own) = own {
-            contender.pass(own);
-        }
-        if contender.is_blocked() {
-            return Ok(None);
-        }
-        WriteGuard::take(self, contender).await.map(Some)
+        let (terms, own) = (self.clone(), own.map(str::to_owned));
+        let tried = async move {
+            let (kind, rule) = (Kind::Write, Rule::EXCLUSIVE);
+            match terms.try_join(kind, rule, own.as_deref()).await? {
+                Some(contender) => WriteGuard::take(&terms, contender).await.map(Some),
+                None => Ok(None),
+            }
+        };
+        self.client.home().there(tried).await
     }
 }
 

@@ -145,6 +145,12 @@ impl Semaphore {
     ///
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(&self, permits: u32) -> Result<Option<Permit>, AcquireError> {
+        let this = self.clone();
+        let tried = async move { this.attempt(permits).await };
+        self.terms.client.home().there(tried).await
+    }
+
+    async fn attempt(&self, permits: u32) -> Result<Option<Permit>, AcquireError> {
         if self.terms.layout != Layout::Bellwether {
             self.only_one(permits)?;
             let hold = lease::try_acquire(&self.terms, self.first_limit).await?;
@@ -183,17 +189,23 @@ impl Semaphore {
         if self.terms.layout != Layout::Bellwether {
             self.only_one(permits)?;
             let contender = lease::join(&self.terms).await?;
-            return Ok(Waiting::new(contender, async move |contender| {
-                let Self { terms, first_limit } = semaphore;
-                let hold = lease::take(&terms, contender, first_limit).await?;
-                Ok(Permit { hold, permits: 1 })
-            }));
+            return Ok(Waiting::new(
+                &self.terms,
+                contender,
+                async move |contender| {
+                    let Self { terms, first_limit } = semaphore;
+                    let hold = lease::take(&terms, contender, first_limit).await?;
+                    Ok(Permit { hold, permits: 1 })
+                },
+            ));
         }
         let permits = permits.max(1);
         let contender = self.enter(permits).await?;
-        Ok(Waiting::new(contender, async move |contender| {
-            semaphore.admit(contender, permits).await
-        }))
+        Ok(Waiting::new(
+            &self.terms,
+            contender,
+            async move |contender| semaphore.admit(contender, permits).await,
+        ))
     }
 
     /// How many permits there are, in use or not.

@@ -9,7 +9,7 @@ use zookeeper_client as zk;
 use crate::access::Access;
 use crate::client::Client;
 use crate::clock::Moment;
-use crate::contender::{Failure, TRIES_MAX};
+use crate::contender::{DATA_BYTES_MAX, Failure, TRIES_MAX};
 use crate::crash_mark::Previous;
 use crate::error::{AcquireError, Outcome, ReleaseError, outcome};
 use crate::heart::{Answered, Pulse};
@@ -167,6 +167,8 @@ impl SimpleLock {
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(&self) -> Result<Option<SimpleGuard>, AcquireError> {
         let mut attempt = Attempt::new(self)?;
+        // Else it might meet its own node of a moment ago.
+        self.client.janitor().caught_up().await;
         attempt.create().await.map_err(|f| self.error(f))
     }
 
@@ -200,13 +202,18 @@ impl<'a> Attempt<'a> {
         let mut who = Who::here(lock.client.session_id());
         who.message.clone_from(&lock.message);
         let acquisition = AcquisitionId::new().to_string();
-        let claim = Claim {
-            who,
-            acquisition: acquisition.clone(),
-        };
+        let claim = Claim::new(who, &acquisition);
+        let data = claim.to_data();
+        if data.len() > DATA_BYTES_MAX {
+            return Err(AcquireError::TooLarge {
+                path: lock.path.clone(),
+                bytes: data.len(),
+                bytes_max: DATA_BYTES_MAX,
+            });
+        }
         Ok(Self {
             node,
-            data: serde_json::to_vec(&claim).expect("strings and numbers are JSON"),
+            data,
             acquisition,
             in_doubt: false,
             _pulse: Pulse::new(&lock.client),

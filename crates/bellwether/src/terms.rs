@@ -7,7 +7,7 @@ use zookeeper_client as zk;
 use crate::access::Access;
 use crate::client::Client;
 use crate::contender::{Contender, Entry, Failure, LINE_MAX, Rule};
-use crate::crash_mark::{self, ClearFailure, Previous};
+use crate::crash_mark::{self, ClearFailure};
 use crate::error::{AcquireError, ClearError, Outcome, outcome};
 use crate::hold::Hold;
 use crate::name::{Kind, Layout, Name};
@@ -113,19 +113,63 @@ impl Terms {
     pub(crate) async fn turn(&self, mut contender: Contender) -> Result<Hold, AcquireError> {
         let held = async {
             contender.turn().await?;
-            contender.hold(&self.path, self.crash_mark).await
+            contender
+                .hold(&self.path, self.crash_mark, self.lock_delay)
+                .await
         };
-        let hold = held.await.map_err(|failure| self.error(failure))?;
-        if matches!(hold.previous(), Previous::Crashed(_)) {
-            self.client.home().sleep(self.lock_delay).await;
-        }
-        Ok(hold)
+        held.await.map_err(|failure| self.error(failure))
     }
 
-    /// Who stands in the line now. For tries, which look first so that one in vain writes nothing.
+    /// Takes the turn if nobody is in the way; `None` if somebody is.
+    pub(crate) async fn try_acquire(
+        &self,
+        kind: Kind,
+        rule: Rule,
+    ) -> Result<Option<Hold>, AcquireError> {
+        let terms = self.clone();
+        let tried = async move {
+            match terms.try_join(kind, rule, None).await? {
+                Some(contender) => terms.turn(contender).await.map(Some),
+                None => Ok(None),
+            }
+        };
+        self.client.home().there(tried).await
+    }
+
+    /// Takes a place at the end of the line if nobody is in its way but the node `own`, of the same owner. Looks first, so that
+    /// a try in vain writes nothing.
+    pub(crate) async fn try_join(
+        &self,
+        kind: Kind,
+        rule: Rule,
+        own: Option<&str>,
+    ) -> Result<Option<Contender>, AcquireError> {
+        let is_own = |name: &Name| Some(name.as_str()) == own;
+        let before = self.contenders().await?;
+        if (before.iter()).any(|name| (rule.blocks)(name.kind()) && !is_own(name)) {
+            return Ok(None);
+        }
+        let mut contender = self.join(kind, rule).await?;
+        if let Some(own) = own {
+            // Names do not come back: if it is there now, it has been there all the time.
+            if !contender.lower().iter().any(is_own) {
+                return Err(self.error(Failure::Removed));
+            }
+            contender.pass(own);
+        }
+        Ok((!contender.is_blocked()).then_some(contender))
+    }
+
+    /// Who stands in the line now.
     pub(crate) async fn contenders(&self) -> Result<Vec<Name>, AcquireError> {
+        Ok(self.layout.contenders(self.children().await?).collect())
+    }
+
+    /// All that is in the directory now, but for what this client has given up.
+    pub(crate) async fn children(&self) -> Result<Vec<String>, AcquireError> {
+        self.client.janitor().caught_up().await;
         match self.client.zk().list_children(self.dir()?.as_str()).await {
-            Ok(children) => Ok(self.layout.contenders(children).collect()),
+            Ok(children) => Ok(children),
             Err(zk::Error::NoNode) => Ok(Vec::new()),
             // A lost reply here costs the look only.
             Err(error) if outcome(&error) == Outcome::Unknown => Ok(Vec::new()),

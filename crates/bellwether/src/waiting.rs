@@ -8,10 +8,12 @@ use crate::contender::Contender;
 use crate::error::AcquireError;
 use crate::lock::LockGuard;
 use crate::progress::Progress;
+use crate::terms::Terms;
 
 /// A place in the line of a recipe, which becomes a guard when its turn has come. Dropped, it is given up.
 #[must_use = "the place in the line is given up when this is dropped"]
 pub struct Waiting<G = LockGuard> {
+    terms: Terms,
     contender: Contender,
     take: Take<G>,
 }
@@ -22,6 +24,7 @@ type Take<G> =
 
 impl<G> Waiting<G> {
     pub(crate) fn new<F>(
+        terms: &Terms,
         contender: Contender,
         take: impl FnOnce(Contender) -> F + Send + Sync + 'static,
     ) -> Self
@@ -29,6 +32,7 @@ impl<G> Waiting<G> {
         F: Future<Output = Result<G, AcquireError>> + Send + 'static,
     {
         Self {
+            terms: terms.clone(),
             contender,
             take: Box::new(|contender| Box::pin(take(contender))),
         }
@@ -49,7 +53,10 @@ impl<G> Waiting<G> {
     /// # Errors
     ///
     /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
-    pub async fn turn(self) -> Result<G, AcquireError> {
+    pub async fn turn(mut self) -> Result<G, AcquireError> {
+        // Nobody has looked since it took its place, which may be long ago and somebody else's by now.
+        let looked = self.contender.list().await;
+        looked.map_err(|failure| self.terms.error(failure))?;
         (self.take)(self.contender).await
     }
 }

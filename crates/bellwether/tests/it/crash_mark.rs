@@ -18,6 +18,8 @@ on_both_engines! {
     lost_replies_are_resolved_by_the_mark,
     cancelled_acquire_restores_the_mark,
     lock_delay_is_waited_after_a_crash_only,
+    giving_up_in_the_lock_delay_restores_the_mark,
+    note_of_any_size_is_written_or_refused,
     without_a_mark_nobody_knows,
 }
 
@@ -195,6 +197,46 @@ async fn lock_delay_is_waited_after_a_crash_only(place: Place) {
     let guard = soon(lock.acquire()).await.unwrap();
     assert!(started.elapsed() >= DELAY);
     assert!(matches!(guard.previous(), Previous::Crashed(_)));
+    guard.release().await.unwrap();
+}
+
+async fn giving_up_in_the_lock_delay_restores_the_mark(place: Place) {
+    let client = place.client().await;
+    let crashed = marked(&client).acquire().await.unwrap();
+    let token = crashed.token();
+    crashed.note("copied 3 of 5").await.unwrap();
+    drop(crashed);
+    place.until_children("/marked", 1).await;
+    let (before, stat) = place.outside().get_data("/marked/held").await.unwrap();
+    let patient = marked(&client).lock_delay(Duration::from_secs(60));
+    let acquiring = tokio::spawn(async move { patient.acquire().await });
+    // It has marked, and waits.
+    soon(async {
+        let written = |now: Option<zk::Stat>| now.is_some_and(|now| now.mzxid > stat.mzxid);
+        while !written(place.outside().check_stat("/marked/held").await.unwrap()) {
+            place.outside().sync("/").await.unwrap();
+        }
+    })
+    .await;
+    acquiring.abort();
+    place.until_children("/marked", 1).await;
+    let (after, _) = place.outside().get_data("/marked/held").await.unwrap();
+    assert_eq!(after, before);
+    let next = soon(marked(&client).acquire()).await.unwrap();
+    assert_eq!(crash(&next).1, Some(token));
+    next.release().await.unwrap();
+}
+
+async fn note_of_any_size_is_written_or_refused(place: Place) {
+    let (proxy, client) = place.counted().await;
+    let guard = marked(&client).acquire().await.unwrap();
+    guard.note(vec![0xff; 64 << 10]).await.unwrap();
+    let refused = soon(guard.note(vec![b'x'; 2 << 20])).await;
+    assert!(
+        matches!(refused, Err(WriteError::TooLarge { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(proxy.connections(), 1);
     guard.release().await.unwrap();
 }
 

@@ -6,9 +6,9 @@ use bellwether::blocking::Wait;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bellwether::{BarrierError, Client, DoubleBarrier, Inside, Sabotage, connect};
+use bellwether::{BarrierError, Client, DoubleBarrier, Inside, Sabotage, connect, zk};
 use bellwether_server::proto::op::Op;
-use bellwether_testkit::{Cut, Direction};
+use bellwether_testkit::{Cut, Direction, TestServer};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::place::{Place, SESSION_TIMEOUT, soon};
@@ -375,6 +375,32 @@ async fn one_too_many_looks_at_its_place_and_not_at_the_number(place: Place) {
     let third = soon(third).await.unwrap().unwrap();
     assert!(!fifth.is_finished());
     leave_all([first, third, fourth]).await;
+}
+
+#[tokio::test]
+async fn rounds_count_on_though_the_path_was_empty_for_long() {
+    let server = TestServer::start().await.unwrap();
+    let client = connect(server.connect_string()).await.unwrap();
+    let alone = barrier(&client, 1);
+    for round in 0..2 {
+        let inside = alone.enter().await.unwrap();
+        assert_eq!(inside.round(), round);
+        inside.leave().await.unwrap();
+    }
+    // Somebody comes, and goes again.
+    let raw = client.raw();
+    let options = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+    raw.create("/meet/2/guest", b"", &options).await.unwrap();
+    raw.delete("/meet/2/guest", None).await.unwrap();
+    soon(async {
+        while let (Some(_), reaped) = raw.check_and_watch_stat("/meet/2").await.unwrap() {
+            server.reap_now().unwrap();
+            reaped.changed().await;
+        }
+    })
+    .await;
+    server.reap_now().unwrap();
+    assert_eq!(soon(alone.enter()).await.unwrap().round(), 2);
 }
 
 async fn sizes_have_to_agree(place: Place) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bellwether::{AcquireError, Lock, ReleaseError, connect};
+use bellwether::{AcquireError, Lock, MultiLock, ReleaseError, SimpleLock, connect};
 use tokio::sync::mpsc;
 
 use crate::place::{Place, soon};
@@ -14,6 +14,8 @@ on_both_engines! {
     contenders_are_served_in_order_of_arrival,
     waiter_in_the_middle_that_leaves_lets_nobody_in,
     try_acquire_takes_only_a_free_lock,
+    try_does_not_meet_what_was_given_up_before,
+    place_that_was_taken_away_has_no_turn,
     timeout_leaves_no_node,
     lost_when_another_hand_deletes_the_node,
     data_written_to_the_own_node_is_no_loss,
@@ -114,6 +116,41 @@ async fn try_acquire_takes_only_a_free_lock(place: Place) {
     assert_eq!(place.children("/try").await.len(), 1);
     guard.release().await.unwrap();
     assert!(lock.try_acquire().await.unwrap().is_some());
+}
+
+async fn try_does_not_meet_what_was_given_up_before(place: Place) {
+    let client = place.client().await;
+    let (lock, other) = (Lock::new(&client, "/try"), Lock::new(&client, "/other"));
+    let both = MultiLock::new([lock.clone(), other.clone()]);
+    let simple = SimpleLock::new(&client, "/simple");
+    for _ in 0..20 {
+        drop(lock.try_acquire().await.unwrap().expect("nobody holds it"));
+        drop(both.try_acquire().await.unwrap().expect("both are free"));
+        drop(simple.try_acquire().await.unwrap().expect("it is free"));
+        let mut acquiring = Box::pin(lock.acquire());
+        tokio::select! {
+            biased;
+            guard = &mut acquiring => drop(guard.unwrap()),
+            () = tokio::task::yield_now() => {}
+        }
+        drop(acquiring);
+    }
+    drop(lock.try_acquire().await.unwrap().expect("nobody waits"));
+}
+
+async fn place_that_was_taken_away_has_no_turn(place: Place) {
+    let client = place.client().await;
+    let waiting = Lock::new(&client, "/taken").join().await.unwrap();
+    let node = format!("/taken/{}", place.children("/taken").await[0]);
+    place.outside().delete(&node, None).await.unwrap();
+    let other = Lock::new(&place.client().await, "/taken");
+    let other = other.acquire().await.unwrap();
+    let turn = waiting.turn().await;
+    assert!(
+        matches!(turn, Err(AcquireError::Removed { .. })),
+        "{turn:?}"
+    );
+    other.release().await.unwrap();
 }
 
 async fn timeout_leaves_no_node(place: Place) {

@@ -1,5 +1,6 @@
 //! The fair lock when the connection fails.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bellwether::{AcquireError, Client, Lock, ReleaseError, connect};
@@ -13,6 +14,7 @@ on_both_engines! {
     short_outage_loses_nothing,
     t03_waiter_whose_session_ends_gets_no_guard,
     t05_create_reply_lost_leaves_one_node,
+    t05_server_that_may_lag_is_asked_to_catch_up_first,
     t06_create_in_doubt_that_is_given_up_leaves_no_node,
     t07_delete_that_did_not_arrive_is_sent_again,
     t10_release_over_a_lost_reply_is_done_once,
@@ -117,6 +119,26 @@ async fn t05_create_reply_lost_leaves_one_node(place: Place) {
         .unwrap()
         .unwrap();
     assert_eq!(guard.token(), stat.czxid);
+    guard.release().await.unwrap();
+}
+
+async fn t05_server_that_may_lag_is_asked_to_catch_up_first(place: Place) {
+    let (proxy, _client, lock) = behind_a_proxy(&place).await;
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let _never = proxy.drop_request_where({
+        let asked = asked.clone();
+        move |request| {
+            if request.path().is_some_and(|path| path.ends_with("/faults")) {
+                asked.lock().unwrap().push(request.op);
+            }
+            false
+        }
+    });
+    let lost = proxy.swallow_reply(Op::Create2);
+    let guard = soon(lock.acquire()).await.unwrap();
+    lost.happened().await.unwrap();
+    let asked = asked.lock().unwrap().clone();
+    assert!(asked.ends_with(&[Op::Sync, Op::GetChildren]), "{asked:?}");
     guard.release().await.unwrap();
 }
 

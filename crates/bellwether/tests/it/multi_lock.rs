@@ -10,6 +10,7 @@ on_both_engines! {
     t33_opposite_orders_never_deadlock_and_one_limit_is_for_all,
     all_or_none_are_held,
     loss_of_one_is_loss_of_all,
+    loss_of_one_ends_the_wait_for_the_next,
 }
 
 async fn multi_lock<const N: usize>(place: &Place, paths: [&str; N]) -> MultiLock {
@@ -95,4 +96,21 @@ async fn loss_of_one_is_loss_of_all(place: Place) {
     assert!(!guard.is_held());
     assert!(guard.release().await.is_err());
     assert!(place.children("/a").await.is_empty());
+}
+
+async fn loss_of_one_ends_the_wait_for_the_next(place: Place) {
+    let other = Lock::new(&place.client().await, "/b");
+    let other = other.acquire().await.unwrap();
+    let both = multi_lock(&place, ["/a", "/b"]).await;
+    let waiting = tokio::spawn(async move { both.acquire().await });
+    place.until_children("/b", 2).await;
+    let node = format!("/a/{}", place.children("/a").await[0]);
+    place.outside().delete(&node, None).await.unwrap();
+    let ended = soon(waiting).await.unwrap();
+    assert!(
+        matches!(&ended, Err(AcquireError::Lost { path }) if path == "/a"),
+        "{ended:?}"
+    );
+    place.until_children("/b", 1).await;
+    other.release().await.unwrap();
 }

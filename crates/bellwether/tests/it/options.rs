@@ -3,8 +3,11 @@
 use std::time::{Duration, SystemTime};
 
 use bellwether::blocking::{self, Wait};
-use bellwether::{AcquireError, Election, Lock, RwLock, Semaphore, WriteError, connect, zk};
-use bellwether_testkit::TestServer;
+use bellwether::{
+    AcquireError, Barrier, BarrierError, Election, Lock, RwLock, Semaphore, SimpleLock, WriteError,
+    connect, zk,
+};
+use bellwether_testkit::{Op, TestServer};
 use futures_util::StreamExt;
 
 use crate::place::{Place, soon};
@@ -13,6 +16,7 @@ on_both_engines! {
     acl_keeps_others_out,
     full_line_is_refused,
     oversized_message_is_refused,
+    progress_goes_on_over_an_outage,
     progress_tells_place_and_holder,
     progress_counts_those_who_hold_together,
     progress_of_a_candidate_tells_since_when_another_leads,
@@ -71,6 +75,47 @@ async fn oversized_message_is_refused(place: Place) {
         "{refused:?}"
     );
     assert!(place.children("/verbose").await.is_empty());
+    let huge = "x".repeat(2 << 20);
+    let refused = SimpleLock::new(&client, "/verbose/simple").message(&huge);
+    let refused = soon(refused.acquire()).await;
+    assert!(
+        matches!(refused, Err(AcquireError::TooLarge { .. })),
+        "{refused:?}"
+    );
+    let refused = Barrier::new(&client, "/verbose/barrier").message(&huge);
+    let refused = soon(refused.set()).await;
+    assert!(
+        matches!(refused, Err(BarrierError::TooLarge { .. })),
+        "{refused:?}"
+    );
+    let leadership = Election::new(&client, "/verbose/election");
+    let leadership = leadership.campaign().await.unwrap();
+    let refused = soon(leadership.proclaim(&huge)).await;
+    assert!(
+        matches!(refused, Err(WriteError::TooLarge { .. })),
+        "{refused:?}"
+    );
+    leadership.resign().await.unwrap();
+}
+
+async fn progress_goes_on_over_an_outage(place: Place) {
+    let first = Lock::new(&place.client().await, "/shown").message("first");
+    let first = first.acquire().await.unwrap();
+    let second = Lock::new(&place.client().await, "/shown").message("second");
+    let second = second.join().await.unwrap();
+    let (proxy, client) = place.proxied(Duration::from_secs(20)).await;
+    let third = Lock::new(&client, "/shown").join().await.unwrap();
+    let mut progress = third.progress();
+    assert_eq!(soon(progress.next()).await.unwrap().ahead, 2);
+    // The next look is lost on its way.
+    let lost = proxy.drop_request(Op::GetChildren);
+    let (now, ()) = tokio::join!(soon(progress.next()), async {
+        lost.happened().await.unwrap();
+        first.release().await.unwrap();
+    });
+    let now = now.expect("the place is still there");
+    assert_eq!(now.ahead, 1);
+    drop(second);
 }
 
 async fn progress_tells_place_and_holder(place: Place) {

@@ -1,6 +1,9 @@
 //! Handles that may take again what they hold.
 
+use std::time::Duration;
+
 use bellwether::{AcquireError, Lock, ReentrantLock, ReentrantRwLock, RwLock};
+use bellwether_testkit::Direction;
 
 use crate::place::{Place, soon};
 
@@ -10,6 +13,7 @@ on_both_engines! {
     another_handle_is_another_holder,
     writer_may_read_and_reader_may_not_write,
     lost_hold_is_not_taken_again,
+    hold_that_the_clock_ended_is_not_waited_for,
 }
 
 const PATH: &str = "/again";
@@ -92,4 +96,19 @@ async fn lost_hold_is_not_taken_again(place: Place) {
     assert!(next.is_held() && next.token() > lost.token());
     assert!(lost.release().await.is_err());
     next.release().await.unwrap();
+}
+
+async fn hold_that_the_clock_ended_is_not_waited_for(place: Place) {
+    let (proxy, client) = place.proxied(Duration::from_secs(6)).await;
+    let handle = ReentrantLock::new(Lock::new(&client, PATH));
+    let outer = handle.acquire().await.unwrap();
+    proxy.hold(Direction::ToClient);
+    soon(outer.lost()).await;
+    // In time for the servers, which know of no end.
+    proxy.calm();
+    let inner = soon(handle.acquire()).await.unwrap();
+    assert!(!client.is_ended() && inner.token() > outer.token());
+    assert!(outer.release().await.is_err());
+    inner.release().await.unwrap();
+    place.until_children(PATH, 0).await;
 }

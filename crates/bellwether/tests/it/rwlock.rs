@@ -17,6 +17,7 @@ on_both_engines! {
     t28_reader_does_not_wait_for_a_later_writer,
     t29_own_node_missing_is_a_typed_error,
     t30_upgrade_is_granted_or_refused_at_once,
+    upgrade_of_a_read_side_that_was_taken_away_fails,
     t32_reader_behind_many_writers_wakes_once,
     tries_take_only_what_is_free,
     timeouts_leave_no_node,
@@ -199,6 +200,27 @@ async fn t30_upgrade_is_granted_or_refused_at_once(place: Place) {
         .release()
         .await
         .unwrap();
+    place.until_children(PATH, 0).await;
+}
+
+async fn upgrade_of_a_read_side_that_was_taken_away_fails(place: Place) {
+    let reading = rwlock(&place).await.read().await.unwrap();
+    let node = format!("{PATH}/{}", reading.node());
+    place.outside().delete(&node, None).await.unwrap();
+    // What it read may not be true any more.
+    let writing = rwlock(&place).await.write().await.unwrap();
+    writing.release().await.unwrap();
+    let upgraded = reading.try_upgrade().await;
+    assert!(
+        matches!(
+            &upgraded,
+            Err(UpgradeError::Failed {
+                source: AcquireError::Removed { .. },
+                ..
+            })
+        ),
+        "{upgraded:?}"
+    );
     place.until_children(PATH, 0).await;
 }
 

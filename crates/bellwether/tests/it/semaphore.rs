@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bellwether::{AcquireError, LimitError, Permit, Semaphore, blocking::Wait};
-use bellwether_testkit::{FaultProxy, Op};
+use bellwether_testkit::{Direction, FaultProxy, Op};
 use tokio::task::JoinHandle;
 
 use crate::place::{Place, soon};
@@ -17,6 +17,8 @@ on_both_engines! {
     t64_any_release_lets_the_first_waiter_in,
     lowered_limit_evicts_nobody_and_counts_for_the_next,
     waiter_that_came_after_a_lowering_is_let_in_by_any_release,
+    lowered_limit_counts_for_one_who_was_cut_off,
+    try_after_a_drop_finds_the_permit_free,
     heavy_contender_is_not_overtaken,
     waiter_that_leaves_holds_nobody_up,
     tries_take_only_what_is_free,
@@ -194,6 +196,46 @@ async fn waiter_that_came_after_a_lowering_is_let_in_by_any_release(place: Place
     held.remove(0).release().await.unwrap();
 }
 
+async fn lowered_limit_counts_for_one_who_was_cut_off(place: Place) {
+    let semaphore = semaphore(&place, 2).await;
+    // Which of two events is seen first is a matter of luck.
+    for _ in 0..10 {
+        semaphore.set_limit(2).await.unwrap();
+        let one = semaphore.acquire().await.unwrap();
+        let other = semaphore.acquire().await.unwrap();
+        let (proxy, client) = place.counted().await;
+        let waiting = Semaphore::new(&client, PATH, 2);
+        let waiter = tokio::spawn(async move { waiting.acquire().await });
+        let asks = async |op, times| {
+            while proxy.count(op) < times {
+                client.raw().sync("/").await.unwrap();
+            }
+            client.raw().sync("/").await.unwrap();
+        };
+        // The second list, right behind the limit, is the one with watches.
+        soon(asks(Op::GetChildren, 2)).await;
+        proxy.hold(Direction::ToClient);
+        semaphore.set_limit(1).await.unwrap();
+        one.release().await.unwrap();
+        proxy.reset_counts();
+        proxy.resume(Direction::ToClient);
+        // It looks at the new limit, and waits on.
+        soon(asks(Op::GetData, 1)).await;
+        assert!(!waiter.is_finished(), "two beside a limit of one");
+        other.release().await.unwrap();
+        let permit = soon(waiter).await.unwrap().unwrap();
+        permit.release().await.unwrap();
+    }
+}
+
+async fn try_after_a_drop_finds_the_permit_free(place: Place) {
+    let semaphore = semaphore(&place, 1).await;
+    for _ in 0..20 {
+        let permit = semaphore.try_acquire(1).await.unwrap();
+        drop(permit.expect("nobody has it"));
+    }
+}
+
 async fn heavy_contender_is_not_overtaken(place: Place) {
     let semaphore = semaphore(&place, 3).await;
     let held = semaphore.acquire().await.unwrap();
@@ -271,7 +313,7 @@ async fn uncontended_permit_is_one_round_trip(place: Place) {
     semaphore.acquire().await.unwrap().release().await.unwrap();
     proxy.reset_counts();
     // What is sent before the first answer is one round trip.
-    proxy.hold(bellwether_testkit::Direction::ToClient);
+    proxy.hold(Direction::ToClient);
     let acquire = tokio::spawn(async move { semaphore.acquire().await });
     place.until_children(PATH, 1).await;
     let sent = soon(async {
@@ -284,7 +326,7 @@ async fn uncontended_permit_is_one_round_trip(place: Place) {
         }
     })
     .await;
-    proxy.resume(bellwether_testkit::Direction::ToClient);
+    proxy.resume(Direction::ToClient);
     let permit = soon(acquire).await.unwrap().unwrap();
     assert_eq!(proxy.counts(), sent, "nothing more was asked");
     permit.release().await.unwrap();

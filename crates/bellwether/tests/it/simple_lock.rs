@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bellwether::{AcquireError, SimpleLock, WriteError};
+use bellwether::{AcquireError, ReleaseError, SimpleLock, WriteError};
 use bellwether_server::proto::op::Op;
 use tokio::task::JoinSet;
 
@@ -16,6 +16,7 @@ on_both_engines! {
     create_in_doubt_that_is_given_up_leaves_no_node,
     try_and_timeout_leave_the_holder_alone,
     deletion_by_another_hand_is_told_though_the_name_is_taken_again,
+    release_after_a_loss_leaves_the_next_holder_alone,
     writes_are_not_guarded,
 }
 
@@ -126,6 +127,21 @@ async fn deletion_by_another_hand_is_told_though_the_name_is_taken_again(place: 
             .unwrap()
             .is_none()
     );
+    next.release().await.unwrap();
+}
+
+async fn release_after_a_loss_leaves_the_next_holder_alone(place: Place) {
+    let guard = SimpleLock::new(&place.client().await, "/simple");
+    let guard = guard.acquire().await.unwrap();
+    place.outside().delete("/simple", None).await.unwrap();
+    let next = SimpleLock::new(&place.client().await, "/simple");
+    let next = soon(next.acquire()).await.unwrap();
+    let released = guard.release().await;
+    assert!(
+        matches!(released, Err(ReleaseError::NotHeld { .. })),
+        "{released:?}"
+    );
+    assert!(next.is_held());
     next.release().await.unwrap();
 }
 
