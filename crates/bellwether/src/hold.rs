@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures_core::Stream;
+use futures_util::StreamExt;
 use futures_util::stream::unfold;
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
@@ -210,14 +211,27 @@ impl Hold {
     ///
     /// Nothing is lost; a later call resolves at once if somebody has asked meanwhile.
     pub async fn revoked(&self) -> Revocation {
-        let mut asked = self.asked.subscribe();
-        // An error cannot happen: the other end of the channel is in this very hold.
-        if let Ok(asked) = asked.wait_for(Option::is_some).await
-            && let Some(asked) = &*asked
-        {
-            return asked.clone();
+        match self.revocations().next().await {
+            Some(asked) => asked,
+            // That cannot happen: the other end of the channel is in this very hold.
+            None => std::future::pending().await,
         }
-        std::future::pending().await
+    }
+
+    /// The requests to let go, as a stream: the last one that there is by now, then each newer one that is seen in time, for one
+    /// who only asks may be followed by one who takes the hold away. It ends with the hold.
+    pub fn revocations(&self) -> impl Stream<Item = Revocation> + Send + Unpin + use<> {
+        let mut asked = self.asked.subscribe();
+        asked.mark_changed();
+        Box::pin(unfold(asked, |mut asked| async {
+            loop {
+                asked.changed().await.ok()?;
+                let request = asked.borrow_and_update().clone();
+                if let Some(request) = request {
+                    return Some((request, asked));
+                }
+            }
+        }))
     }
 
     /// The request to let go, if there is one by now.

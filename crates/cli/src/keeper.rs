@@ -5,9 +5,11 @@ use std::pin::pin;
 use std::time::Duration;
 
 use bellwether::Hold;
+use futures_util::StreamExt;
 use rustix::process::Signal;
 use tokio::time::{Instant, MissedTickBehavior};
 
+use crate::asked::{self, Breaking};
 use crate::exit::Exit;
 use crate::job::{Change, Job, Variable};
 use crate::link::{News, Order, ToFront, since_boot};
@@ -38,7 +40,7 @@ pub(crate) enum End {
     Job(Exit),
     /// The command could not be started.
     NotStarted(Exit),
-    /// The hold is about to be lost, or is lost. The job is gone.
+    /// The hold is about to be lost, is lost, or has to be let go of. The job is gone.
     Lost,
     /// The front has died. The job is gone, perhaps in the middle of its work.
     FrontGone,
@@ -94,6 +96,7 @@ impl Keeper {
         output: Output,
     ) -> io::Result<End> {
         let mut notes = pin!(self.notes.record(hold));
+        let (mut requests, mut breaking) = (hold.revocations(), Breaking::default());
         let mut beats = tokio::time::interval(times.session_timeout / BEATS);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.hold_for(hold.time_left())?;
@@ -107,15 +110,18 @@ impl Keeper {
                 },
                 () = hold.expiring(times.grace) => {
                     output.notice(format_args!("{} is lost; stopping the command", hold.path()));
-                    let ahead = times.session_timeout / AHEAD;
                     // What another hand has ended is over already; the job gets its grace all the same.
                     let left = match hold.time_left() {
                         Duration::ZERO => times.grace,
-                        left => left.saturating_sub(ahead),
+                        left => left.saturating_sub(times.ahead()),
                     };
-                    self.hold_for(left + ahead)?;
-                    job.stop(Instant::now() + left).await?;
-                    break End::Lost;
+                    break self.stop(job, left, times).await?;
+                }
+                by = breaking.near(times.grace) => {
+                    output.notice(format_args!("letting go of {}; stopping the command", hold.path()));
+                    let left = hold.time_left().saturating_sub(times.ahead());
+                    let left = left.min(by.saturating_duration_since(Instant::now()));
+                    break self.stop(job, left, times).await?;
                 }
                 order = self.front.order() => match order {
                     Order::Signal(signal) => {
@@ -127,12 +133,23 @@ impl Keeper {
                         break End::FrontGone;
                     }
                 },
+                Some(request) = requests.next() => {
+                    output.notice(asked::told(hold.path(), &request));
+                    breaking.announced(&request);
+                }
                 _ = beats.tick() => self.hold_for(hold.time_left())?,
                 never = &mut notes => match never {},
             }
         };
         self.front.hold_until(None)?;
         Ok(end)
+    }
+
+    /// Ends a job within so long, or else the front does.
+    async fn stop(&self, job: Job, left: Duration, times: Times) -> io::Result<End> {
+        self.hold_for(left + times.ahead())?;
+        job.stop(Instant::now() + left).await?;
+        Ok(End::Lost)
     }
 
     fn hold_for(&self, time: Duration) -> io::Result<()> {
@@ -146,4 +163,11 @@ pub(crate) struct Times {
     pub(crate) session_timeout: Duration,
     /// How long the job has to end by itself when the hold does.
     pub(crate) grace: Duration,
+}
+
+impl Times {
+    /// How much earlier the keeper kills a job than the front would.
+    fn ahead(self) -> Duration {
+        self.session_timeout / AHEAD
+    }
 }

@@ -71,7 +71,8 @@ pub(crate) struct TargetArgs {
 
 /// Ask whoever holds a lock to let go.
 ///
-/// The holder is told, and decides. Nothing is taken away: see `break`. On a terminal it asks first.
+/// The holder is told, and decides: a job says so on stderr, and `lock --hold` by a line on stdout. Nothing is taken away: see
+/// `break`. On a terminal it asks first.
 ///
 /// Exit code: 0; 1 if nobody holds it, or the answer was no; 2 if it cannot ask and --yes is missing; 125 if bellwether
 /// failed.
@@ -89,8 +90,9 @@ pub(crate) struct RevokeArgs {
 /// Take a lock, or an item of a queue, away from whoever holds it.
 ///
 /// The holder is asked first, and has the grace to let go by itself. Then its node is deleted, it hears that its hold is
-/// lost, and the next in line has it; who did so is recorded. A job of `bellwether lock` is stopped. A holder that does
-/// not listen goes on until it looks: that is what its token is for. On a terminal it asks first.
+/// lost, and the next in line has it; who did so is recorded. A job of bellwether's is stopped within the grace, and lets go
+/// when it has ended. A holder that does not listen goes on until it looks: that is what its token is for. On a terminal it
+/// asks first.
 ///
 /// Exit code: 0; 1 if nobody holds it, or the answer was no; 2 if it cannot ask and --yes is missing; 125 if bellwether
 /// failed.

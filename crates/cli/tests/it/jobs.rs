@@ -6,7 +6,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use bellwether_testkit::{Cut, Direction};
 use rustix::process::{Pid, Signal, kill_process};
@@ -31,6 +31,8 @@ on_both_engines! {
     t89_command_that_cannot_be_run_is_126_and_missing_is_127,
     background_process_of_a_job_that_has_ended_is_left_alone,
     stopped_job_is_ended_when_the_lock_is_lost,
+    job_is_gone_before_the_next_is_granted_when_its_hold_is_broken,
+    job_that_ends_within_the_grace_of_a_break_is_clean,
 }
 
 /// Where a job leaves traces.
@@ -87,6 +89,13 @@ impl Scene {
     fn assert_held(&self) {
         let output = self.lock(&self.address, &["--try"], "true").output();
         assert_code(&output.unwrap(), 124);
+    }
+
+    /// `bellwether revoke` or `break`, to its end.
+    fn turn_to_the_holder(&self, verb: &str, options: &[&str]) -> Output {
+        let mut command = bellwether();
+        command.args([verb, "--yes", "--connect", &self.address, "/jobs/nightly"]);
+        command.args(options).output().unwrap()
     }
 
     fn line(&self) -> Line<'_> {
@@ -298,4 +307,42 @@ fn stopped_job_is_ended_when_the_lock_is_lost(address: &str) {
     scene.line().delete();
     assert_eq!(job.line().as_deref(), Some("cleaned"));
     assert_eq!(job.code(), Some(123));
+}
+
+fn job_is_gone_before_the_next_is_granted_when_its_hold_is_broken(address: &str) {
+    let scene = Scene::at(address);
+    let mut job = scene.stubborn_job(address);
+    let mut next = scene.next();
+    // One who only asks comes first, as people do.
+    assert_code(&scene.turn_to_the_holder("revoke", &[]), 0);
+    let broken = scene.turn_to_the_holder("break", &["--grace", "5s", "-m", "please"]);
+    assert_code(&broken, 0);
+    assert!(text(&broken.stdout).starts_with("gone "), "{broken:?}");
+    assert_eq!(next.code(), Some(0), "{:?}", next.errors());
+    assert_eq!(job.code(), Some(123));
+    let told = job.errors();
+    let asked = told.iter().filter(|line| line.contains("asked to let go"));
+    assert_eq!(asked.count(), 2, "{told:?}");
+    assert!(told[1].ends_with(" within 5s: please"), "{told:?}");
+}
+
+fn job_that_ends_within_the_grace_of_a_break_is_clean(address: &str) {
+    let scene = Scene::at(address);
+    let script = "echo held; read x <go; exit 4";
+    let mut go = scene.fifo();
+    let mut job = Running::start(&mut scene.lock(address, &[], script));
+    assert_eq!(job.line().as_deref(), Some("held"));
+    std::thread::scope(|threads| {
+        let broken = threads.spawn(|| scene.turn_to_the_holder("break", &["--grace", "60s"]));
+        let told = job.error_line().unwrap();
+        assert!(
+            told.contains("asked to let go of /jobs/nightly by "),
+            "{told}"
+        );
+        go.write_all(b"\n").unwrap();
+        assert_code(&broken.join().unwrap(), 0);
+    });
+    assert_eq!(job.code(), Some(4));
+    let mut next = scene.lock(address, &["--try"], "echo $BELLWETHER_PREVIOUS");
+    assert_eq!(text(&next.output().unwrap().stdout), "clean\n");
 }

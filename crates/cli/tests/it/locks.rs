@@ -14,6 +14,7 @@ on_local_and_apache! {
     chain_of_holders_is_followed,
     deadlock_of_three_is_named_and_a_break_ends_it,
     revoke_asks_and_takes_nothing_away,
+    script_that_holds_something_is_told_by_a_line,
     nothing_is_done_that_nobody_agreed_to,
     break_takes_an_item_from_whoever_has_it,
     log_tells_every_change,
@@ -174,8 +175,41 @@ fn revoke_asks_and_takes_nothing_away(servers: &Servers) {
     assert_eq!(seen["sights"][0]["holders"][0]["asked_to_let_go"], true);
     assert!(holder.is_running());
     assert!(text(&run(servers, &["locks"]).stdout).contains("asked to let go by "));
+    let told = holder.error_line().unwrap();
+    assert!(
+        told.contains("asked to let go of /jobs/nightly by "),
+        "{told}"
+    );
+    assert!(told.ends_with(": please"), "{told}");
     let node = ["revoke", "-y", "--node", "nobody", "jobs/nightly"];
     assert_code(&run(servers, &node), 1);
+}
+
+fn script_that_holds_something_is_told_by_a_line(servers: &Servers) {
+    assert_code(&run(servers, &["queue", "put", "q", "x"]), 0);
+    for (hold, path, is_json) in [
+        (&["lock", "--hold", "x"][..], "x", false),
+        (&["lock", "--hold", "--json", "y"], "y", true),
+        (&["queue", "take", "--hold", "q"], "q", true),
+    ] {
+        let mut command = servers.bellwether();
+        let mut script = Running::start_with(command.args(hold).stdin(Stdio::piped()));
+        assert!(script.line().is_some(), "{hold:?}");
+        assert_code(&run(servers, &["revoke", "-y", "-m", "please", path]), 0);
+        let line = script.line().unwrap();
+        match is_json {
+            true => {
+                let object: Value = serde_json::from_str(&line).unwrap();
+                assert_eq!(object["asked"]["message"], "please", "{object}");
+                assert!(object["asked"]["by"]["pid"].is_u64(), "{object}");
+                assert_eq!(object["asked"]["grace_ms"], Value::Null, "{object}");
+            }
+            false => assert!(line.ends_with(": please"), "{line}"),
+        }
+        let told = script.error_line().unwrap();
+        assert!(told.ends_with(": please"), "{told}");
+        assert!(script.is_running());
+    }
 }
 
 fn nothing_is_done_that_nobody_agreed_to(servers: &Servers) {

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::{acquire, check};
 use crate::any_lock::{AnyGuard, AnyLock};
 use crate::args::{LockArgs, OnCrash};
+use crate::asked;
 use crate::connect::connect;
 use crate::exit::Exit;
 use crate::input;
@@ -89,14 +90,17 @@ async fn until_input_ends(
         output::answer_line(token)?;
     }
     tokio::select! {
-        () = input::end() => {}
-        signal = signals.next() => tracing::debug!(signal = signal.as_raw(), "released by a signal"),
+        () = input::end() => Ok(Exit::Done),
+        signal = signals.next() => {
+            tracing::debug!(signal = signal.as_raw(), "released by a signal");
+            Ok(Exit::Done)
+        }
         () = guard.lost() => {
             output.error(&anyhow::anyhow!("{path} is lost"));
-            return Ok(Exit::Lost);
+            Ok(Exit::Lost)
         }
+        never = asked::pass_on(guard, args.json, output) => match never? {},
     }
-    Ok(Exit::Done)
 }
 
 fn previous_json(previous: &Previous) -> Value {

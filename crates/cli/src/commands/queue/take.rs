@@ -15,7 +15,7 @@ use crate::presented::described;
 use crate::rendering::data_json;
 use crate::session::with_session;
 use crate::workplace::{Workplace, at_workplace, give_back};
-use crate::{input, payload, waiting};
+use crate::{asked, input, payload, waiting};
 
 pub(super) fn run(args: QueueTakeArgs, output: Output) -> anyhow::Result<Exit> {
     if args.command.is_empty() {
@@ -130,6 +130,7 @@ async fn for_script<O: Order>(
             // Somebody has acknowledged it.
             Ok(Exit::Done)
         }
+        never = asked::pass_on(&claim, true, output) => match never? {},
     }
 }
 

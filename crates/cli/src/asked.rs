@@ -1,0 +1,124 @@
+//! Requests to let go, as whoever holds something hears them.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::io;
+use std::time::Duration;
+
+use bellwether::{Hold, Revocation};
+use futures_util::StreamExt;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep_until};
+
+use crate::duration;
+use crate::output::{self, Output};
+use crate::people::{plain, who_json, who_text};
+
+/// The part of a grace that is not the job's: in it the request is on its way here, and the release on its way back.
+const ON_THE_WAY: u32 = 10;
+
+/// A request in words.
+pub(crate) fn told(path: &str, asked: &Revocation) -> String {
+    let mut text = format!("asked to let go of {path}");
+    if let Some(by) = &asked.by {
+        text += &format!(" by {}", who_text(by));
+    }
+    if let Some(grace) = asked.grace() {
+        text += &format!(" within {}", duration::text(grace));
+    }
+    if let Some(message) = &asked.message {
+        text += &format!(": {}", plain(message));
+    }
+    text
+}
+
+/// The same for programs.
+fn object(asked: &Revocation) -> Value {
+    json!({
+        "by": asked.by.as_ref().map(who_json),
+        "message": asked.message,
+        "grace_ms": asked.grace_ms,
+    })
+}
+
+/// Tells a script of every request to let go, by a line on stdout; whether it does is up to the script.
+pub(crate) async fn pass_on(hold: &Hold, json: bool, output: Output) -> io::Result<Infallible> {
+    let (path, mut requests) = (hold.path(), hold.revocations());
+    while let Some(asked) = requests.next().await {
+        let told = told(path, &asked);
+        match json {
+            true => output::answer_line(json!({"path": path, "asked": object(&asked)}))?,
+            false => output::answer_line(&told)?,
+        };
+        output.notice(told);
+    }
+    pending().await
+}
+
+/// When a hold will be taken away, as far as its holder was told.
+#[derive(Debug, Default)]
+pub(crate) struct Breaking {
+    /// Until then the holder can let go of it and be known to have done so.
+    by: Option<Instant>,
+}
+
+impl Breaking {
+    /// The earliest time counts: one who only asks takes back nothing that another has announced. No grace at all is none that
+    /// could be used; the hold is lost then before anything can be done.
+    pub(crate) fn announced(&mut self, asked: &Revocation) {
+        let grace = asked.grace().filter(|grace| !grace.is_zero());
+        let by = grace.and_then(|grace| Instant::now().checked_add(grace - grace / ON_THE_WAY));
+        self.by = self.by.into_iter().chain(by).min();
+    }
+
+    /// Resolves so much before the hold has to be let go of, with that time. Cancel safe.
+    pub(crate) async fn near(&self, ahead: Duration) -> Instant {
+        let Some(by) = self.by else {
+            return pending().await;
+        };
+        if let Some(start) = by.checked_sub(ahead) {
+            sleep_until(start).await;
+        }
+        by
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(request: Value) -> Revocation {
+        serde_json::from_value(request).unwrap()
+    }
+
+    #[test]
+    fn request_is_told_with_all_that_is_known_of_it() {
+        assert_eq!(
+            told("/x", &Revocation::default()),
+            "asked to let go of /x",
+            "other libraries say no more"
+        );
+        let who = json!({"version": 1, "host": "db7", "pid": 4711, "user": "me"});
+        let request = json!({"by": who, "message": "ple\u{1b}ase", "grace_ms": 5000});
+        assert_eq!(
+            told("/x", &asked(request)),
+            "asked to let go of /x by db7:4711 within 5s: please"
+        );
+    }
+
+    #[test]
+    fn earliest_announcement_counts() {
+        let mut breaking = Breaking::default();
+        let mut by = |grace_ms: Value| {
+            breaking.announced(&asked(json!({"grace_ms": grace_ms})));
+            breaking.by
+        };
+        assert_eq!(by(Value::Null), None);
+        assert_eq!(by(json!(0)), None);
+        let first = by(json!(10_000));
+        assert!(first > Some(Instant::now() + Duration::from_secs(5)));
+        assert_eq!(by(json!(60_000)), first);
+        assert_eq!(by(Value::Null), first);
+        assert!(by(json!(1000)) < first);
+    }
+}
