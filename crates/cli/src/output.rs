@@ -97,14 +97,17 @@ pub(crate) fn answer_line(line: impl Display) -> io::Result<Exit> {
 
 /// Writes an answer that is data, byte for byte; for people, with a line end.
 pub(crate) fn answer_data(data: &[u8]) -> io::Result<Exit> {
-    let for_people = io::stdout().is_terminal();
     answer(|out| {
-        out.write_all(data)?;
-        if for_people && !data.is_empty() && !data.ends_with(b"\n") {
-            out.write_all(b"\n")?;
-        }
+        out.write_all(&data_for_reader(data))?;
         Ok(Exit::Done)
     })
+}
+
+/// Data byte for byte; for people, with a line end.
+pub(crate) fn data_for_reader(data: &[u8]) -> Vec<u8> {
+    let wants_line_end = io::stdout().is_terminal() && !data.is_empty() && !data.ends_with(b"\n");
+    let line_end: &[u8] = if wants_line_end { b"\n" } else { b"" };
+    [data, line_end].concat()
 }
 
 /// Writes a part of an answer at once, and tells whether anybody reads on.

@@ -374,9 +374,9 @@ pub(crate) struct QueuePutArgs {
 /// With --hold, prints one JSON object with id, token and data, and holds the item until `queue ack` says that it is done.
 /// When stdin ends before, the item is given back.
 ///
-/// With neither, prints the item and acknowledges it.
+/// With neither, prints the item and acknowledges it; if nobody reads it, it is given back.
 ///
-/// Exit code: that of the command; without one 0, 1 if a held item was given back; 123 if the claim was lost; 124 if there was
+/// Exit code: that of the command; without one 0, 1 if the item was given back; 123 if the claim was lost; 124 if there was
 /// nothing to take in time; 125 if bellwether failed; 126 if the command cannot be run; 127 if it is not found.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:

@@ -5,7 +5,8 @@ use std::process::{Command, Output, Stdio};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::bellwether::{Running, assert_code, text, until};
+use crate::bellwether::{Running, apache, assert_code, text, until};
+use crate::line::Line;
 use crate::servers::Servers;
 
 on_local_and_apache! {
@@ -22,6 +23,7 @@ on_local_and_apache! {
     queue_command_that_succeeds_acknowledges_and_one_that_fails_gives_back,
     items_that_fail_too_often_are_dead_letters,
     held_item_is_acknowledged_by_another_command_or_given_back,
+    item_that_nobody_reads_is_given_back,
     urgent_and_delayed_items_come_in_their_order,
     queue_that_is_empty_is_124,
     claim_that_is_lost_stops_the_command,
@@ -299,6 +301,26 @@ fn held_item_is_acknowledged_by_another_command_or_given_back(servers: &Servers)
     assert_eq!(done(servers, &["queue", "ls", "q"]), "");
 }
 
+fn item_that_nobody_reads_is_given_back(servers: &Servers) {
+    done(servers, &["queue", "put", "q", "x"]);
+    for options in [&[][..], &["--json"], &["--hold"]] {
+        let (reader, unread) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut take = command(servers, &["queue", "take", "q"]);
+        // An input that does not end: only the output says that nobody is there.
+        let mut take = take
+            .args(options)
+            .stdin(Stdio::piped())
+            .stdout(unread)
+            .spawn()
+            .unwrap();
+        let input = take.stdin.take();
+        assert_eq!(take.wait().unwrap().code(), Some(1), "{options:?}");
+        drop(input);
+    }
+    assert_eq!(done(servers, &["queue", "take", "q"]), "x");
+}
+
 fn urgent_and_delayed_items_come_in_their_order(servers: &Servers) {
     for (priority, item) in [("7", "later"), ("3", "sooner")] {
         done(
@@ -422,4 +444,15 @@ fn tasks_that_fail_are_set_aside_and_retried(servers: &Servers) {
     until("it is open again", || {
         object(servers, &["tasks", "status", "t"])["open"] == json!(1)
     });
+}
+
+#[test]
+fn held_item_is_lost_with_its_session() {
+    let (_server, address) = apache();
+    let servers = Servers::at(&address);
+    done(&servers, &["queue", "put", "q", "x"]);
+    let mut holder = staying(&servers, &["queue", "take", "--hold", "q"]);
+    assert!(holder.line().is_some());
+    Line::at(&address, "/q/claims").end_session();
+    assert_eq!(holder.code(), Some(123), "{:?}", holder.errors());
 }

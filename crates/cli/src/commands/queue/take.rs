@@ -1,10 +1,12 @@
 //! `bellwether queue take`: an item for a command, for a script, or to be printed.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use bellwether::{Claim, DelayQueue, Order, OrderedQueue, PriorityQueue, Queue, TakeError};
 use futures_util::stream;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::with_queue;
 use crate::args::{QueueOrder, QueueTakeArgs};
@@ -103,14 +105,18 @@ async fn for_script<O: Order>(
         return Ok(Exit::NotHad(args.wait.conflict_exit_code));
     };
     let (path, limit) = (&args.path, args.job.connect.session_timeout);
-    let printed = match args.hold || args.json {
-        true => output::answer_line(object(&claim, args)),
-        false => output::answer_data(claim.payload()),
+    let text = match args.hold || args.json {
+        true => format!("{}\n", object(&claim, args)).into_bytes(),
+        false => output::data_for_reader(claim.payload()),
     };
-    if let Err(error) = printed {
-        // Nobody has seen it.
-        claim.give_back("it could not be printed").await?;
-        return Err(error.into());
+    match output::print_now(text) {
+        Ok(ControlFlow::Continue(())) => {}
+        unread => {
+            // Elsewhere, whoever closes the pipe has seen enough. An item that nobody has seen is still to be done.
+            let back = claim.give_back("it could not be printed");
+            let exit = give_back(path, back, limit, Exit::No, output).await;
+            return unread.map(|_| exit).map_err(Into::into);
+        }
     }
     if !args.hold {
         return Ok(give_back(path, claim.ack(), limit, Exit::Done, output).await);
@@ -122,13 +128,14 @@ async fn for_script<O: Order>(
             Ok(give_back(path, back, limit, Exit::No, output).await)
         }
         () = claim.lost() => {
-            let items = queue.list().await?;
-            if items.iter().any(|item| item.id == id) {
-                output.error(&anyhow::anyhow!("{id} in {path} is lost"));
-                return Ok(Exit::Lost);
+            // Without an answer, nobody knows that it was acknowledged.
+            match timeout(limit, queue.list()).await {
+                Ok(Ok(items)) if items.iter().all(|item| item.id != id) => Ok(Exit::Done),
+                _ => {
+                    output.error(&anyhow::anyhow!("{id} in {path} is lost"));
+                    Ok(Exit::Lost)
+                }
             }
-            // Somebody has acknowledged it.
-            Ok(Exit::Done)
         }
         never = asked::pass_on(&claim, true, output) => match never? {},
     }
