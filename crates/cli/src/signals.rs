@@ -21,6 +21,9 @@ const JOB: [Signal; 7] = [
     Signal::CONT,
 ];
 
+/// The signals that concern whoever waits for an editor: those of the terminal, which are the editor's, and those to end.
+const EDITOR: [Signal; 4] = [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT];
+
 /// Signals that are caught from the moment this is made.
 #[derive(Debug)]
 pub(crate) struct Signals(Vec<(Signal, unix::Signal)>);
@@ -34,6 +37,11 @@ impl Signals {
     /// Those that are passed on to a job.
     pub(crate) fn for_job() -> io::Result<Self> {
         Self::catch(&JOB)
+    }
+
+    /// Those that somebody may send while an editor runs.
+    pub(crate) fn beside_editor() -> io::Result<Self> {
+        Self::catch(&EDITOR)
     }
 
     fn catch(signals: &[Signal]) -> io::Result<Self> {

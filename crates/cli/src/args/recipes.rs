@@ -126,7 +126,9 @@ pub(crate) enum ConfigCommand {
     Set(ConfigSetArgs),
     /// Edit a value with $VISUAL or $EDITOR, and set it if nobody else has meanwhile.
     ///
-    /// Exit code: 0; 1 if somebody else has set it meanwhile, or the editor has failed: the text is kept in a file then;
+    /// Nothing is set if the text is the same at the end. If it cannot be set, it is kept in a file. Ctrl-C is for the editor.
+    ///
+    /// Exit code: 0; 1 if somebody else has set it meanwhile, or the editor has failed; 128+n for a signal that ended it;
     /// 125 if bellwether failed.
     #[command(after_help = "Example:\n  EDITOR=vi bellwether config edit /app/limits")]
     Edit(PlaceArgs),

@@ -1,11 +1,11 @@
 //! `bellwether config`: values that are watched, compared and set.
 
+mod edit;
+
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use anyhow::Context;
 use bellwether::{Client, Config, ConfigFolder, Entry, Seen};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ pub(crate) fn run(args: ConfigArgs, output: Output) -> anyhow::Result<Exit> {
     match args.command {
         ConfigCommand::Get(args) => get(&args, output),
         ConfigCommand::Set(args) => set(&args, output),
-        ConfigCommand::Edit(args) => edit(&args, output),
+        ConfigCommand::Edit(args) => edit::run(&args, output),
         ConfigCommand::Watch(args) => watch(&args, output),
         ConfigCommand::Import(args) => import(&args, output),
         ConfigCommand::Export(args) => export(&args, output),
@@ -85,58 +85,6 @@ fn another(place: &PlaceArgs) -> Refusal {
     let path = &place.path;
     Refusal::no(format!("{path} has another version"))
         .hint(format!("`bellwether config get --json {path}` shows which"))
-}
-
-fn edit(place: &PlaceArgs, output: Output) -> anyhow::Result<Exit> {
-    in_session(&place.tree, output, async |client| {
-        let config = value(client, place);
-        let before = config.get().await?;
-        let text = before.as_ref().map_or(&[][..], |entry| &entry.value);
-        let mut file = tempfile::NamedTempFile::with_prefix("bellwether-")?;
-        file.write_all(text)?;
-        file.flush()?;
-        let edited = async {
-            run_editor(file.path()).await?;
-            let after = std::fs::read(file.path()).context("cannot read what was edited")?;
-            if before.as_ref().is_some_and(|entry| entry.value == after) {
-                output.notice("nothing has changed");
-                return Ok(());
-            }
-            let set = match &before {
-                Some(entry) => {
-                    let set = config.compare_and_set(entry.version, &after).await?;
-                    set.is_some()
-                }
-                None => config.create(&after).await?,
-            };
-            match set {
-                true => Ok(()),
-                false => anyhow::bail!("somebody else has set {} meanwhile", place.path),
-            }
-        };
-        match edited.await {
-            Ok(()) => Ok(Exit::Done),
-            Err(error) => {
-                let (_, kept) = file.keep()?;
-                let kept = format!("the text is kept in {}", kept.display());
-                Err(Refusal::no(format!("{error:#}")).hint(kept).into())
-            }
-        }
-    })
-}
-
-/// The session goes on meanwhile.
-async fn run_editor(file: &Path) -> anyhow::Result<()> {
-    let editor = ["VISUAL", "EDITOR"].iter().find_map(std::env::var_os);
-    let editor = editor.unwrap_or_else(|| "vi".into());
-    let shown = editor.display().to_string();
-    // It may have arguments of its own.
-    let mut shell = tokio::process::Command::new("sh");
-    shell.args(["-c", "exec $0 \"$1\""]).arg(&editor).arg(file);
-    let status = shell.status().await;
-    let status = status.with_context(|| format!("cannot run {shown}"))?;
-    anyhow::ensure!(status.success(), "{shown} has ended with {status}");
-    Ok(())
 }
 
 fn watch(args: &ConfigWatchArgs, output: Output) -> anyhow::Result<Exit> {

@@ -18,6 +18,7 @@ mod crashes;
 mod data_files;
 mod doctor;
 mod durability;
+mod editing;
 mod ensemble;
 mod export;
 mod hundred;

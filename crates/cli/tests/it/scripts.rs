@@ -13,7 +13,7 @@ on_local_and_apache! {
     barrier_holds_up_until_it_is_lifted,
     barrier_wait_ends_in_time,
     counter_adds_and_tells,
-    config_is_set_compared_and_edited,
+    config_is_set_and_compared,
     config_watch_tells_every_value,
     config_folder_goes_out_and_in_as_a_whole,
     group_members_are_listed_while_they_stay,
@@ -103,7 +103,7 @@ fn counter_adds_and_tells(servers: &Servers) {
     assert_eq!(value, json!({"path": "/n", "value": 40}));
 }
 
-fn config_is_set_compared_and_edited(servers: &Servers) {
+fn config_is_set_and_compared(servers: &Servers) {
     assert_code(&run(servers, &["config", "get", "app/limits"]), 1);
     done(servers, &["config", "set", "app/limits", "one"]);
     assert_eq!(done(servers, &["config", "get", "app/limits"]), "one");
@@ -111,19 +111,6 @@ fn config_is_set_compared_and_edited(servers: &Servers) {
     let set = ["config", "set", "app/limits", "two", "--version", &version];
     done(servers, &set);
     assert_code(&run(servers, &set), 1);
-    let edit = |editor: &str| {
-        let mut command = command(servers, &["config", "edit", "app/limits"]);
-        command.env_remove("VISUAL").env("EDITOR", editor);
-        command.output().unwrap()
-    };
-    assert_code(&edit("sed -i s/two/three/"), 0);
-    assert_eq!(done(servers, &["config", "get", "app/limits"]), "three");
-    let output = edit("false");
-    assert_code(&output, 1);
-    let said = text(&output.stderr);
-    let (_, kept) = said.split_once("the text is kept in ").unwrap();
-    assert_eq!(std::fs::read_to_string(kept.trim()).unwrap(), "three");
-    std::fs::remove_file(kept.trim()).unwrap();
 }
 
 fn config_watch_tells_every_value(servers: &Servers) {
