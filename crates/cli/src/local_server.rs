@@ -33,7 +33,7 @@ pub(crate) async fn run(folder: PathBuf, idle_limit: Duration) -> anyhow::Result
     // leader of a group, which is what somebody gets who runs this by hand.
     let _ = rustix::process::setsid();
     let folder = Folder::at(folder)?;
-    let mut signals = Signals::to_end()?;
+    let mut signals = Signals::to_end_daemon()?;
     let lock = folder.open("server.lock")?;
     let mut pauses = Pauses::until(Instant::now() + LOCK_LIMIT);
     while !try_lock(&lock)? {

@@ -34,6 +34,11 @@ impl Signals {
         Self::catch(&END)
     }
 
+    /// The same, for one who stays when whoever happened to start it is gone, and does not inherit what that one ignored.
+    pub(crate) fn to_end_daemon() -> io::Result<Self> {
+        Self::catch_all(&END)
+    }
+
     /// Those that are passed on to a job.
     pub(crate) fn for_job() -> io::Result<Self> {
         Self::catch(&JOB)
@@ -44,8 +49,15 @@ impl Signals {
         Self::catch(&EDITOR)
     }
 
+    /// Without those that whoever started this has it ignore, as `nohup` does: they stay ignored here, and in all that it starts.
     fn catch(signals: &[Signal]) -> io::Result<Self> {
-        let caught = signals.iter().map(|&signal| {
+        let ignored = ignored()?;
+        let heeded = signals.iter().filter(|signal| !is_in(ignored, **signal));
+        Self::catch_all(heeded)
+    }
+
+    fn catch_all<'a>(signals: impl IntoIterator<Item = &'a Signal>) -> io::Result<Self> {
+        let caught = signals.into_iter().map(|&signal| {
             let kind = SignalKind::from_raw(signal.as_raw());
             Ok((signal, unix::signal(kind)?))
         });
@@ -63,5 +75,29 @@ impl Signals {
             Poll::Pending
         })
         .await
+    }
+}
+
+/// The signals that this process ignores, a bit each.
+fn ignored() -> io::Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let bits = ignored.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
+    bits.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+fn is_in(bits: u64, signal: Signal) -> bool {
+    bits >> (signal.as_raw() - 1) & 1 == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_of_ignored_signals_are_read() {
+        // What every program of Rust ignores.
+        assert!(is_in(ignored().unwrap(), Signal::PIPE));
+        assert!(!is_in(ignored().unwrap(), Signal::USR1));
     }
 }

@@ -12,9 +12,20 @@ use rustix::process::{Pid, Signal, kill_process};
 /// How long anything may take that a test waits for.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-/// The command, without anything of the environment that it would read.
+/// The command, without anything of the environment that it would read, and with no signal ignored, whatever the tests
+/// were started with.
 pub(crate) fn bellwether() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bellwether"));
+    started_by_env(&["--default-signal"])
+}
+
+/// The same, with SIGHUP ignored from the start, as by `nohup`.
+pub(crate) fn bellwether_without_hangups() -> Command {
+    started_by_env(&["--default-signal", "--ignore-signal=HUP"])
+}
+
+fn started_by_env(options: &[&str]) -> Command {
+    let mut command = Command::new("env");
+    command.args(options).arg(env!("CARGO_BIN_EXE_bellwether"));
     for variable in [
         "BELLWETHER_CONNECT",
         "BELLWETHER_KEEPER",
@@ -212,6 +223,13 @@ fn next(lines: &Receiver<String>) -> Option<String> {
         Err(RecvTimeoutError::Disconnected) => None,
         Err(RecvTimeoutError::Timeout) => panic!("neither a line nor the end within {LIMIT:?}"),
     }
+}
+
+pub(crate) fn ignores_hangups(process: Pid) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let (_, bits) = status.split_once("SigIgn:").unwrap();
+    let bits = bits.lines().next().unwrap().trim();
+    u64::from_str_radix(bits, 16).unwrap() & 1 == 1
 }
 
 /// Looks again and again until something holds.

@@ -12,7 +12,9 @@ use bellwether_testkit::{Cut, Direction};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::bellwether::{Running, assert_code, bellwether, text, until};
+use crate::bellwether::{
+    Running, assert_code, bellwether, bellwether_without_hangups, ignores_hangups, text, until,
+};
 use crate::line::{Line, through_proxy};
 
 on_both_engines! {
@@ -31,6 +33,7 @@ on_both_engines! {
     t89_command_that_cannot_be_run_is_126_and_missing_is_127,
     background_process_of_a_job_that_has_ended_is_left_alone,
     stopped_job_is_ended_when_the_lock_is_lost,
+    signal_that_was_ignored_from_the_start_stays_ignored,
     job_is_gone_before_the_next_is_granted_when_its_hold_is_broken,
     job_that_ends_within_the_grace_of_a_break_is_clean,
 }
@@ -50,7 +53,16 @@ impl Scene {
     }
 
     fn lock(&self, address: &str, options: &[&str], script: &str) -> Command {
-        let mut command = bellwether();
+        self.lock_by(bellwether(), address, options, script)
+    }
+
+    fn lock_by(
+        &self,
+        mut command: Command,
+        address: &str,
+        options: &[&str],
+        script: &str,
+    ) -> Command {
         command
             .args(["lock", "--connect", address])
             .args(options)
@@ -307,6 +319,22 @@ fn stopped_job_is_ended_when_the_lock_is_lost(address: &str) {
     scene.line().delete();
     assert_eq!(job.line().as_deref(), Some("cleaned"));
     assert_eq!(job.code(), Some(123));
+}
+
+fn signal_that_was_ignored_from_the_start_stays_ignored(address: &str) {
+    let scene = Scene::at(address);
+    let mut go = scene.fifo();
+    // The job gets it by itself, and from outside.
+    let script = "kill -HUP $$; echo held; read x <go; echo $x";
+    let mut lock = scene.lock_by(bellwether_without_hangups(), address, &[], script);
+    let mut job = Running::start(&mut lock);
+    assert_eq!(job.line().as_deref(), Some("held"));
+    job.signal(Signal::HUP);
+    kill_process(child_of(job.id()), Signal::HUP).unwrap();
+    assert!(ignores_hangups(job.id()) && ignores_hangups(child_of(job.id())));
+    go.write_all(b"done\n").unwrap();
+    assert_eq!(job.line().as_deref(), Some("done"), "{:?}", job.errors());
+    assert_eq!(job.code(), Some(0));
 }
 
 fn job_is_gone_before_the_next_is_granted_when_its_hold_is_broken(address: &str) {

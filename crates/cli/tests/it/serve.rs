@@ -4,7 +4,9 @@ use std::os::unix::net::UnixDatagram;
 
 use rustix::process::Signal;
 
-use crate::bellwether::{Running, assert_code, bellwether, serve};
+use crate::bellwether::{
+    Running, assert_code, bellwether, bellwether_without_hangups, ignores_hangups, serve,
+};
 
 #[test]
 fn serves_where_it_says_and_ends_on_a_signal() {
@@ -23,6 +25,18 @@ fn serves_where_it_says_and_ends_on_a_signal() {
         server.signal(signal);
         assert_eq!(server.code(), Some(0));
     }
+}
+
+#[test]
+fn serves_on_when_a_signal_was_ignored_from_the_start() {
+    let mut serving = bellwether_without_hangups();
+    let (mut server, addresses) = serve(serving.args(["serve", "-l", "127.0.0.1:0"]));
+    server.signal(Signal::HUP);
+    assert!(ignores_hangups(server.id()));
+    let mut ls = bellwether();
+    assert_code(&ls.args(["ls", "-c", &addresses[0]]).output().unwrap(), 0);
+    server.signal(Signal::TERM);
+    assert_eq!(server.code(), Some(0));
 }
 
 #[test]
