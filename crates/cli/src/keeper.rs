@@ -1,5 +1,6 @@
 //! The process that holds a lock and runs a job under it, behind the front.
 
+use std::cell::Cell;
 use std::io;
 use std::pin::pin;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::job::{Change, Job, Variable};
 use crate::link::{News, Order, ToFront, since_boot};
 use crate::notes::{self, Notes};
 use crate::output::Output;
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 use crate::terminal;
 
 /// How often the front is told how long the hold is good for, in a session timeout.
@@ -29,6 +30,8 @@ const AHEAD: u32 = 40;
 pub(crate) struct Keeper {
     front: ToFront,
     notes: Notes,
+    /// The signal by which somebody has asked for the end while a job ran. The job may end in its own way.
+    asked_to_end: Cell<Option<Signal>>,
     /// Caught and left alone: whoever signals all processes of a service reaches the front too, which passes it on.
     _signals: Signals,
 }
@@ -67,6 +70,7 @@ impl Keeper {
         Ok(Self {
             front,
             notes: Notes::listen()?,
+            asked_to_end: Cell::new(None),
             _signals: signals,
         })
     }
@@ -85,6 +89,12 @@ impl Keeper {
                 Order::FrontGone => return Exit::Failed,
             }
         }
+    }
+
+    /// The exit that it means if somebody has asked for the end while a job ran: there is to be no other one.
+    pub(crate) fn was_told_to_end(&self) -> Option<Exit> {
+        let signal = self.asked_to_end.get()?;
+        Some(Exit::Signal(signal.as_raw()))
     }
 
     /// Stays with a job until it ends, or until the hold does.
@@ -126,6 +136,9 @@ impl Keeper {
                 order = self.front.order() => match order {
                     Order::Signal(signal) => {
                         tracing::debug!(signal = signal.as_raw(), "passed on to the command");
+                        if signals::ends_a_job(signal) {
+                            self.asked_to_end.set(Some(signal));
+                        }
                         job.signal(signal);
                     }
                     Order::FrontGone => {

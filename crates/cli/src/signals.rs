@@ -21,6 +21,12 @@ const JOB: [Signal; 7] = [
     Signal::CONT,
 ];
 
+/// Whether a signal to a job means that it is to end, and no other one is to follow. SIGHUP may as well mean that it shall read
+/// its settings again.
+pub(crate) fn ends_a_job(signal: Signal) -> bool {
+    matches!(signal, Signal::TERM | Signal::INT | Signal::QUIT)
+}
+
 /// The signals that concern whoever waits for an editor: those of the terminal, which are the editor's, and those to end.
 const EDITOR: [Signal; 4] = [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT];
 

@@ -81,6 +81,11 @@ impl Workplace<'_> {
         }
     }
 
+    /// The exit that it means if somebody has asked for the end while a job ran.
+    pub(crate) fn was_told_to_end(&self) -> Option<Exit> {
+        self.keeper.was_told_to_end()
+    }
+
     /// Runs a command under a hold, with variables besides those that tell of the hold or instead of them, until it ends or the
     /// hold does. Nothing of it is left when the hold has ended.
     pub(crate) async fn run(

@@ -36,6 +36,7 @@ pub(crate) fn run(args: ElectArgs, output: Output) -> anyhow::Result<Exit> {
                 output.notice(previous::told(&args.path, crash));
             }
             match workplace.run(&args.command, &leadership, []).await? {
+                End::Lost if let Some(exit) = workplace.was_told_to_end() => return Ok(exit),
                 End::Lost => output.notice(format_args!("standing again at {}", args.path)),
                 End::Job(exit @ Exit::Command(_)) | End::NotStarted(exit) => {
                     let resigned = leadership.resign();

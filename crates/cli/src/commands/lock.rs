@@ -82,7 +82,11 @@ async fn face(
         guard.note(note).await?;
     }
     let command = ["sh", "-c", repair].map(Into::into);
-    Ok(match workplace.run(&command, guard, []).await? {
+    let end = workplace.run(&command, guard, []).await?;
+    if let Some(exit) = workplace.was_told_to_end() {
+        return Ok(Faced::Ended(exit));
+    }
+    Ok(match end {
         End::Job(Exit::Command(0)) => Faced::Ready { repaired: true },
         End::Job(Exit::Command(code)) => {
             let told = format!("the repair of {} ended with {code}", guard.path());

@@ -69,6 +69,9 @@ fn work(args: &TasksRunArgs, output: Output) -> anyhow::Result<Exit> {
                 Exit::Command(_) => exit = Exit::No,
                 end => return Ok(end),
             }
+            if let Some(exit) = workplace.was_told_to_end() {
+                return Ok(exit);
+            }
         }
     })
 }

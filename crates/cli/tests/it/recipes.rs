@@ -14,6 +14,7 @@ on_both_engines! {
     leader_that_is_deposed_stands_again,
     leader_whose_session_is_gone_stands_again,
     leader_is_gone_before_the_next_leads,
+    leader_that_was_told_to_end_does_not_stand_again,
     leader_says_what_it_stands_for,
     rendezvous_begins_and_ends_together,
     rendezvous_that_not_all_come_to_is_124,
@@ -135,6 +136,19 @@ fn rendezvous_begins_and_ends_together(address: &str) {
     assert_eq!(last.code(), Some(6));
     assert_eq!(quick.code(), Some(0));
     assert_eq!(slow.code(), Some(4));
+}
+
+fn leader_that_was_told_to_end_does_not_stand_again(address: &str) {
+    // It takes its time, and loses the leadership meanwhile.
+    let script = "(trap '' TERM; exec tail -f /dev/null) & trap 'echo told' TERM
+        echo leads; while :; do wait; done";
+    let arguments = ["elect", "e", "--grace", "100ms"];
+    let mut leader = Running::start(&mut job(address, &arguments, script));
+    assert_eq!(leader.line().as_deref(), Some("leads"));
+    leader.signal(Signal::TERM);
+    assert_eq!(leader.line().as_deref(), Some("told"));
+    Line::at(address, "/e").delete();
+    assert_eq!(leader.code(), Some(143), "{:?}", leader.errors());
 }
 
 fn rendezvous_that_not_all_come_to_is_124(address: &str) {

@@ -29,6 +29,7 @@ on_local_and_apache! {
     claim_that_is_lost_stops_the_command,
     tasks_are_done_once_each,
     tasks_that_fail_are_set_aside_and_retried,
+    worker_that_is_told_to_end_begins_no_other_task,
 }
 
 fn command(servers: &Servers, arguments: &[&str]) -> Command {
@@ -431,6 +432,31 @@ fn tasks_that_fail_are_set_aside_and_retried(servers: &Servers) {
     until("it is open again", || {
         object(servers, &["tasks", "status", "t"])["open"] == json!(1)
     });
+}
+
+fn worker_that_is_told_to_end_begins_no_other_task(servers: &Servers) {
+    for (signal, how, code) in [
+        (Signal::TERM, "exit 3", 143),
+        (Signal::INT, "exit 0", 130),
+        // It may mean something else to the command.
+        (Signal::HUP, "exit 0", 0),
+    ] {
+        done(servers, &["tasks", "add", "t", "a", "b"]);
+        let script = format!(
+            "test -e begun && exit 0
+            >begun; trap 'kill $!; {how}' TERM INT HUP; tail -f /dev/null & echo in; wait"
+        );
+        let folder = tempfile::tempdir().unwrap();
+        let mut worker = command(servers, &["tasks", "run", "t", "--", "sh", "-c", &script]);
+        let mut worker = Running::start(worker.current_dir(folder.path()));
+        assert_eq!(worker.line().as_deref(), Some("in"));
+        worker.signal(signal);
+        assert_eq!(worker.code(), Some(code), "{signal:?}");
+        let status = object(servers, &["tasks", "status", "t"]);
+        let is_left = code != 0;
+        assert_eq!(status["open"] != json!(0), is_left, "{signal:?}: {status}");
+        done(servers, &["rm", "-r", "--yes", "t"]);
+    }
 }
 
 #[test]
