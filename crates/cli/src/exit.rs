@@ -12,6 +12,8 @@ pub(crate) enum Exit {
     Usage,
     /// Something is wrong that cannot wait.
     Critical,
+    /// There is none of that name, where no is an answer about one that there is.
+    Missing,
     /// Not run, because the one before crashed.
     Refused,
     /// The hold was lost.
@@ -52,7 +54,7 @@ impl Exit {
             Self::Done => 0,
             Self::No => 1,
             Self::Usage => 2,
-            Self::Critical => 3,
+            Self::Critical | Self::Missing => 3,
             Self::Refused => 122,
             Self::Lost => 123,
             Self::NotHad(code) | Self::Command(code) => code,

@@ -27,6 +27,14 @@ impl Refusal {
         }
     }
 
+    /// There is nothing that could be answered about.
+    pub(crate) fn missing(what: impl Into<String>) -> Self {
+        Self {
+            exit: Exit::Missing,
+            ..Self::no(what)
+        }
+    }
+
     /// What was asked makes no sense.
     pub(crate) fn usage(what: impl Into<String>) -> Self {
         Self {

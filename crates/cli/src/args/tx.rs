@@ -37,7 +37,8 @@ pub(crate) enum TxCommand {
     /// While it stays, the others see that the site is there; if it goes before the site has voted, they may abort. The site votes
     /// by `tx vote`.
     ///
-    /// Exit code: 0 if it is to commit; 1 if it is to abort, or there is no such transaction; 125 if bellwether failed.
+    /// Exit code: 0 if it is to commit; 1 if it is to abort; 3 if there is no such transaction, or none any more; 125 if bellwether
+    /// failed.
     #[command(after_help = "Example:\n  bellwether tx join /payments \"$id\" payer")]
     Join(TxSiteArgs),
     /// Vote for a site. A site votes once: the first vote counts.
@@ -51,7 +52,8 @@ pub(crate) enum TxCommand {
     Vote(TxVoteArgs),
     /// Wait for the votes, decide by them, and print the decision. Any number may do so: all decide alike.
     ///
-    /// Exit code: 0 if it is to commit; 1 if it is to abort; 125 if bellwether failed.
+    /// Exit code: 0 if it is to commit; 1 if it is to abort; 3 if there is no such transaction, or none any more; 125 if bellwether
+    /// failed.
     #[command(after_help = "Examples:
   bellwether tx decide /payments \"$id\"
   bellwether tx decide /payments \"$id\" --abort 'no longer wanted'")]
@@ -63,8 +65,8 @@ pub(crate) enum TxCommand {
     Status(TxStatusArgs),
     /// Wait for the decision, and print it.
     ///
-    /// Exit code: 0 if it is to commit; 1 if it is to abort, or there is no such transaction; 124 if there was none in time; 125 if
-    /// bellwether failed.
+    /// Exit code: 0 if it is to commit; 1 if it is to abort; 3 if there is no such transaction, or none any more: once all sites have
+    /// done as was decided, it is forgotten; 124 if there was no decision in time; 125 if bellwether failed.
     #[command(
         after_help = "Example:\n  bellwether tx wait --wait 1m /payments \"$id\" && ./ship.sh"
     )]

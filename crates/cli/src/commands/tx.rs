@@ -42,6 +42,16 @@ fn refused(error: TransactionError) -> anyhow::Error {
     }
 }
 
+/// The same for whoever wants a decision: that there is no such transaction does not mean that it is to abort.
+fn undecided(error: TransactionError) -> anyhow::Error {
+    match error {
+        TransactionError::NotFound { .. } => Refusal::missing(error.to_string())
+            .hint("if it was begun, it is forgotten: every site has done as was decided")
+            .into(),
+        error => refused(error),
+    }
+}
+
 fn begin(args: &TxBeginArgs, output: Output) -> anyhow::Result<Exit> {
     in_session(&args.tree, output, async |client| {
         let form = match args.every_site {
@@ -67,7 +77,7 @@ fn join(args: &TxSiteArgs, output: Output) -> anyhow::Result<Exit> {
     let at = &args.transaction;
     in_session(&at.tree, output, async |client| {
         let joined = transaction(client, at).join(&args.site).await;
-        let mut seat = joined.map_err(refused)?;
+        let mut seat = joined.map_err(undecided)?;
         let payload = seat.proposal().payload();
         match at.tree.json {
             true => output::answer_line(json!({
@@ -79,7 +89,7 @@ fn join(args: &TxSiteArgs, output: Output) -> anyhow::Result<Exit> {
             }))?,
             false => output::answer_line(data_text(Some(payload)))?,
         };
-        told(seat.decision().await.map_err(refused)?, at)
+        told(seat.decision().await.map_err(undecided)?, at)
     })
 }
 
@@ -128,12 +138,12 @@ fn decide(args: &TxDecideArgs, output: Output) -> anyhow::Result<Exit> {
     let at = &args.transaction;
     in_session(&at.tree, output, async |client| {
         let coordinator = transaction(client, at).coordinate().await;
-        let mut coordinator = coordinator.map_err(refused)?;
+        let mut coordinator = coordinator.map_err(undecided)?;
         let decided = match &args.abort {
             Some(reason) => coordinator.abort(reason).await,
             None => coordinator.decide().await,
         };
-        told(decided.map_err(refused)?, at)
+        told(decided.map_err(undecided)?, at)
     })
 }
 
@@ -150,7 +160,7 @@ fn wait(args: &TxWaitArgs, output: Output) -> anyhow::Result<Exit> {
                 output.notice(error);
                 Ok(Exit::NotHad(args.wait.conflict_exit_code))
             }
-            decided => told(decided.map_err(refused)?, at),
+            decided => told(decided.map_err(undecided)?, at),
         }
     })
 }
@@ -161,7 +171,8 @@ fn applied(args: &TxSiteArgs, output: Output) -> anyhow::Result<Exit> {
         let transaction = transaction(client, at);
         transaction.applied(&args.site).await.map_err(refused)?;
         let forgotten = match transaction.forget().await {
-            Ok(()) => true,
+            // Another site may have been as fast, and have forgotten it.
+            Ok(()) | Err(TransactionError::NotFound { .. }) => true,
             // Others are not done yet; the last of them forgets it.
             Err(TransactionError::NotDone { .. }) => false,
             Err(error) => return Err(refused(error)),

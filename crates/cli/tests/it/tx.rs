@@ -12,6 +12,8 @@ on_local_and_apache! {
     one_vote_to_abort_is_enough,
     transaction_in_doubt_is_seen_and_can_be_ended,
     every_site_decides_for_itself,
+    sites_that_are_done_at_the_same_time_all_succeed,
+    transaction_that_is_forgotten_is_no_abort,
 }
 
 fn command(servers: &Servers, arguments: &[&str]) -> std::process::Command {
@@ -128,5 +130,44 @@ fn every_site_decides_for_itself(servers: &Servers) {
     for site in &mut sites {
         assert_eq!(site.line().as_deref(), Some("commit"));
         assert_eq!(site.code(), Some(0));
+    }
+}
+
+/// One that is decided to commit.
+fn committed(servers: &Servers) -> String {
+    let id = begin(servers, &[]);
+    for name in ["payer", "payee"] {
+        assert_code(&vote(servers, &id, name, "commit"), 0);
+    }
+    assert_code(&run(servers, &["decide", "pay", &id]), 0);
+    id
+}
+
+fn sites_that_are_done_at_the_same_time_all_succeed(servers: &Servers) {
+    for _ in 0..10 {
+        let id = committed(servers);
+        let applied = |name| Running::start(&mut command(servers, &["applied", "pay", &id, name]));
+        for mut site in ["payer", "payee"].map(applied) {
+            assert_eq!(site.code(), Some(0), "{:?}", site.errors());
+        }
+        assert_code(&run(servers, &["status", "pay", &id]), 1);
+    }
+}
+
+fn transaction_that_is_forgotten_is_no_abort(servers: &Servers) {
+    let id = committed(servers);
+    for name in ["payer", "payee"] {
+        assert_code(&run(servers, &["applied", "pay", &id, name]), 0);
+    }
+    for arguments in [
+        &["wait", "pay", &id][..],
+        &["wait", "pay", &id, "--wait", "1s"],
+        &["decide", "pay", &id],
+        &["join", "pay", &id, "payer"],
+    ] {
+        let output = run(servers, arguments);
+        assert_code(&output, 3);
+        let said = text(&output.stderr);
+        assert!(said.contains("there is no transaction"), "{said}");
     }
 }
