@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 use std::process::Output;
 
+use bellwether_testkit::TestServer;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -113,6 +114,28 @@ fn directory_that_is_hard_to_list_is_told(servers: &Servers) {
     let found = of_the_tree(&doctor(servers, &["--json", "wide"]));
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].2.contains("1 MiB of names"), "{found:?}");
+}
+
+#[test]
+fn sequence_numbers_near_their_end_are_critical() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = runtime.block_on(TestServer::start()).unwrap();
+    let servers = Servers::at(&server.connect_string());
+    assert_code(&run(&servers, &["create", "-p", "x/y"]), 0);
+    for (next, is_near) in [(1 << 30, false), (i32::MAX - 1_000_000, true)] {
+        runtime
+            .block_on(server.set_child_counter("/x", next))
+            .unwrap();
+        let output = doctor(&servers, &["--json", "x"]);
+        let found = of_the_tree(&output);
+        assert_eq!(found.len(), usize::from(is_near), "{next}: {found:?}");
+        if is_near {
+            assert_code(&output, 3);
+            let said = text(&output.stdout);
+            let what = format!("/x has numbered its children up to {next}");
+            assert!(said.contains(&what), "{said}");
+        }
+    }
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn judged(node: &Visited) -> Option<Finding> {
     // As a list is sent: a length before each name.
     let list_bytes: usize = names.iter().map(|name| name.len() + 4).sum();
     let data_bytes = usize::try_from(stat.data_length).unwrap_or(0);
-    let sequence = sequence(stat);
+    let sequence = sequence(stat.cversion, stat.num_children);
     if list_bytes > FRAME_BYTES / 2 {
         let children = counted(names.len(), "child node");
         let what = format!("{path} has {children}, whose names take {list_bytes} bytes");
@@ -72,7 +72,24 @@ fn judged(node: &Visited) -> Option<Finding> {
     None
 }
 
-/// The next sequence number: how many children were ever made. Servers tell twice that, less those that are there.
-fn sequence(stat: &zk::Stat) -> i64 {
-    (i64::from(stat.cversion) + i64::from(stat.num_children)) / 2
+/// The next sequence number: how many children were ever made. Servers tell twice that, less those that are there, in 32 bits:
+/// what they tell is less than nothing from 2^30 on.
+fn sequence(cversion: i32, children: i32) -> i64 {
+    i64::from(cversion.wrapping_add(children).cast_unsigned() / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_known_up_to_the_last() {
+        for made in [0, 1, 7, 1 << 30, (1 << 30) + 1, i64::from(i32::MAX)] {
+            for children in 0..3 {
+                let bits = (2 * made - i64::from(children)) & i64::from(u32::MAX);
+                let cversion = u32::try_from(bits).unwrap().cast_signed();
+                assert_eq!(sequence(cversion, children), made, "{children} are there");
+            }
+        }
+    }
 }
