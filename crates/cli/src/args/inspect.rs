@@ -42,7 +42,7 @@ pub(crate) struct LocksArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  bellwether why /jobs/nightly")]
 pub(crate) struct WhyArgs {
-    /// The lock, or whatever else is waited for; a leading slash may be left out.
+    /// The lock, read/write lock, semaphore or election; a leading slash may be left out.
     #[arg(value_parser = node_path::parse)]
     pub(crate) path: String,
     /// Where to look for what the holders wait for.

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use bellwether::{Contestant, Line, Overview, Recipe};
+use bellwether::{Contestant, Line, Overview, Recipe, WaitsFor};
 use serde_json::{Value, json};
 
 use super::locks::look;
@@ -28,7 +28,12 @@ pub(crate) fn run(args: WhyArgs, output: Output) -> anyhow::Result<Exit> {
         let Some(line) = line else {
             return Err(Refusal::no(format!("nobody holds {path}")).into());
         };
-        let cause = Cause::of(&overview, path, line, &mut Vec::new());
+        let circles = overview.deadlocks();
+        let look = Look {
+            overview: &overview,
+            circles: circles.iter().flatten().collect(),
+        };
+        let cause = look.cause(path, line, &mut Vec::new());
         if args.tree.json {
             return Ok(output::answer_line(cause.object())?);
         }
@@ -45,33 +50,53 @@ struct Cause<'a> {
     line: &'a Line,
     /// Those who hold it, and what each waits for in turn.
     holders: Vec<(&'a Contestant, Vec<Cause<'a>>)>,
-    /// The way here came by this path already.
+    /// The way here came by this path already, and its holders are told of there.
+    is_above: bool,
+    /// Whoever waits here is one of those who wait for each other.
     is_circle: bool,
 }
 
-impl<'a> Cause<'a> {
-    /// `way` has the paths that led here.
-    fn of(overview: &'a Overview, path: &'a str, line: &'a Line, way: &mut Vec<&'a str>) -> Self {
-        let is_circle = way.contains(&path);
+/// What was seen.
+struct Look<'a> {
+    overview: &'a Overview,
+    /// The waits of all deadlocks.
+    circles: Vec<&'a WaitsFor>,
+}
+
+impl<'a> Look<'a> {
+    /// `way` has the paths that led here, each with the owner who holds something there and waits for the next.
+    fn cause(&self, path: &'a str, line: &'a Line, way: &mut Vec<(&'a str, String)>) -> Cause<'a> {
+        let is_above = way.iter().any(|(above, _)| *above == path);
+        let waiter = way.last().map(|(_, owner)| owner);
+        let is_circle = waiter.is_some_and(|waiter| self.is_of_circle(path, waiter));
         let mut holders = Vec::new();
-        if !is_circle {
-            way.push(path);
+        if !is_above {
             for holder in line.holders() {
                 let owner = holder.owner();
-                let waits = waits_of(overview, &owner);
-                let causes = waits.map(|(path, line)| Self::of(overview, path, line, way));
+                let waits = waits_of(self.overview, &owner);
+                way.push((path, owner.clone()));
+                let causes = waits.map(|(path, line)| self.cause(path, line, way));
                 holders.push((holder, causes.collect()));
+                way.pop();
             }
-            way.pop();
         }
-        Self {
+        Cause {
             path,
             line,
             holders,
-            is_circle,
+            is_above,
+            is_circle: is_above && is_circle,
         }
     }
 
+    /// Where several hold something, a way that comes back need not be a circle: the others may let go.
+    fn is_of_circle(&self, path: &str, waiter: &str) -> bool {
+        let mut steps = self.circles.iter();
+        steps.any(|step| step.path == path && step.owner == waiter)
+    }
+}
+
+impl Cause<'_> {
     fn write(&self, out: &mut dyn Write, depth: usize) -> io::Result<()> {
         let (indent, path) = ("  ".repeat(depth), path_text(self.path));
         let waits = if depth == 0 { "" } else { "waits for " };
@@ -80,6 +105,9 @@ impl<'a> Cause<'a> {
                 out,
                 "{indent}{waits}{path}: a circle, in which nobody will get through"
             );
+        }
+        if self.is_above {
+            return writeln!(out, "{indent}{waits}{path}: see above");
         }
         writeln!(out, "{indent}{waits}{path}  {}", line_kind(self.line.kind))?;
         for (holder, causes) in &self.holders {
@@ -106,6 +134,7 @@ impl<'a> Cause<'a> {
         json!({
             "path": self.path,
             "circle": self.is_circle,
+            "above": self.is_above,
             "holders": holders.collect::<Value>(),
         })
     }

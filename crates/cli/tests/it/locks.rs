@@ -12,6 +12,7 @@ on_local_and_apache! {
     holder_and_waiters_are_shown_with_token_and_message,
     nothing_to_show_is_no_error,
     chain_of_holders_is_followed,
+    way_back_to_where_another_holds_too_is_no_circle,
     deadlock_of_three_is_named_and_a_break_ends_it,
     revoke_asks_and_takes_nothing_away,
     script_that_holds_something_is_told_by_a_line,
@@ -115,6 +116,46 @@ fn chain_of_holders_is_followed(servers: &Servers) {
         (&"/b".into(), &false.into())
     );
     assert_eq!(next["holders"][0]["waits_for"], Value::Array(Vec::new()));
+}
+
+fn way_back_to_where_another_holds_too_is_no_circle(servers: &Servers) {
+    let permit = |script: &str| {
+        let mut command = servers.bellwether();
+        command.args(["lock", "--of", "2", "sem", "--", "sh", "-c", script]);
+        Running::start_with(command.stdin(Stdio::piped()))
+    };
+    let program = env!("CARGO_BIN_EXE_bellwether");
+    let mut a = permit(&format!(
+        "echo held; read go; exec {program} lock -q y -- true"
+    ));
+    assert_eq!(a.line().as_deref(), Some("held"));
+    let mut c = permit("echo held; exec tail -f /dev/null");
+    assert_eq!(c.line().as_deref(), Some("held"));
+    let script = format!("echo held; exec {program} lock -q --of 2 sem -- true");
+    let mut b = Running::start(&mut job(servers, "y", &script));
+    assert_eq!(b.line().as_deref(), Some("held"));
+    until("B waits", || waiters(servers, "sem") == 1);
+    a.end_input();
+    until("A waits", || waiters(servers, "y") == 1);
+    let output = run(servers, &["why", "sem"]);
+    assert_code(&output, 0);
+    let said = text(&output.stdout);
+    assert!(said.contains("waits for /sem: see above"), "{said}");
+    assert!(!said.contains("circle"), "{said}");
+    let why = json(&run(servers, &["why", "--json", "sem"]));
+    let holders = why["holders"].as_array().unwrap();
+    let back: Vec<_> = holders
+        .iter()
+        .map(|holder| &holder["waits_for"][0]["holders"][0]["waits_for"][0])
+        .filter(|back| back.is_object())
+        .collect();
+    assert_eq!(back.len(), 1, "{why}");
+    let found = (&back[0]["above"], &back[0]["circle"]);
+    assert_eq!(found, (&true.into(), &false.into()), "{why}");
+    // C lets go, and all come through.
+    c.signal(Signal::TERM);
+    assert_eq!(b.code(), Some(0));
+    assert_eq!(a.code(), Some(0));
 }
 
 fn deadlock_of_three_is_named_and_a_break_ends_it(servers: &Servers) {
