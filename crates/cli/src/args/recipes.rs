@@ -254,7 +254,9 @@ pub(crate) enum NameCommand {
     /// Print the data of a name.
     ///
     /// Exit code: 0; 1 if nobody bears it; 125 if bellwether failed.
-    #[command(after_help = "Example:\n  psql -h \"$(bellwether name resolve /names db-primary)\"")]
+    #[command(
+        after_help = "Example:\n  psql \"postgresql://$(bellwether name resolve /names db-primary)/app\""
+    )]
     Resolve(NameResolveArgs),
     /// List all names with their data.
     ///

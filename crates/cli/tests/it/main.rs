@@ -20,6 +20,7 @@ mod doctor;
 mod durability;
 mod editing;
 mod ensemble;
+mod examples;
 mod export;
 mod hundred;
 mod interchange;
