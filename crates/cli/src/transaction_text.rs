@@ -43,6 +43,22 @@ pub(crate) fn vote(vote: &Vote) -> String {
     }
 }
 
+/// The same for programs, who get the reason by itself.
+pub(crate) fn vote_word(vote: &Vote) -> &'static str {
+    match vote {
+        Vote::Commit => "commit",
+        Vote::Abort(_) => "abort",
+    }
+}
+
+/// Why it is to abort.
+pub(crate) fn vote_reason(vote: &Vote) -> Option<&str> {
+    match vote {
+        Vote::Commit => None,
+        Vote::Abort(reason) => Some(reason),
+    }
+}
+
 /// What programs are told of it.
 pub(crate) fn fields(status: &Status) -> Value {
     let sites: Value = status
@@ -51,10 +67,8 @@ pub(crate) fn fields(status: &Status) -> Value {
         .map(|(name, site)| {
             json!({
                 "site": name,
-                "vote": site.ballot.as_ref().map(|ballot| match &ballot.vote {
-                    Vote::Commit => "commit",
-                    Vote::Abort(_) => "abort",
-                }),
+                "vote": site.ballot.as_ref().map(|ballot| vote_word(&ballot.vote)),
+                "reason": site.ballot.as_ref().and_then(|ballot| vote_reason(&ballot.vote)),
                 "here": site.is_here,
                 "applied": site.has_applied,
             })

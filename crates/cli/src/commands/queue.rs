@@ -189,18 +189,21 @@ async fn dead_of<O: Order>(
     let Some(wanted) = args.revive.as_ref().or(args.forget.as_ref()) else {
         return list_dead(&letters, place);
     };
-    let mut done = 0;
+    let mut done = Vec::new();
     for letter in chosen(&letters, wanted) {
-        done += usize::from(match args.revive {
+        let is_done = match args.revive {
             Some(_) => queue.revive(letter).await?,
             None => queue.forget(letter).await?,
-        });
+        };
+        if is_done {
+            done.push(letter);
+        }
     }
-    if done == 0 && wanted != "all" {
+    if done.is_empty() && wanted != "all" {
         let path = &place.path;
         return Err(Refusal::no(format!("there is no dead letter {wanted} in {path}")).into());
     }
-    told(place, json!({"path": place.path, "letters": done}))
+    told(place, letters_json(done, place))
 }
 
 /// The letter of an id, or all of them.
@@ -216,8 +219,7 @@ pub(crate) fn chosen<'a>(
 fn list_dead(letters: &[DeadLetter], place: &PlaceArgs) -> anyhow::Result<Exit> {
     Ok(output::answer(|out| {
         if place.tree.json {
-            let letters: Value = letters.iter().map(letter_json).collect();
-            writeln!(out, "{}", json!({"path": place.path, "letters": letters}))?;
+            writeln!(out, "{}", letters_json(letters, place))?;
         } else {
             for letter in letters {
                 writeln!(out, "{}", letter_text(letter))?;
@@ -225,6 +227,12 @@ fn list_dead(letters: &[DeadLetter], place: &PlaceArgs) -> anyhow::Result<Exit> 
         }
         Ok(Exit::Done)
     })?)
+}
+
+/// Those that are listed, revived or forgotten.
+fn letters_json<'a>(letters: impl IntoIterator<Item = &'a DeadLetter>, place: &PlaceArgs) -> Value {
+    let letters: Value = letters.into_iter().map(letter_json).collect();
+    json!({"path": place.path, "letters": letters})
 }
 
 pub(crate) fn letter_text(letter: &DeadLetter) -> String {

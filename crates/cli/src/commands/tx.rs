@@ -121,13 +121,17 @@ fn vote(args: &TxVoteArgs, output: Output) -> anyhow::Result<Exit> {
             (&ballot.vote, &vote),
             (Vote::Commit, Vote::Commit) | (Vote::Abort(_), Vote::Abort(_))
         );
-        let said = transaction_text::vote(&ballot.vote);
         if at.tree.json {
-            let object = json!({"path": at.path, "id": at.id, "site": args.site, "vote": said});
-            output::answer_line(object)?;
+            output::answer_line(json!({
+                "path": at.path,
+                "id": at.id,
+                "site": args.site,
+                "vote": transaction_text::vote_word(&ballot.vote),
+                "reason": transaction_text::vote_reason(&ballot.vote),
+            }))?;
         }
         if !stands {
-            let site = &args.site;
+            let (site, said) = (&args.site, transaction_text::vote(&ballot.vote));
             return Err(Refusal::no(format!("the vote of {site} stands: {said}")).into());
         }
         Ok(Exit::Done)

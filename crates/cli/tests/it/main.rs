@@ -14,6 +14,7 @@ mod bellwether;
 #[macro_use]
 mod servers;
 
+mod answers;
 mod crashes;
 mod data_files;
 mod doctor;

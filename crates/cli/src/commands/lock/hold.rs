@@ -13,6 +13,7 @@ use crate::connect::connect;
 use crate::exit::Exit;
 use crate::input;
 use crate::output::{self, Output};
+use crate::people::who_json;
 use crate::previous;
 use crate::rendering::data_json;
 use crate::session::close;
@@ -108,7 +109,7 @@ fn previous_json(previous: &Previous) -> Value {
         Previous::Clean => json!({"state": "clean"}),
         Previous::Crashed(crash) => json!({
             "state": "crashed",
-            "who": crash.who,
+            "who": crash.who.as_ref().map(who_json),
             "token": crash.token,
             "note": data_json(crash.note.as_deref()),
         }),

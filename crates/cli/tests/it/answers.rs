@@ -1,0 +1,67 @@
+//! Answers for scripts: the same shape and the same code for the same thing, whichever command gives it.
+
+use std::process::{Output, Stdio};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::bellwether::{Running, assert_code, until};
+use crate::servers::Servers;
+
+on_local_and_apache! {
+    same_things_have_the_same_shape,
+}
+
+fn run(servers: &Servers, arguments: &[&str]) -> Output {
+    let mut command = servers.bellwether();
+    command.args(arguments).stdin(Stdio::null());
+    command.output().unwrap()
+}
+
+#[track_caller]
+fn object(servers: &Servers, arguments: &[&str]) -> Value {
+    let output = run(servers, &[arguments, &["--json"]].concat());
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
+}
+
+fn same_things_have_the_same_shape(servers: &Servers) {
+    // A dead letter that is listed, revived or forgotten.
+    let take = ["queue", "take", "q", "--attempts", "1", "--", "false"];
+    assert_code(&run(servers, &["queue", "put", "q", "poison"]), 0);
+    assert_code(&run(servers, &take), 1);
+    let listed = object(servers, &["queue", "dead", "q"]);
+    let revived = object(servers, &["queue", "dead", "q", "--revive", "all"]);
+    assert_eq!(listed, revived);
+    assert_code(&run(servers, &take), 1);
+    let forgotten = object(servers, &["queue", "dead", "q", "--forget", "all"]);
+    assert_eq!(listed["letters"][0]["id"], forgotten["letters"][0]["id"]);
+    let none = object(servers, &["queue", "dead", "q", "--forget", "all"]);
+    assert_eq!(none["letters"], json!([]));
+
+    // A vote, when it is cast and when it is looked at.
+    let begin = ["tx", "begin", "pay", "payer", "--id", "7"];
+    assert_code(&run(servers, &begin), 0);
+    let vote = ["tx", "vote", "pay", "7", "payer", "abort", "--reason", "no"];
+    let cast = object(servers, &vote);
+    let seen = object(servers, &["tx", "status", "pay", "7"]);
+    let seen = &seen["transactions"][0]["sites"][0];
+    for vote in [&cast, seen] {
+        let said = (&vote["site"], &vote["vote"], &vote["reason"]);
+        assert_eq!(said, (&json!("payer"), &json!("abort"), &json!("no")));
+    }
+
+    // Who crashed, for those who look and for the next holder.
+    let mut holder = servers.bellwether();
+    holder.args(["lock", "x", "--session-timeout", "4s", "--"]);
+    let script = "echo held; exec tail -f /dev/null";
+    let mut holder = Running::start(holder.args(["sh", "-c", script]));
+    assert_eq!(holder.line().as_deref(), Some("held"));
+    holder.signal(Signal::KILL);
+    let mut seen = Value::Null;
+    until("the crash is seen", || {
+        seen = object(servers, &["locks", "x"])["sights"][0]["crash"]["who"].take();
+        seen.is_object()
+    });
+    let told = object(servers, &["lock", "x", "--hold"]);
+    assert_eq!(told["previous"]["who"], seen);
+}
