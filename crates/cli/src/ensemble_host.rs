@@ -18,6 +18,14 @@ impl EnsembleHost {
         let address = self.host.trim_matches(['[', ']']).parse::<IpAddr>();
         address.is_ok_and(|address| address.is_loopback())
     }
+
+    /// Whether both want to listen at one place, as servers that are one would.
+    pub(crate) fn clashes_with(&self, other: &Self) -> bool {
+        let ports = |of: &Self| [of.client_port, of.peer_port, of.election_port];
+        let wanted = ports(other);
+        self.host.eq_ignore_ascii_case(&other.host)
+            && ports(self).iter().any(|port| wanted.contains(port))
+    }
 }
 
 impl FromStr for EnsembleHost {

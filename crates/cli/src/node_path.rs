@@ -16,6 +16,15 @@ pub(crate) fn parse_prefix(text: &str) -> Result<String, String> {
     })
 }
 
+/// One name of a node, as it is typed.
+pub(crate) fn parse_name(text: &str) -> Result<String, String> {
+    match text {
+        "" => Err("a name has a character at least".to_owned()),
+        text if text.contains('/') => Err("a name has no slash".to_owned()),
+        text => check(text).map(|_| text.to_owned()),
+    }
+}
+
 /// What Apache's `PathUtils.validatePath` checks, so that a bad path is refused before anything is sent.
 fn check(names: &str) -> Result<String, String> {
     if names.is_empty() {
@@ -106,6 +115,14 @@ mod tests {
         }
         assert_eq!(parse_prefix("/queue/").as_deref(), Ok("/queue/"));
         assert_eq!(parse_prefix("/").as_deref(), Ok("/"));
+    }
+
+    #[test]
+    fn names_are_single() {
+        assert_eq!(parse_name("a b").as_deref(), Ok("a b"));
+        for text in ["", "/", "a/b", "/a", "..", "a\n"] {
+            assert!(parse_name(text).is_err(), "{text:?}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::args::PlaceArgs;
 use crate::exit::Exit;
 use crate::input;
 use crate::output::{self, Output};
-use crate::refusal::Refusal;
+use crate::refusal;
 use crate::rendering::{data_json, data_text};
 
 /// Prints the name that was got, and bears it until stdin ends.
@@ -16,7 +16,7 @@ pub(crate) async fn stay(
     place: &PlaceArgs,
     output: Output,
 ) -> anyhow::Result<Exit> {
-    let membership = joined.map_err(refused)?;
+    let membership = joined.map_err(refusal::of_state)?;
     let name = membership.name();
     let exit = match place.tree.json {
         true => output::answer_line(json!({"path": place.path, "name": name}))?,
@@ -32,14 +32,6 @@ pub(crate) async fn stay(
 
 /// How long the servers have to acknowledge the end.
 const LEAVE_LIMIT: std::time::Duration = std::time::Duration::from_secs(5);
-
-/// A name that is taken is an answer, and no failure.
-pub(crate) fn refused(error: StateError) -> anyhow::Error {
-    match error {
-        StateError::NameTaken { .. } => Refusal::no(error.to_string()).into(),
-        error => error.into(),
-    }
-}
 
 /// Prints names with their data; in JSON as the field `field`.
 pub(crate) fn list(roster: &Roster, field: &str, place: &PlaceArgs) -> anyhow::Result<Exit> {

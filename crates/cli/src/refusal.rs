@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bellwether::zk;
+use bellwether::{PutError, StateError, zk};
 
 use crate::exit::Exit;
 
@@ -121,6 +121,24 @@ impl fmt::Display for Refusal {
 }
 
 impl std::error::Error for Refusal {}
+
+/// Of what can go wrong with a value or a name, some is an answer.
+pub(crate) fn of_state(error: StateError) -> anyhow::Error {
+    match error {
+        StateError::NameTaken { .. } | StateError::TooLarge { .. } => {
+            Refusal::no(error.to_string()).into()
+        }
+        error => error.into(),
+    }
+}
+
+/// The same for an item or a task.
+pub(crate) fn of_put(error: PutError) -> anyhow::Error {
+    match error {
+        PutError::Full { .. } | PutError::TooLarge { .. } => Refusal::no(error.to_string()).into(),
+        error => error.into(),
+    }
+}
 
 /// What was tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

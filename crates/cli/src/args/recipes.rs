@@ -121,14 +121,14 @@ pub(crate) enum ConfigCommand {
     ///
     /// What is missing above it is made.
     ///
-    /// Exit code: 0; 1 if it has another version; 125 if bellwether failed.
+    /// Exit code: 0; 1 if it has another version, or is too large; 125 if bellwether failed.
     #[command(after_help = "Example:\n  bellwether config set /app/limits '{\"requests\": 100}'")]
     Set(ConfigSetArgs),
     /// Edit a value with $VISUAL or $EDITOR, and set it if nobody else has meanwhile.
     ///
     /// Nothing is set if the text is the same at the end. If it cannot be set, it is kept in a file. Ctrl-C is for the editor.
     ///
-    /// Exit code: 0; 1 if somebody else has set it meanwhile, or the editor has failed; 128+n for a signal that ended it;
+    /// Exit code: 0; 1 if somebody else has set it meanwhile, it is too large, or the editor has failed; 128+n for a signal that ended it;
     /// 125 if bellwether failed.
     #[command(after_help = "Example:\n  EDITOR=vi bellwether config edit /app/limits")]
     Edit(PlaceArgs),
@@ -146,7 +146,7 @@ pub(crate) enum ConfigCommand {
     ///
     /// The file is what `config export` writes: a JSON object with a value for each name.
     ///
-    /// Exit code: 0; 2 if the file is no such object; 125 if bellwether failed.
+    /// Exit code: 0; 1 if it is too large; 2 if the file is no such object; 125 if bellwether failed.
     #[command(after_help = "Example:\n  bellwether config import /app/database database.json")]
     Import(ConfigImportArgs),
     /// Write all values of a folder as one JSON object, as they were at one moment.
@@ -230,7 +230,7 @@ pub(crate) struct GroupJoinArgs {
     #[arg(default_value = "")]
     pub(crate) data: String,
     /// The name; one that nobody else has unless given.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = node_path::parse_name)]
     pub(crate) name: Option<String>,
 }
 
@@ -270,6 +270,7 @@ pub(crate) struct NameRegisterArgs {
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
     /// The name.
+    #[arg(value_parser = node_path::parse_name)]
     pub(crate) name: String,
     /// What it stands for.
     #[arg(default_value = "")]
@@ -284,6 +285,7 @@ pub(crate) struct NameResolveArgs {
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
     /// The name.
+    #[arg(value_parser = node_path::parse_name)]
     pub(crate) name: String,
 }
 
@@ -452,7 +454,7 @@ pub(crate) struct TasksArgs {
 pub(crate) enum TasksCommand {
     /// Add tasks, unless there are some of these names already, done ones among them.
     ///
-    /// Exit code: 0, also if none is new; 125 if bellwether failed.
+    /// Exit code: 0, also if none is new; 1 if there are too many, or the data is too large; 125 if bellwether failed.
     #[command(after_help = "Examples:
   bellwether tasks add /migrations users orders
   bellwether tasks add /migrations users --data users.sql")]
@@ -472,7 +474,7 @@ pub(crate) struct TasksAddArgs {
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
     /// The names.
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = node_path::parse_name)]
     pub(crate) names: Vec<String>,
     /// What the command that does them finds on its stdin.
     #[arg(long, default_value = "")]

@@ -85,6 +85,7 @@ pub(crate) struct TransactionArgs {
     #[arg(value_parser = node_path::parse)]
     pub(crate) path: String,
     /// The id of the transaction.
+    #[arg(value_parser = node_path::parse_name)]
     pub(crate) id: String,
     #[command(flatten)]
     pub(crate) tree: TreeArgs,
@@ -102,7 +103,7 @@ pub(crate) struct TxBeginArgs {
     #[arg(long, default_value = "")]
     pub(crate) data: String,
     /// An id of your own, which must never be used again.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = node_path::parse_name)]
     pub(crate) id: Option<String>,
     /// How long the votes are waited for; a site that has not voted then is taken to abort.
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "30s")]
@@ -164,6 +165,7 @@ pub(crate) struct TxStatusArgs {
     #[arg(value_parser = node_path::parse)]
     pub(crate) path: String,
     /// The id of one of them.
+    #[arg(value_parser = node_path::parse_name)]
     pub(crate) id: Option<String>,
     /// Only those that wait for a decision.
     #[arg(long, conflicts_with = "id")]

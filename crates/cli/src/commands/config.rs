@@ -14,9 +14,10 @@ use crate::args::{
     ConfigArgs, ConfigCommand, ConfigImportArgs, ConfigSetArgs, ConfigWatchArgs, PlaceArgs,
 };
 use crate::exit::Exit;
+use crate::node_path;
 use crate::output::{self, Output, print_now};
 use crate::payload::{self, DataJson};
-use crate::refusal::Refusal;
+use crate::refusal::{self, Refusal};
 use crate::rendering::{counted, data_json};
 use crate::session::in_session;
 
@@ -65,9 +66,10 @@ fn set(args: &ConfigSetArgs, output: Output) -> anyhow::Result<Exit> {
     in_session(&place.tree, output, async |client| {
         let config = value(client, place);
         match args.version {
-            None => config.set(&data).await?,
+            None => config.set(&data).await.map_err(refusal::of_state)?,
             Some(version) => {
-                let set = config.compare_and_set(version.into(), &data).await?;
+                let set = config.compare_and_set(version.into(), &data).await;
+                let set = set.map_err(refusal::of_state)?;
                 set.ok_or_else(|| another(place))?;
             }
         }
@@ -140,6 +142,7 @@ fn import(args: &ConfigImportArgs, output: Output) -> anyhow::Result<Exit> {
         serde_json::from_slice(&text).map_err(|error| wrong(&error))?;
     let mut entries = BTreeMap::new();
     for (name, value) in values {
+        node_path::parse_name(&name).map_err(|error| wrong(&format_args!("{name:?}: {error}")))?;
         let data = match value {
             FileValue::Text(text) => text.into_bytes(),
             FileValue::Data(data) => data.try_into().map_err(|error| wrong(&error))?,
@@ -155,7 +158,8 @@ fn import(args: &ConfigImportArgs, output: Output) -> anyhow::Result<Exit> {
                 }
                 all.extend(entries.clone());
             })
-            .await?;
+            .await
+            .map_err(refusal::of_state)?;
         if place.tree.json {
             let object = json!({"path": place.path, "values": now.len()});
             return Ok(output::answer_line(object)?);

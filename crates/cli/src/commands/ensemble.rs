@@ -31,6 +31,18 @@ pub(crate) fn run(args: EnsembleArgs, output: Output) -> anyhow::Result<Exit> {
         ))
         .into());
     }
+    let mut pairs = args.hosts.iter().enumerate();
+    let twice = pairs.find(|(index, host)| {
+        let before = &args.hosts[..*index];
+        before.iter().any(|other| other.clashes_with(host))
+    });
+    if let Some((_, host)) = twice {
+        return Err(Refusal::usage(format!(
+            "two of the servers would be one, at the same ports of {}",
+            host.host
+        ))
+        .into());
+    }
     if hosts.is_multiple_of(2) {
         output.notice(format_args!(
             "{hosts} servers survive the loss of no more than {} would",

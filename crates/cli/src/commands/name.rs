@@ -7,7 +7,7 @@ use crate::args::{NameArgs, NameCommand, NameRegisterArgs, NameResolveArgs, Plac
 use crate::exit::Exit;
 use crate::output::{self, Output};
 use crate::presence;
-use crate::refusal::Refusal;
+use crate::refusal::{self, Refusal};
 use crate::rendering::data_json;
 use crate::session::in_session;
 
@@ -27,7 +27,7 @@ fn register(args: &NameRegisterArgs, output: Output) -> anyhow::Result<Exit> {
             return presence::stay(names.register(name, data).await, place, output).await;
         }
         let made = names.register_lasting(name, data).await;
-        made.map_err(presence::refused)?;
+        made.map_err(refusal::of_state)?;
         Ok(match place.tree.json {
             true => output::answer_line(json!({"path": place.path, "name": name}))?,
             false => output::answer_line(name)?,

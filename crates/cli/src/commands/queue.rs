@@ -2,9 +2,7 @@
 
 mod take;
 
-use bellwether::{
-    DeadLetter, DelayQueue, Listed, Order, OrderedQueue, PriorityQueue, PutError, Queue,
-};
+use bellwether::{DeadLetter, DelayQueue, Listed, Order, OrderedQueue, PriorityQueue, Queue};
 use serde_json::{Value, json};
 
 use crate::args::{
@@ -14,7 +12,7 @@ use crate::args::{
 use crate::exit::Exit;
 use crate::output::{self, Output};
 use crate::people::{ms, who_json, who_text};
-use crate::refusal::Refusal;
+use crate::refusal::{self, Refusal};
 use crate::rendering::{data_json, data_text};
 use crate::session::in_session;
 use crate::{duration, payload};
@@ -60,12 +58,7 @@ fn put(args: &QueuePutArgs, output: Output) -> anyhow::Result<Exit> {
             (None, Some(delay)) => DelayQueue::new(client, path).put_after(delay, &data).await,
             (None, None) => Queue::new(client, path).put(&data).await,
         };
-        let id = match put {
-            Err(error @ (PutError::Full { .. } | PutError::TooLarge { .. })) => {
-                return Err(Refusal::no(error.to_string()).into());
-            }
-            put => put?,
-        };
+        let id = put.map_err(refusal::of_put)?;
         Ok(match place.tree.json {
             true => output::answer_line(json!({"path": path, "id": id.to_string()}))?,
             false => output::answer_line(id)?,

@@ -10,7 +10,7 @@ use crate::exit::Exit;
 use crate::keeper::End;
 use crate::output::{self, Output};
 use crate::presented::described;
-use crate::refusal::Refusal;
+use crate::refusal::{self, Refusal};
 use crate::rendering::counted;
 use crate::session::in_session;
 use crate::workplace::{Workplace, at_workplace};
@@ -30,7 +30,7 @@ fn add(args: &TasksAddArgs, output: Output) -> anyhow::Result<Exit> {
         let tasks = Tasks::new(client, &place.path);
         let mut added = Vec::new();
         for name in &args.names {
-            if tasks.add(name, &data).await? {
+            if tasks.add(name, &data).await.map_err(refusal::of_put)? {
                 added.push(name);
             }
         }

@@ -5,11 +5,12 @@ use std::process::{Output, Stdio};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::bellwether::{Running, assert_code, until};
+use crate::bellwether::{Running, assert_code, text, until};
 use crate::servers::Servers;
 
 on_local_and_apache! {
     same_things_have_the_same_shape,
+    same_reasons_have_the_same_code,
 }
 
 fn run(servers: &Servers, arguments: &[&str]) -> Output {
@@ -64,4 +65,61 @@ fn same_things_have_the_same_shape(servers: &Servers) {
     });
     let told = object(servers, &["lock", "x", "--hold"]);
     assert_eq!(told["previous"]["who"], seen);
+}
+
+fn same_reasons_have_the_same_code(servers: &Servers) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let large = file("large", &"x".repeat(2_000_000));
+    let large_values = file(
+        "large.json",
+        &json!({"a": "x".repeat(2_000_000)}).to_string(),
+    );
+    let bad_values = file("bad.json", &json!({"a/b": "x"}).to_string());
+    for (code, arguments) in [
+        // A name that is none is wrong usage.
+        (2, &["tasks", "add", "t", "a/b"][..]),
+        (2, &["tasks", "add", "t", "good", ".."]),
+        (2, &["group", "join", "g", "--name", "a/b"]),
+        (2, &["group", "join", "g", "--name", ""]),
+        (2, &["name", "register", "n", "a/b"]),
+        (2, &["name", "register", "n", "--lasting", "a\tb"]),
+        (2, &["name", "resolve", "n", "a/b"]),
+        (2, &["config", "import", "c", &bad_values]),
+        (2, &["tx", "begin", "pay", "payer", "--id", "a/b"]),
+        (2, &["tx", "status", "pay", "a/b"]),
+        (
+            2,
+            &[
+                "ensemble", "--data", "d", "--into", "i", "zk1", "zk2", "ZK1",
+            ],
+        ),
+        (
+            2,
+            &[
+                "ensemble",
+                "--data",
+                "d",
+                "--into",
+                "i",
+                "a",
+                "b:2181:1:2",
+                "a:2182:2888:5",
+            ],
+        ),
+        // What is too large is an answer of no.
+        (1, &["queue", "put", "q", "--file", &large]),
+        (1, &["config", "set", "c", "--file", &large]),
+        (1, &["config", "import", "c", &large_values]),
+    ] {
+        let output = run(servers, arguments);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+    }
+    // Nothing was done by halves.
+    assert_code(&run(servers, &["tasks", "status", "t"]), 0);
 }

@@ -17,7 +17,7 @@ use super::value;
 use crate::args::PlaceArgs;
 use crate::exit::Exit;
 use crate::output::{Hinted, Output};
-use crate::refusal::Refusal;
+use crate::refusal::{self, Refusal};
 use crate::session::in_session;
 use crate::signals::Signals;
 
@@ -62,10 +62,10 @@ fn set(
         let config = value(client, place);
         let is_set = match before {
             Some(entry) => {
-                let set = config.compare_and_set(entry.version, &after).await?;
-                set.is_some()
+                let set = config.compare_and_set(entry.version, &after).await;
+                set.map_err(refusal::of_state)?.is_some()
             }
-            None => config.create(&after).await?,
+            None => config.create(&after).await.map_err(refusal::of_state)?,
         };
         if !is_set {
             let what = format!("somebody else has set {} meanwhile", place.path);
