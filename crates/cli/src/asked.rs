@@ -15,7 +15,7 @@ use crate::output::{self, Output};
 use crate::people::{plain, who_json, who_text};
 
 /// The part of a grace that is not the job's: in it the request is on its way here, and the release on its way back.
-const ON_THE_WAY: u32 = 10;
+const ON_THE_WAY: u32 = 5;
 
 /// A request in words.
 pub(crate) fn told(path: &str, asked: &Revocation) -> String {
@@ -56,7 +56,7 @@ pub(crate) async fn pass_on(hold: &Hold, json: bool, output: Output) -> io::Resu
 }
 
 /// When a hold will be taken away, as far as its holder was told.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Breaking {
     /// Until then the holder can let go of it and be known to have done so.
     by: Option<Instant>,

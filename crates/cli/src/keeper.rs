@@ -32,6 +32,8 @@ pub(crate) struct Keeper {
     notes: Notes,
     /// The signal by which somebody has asked for the end while a job ran. The job may end in its own way.
     asked_to_end: Cell<Option<Signal>>,
+    /// When the hold of this token will be taken away. It may have another job after this one: a repair comes first.
+    breaking: Cell<(i64, Breaking)>,
     /// Caught and left alone: whoever signals all processes of a service reaches the front too, which passes it on.
     _signals: Signals,
 }
@@ -71,6 +73,7 @@ impl Keeper {
             front,
             notes: Notes::listen()?,
             asked_to_end: Cell::new(None),
+            breaking: Cell::default(),
             _signals: signals,
         })
     }
@@ -106,7 +109,7 @@ impl Keeper {
         output: Output,
     ) -> io::Result<End> {
         let mut notes = pin!(self.notes.record(hold));
-        let (mut requests, mut breaking) = (hold.revocations(), Breaking::default());
+        let (mut requests, mut breaking) = (hold.revocations(), self.breaking_of(hold));
         let mut beats = tokio::time::interval(times.session_timeout / BEATS);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.hold_for(hold.time_left())?;
@@ -149,6 +152,7 @@ impl Keeper {
                 Some(request) = requests.next() => {
                     output.notice(asked::told(hold.path(), &request));
                     breaking.announced(&request);
+                    self.breaking.set((hold.token(), breaking));
                 }
                 _ = beats.tick() => self.hold_for(hold.time_left())?,
                 never = &mut notes => match never {},
@@ -156,6 +160,13 @@ impl Keeper {
         };
         self.front.hold_until(None)?;
         Ok(end)
+    }
+
+    fn breaking_of(&self, hold: &Hold) -> Breaking {
+        match self.breaking.get() {
+            (token, breaking) if token == hold.token() => breaking,
+            _ => Breaking::default(),
+        }
     }
 
     /// Ends a job within so long, or else the front does.

@@ -7,10 +7,13 @@ use bellwether::{
 };
 use bellwether_testkit::{Cut, Op};
 
+use futures_util::StreamExt;
+
 use crate::place::{Place, soon};
 
 on_both_engines! {
     t40_revocation_keeps_the_payload_and_comes_before_or_after_the_grant,
+    requests_come_one_after_the_other,
     three_forms_of_a_request_reach_every_kind_of_hold,
     line_tells_who_holds_and_who_waits,
     semaphore_line_counts_permits,
@@ -63,6 +66,29 @@ async fn t40_revocation_keeps_the_payload_and_comes_before_or_after_the_grant(pl
     assert_eq!(asked.message.as_deref(), Some("please"));
     assert!(second.revocation().is_some());
     second.release().await.unwrap();
+}
+
+async fn requests_come_one_after_the_other(place: Place) {
+    let guard = Lock::new(&place.client().await, PATH);
+    let guard = guard.acquire().await.unwrap();
+    let outside = contention(&place).await;
+    let mut requests = guard.revocations();
+    // One who only asks, and then one who takes it away.
+    let (node, token) = (guard.node().to_owned(), guard.token());
+    assert!(outside.revoke(&node, token).await.unwrap());
+    assert_eq!(soon(requests.next()).await.unwrap().grace(), None);
+    let grace = Duration::from_secs(60);
+    let breaking = outside.break_hold(&node, token, grace);
+    let letting_go = async {
+        let asked = requests.next().await.unwrap();
+        assert_eq!(asked.grace(), Some(grace));
+        // Whoever begins to listen now hears of the last.
+        assert_eq!(guard.revocations().next().await, Some(asked));
+        guard.release().await.unwrap();
+        assert_eq!(requests.next().await, None, "it ends with the hold");
+    };
+    let (ending, ()) = soon(async { tokio::join!(breaking, letting_go) }).await;
+    assert_eq!(ending.unwrap(), Ending::LetGo);
 }
 
 async fn three_forms_of_a_request_reach_every_kind_of_hold(place: Place) {
