@@ -246,7 +246,13 @@ impl Keeper {
             let (content, event) = match look {
                 Ok(seen) => seen,
                 Err(error) => match outcome(&error) {
-                    Outcome::Unknown => continue,
+                    Outcome::Unknown => {
+                        // Our node may be gone by now, and another's stand there: nothing is deleted or written over
+                        // before the next look.
+                        in_doubt |= matches!(standing, Standing::Own(_));
+                        standing = Standing::Missing;
+                        continue;
+                    }
                     Outcome::SessionEnded => return Err(Interrupted::SessionEnded(error)),
                     Outcome::Refused => {
                         self.refused(visit, error).await?;

@@ -19,6 +19,8 @@ on_both_engines! {
     t80_member_whose_node_was_deleted_is_back,
     t80_name_that_was_taken_meanwhile_is_had_again,
     dropped_join_leaves_nothing,
+    leaving_with_a_lost_reply_leaves_the_name_to_the_next,
+    update_with_a_lost_reply_leaves_the_next_bearer_alone,
     name_is_borne_by_one,
     join_is_two_requests_in_one_round_trip,
     names_are_registered_resolved_and_listed,
@@ -200,6 +202,51 @@ async fn dropped_join_leaves_nothing(place: Place) {
     proxy.refuse(false);
     place.until_children("/group", 0).await;
     assert!(!client.is_ended(), "the node did not go with its session");
+}
+
+/// Loses the reply to what a member asks for, and gives its name away before it can connect again.
+async fn give_name_away(
+    place: &Place,
+    proxy: &FaultProxy,
+    op: Op,
+    asking: impl Future<Output = ()>,
+) {
+    proxy.refuse(true);
+    let lost = proxy.swallow_reply(op);
+    let given = async {
+        lost.happened().await.unwrap();
+        let names = Names::new(&place.client().await, "/names");
+        names.remove("a").await.unwrap();
+        names.register_lasting("a", "next").await.unwrap();
+        proxy.refuse(false);
+    };
+    soon(async { tokio::join!(asking, given) }).await;
+    let names = Names::new(&place.client().await, "/names");
+    assert_eq!(names.resolve("a").await.unwrap().unwrap(), b"next");
+}
+
+async fn leaving_with_a_lost_reply_leaves_the_name_to_the_next(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let names = Names::new(&client, "/names");
+    let member = names.register("a", "1").await.unwrap();
+    give_name_away(&place, &proxy, Op::Delete, member.leave()).await;
+    assert!(!client.is_ended());
+}
+
+async fn update_with_a_lost_reply_leaves_the_next_bearer_alone(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let names = Names::new(&client, "/names");
+    let member = names.register("a", "1").await.unwrap();
+    let mut states = member.states();
+    let update = async {
+        tokio::select! {
+            updated = member.update("2") => panic!("{updated:?}"),
+            () = async { while states.next().await != Some(MembershipState::Displaced) {} } => {}
+        }
+    };
+    give_name_away(&place, &proxy, Op::SetData, update).await;
+    soon(member.leave()).await;
+    assert_eq!(names.resolve("a").await.unwrap().unwrap(), b"next");
 }
 
 async fn name_is_borne_by_one(place: Place) {
