@@ -13,6 +13,7 @@ use crate::clock::Moment;
 use crate::connect::Connect;
 use crate::ephemerals::Ephemerals;
 use crate::error::ConnectError;
+use crate::group::Borne;
 use crate::heart::{Engine, Heart, beat_on};
 use crate::home::Home;
 use crate::janitor::Janitor;
@@ -36,6 +37,7 @@ struct Session {
     janitor: Janitor,
     heart: Heart,
     ephemerals: Ephemerals,
+    borne: Borne,
     home: Home,
     options: Connect,
     successor: OnceCell<Client>,
@@ -66,6 +68,7 @@ impl Client {
             janitor: Janitor::start(&home, zk.clone()),
             heart: Heart::new(engine, session_timeout, opened),
             ephemerals: Ephemerals::default(),
+            borne: Borne::default(),
             zk,
             chroot,
             home: home.clone(),
@@ -200,6 +203,10 @@ impl Client {
 
     pub(crate) fn ephemerals(&self) -> &Ephemerals {
         &self.0.ephemerals
+    }
+
+    pub(crate) fn borne(&self) -> &Borne {
+        &self.0.borne
     }
 
     pub(crate) fn home(&self) -> &Home {

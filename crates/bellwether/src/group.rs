@@ -1,5 +1,6 @@
 //! Who is there.
 
+mod borne;
 mod membership;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use crate::path::{NodePath, PathError};
 use crate::receipt::RECEIPT;
 use crate::state::{Seen, Site, StateError, Watch};
 
+pub(crate) use borne::Borne;
 pub use membership::{Membership, MembershipState};
 
 /// The members of a group and their data, by name.
@@ -107,7 +109,8 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// [`StateError::NameTaken`] if there is a member of that name; else as [`join`](Self::join).
+    /// [`StateError::NameTaken`] if there is a member of that name, or one of this session that is away and will be back; else as
+    /// [`join`](Self::join).
     pub async fn join_as(
         &self,
         name: impl Into<String>,

@@ -6,6 +6,8 @@ use tokio::sync::{oneshot, watch};
 use tracing::warn;
 use zookeeper_client as zk;
 
+use super::borne::Bearing;
+use crate::client::Client;
 use crate::ephemerals::Room;
 use crate::error::{Outcome, outcome};
 use crate::node_event::NodeEvent;
@@ -216,6 +218,7 @@ impl Keeper {
     async fn stay(&mut self, visit: &Visit) -> Result<std::convert::Infallible, Interrupted> {
         let client = &visit.client;
         let node = visit.node.child(&self.name);
+        let _bearing = self.bear(client, &node).await?;
         let Some(_room) = Room::reserve(client, node.len()) else {
             self.give_up(StateError::TooManyEphemerals {
                 path: format!("{}/{}", self.site.path(), self.name),
@@ -276,12 +279,7 @@ impl Keeper {
                     }
                     Standing::Own(found)
                 }
-                Some(_) if self.joined.is_some() => {
-                    self.give_up(StateError::NameTaken {
-                        path: format!("{}/{}", self.site.path(), self.name),
-                    });
-                    return Err(Interrupted::Done);
-                }
+                Some(_) if self.joined.is_some() => return Err(self.name_is_taken()),
                 Some(_) => {
                     // What our own last session has left will go with it.
                     self.tell(match owner == self.last_session {
@@ -293,6 +291,29 @@ impl Keeper {
                 }
             };
         }
+    }
+
+    /// Makes sure that a node of this session at the path is ours, and not another member's.
+    async fn bear(&mut self, client: &Client, node: &str) -> Result<Bearing, Interrupted> {
+        if let Some(bearing) = Bearing::take(client, node) {
+            return Ok(bearing);
+        }
+        if self.joined.is_some() {
+            return Err(self.name_is_taken());
+        }
+        self.tell(MembershipState::Displaced);
+        tokio::select! {
+            bearing = Bearing::wait(client, node) => Ok(bearing),
+            () = left(self.wish.clone()) => Err(Interrupted::Done),
+            () = client.ended() => Err(Interrupted::SessionEnded(zk::Error::SessionExpired)),
+        }
+    }
+
+    fn name_is_taken(&mut self) -> Interrupted {
+        self.give_up(StateError::NameTaken {
+            path: format!("{}/{}", self.site.path(), self.name),
+        });
+        Interrupted::Done
     }
 
     /// The next request, which leaves when this is first polled.

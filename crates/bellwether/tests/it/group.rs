@@ -1,6 +1,7 @@
 //! Members that come back, and names that are found.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bellwether::{
     Client, Group, Instance, MembershipState, Names, Seen, StateError, Watch, connect, zk,
@@ -22,6 +23,8 @@ on_both_engines! {
     leaving_with_a_lost_reply_leaves_the_name_to_the_next,
     update_with_a_lost_reply_leaves_the_next_bearer_alone,
     name_is_borne_by_one,
+    name_is_borne_by_one_of_a_session_over_a_lost_request,
+    member_that_is_away_has_its_name_before_others_of_its_session,
     join_is_two_requests_in_one_round_trip,
     names_are_registered_resolved_and_listed,
     unique_names_are_found_again_after_a_lost_reply,
@@ -277,8 +280,48 @@ async fn name_is_borne_by_one(place: Place) {
     }
 }
 
+fn assert_taken<T: std::fmt::Debug>(result: Result<T, StateError>) {
+    assert!(
+        matches!(result, Err(StateError::NameTaken { .. })),
+        "{result:?}"
+    );
+}
+
+async fn name_is_borne_by_one_of_a_session_over_a_lost_request(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let names = Names::new(&client, "/group");
+    let first = names.register("a", "1").await.unwrap();
+    let _lost = proxy.drop_request(Op::Create2);
+    assert_taken(soon(names.register("a", "2")).await);
+    proxy.calm();
+    let (data, stat) = place.outside().get_data("/group/a").await.unwrap();
+    assert_eq!((data.as_slice(), stat.version), (b"1".as_slice(), 0));
+    // Nor is it taken away by one that gave up before it had begun.
+    for _ in 0..20 {
+        drop(tokio::time::timeout(Duration::ZERO, names.register("a", "2")).await);
+    }
+    assert_taken(soon(names.register("a", "2")).await);
+    let (_, now) = place.outside().get_data("/group/a").await.unwrap();
+    assert_eq!((now.czxid, now.version), (stat.czxid, 0));
+    soon(first.leave()).await;
+    let second = soon(names.register("a", "2")).await.unwrap();
+    soon(second.leave()).await;
+}
+
+async fn member_that_is_away_has_its_name_before_others_of_its_session(place: Place) {
+    let client = place.client().await;
+    let group = Group::new(&client, "/group");
+    let first = group.join_as("a", "1").await.unwrap();
+    for _ in 0..10 {
+        place.outside().delete("/group/a", None).await.unwrap();
+        assert_taken(soon(group.join_as("a", "2")).await);
+        until(&place, &[("a", "1")]).await;
+    }
+    soon(first.leave()).await;
+}
+
 async fn join_is_two_requests_in_one_round_trip(place: Place) {
-    let (proxy, client) = place.proxied(std::time::Duration::from_secs(60)).await;
+    let (proxy, client) = place.proxied(Duration::from_secs(60)).await;
     let group = Group::new(&client, "/group");
     let first = group.join("").await.unwrap();
     proxy.reset_counts();
