@@ -20,4 +20,18 @@ impl Access {
             None => zk::Acls::anyone_all(),
         }
     }
+
+    /// How much it takes in a request.
+    pub(crate) fn bytes(&self) -> usize {
+        /// Rights, and the lengths of the two texts.
+        const ENTRY_OVERHEAD_BYTES: usize = 12;
+        const ANYONE: usize = "worldanyone".len();
+        match &self.0 {
+            Some(acls) => acls
+                .iter()
+                .map(|acl| acl.scheme().len() + acl.id().len() + ENTRY_OVERHEAD_BYTES)
+                .sum(),
+            None => ANYONE + ENTRY_OVERHEAD_BYTES,
+        }
+    }
 }

@@ -8,7 +8,7 @@ use zookeeper_client as zk;
 use crate::access::Access;
 use crate::client::Client;
 use crate::path::{NodePath, PathError};
-use crate::state::{Follow, NotWritten, Seen, Site, StateError, Visit, Watch, set_at};
+use crate::state::{Follow, Load, NotWritten, Seen, Site, StateError, Visit, Watch, set_at};
 
 /// The child that changes with every update: who reads the same one before and after, has read no half.
 const READY: &str = "ready";
@@ -123,8 +123,8 @@ impl ConfigFolder {
             let before = self.read().await?;
             let mut after = before.entries.clone();
             edit(&mut after);
-            let bytes = self.check(&before.entries, &after)?;
-            let written = self.site.once(bytes, |writer, folder| {
+            let load = self.check(&before.entries, &after)?;
+            let written = self.site.once(load, |writer, folder| {
                 self.fill(writer, folder, &before, &after)
             });
             match written.await {
@@ -169,16 +169,23 @@ impl ConfigFolder {
     }
 
     /// How much an update has to carry, if its names can be used.
-    fn check(&self, before: &Entries, after: &Entries) -> Result<usize, StateError> {
-        /// A path, a header and an access list go with each value.
-        const OVERHEAD_BYTES: usize = 128;
-        let mut bytes = 0;
+    fn check(&self, before: &Entries, after: &Entries) -> Result<Load, StateError> {
+        /// The folder, the node that every update sets, and a check of it.
+        const OWN_WRITES: usize = 3;
+        let mut load = Load {
+            writes: OWN_WRITES,
+            bytes: 0,
+        };
+        let mut add = |bytes: usize| {
+            load.writes += 1;
+            load.bytes += bytes;
+        };
         for (name, data) in after {
             let source = match NodePath::parse(&format!("/{name}")) {
                 Ok(_) if name == READY || name.contains('/') => PathError::Reserved,
                 Ok(_) => {
                     if before.get(name) != Some(data) {
-                        bytes += data.len() + name.len() + OVERHEAD_BYTES;
+                        add(data.len() + name.len());
                     }
                     continue;
                 }
@@ -189,11 +196,10 @@ impl ConfigFolder {
                 source,
             });
         }
-        let removed = before.keys().filter(|name| !after.contains_key(*name));
-        Ok(bytes
-            + removed
-                .map(|name| name.len() + OVERHEAD_BYTES)
-                .sum::<usize>())
+        for name in before.keys().filter(|name| !after.contains_key(*name)) {
+            add(name.len());
+        }
+        Ok(load)
     }
 
     fn fill(

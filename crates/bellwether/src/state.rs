@@ -8,4 +8,4 @@ mod site;
 pub use error::StateError;
 pub(crate) use follow::{Follow, read_with_watch};
 pub use follow::{Seen, Watch};
-pub(crate) use site::{NotWritten, Site, Visit, set_at};
+pub(crate) use site::{Load, NotWritten, Site, Visit, set_at};

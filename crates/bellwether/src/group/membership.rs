@@ -23,6 +23,9 @@ const REFUSED_PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
 #[must_use = "the membership ends when this is dropped"]
 pub struct Membership {
     name: String,
+    path: String,
+    /// How much data one request carries.
+    bytes_max: usize,
     wishes: watch::Sender<Wish>,
     report: watch::Receiver<Report>,
 }
@@ -59,6 +62,9 @@ struct Report {
 impl Membership {
     pub(crate) async fn begin(site: Site, name: String, data: Vec<u8>) -> Result<Self, StateError> {
         let visit = site.visit().await?;
+        let path = format!("{}/{name}", site.path());
+        let bytes_max = site.bytes_max(&visit, 1).saturating_sub(name.len());
+        check_size(&path, &data, bytes_max)?;
         let home = visit.client.home().clone();
         let (wishes, wish) = watch::channel(Wish {
             data,
@@ -84,6 +90,8 @@ impl Membership {
         // Dropped while it waits, this leaves again.
         let membership = Self {
             name,
+            path,
+            bytes_max,
             wishes,
             report,
         };
@@ -129,11 +137,14 @@ impl Membership {
     ///
     /// # Errors
     ///
-    /// [`StateError::Refused`] if the runtime of the session has ended.
+    /// [`StateError::TooLarge`] if it does not fit into one request, [`StateError::Refused`] if the runtime of the session has
+    /// ended.
     pub async fn update(&self, data: impl Into<Vec<u8>>) -> Result<(), StateError> {
+        let data = data.into();
+        check_size(&self.path, &data, self.bytes_max)?;
         let mut number = 0;
         self.wishes.send_modify(|wish| {
-            wish.data = data.into();
+            wish.data = data;
             wish.number += 1;
             number = wish.number;
         });
@@ -142,7 +153,7 @@ impl Membership {
         match fulfilled {
             Ok(_) => Ok(()),
             Err(_) => Err(StateError::Refused {
-                path: self.name.clone(),
+                path: self.path.clone(),
                 source: zk::Error::ClientClosed,
             }),
         }
@@ -158,6 +169,18 @@ impl Membership {
         // The task has ended when it has nothing more to tell.
         let mut report = self.report.clone();
         while report.changed().await.is_ok() {}
+    }
+}
+
+/// Servers close the connection on a request that is too large, and would do so each time that it is sent again.
+fn check_size(path: &str, data: &[u8], bytes_max: usize) -> Result<(), StateError> {
+    match data.len() <= bytes_max {
+        true => Ok(()),
+        false => Err(StateError::TooLarge {
+            path: path.to_owned(),
+            bytes: data.len(),
+            bytes_max,
+        }),
     }
 }
 

@@ -15,6 +15,9 @@ use crate::receipt::{OnceError, Receipts, Written};
 /// time it is sent again.
 const REQUEST_BYTES_MAX: usize = 1_000_000;
 
+/// What a write takes besides its paths, its data and its access list: numbers and lengths, and the name of a receipt.
+const WRITE_OVERHEAD_BYTES: usize = 128;
+
 /// Where a recipe keeps its state. Clones share the session and its receipts.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
@@ -30,6 +33,21 @@ pub(crate) struct Visit {
     pub(crate) client: Client,
     pub(crate) node: NodePath,
     receipts: Receipts,
+}
+
+/// What a request is to carry to a node and its children.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    pub(crate) writes: usize,
+    /// Their data, and the names of children.
+    pub(crate) bytes: usize,
+}
+
+impl From<usize> for Load {
+    /// So many bytes in one write.
+    fn from(bytes: usize) -> Self {
+        Self { writes: 1, bytes }
+    }
 }
 
 /// Why writes were not made.
@@ -145,18 +163,20 @@ impl Site {
     /// Dropped before it returns, they may have been made or not.
     pub(crate) async fn once(
         &self,
-        bytes: usize,
+        load: impl Into<Load>,
         fill: impl Fn(&mut zk::MultiWriter<'_>, &NodePath) -> Result<(), zk::Error>,
     ) -> Result<Written, NotWritten> {
-        if bytes > REQUEST_BYTES_MAX {
-            return Err(NotWritten::Failed(StateError::TooLarge {
-                path: self.path.clone(),
-                bytes,
-                bytes_max: REQUEST_BYTES_MAX,
-            }));
-        }
+        let load = load.into();
         loop {
             let visit = self.visit().await.map_err(NotWritten::Failed)?;
+            let bytes_max = self.bytes_max(&visit, load.writes);
+            if load.bytes > bytes_max {
+                return Err(NotWritten::Failed(StateError::TooLarge {
+                    path: self.path.clone(),
+                    bytes: load.bytes,
+                    bytes_max,
+                }));
+            }
             let written = visit.receipts.once(|writer| fill(writer, &visit.node));
             match written.await {
                 Ok(written) => return Ok(written),
@@ -181,6 +201,12 @@ impl Site {
                 },
             }
         }
+    }
+
+    /// How many bytes of data and names fit into one request with so many writes to the node and its children, and a receipt.
+    pub(crate) fn bytes_max(&self, visit: &Visit, writes: usize) -> usize {
+        let each = visit.node.as_str().len() + self.access.bytes() + WRITE_OVERHEAD_BYTES;
+        REQUEST_BYTES_MAX.saturating_sub(each.saturating_mul(writes + 1))
     }
 
     async fn make_directory(&self, visit: &Visit) -> Result<(), NotWritten> {

@@ -20,6 +20,7 @@ on_both_engines! {
     folder_changes_as_a_whole,
     folder_is_never_seen_half_changed,
     folder_update_with_a_lost_reply_is_made_once,
+    folder_refuses_an_update_whose_paths_do_not_fit,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -260,4 +261,20 @@ async fn folder_update_with_a_lost_reply_is_made_once(place: Place) {
         assert_eq!(all.len(), count);
     }
     assert_eq!(folder.get().await.unwrap().len(), 3);
+}
+
+async fn folder_refuses_an_update_whose_paths_do_not_fit(place: Place) {
+    let path = format!("/app/{}", "x".repeat(400));
+    let folder = ConfigFolder::new(&place.client().await, path);
+    let fill = |all: &mut Entries, count: u32| {
+        all.extend((0..count).map(|number| (number.to_string(), vec![])));
+    };
+    let refused = soon(folder.update(|all| fill(all, 3_000))).await;
+    assert!(
+        matches!(refused, Err(StateError::TooLarge { .. })),
+        "{refused:?}"
+    );
+    let filled = soon(folder.update(|all| fill(all, 1_500))).await;
+    assert_eq!(filled.unwrap().len(), 1_500);
+    assert_eq!(folder.get().await.unwrap().len(), 1_500);
 }

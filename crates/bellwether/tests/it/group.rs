@@ -29,6 +29,7 @@ on_both_engines! {
     names_are_registered_resolved_and_listed,
     unique_names_are_found_again_after_a_lost_reply,
     instances_of_a_service_come_and_go,
+    too_much_data_is_refused_and_nothing_lost,
 }
 
 async fn next<T>(watch: &mut Watch<T>) -> Seen<T> {
@@ -387,6 +388,35 @@ async fn instances_of_a_service_come_and_go(place: Place) {
     assert_eq!(next(&mut watch).await, Seen::Value(expected.into()));
     soon(announced.leave()).await;
     assert_eq!(next(&mut watch).await, Seen::Value([].into()));
+}
+
+fn assert_too_large<T: std::fmt::Debug>(result: Result<T, StateError>) {
+    assert!(
+        matches!(result, Err(StateError::TooLarge { .. })),
+        "{result:?}"
+    );
+}
+
+async fn too_much_data_is_refused_and_nothing_lost(place: Place) {
+    let client = place.client().await;
+    let too_much = vec![b'x'; 2_000_000];
+    let group = Group::new(&client, "/group");
+    assert_too_large(soon(group.join(too_much.clone())).await);
+    let member = group.join_as("a", "1").await.unwrap();
+    assert_too_large(soon(member.update(too_much.clone())).await);
+    assert_eq!(place.children("/group").await, ["a"]);
+    soon(member.update("2")).await.unwrap();
+    until(&place, &[("a", "2")]).await;
+    // What is let through gets through.
+    soon(member.update(&too_much[..999_000])).await.unwrap();
+    soon(member.leave()).await;
+    let names = Names::new(&client, "/names");
+    assert_too_large(soon(names.register("a", too_much.clone())).await);
+    assert_too_large(soon(names.unique("a-", too_much.clone())).await);
+    let text = String::from_utf8(too_much).unwrap();
+    let instance = Instance::new("10.0.0.7:80").with("zone", text);
+    assert_too_large(soon(names.announce("web", &instance)).await);
+    assert_eq!(names.list().await.unwrap(), [""; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
