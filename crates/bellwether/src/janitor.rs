@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, watch};
 use tracing::warn;
 use zookeeper_client as zk;
 
+use crate::catch_up::caught_up;
 use crate::crash_mark::Marking;
 use crate::error::{Outcome, outcome};
 use crate::home::Home;
@@ -80,16 +81,20 @@ impl Litter {
         loop {
             let removed = match self {
                 Self::Node(path) => delete(zk, path).await,
-                Self::Created(path, czxid) => match look(zk, path, *czxid).await {
-                    Ok(()) => delete(zk, path).await,
-                    Err(zk::Error::NoNode) => Ok(()),
-                    Err(error) => Err(error),
-                },
-                Self::Claim { path, acquisition } => match zk.get_data(path).await {
-                    Ok((data, _)) if is_claim(&data, acquisition) => delete(zk, path).await,
-                    Ok(_) | Err(zk::Error::NoNode) => Ok(()),
-                    Err(error) => Err(error),
-                },
+                Self::Created(path, czxid) => {
+                    match caught_up(zk, path, || look(zk, path, *czxid)).await {
+                        Ok(()) => delete(zk, path).await,
+                        Err(zk::Error::NoNode) => Ok(()),
+                        Err(error) => Err(error),
+                    }
+                }
+                Self::Claim { path, acquisition } => {
+                    match caught_up(zk, path, || zk.get_data(path)).await {
+                        Ok((data, _)) if is_claim(&data, acquisition) => delete(zk, path).await,
+                        Ok(_) | Err(zk::Error::NoNode) => Ok(()),
+                        Err(error) => Err(error),
+                    }
+                }
                 Self::Acquisition { dir, prefix } => remove_acquisition(zk, dir, prefix).await,
                 Self::Marked { node, marking } => marking.undo(zk, node).await,
             };
@@ -119,7 +124,8 @@ async fn remove_acquisition(
     dir: &NodePath,
     prefix: &str,
 ) -> Result<(), zk::Error> {
-    let children = match zk.list_children(dir.as_str()).await {
+    let list = || zk.list_children(dir.as_str());
+    let children = match caught_up(zk, dir.as_str(), list).await {
         Err(zk::Error::NoNode) => return Ok(()),
         children => children?,
     };

@@ -58,6 +58,7 @@ pub mod blocking;
 mod breaking;
 mod cache;
 mod candidacy;
+mod catch_up;
 mod client;
 mod clock;
 mod config;

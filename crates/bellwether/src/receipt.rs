@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zookeeper_client as zk;
 
 use crate::access::Access;
+use crate::catch_up::caught_up;
 use crate::client::Client;
 use crate::ephemerals::Room;
 use crate::error::{Outcome, outcome};
@@ -103,7 +104,7 @@ impl Receipts {
         let blindly = self.client.is_sabotaged(Sabotage::RetryBlindly);
         loop {
             if in_doubt && !blindly {
-                match zk.get_data(&receipt.path).await {
+                match caught_up(zk, &receipt.path, || zk.get_data(&receipt.path)).await {
                     Ok((data, _)) if data == operation.as_bytes() => {
                         receipt.exists = true;
                         receipt.give_back();

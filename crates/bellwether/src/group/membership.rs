@@ -7,6 +7,7 @@ use tracing::warn;
 use zookeeper_client as zk;
 
 use super::borne::Bearing;
+use crate::catch_up::caught_up;
 use crate::client::Client;
 use crate::ephemerals::Room;
 use crate::error::{Outcome, outcome};
@@ -252,12 +253,25 @@ impl Keeper {
         let mut standing = Standing::Missing;
         // A node of this session may be the one that we have created, though we have not seen it yet.
         let mut in_doubt = false;
+        // The last request may have gone through a server that knows more than this one.
+        let mut is_behind = false;
         loop {
             let (data, number, leave) = self.wish();
             // Sent ahead of the look, and answered before it.
             let step = self.step(visit, &node, &standing, &data, leave);
-            let look = read_with_watch(client, &node);
-            let (step, look) = tokio::join!(step, look);
+            let (step, look) = match is_behind {
+                true => {
+                    let look = caught_up(client.zk(), &node, || read_with_watch(client, &node));
+                    tokio::join!(step, look)
+                }
+                false => tokio::join!(step, read_with_watch(client, &node)),
+            };
+            let look = match &step {
+                // Then the look has gone to the next server alone.
+                Err(error) if outcome(error) == Outcome::Unknown => Err(error.clone()),
+                _ => look,
+            };
+            is_behind = look.is_err();
             let taken = matches!(&step, Err(zk::Error::NodeExists)) && !in_doubt;
             match step {
                 Ok(()) => in_doubt |= matches!(standing, Standing::Missing),

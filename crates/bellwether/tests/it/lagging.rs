@@ -2,11 +2,17 @@
 
 use std::time::Duration;
 
-use bellwether::{Cache, CacheEvent, Config, Seen, connect, zk};
-use bellwether_testkit::{Cut, Ensemble, FaultProxy};
+use bellwether::{Cache, CacheEvent, Config, Counter, Group, Lock, Seen, connect, zk};
+use bellwether_testkit::{Cut, Direction, Ensemble, FaultProxy, Op};
 use futures_util::StreamExt;
 
-use crate::place::soon;
+use crate::place::{Place, note_requests, soon};
+
+on_both_engines! {
+    write_with_a_lost_reply_is_judged_when_the_server_has_caught_up,
+    contender_in_doubt_is_removed_when_the_server_has_caught_up,
+    member_that_leaves_in_doubt_looks_when_the_server_has_caught_up,
+}
 
 /// So long that the client does not give up while the server lags, so short that it tries often.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -92,4 +98,46 @@ async fn t83_readers_do_not_go_back_on_a_follower_that_lags() {
     while next().await < 3 {}
     while next_cached().await < 3 {}
     assert_eq!(current.connections_now(), 0);
+}
+
+async fn write_with_a_lost_reply_is_judged_when_the_server_has_caught_up(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let counter = Counter::new(&client, "/lagging/hits");
+    assert_eq!(counter.add(1).await.unwrap(), 1);
+    let seen = note_requests(&proxy, |path| path.contains("/receipt-"));
+    let lost = proxy.swallow_reply(Op::Multi);
+    assert_eq!(soon(counter.add(1)).await.unwrap(), 2);
+    lost.happened().await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), [Op::Sync, Op::GetData]);
+}
+
+async fn contender_in_doubt_is_removed_when_the_server_has_caught_up(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let lock = Lock::new(&client, "/lagging");
+    soon(lock.acquire()).await.unwrap().release().await.unwrap();
+    proxy.hold(Direction::ToClient);
+    let acquired = tokio::spawn(async move { lock.acquire().await });
+    place.until_children("/lagging", 1).await;
+    acquired.abort();
+    assert!(acquired.await.unwrap_err().is_cancelled());
+    let seen = note_requests(&proxy, |path| path.ends_with("/lagging"));
+    proxy.cut(Cut::Reset).await;
+    proxy.resume(Direction::ToClient);
+    place.until_children("/lagging", 0).await;
+    assert!(!client.is_ended());
+    // The first ones may have gone with the connection.
+    let seen = seen.lock().unwrap();
+    assert!(seen.ends_with(&[Op::Sync, Op::GetChildren]), "{seen:?}");
+}
+
+async fn member_that_leaves_in_doubt_looks_when_the_server_has_caught_up(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let member = Group::new(&client, "/lagging").join_as("a", "").await;
+    let seen = note_requests(&proxy, |path| path.ends_with("/lagging/a"));
+    let lost = proxy.swallow_reply(Op::Delete);
+    soon(member.unwrap().leave()).await;
+    lost.happened().await.unwrap();
+    let seen = seen.lock().unwrap();
+    let look = [Op::Sync, Op::GetData];
+    assert!(seen.windows(2).any(|two| two == look), "{seen:?}");
 }

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use bellwether::{Client, connect, zk};
@@ -193,6 +194,23 @@ pub(crate) async fn expire(proxy: &FaultProxy) {
     proxy.refuse(true);
     proxy.expire_session().await.unwrap();
     proxy.refuse(false);
+}
+
+/// Notes the operations of requests on such paths, as they go to the server.
+pub(crate) fn note_requests(
+    proxy: &FaultProxy,
+    is_noted: impl Fn(&str) -> bool + Send + 'static,
+) -> Arc<Mutex<Vec<Op>>> {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let noted = seen.clone();
+    // A fault that never happens.
+    drop(proxy.drop_request_where(move |request| {
+        if request.path().is_some_and(|path| is_noted(&path)) {
+            noted.lock().unwrap().push(request.op);
+        }
+        false
+    }));
+    seen
 }
 
 /// Awaits what must happen, and fails when it does not.
