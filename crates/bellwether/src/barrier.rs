@@ -268,6 +268,9 @@ impl Barrier {
             Err(OnceError::OutcomeUnknown(source)) => {
                 Err(BarrierError::OutcomeUnknown { path, source })
             }
+            Err(OnceError::TooManyEphemerals { bytes }) => {
+                Err(BarrierError::TooManyEphemerals { path, bytes })
+            }
         }
     }
 

@@ -21,14 +21,17 @@ use crate::sabotage::Sabotage;
 /// The first part of the names of receipts; recipes ignore such children.
 pub(crate) const RECEIPT: &str = "receipt-";
 
+/// How many receipts wait for the next operations, and what their paths take; one may be longer. The others are removed.
+const FREE_MAX: usize = 32;
+const FREE_BYTES_MAX: usize = 64 << 10;
+
 /// The receipts of one recipe in its directory. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Receipts {
     client: Client,
     dir: NodePath,
     access: Access,
-    /// Receipts that no operation is using. Each operation under way has one to itself, so there are as many nodes as
-    /// there were operations at once.
+    /// Receipts that no operation is using. Each operation under way has one to itself.
     free: Arc<Free>,
 }
 
@@ -42,6 +45,17 @@ struct Free {
 impl Free {
     fn paths(&self) -> MutexGuard<'_, Vec<(String, Room)>> {
         self.paths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a receipt for the next operation, unless there are enough.
+    fn push(&self, path: String, room: Room) {
+        let mut paths = self.paths();
+        let bytes: usize = paths.iter().map(|(path, _)| path.len()).sum();
+        let is_needed = paths.len() < FREE_MAX && bytes + path.len() <= FREE_BYTES_MAX;
+        match is_needed || paths.is_empty() {
+            true => paths.push((path, room)),
+            false => self.client.janitor().remove(Litter::Node(path)),
+        }
     }
 
     fn sweep(&self) {
@@ -75,6 +89,8 @@ pub(crate) enum OnceError {
     SessionEnded,
     /// The session ended before the answer; it may have been written or not.
     OutcomeUnknown(zk::Error),
+    /// A receipt does not fit beside the other ephemeral nodes of the session; nothing was written.
+    TooManyEphemerals { bytes: usize },
 }
 
 impl Receipts {
@@ -99,7 +115,7 @@ impl Receipts {
     ) -> Result<Written, OnceError> {
         let operation = AcquisitionId::new().to_string();
         let zk = self.client.zk();
-        let mut receipt = self.take();
+        let mut receipt = self.take()?;
         let mut in_doubt = false;
         let blindly = self.client.is_sabotaged(Sabotage::RetryBlindly);
         loop {
@@ -171,21 +187,31 @@ impl Receipts {
         self.free.sweep();
     }
 
-    fn take(&self) -> Receipt<'_> {
+    fn take(&self) -> Result<Receipt<'_>, OnceError> {
         let free = self.free.paths().pop();
         let exists = free.is_some();
-        let (path, room) = free.unwrap_or_else(|| {
-            let session = self.client.session_id();
-            let id = AcquisitionId::new();
-            let path = self.dir.child(format_args!("{RECEIPT}{session:x}-{id}"));
-            let room = Room::taken(&self.client, path.len());
-            (path, room)
-        });
-        Receipt {
+        let (path, room) = match free {
+            Some(free) => free,
+            None => self.make()?,
+        };
+        Ok(Receipt {
             exists,
             path,
             room: Some(room),
             of: self,
+        })
+    }
+
+    /// A receipt that the first operation will create.
+    fn make(&self) -> Result<(String, Room), OnceError> {
+        let session = self.client.session_id();
+        let id = AcquisitionId::new();
+        let path = self.dir.child(format_args!("{RECEIPT}{session:x}-{id}"));
+        match Room::reserve(&self.client, path.len()) {
+            Some(room) => Ok((path, room)),
+            None => Err(OnceError::TooManyEphemerals {
+                bytes: self.client.ephemerals().bytes(),
+            }),
         }
     }
 }
@@ -213,7 +239,7 @@ impl Receipt<'_> {
     fn give_back(mut self) {
         let room = self.room.take();
         if let Some(room) = room.filter(|_| self.exists) {
-            self.of.free.paths().push((self.path.clone(), room));
+            self.of.free.push(self.path.clone(), room);
         }
     }
 }

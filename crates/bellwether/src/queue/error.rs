@@ -37,6 +37,12 @@ pub enum PutError {
     /// directory of items when it is empty: a new one counts from zero.
     #[error("sequence numbers at {path} are used up")]
     SequenceUsedUp { path: String },
+    /// The session has as many ephemeral nodes as the servers can remove at its end, and a receipt does not fit any more. Put
+    /// fewer at a time, let go of some, or use another session.
+    #[error(
+        "the ephemeral nodes of the session take {bytes} bytes, and a receipt at {path} does not fit any more"
+    )]
+    TooManyEphemerals { path: String, bytes: usize },
     /// The session had ended before: nothing was put. Connect again first.
     #[error("session ended before the put at {path}")]
     SessionEnded { path: String },
@@ -66,8 +72,9 @@ impl PutError {
             },
             Failure::Disconnected(source) => Self::Disconnected { path, source },
             Failure::Refused(source) => Self::Refused { path, source },
-            // Items are persistent; nothing of a put is counted.
-            Failure::Removed | Failure::TooManyEphemerals { .. } => Self::Refused {
+            Failure::TooManyEphemerals { bytes } => Self::TooManyEphemerals { path, bytes },
+            // Items are persistent.
+            Failure::Removed => Self::Refused {
                 path,
                 source: zk::Error::NoNode,
             },

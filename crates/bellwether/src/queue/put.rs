@@ -224,6 +224,12 @@ impl Shelf {
                         source,
                     });
                 }
+                Err(OnceError::TooManyEphemerals { bytes }) => {
+                    return Err(PutError::TooManyEphemerals {
+                        path: path(),
+                        bytes,
+                    });
+                }
             }
         }
         Err(PutError::Refused {

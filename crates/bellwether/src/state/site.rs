@@ -188,6 +188,12 @@ impl Site {
                         source,
                     }));
                 }
+                Err(OnceError::TooManyEphemerals { bytes }) => {
+                    return Err(NotWritten::Failed(StateError::TooManyEphemerals {
+                        path: self.path.clone(),
+                        bytes,
+                    }));
+                }
                 Err(OnceError::Refused(error)) => match error {
                     // The receipt goes first, and what is missing is its directory.
                     zk::MultiWriteError::OperationFailed {

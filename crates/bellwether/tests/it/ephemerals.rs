@@ -1,10 +1,13 @@
 //! A session has no more ephemeral nodes than the servers can remove at its end.
 
-use bellwether::{AcquireError, Group, Lock, SimpleLock, StateError, zk};
+use bellwether::{AcquireError, Counter, Group, Lock, SimpleLock, StateError, zk};
+use bellwether_testkit::Direction;
+use tokio::task::JoinSet;
 
 use crate::place::{Place, soon};
 
 on_both_engines! {
+    t82_receipts_are_refused_too_and_not_all_are_kept,
     t82_session_refuses_more_ephemeral_paths_than_fit_one_transaction,
 }
 
@@ -59,4 +62,39 @@ async fn t82_session_refuses_more_ephemeral_paths_than_fit_one_transaction(place
         }
     })
     .await;
+}
+
+async fn t82_receipts_are_refused_too_and_not_all_are_kept(place: Place) {
+    const ADDITIONS: usize = 20;
+    let (proxy, client) = place.counted().await;
+    let counter = Counter::new(&client, format!("/{}/hits", "c".repeat(60_000)));
+    // From the second on the additions in a row need no read.
+    counter.add(1).await.unwrap();
+    counter.add(1).await.unwrap();
+    // None ends before all have begun, but for what is refused.
+    proxy.hold(Direction::ToClient);
+    let mut additions = JoinSet::new();
+    for _ in 0..ADDITIONS {
+        let counter = counter.clone();
+        additions.spawn(async move { counter.add(1).await });
+    }
+    let refused = soon(additions.join_next()).await.unwrap().unwrap();
+    assert!(
+        matches!(refused, Err(StateError::TooManyEphemerals { .. })),
+        "{refused:?}"
+    );
+    proxy.resume(Direction::ToClient);
+    let mut made = 2;
+    for addition in soon(additions.join_all()).await {
+        match addition {
+            Ok(_) => made += 1,
+            Err(StateError::TooManyEphemerals { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(made > 2);
+    assert_eq!(counter.get().await.unwrap(), made);
+    // What the additions have left behind does not stand in others' way.
+    let lock = Lock::new(&client, format!("/{}", "l".repeat(60_000)));
+    soon(lock.acquire()).await.unwrap().release().await.unwrap();
 }
