@@ -1,14 +1,19 @@
 //! A number that many add to.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use zookeeper_client as zk;
 
 use crate::access::Access;
 use crate::client::Client;
+use crate::clock::Moment;
 use crate::receipt::Written;
 use crate::state::{Follow, NotWritten, Seen, Site, StateError, Watch, set_at};
+
+/// How long a value that was seen is added to without another look.
+const TRUSTED_FOR: Duration = Duration::from_secs(3);
 
 /// A number in a node, which many clients may add to. Clones share what they know of it.
 ///
@@ -22,6 +27,10 @@ use crate::state::{Follow, NotWritten, Seen, Site, StateError, Watch, set_at};
 /// When the session ends between a request and its answer, nobody can say whether the addition was made:
 /// [`StateError::OutcomeUnknown`]. Additions of many clients at once stand in each other's way: each is made on a value that
 /// was read before, and tried again when another came between.
+///
+/// A node that is deleted and made again counts its versions from the start, and the servers cannot tell it from the one before. If
+/// others reset a counter by deletion and have brought it to the very version that this one saw in the last few seconds, their
+/// additions are written over. Reset it by [`compare_and_set`](Self::compare_and_set) instead.
 ///
 /// # Node layout
 ///
@@ -49,7 +58,7 @@ use crate::state::{Follow, NotWritten, Seen, Site, StateError, Watch, set_at};
 #[derive(Clone, Debug)]
 pub struct Counter {
     site: Site,
-    /// The value as it was last seen, so that an addition needs no read if nobody else was there.
+    /// The value as it was last seen, so that additions in a row need no read if nobody else was there.
     known: Arc<Mutex<Option<Known>>>,
 }
 
@@ -58,6 +67,16 @@ struct Known {
     value: i64,
     /// `None` if the node is missing.
     version: Option<i32>,
+    /// When it was asked for or written.
+    at: Moment,
+}
+
+impl Known {
+    /// Whether a node of this version is still the one that was seen, as far as can be: one that was made anew begins at version
+    /// 0, and needs time to come to another.
+    fn is_trusted(&self) -> bool {
+        self.version != Some(0) && Moment::now() - self.at < TRUSTED_FOR
+    }
 }
 
 /// How an attempt to write ended.
@@ -99,8 +118,8 @@ impl Counter {
         Ok(self.read().await?.value)
     }
 
-    /// Adds to the value, exactly once, and returns the sum: one round trip if nobody else has written since this counter last
-    /// did, else three for each who came between.
+    /// Adds to the value, exactly once, and returns the sum: one round trip if this counter has added in the last seconds and nobody
+    /// else since, two if it is long ago, and three for each who came between.
     ///
     /// # Cancel safety
     ///
@@ -110,7 +129,7 @@ impl Counter {
     ///
     /// See [`StateError`]. Only after [`OutcomeUnknown`](StateError::OutcomeUnknown) it may have been made.
     pub async fn add(&self, by: i64) -> Result<i64, StateError> {
-        let mut known = *self.known();
+        let mut known = self.trusted();
         loop {
             let from = match known {
                 Some(known) => known,
@@ -144,7 +163,7 @@ impl Counter {
     ///
     /// As [`add`](Self::add).
     pub async fn compare_and_set(&self, expected: i64, value: i64) -> Result<bool, StateError> {
-        let mut known = *self.known();
+        let mut known = self.trusted();
         loop {
             let from = match known.take() {
                 Some(known) if known.value == expected => known,
@@ -174,14 +193,17 @@ impl Counter {
     async fn read(&self) -> Result<Known, StateError> {
         loop {
             let visit = self.site.visit().await?;
+            let at = Moment::now();
             let known = match visit.client.zk().get_data(visit.node.as_str()).await {
                 Ok((data, stat)) => Known {
                     value: parse(&self.site, &data)?,
                     version: Some(stat.version),
+                    at,
                 },
                 Err(zk::Error::NoNode) => Known {
                     value: 0,
                     version: None,
+                    at,
                 },
                 Err(error) => {
                     self.site.again(&visit, error).await?;
@@ -194,6 +216,7 @@ impl Counter {
     }
 
     async fn write(&self, from: Known, value: i64) -> Result<Attempt, StateError> {
+        let at = Moment::now();
         let data = value.to_string();
         let options = zk::CreateMode::Persistent.with_acls(self.site.access().acls());
         let written = self
@@ -210,7 +233,7 @@ impl Counter {
                     // Time has passed, and others may have written.
                     (Written::ByReceipt, _) => None,
                 };
-                *self.known() = version.map(|version| Known { value, version });
+                *self.known() = version.map(|version| Known { value, version, at });
                 Ok(Attempt::Written)
             }
             Err(NotWritten::Refused(
@@ -222,6 +245,10 @@ impl Counter {
             Err(NotWritten::Refused(source)) => Err(self.site.refused(source)),
             Err(NotWritten::Failed(error)) => Err(error),
         }
+    }
+
+    fn trusted(&self) -> Option<Known> {
+        self.known().filter(Known::is_trusted)
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, Option<Known>> {

@@ -13,6 +13,7 @@ on_both_engines! {
     t78_addition_whose_session_is_lost_too_is_unknown_and_made_once_at_most,
     t78_blind_retry_is_noticed,
     additions_of_many_sum_up,
+    counter_that_was_deleted_and_made_anew_keeps_what_was_added_since,
     warm_addition_is_one_request,
     set_only_if_it_is_what_was_expected,
     watch_ends_on_the_latest_value_over_a_lost_session,
@@ -101,9 +102,20 @@ async fn additions_of_many_sum_up(place: Place) {
     place.until_children("/counts", 2).await;
 }
 
+async fn counter_that_was_deleted_and_made_anew_keeps_what_was_added_since(place: Place) {
+    let one = Counter::new(&place.client().await, "/counts/hits");
+    let other = Counter::new(&place.client().await, "/counts/hits");
+    assert_eq!(one.add(1).await.unwrap(), 1);
+    place.outside().delete("/counts/hits", None).await.unwrap();
+    assert_eq!(other.add(10).await.unwrap(), 10);
+    assert_eq!(one.add(1).await.unwrap(), 11);
+}
+
 async fn warm_addition_is_one_request(place: Place) {
     let (proxy, client) = place.proxied(std::time::Duration::from_secs(60)).await;
     let counter = Counter::new(&client, "/counts/hits");
+    // The one that has just been made could be another's, made anew.
+    counter.add(1).await.unwrap();
     counter.add(1).await.unwrap();
     proxy.reset_counts();
     counter.add(1).await.unwrap();
