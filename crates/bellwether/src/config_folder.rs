@@ -8,6 +8,7 @@ use zookeeper_client as zk;
 use crate::access::Access;
 use crate::client::Client;
 use crate::path::{NodePath, PathError};
+use crate::receipt::RECEIPT;
 use crate::state::{Follow, Load, NotWritten, Seen, Site, StateError, Visit, Watch, set_at};
 
 /// The child that changes with every update: who reads the same one before and after, has read no half.
@@ -26,7 +27,8 @@ pub type Entries = BTreeMap<String, Vec<u8>>;
 /// # What it does not
 ///
 /// All that is for those who write through this recipe: a single value that another program sets may be seen beside others
-/// of before. One update fits one request: a megabyte in all.
+/// of before. One update fits one request: a megabyte in all, paths and access lists included. Children whose names
+/// begin with `receipt-` are no values.
 ///
 /// # Node layout
 ///
@@ -182,7 +184,7 @@ impl ConfigFolder {
         };
         for (name, data) in after {
             let source = match NodePath::parse(&format!("/{name}")) {
-                Ok(_) if name == READY || name.contains('/') => PathError::Reserved,
+                Ok(_) if !is_value(name) || name.contains('/') => PathError::Reserved,
                 Ok(_) => {
                     if before.get(name) != Some(data) {
                         add(data.len() + name.len());
@@ -235,6 +237,12 @@ impl ConfigFolder {
     }
 }
 
+/// Whether a child is a value, and has no meaning of its own.
+fn is_value(name: &str) -> bool {
+    // Receipts are of those who write single values by other recipes.
+    name != READY && !name.starts_with(RECEIPT)
+}
+
 /// Reads the folder; `None` if it changed meanwhile.
 async fn snapshot(visit: &Visit) -> Result<Option<Snapshot>, zk::Error> {
     let zk = visit.client.zk();
@@ -256,7 +264,7 @@ async fn snapshot(visit: &Visit) -> Result<Option<Snapshot>, zk::Error> {
         Err(error) => return Err(error),
     };
     let mut reads = Vec::new();
-    for name in names.into_iter().filter(|name| name != READY) {
+    for name in names.into_iter().filter(|name| is_value(name)) {
         let read = zk.get_data(&visit.node.child(&name));
         reads.push((name, read));
     }

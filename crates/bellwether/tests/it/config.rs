@@ -18,6 +18,7 @@ on_both_engines! {
     watch_ends_on_the_latest_value_and_tells_of_deletion,
     too_much_and_strange_data_are_errors,
     folder_changes_as_a_whole,
+    folder_does_not_take_receipts_for_values,
     folder_is_never_seen_half_changed,
     folder_update_with_a_lost_reply_is_made_once,
     folder_refuses_an_update_whose_paths_do_not_fit,
@@ -205,7 +206,7 @@ async fn folder_changes_as_a_whole(place: Place) {
     assert_eq!(changed, second);
     assert_eq!(folder.get().await.unwrap(), second);
     assert_eq!(next(&mut states).await, Seen::Value(second));
-    for name in ["ready", "a/b", "", ".."] {
+    for name in ["ready", "receipt-1", "a/b", "", ".."] {
         let refused = folder.update(|all| drop(all.insert(name.into(), Vec::new())));
         let refused = refused.await;
         assert!(
@@ -213,6 +214,23 @@ async fn folder_changes_as_a_whole(place: Place) {
             "{refused:?}"
         );
     }
+}
+
+async fn folder_does_not_take_receipts_for_values(place: Place) {
+    let client = place.client().await;
+    let folder = ConfigFolder::new(&client, "/app/database");
+    let first = entries([("host", "db1")]);
+    folder.update(|all| all.clone_from(&first)).await.unwrap();
+    // It leaves its receipt beside the value, in the folder.
+    let port = Config::<String>::new(&client, "/app/database/port");
+    port.set(&"5432".to_owned()).await.unwrap();
+    place.until_children("/app/database", 4).await;
+    let both = entries([("host", "db1"), ("port", "5432")]);
+    assert_eq!(folder.get().await.unwrap(), both);
+    folder.update(Entries::clear).await.unwrap();
+    let names = place.children("/app/database").await;
+    let receipts = names.iter().filter(|name| name.starts_with("receipt-"));
+    assert_eq!((receipts.count(), names.len()), (1, 2), "{names:?}");
 }
 
 async fn folder_is_never_seen_half_changed(place: Place) {
