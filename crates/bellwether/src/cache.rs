@@ -14,7 +14,7 @@ use tokio::sync::{broadcast, oneshot};
 
 use crate::client::Client;
 use crate::home::Running;
-use crate::state::{Site, StateError};
+use crate::state::{Site, StateError, Visit};
 use keeper::Keeper;
 use tree::Tree;
 
@@ -93,7 +93,15 @@ impl Cache {
     ///
     /// See [`StateError`].
     pub async fn open(&self) -> Result<LiveTree, StateError> {
-        let visit = self.site.visit().await?;
+        self.open_through(self.site.visit().await?).await
+    }
+
+    /// As [`open`](Self::open), but waits until a session can be opened.
+    pub(crate) async fn open_in_time(&self) -> Result<LiveTree, StateError> {
+        self.open_through(self.site.visit_in_time().await?).await
+    }
+
+    async fn open_through(&self, visit: Visit) -> Result<LiveTree, StateError> {
         let tree = Arc::new(Tree::new(self.site.path()));
         let (loaded, is_loaded) = oneshot::channel();
         let home = visit.client.home().clone();

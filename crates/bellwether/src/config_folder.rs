@@ -150,7 +150,7 @@ impl ConfigFolder {
             let folder = folder.clone();
             async move {
                 match seen? {
-                    Seen::Value(_) => folder.get().await.map(Seen::Value),
+                    Seen::Value(_) => folder.get_in_time().await.map(Seen::Value),
                     Seen::Absent => Ok(Seen::Absent),
                     Seen::Renewed => Ok(Seen::Renewed),
                 }
@@ -161,12 +161,27 @@ impl ConfigFolder {
     async fn read(&self) -> Result<Snapshot, StateError> {
         loop {
             let visit = self.site.visit().await?;
-            match snapshot(&visit).await {
-                Ok(Some(snapshot)) => return Ok(snapshot),
-                // An update came between.
-                Ok(None) => {}
-                Err(error) => self.site.again(&visit, error).await?,
+            if let Some(snapshot) = self.try_read(&visit).await? {
+                return Ok(snapshot);
             }
+        }
+    }
+
+    /// As [`get`](Self::get), but waits until a session can be opened: a change that has been seen must be told.
+    async fn get_in_time(&self) -> Result<Entries, StateError> {
+        loop {
+            let visit = self.site.visit_in_time().await?;
+            if let Some(snapshot) = self.try_read(&visit).await? {
+                return Ok(snapshot.entries);
+            }
+        }
+    }
+
+    /// `None` if it is to be tried again: an update came between, or the answer was lost.
+    async fn try_read(&self, visit: &Visit) -> Result<Option<Snapshot>, StateError> {
+        match snapshot(visit).await {
+            Ok(snapshot) => Ok(snapshot),
+            Err(error) => self.site.again(visit, error).await.map(|()| None),
         }
     }
 

@@ -209,7 +209,7 @@ impl Watching {
         }
         loop {
             let Some((tree, changes)) = &mut self.tree else {
-                match Cache::at(self.site.clone()).open().await {
+                match Cache::at(self.site.clone()).open_in_time().await {
                     Ok(tree) => {
                         let changes = tree.changes();
                         self.tree = Some((tree, changes));

@@ -8,7 +8,7 @@ use bellwether_testkit::Cut;
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 
-use crate::place::{Place, SESSION_TIMEOUT, expire, soon};
+use crate::place::{Place, SESSION_TIMEOUT, expire, soon, until_no_successor};
 
 on_both_engines! {
     values_of_a_type_are_set_compared_and_deleted,
@@ -22,6 +22,7 @@ on_both_engines! {
     folder_is_never_seen_half_changed,
     folder_update_with_a_lost_reply_is_made_once,
     folder_refuses_an_update_whose_paths_do_not_fit,
+    folder_update_is_told_though_the_session_ended_before_it_was_read,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -295,4 +296,37 @@ async fn folder_refuses_an_update_whose_paths_do_not_fit(place: Place) {
     let filled = soon(folder.update(|all| fill(all, 1_500))).await;
     assert_eq!(filled.unwrap().len(), 1_500);
     assert_eq!(folder.get().await.unwrap().len(), 1_500);
+}
+
+async fn folder_update_is_told_though_the_session_ended_before_it_was_read(place: Place) {
+    let (proxy, client) = place.impatient().await;
+    let writer = ConfigFolder::new(&place.client().await, "/app/database");
+    let (first, second) = (entries([("host", "db1")]), entries([("host", "db2")]));
+    writer.update(|all| all.clone_from(&first)).await.unwrap();
+    let mut states = ConfigFolder::new(&client, "/app/database").watch();
+    assert_eq!(next(&mut states).await, Seen::Value(first));
+    // The watch hears of the update, and its session ends before it can read what there is now.
+    proxy.refuse(true);
+    let lost = proxy.drop_request_where(|request| {
+        let path = request.path();
+        request.op == Op::GetChildren && path.is_some_and(|path| path.ends_with("/app/database"))
+    });
+    let told = async {
+        loop {
+            match next(&mut states).await {
+                Seen::Value(entries) => break entries,
+                Seen::Renewed => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    let faults = async {
+        writer.update(|all| all.clone_from(&second)).await.unwrap();
+        lost.happened().await.unwrap();
+        proxy.expire_session().await.unwrap();
+        until_no_successor(&client).await;
+        proxy.refuse(false);
+    };
+    let (told, ()) = tokio::join!(told, faults);
+    assert_eq!(told, second);
 }

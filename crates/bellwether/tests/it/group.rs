@@ -10,7 +10,7 @@ use bellwether_server::proto::op::Op;
 use bellwether_testkit::{FaultProxy, TestServer};
 use futures_util::StreamExt;
 
-use crate::place::{Place, SESSION_TIMEOUT, soon};
+use crate::place::{Place, SESSION_TIMEOUT, soon, until_no_successor};
 
 on_both_engines! {
     members_join_change_and_leave,
@@ -30,6 +30,7 @@ on_both_engines! {
     unique_names_are_found_again_after_a_lost_reply,
     instances_of_a_service_come_and_go,
     too_much_data_is_refused_and_nothing_lost,
+    watch_that_begins_without_a_server_goes_on_when_there_is_one,
 }
 
 async fn next<T>(watch: &mut Watch<T>) -> Seen<T> {
@@ -417,6 +418,19 @@ async fn too_much_data_is_refused_and_nothing_lost(place: Place) {
     let instance = Instance::new("10.0.0.7:80").with("zone", text);
     assert_too_large(soon(names.announce("web", &instance)).await);
     assert_eq!(names.list().await.unwrap(), [""; 0]);
+}
+
+async fn watch_that_begins_without_a_server_goes_on_when_there_is_one(place: Place) {
+    let (proxy, client) = place.impatient().await;
+    proxy.refuse(true);
+    proxy.expire_session().await.unwrap();
+    soon(client.ended()).await;
+    let mut watch = Group::new(&client, "/group").watch();
+    let (seen, ()) = tokio::join!(next(&mut watch), async {
+        until_no_successor(&client).await;
+        proxy.refuse(false);
+    });
+    assert_eq!(seen, Seen::Value([].into()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

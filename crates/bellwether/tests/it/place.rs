@@ -102,6 +102,17 @@ impl Place {
         (proxy, client)
     }
 
+    /// As [`proxied`](Self::proxied), but whose successor is given up as soon as the proxy refuses it.
+    pub(crate) async fn impatient(&self) -> (FaultProxy, Client) {
+        let proxy = FaultProxy::start(&self.server).await.unwrap();
+        let client = connect(format!("{}{}", proxy.address(), self.chroot))
+            .session_timeout(SESSION_TIMEOUT)
+            .fail_fast()
+            .await
+            .unwrap();
+        (proxy, client)
+    }
+
     /// One more session through a proxy.
     pub(crate) async fn client_through(
         &self,
@@ -211,6 +222,14 @@ pub(crate) fn note_requests(
         false
     }));
     seen
+}
+
+/// Waits until a session has ended and whoever wants the next one was refused it: the second attempt comes behind theirs.
+pub(crate) async fn until_no_successor(client: &Client) {
+    soon(client.ended()).await;
+    for _ in 0..2 {
+        assert!(soon(client.successor()).await.is_err());
+    }
 }
 
 /// Awaits what must happen, and fails when it does not.
