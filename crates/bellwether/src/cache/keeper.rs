@@ -4,12 +4,13 @@
 //! sent, and there is one read a path at a time, so the read that is sent after the last event shows at least that event,
 //! and the copy comes to equal the subtree. Replies and events do not reach us in the order in which the server sent
 //! them; two rules make that harmless. Data is taken only if it is newer than what is known. And a reply that says that there is
-//! nothing, or an event that says so, counts only if no other word of that path is still to come.
+//! nothing, or an event that says so, counts only if no other word of that path, or of one below it, is still to come.
 //!
 //! With a watch on each node, the read that follows an event also arms what the event has used up, and of a node that comes
 //! its parent tells. What ends is always read again: the event says only that it did.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -221,7 +222,9 @@ impl Keeper {
     }
 
     fn heard(&mut self, below: &str, what: zk::EventType) {
-        let is_settled = !self.reading.contains(below) && !self.dirty.contains_key(below);
+        let is_settled = !self.reading.contains(below)
+            && !self.dirty.contains_key(below)
+            && self.is_settled_below(below);
         let ask = match (self.watches_each, what) {
             // Nothing is waited for that could say otherwise, and if it comes again, that will be told too.
             (false, zk::EventType::NodeDeleted) if is_settled => {
@@ -234,6 +237,16 @@ impl Keeper {
             (true, _) => Ask::SUBTREE,
         };
         self.mark(below, ask);
+    }
+
+    /// Whether no word of anything below a path is still to come.
+    fn is_settled_below(&self, below: &str) -> bool {
+        // A zero is what follows a slash.
+        let (first, end) = (format!("{below}/"), format!("{below}0"));
+        let all_below = (Bound::Included(&*first), Bound::Excluded(&*end));
+        let is_read = self.reading.range::<str, _>(all_below).next().is_some();
+        let is_dirty = self.dirty.range::<str, _>(all_below).next().is_some();
+        !is_read && !is_dirty
     }
 
     fn take_all(
@@ -278,9 +291,9 @@ impl Keeper {
                 Ok(())
             }
             Ok(None) => {
-                match self.dirty.get_mut(&below) {
-                    Some(known) => *known = *known | ask,
-                    None => self.tree.remove(&path),
+                match self.dirty.contains_key(&below) || !self.is_settled_below(&below) {
+                    true => self.mark(&below, ask),
+                    false => self.tree.remove(&path),
                 }
                 Ok(())
             }

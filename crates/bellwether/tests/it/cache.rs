@@ -1,15 +1,16 @@
 //! A live copy equals what it is a copy of, and never goes back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use bellwether::{Cache, CacheEvent, Config, LiveTree, Snapshot, StateError, zk};
 use bellwether_server::proto::op::Op;
-use bellwether_testkit::Cut;
+use bellwether_testkit::{Cut, Direction};
 use futures_util::StreamExt;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
+use tokio::sync::mpsc;
 
 use crate::place::{Place, SESSION_TIMEOUT, expire, soon};
 
@@ -37,6 +38,7 @@ with_and_without_persistent_watches! {
     copy_equals_the_tree_after_random_changes_and_cuts,
     dropped_copy_leaves_no_watch,;
     t83_copy_catches_up_before_it_reads_after_a_reconnect,
+    node_that_was_told_to_be_gone_does_not_come_back,
     more_than_can_be_watched_one_by_one_is_refused,
 }
 
@@ -195,7 +197,7 @@ async fn t83_copy_catches_up_before_it_reads_after_a_reconnect(place: Place) {
         let _never = proxy.drop_request_where({
             let seen = seen.clone();
             move |request| {
-                if request.path().is_some_and(|path| path.ends_with("/tree")) {
+                if matches!(request.op, Op::Sync | Op::MultiRead) {
                     seen.lock().unwrap().push(request.op);
                 }
                 false
@@ -210,15 +212,8 @@ async fn t83_copy_catches_up_before_it_reads_after_a_reconnect(place: Place) {
         zk.set_data("/tree", data.as_bytes(), None).await.unwrap();
         until_equal(&tree, zk).await;
         let seen = seen.lock().unwrap();
-        let is_read = |op: &Op| *op == Op::GetData;
-        let (sync, read) = (
-            seen.iter().position(|op| *op == Op::Sync),
-            seen.iter().position(is_read),
-        );
-        assert!(
-            sync.is_some() && read.is_none_or(|read| sync < Some(read)),
-            "{seen:?}"
-        );
+        assert_eq!(seen.first(), Some(&Op::Sync), "{seen:?}");
+        assert!(seen.contains(&Op::MultiRead), "{seen:?}");
     }
 }
 
@@ -275,6 +270,49 @@ async fn copy_equals_the_tree_after_random_changes_and_cuts(place: Place) {
         if let CacheEvent::Changed { path, node } = change {
             let before = newest.insert(path.clone(), node.mzxid);
             assert!(before < Some(node.mzxid), "{path} went back, seed {seed}");
+        }
+    }
+}
+
+async fn node_that_was_told_to_be_gone_does_not_come_back(place: Place) {
+    let zk = place.outside();
+    make_root(&place).await;
+    let (proxy, client) = place.counted().await;
+    let proxy = Arc::new(proxy);
+    let tree = soon(Cache::new(&client, "/tree").open()).await.unwrap();
+    let mut changes = tree.changes();
+    for _ in 0..20 {
+        make(zk, "/tree/a", b"").await;
+        make(zk, "/tree/a/b", b"").await;
+        until_equal(&tree, zk).await;
+        // The answer to the next read is held, and what happens meanwhile comes with it.
+        let (held, mut is_held) = mpsc::channel(1);
+        let holding = Arc::downgrade(&proxy);
+        drop(proxy.drop_request_where(move |request| {
+            if request.op == Op::MultiRead && held.try_send(()).is_ok() {
+                holding.upgrade().unwrap().hold(Direction::ToClient);
+            }
+            false
+        }));
+        zk.set_data("/tree/a/b", b"2", None).await.unwrap();
+        soon(is_held.recv()).await.unwrap();
+        zk.sync("/tree").await.unwrap();
+        zk.delete("/tree/a/b", None).await.unwrap();
+        zk.delete("/tree/a", None).await.unwrap();
+        proxy.calm();
+        until_equal(&tree, zk).await;
+    }
+    drop(tree);
+    let mut known = BTreeMap::new();
+    let mut gone = BTreeSet::new();
+    while let Some(change) = soon(changes.next()).await {
+        match change {
+            CacheEvent::Changed { path, node } => {
+                assert!(!gone.contains(&node.czxid), "{path} has come back");
+                known.insert(path, node.czxid);
+            }
+            CacheEvent::Deleted { path } => gone.extend(known.remove(&path)),
+            other => panic!("{other:?}"),
         }
     }
 }
