@@ -140,6 +140,11 @@ impl LiveTree {
         self.tree.snapshot()
     }
 
+    /// Why the copy is kept no longer, if it is not. It is told once.
+    pub(crate) fn take_end(&self) -> Option<StateError> {
+        self.tree.take_end()
+    }
+
     /// What changes from now on.
     #[must_use]
     pub fn changes(&self) -> CacheChanges {
@@ -154,7 +159,8 @@ impl LiveTree {
     }
 }
 
-/// The changes of a [`LiveTree`], in the order in which they were seen. It ends with the tree.
+/// The changes of a [`LiveTree`], in the order in which they were seen. It ends with the tree, or when the copy cannot be kept
+/// any longer: the servers refuse it, or it has grown larger than can be watched one by one.
 pub struct CacheChanges(BoxStream<'static, CacheEvent>);
 
 impl CacheChanges {

@@ -227,8 +227,13 @@ impl Watching {
                 return Some(Ok(Seen::Value(members)));
             }
             // Whatever happened, the next look shows it; the changes only wake.
-            if changes.next().await? == CacheEvent::Renewed {
-                return Some(Ok(Seen::Renewed));
+            match changes.next().await {
+                Some(CacheEvent::Renewed) => return Some(Ok(Seen::Renewed)),
+                Some(_) => {}
+                None => {
+                    self.ended = true;
+                    return tree.take_end().map(Err);
+                }
             }
         }
     }

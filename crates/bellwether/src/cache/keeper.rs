@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::oneshot;
-use tracing::debug;
+use tracing::{debug, warn};
 use zookeeper_client as zk;
 
 use super::reads::{Ask, Found};
@@ -116,9 +116,13 @@ impl Keeper {
                     bytes_max,
                 },
             };
-            debug!(path = self.site.path(), %error, "cache ends");
-            if let Some(loaded) = loaded.take() {
-                let _ = loaded.send(Err(error));
+            match loaded {
+                // Who opened it may have gone.
+                Some(loaded) => drop(loaded.send(Err(error))),
+                None => {
+                    warn!(path = self.site.path(), %error, "cache ends");
+                    self.tree.end(error);
+                }
             }
             return;
         }

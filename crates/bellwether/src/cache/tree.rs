@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::broadcast;
 use zookeeper_client as zk;
 
+use crate::state::StateError;
+
 /// How many changes a listener may be behind before it is told that it has missed some.
 const CHANGES_MAX: usize = 4096;
 
@@ -64,7 +66,15 @@ pub enum CacheEvent {
 pub(super) struct Tree {
     root: String,
     nodes: Mutex<Snapshot>,
-    events: broadcast::Sender<CacheEvent>,
+    telling: Mutex<Telling>,
+}
+
+/// Whether there is something to tell.
+#[derive(Debug)]
+enum Telling {
+    Goes(broadcast::Sender<CacheEvent>),
+    /// The copy is kept no longer. Why, until somebody has asked.
+    Ended(Option<StateError>),
 }
 
 impl Tree {
@@ -72,7 +82,7 @@ impl Tree {
         Self {
             root: root.to_owned(),
             nodes: Mutex::default(),
-            events: broadcast::Sender::new(CHANGES_MAX),
+            telling: Mutex::new(Telling::Goes(broadcast::Sender::new(CHANGES_MAX))),
         }
     }
 
@@ -90,13 +100,30 @@ impl Tree {
     }
 
     pub(super) fn subscribe(&self) -> broadcast::Receiver<CacheEvent> {
-        self.events.subscribe()
+        match &*self.telling() {
+            Telling::Goes(events) => events.subscribe(),
+            // Closed, since its sender is gone.
+            Telling::Ended(_) => broadcast::Sender::new(1).subscribe(),
+        }
+    }
+
+    /// Nobody keeps the copy any more: its listeners hear of that when they have heard all the rest.
+    pub(super) fn end(&self, why: StateError) {
+        *self.telling() = Telling::Ended(Some(why));
+    }
+
+    /// Why nobody keeps the copy any more. It is told once.
+    pub(super) fn take_end(&self) -> Option<StateError> {
+        match &mut *self.telling() {
+            Telling::Goes(_) => None,
+            Telling::Ended(why) => why.take(),
+        }
     }
 
     pub(super) fn snapshot_and_subscribe(&self) -> (Snapshot, broadcast::Receiver<CacheEvent>) {
         // Changes are told under the same lock as they are made.
         let nodes = self.nodes();
-        (nodes.clone(), self.events.subscribe())
+        (nodes.clone(), self.subscribe())
     }
 
     /// Takes what was read of a node, unless something newer is known.
@@ -139,8 +166,14 @@ impl Tree {
     }
 
     pub(super) fn tell(&self, event: CacheEvent) {
-        // Nobody may be listening.
-        let _ = self.events.send(event);
+        if let Telling::Goes(events) = &*self.telling() {
+            // Nobody may be listening.
+            let _ = events.send(event);
+        }
+    }
+
+    fn telling(&self) -> MutexGuard<'_, Telling> {
+        self.telling.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn nodes(&self) -> MutexGuard<'_, Snapshot> {

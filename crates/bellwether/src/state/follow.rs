@@ -27,7 +27,8 @@ pub enum Seen<T> {
 /// A stream of what there is: the present state first, then each change.
 ///
 /// It goes on over lost connections and over the end of a session, says so with [`Seen::Renewed`], and never shows something
-/// older than what it has shown. It ends only after [`StateError::Refused`]. Nothing is sent until it is polled.
+/// older than what it has shown. It ends only after [`StateError::Refused`], or [`StateError::TooLarge`] where there is more than
+/// can be watched. Nothing is sent until it is polled.
 pub struct Watch<T>(BoxStream<'static, Result<Seen<T>, StateError>>);
 
 impl<T> Watch<T> {

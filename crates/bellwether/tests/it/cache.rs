@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
-use bellwether::{Cache, CacheEvent, Config, LiveTree, Snapshot, StateError, zk};
+use bellwether::{Cache, CacheEvent, Config, Group, LiveTree, Seen, Snapshot, StateError, zk};
 use bellwether_server::proto::op::Op;
 use bellwether_testkit::{Cut, Direction};
 use futures_util::StreamExt;
@@ -40,6 +40,7 @@ with_and_without_persistent_watches! {
     t83_copy_catches_up_before_it_reads_after_a_reconnect,
     node_that_was_told_to_be_gone_does_not_come_back,
     more_than_can_be_watched_one_by_one_is_refused,
+    copy_that_grows_too_large_to_be_watched_ends,
 }
 
 type Contents = BTreeMap<String, Vec<u8>>;
@@ -340,4 +341,33 @@ async fn more_than_can_be_watched_one_by_one_is_refused(place: Place) {
         matches!(refused, Err(StateError::TooLarge { .. })),
         "{refused:?}"
     );
+}
+
+async fn copy_that_grows_too_large_to_be_watched_ends(place: Place) {
+    let place = place.before_persistent_watches().await;
+    make_root(&place).await;
+    let client = place.client().await;
+    let tree = soon(Cache::new(&client, "/tree").open()).await.unwrap();
+    let mut changes = tree.changes();
+    let mut members = Group::new(&client, "/tree").watch();
+    let none = soon(members.next()).await.unwrap().unwrap();
+    assert_eq!(none, Seen::Value([].into()));
+    let long = "x".repeat(1_000);
+    fill(
+        place.outside(),
+        (0..1_000).map(|n| format!("/tree/{n}-{long}")),
+    )
+    .await;
+    soon(async { while changes.next().await.is_some() {} }).await;
+    assert_eq!(soon(tree.changes().next()).await, None);
+    let refused = loop {
+        if let Err(error) = soon(members.next()).await.unwrap() {
+            break error;
+        }
+    };
+    assert!(
+        matches!(refused, StateError::TooLarge { .. }),
+        "{refused:?}"
+    );
+    assert!(soon(members.next()).await.is_none());
 }
