@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::sync::OnceCell;
 use tracing::warn;
 use zookeeper_client as zk;
 
@@ -19,6 +18,7 @@ use crate::home::Home;
 use crate::janitor::Janitor;
 use crate::path::NodePath;
 use crate::sabotage::Sabotage;
+use crate::successor::Successor;
 
 /// How long to wait between two attempts to open the next session: at first, and at most.
 const SUCCESSOR_PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -40,7 +40,7 @@ struct Session {
     borne: Borne,
     home: Home,
     options: Connect,
-    successor: OnceCell<Client>,
+    successor: Successor,
 }
 
 /// Knows a session without keeping it open.
@@ -73,7 +73,7 @@ impl Client {
             chroot,
             home: home.clone(),
             options,
-            successor: OnceCell::new(),
+            successor: Successor::default(),
         }));
         home.spawn(beat_on(
             client.downgrade(),
@@ -119,20 +119,16 @@ impl Client {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives up the attempt; the next call makes another.
+    /// Dropping the future gives up the attempt, unless others wait for it too; the next call makes another.
     ///
     /// # Errors
     ///
-    /// As [`connect`](crate::connect). Ask again later.
+    /// As [`connect`](crate::connect), for all who waited for the same attempt. Ask again later.
     pub async fn successor(&self) -> Result<Self, ConnectError> {
         let mut client = self.clone();
         while client.is_ended() {
             let session = &client.0;
-            let next = session
-                .successor
-                .get_or_try_init(|| session.options.clone().open())
-                .await?
-                .clone();
+            let next = session.successor.open(&session.options).await?;
             client = next;
         }
         Ok(client)

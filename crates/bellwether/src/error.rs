@@ -9,7 +9,7 @@ use crate::path::PathError;
 use crate::who::Who;
 
 /// Why [`connect`](crate::connect) opened no session.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each field is named in its message")]
 pub enum ConnectError {

@@ -171,7 +171,7 @@ pub(crate) async fn beat_on(client: WeakClient, home: Home, interval: Duration) 
                 Err(_) | Ok(()) => {}
             }
         }
-        if client.upgrade().is_none() {
+        if client.upgrade().is_none_or(|client| client.is_ended()) {
             return;
         }
     }

@@ -101,6 +101,7 @@ mod sabotage;
 mod semaphore;
 mod simple_lock;
 mod state;
+mod successor;
 mod survey;
 mod tasks;
 mod terms;

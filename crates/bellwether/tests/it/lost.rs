@@ -1,15 +1,17 @@
 //! When a hold ends, and who is told.
 
 use std::io::{BufRead, BufReader, Write};
+use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use bellwether::blocking::Wait;
 use bellwether::{AcquireError, Fence, HoldState, Lock, connect};
 use bellwether_server::proto::op::Op;
-use bellwether_testkit::{Apache, Cut, Direction};
+use bellwether_testkit::{Apache, Cut, Direction, FaultProxy};
 use futures_util::StreamExt;
 use rustix::process::{Pid, Signal, kill_process};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::place::{Place, SESSION_TIMEOUT, soon};
 
@@ -21,6 +23,7 @@ on_both_engines! {
     t37_guard_is_released_on_another_thread,
     t38_blocking_task_does_not_stop_the_heartbeat,
     t39_acquire_on_an_ended_session_is_an_error,
+    those_who_wait_for_the_next_session_share_an_attempt,
     short_outage_is_a_suspension,
     warning_comes_before_the_loss,
 }
@@ -188,6 +191,42 @@ async fn t39_acquire_on_an_ended_session_is_an_error(place: Place) {
     assert_eq!(next.session_id(), also.session_id(), "one for all who ask");
     let guard = soon(Lock::new(&next, "/lost").acquire()).await.unwrap();
     guard.release().await.unwrap();
+}
+
+/// How many connections to a listener wait to be accepted. They are let go.
+async fn waiting_at(listener: &TcpListener) -> usize {
+    // The last one is our own.
+    let last = TcpStream::connect(listener.local_addr().unwrap());
+    let last = last.await.unwrap().local_addr().unwrap();
+    let mut waiting = 0;
+    while listener.accept().await.unwrap().1 != last {
+        waiting += 1;
+    }
+    waiting
+}
+
+async fn those_who_wait_for_the_next_session_share_an_attempt(place: Place) {
+    // Of two servers one never answers, and there the attempts are counted.
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let proxy = FaultProxy::start(place.server()).await.unwrap();
+    let (one, other) = (proxy.address(), silent.local_addr().unwrap());
+    let client = connect(format!("{one},{other}{}", place.chroot()))
+        .session_timeout(SESSION_TIMEOUT)
+        .fail_fast()
+        .await
+        .unwrap();
+    proxy.refuse(true);
+    proxy.expire_session().await.unwrap();
+    soon(client.ended()).await;
+    waiting_at(&silent).await;
+    let failed = soon(async { tokio::join!(client.successor(), client.successor()) }).await;
+    assert!(matches!(failed, (Err(_), Err(_))), "{failed:?}");
+    assert_eq!(waiting_at(&silent).await, 1);
+    // The next who asks makes another.
+    proxy.refuse(false);
+    let opened = soon(async { tokio::join!(client.successor(), client.successor()) }).await;
+    let (one, other) = (opened.0.unwrap(), opened.1.unwrap());
+    assert_eq!(one.session_id(), other.session_id());
 }
 
 async fn short_outage_is_a_suspension(place: Place) {
