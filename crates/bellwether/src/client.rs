@@ -224,7 +224,8 @@ impl Client {
 
     /// Makes a directory and what is missing above it, in one round trip: containers, which the servers remove when
     /// they have been emptied. The chroot is somebody's fixed place and made to stay. `access` is for the directory
-    /// itself: above it others have theirs.
+    /// itself: above it others have theirs. `NoNode` means that a container above was removed again before it was used, and
+    /// that another try may do better.
     pub(crate) async fn make_directory(
         &self,
         dir: &NodePath,
@@ -299,10 +300,12 @@ impl Client {
         }
         let mut last = Ok(());
         for created in creates {
-            last = match created.await.map_err(zk::Error::from) {
-                Ok(_) | Err(zk::Error::NodeExists) => Ok(()),
-                Err(zk::Error::Unimplemented) => return Err(zk::Error::Unimplemented),
-                Err(error) => Err(error),
+            last = match (created.await.map_err(zk::Error::from), last) {
+                (Ok(_) | Err(zk::Error::NodeExists), _) => Ok(()),
+                (Err(zk::Error::Unimplemented), _) => return Err(zk::Error::Unimplemented),
+                // It has no parent because of what was refused before.
+                (Err(zk::Error::NoNode), Err(cause)) => Err(cause),
+                (Err(error), _) => Err(error),
             };
         }
         // Only the last one counts: above it, nodes may exist where this client may not create any.

@@ -11,6 +11,7 @@ use crate::catch_up::caught_up;
 use crate::client::Client;
 use crate::ephemerals::Room;
 use crate::error::{Outcome, outcome};
+use crate::janitor::Litter;
 use crate::node_event::NodeEvent;
 use crate::state::{Site, StateError, Visit, read_with_watch};
 
@@ -253,6 +254,8 @@ impl Keeper {
         let mut standing = Standing::Missing;
         // A node of this session may be the one that we have created, though we have not seen it yet.
         let mut in_doubt = false;
+        // The zxid of the node that we have created.
+        let mut created = None;
         // The last request may have gone through a server that knows more than this one.
         let mut is_behind = false;
         loop {
@@ -274,7 +277,10 @@ impl Keeper {
             is_behind = look.is_err();
             let taken = matches!(&step, Err(zk::Error::NodeExists)) && !in_doubt;
             match step {
-                Ok(()) => in_doubt |= matches!(standing, Standing::Missing),
+                Ok(czxid) => {
+                    in_doubt |= matches!(standing, Standing::Missing);
+                    created = czxid.or(created);
+                }
                 // The look tells.
                 Err(zk::Error::NoNode | zk::Error::NodeExists) => {}
                 Err(error) => match outcome(&error) {
@@ -295,6 +301,9 @@ impl Keeper {
                     }
                     Outcome::SessionEnded => return Err(Interrupted::SessionEnded(error)),
                     Outcome::Refused => {
+                        if let Some(czxid) = created.take_if(|_| self.joined.is_some()) {
+                            take_back(client, &node, czxid).await;
+                        }
                         self.refused(visit, error).await?;
                         continue;
                     }
@@ -353,7 +362,7 @@ impl Keeper {
         Interrupted::Done
     }
 
-    /// The next request, which leaves when this is first polled.
+    /// The next request, which leaves when this is first polled. The zxid of the node, if it creates one.
     async fn step(
         &self,
         visit: &Visit,
@@ -361,18 +370,18 @@ impl Keeper {
         standing: &Standing,
         data: &[u8],
         leave: bool,
-    ) -> Result<(), zk::Error> {
+    ) -> Result<Option<i64>, zk::Error> {
         let zk = visit.client.zk();
         match standing {
-            Standing::Own(_) if leave => zk.delete(node, None).await,
-            Standing::Own(found) if found == data => Ok(()),
+            Standing::Own(_) if leave => zk.delete(node, None).await.map(|()| None),
+            Standing::Own(found) if found == data => Ok(None),
             // Only we write it, so this is harmless twice.
-            Standing::Own(_) => zk.set_data(node, data, None).await.map(drop),
-            Standing::Missing if leave => Ok(()),
+            Standing::Own(_) => zk.set_data(node, data, None).await.map(|_| None),
+            Standing::Missing if leave => Ok(None),
             Standing::Missing => {
                 let options = zk::CreateMode::Ephemeral.with_acls(self.site.access().acls());
                 match zk.create(node, data, &options).await {
-                    Ok(_) => Ok(()),
+                    Ok((stat, _)) => Ok(Some(stat.czxid)),
                     Err(zk::Error::NoNode) => {
                         let made = visit.client.make_directory(&visit.node, self.site.access());
                         // The node is made in the next step.
@@ -434,6 +443,17 @@ impl Keeper {
             Some(joined) => drop(joined.send(Err(error))),
             None => warn!(path = self.site.path(), name = self.name, %error, "membership ends"),
         }
+    }
+}
+
+/// Deletes the node of a member that cannot be one, because it may not look at it. It was just created, so this is the one
+/// that stands there; once a reply is lost, only a look can tell.
+async fn take_back(client: &Client, node: &str, czxid: i64) {
+    if let Err(error) = client.zk().delete(node, None).await
+        && outcome(&error) == Outcome::Unknown
+    {
+        let litter = Litter::Created(node.to_owned(), czxid);
+        client.janitor().remove(litter);
     }
 }
 

@@ -221,7 +221,8 @@ impl Site {
             return Err(NotWritten::Failed(self.refused(zk::Error::NoNode)));
         };
         match visit.client.make_directory(&dir, &self.access).await {
-            Ok(()) => Ok(()),
+            // The next try finds what is missing.
+            Ok(()) | Err(zk::Error::NoNode) => Ok(()),
             Err(error) => {
                 let again = self.again(visit, error).await;
                 again.map_err(NotWritten::Failed)

@@ -31,6 +31,7 @@ on_both_engines! {
     instances_of_a_service_come_and_go,
     too_much_data_is_refused_and_nothing_lost,
     watch_that_begins_without_a_server_goes_on_when_there_is_one,
+    join_that_may_not_look_leaves_nothing,
 }
 
 async fn next<T>(watch: &mut Watch<T>) -> Seen<T> {
@@ -431,6 +432,22 @@ async fn watch_that_begins_without_a_server_goes_on_when_there_is_one(place: Pla
         proxy.refuse(false);
     });
     assert_eq!(seen, Seen::Value([].into()));
+}
+
+async fn join_that_may_not_look_leaves_nothing(place: Place) {
+    let client = place.client().await;
+    let group = Group::new(&client, "/group");
+    // It makes the directory, which is there for a while.
+    soon(group.join("").await.unwrap().leave()).await;
+    let all_but_read = zk::Permission::WRITE | zk::Permission::CREATE | zk::Permission::DELETE;
+    let blind = group.acl([zk::Acl::new(all_but_read, zk::AuthId::anyone())]);
+    let refused = soon(blind.join("")).await;
+    assert!(
+        matches!(refused, Err(StateError::Refused { .. })),
+        "{refused:?}"
+    );
+    place.until_children("/group", 0).await;
+    assert!(!client.is_ended());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -20,6 +20,7 @@ mod contention;
 mod counter;
 mod counts;
 mod crash_mark;
+mod directories;
 mod double_barrier;
 mod election;
 mod ephemerals;
