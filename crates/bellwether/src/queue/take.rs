@@ -289,13 +289,14 @@ impl Shelf {
     }
 }
 
-/// A claim that is being made. Dropped with its outcome in doubt, the claim is taken back.
+/// A claim that is being made. Dropped before it has become a [`Held`], the claim is taken back if it may be there.
 struct Attempt<'a> {
     shelf: &'a Shelf,
     ready: Option<Ready>,
     unless_newer: bool,
     acquisition: String,
-    in_doubt: bool,
+    /// Whether the claim is ours, or may be.
+    may_be_there: bool,
 }
 
 impl<'a> Attempt<'a> {
@@ -305,7 +306,7 @@ impl<'a> Attempt<'a> {
             ready: Some(ready),
             unless_newer,
             acquisition: AcquisitionId::new().to_string(),
-            in_doubt: false,
+            may_be_there: false,
         }
     }
 
@@ -325,18 +326,18 @@ impl<'a> Attempt<'a> {
         let place = place.and_then(|place| Some(place.dir().child(place.name()?)));
         let mut last = zk::Error::ConnectionLoss;
         for _ in 0..TRIES_MAX {
-            if self.in_doubt {
+            if self.may_be_there {
                 match client.zk().get_data(&claim).await {
                     Ok((found, stat)) => {
-                        self.in_doubt = false;
                         let ours = crate::simple_lock::is_claim(&found, &self.acquisition)
                             && stat.ephemeral_owner == client.session_id();
+                        self.may_be_there = ours;
                         return Ok(match ours {
                             true => Try::Claimed(stat.czxid),
                             false => Try::Lost,
                         });
                     }
-                    Err(zk::Error::NoNode) => self.in_doubt = false,
+                    Err(zk::Error::NoNode) => self.may_be_there = false,
                     Err(error) if outcome(&error) == Outcome::Unknown => {
                         last = error;
                         continue;
@@ -345,21 +346,20 @@ impl<'a> Attempt<'a> {
                 }
             }
             let sent = Moment::now();
-            self.in_doubt = true;
+            self.may_be_there = true;
             let result = self.send(&item, &claim, &data, place.as_deref()).await;
             let (index, error) = match result {
                 Ok(token) => {
-                    self.in_doubt = false;
                     client.heart().answered(sent, Answered::Write);
                     return Ok(Try::Claimed(token));
                 }
                 Err(zk::MultiWriteError::OperationFailed { index, source }) => {
-                    self.in_doubt = false;
+                    self.may_be_there = false;
                     (index, source)
                 }
                 Err(zk::MultiWriteError::RequestFailed { source }) => {
                     if outcome(&source) != Outcome::Unknown {
-                        self.in_doubt = false;
+                        self.may_be_there = false;
                         return Err(source.into());
                     }
                     last = source;
@@ -438,7 +438,7 @@ impl<'a> Attempt<'a> {
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        if let Some(ready) = self.ready.as_ref().filter(|_| self.in_doubt) {
+        if let Some(ready) = self.ready.as_ref().filter(|_| self.may_be_there) {
             self.shelf.client().janitor().remove(Litter::Claim {
                 path: self.shelf.claim_path(ready.pick.item()),
                 acquisition: self.acquisition.clone(),

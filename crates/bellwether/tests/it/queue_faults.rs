@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use bellwether::{Client, PutError, Queue, Sabotage, SettleError, TakeError, connect};
+use bellwether::{
+    Client, PriorityQueue, PutError, Queue, Sabotage, SettleError, TakeError, connect,
+};
 use bellwether_server::proto::op::Op;
 use bellwether_testkit::{Cut, FaultProxy, TestServer};
 use futures_util::StreamExt;
@@ -24,6 +26,7 @@ on_both_engines! {
     lost_reply_to_giving_back_gives_back_once,
     lost_request_is_sent_again,
     dropped_take_leaves_nothing_claimed,
+    take_dropped_between_its_claim_and_what_it_reads_ahead_leaves_nothing_claimed,
     vanished_directories_are_made_anew,
 }
 
@@ -295,6 +298,31 @@ async fn dropped_take_leaves_nothing_claimed(place: Place) {
     place.until_children("/queue/claims", 0).await;
     let claim = soon(behind.queue.take()).await.unwrap();
     assert_eq!(claim.payload(), "a");
+    claim.ack().await.unwrap();
+}
+
+async fn take_dropped_between_its_claim_and_what_it_reads_ahead_leaves_nothing_claimed(
+    place: Place,
+) {
+    let (proxy, client) = place.proxied(Duration::from_secs(10)).await;
+    let queue = PriorityQueue::new(&client, "/queue");
+    queue.put_all(&vec![(1, Vec::new()); 2]).await.unwrap();
+    soon(queue.take()).await.unwrap().ack().await.unwrap();
+    // The claim is answered; what was read behind it is not.
+    let lost = proxy.swallow_reply(Op::MultiRead);
+    proxy.refuse(true);
+    let waiter = tokio::spawn({
+        let queue = queue.clone();
+        async move { queue.take().await }
+    });
+    lost.happened().await.unwrap();
+    assert_eq!(place.children("/queue/claims").await.len(), 1);
+    waiter.abort();
+    assert!(waiter.await.unwrap_err().is_cancelled());
+    proxy.refuse(false);
+    place.until_children("/queue/claims", 0).await;
+    let claim = soon(queue.take()).await.unwrap();
+    assert_eq!(claim.attempts(), 2);
     claim.ack().await.unwrap();
 }
 
