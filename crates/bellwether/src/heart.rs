@@ -96,6 +96,17 @@ impl Heart {
         Moment::now() < self.deadline()
     }
 
+    /// Waits until the session is known to be alive: a hold that began would else be over already.
+    pub(crate) async fn prove(&self, zk: &zk::Client) -> Result<(), zk::Error> {
+        while !self.is_alive() {
+            match self.beat(zk).await {
+                Err(error) if outcome(&error) != Outcome::Unknown => return Err(error),
+                Err(_) | Ok(()) => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Sends one request that counts and waits for its answer. On failure the session may be over, or only the connection.
     pub(crate) async fn beat(&self, zk: &zk::Client) -> Result<(), zk::Error> {
         let sent = Moment::now();

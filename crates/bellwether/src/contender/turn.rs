@@ -60,14 +60,8 @@ impl Contender {
 
     /// Waits until the session is known to be alive: a hold that began would else be over already.
     pub(crate) async fn prove_alive(&self) -> Result<(), Failure> {
-        let heart = self.client.heart();
-        while !heart.is_alive() {
-            match heart.beat(self.client.zk()).await {
-                Err(error) if outcome(&error) != Outcome::Unknown => return Err(error.into()),
-                Err(_) | Ok(()) => {}
-            }
-        }
-        Ok(())
+        let client = &self.client;
+        Ok(client.heart().prove(client.zk()).await?)
     }
 
     /// Whether an end of the own node by another hand would have been told since the last look.

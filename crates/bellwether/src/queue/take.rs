@@ -327,15 +327,17 @@ impl<'a> Attempt<'a> {
         let mut last = zk::Error::ConnectionLoss;
         for _ in 0..TRIES_MAX {
             if self.may_be_there {
-                match client.zk().get_data(&claim).await {
+                match self.find(&claim).await {
                     Ok((found, stat)) => {
                         let ours = crate::simple_lock::is_claim(&found, &self.acquisition)
                             && stat.ephemeral_owner == client.session_id();
                         self.may_be_there = ours;
-                        return Ok(match ours {
-                            true => Try::Claimed(stat.czxid),
-                            false => Try::Lost,
-                        });
+                        if !ours {
+                            return Ok(Try::Lost);
+                        }
+                        // It may have been made long ago, and a hold that began now be over already.
+                        client.heart().prove(client.zk()).await?;
+                        return Ok(Try::Claimed(stat.czxid));
                     }
                     Err(zk::Error::NoNode) => self.may_be_there = false,
                     Err(error) if outcome(&error) == Outcome::Unknown => {
@@ -381,6 +383,15 @@ impl<'a> Attempt<'a> {
             }
         }
         Err(last.into())
+    }
+
+    /// Looks for a claim whose reply was lost. The server that answers now may be behind the one that made it.
+    async fn find(&self, claim: &str) -> Result<(Vec<u8>, zk::Stat), zk::Error> {
+        let zk = self.shelf.client().zk();
+        // Made before the first await: both travel together.
+        let (synced, found) = (zk.sync(claim), zk.get_data(claim));
+        synced.await?;
+        found.await
     }
 
     async fn send(

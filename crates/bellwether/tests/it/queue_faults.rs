@@ -15,6 +15,7 @@ use crate::place::{Place, soon};
 on_both_engines! {
     t65_lost_reply_to_an_acknowledgement_loses_nothing,
     t66_lost_reply_to_a_claim_is_still_our_claim,
+    claim_in_doubt_is_looked_for_behind_a_sync,
     t67_stale_acknowledgement_is_refused,
     t67_acknowledging_any_version_would_be_noticed,
     t68_polls_of_an_empty_queue_leave_no_watches,
@@ -92,6 +93,27 @@ async fn t66_lost_reply_to_a_claim_is_still_our_claim(place: Place) {
     assert_eq!(claim.token(), stat.czxid);
     claim.ack().await.unwrap();
     assert!(place.children("/queue/items").await.is_empty());
+}
+
+async fn claim_in_doubt_is_looked_for_behind_a_sync(place: Place) {
+    let Behind { proxy, queue, .. } = Behind::a_proxy(&place, None).await;
+    queue.put(&text("a")).await.unwrap();
+    let lost = proxy.swallow_reply(Op::Multi);
+    let (tell, mut seen) = tokio::sync::mpsc::unbounded_channel();
+    let _never = proxy.drop_request_where(move |request| {
+        if request
+            .path()
+            .is_some_and(|path| path.contains("/claims/item-"))
+        {
+            let _ = tell.send(request.op);
+        }
+        false
+    });
+    let claim = soon(queue.take()).await.unwrap();
+    lost.happened().await.unwrap();
+    assert_eq!(seen.recv().await, Some(Op::Sync));
+    assert_eq!(seen.recv().await, Some(Op::GetData));
+    claim.ack().await.unwrap();
 }
 
 async fn t67_stale_acknowledgement_is_refused(place: Place) {
