@@ -19,7 +19,7 @@ use crate::own_node::{Naming, OwnNode};
 use crate::path::NodePath;
 use crate::queue::held::Held;
 use crate::queue::shelf::{Shelf, Tally};
-use crate::queue::warm::{Pick, Ready};
+use crate::queue::warm::{Next, Pick, Ready};
 use crate::simple_lock::Claim;
 
 /// What becomes of one who waits for an item when there is none left, claimed or not.
@@ -184,7 +184,7 @@ impl Shelf {
                 self.refill().await?;
                 fresh = true;
             }
-            let Some(ready) = self.next_ready().await? else {
+            let Some(ready) = self.next_ready(&mut fresh).await? else {
                 if fresh {
                     return Ok(None);
                 }
@@ -208,17 +208,19 @@ impl Shelf {
         }
     }
 
-    /// The next item with what is in it.
-    async fn next_ready(&self) -> Result<Option<Ready>, Failure> {
+    /// The next item with what is in it. The list is no longer `fresh` if something has come back meanwhile that it does not
+    /// show.
+    async fn next_ready(&self, fresh: &mut bool) -> Result<Option<Ready>, Failure> {
         loop {
-            if let Some(ready) = self.warm.pop_ready() {
-                return Ok(Some(ready));
+            match self.warm.next(self.rule()) {
+                Next::Claim(ready) => return Ok(Some(ready)),
+                Next::Read(picks) => self.read_ahead(picks).await?,
+                Next::Wait(was_read) => {
+                    was_read.await;
+                    *fresh &= !self.warm.is_stale();
+                }
+                Next::Nothing => return Ok(None),
             }
-            let picks = self.warm.pick(self.rule());
-            if picks.is_empty() {
-                return Ok(None);
-            }
-            self.read_ahead(picks).await?;
         }
     }
 

@@ -34,6 +34,8 @@ const READ_BYTES: usize = 256 << 10;
 pub(crate) struct Warm {
     state: Mutex<State>,
     came_back: Notify,
+    /// Somebody has read what was picked, or has let go of it.
+    was_read: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -49,6 +51,8 @@ struct State {
     stale: bool,
     /// What takes and claims of this very handle are about.
     busy: HashSet<String>,
+    /// How many of these are being read.
+    unread: usize,
     /// How many claims of others there were at the last looks. One look alone may fall between two claims of each.
     others: [usize; LOOKS],
     looks: usize,
@@ -74,6 +78,20 @@ pub(crate) struct Pick {
     list_version: i32,
     /// Whether the list has to be made anew for it to be seen again.
     comes_back: bool,
+    is_read: bool,
+}
+
+/// What a take does next.
+#[derive(Debug)]
+pub(crate) enum Next<'a> {
+    /// Claims this.
+    Claim(Ready),
+    /// Reads these.
+    Read(Vec<Pick>),
+    /// Waits until other takes of this handle have read what they picked: they may leave something.
+    Wait(Notified<'a>),
+    /// There is nothing that may be taken now.
+    Nothing,
 }
 
 impl Pick {
@@ -100,9 +118,13 @@ impl Drop for Pick {
         let mut state = warm.state();
         state.busy.remove(self.item.name());
         state.stale |= self.comes_back;
+        state.unread -= usize::from(!self.is_read);
         drop(state);
         if self.comes_back {
             warm.came_back.notify_waiters();
+        }
+        if !self.is_read {
+            warm.was_read.notify_waiters();
         }
     }
 }
@@ -160,24 +182,37 @@ impl Warm {
     /// Takes note of what was read ahead: the items that were picked, in order, and the claims there were then.
     ///
     /// One consumer takes them in order. Where several are at work, each chooses one of them, so that they do not all try for
-    /// the same.
+    /// the same. Those that were picked from an older list stand in their place in the present one, for something that goes
+    /// before them may have come since.
     pub(crate) fn add_ready(
         &self,
         rule: Rule,
-        picks: Vec<Pick>,
+        mut picks: Vec<Pick>,
         reads: Vec<zk::MultiReadResult>,
         claims: Vec<String>,
     ) {
-        let claims = self.state().note_claims(claims);
+        let (claims, version) = {
+            let mut state = self.state();
+            (state.note_claims(claims), state.version)
+        };
+        let read_count = picks.len();
+        for pick in &mut picks {
+            pick.is_read = true;
+        }
         let mut found = VecDeque::new();
+        let mut outdated = Vec::new();
         for (pick, read) in picks.into_iter().zip(reads) {
             match read {
                 zk::MultiReadResult::Data { data, stat } if !claims.contains(pick.item.name()) => {
-                    found.push_back(Ready { pick, data, stat });
+                    match rule.overtakes && pick.list_version != version {
+                        true => outdated.push(pick),
+                        false => found.push_back(Ready { pick, data, stat }),
+                    }
                 }
                 _ => pick.gone(),
             }
         }
+        self.put_in_place(outdated);
         let mut state = self.state();
         let sizes = found.iter().map(|ready| ready.data.len());
         state.item_bytes = sizes.max().unwrap_or(state.item_bytes);
@@ -196,11 +231,36 @@ impl Warm {
             self.unready();
             self.state().ready.push_back(chosen);
         }
+        self.state().unread -= read_count;
+        self.was_read.notify_waiters();
     }
 
-    /// The next item to claim, if one was read ahead.
-    pub(crate) fn pop_ready(&self) -> Option<Ready> {
-        self.state().ready.pop_front()
+    /// What a take is to do: claim what was read ahead, or else read the first that may be taken.
+    pub(crate) fn next(self: &Arc<Self>, rule: Rule) -> Next<'_> {
+        // Made first: whatever is read from now on wakes it.
+        let was_read = self.was_read.notified();
+        let (ready, is_reading) = {
+            let mut state = self.state();
+            (state.ready.pop_front(), state.unread > 0)
+        };
+        if let Some(ready) = ready {
+            return Next::Claim(ready);
+        }
+        match self.pick(rule) {
+            picks if !picks.is_empty() => Next::Read(picks),
+            _ if is_reading => Next::Wait(was_read),
+            _ => Next::Nothing,
+        }
+    }
+
+    fn put_in_place(&self, picks: Vec<Pick>) {
+        for pick in picks {
+            let item = pick.item.clone();
+            pick.gone();
+            let mut state = self.state();
+            let place = state.names.partition_point(|other| *other < item);
+            state.names.insert(place, item);
+        }
     }
 
     /// Forgets what was read ahead: others are at the same items.
@@ -236,6 +296,7 @@ impl Warm {
         for item in &picked {
             state.busy.insert(item.name().to_owned());
         }
+        state.unread += picked.len();
         let list_version = state.version;
         drop(state);
         let pick = |item| Pick {
@@ -243,6 +304,7 @@ impl Warm {
             warm: Arc::downgrade(self),
             list_version,
             comes_back: true,
+            is_read: false,
         };
         picked.into_iter().map(pick).collect()
     }
@@ -342,6 +404,10 @@ mod tests {
         warm.add_ready(ByPriority::RULE, picks, reads, claims);
     }
 
+    fn pop_ready(warm: &Warm) -> Option<Ready> {
+        warm.state().ready.pop_front()
+    }
+
     #[test]
     fn one_consumer_gets_all_in_order() {
         let items = names(40);
@@ -367,9 +433,9 @@ mod tests {
         assert_eq!(picked, [&items[1], &items[2]]);
         // Claimed between the list and the read.
         read(&warm, picks, vec![items[1].clone()]);
-        let ready = warm.pop_ready().unwrap();
+        let ready = pop_ready(&warm).unwrap();
         assert_eq!(ready.pick.item().name(), items[2]);
-        assert!(warm.pop_ready().is_none());
+        assert!(pop_ready(&warm).is_none());
     }
 
     #[test]
@@ -379,9 +445,9 @@ mod tests {
         let picks = warm.pick(Fifo::RULE);
         assert_eq!(picks.len(), CHOICE_PER_OTHER);
         read(&warm, picks, Vec::new());
-        let ready = warm.pop_ready().unwrap();
+        let ready = pop_ready(&warm).unwrap();
         assert!(items[..CHOICE_PER_OTHER].contains(&ready.pick.item().name().to_owned()));
-        assert!(warm.pop_ready().is_none());
+        assert!(pop_ready(&warm).is_none());
         let left: Vec<_> = warm.state().names.iter().cloned().collect();
         assert!(left.is_sorted() && left.len() == 29, "{left:?}");
     }
@@ -404,7 +470,7 @@ mod tests {
             let warm = stocked(ByPriority::RULE, items, Vec::new());
             let picks = warm.pick(ByPriority::RULE);
             read(&warm, picks, vec!["another's".to_owned()]);
-            assert_eq!(warm.pop_ready().unwrap().pick.item().name(), name(1));
+            assert_eq!(pop_ready(&warm).unwrap().pick.item().name(), name(1));
         }
     }
 
@@ -430,6 +496,49 @@ mod tests {
         drop(warm.pick(Fifo::RULE));
         assert!(told.now_or_never().is_some());
         assert!(warm.is_stale());
+    }
+
+    #[test]
+    fn take_waits_for_what_another_one_reads() {
+        let warm = stocked(Fifo::RULE, names(2), Vec::new());
+        let Next::Read(picks) = warm.next(Fifo::RULE) else {
+            panic!("there is something to read");
+        };
+        let Next::Wait(was_read) = warm.next(Fifo::RULE) else {
+            panic!("the other one may leave something");
+        };
+        read(&warm, picks, Vec::new());
+        assert!(was_read.now_or_never().is_some());
+        for _ in 0..2 {
+            assert!(matches!(warm.next(Fifo::RULE), Next::Claim(_)));
+        }
+        assert!(matches!(warm.next(Fifo::RULE), Next::Nothing));
+    }
+
+    #[test]
+    fn take_that_is_dropped_while_it_reads_lets_the_others_go_on() {
+        let warm = stocked(Fifo::RULE, names(2), Vec::new());
+        let picks = warm.pick(Fifo::RULE);
+        let Next::Wait(was_read) = warm.next(Fifo::RULE) else {
+            panic!("the other one may leave something");
+        };
+        drop(picks);
+        assert!(was_read.now_or_never().is_some());
+        assert!(warm.is_stale());
+    }
+
+    #[test]
+    fn what_was_picked_from_an_older_list_goes_behind_what_is_better() {
+        let name = |rank: u32| format!("{rank}-{rank:016x}-{rank:010}");
+        let items = vec![name(2), name(3)];
+        let warm = stocked(ByPriority::RULE, items, Vec::new());
+        let picks = warm.pick(ByPriority::RULE);
+        let lists = vec![Some((vec![name(1), name(2), name(3)], stat())), None];
+        warm.stock(ByPriority::RULE, 2, lists);
+        read(&warm, picks, Vec::new());
+        let picks = warm.pick(ByPriority::RULE);
+        let picked: Vec<_> = picks.iter().map(|pick| pick.item().name()).collect();
+        assert_eq!(picked, [name(1), name(2), name(3)]);
     }
 
     #[test]

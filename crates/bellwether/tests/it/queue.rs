@@ -26,6 +26,7 @@ on_both_engines! {
     t70_name_stays_the_same_however_often_it_is_given_back,
     t77_put_is_refused_before_the_directory_is_too_large,
     several_takes_in_flight_get_different_items,
+    takes_at_once_leave_nothing_that_there_is,
     peek_and_depth_tell_and_take_nothing,
     write_under_a_claim_is_fenced,
     bad_path_is_refused,
@@ -191,6 +192,20 @@ async fn several_takes_in_flight_get_different_items(place: Place) {
         claim.ack().await.unwrap();
     }
     assert_eq!(seen.len(), 30);
+}
+
+async fn takes_at_once_leave_nothing_that_there_is(place: Place) {
+    for round in 0..20 {
+        // One that has read nothing yet.
+        let queue = strings(&place).await;
+        queue.put_all(&[text("a"), text("b")]).await.unwrap();
+        let (one, other) = soon(async { tokio::join!(queue.try_take(), queue.try_take()) }).await;
+        let (one, other) = (one.unwrap(), other.unwrap());
+        assert!(one.is_some() && other.is_some(), "round {round}");
+        for claim in [one, other].into_iter().flatten() {
+            claim.ack().await.unwrap();
+        }
+    }
 }
 
 async fn peek_and_depth_tell_and_take_nothing(place: Place) {
