@@ -2,6 +2,7 @@
 
 use std::future::pending;
 use std::pin::pin;
+use std::time::Duration;
 
 use futures_util::future::{join, select_all};
 use zookeeper_client as zk;
@@ -21,6 +22,9 @@ use crate::queue::held::Held;
 use crate::queue::shelf::{Shelf, Tally};
 use crate::queue::warm::{Next, Pick, Ready};
 use crate::simple_lock::Claim;
+
+/// The longest sleep of one who waits for a due time: clocks are set, and timers stand still while the machine is suspended.
+const CLOCK_LOOK: Duration = Duration::from_secs(1);
 
 /// What becomes of one who waits for an item when there is none left, claimed or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,12 +103,6 @@ impl Shelf {
                 Some(event) => event,
                 None => unreachable!("each directory is watched"),
             }));
-            let due = async {
-                match self.warm.first_due(self.rule()) {
-                    Some(wait) => self.client().home().sleep(wait).await,
-                    None => pending().await,
-                }
-            };
             tokio::select! {
                 (event, index, _) = changed => {
                     if event == zk::EventType::Session {
@@ -113,7 +111,18 @@ impl Shelf {
                     watches[index] = None;
                 }
                 () = came_back => {}
-                () = due => {}
+                () = self.first_due() => {}
+            }
+        }
+    }
+
+    /// Resolves when the first item is due. One that became due since the last look is so at once.
+    async fn first_due(&self) {
+        loop {
+            match self.warm.first_due(self.rule()) {
+                Some(Duration::ZERO) => return,
+                Some(wait) => self.client().home().sleep(wait.min(CLOCK_LOOK)).await,
+                None => pending().await,
             }
         }
     }

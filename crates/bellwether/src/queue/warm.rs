@@ -331,10 +331,12 @@ impl Warm {
         state.stale |= rule.overtakes && tally.puts != state.tally.puts;
     }
 
-    /// How long until the first item is due; `None` if there is none.
+    /// How long until the first item is due, no time at all if it is; `None` if there is none.
     pub(crate) fn first_due(&self, rule: Rule) -> Option<Duration> {
         let now_ms = to_ms(SystemTime::now());
-        self.state().names.front()?.wait(rule, now_ms)
+        let state = self.state();
+        let first = state.names.front()?;
+        Some(first.wait(rule, now_ms).unwrap_or_default())
     }
 }
 
@@ -365,7 +367,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::queue::order::{ByPriority, Fifo, Rules};
+    use crate::queue::order::{ByDueTime, ByPriority, Fifo, Rules};
 
     fn names(count: usize) -> Vec<String> {
         let name = |number| format!("item-{number:016x}-{number:010}");
@@ -539,6 +541,20 @@ mod tests {
         let picks = warm.pick(ByPriority::RULE);
         let picked: Vec<_> = picks.iter().map(|pick| pick.item().name()).collect();
         assert_eq!(picked, [name(1), name(2), name(3)]);
+    }
+
+    #[test]
+    fn item_that_has_become_due_is_not_waited_for() {
+        let name = |due: u64| format!("{due}-{due:016x}-{:010}", 1);
+        let rule = ByDueTime::RULE;
+        assert_eq!(
+            stocked(rule, vec![name(1)], Vec::new()).first_due(rule),
+            Some(Duration::ZERO)
+        );
+        let in_an_hour = to_ms(SystemTime::now()) + 3_600_000;
+        let wait = stocked(rule, vec![name(in_an_hour)], Vec::new()).first_due(rule);
+        assert!(wait > Some(Duration::from_secs(3000)), "{wait:?}");
+        assert_eq!(stocked(rule, Vec::new(), Vec::new()).first_due(rule), None);
     }
 
     #[test]
