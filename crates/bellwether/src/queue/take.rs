@@ -45,14 +45,26 @@ enum Try<T> {
 impl Shelf {
     /// Claims the next item that there is; `None` if there is none.
     pub(crate) async fn try_take(&self) -> Result<Option<Held>, Failure> {
-        self.take_listed(None, false).await
+        let shelf = self.clone();
+        let taken = async move { shelf.take_listed(None, false).await };
+        self.client().home().there(taken).await
     }
 
     /// Claims the next item, and waits in line until there is one; `None` if none is left and that is the end.
+    ///
+    /// It goes on while the caller does something else: the first in line would else keep everybody from what comes.
     pub(crate) async fn take(&self, empty: Empty) -> Result<Option<Held>, Failure> {
-        if let Some(held) = self.try_take().await? {
-            return Ok(Some(held));
-        }
+        let shelf = self.clone();
+        let taken = async move {
+            match shelf.take_listed(None, false).await? {
+                Some(held) => Ok(Some(held)),
+                None => shelf.take_in_line(empty).await,
+            }
+        };
+        self.client().home().there(taken).await
+    }
+
+    async fn take_in_line(&self, empty: Empty) -> Result<Option<Held>, Failure> {
         loop {
             if empty == Empty::Ends && self.warm.depth() == 0 {
                 return Ok(None);

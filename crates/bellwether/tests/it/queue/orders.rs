@@ -12,6 +12,7 @@ on_both_engines! {
     t75_delayed_items_come_in_the_order_of_their_times,
     t76_more_urgent_item_put_meanwhile_is_next,
     waiting_consumers_are_served_in_order_of_arrival,
+    first_in_line_that_is_not_polled_keeps_nobody_waiting,
     shards_lose_nothing,
     oldest_age_is_of_the_item_that_was_put_first,
     t76_more_urgent_item_in_another_shard_is_next,
@@ -134,6 +135,27 @@ async fn waiting_consumers_are_served_in_order_of_arrival(place: Place) {
         claim.ack().await.unwrap();
     }
     assert!(place.children("/queue/line").await.is_empty());
+}
+
+async fn first_in_line_that_is_not_polled_keeps_nobody_waiting(place: Place) {
+    let (first, second) = (strings(&place).await, strings(&place).await);
+    let mut left_alone = Box::pin(first.take());
+    tokio::select! {
+        biased;
+        taken = &mut left_alone => panic!("{taken:?}"),
+        () = place.until_children("/queue/line", 1) => {}
+    }
+    let waiter = tokio::spawn({
+        let second = second.clone();
+        async move { second.take().await }
+    });
+    place.until_children("/queue/line", 2).await;
+    let producer = strings(&place).await;
+    producer.put_all(&[text("a"), text("b")]).await.unwrap();
+    let claim = soon(waiter).await.unwrap().unwrap();
+    claim.ack().await.unwrap();
+    let claim = soon(left_alone).await.unwrap();
+    claim.ack().await.unwrap();
 }
 
 async fn shards_lose_nothing(place: Place) {
