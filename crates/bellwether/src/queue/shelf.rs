@@ -297,10 +297,12 @@ impl Tally {
     }
 }
 
-/// How many children were ever created and deleted: `cversion` is the sum (Apache's `DataNode.copyStat`).
+/// How many children were ever created and deleted: `cversion` is the sum (Apache's `DataNode.copyStat`). It wraps in 32 bits,
+/// so this is right up to 2^31 creations, which are all that the servers can number.
 fn child_changes(stat: &zk::Stat) -> (i64, i64) {
-    let (changes, children) = (i64::from(stat.cversion), i64::from(stat.num_children));
-    (i64::midpoint(changes, children), (changes - children) / 2)
+    let created_twice = stat.cversion.wrapping_add(stat.num_children);
+    let created = i64::from(created_twice.cast_unsigned() / 2);
+    (created, created - i64::from(stat.num_children))
 }
 
 /// The options of whoever takes from a shelf.
@@ -355,6 +357,15 @@ mod tests {
             claimed: 1,
         };
         assert_eq!(tally, expected);
+    }
+
+    #[test]
+    fn puts_are_counted_up_to_the_end_of_the_sequence() {
+        for puts in [(1 << 30) - 1, 1 << 30, i32::MAX] {
+            let cversion = puts.wrapping_mul(2).wrapping_sub(3);
+            let tally = Tally::of(&[stat(cversion, 3), None]);
+            assert_eq!((tally.puts, tally.depth), (i64::from(puts), 3));
+        }
     }
 
     #[test]

@@ -347,6 +347,11 @@ impl<'a> Attempt<'a> {
             (shelf.item_path(item), shelf.claim_path(item))
         };
         let place = place.and_then(|place| Some(place.dir().child(place.name()?)));
+        let ephemerals = client.ephemerals();
+        if !ephemerals.has_room(claim.len()) {
+            let bytes = ephemerals.bytes();
+            return Err(Failure::TooManyEphemerals { bytes });
+        }
         let mut last = zk::Error::ConnectionLoss;
         for _ in 0..TRIES_MAX {
             if self.may_be_there {

@@ -1,6 +1,8 @@
 //! A session has no more ephemeral nodes than the servers can remove at its end.
 
-use bellwether::{AcquireError, Counter, Group, Lock, SimpleLock, StateError, zk};
+use bellwether::{
+    AcquireError, Counter, Group, Lock, Queue, SimpleLock, StateError, TakeError, zk,
+};
 use bellwether_testkit::Direction;
 use tokio::task::JoinSet;
 
@@ -9,6 +11,7 @@ use crate::place::{Place, soon};
 on_both_engines! {
     t82_receipts_are_refused_too_and_not_all_are_kept,
     t82_session_refuses_more_ephemeral_paths_than_fit_one_transaction,
+    t82_session_refuses_more_claims_than_fit_one_transaction,
 }
 
 async fn t82_session_refuses_more_ephemeral_paths_than_fit_one_transaction(place: Place) {
@@ -97,4 +100,30 @@ async fn t82_receipts_are_refused_too_and_not_all_are_kept(place: Place) {
     // What the additions have left behind does not stand in others' way.
     let lock = Lock::new(&client, format!("/{}", "l".repeat(60_000)));
     soon(lock.acquire()).await.unwrap().release().await.unwrap();
+}
+
+async fn t82_session_refuses_more_claims_than_fit_one_transaction(place: Place) {
+    let path = format!("/{}", "q".repeat(20_000));
+    let producer = Queue::new(&place.client().await, &path);
+    for _ in 0..50 {
+        producer.put(&Vec::new()).await.unwrap();
+    }
+    let queue = Queue::new(&place.client().await, &path);
+    let mut claims = Vec::new();
+    let refused = loop {
+        match soon(queue.try_take()).await {
+            Ok(claim) => claims.push(claim.unwrap()),
+            Err(error) => break error,
+        }
+        assert!(claims.len() < 50, "they would not fit one frame");
+    };
+    assert!(
+        matches!(refused, TakeError::TooManyEphemerals { .. }),
+        "{refused:?}"
+    );
+    // One that ends makes room, and the item that was refused is still there.
+    claims.pop().unwrap().ack().await.unwrap();
+    let again = soon(queue.try_take()).await.unwrap().unwrap();
+    assert_eq!(again.attempts(), 1);
+    again.ack().await.unwrap();
 }

@@ -412,3 +412,25 @@ async fn t77_directory_that_is_larger_than_a_frame_is_drained() {
         "{refused:?}"
     );
 }
+
+#[tokio::test]
+async fn put_near_the_end_of_the_sequence_is_refused() {
+    let server = TestServer::start().await.unwrap();
+    let client = connect(server.connect_string()).await.unwrap();
+    // Each put looks when there is no room to spare.
+    let queue = Queue::new(&client, "/queue").depth_max(5);
+    queue.put(&Vec::new()).await.unwrap();
+    for counter in [i32::MAX - 1_000_000, i32::MAX - 1] {
+        let items = "/queue/items";
+        server.set_child_counter(items, counter).await.unwrap();
+        let refused = soon(queue.put(&Vec::new())).await;
+        assert!(
+            matches!(refused, Err(PutError::SequenceUsedUp { .. })),
+            "{counter}: {refused:?}"
+        );
+    }
+    let below = i32::MAX - 1_000_001;
+    let items = "/queue/items";
+    server.set_child_counter(items, below).await.unwrap();
+    queue.put(&Vec::new()).await.unwrap();
+}
