@@ -289,8 +289,8 @@ struct Scout {
 }
 
 impl Scout {
-    /// Looks at some directories, adds what is in use there, and returns the directories below them. Four rounds of requests, each of
-    /// which depends on the one before, for however many directories there are.
+    /// Looks at some directories, adds what is in use there, and returns the directories below them. Four rounds of requests, or
+    /// five where queues have shards, each of which depends on the one before, for however many directories there are.
     async fn explore(
         &mut self,
         level: Vec<String>,
@@ -310,7 +310,10 @@ impl Scout {
             })
             .collect();
         let parts = directories.iter().flat_map(Directory::parts).collect();
-        let parts = self.list_all(parts).await?;
+        let mut parts = self.list_all(parts).await?;
+        let shards = directories.iter().flat_map(|dir| dir.shards(&parts));
+        let shards = shards.collect();
+        parts.extend(self.list_all(shards).await?);
         let nodes = directories.iter().flat_map(|dir| dir.nodes(&parts));
         let nodes = nodes.collect();
         let nodes = self.read_all(nodes).await?;

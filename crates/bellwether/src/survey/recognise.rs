@@ -106,6 +106,20 @@ impl Directory {
         }
     }
 
+    /// The directories that may be shards of a queue, to be listed too: they have numbers for names, which tasks may have as
+    /// well.
+    pub(super) fn shards(&self, parts: &Lists) -> Vec<String> {
+        let Shape::Queue = self.shape else {
+            return Vec::new();
+        };
+        let items = self.child("items");
+        let names = parts.get(&items).map_or(&[][..], |(names, _)| names);
+        if !names.iter().all(|name| name.parse::<usize>().is_ok()) {
+            return Vec::new();
+        }
+        names.iter().map(|name| join(&items, name)).collect()
+    }
+
     /// The nodes whose data has to be known.
     pub(super) fn nodes(&self, parts: &Lists) -> Vec<String> {
         let own = self.names.iter().map(|name| self.child(name.as_str()));
@@ -143,7 +157,7 @@ impl Directory {
     /// Whether this is a queue indeed: others may have directories of such names too, and the last of a queue's may be those
     /// of what has ended.
     fn is_queue_indeed(&self, parts: &Lists, nodes: &Contents) -> bool {
-        let has_items = self.others.iter().any(|part| part.starts_with("items"));
+        let has_items = self.others.iter().any(|part| part == "items");
         let has_ended = |part: &str| {
             let part = self.child(part);
             let first = parts.get(&part).and_then(|(children, _)| children.first());
@@ -297,8 +311,14 @@ impl Directory {
             let list = parts.get(&self.child(part));
             list.map_or(&[][..], |(children, _)| children)
         };
-        let shards = self.others.iter().filter(|part| part.starts_with("items"));
-        let items: Vec<_> = shards.flat_map(|part| children(part)).collect();
+        let items: Vec<_> = children("items")
+            .iter()
+            .flat_map(|item| {
+                let shard = parts.get(&self.child(&format!("items/{item}")));
+                let shard = shard.filter(|(_, stat)| is_directory(stat));
+                shard.map_or(std::slice::from_ref(item), |(items, _)| items)
+            })
+            .collect();
         let (dead, done) = (children("dead"), children("done"));
         let mut claims: Vec<_> = children("claims")
             .iter()
@@ -404,18 +424,14 @@ fn kind_of(names: &[Name]) -> Option<LineKind> {
 
 /// Whether these are the directories of a queue, and nothing else.
 fn is_queue(children: &[String]) -> bool {
-    let is_items = |child: &str| match child.strip_prefix("items") {
-        Some("") => true,
-        Some(shard) => shard
-            .strip_prefix('-')
-            .is_some_and(|n| n.parse::<u32>().is_ok()),
-        None => false,
-    };
-    let is_part = |child: &str| {
-        is_items(child) || ["claims", "dead", "done", "line", "receipts"].contains(&child)
-    };
-    let tells = |child: &str| is_items(child) || ["claims", "dead", "done"].contains(&child);
+    let tells = |child: &str| ["items", "claims", "dead", "done"].contains(&child);
+    let is_part = |child: &str| tells(child) || ["line", "receipts"].contains(&child);
     children.iter().all(|child| is_part(child)) && children.iter().any(|child| tells(child))
+}
+
+/// Whether this is a container, or has ever had children. An item is neither.
+fn is_directory(stat: &zk::Stat) -> bool {
+    stat.ephemeral_owner != 0 || stat.cversion != 0
 }
 
 /// `uuid.uuid4().hex` of `kazoo.recipe.lock.Semaphore`.
@@ -446,10 +462,9 @@ mod tests {
     #[test]
     fn queue_is_known_by_its_parts_and_by_nothing_else() {
         assert!(is_queue(&names(&["items", "claims", "receipts"])));
-        assert!(is_queue(&names(&["items-0", "items-1"])));
         assert!(is_queue(&names(&["dead"])));
         assert!(!is_queue(&names(&["items", "prices"])), "a shop");
-        assert!(!is_queue(&names(&["items-old"])));
+        assert!(!is_queue(&names(&["items-0", "items-1"])));
         assert!(!is_queue(&names(&["line", "receipts"])) && !is_queue(&[]));
     }
 

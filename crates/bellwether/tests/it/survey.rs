@@ -16,6 +16,7 @@ on_both_engines! {
     barriers_queues_and_tasks_are_seen_with_their_numbers,
     lines_of_other_libraries_are_seen_for_what_they_are,
     names_alone_make_no_queue,
+    shards_of_a_queue_are_told_from_tasks_with_numbers_for_names,
     crash_is_seen_when_the_holder_is_gone,
     what_may_not_be_read_is_told,
     many_lines_cost_a_list_each_and_a_read_for_everybody_with_few_under_way,
@@ -220,6 +221,34 @@ async fn names_alone_make_no_queue(place: Place) {
     }
     let seen = survey(&client, "/").await;
     assert_eq!(texts(&seen), [("/queue", "queue 0/0/1 0".to_owned())]);
+}
+
+async fn shards_of_a_queue_are_told_from_tasks_with_numbers_for_names(place: Place) {
+    let client = place.client().await;
+    let queue = Queue::new(&client, "/queue").shards(3).payload::<String>();
+    for _ in 0..5 {
+        queue.put(&String::new()).await.unwrap();
+    }
+    let tasks = Tasks::new(&client, "/tasks").payload::<String>();
+    for name in ["0", "1"] {
+        tasks.add(name, &String::new()).await.unwrap();
+    }
+    let seen = survey(&client, "/").await;
+    assert_eq!(
+        texts(&seen),
+        [
+            ("/queue", "queue 5/0/0 0".to_owned()),
+            ("/tasks", "tasks 2/0/0/0 0".to_owned()),
+        ]
+    );
+    // With nothing but a consumer left.
+    while let Some(claim) = soon(queue.try_take()).await.unwrap() {
+        claim.ack().await.unwrap();
+    }
+    let _consumer = tokio::spawn(async move { queue.take().await.map(drop) });
+    place.until_children("/queue/line", 1).await;
+    let seen = survey(&client, "/queue").await;
+    assert_eq!(texts(&seen), [("/queue", "queue 0/0/0 1".to_owned())]);
 }
 
 async fn crash_is_seen_when_the_holder_is_gone(place: Place) {
