@@ -1,6 +1,6 @@
 //! Circles of waiting over all the lines below a path.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::contention::{Contention, Contestant, Wants};
 use crate::error::ContentionError;
@@ -24,7 +24,7 @@ pub struct WaitsFor {
 
 impl Contention {
     /// Finds those who wait for each other in a circle, so that none of them will ever get through, in the line at this path and
-    /// in all lines below it. Each circle is told once, as the steps around it.
+    /// in all lines below it. Everybody who is in a circle is told of in one, as the steps around it, the shortest there is.
     ///
     /// Tasks are told apart by the [owner](crate::Lock::owner) they gave, and else by their session: where several tasks share a
     /// session without a name of their own, a circle may be told that is none. Permits of semaphores are not followed, since
@@ -100,42 +100,84 @@ impl Waits {
         }
     }
 
-    /// Each circle once: a walk along the waits, as deep as it goes, that comes upon an owner it came through.
+    /// A shortest circle through everybody who is in one, unless that one was told of in another.
     fn circles(&self) -> Vec<Vec<WaitsFor>> {
-        let mut circles = Vec::new();
-        let mut done = BTreeSet::new();
-        for start in self.by_owner.keys() {
-            if done.contains(start.as_str()) {
-                continue;
+        let mut circles: Vec<Vec<WaitsFor>> = Vec::new();
+        let mut told = BTreeSet::new();
+        let entangled = self.entangled();
+        for &owner in &entangled {
+            if !told.contains(owner)
+                && let Some(circle) = self.circle_through(owner, &entangled)
+            {
+                told.extend(circle.iter().map(|step| step.owner.clone()));
+                circles.push(circle);
             }
-            // The waits on the way here, and those left to follow at each step.
-            let mut way: Vec<&WaitsFor> = Vec::new();
-            let mut left = vec![self.of(start).iter()];
-            while let Some(next) = left.last_mut() {
-                let Some(wait) = next.next() else {
-                    left.pop();
-                    if let Some(walked) = way.pop() {
-                        done.insert(walked.waits_for.as_str());
-                    }
-                    continue;
-                };
-                way.push(wait);
-                if let Some(from) = way.iter().position(|step| step.owner == wait.waits_for) {
-                    circles.push(way[from..].iter().copied().cloned().collect());
-                    way.pop();
-                } else if done.contains(wait.waits_for.as_str()) {
-                    way.pop();
-                } else {
-                    left.push(self.of(&wait.waits_for).iter());
-                }
-            }
-            done.insert(start.as_str());
         }
         circles
     }
 
+    /// All but those who lead into no circle, or are led to from none. Long lines are left out by this, at the cost of one look
+    /// at each wait.
+    fn entangled(&self) -> BTreeSet<&str> {
+        let waits = || self.by_owner.values().flatten();
+        let forth = waits().map(|wait| (wait.owner.as_str(), wait.waits_for.as_str()));
+        let back = forth.clone().map(|(owner, waits_for)| (waits_for, owner));
+        let mut left = self.by_owner.keys().map(String::as_str).collect();
+        without_ends(&mut left, forth.collect());
+        without_ends(&mut left, back.collect());
+        left
+    }
+
+    fn circle_through(&self, start: &str, among: &BTreeSet<&str>) -> Option<Vec<WaitsFor>> {
+        // By which wait each was come upon first.
+        let mut come_by: BTreeMap<&str, &WaitsFor> = BTreeMap::new();
+        let mut next = VecDeque::from([start]);
+        while let Some(owner) = next.pop_front() {
+            for wait in self.of(owner) {
+                let waits_for = wait.waits_for.as_str();
+                if among.contains(waits_for) && !come_by.contains_key(waits_for) {
+                    come_by.insert(waits_for, wait);
+                    next.push_back(waits_for);
+                }
+            }
+        }
+        let mut circle = vec![(*come_by.get(start)?).clone()];
+        while circle.last().is_some_and(|step| step.owner != start) {
+            let step = circle
+                .last()
+                .and_then(|step| come_by.get(step.owner.as_str()));
+            circle.extend(step.map(|&step| step.clone()));
+        }
+        circle.reverse();
+        Some(circle)
+    }
+
     fn of(&self, owner: &str) -> &[WaitsFor] {
         self.by_owner.get(owner).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Leaves out those from whom no step leads to anybody who is left.
+fn without_ends<'a>(left: &mut BTreeSet<&'a str>, steps: Vec<(&'a str, &'a str)>) {
+    let mut steps_to: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut steps_left: BTreeMap<&str, usize> = left.iter().map(|&one| (one, 0)).collect();
+    for (from, to) in steps {
+        if left.contains(from) && left.contains(to) {
+            steps_to.entry(to).or_default().push(from);
+            *steps_left.entry(from).or_default() += 1;
+        }
+    }
+    let ends = steps_left.iter().filter(|(_, steps)| **steps == 0);
+    let mut ends: Vec<&str> = ends.map(|(end, _)| *end).collect();
+    while let Some(end) = ends.pop() {
+        left.remove(end);
+        for from in steps_to.remove(end).unwrap_or_default() {
+            let steps = steps_left.entry(from).or_default();
+            *steps -= 1;
+            if *steps == 0 {
+                ends.push(from);
+            }
+        }
     }
 }
 
@@ -167,6 +209,10 @@ mod tests {
 
     /// Waits between owners, and how many circles they have, of which lengths.
     fn circles(waits: &[(&str, &str)]) -> Vec<usize> {
+        found(waits).iter().map(Vec::len).collect()
+    }
+
+    fn found(waits: &[(&str, &str)]) -> Vec<Vec<WaitsFor>> {
         let mut all = Waits::default();
         for (owner, waits_for) in waits {
             let wait = WaitsFor {
@@ -191,7 +237,23 @@ mod tests {
                     .all(|(step, next)| step.waits_for == next.owner)
             );
         }
-        circles.iter().map(Vec::len).collect()
+        circles
+    }
+
+    #[test]
+    fn everybody_who_is_stuck_is_named_whatever_the_names() {
+        for [a, b, c] in [
+            ["a", "b", "c"],
+            ["a", "c", "b"],
+            ["b", "a", "c"],
+            ["b", "c", "a"],
+            ["c", "a", "b"],
+            ["c", "b", "a"],
+        ] {
+            let circles = found(&[(a, b), (a, c), (b, a), (c, b), ("behind", a), (a, "free")]);
+            let named: BTreeSet<_> = circles.iter().flatten().map(|step| &step.owner).collect();
+            assert!(named.into_iter().eq(["a", "b", "c"]), "{circles:?}");
+        }
     }
 
     #[test]
