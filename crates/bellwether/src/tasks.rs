@@ -228,9 +228,7 @@ impl<T: Payload> Tasks<T> {
     pub async fn add(&self, name: &str, payload: &T) -> Result<bool, PutError> {
         let path = || self.path().to_owned();
         let bad = |path, source| PutError::BadPath { path, source };
-        self.shelf
-            .check_path()
-            .map_err(|source| bad(path(), source))?;
+        self.shelf.check_put_path()?;
         let checked = NodePath::parse(&format!("/{name}"));
         let checked = checked.map_err(|source| bad(name.to_owned(), source))?;
         if checked.parent().is_some() {

@@ -4,7 +4,8 @@ use std::time::SystemTime;
 
 use zookeeper_client as zk;
 
-use crate::contender::Failure;
+use crate::contender::{Failure, TRIES_MAX};
+use crate::error::{Outcome, outcome};
 use crate::queue::OrderedQueue;
 use crate::queue::error::{PutError, TakeError};
 use crate::queue::order::{Item, ItemId, Order};
@@ -125,6 +126,7 @@ impl Shelf {
 
     /// Puts a dead letter back, at the end of those of its rank and with no attempts; `false` if it is gone.
     pub(crate) async fn revive(&self, letter: &DeadLetter) -> Result<bool, PutError> {
+        self.check_put_path()?;
         let items = self.items_dir(0);
         let dead = self.dir("dead").child(letter.item.name());
         let (path, mode) = match self.rule().named {
@@ -142,26 +144,32 @@ impl Shelf {
             return Ok(false);
         }
         let options = mode.with_acls(self.access.acls());
-        self.write_once(&[items, self.dir("receipts")], |writer| {
+        self.write_once_if_there(&[items, self.dir("receipts")], |writer| {
             writer.add_delete(&dead, None)?;
             writer.add_create(&path, &letter.payload, &options)?;
             self.outdate_lists(writer)
         })
-        .await?;
-        Ok(true)
+        .await
     }
 
     /// Deletes a dead letter for good; `false` if it is gone already.
     pub(crate) async fn forget_dead(&self, letter: &DeadLetter) -> Result<bool, Failure> {
         let dead = self.dir("dead").child(letter.item.name());
-        // Harmless twice: the name is of this one item.
-        self.retry(|| async {
+        let mut in_doubt = false;
+        let mut last = zk::Error::ConnectionLoss;
+        for _ in 0..TRIES_MAX {
+            // Harmless twice: the name is of this one item.
             match self.client().zk().delete(&dead, None).await {
-                Ok(()) => Ok(true),
-                Err(zk::Error::NoNode) => Ok(false),
-                Err(error) => Err(error),
+                Ok(()) => return Ok(true),
+                // One that is gone after a lost reply was deleted by the first try, or by somebody else meanwhile.
+                Err(zk::Error::NoNode) => return Ok(in_doubt),
+                Err(error) if outcome(&error) == Outcome::Unknown => {
+                    in_doubt = true;
+                    last = error;
+                }
+                Err(error) => return Err(error.into()),
             }
-        })
-        .await
+        }
+        Err(last.into())
     }
 }

@@ -133,13 +133,20 @@ impl Shelf {
             // Each claim writes the item, so this is the version of one claim only.
             writer.add_delete(&self.item_path(&listed.item), Some(listed.version))?;
             writer.add_delete(&self.claim_path(&listed.item), None)?;
-            match writer.commit().await.map_err(zk::Error::from) {
+            let error = match writer.commit().await {
                 Ok(_) => return Ok(true),
                 // An item that is gone after a lost reply was acknowledged by the first try, or by its holder meanwhile.
-                Err(zk::Error::NoNode) => return Ok(in_doubt),
-                Err(zk::Error::BadVersion) => return Ok(false),
-                Err(error) if outcome(&error) == Outcome::Unknown => in_doubt = true,
-                Err(error) => return Err(error),
+                Err(zk::MultiWriteError::OperationFailed {
+                    index: 0,
+                    source: zk::Error::NoNode,
+                }) => return Ok(in_doubt),
+                Err(error) => zk::Error::from(error),
+            };
+            match error {
+                // Another claim was made since, or this one has ended.
+                zk::Error::BadVersion | zk::Error::NoNode => return Ok(false),
+                error if outcome(&error) == Outcome::Unknown => in_doubt = true,
+                error => return Err(error),
             }
         }
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use zookeeper_client as zk;
 
 use crate::contender::{Failure, SEQUENCE_MAX, TRIES_MAX};
+use crate::path::NodePath;
 use crate::queue::error::PutError;
 use crate::queue::order::{Item, ItemId, Order, to_ms};
 use crate::queue::payload::Payload;
@@ -22,6 +23,9 @@ pub(crate) const ITEM_BYTES_MAX: usize = 64 << 10;
 
 /// Servers take no request beyond 1 MiB; this leaves room for names and lists of access.
 const BATCH_BYTES_MAX: usize = 900 << 10;
+
+/// The index of the first write that is made once: its receipt goes before.
+const AFTER_RECEIPT: usize = 1;
 
 /// What one create in a batch takes besides path and data: headers, lengths, flags and an open list of access.
 const CREATE_OVERHEAD_BYTES: usize = 100;
@@ -155,17 +159,13 @@ impl Credit {
 impl Shelf {
     /// Puts items in one multi: all or none, and once.
     pub(crate) async fn put(&self, items: Vec<(u64, Vec<u8>)>) -> Result<Vec<ItemId>, PutError> {
-        let path = self.path();
-        if let Err(source) = self.check_path() {
-            let path = path.to_owned();
-            return Err(PutError::BadPath { path, source });
-        }
+        self.check_put_path()?;
         if items.is_empty() {
             return Ok(Vec::new());
         }
         self.check_room(&items)
             .await
-            .map_err(|failure| PutError::new(failure, path))?;
+            .map_err(|failure| PutError::new(failure, self.path()))?;
         let shard = self.next_shard();
         let dir = self.items_dir(shard);
         let mut ids = Vec::new();
@@ -189,17 +189,49 @@ impl Shelf {
         Ok(ids)
     }
 
+    /// As [`check_path`](Self::check_path), for verbs that write.
+    pub(crate) fn check_put_path(&self) -> Result<(), PutError> {
+        self.check_path().map_err(|source| PutError::BadPath {
+            path: self.path().to_owned(),
+            source,
+        })
+    }
+
     /// Makes writes exactly once, and first the directories that they need if those are missing.
     pub(crate) async fn write_once(
         &self,
-        dirs: &[crate::path::NodePath],
+        dirs: &[NodePath],
         fill: impl Fn(&mut zk::MultiWriter<'_>) -> Result<(), zk::Error>,
     ) -> Result<(), PutError> {
+        self.write_unless_gone(dirs, None, fill).await.map(drop)
+    }
+
+    /// As [`write_once`](Self::write_once); `false` if the node that the first of the writes is about is not there.
+    pub(crate) async fn write_once_if_there(
+        &self,
+        dirs: &[NodePath],
+        fill: impl Fn(&mut zk::MultiWriter<'_>) -> Result<(), zk::Error>,
+    ) -> Result<bool, PutError> {
+        self.write_unless_gone(dirs, Some(AFTER_RECEIPT), fill)
+            .await
+    }
+
+    /// `false` if the write of that index misses its node.
+    async fn write_unless_gone(
+        &self,
+        dirs: &[NodePath],
+        index_of_gone: Option<usize>,
+        fill: impl Fn(&mut zk::MultiWriter<'_>) -> Result<(), zk::Error>,
+    ) -> Result<bool, PutError> {
         let path = || self.path().to_owned();
         let mut last = zk::Error::NoNode;
         for _ in 0..TRIES_MAX {
             match self.receipts().once(&fill).await {
-                Ok(_) => return Ok(()),
+                Ok(_) => return Ok(true),
+                Err(OnceError::Refused(zk::MultiWriteError::OperationFailed {
+                    index,
+                    source: zk::Error::NoNode,
+                })) if index_of_gone == Some(index) => return Ok(false),
                 Err(OnceError::Refused(error)) => match zk::Error::from(error) {
                     zk::Error::NoNode => {
                         // Refused as a whole, so nothing was written. Empty directories are removed by the servers, so they

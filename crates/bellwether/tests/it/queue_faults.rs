@@ -25,6 +25,8 @@ on_both_engines! {
     t73_retrying_blindly_would_be_noticed,
     t73_put_whose_session_died_too_is_unknown,
     lost_reply_to_giving_back_gives_back_once,
+    lost_reply_to_forgetting_a_letter_is_made_up_for,
+    lost_acknowledgement_from_outside_of_a_claim_that_ended_is_told_as_none,
     lost_request_is_sent_again,
     dropped_take_leaves_nothing_claimed,
     take_dropped_between_its_claim_and_what_it_reads_ahead_leaves_nothing_claimed,
@@ -275,6 +277,33 @@ async fn lost_reply_to_giving_back_gives_back_once(place: Place) {
     lost.happened().await.unwrap();
     assert_eq!(queue.dead_letters().await.unwrap().len(), 1);
     assert!(queue.try_take().await.unwrap().is_none());
+}
+
+async fn lost_reply_to_forgetting_a_letter_is_made_up_for(place: Place) {
+    let Behind { proxy, queue, .. } = Behind::a_proxy(&place, None).await;
+    queue.put(&text("a")).await.unwrap();
+    let claim = soon(queue.take()).await.unwrap();
+    claim.reject("no").await.unwrap();
+    let letter = queue.dead_letters().await.unwrap().remove(0);
+    let lost = proxy.swallow_reply(Op::Delete);
+    assert!(soon(queue.forget(&letter)).await.unwrap());
+    lost.happened().await.unwrap();
+    assert!(!queue.forget(&letter).await.unwrap());
+}
+
+async fn lost_acknowledgement_from_outside_of_a_claim_that_ended_is_told_as_none(place: Place) {
+    let Behind { proxy, queue, .. } = Behind::a_proxy(&place, None).await;
+    let holder = strings(&place).await;
+    holder.put(&text("a")).await.unwrap();
+    let _claim = soon(holder.take()).await.unwrap();
+    let listed = queue.list().await.unwrap().remove(0);
+    let name = place.children("/queue/claims").await.remove(0);
+    let node = format!("/queue/claims/{name}");
+    place.outside().delete(&node, None).await.unwrap();
+    let lost = proxy.drop_request(Op::Multi);
+    assert!(!soon(queue.ack_claimed(&listed)).await.unwrap());
+    lost.happened().await.unwrap();
+    assert_eq!(place.children("/queue/items").await.len(), 1);
 }
 
 async fn lost_request_is_sent_again(place: Place) {

@@ -1,6 +1,6 @@
 //! Items that fail again and again.
 
-use bellwether::Queue;
+use bellwether::{PutError, Queue, Tasks};
 
 use super::{drain, strings, text};
 use crate::place::{Place, soon};
@@ -10,6 +10,8 @@ on_both_engines! {
     t74_item_of_consumers_that_die_becomes_a_dead_letter,
     t74_unreadable_item_becomes_a_dead_letter,
     dead_letters_can_be_put_back_and_forgotten,
+    letter_that_two_put_back_at_once_comes_back_once,
+    letter_is_not_put_back_at_a_bad_path,
 }
 
 async fn t74_poison_becomes_a_dead_letter(place: Place) {
@@ -83,4 +85,37 @@ async fn dead_letters_can_be_put_back_and_forgotten(place: Place) {
     assert_eq!((claim.payload().as_str(), claim.attempts()), ("b", 1));
     assert_eq!(claim.id(), letters[1].id);
     claim.ack().await.unwrap();
+}
+
+async fn letter_that_two_put_back_at_once_comes_back_once(place: Place) {
+    let queue = strings(&place).await;
+    for round in 0..10 {
+        queue.put(&text("a")).await.unwrap();
+        let claim = soon(queue.take()).await.unwrap();
+        claim.reject("no").await.unwrap();
+        let letter = queue.dead_letters().await.unwrap().remove(0);
+        let both = async { tokio::join!(queue.revive(&letter), queue.revive(&letter)) };
+        let (one, other) = soon(both).await;
+        assert!(one.unwrap() != other.unwrap(), "round {round}");
+        assert_eq!(drain(&queue).await, ["a"]);
+    }
+}
+
+async fn letter_is_not_put_back_at_a_bad_path(place: Place) {
+    let client = place.client().await;
+    let queue = strings(&place).await;
+    queue.put(&text("a")).await.unwrap();
+    let claim = soon(queue.take()).await.unwrap();
+    claim.reject("no").await.unwrap();
+    let letter = queue.dead_letters().await.unwrap().remove(0);
+    let refused = Queue::new(&client, "/a//b").revive(&letter).await;
+    assert!(
+        matches!(refused, Err(PutError::BadPath { .. })),
+        "{refused:?}"
+    );
+    let refused = Tasks::new(&client, "/a//b").retry(&letter).await;
+    assert!(
+        matches!(refused, Err(PutError::BadPath { .. })),
+        "{refused:?}"
+    );
 }
