@@ -21,17 +21,12 @@ impl Access {
         }
     }
 
-    /// How much it takes in a request.
+    /// What the list takes in a request: how many entries there are, and of each the rights, scheme and id with their lengths.
     pub(crate) fn bytes(&self) -> usize {
-        /// Rights, and the lengths of the two texts.
-        const ENTRY_OVERHEAD_BYTES: usize = 12;
-        const ANYONE: usize = "worldanyone".len();
-        match &self.0 {
-            Some(acls) => acls
-                .iter()
-                .map(|acl| acl.scheme().len() + acl.id().len() + ENTRY_OVERHEAD_BYTES)
-                .sum(),
-            None => ANYONE + ENTRY_OVERHEAD_BYTES,
-        }
+        let acls = self.acls();
+        let entries = acls
+            .iter()
+            .map(|acl| 12 + acl.scheme().len() + acl.id().len());
+        4 + entries.sum::<usize>()
     }
 }

@@ -93,6 +93,7 @@ mod own_node;
 mod path;
 mod progress;
 mod queue;
+mod reason;
 mod receipt;
 mod reentrant;
 mod round;

@@ -25,6 +25,9 @@ use crate::queue::{DeadLetter, Empty, Payload, PutError, SettleError, TakeError}
 /// A look at the counts is cheap, but not free, and people do not read faster.
 const EVERY: Duration = Duration::from_secs(1);
 
+/// In how many writes of one request the name of a task stands that is added.
+const ADD_WRITES: usize = 5;
+
 /// Things to do once each, by name, by whoever is there: a set of tasks that any number of workers go through.
 ///
 /// # What it guarantees
@@ -240,6 +243,8 @@ impl<T: Payload> Tasks<T> {
             source,
         })?;
         let item = [(0, data)];
+        let fits = self.shelf.check_named(name, &item[0].1, ADD_WRITES);
+        fits.map_err(|failure| PutError::new(failure, self.path()))?;
         let room = self.shelf.check_room(&item).await;
         room.map_err(|failure| PutError::new(failure, self.path()))?;
         let [(_, data)] = item;
@@ -356,7 +361,7 @@ impl<T> Task<T> {
     ///
     /// # Errors
     ///
-    /// As [`done`](Self::done).
+    /// [`SettleError::TooLarge`] if the result does not fit one request; else as [`done`](Self::done).
     pub async fn done_with(self, result: impl AsRef<[u8]>) -> Result<(), SettleError> {
         let record = Record::of_done(self.held.attempts(), self.held.put_ms());
         let end = End::Move {
@@ -366,7 +371,8 @@ impl<T> Task<T> {
         self.held.settle(&end).await
     }
 
-    /// Gives the task back for another attempt, or sets it aside with the reason if there were enough.
+    /// Gives the task back for another attempt, or sets it aside with the reason, or the first 4 KiB of it, if there were
+    /// enough.
     ///
     /// # Cancel safety
     ///

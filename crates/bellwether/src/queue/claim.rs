@@ -63,8 +63,8 @@ impl<T> Claim<T> {
         self.held.settle(&End::Delete).await
     }
 
-    /// Gives the item back at its old place, for another attempt; the reason is kept if this was the last one, and the
-    /// item a dead letter.
+    /// Gives the item back at its old place, for another attempt; the reason, or the first 4 KiB of it, is kept if this was
+    /// the last one, and the item a dead letter.
     ///
     /// # Cancel safety
     ///

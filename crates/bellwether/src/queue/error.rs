@@ -144,6 +144,15 @@ pub enum SettleError {
     /// is delivered again.
     #[error("session ended with {item} at {path} claimed")]
     SessionEnded { path: String, item: String },
+    /// The result is more than the servers take in one request. Nothing was sent; the claim ends all the same, and the item is
+    /// delivered again. Keep the bulk elsewhere, and say where.
+    #[error("{bytes} bytes about {item} at {path} are more than {bytes_max}")]
+    TooLarge {
+        path: String,
+        item: String,
+        bytes: usize,
+        bytes_max: usize,
+    },
     /// The server refused; the claim ends all the same, and the item is delivered again.
     #[error("cannot settle {item} at {path}")]
     Refused {

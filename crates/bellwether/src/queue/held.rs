@@ -8,6 +8,7 @@ use crate::hold::Hold;
 use crate::queue::error::SettleError;
 use crate::queue::order::Item;
 use crate::queue::payload::Payload;
+use crate::queue::put::{REQUEST_BYTES_MAX, WRITE_OVERHEAD_BYTES};
 use crate::queue::record::Record;
 use crate::queue::shelf::Shelf;
 use crate::queue::warm::{Pick, Ready};
@@ -104,6 +105,7 @@ impl Held {
 
     /// Ends the claim in one multi that succeeds only if no other claim was made since, over any number of reconnects.
     pub(crate) async fn settle(self, end: &End) -> Result<(), SettleError> {
+        self.check_size(end)?;
         let mut in_doubt = false;
         loop {
             let failed = match self.send(end).await {
@@ -142,6 +144,30 @@ impl Held {
                 ((_, source), _) => return Err(self.refused(source)),
             }
         }
+    }
+
+    /// Servers close the connection on a request that is too large, and would do so again each time it is sent again.
+    fn check_size(&self, end: &End) -> Result<(), SettleError> {
+        let End::Move { dir, record } = end else {
+            return Ok(());
+        };
+        let paths = [
+            self.shelf.item_path(self.item()),
+            self.shelf.claim_path(self.item()),
+            self.shelf.dir(dir).child(self.item().name()),
+        ];
+        let overheads = paths.map(|path| path.len() + WRITE_OVERHEAD_BYTES);
+        let bytes = record.len() + self.shelf.access.bytes() + overheads.iter().sum::<usize>();
+        if bytes <= REQUEST_BYTES_MAX {
+            return Ok(());
+        }
+        let (path, item) = self.names();
+        Err(SettleError::TooLarge {
+            path,
+            item,
+            bytes,
+            bytes_max: REQUEST_BYTES_MAX,
+        })
     }
 
     async fn send(&self, end: &End) -> Result<Vec<zk::MultiWriteResult>, zk::MultiWriteError> {

@@ -21,14 +21,20 @@ pub(crate) const DEPTH_MAX: usize = 10_000;
 /// How large an item may be unless set: a claim writes it again, and a batch or a read-ahead holds several.
 pub(crate) const ITEM_BYTES_MAX: usize = 64 << 10;
 
-/// Servers take no request beyond 1 MiB; this leaves room for names and lists of access.
+/// Servers take no request beyond 1 MiB.
+pub(crate) const REQUEST_BYTES_MAX: usize = 1_000_000;
+
+/// What is put has to fit a request with a record of how it ended, too.
 const BATCH_BYTES_MAX: usize = 900 << 10;
+
+/// What one write in a request takes besides path, data and list of access: headers, lengths, flags or a version.
+pub(crate) const WRITE_OVERHEAD_BYTES: usize = 30;
 
 /// The index of the first write that is made once: its receipt goes before.
 const AFTER_RECEIPT: usize = 1;
 
-/// What one create in a batch takes besides path and data: headers, lengths, flags and an open list of access.
-const CREATE_OVERHEAD_BYTES: usize = 100;
+/// What the name of an item takes at most: rank, id and sequence.
+const NAME_BYTES_MAX: usize = 50;
 
 impl<T: Payload> Queue<T> {
     /// Puts an item, exactly once: a reply that is lost is made up for. One round trip.
@@ -273,6 +279,8 @@ impl Shelf {
     /// Refuses what is too large or too much. The depth is looked at now and then, and each time when it is close to the
     /// limit; puts at the same time do not see each other, so it may be passed by as many as there are at once.
     pub(crate) async fn check_room(&self, items: &[(u64, Vec<u8>)]) -> Result<(), Failure> {
+        let dir_bytes = self.items_dir(self.shards - 1).as_str().len();
+        let create_bytes = dir_bytes + NAME_BYTES_MAX + WRITE_OVERHEAD_BYTES + self.access.bytes();
         let mut batch_bytes = 0;
         for (_, data) in items {
             if data.len() > self.item_bytes_max {
@@ -281,14 +289,9 @@ impl Shelf {
                     bytes_max: self.item_bytes_max,
                 });
             }
-            batch_bytes += data.len() + self.dir("items").as_str().len() + CREATE_OVERHEAD_BYTES;
+            batch_bytes += data.len() + create_bytes;
         }
-        if batch_bytes > BATCH_BYTES_MAX {
-            return Err(Failure::TooLarge {
-                bytes: batch_bytes,
-                bytes_max: BATCH_BYTES_MAX,
-            });
-        }
+        check_bytes(batch_bytes)?;
         if self.credit.spend(items.len()) {
             return Ok(());
         }
@@ -306,6 +309,17 @@ impl Shelf {
         Ok(())
     }
 
+    /// Refuses the task of a name that stands so often in one request.
+    pub(crate) fn check_named(
+        &self,
+        name: &str,
+        data: &[u8],
+        writes: usize,
+    ) -> Result<(), Failure> {
+        let path_bytes = self.dir("items").child(name).len();
+        check_bytes(data.len() + writes * (path_bytes + WRITE_OVERHEAD_BYTES + self.access.bytes()))
+    }
+
     /// Items are dealt to the shards in turn.
     fn next_shard(&self) -> usize {
         static TURN: AtomicUsize = AtomicUsize::new(0);
@@ -313,5 +327,15 @@ impl Shelf {
             1 => 0,
             shards => TURN.fetch_add(1, Ordering::Relaxed) % shards,
         }
+    }
+}
+
+fn check_bytes(bytes: usize) -> Result<(), Failure> {
+    match bytes > BATCH_BYTES_MAX {
+        true => Err(Failure::TooLarge {
+            bytes,
+            bytes_max: BATCH_BYTES_MAX,
+        }),
+        false => Ok(()),
     }
 }

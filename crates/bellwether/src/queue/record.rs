@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::headed;
 use crate::queue::order::to_ms;
+use crate::reason;
 
 /// How an item or a task ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +34,7 @@ impl Record {
 
     pub(crate) fn of_dead(attempts: u32, put_ms: i64, reason: &str) -> Self {
         Self {
-            reason: Some(reason.to_owned()),
+            reason: Some(reason::cut(reason).to_owned()),
             ..Self::of_done(attempts, put_ms)
         }
     }

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use bellwether::blocking;
-use bellwether::{Json, PutError, Queue, SettleError, TakeError, connect};
+use bellwether::{Json, PutError, Queue, SettleError, TakeError, connect, zk};
 use bellwether_testkit::TestServer;
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +19,7 @@ on_both_engines! {
     list_tells_who_has_what_and_an_acknowledgement_from_outside_is_fenced,
     items_come_in_order_and_go_when_acknowledged,
     batch_is_put_in_order_or_not_at_all,
+    batch_is_measured_with_its_lists_of_access,
     item_that_is_given_back_keeps_its_place,
     dropped_claim_is_delivered_again,
     claim_ends_with_its_session,
@@ -84,6 +85,26 @@ async fn batch_is_put_in_order_or_not_at_all(place: Place) {
     );
     assert_eq!(drain(&queue).await, batch);
     assert!(queue.put_all(&[]).await.unwrap().is_empty());
+}
+
+async fn batch_is_measured_with_its_lists_of_access(place: Place) {
+    let digest = |user: &str| {
+        let id = format!("{user}:{}=", "x".repeat(27));
+        zk::Acl::new(zk::Permission::ALL, zk::AuthId::new("digest", &id))
+    };
+    let queue = Queue::new(&place.client().await, "/queue");
+    let queue = queue.acl([
+        digest("one"),
+        digest("other"),
+        zk::Acls::anyone_all()[0].clone(),
+    ]);
+    let refused = soon(queue.put_all(&vec![Vec::new(); 8_000])).await;
+    assert!(
+        matches!(refused, Err(PutError::TooLarge { .. })),
+        "{refused:?}"
+    );
+    let put = soon(queue.put_all(&vec![Vec::new(); 3_000])).await;
+    assert_eq!(put.unwrap().len(), 3_000);
 }
 
 async fn item_that_is_given_back_keeps_its_place(place: Place) {

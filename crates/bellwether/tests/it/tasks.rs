@@ -21,6 +21,7 @@ on_both_engines! {
     lost_reply_to_an_addition_adds_once,
     stale_worker_cannot_say_done,
     bad_names_are_refused,
+    more_than_fits_a_request_is_refused_or_cut,
 }
 
 async fn tasks(place: &Place) -> Tasks<String> {
@@ -219,4 +220,26 @@ async fn bad_names_are_refused(place: Place) {
         matches!(refused, Err(TakeError::BadPath { .. })),
         "{refused:?}"
     );
+}
+
+async fn more_than_fits_a_request_is_refused_or_cut(place: Place) {
+    let all = tasks(&place).await;
+    let much = "m".repeat(2 << 20);
+    let refused = soon(all.add(&much[..300_000], &text("1"))).await;
+    assert!(
+        matches!(refused, Err(PutError::TooLarge { .. })),
+        "{refused:?}"
+    );
+    all.add("a", &text("1")).await.unwrap();
+    let task = soon(all.take()).await.unwrap().unwrap();
+    let refused = soon(task.done_with(&much)).await;
+    assert!(
+        matches!(refused, Err(SettleError::TooLarge { bytes, .. }) if bytes > much.len()),
+        "{refused:?}"
+    );
+    let task = soon(all.take()).await.unwrap().unwrap();
+    assert_eq!(task.attempts(), 2);
+    soon(task.reject(&much)).await.unwrap();
+    let failed = all.failed().await.unwrap().remove(0);
+    assert_eq!(failed.reason, much[..4 << 10]);
 }
