@@ -281,6 +281,7 @@ impl TwoPhase {
             self.deadline,
             Who::here(self.client.session_id()),
         );
+        cleaning::check_can_be_forgotten(transaction.place(), &terms)?;
         let made = self.make(&transaction, &terms, &payload);
         let enter = Presence::enter(&transaction, child::coordinator());
         // In this order, and together.

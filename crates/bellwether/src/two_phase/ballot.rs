@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::reason;
 use crate::who::Who;
 
 /// What a site says about a transaction.
@@ -11,8 +12,18 @@ use crate::who::Who;
 pub enum Vote {
     /// It has prepared everything, and can commit whatever happens to it from now on.
     Commit,
-    /// It cannot, or will not, for this reason.
+    /// It cannot, or will not, for this reason. The first 4 KiB of it are kept.
     Abort(String),
+}
+
+impl Vote {
+    /// With no more of a reason than is kept.
+    pub(super) fn cut(self) -> Self {
+        match self {
+            Self::Commit => Self::Commit,
+            Self::Abort(reason) => Self::Abort(reason::cut(&reason).to_owned()),
+        }
+    }
 }
 
 /// How a transaction ends, for every site alike.

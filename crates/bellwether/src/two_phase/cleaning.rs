@@ -6,10 +6,18 @@ use zookeeper_client as zk;
 
 use super::TwoPhase;
 use super::ballot::Decision;
-use super::child::{Child, DECISION};
+use super::child::{self, Child, DECISION};
 use super::error::TransactionError;
+use super::terms::Terms;
 use super::transaction::Transaction;
+use crate::state::{Site as Place, StateError};
 use crate::who::Who;
+
+/// How much is removed in one request. Servers take no more than 1 MiB.
+const BATCH_BYTES_MAX: usize = 700_000;
+
+/// What it takes to delete a node besides its path: headers, a length and a version.
+const DELETE_OVERHEAD_BYTES: usize = 20;
 
 impl TwoPhase {
     /// Forgets the transactions that are done at every site and began so long ago, and returns their ids. To be called now and
@@ -46,7 +54,8 @@ impl Transaction {
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it returns, all of it has been removed or nothing.
+    /// Dropped before it returns, all of it has been removed or nothing; of a transaction that does not fit one request, votes may
+    /// be gone before the rest. Call again.
     ///
     /// # Errors
     ///
@@ -60,10 +69,22 @@ impl Transaction {
             });
         }
         self.remove(|writer, node, names| {
-            for name in names {
-                writer.add_delete(&format!("{node}/{name}"), None)?;
+            // Whether it is done, and how, is known to the end.
+            let needed = |name: &&String| {
+                let child = Child::parse(name);
+                matches!(child, Some(Child::Decision | Child::Applied(_)))
+            };
+            let (last, first): (Vec<_>, Vec<_>) = names.iter().partition(needed);
+            let fits_at_once =
+                delete_bytes(node, &first) + delete_bytes(node, &last) <= BATCH_BYTES_MAX;
+            if !fits_at_once && !first.is_empty() {
+                add_deletes(writer, node, &fitting(node, &first))?;
+                return Ok(Left::Something);
             }
-            writer.add_delete(node, None)
+            add_deletes(writer, node, &first)?;
+            add_deletes(writer, node, &last)?;
+            writer.add_delete(node, None)?;
+            Ok(Left::Nothing)
         })
         .await
     }
@@ -84,26 +105,33 @@ impl Transaction {
         let (mut terms, _, _) = self.terms().await?;
         terms.forgotten_by = Some(Who::here(self.client().session_id()));
         let tombstone = terms.to_data(b"");
-        self.remove(|writer, node, names| {
+        self.remove(|writer, node, _| {
             writer.add_set_data(node, &tombstone, None)?;
             // Without it nothing may go.
             writer.add_check_version(&format!("{node}/{DECISION}"), -1)?;
-            let votes = names
-                .iter()
-                .filter(|name| matches!(Child::parse(name), Some(Child::Vote(_))));
-            for name in votes {
-                writer.add_delete(&format!("{node}/{name}"), None)?;
-            }
-            Ok(())
+            Ok(Left::Nothing)
+        })
+        .await?;
+        self.remove(|writer, node, names| {
+            let is_vote = |name: &&String| matches!(Child::parse(name), Some(Child::Vote(_)));
+            let votes: Vec<_> = names.iter().filter(is_vote).collect();
+            let batch = fitting(node, &votes);
+            writer.add_check_version(&format!("{node}/{DECISION}"), -1)?;
+            add_deletes(writer, node, &batch)?;
+            Ok(match batch.len() < votes.len() {
+                true => Left::Something,
+                false => Left::Nothing,
+            })
         })
         .await?;
         Ok(decision)
     }
 
-    /// Makes writes about the node and all that is below it, in one transaction of the servers, which is harmless twice.
+    /// Makes writes about the node and all that is below it, in as many transactions of the servers as it takes, each of which is
+    /// harmless twice.
     async fn remove(
         &self,
-        fill: impl Fn(&mut zk::MultiWriter<'_>, &str, &[String]) -> Result<(), zk::Error>,
+        fill: impl Fn(&mut zk::MultiWriter<'_>, &str, &[String]) -> Result<Left, zk::Error>,
     ) -> Result<(), TransactionError> {
         let place = self.place();
         let mut in_doubt = false;
@@ -115,18 +143,74 @@ impl Transaction {
             let visit = place.visit_in_time().await?;
             let mut writer = visit.client.zk().new_multi_writer();
             let node = visit.node.as_str();
-            if let Err(error) = fill(&mut writer, node, &names) {
-                return Err(place.refused(error).into());
-            }
+            let left = match fill(&mut writer, node, &names) {
+                Ok(left) => left,
+                Err(error) => return Err(place.refused(error).into()),
+            };
             match writer.commit().await.map_err(zk::Error::from) {
-                Ok(_) => return Ok(()),
-                // Somebody came or went between the two.
-                Err(zk::Error::NoNode | zk::Error::NotEmpty) => {}
+                Ok(_) if left == Left::Nothing => return Ok(()),
+                // The rest goes next, or somebody came or went between the two.
+                Ok(_) | Err(zk::Error::NoNode | zk::Error::NotEmpty) => {}
                 Err(error) => {
                     place.again(&visit, error).await?;
                     in_doubt = true;
                 }
             }
         }
+    }
+}
+
+/// Whether something is left to remove.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Left {
+    Something,
+    Nothing,
+}
+
+fn add_deletes(
+    writer: &mut zk::MultiWriter<'_>,
+    node: &str,
+    names: &[&String],
+) -> Result<(), zk::Error> {
+    for name in names {
+        writer.add_delete(&format!("{node}/{name}"), None)?;
+    }
+    Ok(())
+}
+
+/// As many of these as can be deleted in one request; one at least.
+fn fitting<'a>(node: &str, names: &[&'a String]) -> Vec<&'a String> {
+    let mut bytes = 0;
+    let fits = |(index, name): &(usize, &&String)| {
+        bytes += delete_bytes(node, &[name]);
+        *index == 0 || bytes <= BATCH_BYTES_MAX
+    };
+    let names = names.iter().enumerate().take_while(fits);
+    names.map(|(_, name)| *name).collect()
+}
+
+/// What it takes to delete these nodes.
+fn delete_bytes(node: &str, names: &[&String]) -> usize {
+    let bytes = names
+        .iter()
+        .map(|name| node.len() + name.len() + DELETE_OVERHEAD_BYTES);
+    bytes.sum()
+}
+
+/// Refuses a transaction whose sites have names so long that its end would not fit one request.
+pub(super) fn check_can_be_forgotten(place: &Place, terms: &Terms) -> Result<(), StateError> {
+    let marks: Vec<_> = terms
+        .sites
+        .iter()
+        .map(|site| child::applied(site))
+        .collect();
+    let bytes = delete_bytes(place.path(), &marks.iter().collect::<Vec<_>>());
+    match bytes > BATCH_BYTES_MAX {
+        true => Err(StateError::TooLarge {
+            path: place.path().to_owned(),
+            bytes,
+            bytes_max: BATCH_BYTES_MAX,
+        }),
+        false => Ok(()),
     }
 }

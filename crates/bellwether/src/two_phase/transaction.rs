@@ -284,7 +284,7 @@ impl Transaction {
         is_own: bool,
     ) -> Result<Ballot, TransactionError> {
         let ballot = Ballot {
-            vote,
+            vote: vote.cut(),
             by: Who::here(self.client.session_id()),
             is_own,
         };

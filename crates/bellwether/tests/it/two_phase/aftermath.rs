@@ -5,7 +5,10 @@ use futures_util::StreamExt;
 use std::time::Duration;
 
 use bellwether::blocking::iter;
-use bellwether::{Decision, Form, ParticipateError, Status, TransactionError, TwoPhase, Vote};
+use bellwether::{
+    Decision, Form, ParticipateError, StateError, Status, TransactionError, TwoPhase, Vote, zk,
+};
+use futures_util::future::try_join_all;
 
 use super::{Actor, spawn, transactions};
 use crate::place::{Place, soon};
@@ -17,6 +20,8 @@ on_both_engines! {
     failed_handler_is_called_again,
     done_transactions_are_forgotten,
     tombstone_keeps_the_decision,
+    sites_with_long_names_are_forgotten_in_several_steps,
+    long_reasons_are_cut,
     invitations_tell_what_is_open_and_what_is_new,
     plain_threads_take_part,
 }
@@ -138,6 +143,72 @@ async fn done_transactions_are_forgotten(place: Place) {
         gone.vote("a", Vote::Commit).await.map(drop),
     ] {
         assert!(matches!(error, Err(TransactionError::NotFound { .. })));
+    }
+}
+
+/// As many sites as there may be. Votes and marks of them together do not fit one request.
+fn long_names() -> Vec<String> {
+    let name = |number| format!("{number:03}{}", "x".repeat(600));
+    (0..1000).map(name).collect()
+}
+
+/// Makes a node for each of them by another hand: a verb would read their names each time.
+async fn make_for_all(place: &Place, first_part: &str, data: &[u8]) {
+    let options = &zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+    let made = long_names().into_iter().map(|site| async move {
+        let node = format!("{first_part}{site}");
+        place.outside().create(&node, data, options).await
+    });
+    try_join_all(made).await.unwrap();
+}
+
+async fn sites_with_long_names_are_forgotten_in_several_steps(place: Place) {
+    let transactions = transactions(&place, Form::Coordinator).await;
+    // What a vote looks like.
+    let other = transactions.begin_as("other", ["a"], "").await.unwrap();
+    other.vote("a", Vote::Commit).await.unwrap();
+    let (vote, _) = place.outside().get_data("/tx/other/vote-a").await.unwrap();
+    for forced in [false, true] {
+        let mut coordinator = transactions.begin(long_names(), "").await.unwrap();
+        let path = format!("/tx/{}", coordinator.id());
+        make_for_all(&place, &format!("{path}/vote-"), &vote).await;
+        assert_eq!(soon(coordinator.decide()).await.unwrap(), Decision::Commit);
+        if forced {
+            let decision = soon(coordinator.forget_by_force()).await;
+            assert_eq!(decision.unwrap(), Decision::Commit);
+            let mut left = place.children(&path).await.into_iter();
+            assert!(left.all(|name| !name.starts_with("vote-")));
+        }
+        make_for_all(&place, &format!("{path}/applied-"), b"").await;
+        soon(coordinator.forget()).await.unwrap();
+        let status = coordinator.status().await;
+        assert!(matches!(status, Err(TransactionError::NotFound { .. })));
+    }
+    let longer = long_names().into_iter().map(|name| name.repeat(2));
+    let refused = transactions.begin(longer, "").await.map(drop);
+    assert!(
+        matches!(
+            refused,
+            Err(TransactionError::State(StateError::TooLarge { .. }))
+        ),
+        "{refused:?}"
+    );
+}
+
+async fn long_reasons_are_cut(place: Place) {
+    let transactions = transactions(&place, Form::Coordinator).await;
+    let mut coordinator = transactions.begin(["a", "b"], "").await.unwrap();
+    let much = "m".repeat(2 << 20);
+    let vote = soon(coordinator.vote("a", Vote::Abort(much.clone()))).await;
+    assert_eq!(vote.unwrap().vote, Vote::Abort(much[..4 << 10].to_owned()));
+    assert_eq!(
+        soon(coordinator.abort(&much)).await.unwrap(),
+        Decision::Abort
+    );
+    let status = coordinator.status().await.unwrap();
+    for site in ["a", "b"] {
+        let ballot = status.sites[site].ballot.as_ref().unwrap();
+        assert_eq!(ballot.vote, Vote::Abort(much[..4 << 10].to_owned()));
     }
 }
 
