@@ -27,6 +27,9 @@ pub enum TransactionError {
     /// The transaction was begun without this site. Correct it.
     #[error("{site} has no part in {path}")]
     NotASite { path: String, site: String },
+    /// There is no decision yet, so nobody can have done as was decided. Wait for it first.
+    #[error("{path} is not decided")]
+    Undecided { path: String },
     /// These sites have not done yet what was decided, so it cannot be forgotten. Wait for them, or use force.
     #[error("{path} is not done at {}", sites.join(", "))]
     NotDone { path: String, sites: Vec<String> },

@@ -145,7 +145,7 @@ impl Seat {
     ///
     /// # Errors
     ///
-    /// See [`TransactionError`].
+    /// [`TransactionError::Undecided`] while there is no decision; else see [`TransactionError`].
     pub async fn applied(self) -> Result<(), TransactionError> {
         let site = self.proposal.site();
         self.transaction.mark_applied(site).await

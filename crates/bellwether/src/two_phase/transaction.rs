@@ -19,7 +19,7 @@ use super::view::{Then, View};
 use crate::client::Client;
 use crate::group::check_name;
 use crate::node_event::NodeEvent;
-use crate::state::Site as Place;
+use crate::state::{Site as Place, Visit};
 use crate::who::Who;
 
 /// A transaction, by its id: what can be asked of it and done about it from anywhere.
@@ -184,7 +184,7 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// See [`TransactionError`].
+    /// [`TransactionError::Undecided`] while there is no decision; else see [`TransactionError`].
     pub async fn applied(&self, site: &str) -> Result<(), TransactionError> {
         self.visit().await?;
         let (terms, _, _) = self.terms().await?;
@@ -327,8 +327,34 @@ impl Transaction {
         ballot.map(Some).ok_or_else(|| self.unreadable(&name))
     }
 
+    /// Marks that a site is done, if there is a decision.
     pub(super) async fn mark_applied(&self, site: &str) -> Result<(), TransactionError> {
-        self.make_once(&child::applied(site), b"").await.map(drop)
+        let mut in_doubt = false;
+        loop {
+            let visit = self.place.visit_in_time().await?;
+            match self.send_applied(&visit, site).await {
+                Ok(()) | Err(zk::Error::NodeExists) => return Ok(()),
+                Err(zk::Error::NoNode) => {
+                    return match self.terms().await {
+                        Ok(_) => Err(TransactionError::Undecided { path: self.path() }),
+                        // If it was marked, that may have been the last thing to do, and all of it be forgotten by now.
+                        Err(TransactionError::NotFound { .. }) if in_doubt => Ok(()),
+                        Err(error) => Err(error),
+                    };
+                }
+                Err(error) => self.place.again(&visit, error).await?,
+            }
+            in_doubt = true;
+        }
+    }
+
+    async fn send_applied(&self, visit: &Visit, site: &str) -> Result<(), zk::Error> {
+        let options = zk::CreateMode::Persistent.with_acls(self.place.access().acls());
+        let mut writer = visit.client.zk().new_multi_writer();
+        writer.add_check_version(&visit.node.child(DECISION), -1)?;
+        writer.add_create(&visit.node.child(child::applied(site)), b"", &options)?;
+        writer.commit().await?;
+        Ok(())
     }
 
     pub(super) async fn read_decision(&self) -> Result<Option<Decision>, TransactionError> {

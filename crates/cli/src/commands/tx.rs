@@ -36,7 +36,8 @@ fn refused(error: TransactionError) -> anyhow::Error {
     match error {
         TransactionError::AlreadyBegun { .. }
         | TransactionError::NotFound { .. }
-        | TransactionError::NotASite { .. } => Refusal::no(error.to_string()).into(),
+        | TransactionError::NotASite { .. }
+        | TransactionError::Undecided { .. } => Refusal::no(error.to_string()).into(),
         TransactionError::BadSites { .. } => Refusal::usage(error.to_string()).into(),
         error => error.into(),
     }

@@ -129,7 +129,8 @@ async fn coordinator_makes_it_linear(place: Place) {
         assert_eq!(
             requests(&sites.proxy),
             expected([
-                (Op::Create2, 3 * n),
+                (Op::Create2, 2 * n),
+                (Op::Multi, n),
                 (Op::GetChildren, n),
                 (Op::GetData, 2 * n),
                 (Op::Exists, n),
@@ -182,9 +183,10 @@ async fn every_site_makes_it_quadratic(place: Place) {
             let seat = soon(end).await.unwrap();
             seat.applied().await.unwrap();
         }
-        // Presence, vote, end, and the decision of those who did not see it yet.
+        assert_eq!(sites.proxy.count(Op::Multi), n);
+        // Presence, vote, and the decision of those who did not see it yet.
         let creates = sites.proxy.count(Op::Create2);
-        assert!((3 * n + 1..=4 * n).contains(&creates), "{creates} of {n}");
+        assert!((2 * n + 1..=3 * n).contains(&creates), "{creates} of {n}");
     }
 }
 

@@ -176,6 +176,16 @@ async fn bad_calls_are_refused(place: Place) {
     ] {
         assert!(matches!(error, Err(TransactionError::NotASite { .. })));
     }
+    let undecided = first.applied("a").await;
+    assert!(
+        matches!(undecided, Err(TransactionError::Undecided { .. })),
+        "{undecided:?}"
+    );
+    let undecided = first.join("a").await.unwrap().applied().await;
+    assert!(
+        matches!(undecided, Err(TransactionError::Undecided { .. })),
+        "{undecided:?}"
+    );
     // What was begun is as it was.
     place.until_children("/tx/x", 1).await;
 }
