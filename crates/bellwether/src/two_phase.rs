@@ -376,7 +376,14 @@ impl TwoPhase {
     async fn ids(&self) -> Result<Vec<String>, TransactionError> {
         loop {
             let visit = self.dir.visit().await?;
-            match visit.client.zk().list_children(visit.node.as_str()).await {
+            let (zk, node) = (visit.client.zk(), visit.node.as_str());
+            // Made before the first await: both travel together. Some may have begun through a server that is ahead of ours.
+            let (synced, listed) = (zk.sync(node), zk.list_children(node));
+            let listed = match synced.await {
+                Ok(()) => listed.await,
+                Err(error) => Err(error),
+            };
+            match listed {
                 Ok(mut ids) => {
                     ids.retain(|id| is_id(id));
                     ids.sort_unstable();

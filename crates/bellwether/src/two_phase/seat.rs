@@ -41,9 +41,9 @@ impl Seat {
     ) -> Result<Self, TransactionError> {
         transaction.visit().await?;
         let enter = Presence::enter(transaction, child::here(site));
-        // Polled together, so that all of it travels together.
-        let (terms, presence, names) =
-            tokio::join!(transaction.terms(), enter, transaction.children());
+        // In this order, and together. Behind its own write a session reads nothing older, also where its server lags.
+        let (presence, terms, names) =
+            tokio::join!(biased; enter, transaction.terms(), transaction.children());
         let (terms, payload, begun_ms) = terms?;
         transaction.check_site(&terms, site)?;
         let (presence, names) = (presence?, names?);

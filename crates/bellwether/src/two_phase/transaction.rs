@@ -119,8 +119,8 @@ impl Transaction {
     pub async fn coordinate(&self) -> Result<Coordinator, TransactionError> {
         self.visit().await?;
         let enter = Presence::enter(self, child::coordinator());
-        // Made before the first await: both travel together.
-        let (presence, terms) = tokio::join!(enter, self.terms());
+        // In this order, and together. Behind its own write a session reads nothing older, also where its server lags.
+        let (presence, terms) = tokio::join!(biased; enter, self.terms());
         let (presence, (terms, payload, begun_ms)) = (presence?, terms?);
         let view = View::new(self, &terms, &payload, begun_ms);
         Ok(Coordinator::new(view, presence, &terms))
@@ -170,8 +170,7 @@ impl Transaction {
     ///
     /// See [`TransactionError`]. It may have voted; call again to know.
     pub async fn vote(&self, site: &str, vote: Vote) -> Result<Ballot, TransactionError> {
-        self.visit().await?;
-        let (terms, _, _) = self.terms().await?;
+        let (terms, _, _) = self.latest_terms().await?;
         self.check_site(&terms, site)?;
         self.cast(site, vote, true).await
     }
@@ -186,8 +185,7 @@ impl Transaction {
     ///
     /// [`TransactionError::Undecided`] while there is no decision; else see [`TransactionError`].
     pub async fn applied(&self, site: &str) -> Result<(), TransactionError> {
-        self.visit().await?;
-        let (terms, _, _) = self.terms().await?;
+        let (terms, _, _) = self.latest_terms().await?;
         self.check_site(&terms, site)?;
         self.mark_applied(site).await
     }
@@ -251,6 +249,14 @@ impl Transaction {
                 Err(error) => self.place.again(&visit, error).await?,
             }
         }
+    }
+
+    /// As [`terms`](Self::terms), also of a transaction that was begun a moment ago through a server that is ahead of ours.
+    async fn latest_terms(&self) -> Result<(Terms, Vec<u8>, i64), TransactionError> {
+        // In this order, and together.
+        let (synced, terms) = tokio::join!(biased; self.sync(), self.terms());
+        synced?;
+        terms
     }
 
     /// The names of all nodes below it.
@@ -375,10 +381,14 @@ impl Transaction {
             let mut states = zk.state_watcher();
             states.state();
             let node = visit.node.child(DECISION);
-            // Made before the first await: both travel together.
+            // Made before the first await: all travel together. It may have begun through a server that is ahead of ours.
+            let synced = (!is_known).then(|| zk.sync(visit.node.as_str()));
             let announced = zk.check_and_watch_stat(&node);
             let transaction = (!is_known).then(|| zk.check_stat(visit.node.as_str()));
             let looked = async {
+                if let Some(synced) = synced {
+                    synced.await?;
+                }
                 let (announced, watch) = announced.await?;
                 let is_there = match transaction {
                     Some(transaction) => transaction.await?.is_some(),

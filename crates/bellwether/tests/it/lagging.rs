@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use bellwether::{Cache, CacheEvent, Config, Counter, Group, Lock, Seen, connect, zk};
+use bellwether::{
+    Cache, CacheEvent, Config, Counter, Decision, Group, Lock, Seen, TwoPhase, Vote, connect, zk,
+};
 use bellwether_testkit::{Cut, Direction, Ensemble, FaultProxy, Op};
 use futures_util::StreamExt;
 
@@ -140,4 +142,64 @@ async fn member_that_leaves_in_doubt_looks_when_the_server_has_caught_up(place: 
     let seen = seen.lock().unwrap();
     let look = [Op::Sync, Op::GetData];
     assert!(seen.windows(2).any(|two| two == look), "{seen:?}");
+}
+
+/// Through a follower that lags, a transaction is found that was begun a moment ago.
+#[tokio::test(flavor = "multi_thread")]
+async fn transaction_that_has_just_begun_is_found_on_a_follower_that_lags() {
+    let mut ensemble = Ensemble::start(3).await.unwrap();
+    assert_ne!(
+        ensemble.leader().await.unwrap(),
+        0,
+        "the one that lags follows"
+    );
+    let lagging = FaultProxy::start(ensemble.address(0)).await.unwrap();
+    let behind = connect(lagging.connect_string())
+        .session_timeout(SESSION_TIMEOUT)
+        .await
+        .unwrap();
+    let behind = TwoPhase::new(&behind, "/tx");
+    let ahead = connect(ensemble.address(2).to_string()).await.unwrap();
+    let ahead = TwoPhase::new(&ahead, "/tx");
+    let other = ahead.begin_as("other", ["z"], "").await.unwrap();
+    soon(behind.transaction("other").status()).await.unwrap();
+
+    for round in ["join", "vote", "decision", "list"] {
+        lagging.reset_counts();
+        ensemble.hold_back(true);
+        let mut coordinator = ahead.begin_as(round, ["a"], "").await.unwrap();
+        if round == "decision" {
+            coordinator.vote("a", Vote::Commit).await.unwrap();
+            coordinator.decide().await.unwrap();
+        }
+        let asked = tokio::spawn({
+            let (behind, transaction) = (behind.clone(), behind.transaction(round));
+            async move {
+                match round {
+                    "join" => transaction.join("a").await.map(drop),
+                    "vote" => transaction.vote("a", Vote::Commit).await.map(drop),
+                    "decision" => transaction.decision().await.map(|decision| {
+                        assert_eq!(decision, Decision::Commit);
+                    }),
+                    _ => behind.list().await.map(|all| {
+                        assert!(all.iter().any(|status| status.id == "list"), "{all:?}");
+                    }),
+                }
+            }
+        });
+        // What it sends first is read by the server that lags.
+        soon(async {
+            while [Op::Create2, Op::Sync]
+                .iter()
+                .all(|op| lagging.count(*op) == 0)
+            {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        ensemble.hold_back(false);
+        soon(asked).await.unwrap().unwrap();
+        drop(coordinator);
+    }
+    drop(other);
 }
