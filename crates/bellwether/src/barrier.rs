@@ -5,6 +5,7 @@ use std::time::Duration;
 use zookeeper_client as zk;
 
 use crate::access::Access;
+use crate::catch_up::caught_up;
 use crate::client::Client;
 use crate::contender::{DATA_BYTES_MAX, Failure};
 use crate::error::{BarrierError, Outcome, outcome};
@@ -171,13 +172,8 @@ impl Barrier {
         let mut found = None;
         loop {
             states.state();
-            // Both travel together. Without the sync, a server that lags behind might not know yet of a barrier that is set.
-            let sync = zk.sync(&node);
-            let look = zk.get_and_watch_data(&node);
-            let looked = match sync.await {
-                Ok(()) => look.await,
-                Err(error) => Err(error),
-            };
+            // A server that lags behind might not know yet of a barrier that is set.
+            let looked = caught_up(zk, &node, || zk.get_and_watch_data(&node)).await;
             let (stat, watch) = match looked {
                 Ok((_, stat, watch)) => (stat, watch),
                 Err(zk::Error::NoNode) => return Ok(()),
@@ -235,12 +231,7 @@ impl Barrier {
         let node = self.dir()?.child(BARRIER);
         let zk = self.client.zk();
         loop {
-            let sync = zk.sync(&node);
-            let look = zk.get_data(&node);
-            let looked = match sync.await {
-                Ok(()) => look.await,
-                Err(error) => Err(error),
-            };
+            let looked = caught_up(zk, &node, || zk.get_data(&node)).await;
             return match looked {
                 Ok((data, _)) => Ok(Some(Who::from_data(&data).unwrap_or_default())),
                 Err(zk::Error::NoNode) => Ok(None),

@@ -1,4 +1,4 @@
-//! Reads that see what this session has sent before, whichever server they come to.
+//! Reads that see all that was written before, whichever server they come to.
 
 use zookeeper_client as zk;
 
@@ -6,8 +6,8 @@ use crate::error::{Outcome, outcome};
 
 /// Reads when the server has caught up with the others, in one round trip.
 ///
-/// A request whose reply was lost may have gone through another server of an ensemble, and may take effect here only later.
-/// What is decided by whether it did is read behind a sync.
+/// What others have written, and a request of our own whose reply was lost, may have gone through another server of an ensemble, and
+/// may take effect here only later. What is decided by whether it did is read behind a sync.
 pub(crate) async fn caught_up<T, R>(
     zk: &zk::Client,
     path: &str,

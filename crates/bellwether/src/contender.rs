@@ -12,6 +12,7 @@ use std::time::Duration;
 use zookeeper_client as zk;
 
 use crate::access::Access;
+use crate::catch_up::caught_up;
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::crash_mark::{self, CrashMark, Marking, Parting, Previous};
@@ -349,10 +350,8 @@ impl Contender {
     async fn find(&mut self) -> Result<bool, Failure> {
         let client = self.client.clone();
         self.states.state();
-        let synced = client.zk().sync(self.dir.as_str());
-        let list = client.zk().list_children(self.dir.as_str());
-        synced.await?;
-        let children = match list.await {
+        let (zk, dir) = (client.zk(), self.dir.as_str());
+        let children = match caught_up(zk, dir, || zk.list_children(dir)).await {
             Ok(children) => children,
             Err(zk::Error::NoNode) => return Ok(false),
             Err(error) => return Err(error.into()),

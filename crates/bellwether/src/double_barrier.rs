@@ -7,6 +7,7 @@ use std::time::Duration;
 use zookeeper_client as zk;
 
 use crate::access::Access;
+use crate::catch_up::caught_up;
 use crate::client::Client;
 use crate::contender::{Failure, TRIES_MAX};
 use crate::error::{BarrierError, Outcome, ReleaseError, outcome};
@@ -121,7 +122,7 @@ impl DoubleBarrier {
     pub async fn enter(&self) -> Result<Inside, BarrierError> {
         let mut round = self.round(self.last_seen())?;
         // Members are counted: the node of an attempt that was given up a moment ago would make one of us two.
-        self.client.janitor().caught_up().await;
+        self.client.janitor().swept().await;
         let mut state = match self.last_seen() {
             Some(_) => None,
             None => Some(self.read_state(&round.barrier).await?),
@@ -197,10 +198,8 @@ impl DoubleBarrier {
 
     async fn look(&self, mut round: Round) -> Result<Members, Failure> {
         let zk = self.client.zk();
-        let sync = zk.sync(round.barrier.as_str());
-        let state = zk.get_data(round.barrier.as_str());
-        sync.await?;
-        let state = match state.await {
+        let path = round.barrier.as_str();
+        let state = match caught_up(zk, path, || zk.get_data(path)).await {
             Ok((data, _)) => State::from_data(&data),
             Err(zk::Error::NoNode) => None,
             Err(error) => return Err(error.into()),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use zookeeper_client as zk;
 
 use crate::candidacy::Candidacy;
+use crate::catch_up::caught_up;
 use crate::client::Client;
 use crate::contender::{Contender, Failure, Rule, TRIES_MAX};
 use crate::error::{AcquireError, ReleaseError, WriteError};
@@ -233,10 +234,8 @@ impl Election {
     /// The names of those who run, in order. A server that lags behind is brought up to date first.
     pub(crate) async fn line(&self, dir: &NodePath) -> Result<Vec<Name>, zk::Error> {
         let zk = self.client().zk();
-        let sync = zk.sync(dir.as_str());
-        let list = zk.list_children(dir.as_str());
-        sync.await?;
-        match list.await {
+        let list = || zk.list_children(dir.as_str());
+        match caught_up(zk, dir.as_str(), list).await {
             Ok(children) => Ok(in_order(children)),
             Err(zk::Error::NoNode) => Ok(Vec::new()),
             Err(error) => Err(error),

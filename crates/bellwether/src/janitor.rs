@@ -68,7 +68,7 @@ impl Janitor {
     }
 
     /// Waits until all that it was given before this call is gone, so that nobody counts what this session has given up.
-    pub(crate) async fn caught_up(&self) {
+    pub(crate) async fn swept(&self) {
         let given = self.given.load(Ordering::SeqCst);
         // Gone with its runtime: there is no session left that a node could belong to.
         let _ = self.done.clone().wait_for(|&done| done >= given).await;

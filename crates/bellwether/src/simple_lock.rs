@@ -168,7 +168,7 @@ impl SimpleLock {
     pub async fn try_acquire(&self) -> Result<Option<SimpleGuard>, AcquireError> {
         let mut attempt = Attempt::new(self)?;
         // Else it might meet its own node of a moment ago.
-        self.client.janitor().caught_up().await;
+        self.client.janitor().swept().await;
         attempt.create().await.map_err(|f| self.error(f))
     }
 

@@ -167,7 +167,7 @@ impl Terms {
 
     /// All that is in the directory now, but for what this client has given up.
     pub(crate) async fn children(&self) -> Result<Vec<String>, AcquireError> {
-        self.client.janitor().caught_up().await;
+        self.client.janitor().swept().await;
         match self.client.zk().list_children(self.dir()?.as_str()).await {
             Ok(children) => Ok(children),
             Err(zk::Error::NoNode) => Ok(Vec::new()),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::future::{join, select_all};
 use zookeeper_client as zk;
 
+use crate::catch_up::caught_up;
 use crate::clock::Moment;
 use crate::contender::{Contender, Entry, Failure, LINE_MAX, Rule, TRIES_MAX};
 use crate::crash_mark::Previous;
@@ -416,10 +417,7 @@ impl<'a> Attempt<'a> {
     /// Looks for a claim whose reply was lost. The server that answers now may be behind the one that made it.
     async fn find(&self, claim: &str) -> Result<(Vec<u8>, zk::Stat), zk::Error> {
         let zk = self.shelf.client().zk();
-        // Made before the first await: both travel together.
-        let (synced, found) = (zk.sync(claim), zk.get_data(claim));
-        synced.await?;
-        found.await
+        caught_up(zk, claim, || zk.get_data(claim)).await
     }
 
     async fn send(

@@ -1,13 +1,12 @@
 //! The fair lock when the connection fails.
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bellwether::{AcquireError, Client, Lock, ReleaseError, connect};
 use bellwether_testkit::history::Moment;
 use bellwether_testkit::{Cut, Direction, FaultProxy, Op, TestServer};
 
-use crate::place::{Place, soon};
+use crate::place::{Place, note_requests, soon};
 
 on_both_engines! {
     t01_lost_before_the_server_can_grant_the_next,
@@ -124,16 +123,7 @@ async fn t05_create_reply_lost_leaves_one_node(place: Place) {
 
 async fn t05_server_that_may_lag_is_asked_to_catch_up_first(place: Place) {
     let (proxy, _client, lock) = behind_a_proxy(&place).await;
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let _never = proxy.drop_request_where({
-        let asked = asked.clone();
-        move |request| {
-            if request.path().is_some_and(|path| path.ends_with("/faults")) {
-                asked.lock().unwrap().push(request.op);
-            }
-            false
-        }
-    });
+    let asked = note_requests(&proxy, |path| path.ends_with("/faults"));
     let lost = proxy.swallow_reply(Op::Create2);
     let guard = soon(lock.acquire()).await.unwrap();
     lost.happened().await.unwrap();
