@@ -1,0 +1,164 @@
+//! Too much of something: clients that want more than their share get no more, and the others go on.
+
+use std::time::{Duration, Instant};
+
+use bellwether_server::Config;
+use bellwether_server::proto::code::ErrorCode::AuthFailed;
+use bellwether_testkit::{Body, Create, RawClient, Request, TestServer};
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+use super::resident_bytes;
+use crate::{client_of, ok, server_and_client, until};
+
+const MEBIBYTE: usize = 1 << 20;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_asks_and_does_not_read_costs_little_and_gets_all_in_the_end() {
+    let server = TestServer::with(Config {
+        outbox_bytes_max: 8 * MEBIBYTE,
+        ..TestServer::config()
+    })
+    .await
+    .unwrap();
+    let mut other = client_of(&server).await;
+    let mut greedy = client_of(&server).await;
+    ok(&mut other, Request::create("/big", vec![b'x'; 1_000_000])).await;
+    let before = resident_bytes();
+    let asked = vec![Request::get_data("/big"); 200];
+    greedy.send_all(&asked).await.unwrap();
+    // Until the server does not read it any more, and for some time then.
+    for _ in 0..200 {
+        ok(&mut other, Request::set_data("/", "x")).await;
+    }
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < 64 * MEBIBYTE, "{grown} bytes more");
+    for _ in asked {
+        let reply = greedy.receive_reply().await.unwrap();
+        assert_eq!(reply.bytes.len(), 4 + 1_000_000 + 68);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replies_that_waited_for_a_write_are_limited_too() {
+    let server = TestServer::with(Config {
+        outbox_bytes_max: 8 * MEBIBYTE,
+        ..TestServer::config()
+    })
+    .await
+    .unwrap();
+    let mut other = client_of(&server).await;
+    let greedy: Vec<_> = {
+        ok(&mut other, Request::create("/big", vec![b'x'; 1_000_000])).await;
+        let mut clients = Vec::new();
+        for _ in 0..3 {
+            clients.push(client_of(&server).await);
+        }
+        clients
+    };
+    let before = resident_bytes();
+    let mut segment = vec![Request::set_data("/", "x")];
+    segment.extend(vec![Request::get_data("/big"); 100]);
+    let mut held = Vec::new();
+    for mut client in greedy {
+        client.send_all(&segment).await.unwrap();
+        held.push(client);
+    }
+    for _ in 0..200 {
+        ok(&mut other, Request::set_data("/", "x")).await;
+    }
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < 128 * MEBIBYTE, "{grown} bytes more");
+    for client in &held {
+        let back = client.reattach(server.address()).await.unwrap();
+        assert!(!back.is_refused(), "the session lives on in any case");
+    }
+}
+
+#[tokio::test]
+async fn a_reply_may_be_longer_than_any_request() {
+    let (_server, mut client) = server_and_client().await;
+    let name = format!("/{}-", "n".repeat(100));
+    let node = Request::create_mode(name, "", Create::PERSISTENT_SEQUENTIAL);
+    for _ in 0..2 {
+        ok(&mut client, Request::Multi(vec![node.clone(); 6000])).await;
+    }
+    client.send(&Request::get_children("/")).await.unwrap();
+    let frame = client.receive_raw().await.unwrap();
+    assert!(frame.len() > 0xF_FFFF, "{} bytes", frame.len());
+}
+
+#[tokio::test]
+async fn thousands_of_levels_are_no_trouble() {
+    const LEVELS: usize = 1000;
+    let (_server, mut client) = server_and_client().await;
+    let levels: Vec<_> = (1..=LEVELS).map(|level| "/a".repeat(level)).collect();
+    for some in levels.chunks(200) {
+        let creates = some.iter().map(|path| Request::create(path, "")).collect();
+        ok(&mut client, Request::Multi(creates)).await;
+    }
+    let path = "/a".into();
+    let below = ok(&mut client, Request::GetAllChildrenNumber { path }).await;
+    assert_eq!(below, Body::Count(i32::try_from(LEVELS).unwrap() - 1));
+    for path in levels.iter().rev() {
+        ok(&mut client, Request::delete(path)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_can_be_only_so_many_people() {
+    let (server, mut other) = server_and_client().await;
+    let mut client = client_of(&server).await;
+    for number in 0..50 {
+        ok(&mut client, Request::auth_digest(&format!("user{number}:"))).await;
+    }
+    let many: Vec<_> = (0..2000)
+        .map(|number| Request::auth_digest(&format!("more{number}:")))
+        .collect();
+    client.send_all(&many).await.unwrap();
+    let refused = loop {
+        if let Err(code) = client.receive_reply().await.unwrap().outcome {
+            break code;
+        }
+    };
+    assert_eq!(refused, AuthFailed);
+    client.receive_to_end().await.unwrap();
+    ok(&mut other, Request::Ping).await;
+}
+
+#[tokio::test]
+async fn two_thousand_idle_connections_are_no_trouble() {
+    const IDLE: usize = 2000;
+    // Both ends are in this process.
+    let mut files = getrlimit(Resource::Nofile);
+    files.current = files.maximum;
+    setrlimit(Resource::Nofile, files).unwrap();
+    let server = TestServer::with(Config {
+        handshake_timeout: Duration::from_secs(60),
+        ..TestServer::config()
+    })
+    .await
+    .unwrap();
+    let mut other = client_of(&server).await;
+    let mut idle = Vec::new();
+    for number in 0..IDLE {
+        idle.push(if number % 2 == 0 {
+            client_of(&server).await
+        } else {
+            RawClient::open(server.address()).await.unwrap()
+        });
+    }
+    until("all are in", || {
+        server.connection_count().unwrap() == IDLE + 1
+    })
+    .await;
+    assert_eq!(server.session_count().unwrap(), IDLE / 2 + 1);
+    let asked = Instant::now();
+    for _ in 0..100 {
+        ok(&mut other, Request::set_data("/", "x")).await;
+    }
+    let took = asked.elapsed();
+    assert!(took < Duration::from_secs(5), "100 writes took {took:?}");
+    drop(idle);
+    until("all are gone", || server.connection_count().unwrap() == 1).await;
+    ok(&mut other, Request::Ping).await;
+}
