@@ -27,7 +27,8 @@ pub struct Config {
     /// Requests that are neither answered nor given up; beyond it, connections that have such
     /// requests are not read.
     pub outstanding_max: usize,
-    /// Bytes that wait for a client that does not read; beyond it, its connection is closed.
+    /// Bytes that wait for a client that does not read; beyond it, its connection is closed. A multiRead
+    /// whose results are more than half of it is refused.
     pub outbox_bytes_max: usize,
     /// How long a connection may stay without a session.
     pub handshake_timeout: Duration,

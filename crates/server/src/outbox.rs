@@ -196,7 +196,12 @@ impl Outbox {
 
     /// Whether so much waits already that no more should be asked for.
     pub(crate) fn is_crowded(&self) -> bool {
-        self.lock().waiting.len() > self.bytes_max / 2
+        self.lock().waiting.len() > self.crowded_at()
+    }
+
+    /// How many bytes may wait before no more should be asked for.
+    pub(crate) fn crowded_at(&self) -> usize {
+        self.bytes_max / 2
     }
 
     /// How many bytes wait.
@@ -206,10 +211,9 @@ impl Outbox {
 
     /// Resolves when there is room for more replies, or the connection is ending.
     pub(crate) async fn room(&self) {
-        self.until(|state| {
-            state.ending != Ending::Open || state.waiting.len() <= self.bytes_max / 2
-        })
-        .await;
+        let bytes_max = self.crowded_at();
+        self.until(|state| state.ending != Ending::Open || state.waiting.len() <= bytes_max)
+            .await;
     }
 
     async fn until(&self, condition: impl Fn(&State) -> bool) {

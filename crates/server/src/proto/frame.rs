@@ -26,13 +26,14 @@ pub fn take(input: &mut BytesMut, bytes_max: usize) -> Result<Option<Bytes>, Bad
     Ok(Some(input.split_to(length).freeze()))
 }
 
-/// Appends one frame whose body `write` appends.
+/// Appends one frame whose body `write` appends, which must be shorter than 2 GiB: whoever answers
+/// with what may be longer checks that before.
 pub fn put(out: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) {
     let start = out.len();
     out.put_i32(0);
     write(out);
     let length = out.len() - start - 4;
-    let length = i32::try_from(length).expect("a frame is far smaller than 2 GiB");
+    let length = i32::try_from(length).expect("the body of a frame is shorter than 2 GiB");
     out[start..start + 4].copy_from_slice(&length.to_be_bytes());
 }
 

@@ -6,6 +6,9 @@ use super::code::ErrorCode;
 use super::frame;
 use super::jute::{Malformed, Reader};
 
+/// The longest body that has its place in a frame behind the header.
+pub const BODY_BYTES_MAX: usize = i32::MAX as usize - ReplyHeader::LENGTH;
+
 /// The first sixteen bytes of every reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplyHeader {
@@ -18,6 +21,9 @@ pub struct ReplyHeader {
 }
 
 impl ReplyHeader {
+    /// How many bytes it takes.
+    const LENGTH: usize = 16;
+
     /// Reads the header of a reply or event.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(Self {
@@ -34,7 +40,7 @@ impl ReplyHeader {
     }
 }
 
-/// Appends a whole reply frame.
+/// Appends a whole reply frame, with a body of [`BODY_BYTES_MAX`] at most.
 pub fn put(
     out: &mut BytesMut,
     xid: i32,

@@ -10,6 +10,7 @@ use crate::proto::event::EventKind;
 use crate::proto::jute::{Reader, Writer as _};
 use crate::proto::multi::{self, Ops, ReadOp};
 use crate::proto::op::Op;
+use crate::proto::reply;
 use crate::proto::request::{PathNumber, PathWatch, SetWatches, Text};
 use crate::request::Request;
 use crate::tree::{Node, Tree, access};
@@ -57,6 +58,10 @@ impl Read<'_> {
         };
         let mut body = BytesMut::new();
         let outcome = match self.execute(op, &mut body) {
+            Ok(()) if body.len() > reply::BODY_BYTES_MAX => {
+                body = BytesMut::new();
+                Err(ErrorCode::MarshallingError)
+            }
             Ok(()) => Ok(()),
             Err(failure) => {
                 body = failure.body;
@@ -179,7 +184,10 @@ impl Read<'_> {
         }
     }
 
+    /// Many reads may name one node, so that a short request could ask for any amount of memory: it is
+    /// refused when the results are more than may wait for a client.
     fn multi_read(&self, ops: Ops<'_>, out: &mut BytesMut) -> Result<(), Failure> {
+        let bytes_max = self.request.peer.outbox.crowded_at();
         let ops = match ops {
             Ops::Empty => Vec::new(),
             Ops::Reads(ops) => ops,
@@ -204,6 +212,9 @@ impl Read<'_> {
                     out.unsplit(result);
                 }
                 Err(code) => multi::put_failure(out, Err(code)),
+            }
+            if out.len() > bytes_max {
+                return Err(ErrorCode::MarshallingError.into());
             }
         }
         multi::put_end(out);

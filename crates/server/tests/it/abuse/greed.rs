@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bellwether_server::Config;
-use bellwether_server::proto::code::ErrorCode::AuthFailed;
+use bellwether_server::proto::code::ErrorCode::{AuthFailed, MarshallingError};
 use bellwether_testkit::{Body, Create, RawClient, Request, TestServer};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
@@ -72,6 +72,30 @@ async fn replies_that_waited_for_a_write_are_limited_too() {
         let back = client.reattach(server.address()).await.unwrap();
         assert!(!back.is_refused(), "the session lives on in any case");
     }
+}
+
+/// A request of a few bytes for each result, all of them of one node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_request_for_any_number_of_results_is_limited_too() {
+    let server = TestServer::with(Config {
+        outbox_bytes_max: 8 * MEBIBYTE,
+        ..TestServer::config()
+    })
+    .await
+    .unwrap();
+    let mut other = client_of(&server).await;
+    let mut greedy = client_of(&server).await;
+    ok(&mut other, Request::create("/big", vec![b'x'; 1_000_000])).await;
+    let before = resident_bytes();
+    let asked = |count| Request::MultiRead(vec![Request::get_data("/big"); count]);
+    greedy.send(&asked(1000)).await.unwrap();
+    ok(&mut other, Request::set_data("/", "x")).await;
+    ok(&mut other, Request::get_data("/")).await;
+    let refused = greedy.receive_reply().await.unwrap();
+    let grown = resident_bytes().saturating_sub(before);
+    assert_eq!(refused.outcome, Err(MarshallingError));
+    assert!(grown < 64 * MEBIBYTE, "{grown} bytes more");
+    ok(&mut greedy, asked(4)).await;
 }
 
 #[tokio::test]
