@@ -159,18 +159,26 @@ impl<R: Read> LogReader<R> {
                 why: "the record is bad, and good ones follow it",
             };
         }
-        let within_sector = usize::try_from(offset % SECTOR_BYTES as u64).expect("less than 512");
-        let past_end = LogEnd::Torn {
-            offset,
-            why: "the record runs past the end of the file",
-        };
+        let written = without_zeros(tail);
         let length = payload_length(tail);
+        let record_bytes = PREFIX_BYTES + length.map_or(0, |length| length + 1);
+        if written.len() != record_bytes && has_its_checksum(written) {
+            return LogEnd::Damaged {
+                offset,
+                why: "the record has another length than it says",
+            };
+        }
+        // No record ends in a zero. Apache writes a batch in pieces of any length, so that a killed one leaves
+        // no trace of sectors.
+        if written.len() < record_bytes {
+            return LogEnd::Torn {
+                offset,
+                why: "the record was written in part",
+            };
+        }
+        let within_sector = usize::try_from(offset % SECTOR_BYTES as u64).expect("less than 512");
         let record = match length {
-            _ if tail.len() < PREFIX_BYTES => return past_end,
-            Some(length) => match tail.get(..PREFIX_BYTES + length + 1) {
-                Some(record) => record,
-                None => return past_end,
-            },
+            Some(_) => &tail[..record_bytes],
             // As far as it is known: the sectors that the prefix lies in.
             None => {
                 let sectors = (within_sector + PREFIX_BYTES).next_multiple_of(SECTOR_BYTES);
@@ -265,6 +273,16 @@ pub(super) fn without_zeros(bytes: &[u8]) -> &[u8] {
     &written[..end.map_or(0, |last| last + 1)]
 }
 
+/// Whether `written` is a whole record, whatever length it says that it has.
+fn has_its_checksum(written: &[u8]) -> bool {
+    let parts = written.split_at_checked(PREFIX_BYTES);
+    parts.is_some_and(|(prefix, rest)| {
+        let payload = rest.strip_suffix(&[END]);
+        payload
+            .is_some_and(|payload| prefix[..8] == i64::from(adler32_slice(payload)).to_be_bytes())
+    })
+}
+
 /// Whether a sector that a record lies in was never written: a whole one of zeros, zeros where its
 /// last byte must be, or zeros where its checksum must be. `within_sector` is where the record begins
 /// in its first sector.
@@ -340,6 +358,35 @@ mod tests {
                 clean || matches!(end, LogEnd::Torn { .. }),
                 "cut at {cut}: {end:?}"
             );
+        }
+    }
+
+    /// What Apache leaves that was killed in the middle of a batch.
+    #[test]
+    fn a_log_cut_anywhere_before_reserved_zeros_is_the_records_before_the_cut() {
+        let (bytes, ends) = log(&[1, 700, 3]);
+        for cut in ends[0]..bytes.len() {
+            let mut torn = bytes[..cut].to_vec();
+            torn.resize(bytes.len() + 3000, 0);
+            let (count, end) = read(&torn);
+            let whole = ends.iter().filter(|end| **end <= cut).count() - 1;
+            assert_eq!(count, whole, "cut at {cut}");
+            let damaged = matches!(end, LogEnd::Damaged { .. });
+            assert!(!damaged, "cut at {cut}: {end:?}");
+        }
+    }
+
+    #[test]
+    fn a_last_record_that_was_whole_is_damaged_even_if_its_length_is_wrong() {
+        let (mut bytes, ends) = log(&[1, 700]);
+        bytes.resize(bytes.len() + 3000, 0);
+        for position in ends[1] + PREFIX_BYTES - 2..ends[2] {
+            let mut flipped = bytes.clone();
+            flipped[position] ^= 0x04;
+            let (count, end) = read(&flipped);
+            assert_eq!(count, 1, "flipped at {position}");
+            let damaged = matches!(end, LogEnd::Damaged { .. });
+            assert!(damaged, "flipped at {position}: {end:?}");
         }
     }
 

@@ -211,7 +211,8 @@ pub(super) fn replay(
 }
 
 /// Refuses to go on from `last` to `next` if something is missing between. A bad end of the file before
-/// does no harm if nothing is: Apache leaves the torn end of a crash where it is.
+/// does no harm if nothing is: Apache leaves the torn end of a crash where it is, also that of a leader
+/// whose place another took.
 fn check_gap(
     last: i64,
     next: i64,
@@ -220,7 +221,9 @@ fn check_gap(
 ) -> Result<(), RecoveryError> {
     let epoch = |zxid: i64| zxid >> 32;
     // Every leader of an ensemble begins to count anew, in an epoch of its own.
-    if next == last + 1 || epoch(next) > epoch(last) && bad_end.is_none() {
+    let new_epoch = epoch(next) > epoch(last);
+    let is_damaged = matches!(bad_end, Some((_, LogEnd::Damaged { .. })));
+    if next == last + 1 || new_epoch && !is_damaged {
         return Ok(());
     }
     match bad_end {
@@ -252,5 +255,76 @@ fn drop_end(logs: &dyn Disk, name: &str, offset: u64) -> io::Result<()> {
         logs.sync_names()
     } else {
         logs.truncate(name, offset)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::io::Write as _;
+
+    use bytes::BytesMut;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::proto::txn::{Txn, TxnBody};
+    use crate::storage::disk::Folder;
+    use crate::storage::log_record;
+
+    /// How many bytes each record takes.
+    const RECORD_BYTES: usize = 61;
+
+    /// A folder with the snapshot of a fresh tree and logs of transactions with these zxids.
+    pub(in crate::storage) fn folder(logs: &[Vec<i64>]) -> (TempDir, Folder) {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Folder::open(folder.path()).unwrap();
+        snapshot_writer::write(&disk, &Tree::fresh(), &mut Pace::hurried()).unwrap();
+        for zxids in logs {
+            let mut bytes = BytesMut::from(&log_record::HEADER[..]);
+            for zxid in zxids {
+                let txn = Txn {
+                    session_id: *zxid,
+                    cxid: 0,
+                    zxid: *zxid,
+                    time_ms: 1,
+                    body: TxnBody::CreateSession { timeout_ms: 1000 },
+                };
+                log_record::put(&mut bytes, &txn, Some(0));
+            }
+            let mut file = disk.create(&names::log(zxids[0])).unwrap();
+            file.write_all(&bytes).unwrap();
+            file.reserve(4096).unwrap();
+        }
+        (folder, disk)
+    }
+
+    /// Changes the last record of a log.
+    fn change_last(folder: &TempDir, name: &str, change: impl FnOnce(&mut [u8])) {
+        let path = folder.path().join(name);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+        change(&mut bytes[end - RECORD_BYTES..end]);
+        std::fs::write(path, bytes).unwrap();
+    }
+
+    fn recovered_zxid(disk: &Folder) -> Result<i64, RecoveryError> {
+        recover(disk, disk).map(|recovered| recovered.tree.last_zxid())
+    }
+
+    #[test]
+    fn a_new_epoch_may_follow_a_torn_end_and_no_damaged_one() {
+        const EPOCH: i64 = 1 << 32;
+        let logs = [
+            vec![EPOCH + 1, EPOCH + 2, EPOCH + 3],
+            vec![2 * EPOCH + 1, 2 * EPOCH + 2],
+        ];
+        let first = "log.100000001";
+        let (torn, disk) = folder(&logs);
+        change_last(&torn, first, |record| record[30..].fill(0));
+        assert_eq!(recovered_zxid(&disk).unwrap(), 2 * EPOCH + 2);
+
+        let (damaged, disk) = folder(&logs);
+        change_last(&damaged, first, |record| record[30] ^= 0x10);
+        let error = recovered_zxid(&disk).unwrap_err();
+        assert!(matches!(error, RecoveryError::Damaged { .. }), "{error}");
     }
 }

@@ -245,39 +245,16 @@ impl Disk for Unchanged<'_> {
 
 #[cfg(test)]
 mod tests {
-    use bytes::BytesMut;
     use tempfile::TempDir;
 
     use super::*;
-    use crate::proto::txn::{Txn, TxnBody};
     use crate::storage::disk::Folder;
-    use crate::storage::pace::Pace;
-    use crate::storage::recovery::recover;
-    use crate::storage::{log_record, snapshot_writer};
-    use crate::tree::Tree;
+    use crate::storage::recovery::{self, recover};
 
-    /// A folder with the snapshot of a fresh tree and logs of these transactions, each of 61 bytes.
+    /// A folder with logs of these transactions, each of 61 bytes.
     fn folder(logs: &[std::ops::Range<i64>]) -> (TempDir, Folder) {
-        let folder = tempfile::tempdir().unwrap();
-        let disk = Folder::open(folder.path()).unwrap();
-        snapshot_writer::write(&disk, &Tree::fresh(), &mut Pace::hurried()).unwrap();
-        for zxids in logs {
-            let mut bytes = BytesMut::from(&HEADER[..]);
-            for zxid in zxids.clone() {
-                let txn = Txn {
-                    session_id: zxid,
-                    cxid: 0,
-                    zxid,
-                    time_ms: 1,
-                    body: TxnBody::CreateSession { timeout_ms: 1000 },
-                };
-                log_record::put(&mut bytes, &txn, Some(0));
-            }
-            let mut file = disk.create(&names::log(zxids.start)).unwrap();
-            file.write_all(&bytes).unwrap();
-            file.reserve(4096).unwrap();
-        }
-        (folder, disk)
+        let logs: Vec<_> = logs.iter().map(|zxids| zxids.clone().collect()).collect();
+        recovery::tests::folder(&logs)
     }
 
     fn flip(folder: &TempDir, name: &str, offset: usize) {

@@ -1,5 +1,6 @@
 //! Data folders go from this server to Apache's and back, and nothing about them changes.
 
+mod killed;
 mod workload;
 
 use std::ffi::OsStr;
