@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
 use super::disk::{Disk, DiskFile};
-use super::log_reader::{LogReader, records_in, without_zeros};
+use super::log_reader::{records_in, without_zeros};
 use super::log_record::HEADER;
 use super::names::{self, DataFile};
 use super::recovery::{RecoveryError, list_logs, newest_snapshot, replay};
@@ -104,7 +104,7 @@ fn plan(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Plan, RecoveryError> {
     };
     let (bad, offset) = match &wrong {
         RecoveryError::Damaged { file, offset, .. } => (file.clone(), *offset),
-        RecoveryError::Gap { file, to, .. } => (file.clone(), offset_behind(logs, file, *to)?),
+        RecoveryError::Gap { file, .. } => (file.clone(), 0),
         _ => return Err(wrong),
     };
     let last_zxid = tree.last_zxid();
@@ -131,19 +131,6 @@ fn plan(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Plan, RecoveryError> {
         }
     }
     Ok((Some(wrong), steps))
-}
-
-/// Where the first transaction after `zxid` begins; 0 if that is the first one of the file.
-fn offset_behind(logs: &dyn Disk, name: &str, zxid: i64) -> io::Result<u64> {
-    let mut log = LogReader::open(logs.read(name)?)?;
-    let mut first = true;
-    while let Some(record) = log.next()? {
-        if record.txn.zxid > zxid {
-            return Ok(if first { 0 } else { record.offset });
-        }
-        first = false;
-    }
-    Ok(0)
 }
 
 fn step(logs: &dyn Disk, name: &str, offset: u64, last_zxid: i64) -> io::Result<RepairStep> {
