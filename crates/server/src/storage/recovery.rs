@@ -40,8 +40,8 @@ pub enum RecoveryError {
         offset: u64,
         why: &'static str,
     },
-    /// A log is missing between two others. Bring it back from a copy, or give up what follows with a
-    /// repair.
+    /// A log is missing before another, or before a snapshot that cannot be used. Bring it back from a copy, or
+    /// give up what follows with a repair.
     #[error("transactions {from:#x} to {to:#x} are missing before {file}")]
     Gap { file: String, from: i64, to: i64 },
 }
@@ -74,7 +74,11 @@ pub(crate) fn recover(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Recovered
         });
     };
     let snapshot_zxid = tree.last_zxid();
-    replay(logs, &log_files, &mut tree)?;
+    let torn_end = replay(logs, &log_files, &mut tree)?;
+    check_reaches_snapshots(snapshots, &tree)?;
+    if let Some(torn_end) = torn_end {
+        drop_end(logs, &torn_end)?;
+    }
     // A server that was killed may have left names to the system, too.
     snapshots.sync_names()?;
     logs.sync_names()?;
@@ -117,18 +121,20 @@ pub(super) fn list_logs(logs: &dyn Disk) -> io::Result<Vec<(i64, String)>> {
     Ok(files)
 }
 
+/// Whether somebody was told of something that is in the logs, readable or not.
 fn has_records(logs: &dyn Disk, files: &[(i64, String)]) -> io::Result<bool> {
     for (_, name) in files {
-        if LogReader::open(logs.read(name)?)?.next()?.is_some() {
+        let mut log = LogReader::open(logs.read(name)?)?;
+        if log.next()?.is_some() || matches!(log.end(), LogEnd::Damaged { .. }) {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-/// The newest snapshot that can be used; a bad one is passed over for the one before.
-pub(super) fn newest_snapshot(snapshots: &dyn Disk) -> Result<Option<Tree>, RecoveryError> {
-    let mut files: Vec<(i64, Compression, String)> = snapshots
+/// The snapshots in the order of their versions.
+fn list_snapshots(snapshots: &dyn Disk) -> io::Result<Vec<(i64, Compression, String)>> {
+    let mut files: Vec<_> = snapshots
         .list()?
         .into_iter()
         .filter_map(|name| match DataFile::parse(&name)? {
@@ -137,6 +143,12 @@ pub(super) fn newest_snapshot(snapshots: &dyn Disk) -> Result<Option<Tree>, Reco
         })
         .collect();
     files.sort();
+    Ok(files)
+}
+
+/// The newest snapshot that can be used; a bad one is passed over for the one before.
+pub(super) fn newest_snapshot(snapshots: &dyn Disk) -> Result<Option<Tree>, RecoveryError> {
+    let files = list_snapshots(snapshots)?;
     let count = files.len();
     for (zxid, packing, name) in files.into_iter().rev() {
         match snapshot_reader::read(snapshots.read(&name)?, &name, packing, zxid) {
@@ -153,18 +165,41 @@ pub(super) fn newest_snapshot(snapshots: &dyn Disk) -> Result<Option<Tree>, Reco
     }
 }
 
+/// Refuses a tree that does not reach the newest snapshot: that one could not be used, and what led to it is
+/// not in the logs.
+pub(super) fn check_reaches_snapshots(
+    snapshots: &dyn Disk,
+    tree: &Tree,
+) -> Result<(), RecoveryError> {
+    match list_snapshots(snapshots)?.pop() {
+        Some((zxid, _, file)) if zxid > tree.last_zxid() => Err(RecoveryError::Gap {
+            file,
+            from: tree.last_zxid() + 1,
+            to: zxid,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// A log that is good up to an offset, and what is behind nobody was told of.
+pub(super) struct TornEnd {
+    name: String,
+    offset: u64,
+}
+
 /// Applies all transactions behind the version of `tree`, and makes sure that they are on disk: a
-/// server that was killed may have left them to the system.
+/// server that was killed may have left them to the system. Returns the torn end of the last log, if it has one.
 pub(super) fn replay(
     logs: &dyn Disk,
     files: &[(i64, String)],
     tree: &mut Tree,
-) -> Result<(), RecoveryError> {
+) -> Result<Option<TornEnd>, RecoveryError> {
     let first = files
         .iter()
         .rposition(|(zxid, _)| *zxid <= tree.last_zxid())
         .unwrap_or(0);
     let mut bad_end: Option<(&str, LogEnd)> = None;
+    let mut torn_end = None;
     for (index, (_, name)) in files.iter().enumerate().skip(first) {
         let mut log = LogReader::open(logs.read(name)?)?;
         let mut progress = Progress::of(name);
@@ -193,7 +228,8 @@ pub(super) fn replay(
                     why,
                     "the log has a torn end, which is dropped"
                 );
-                drop_end(logs, name, offset)?;
+                let name = name.clone();
+                torn_end = Some(TornEnd { name, offset });
             }
             LogEnd::Damaged { offset, why } => {
                 return Err(RecoveryError::Damaged {
@@ -203,17 +239,13 @@ pub(super) fn replay(
                 });
             }
         }
-        if let Err(error) = logs.sync(name)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            return Err(error.into());
-        }
+        logs.sync(name)?;
     }
     // Nothing came behind it that would prove that nothing is missing.
     if let Some((name, end)) = bad_end {
         return Err(damaged(name, &end));
     }
-    Ok(())
+    Ok(torn_end)
 }
 
 /// Refuses to go on from `last` to `next` if something is missing between. A bad end of the file before
@@ -255,12 +287,13 @@ fn damaged(file: &str, end: &LogEnd) -> RecoveryError {
 }
 
 /// Cuts a torn end off. What is left without even a header never held anything.
-fn drop_end(logs: &dyn Disk, name: &str, offset: u64) -> io::Result<()> {
-    if offset == 0 {
+fn drop_end(logs: &dyn Disk, torn_end: &TornEnd) -> io::Result<()> {
+    let TornEnd { name, offset } = torn_end;
+    if *offset == 0 {
         logs.remove(name)?;
         logs.sync_names()
     } else {
-        logs.truncate(name, offset)
+        logs.truncate(name, *offset)
     }
 }
 

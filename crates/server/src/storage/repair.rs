@@ -8,7 +8,7 @@ use super::disk::{Disk, DiskFile};
 use super::log_reader::{records_in, without_zeros};
 use super::log_record::HEADER;
 use super::names::{self, DataFile};
-use super::recovery::{RecoveryError, list_logs, newest_snapshot, replay};
+use super::recovery::{RecoveryError, check_reaches_snapshots, list_logs, newest_snapshot, replay};
 use super::store::OpenFolders;
 
 /// What a repair would do to a folder, which nobody else can use meanwhile.
@@ -98,25 +98,18 @@ fn plan(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Plan, RecoveryError> {
         // A start tells whether that is a fresh folder or one that lacks something.
         return Ok((None, Vec::new()));
     };
-    let wrong = match replay(&Unchanged(logs), &files, &mut tree) {
-        Ok(()) => return Ok((None, Vec::new())),
-        Err(wrong) => wrong,
-    };
-    let (bad, offset) = match &wrong {
-        RecoveryError::Damaged { file, offset, .. } => (file.clone(), *offset),
-        RecoveryError::Gap { file, .. } => (file.clone(), 0),
-        _ => return Err(wrong),
+    let replayed = replay(&Unchanged(logs), &files, &mut tree);
+    let Err(wrong) = replayed.and_then(|_| check_reaches_snapshots(snapshots, &tree)) else {
+        return Ok((None, Vec::new()));
     };
     let last_zxid = tree.last_zxid();
-    let mut steps = Vec::new();
-    // The last file first: whenever this is interrupted, the damage is still found.
-    for (_, name) in files.iter().rev() {
-        if *name == bad {
-            steps.push(step(logs, name, offset, last_zxid)?);
-            break;
+    let mut steps = match &wrong {
+        RecoveryError::Damaged { file, offset, .. } => {
+            cut_logs(logs, &files, file, *offset, last_zxid)?
         }
-        steps.push(step(logs, name, 0, last_zxid)?);
-    }
+        RecoveryError::Gap { file, .. } => cut_logs(logs, &files, file, 0, last_zxid)?,
+        _ => return Err(wrong),
+    };
     // Newer snapshots are there only if they are bad, and their zxids will be given out anew.
     for name in snapshots.list()? {
         if matches!(DataFile::parse(&name), Some(DataFile::Snapshot(zxid, _)) if zxid > last_zxid) {
@@ -131,6 +124,24 @@ fn plan(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Plan, RecoveryError> {
         }
     }
     Ok((Some(wrong), steps))
+}
+
+/// What happens to the logs from `bad` on, which is cut at `offset`: nothing if that is a snapshot.
+fn cut_logs(
+    logs: &dyn Disk,
+    files: &[(i64, String)],
+    bad: &str,
+    offset: u64,
+    last_zxid: i64,
+) -> io::Result<Vec<RepairStep>> {
+    let first = files.iter().position(|(_, name)| name == bad);
+    let from_bad = &files[first.unwrap_or(files.len())..];
+    // The last file first: whenever this is interrupted, the damage is still found.
+    let steps = from_bad.iter().enumerate().rev().map(|(index, (_, name))| {
+        let offset = if index == 0 { offset } else { 0 };
+        step(logs, name, offset, last_zxid)
+    });
+    steps.collect()
 }
 
 fn step(logs: &dyn Disk, name: &str, offset: u64, last_zxid: i64) -> io::Result<RepairStep> {
@@ -314,6 +325,27 @@ mod tests {
         assert_eq!(
             names(&disk),
             ["cut-log.5-0", "cut-log.6-0", "log.1", "snapshot.0"]
+        );
+        assert_eq!(recover(&disk, &disk).unwrap().tree.last_zxid(), 2);
+    }
+
+    #[test]
+    fn a_bad_snapshot_that_no_log_leads_to_is_set_aside() {
+        let (folder, disk) = folder(&[1..2, 2..3]);
+        std::fs::write(folder.path().join("snapshot.64"), "ZKSN").unwrap();
+        let (wrong, steps) = plan(&disk, &disk).unwrap();
+        assert!(matches!(
+            wrong,
+            Some(RecoveryError::Gap {
+                from: 3,
+                to: 0x64,
+                ..
+            })
+        ));
+        apply(&disk, &disk, &steps).unwrap();
+        assert_eq!(
+            names(&disk),
+            ["cut-snapshot.64-0", "log.1", "log.2", "snapshot.0"]
         );
         assert_eq!(recover(&disk, &disk).unwrap().tree.last_zxid(), 2);
     }

@@ -111,6 +111,34 @@ async fn a_bad_snapshot_is_passed_over_for_the_one_before() {
 }
 
 #[tokio::test]
+async fn a_bad_snapshot_without_the_logs_that_led_to_it_is_refused() {
+    let written = Written::new(3).await;
+    let newest = written.newest_snapshot();
+    let mut files = written.with(&newest, |bytes| bytes.truncate(40));
+    files.retain(|name, _| name == "snapshot.0" || *name == newest);
+    let disk = CrashDisk::with_files(files.clone());
+    let error = written.start_on(&disk).await.unwrap_err();
+    let to = zxid_of(&newest);
+    assert!(
+        matches!(error, RecoveryError::Gap { from: 1, to: last, .. } if last == to),
+        "{error}"
+    );
+    assert_eq!(disk.files(), files);
+}
+
+#[tokio::test]
+async fn a_log_without_a_snapshot_is_refused_even_if_its_first_record_is_damaged() {
+    let written = Written::new(1).await;
+    let (first, _) = written.records("log.1")[0];
+    let mut files = written.with("log.1", |bytes| bytes[first + 30] ^= 0x10);
+    files.retain(|name, _| name == "log.1");
+    let disk = CrashDisk::with_files(files.clone());
+    let error = written.start_on(&disk).await.unwrap_err();
+    assert!(matches!(error, RecoveryError::NoSnapshot), "{error}");
+    assert_eq!(disk.files(), files);
+}
+
+#[tokio::test]
 async fn a_missing_log_is_a_gap() {
     let written = Written::new(3).await;
     let logs = log_names(&written.files);
