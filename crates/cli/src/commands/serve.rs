@@ -66,7 +66,9 @@ fn hint(error: &StartError, folder_flag: &str) -> Option<String> {
         RecoveryError::Damaged { .. } | RecoveryError::Gap { .. } => Some(format!(
             "bring the file back from a copy, or see what would be given up with: bellwether serve {folder_flag} --repair"
         )),
-        RecoveryError::NoSnapshot | RecoveryError::NoGoodSnapshot { .. } => {
+        RecoveryError::NoSnapshot
+        | RecoveryError::NoGoodSnapshot { .. }
+        | RecoveryError::NoAccessList { .. } => {
             Some("bring a snapshot back from a copy; `bellwether snapshot FILE` tells whether it is good".to_owned())
         }
         RecoveryError::InUse { .. } => {

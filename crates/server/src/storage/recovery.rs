@@ -2,14 +2,16 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::disk::Disk;
 use super::log_reader::{LogEnd, LogReader};
 use super::names::{self, Compression, DataFile};
 use super::pace::Pace;
 use super::progress::Progress;
-use super::{snapshot_reader, snapshot_writer};
-use crate::tree::Tree;
+use super::snapshot_reader::{self, Snapshot};
+use super::snapshot_writer;
+use crate::tree::{Tree, access};
 
 /// Why a server does not start from its data files. None of them has been changed then.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +46,10 @@ pub enum RecoveryError {
     /// give up what follows with a repair.
     #[error("transactions {from:#x} to {to:#x} are missing before {file}")]
     Gap { file: String, from: i64, to: i64 },
+    /// The snapshot lacks the access list of a node, and so do the logs. Bring back another snapshot, with the
+    /// logs behind it, from a copy.
+    #[error("the access list of {path} is not in the snapshot and not in the logs")]
+    NoAccessList { path: String },
 }
 
 /// What was found.
@@ -62,7 +68,7 @@ pub(crate) fn recover(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Recovered
     remove_unfinished(snapshots)?;
     remove_unfinished(logs)?;
     let log_files = list_logs(logs)?;
-    let Some(mut tree) = newest_snapshot(snapshots)? else {
+    let Some(mut snapshot) = newest_snapshot(snapshots)? else {
         if has_records(logs, &log_files)? {
             return Err(RecoveryError::NoSnapshot);
         }
@@ -73,9 +79,10 @@ pub(crate) fn recover(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Recovered
             wants_snapshot: false,
         });
     };
-    let snapshot_zxid = tree.last_zxid();
-    let torn_end = replay(logs, &log_files, &mut tree)?;
-    check_reaches_snapshots(snapshots, &tree)?;
+    let snapshot_zxid = snapshot.tree.last_zxid();
+    let torn_end = replay(logs, &log_files, &mut snapshot.tree)?;
+    check_complete(snapshots, &snapshot)?;
+    let mut tree = snapshot.tree;
     if let Some(torn_end) = torn_end {
         drop_end(logs, &torn_end)?;
     }
@@ -147,12 +154,12 @@ fn list_snapshots(snapshots: &dyn Disk) -> io::Result<Vec<(i64, Compression, Str
 }
 
 /// The newest snapshot that can be used; a bad one is passed over for the one before.
-pub(super) fn newest_snapshot(snapshots: &dyn Disk) -> Result<Option<Tree>, RecoveryError> {
+pub(super) fn newest_snapshot(snapshots: &dyn Disk) -> Result<Option<Snapshot>, RecoveryError> {
     let files = list_snapshots(snapshots)?;
     let count = files.len();
     for (zxid, packing, name) in files.into_iter().rev() {
         match snapshot_reader::read(snapshots.read(&name)?, &name, packing, zxid) {
-            Ok(tree) => return Ok(Some(tree)),
+            Ok(snapshot) => return Ok(Some(snapshot)),
             Err(error) => {
                 tracing::warn!(name, %error, "snapshot cannot be used, trying the one before")
             }
@@ -165,12 +172,21 @@ pub(super) fn newest_snapshot(snapshots: &dyn Disk) -> Result<Option<Tree>, Reco
     }
 }
 
-/// Refuses a tree that does not reach the newest snapshot: that one could not be used, and what led to it is
-/// not in the logs.
-pub(super) fn check_reaches_snapshots(
+/// Refuses a tree, with the logs replayed, that lacks the access list of a node, or that does not reach the newest
+/// snapshot: that one could not be used, and what led to it is not in the logs.
+pub(super) fn check_complete(
     snapshots: &dyn Disk,
-    tree: &Tree,
+    snapshot: &Snapshot,
 ) -> Result<(), RecoveryError> {
+    let Snapshot { tree, without_acl } = snapshot;
+    let lacks_acl = |path: &&Arc<str>| {
+        let node = tree.get(path);
+        node.is_some_and(|node| access::is_unknown(&node.acl))
+    };
+    if let Some(path) = without_acl.iter().find(lacks_acl) {
+        let path = path.to_string();
+        return Err(RecoveryError::NoAccessList { path });
+    }
     match list_snapshots(snapshots)?.pop() {
         Some((zxid, _, file)) if zxid > tree.last_zxid() => Err(RecoveryError::Gap {
             file,
@@ -301,11 +317,12 @@ fn drop_end(logs: &dyn Disk, torn_end: &TornEnd) -> io::Result<()> {
 pub(super) mod tests {
     use std::io::Write as _;
 
-    use bytes::BytesMut;
+    use bytes::{BufMut as _, BytesMut};
     use tempfile::TempDir;
 
     use super::*;
-    use crate::proto::txn::{Txn, TxnBody};
+    use crate::proto::jute::Writer as _;
+    use crate::proto::txn::{Lifetime, Txn, TxnBody};
     use crate::storage::disk::Folder;
     use crate::storage::log_record;
 
@@ -318,22 +335,27 @@ pub(super) mod tests {
         let disk = Folder::open(folder.path()).unwrap();
         snapshot_writer::write(&disk, &Tree::fresh(), &mut Pace::hurried()).unwrap();
         for zxids in logs {
-            let mut bytes = BytesMut::from(&log_record::HEADER[..]);
-            for zxid in zxids {
-                let txn = Txn {
-                    session_id: *zxid,
-                    cxid: 0,
-                    zxid: *zxid,
-                    time_ms: 1,
-                    body: TxnBody::CreateSession { timeout_ms: 1000 },
-                };
-                log_record::put(&mut bytes, &txn, Some(0));
-            }
-            let mut file = disk.create(&names::log(zxids[0])).unwrap();
-            file.write_all(&bytes).unwrap();
-            file.reserve(4096).unwrap();
+            let with_body = |zxid: &i64| (*zxid, TxnBody::CreateSession { timeout_ms: 1000 });
+            write_log(&disk, &zxids.iter().map(with_body).collect::<Vec<_>>());
         }
         (folder, disk)
+    }
+
+    fn write_log(disk: &Folder, txns: &[(i64, TxnBody)]) {
+        let mut bytes = BytesMut::from(&log_record::HEADER[..]);
+        for (zxid, body) in txns {
+            let txn = Txn {
+                session_id: *zxid,
+                cxid: 0,
+                zxid: *zxid,
+                time_ms: 1,
+                body: body.clone(),
+            };
+            log_record::put(&mut bytes, &txn, Some(0));
+        }
+        let mut file = disk.create(&names::log(txns[0].0)).unwrap();
+        file.write_all(&bytes).unwrap();
+        file.reserve(4096).unwrap();
     }
 
     /// Changes the last record of a log.
@@ -347,6 +369,67 @@ pub(super) mod tests {
 
     fn recovered_zxid(disk: &Folder) -> Result<i64, RecoveryError> {
         recover(disk, disk).map(|recovered| recovered.tree.last_zxid())
+    }
+
+    /// A snapshot as Apache may write it while `/x` is created: with the node, without its list. The one list that
+    /// it has is for a user whose name is a character beyond the basic plane, as Java writes it.
+    fn snapshot_without_acl() -> BytesMut {
+        let mut bytes = BytesMut::from(&snapshot_writer::HEADER[..]);
+        bytes.put_count(0);
+        bytes.put_count(1);
+        bytes.put_i64(1);
+        bytes.put_count(1);
+        bytes.put_i32(31);
+        bytes.put_ustring("digest");
+        bytes.put_buffer(Some(b"\xed\xa0\xbd\xed\xb8\x80:hash"));
+        for (path, acl) in [("", snapshot_writer::OPEN_ACL), ("/x", 7)] {
+            bytes.put_ustring(path);
+            bytes.put_buffer(Some(b""));
+            bytes.put_i64(acl);
+            bytes.put_bytes(0, 60);
+        }
+        bytes.put_ustring("/");
+        let seal = i64::from(adler2::adler32_slice(&bytes));
+        bytes.put_i64(seal);
+        bytes.put_ustring("/");
+        bytes
+    }
+
+    #[test]
+    fn an_access_list_that_a_snapshot_lacks_is_taken_from_the_log() {
+        let acl = access::world_readable();
+        let create = TxnBody::Create {
+            path: "/x".into(),
+            data: None,
+            acl: acl.clone(),
+            lifetime: Lifetime::Persistent,
+            parent_cversion: 1,
+        };
+        let set_acl = TxnBody::SetAcl {
+            path: "/x".into(),
+            acl: acl.clone(),
+            version: 1,
+        };
+        let delete = TxnBody::Delete { path: "/x".into() };
+        let other = TxnBody::CreateSession { timeout_ms: 1000 };
+        for (body, expected) in [
+            (create.clone(), Ok(Some(acl.clone()))),
+            (TxnBody::Multi(vec![create]), Ok(Some(acl.clone()))),
+            (set_acl, Ok(Some(acl))),
+            (delete, Ok(None)),
+            (other, Err(())),
+        ] {
+            let (folder, disk) = folder(&[]);
+            let path = folder.path().join("snapshot.0");
+            std::fs::write(path, snapshot_without_acl()).unwrap();
+            write_log(&disk, &[(1, body)]);
+            let found = match recover(&disk, &disk) {
+                Ok(recovered) => Ok(recovered.tree.get("/x").map(|node| node.acl.clone())),
+                Err(RecoveryError::NoAccessList { path }) if path == "/x" => Err(()),
+                Err(error) => panic!("{error}"),
+            };
+            assert_eq!(found, expected);
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::disk::{Disk, DiskFile};
 use super::log_reader::{records_in, without_zeros};
 use super::log_record::HEADER;
 use super::names::{self, DataFile};
-use super::recovery::{RecoveryError, check_reaches_snapshots, list_logs, newest_snapshot, replay};
+use super::recovery::{RecoveryError, check_complete, list_logs, newest_snapshot, replay};
 use super::store::OpenFolders;
 
 /// What a repair would do to a folder, which nobody else can use meanwhile.
@@ -94,15 +94,15 @@ type Plan = (Option<RecoveryError>, Vec<RepairStep>);
 
 fn plan(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Plan, RecoveryError> {
     let files = list_logs(logs)?;
-    let Some(mut tree) = newest_snapshot(snapshots)? else {
+    let Some(mut snapshot) = newest_snapshot(snapshots)? else {
         // A start tells whether that is a fresh folder or one that lacks something.
         return Ok((None, Vec::new()));
     };
-    let replayed = replay(&Unchanged(logs), &files, &mut tree);
-    let Err(wrong) = replayed.and_then(|_| check_reaches_snapshots(snapshots, &tree)) else {
+    let replayed = replay(&Unchanged(logs), &files, &mut snapshot.tree);
+    let Err(wrong) = replayed.and_then(|_| check_complete(snapshots, &snapshot)) else {
         return Ok((None, Vec::new()));
     };
-    let last_zxid = tree.last_zxid();
+    let last_zxid = snapshot.tree.last_zxid();
     let mut steps = match &wrong {
         RecoveryError::Damaged { file, offset, .. } => {
             cut_logs(logs, &files, file, *offset, last_zxid)?

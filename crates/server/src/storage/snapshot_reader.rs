@@ -42,6 +42,8 @@ pub struct SnapshotNode {
     /// Its full path, `/` for the root.
     pub path: Arc<str>,
     pub data: Data,
+    /// One entry of the scheme `unknown` if the file does not have the list. Apache writes nodes that came
+    /// meanwhile, but not their lists, and takes those from the log.
     pub acl: AclList,
     pub czxid: i64,
     pub mzxid: i64,
@@ -192,15 +194,24 @@ impl std::fmt::Debug for SnapshotReader<'_> {
     }
 }
 
+/// What a snapshot holds.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) tree: Tree,
+    /// The nodes whose access lists it lacks: the log must have them.
+    pub(crate) without_acl: Vec<Arc<str>>,
+}
+
 /// Reads a snapshot into a tree. `packing` and `zxid` are what its name says.
 pub(crate) fn read(
     input: Box<dyn Read + Send>,
     name: &str,
     packing: Compression,
     zxid: i64,
-) -> Result<Tree, SnapshotError> {
+) -> Result<Snapshot, SnapshotError> {
     let mut snapshot = SnapshotReader::unpack(input, packing)?;
     let mut tree = Tree::empty();
+    let mut without_acl = Vec::new();
     for (id, timeout_ms) in snapshot.sessions() {
         tree.restore_session(*id, *timeout_ms);
     }
@@ -208,6 +219,9 @@ pub(crate) fn read(
     while let Some(node) = snapshot.next()? {
         progress.count();
         let offset = node.offset;
+        if access::is_unknown(&node.acl) {
+            without_acl.push(node.path.clone());
+        }
         if !tree.restore(node.path.clone(), node.into()) {
             return Err(SnapshotError::Damaged {
                 offset,
@@ -219,7 +233,7 @@ pub(crate) fn read(
         return Err(snapshot.source.damaged("has no root"));
     }
     tree.restored(zxid);
-    Ok(tree)
+    Ok(Snapshot { tree, without_acl })
 }
 
 impl From<SnapshotNode> for Node {
@@ -310,10 +324,11 @@ impl<R: Read> Source<R> {
         Ok(Some(bytes))
     }
 
+    /// A text or null. Java writes what is beyond the basic plane in its own way, which only ids can have;
+    /// it is read as on the wire and in logs.
     fn text(&mut self) -> Result<Option<String>, SnapshotError> {
         let bytes = self.buffer()?;
-        let text = bytes.map(String::from_utf8).transpose();
-        text.map_err(|_| self.damaged("has a text that is not UTF-8"))
+        Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     }
 
     fn acl_list(&mut self) -> Result<AclList, SnapshotError> {
@@ -338,9 +353,8 @@ impl<R: Read> Source<R> {
         acls: &HashMap<i64, AclList>,
     ) -> Result<SnapshotNode, SnapshotError> {
         let data = self.buffer()?.map(Arc::from);
-        let Some(acl) = acls.get(&self.long()?).cloned() else {
-            return Err(self.damaged("has a node without an access list"));
-        };
+        let acl = acls.get(&self.long()?).cloned();
+        let acl = acl.unwrap_or_else(access::unknown);
         let (czxid, mzxid) = (self.long()?, self.long()?);
         let (ctime, mtime) = (self.long()?, self.long()?);
         let (version, cversion, aversion) = (self.int()?, self.int()?, self.int()?);

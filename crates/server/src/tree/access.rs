@@ -25,6 +25,22 @@ pub(crate) fn world_readable() -> AclList {
     }])
 }
 
+/// Stands for the list of a node that a snapshot does not have: it allows nothing to anybody.
+pub(crate) fn unknown() -> AclList {
+    static UNKNOWN: LazyLock<AclList> = LazyLock::new(|| {
+        Arc::new([Acl {
+            perms: 0,
+            id: Id::new("unknown", ""),
+        }])
+    });
+    UNKNOWN.clone()
+}
+
+/// Whether `acl` is no list, but stands for one that is not known.
+pub(crate) fn is_unknown(acl: &AclList) -> bool {
+    Arc::ptr_eq(acl, &unknown())
+}
+
 /// Whether one of `ids` may do one of `perms` under `acl`.
 pub(crate) fn allows(acl: &[Acl], perms: i32, ids: &[Id]) -> bool {
     acl.is_empty()

@@ -345,7 +345,11 @@ impl Tree {
             }
             parent.acl.clone()
         })?;
-        if self.nodes.contains_key(path) {
+        if let Some(node) = self.nodes.get(path) {
+            // A snapshot of Apache's may have a node that came while it was written, and lack its list.
+            if access::is_unknown(&node.acl) {
+                self.update(path, |node| node.acl = acl);
+            }
             return None;
         }
         let owner = Owner::of(lifetime, txn.session_id);
