@@ -9,12 +9,13 @@ pub(crate) enum DataFile {
     Snapshot(i64, Compression),
 }
 
-/// How a snapshot is packed; Apache goes by the end of the name.
+/// How a snapshot is packed; Apache goes by the end of the name. Of two with one zxid the unpacked one is the
+/// last, for it may be ours, written after a start from the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Compression {
-    None,
     Gzip,
     Snappy,
+    None,
 }
 
 impl DataFile {

@@ -95,8 +95,10 @@ pub(crate) fn recover(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Recovered
             orphans,
             "removed ephemeral nodes of sessions that are not there"
         );
+        // No log tells of it: before this is on disk, nobody may create such a node and be told that it is there.
+        snapshot_writer::write(snapshots, &tree, &mut Pace::hurried())?;
     }
-    let wants_snapshot = tree.last_zxid() > snapshot_zxid || orphans > 0;
+    let wants_snapshot = tree.last_zxid() > snapshot_zxid && orphans == 0;
     Ok(Recovered {
         tree,
         wants_snapshot,
@@ -430,6 +432,25 @@ pub(super) mod tests {
             };
             assert_eq!(found, expected);
         }
+    }
+
+    #[test]
+    fn what_takes_the_place_of_an_orphan_is_not_taken_for_it() {
+        let create = |lifetime| TxnBody::Create {
+            path: "/x".into(),
+            data: None,
+            acl: access::open(),
+            lifetime,
+            parent_cversion: 1,
+        };
+        let (_folder, disk) = folder(&[]);
+        write_log(&disk, &[(1, create(Lifetime::Ephemeral))]);
+        let recovered = recover(&disk, &disk).unwrap();
+        assert!(recovered.tree.get("/x").is_none());
+        // The server is killed when it has written this and nothing else.
+        write_log(&disk, &[(2, create(Lifetime::Persistent))]);
+        let recovered = recover(&disk, &disk).unwrap();
+        assert!(recovered.tree.get("/x").is_some());
     }
 
     #[test]
