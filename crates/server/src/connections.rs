@@ -81,13 +81,17 @@ impl Connections {
     /// connection to open one.
     pub(crate) fn close_if_none(&self, also: impl FnOnce() -> bool) -> bool {
         let mut open = self.lock();
-        open.closed = open.peers.is_empty() && also();
+        open.closed |= open.peers.is_empty() && also();
         open.closed
     }
 
-    /// Ends every connection at once; sessions live on.
+    /// Ends every connection at once and takes nobody in any more; sessions live on.
     pub(crate) fn close_all(&self) {
-        for peer in self.all() {
+        let mut open = self.lock();
+        open.closed = true;
+        let peers: Vec<_> = open.peers.values().cloned().collect();
+        drop(open);
+        for peer in peers {
             peer.outbox.close();
         }
     }

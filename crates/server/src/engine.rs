@@ -19,7 +19,7 @@ pub(crate) struct Engine {
     pub(crate) sessions: Arc<SessionTable>,
     pub(crate) published: Arc<Published>,
     pub(crate) stats: Arc<ServerStats>,
-    pub(crate) connections: Connections,
+    pub(crate) connections: Arc<Connections>,
     pub(crate) submit: Submit,
     /// The longest frame that is read. A test may lower it while the server runs.
     pub(crate) frame_bytes_max: AtomicUsize,

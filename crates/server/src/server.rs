@@ -134,17 +134,22 @@ impl Server {
             enforce_quota: config.enforce_quota,
             reconfig_enabled: config.reconfig_enabled,
         };
+        let connections = Arc::new(Connections::new(&config));
         let (failed, failure) = watch::channel(None);
-        let (submit, pipeline) = Pipeline::start(
-            Writer::new(tree, rules),
-            log,
-            published.clone(),
-            // Whoever would hear it may be gone.
-            move |error| drop(failed.send(Some(Failure(Arc::new(error))))),
-        )
-        .map_err(StartError::Thread)?;
+        let on_failure = {
+            let connections = connections.clone();
+            move |error| {
+                // Nobody is to wait for an answer any more, and nobody to come for another.
+                connections.close_all();
+                // Whoever would hear it may be gone.
+                drop(failed.send(Some(Failure(Arc::new(error)))));
+            }
+        };
+        let (submit, pipeline) =
+            Pipeline::start(Writer::new(tree, rules), log, published.clone(), on_failure)
+                .map_err(StartError::Thread)?;
         let engine = Arc::new(Engine {
-            connections: Connections::new(&config),
+            connections,
             frame_bytes_max: AtomicUsize::new(config.frame_bytes_max),
             trace_mask: AtomicI64::new(TRACE_MASK),
             config,
@@ -164,7 +169,6 @@ impl Server {
         let mut housekeeping = JoinSet::new();
         housekeeping.spawn(expire_sessions(engine.clone(), tick_ms));
         housekeeping.spawn(reaper::run(engine.clone()));
-        housekeeping.spawn(close_on_failure(engine.clone(), failure.clone()));
         Ok(Self {
             engine,
             addresses,
@@ -355,12 +359,5 @@ async fn expire_sessions(engine: Arc<Engine>, tick_ms: i64) {
             );
             engine.submit.submit(Submission::ExpireSession { session });
         }
-    }
-}
-
-/// When the log cannot be written any more, nobody is to wait for an answer.
-async fn close_on_failure(engine: Arc<Engine>, mut failure: watch::Receiver<Option<Failure>>) {
-    if failure.wait_for(Option::is_some).await.is_ok() {
-        engine.connections.close_all();
     }
 }

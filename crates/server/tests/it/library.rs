@@ -1,9 +1,11 @@
 //! The server as a part of another program: several in one process, started and stopped at will.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bellwether_server::{Config, MemoryStore, Server, StartError};
+use bellwether_testkit::disk::{CrashDisk, Operation};
 use bellwether_testkit::raw::four_letter_word;
 use bellwether_testkit::{RawClient, Request};
 use tokio::net::{TcpListener, TcpStream};
@@ -152,6 +154,23 @@ async fn what_cannot_be_started_says_why() {
         assert!(Server::start(bad).await.is_err());
     }
     assert_eq!(server_threads(), 0, "a failed start leaves nothing either");
+}
+
+/// It would answer reads for ever, from a version that nothing follows.
+#[tokio::test]
+async fn a_server_whose_log_has_failed_takes_nobody_in() {
+    let (snapshots, logs) = (CrashDisk::new(), CrashDisk::new());
+    let builder = Server::builder().disks(Arc::new(snapshots), Arc::new(logs.clone()));
+    let server = builder.start().await.unwrap();
+    let mut client = client_of(&server).await;
+    let idle = client_of(&server).await;
+    logs.fail(Operation::Sync, 1, std::io::ErrorKind::Other);
+    assert!(client.call(Request::create("/a", "")).await.is_err());
+    server.failed().await;
+    let address = server.addresses()[0];
+    assert!(RawClient::connect(address).await.is_err());
+    assert!(idle.reattach(address).await.is_err());
+    server.shutdown().await;
 }
 
 #[tokio::test]
