@@ -26,6 +26,9 @@ use crate::stats::ServerStats;
 use crate::storage::{MemoryStore, RecoveryError, Store};
 use crate::writer::{Rules, Submission, Writer};
 
+/// The unit in which time is counted.
+const MILLISECOND: Duration = Duration::from_millis(1);
+
 /// What `gtmk` shows before anybody set it (`ZooTrace`).
 const TRACE_MASK: i64 = 306;
 
@@ -95,10 +98,15 @@ impl Server {
     }
 
     async fn start_on(mut config: Config, store: Store) -> Result<Self, StartError> {
-        if config.tick.is_zero() {
+        if config.tick < MILLISECOND {
             return Err(StartError::Setting("a tick takes at least a millisecond"));
         }
         let (min, max) = config.session_timeouts();
+        if min < MILLISECOND {
+            return Err(StartError::Setting(
+                "a session timeout is at least a millisecond",
+            ));
+        }
         if min > max {
             return Err(StartError::Setting(
                 "the shortest session timeout is longer than the longest",

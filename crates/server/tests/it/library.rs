@@ -149,6 +149,12 @@ async fn what_cannot_be_started_says_why() {
     for bad in [
         config(|config| config.listen.clear()),
         config(|config| config.tick = Duration::ZERO),
+        config(|config| config.tick = Duration::from_micros(999)),
+        config(|config| config.session_timeout_min = Some(Duration::ZERO)),
+        config(|config| {
+            config.session_timeout_min = Some(Duration::from_micros(999));
+            config.session_timeout_max = Some(Duration::from_micros(999));
+        }),
         config(|config| config.session_timeout_max = Some(Duration::from_millis(1))),
     ] {
         assert!(Server::start(bad).await.is_err());
