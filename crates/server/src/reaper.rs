@@ -36,7 +36,10 @@ pub(crate) fn reap(engine: &Engine) {
         .tree()
         .outlived(clock::wall_ms(), never_used_ms);
     for path in outlived.into_iter().take(per_look) {
-        engine.submit.submit(Submission::DeleteContainer { path });
+        engine.submit.submit(Submission::DeleteContainer {
+            path,
+            never_used_ms,
+        });
     }
 }
 

@@ -86,6 +86,20 @@ impl Node {
         self.data.as_ref().map_or(0, |data| data.len())
     }
 
+    /// Whether it is an empty container that had children once, or none for `never_used_ms` (if not zero), or
+    /// an empty node that has outlived its time.
+    pub(crate) fn is_outlived(&self, now_ms: i64, never_used_ms: i64) -> bool {
+        let unchanged_ms = now_ms.saturating_sub(self.mtime);
+        let is_due = match self.owner {
+            Owner::Container => {
+                self.cversion != 0 || never_used_ms > 0 && unchanged_ms > never_used_ms
+            }
+            Owner::Ttl { ms } => unchanged_ms > ms,
+            Owner::Nobody | Owner::Session(_) => false,
+        };
+        is_due && self.children.is_empty()
+    }
+
     /// Appends the numbers that snapshots hold; the others follow from the rest.
     pub(crate) fn encode_persisted(&self, out: &mut BytesMut) {
         for number in [self.czxid, self.mzxid, self.ctime, self.mtime] {

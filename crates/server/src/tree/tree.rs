@@ -223,28 +223,12 @@ impl Tree {
     /// The containers that had children once and have none now, those that never had any for
     /// `never_used_ms` (if not zero), and the nodes that have outlived their time.
     pub(crate) fn outlived(&self, now_ms: i64, never_used_ms: i64) -> Vec<Arc<str>> {
-        let abandoned = |node: &Node| {
-            let never_used = node.cversion == 0;
-            let waited = never_used_ms > 0 && now_ms - node.mtime > never_used_ms;
-            !never_used || waited
+        let paths = self.containers.iter().chain(&self.expiring);
+        let is_due = |path: &&Arc<str>| {
+            let node = self.get(path);
+            node.is_some_and(|node| node.is_outlived(now_ms, never_used_ms))
         };
-        let expired = |node: &Node| match node.owner {
-            Owner::Ttl { ms } => now_ms - node.mtime > ms,
-            _ => false,
-        };
-        let of = |paths: &OrdSet<Arc<str>>, due: &dyn Fn(&Node) -> bool| -> Vec<Arc<str>> {
-            let empty_and_due = |node: &Node| node.children.is_empty() && due(node);
-            paths
-                .iter()
-                .filter(|path| self.get(path).is_some_and(empty_and_due))
-                .cloned()
-                .collect()
-        };
-        [
-            of(&self.containers, &abandoned),
-            of(&self.expiring, &expired),
-        ]
-        .concat()
+        paths.filter(is_due).cloned().collect()
     }
 
     /// Makes this version the next one.

@@ -18,7 +18,7 @@ use crate::proto::txn::{Txn, TxnBody};
 use crate::proto::{frame, reply};
 use crate::request::Request;
 use crate::session::Session;
-use crate::tree::{Change, Owner, Tree};
+use crate::tree::{Change, Tree};
 
 /// Something that may change the tree.
 #[derive(Debug)]
@@ -38,8 +38,9 @@ pub(crate) enum Submission {
     },
     /// The time of a session is over.
     ExpireSession { session: Arc<Session> },
-    /// A container or a node with a time to live seems to be no longer wanted.
-    DeleteContainer { path: Arc<str> },
+    /// A container or a node with a time to live seems to be no longer wanted. It may stay that long if
+    /// it is a container that never had a child; zero for ever.
+    DeleteContainer { path: Arc<str>, never_used_ms: i64 },
     /// A test wants the next sequence number under `path` to be `count`.
     SetChildCounter {
         path: String,
@@ -156,7 +157,15 @@ impl Writer {
                 self.apply(txn, Answer::Expired { session })
             }
             Submission::ExpireSession { session } => self.nothing(Answer::Expired { session }),
-            Submission::DeleteContainer { path } if self.is_abandoned(&path) => {
+            // What was due when it was found may have got a child or other data since.
+            Submission::DeleteContainer {
+                path,
+                never_used_ms,
+            } if self
+                .head
+                .get(&path)
+                .is_some_and(|node| node.is_outlived(now_ms, never_used_ms)) =>
+            {
                 let txn = self.txn(0, 0, now_ms, TxnBody::DeleteContainer { path });
                 self.apply(txn, Answer::Nobody)
             }
@@ -300,13 +309,6 @@ impl Writer {
         }
     }
 
-    /// Looks again: what was empty when it was found may have got a child since.
-    fn is_abandoned(&self, path: &str) -> bool {
-        self.head.get(path).is_some_and(|node| {
-            node.children.is_empty() && matches!(node.owner, Owner::Container | Owner::Ttl { .. })
-        })
-    }
-
     fn txn(&self, session_id: i64, cxid: i32, time_ms: i64, body: TxnBody) -> Txn {
         Txn {
             session_id,
@@ -353,5 +355,50 @@ pub(super) fn put_result(out: &mut BytesMut, op: Op, body: &TxnBody, tree: &Tree
             stat.data_length = i32::try_from(length).unwrap_or(i32::MAX);
         }
         stat.encode(out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::txn::Lifetime;
+    use crate::tree::access;
+
+    /// Whether the writer deletes `/x` at `now_ms`, which was created at 0 and last changed at `set_ms`.
+    fn is_deleted(lifetime: Lifetime, set_ms: i64, now_ms: i64) -> bool {
+        let mut writer = Writer::new(Tree::fresh(), Rules::default());
+        let path: Arc<str> = "/x".into();
+        let create = TxnBody::Create {
+            path: path.clone(),
+            data: None,
+            acl: access::open(),
+            lifetime,
+            parent_cversion: 1,
+        };
+        let set = TxnBody::SetData {
+            path: path.clone(),
+            data: None,
+            version: 1,
+        };
+        for (time_ms, body) in [(0, create), (set_ms, set)] {
+            let txn = writer.txn(0, 0, time_ms, body);
+            writer.apply(txn, Answer::Nobody);
+        }
+        let delete = Submission::DeleteContainer {
+            path,
+            never_used_ms: 100,
+        };
+        let decided = writer.decide(delete, now_ms);
+        decided.is_some_and(|decided| decided.txn.is_some())
+    }
+
+    #[test]
+    fn a_node_that_was_refreshed_after_it_was_found_stays() {
+        for lifetime in [Lifetime::Ttl { ms: 100 }, Lifetime::Container] {
+            assert!(is_deleted(lifetime, 0, 101), "{lifetime:?}");
+            assert!(!is_deleted(lifetime, 90, 101), "{lifetime:?}");
+            assert!(!is_deleted(lifetime, 0, 100), "{lifetime:?}");
+        }
+        assert!(!is_deleted(Lifetime::Persistent, 0, 101));
     }
 }
