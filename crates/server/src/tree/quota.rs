@@ -91,7 +91,7 @@ impl Tree {
         let exceeded = |limit: &str, used: &str, more: i64| {
             let limit = number(&limits, limit).filter(|limit| *limit > -1);
             let used = number(&stats, used).unwrap_or(0);
-            more != 0 && limit.is_some_and(|limit| used + more > limit)
+            more != 0 && limit.is_some_and(|limit| used.wrapping_add(more) > limit)
         };
         if exceeded("countHardLimit", "count", count) || exceeded("byteHardLimit", "bytes", bytes) {
             return Err(ErrorCode::QuotaExceeded);
@@ -115,8 +115,9 @@ impl Tree {
             return;
         };
         let text = String::from_utf8_lossy(found.data.as_deref().unwrap_or_default()).into_owned();
-        let count = number(&text, "count").unwrap_or(0) + count;
-        let bytes = number(&text, "bytes").unwrap_or(0) + bytes;
+        // Anybody may write anything there, and Apache's numbers wrap around as well.
+        let count = number(&text, "count").unwrap_or(0).wrapping_add(count);
+        let bytes = number(&text, "bytes").unwrap_or(0).wrapping_add(bytes);
         self.write_stats(&stats, count, bytes);
     }
 

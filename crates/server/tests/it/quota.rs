@@ -42,6 +42,20 @@ async fn enforcing() -> (TestServer, RawClient) {
     (server, client)
 }
 
+/// Anybody may write there; the numbers wrap around, as Apache's do.
+#[tokio::test]
+async fn statistics_at_the_end_of_their_range_stop_nobody() {
+    let (_server, mut client) = enforcing().await;
+    ok(&mut client, Request::create("/q", "")).await;
+    set_quota(&mut client, "/q", "count=5,bytes=-1;countHardLimit=5").await;
+    let stats = "/zookeeper/quota/q/zookeeper_stats";
+    let most = format!("count={0},bytes={0}", i64::MAX);
+    ok(&mut client, Request::set_data(stats, most)).await;
+    ok(&mut client, Request::create("/q/a", "1")).await;
+    let least = format!("count={0},bytes={0}", i64::MIN);
+    assert_eq!(usage(&mut client, "/q").await, least);
+}
+
 #[tokio::test]
 async fn nodes_and_bytes_below_a_quota_are_counted() {
     let (_server, mut client) = server_and_client().await;
