@@ -41,7 +41,8 @@ pub enum LogEnd {
         /// How it is known.
         why: &'static str,
     },
-    /// Something that was whole once, or that has whole records behind it.
+    /// Something that may have been whole once, or that has whole records behind it. What is left of a batch
+    /// that was being written may look so as well, if an earlier page of it is the one that was lost.
     Damaged {
         /// Where it begins.
         offset: u64,
