@@ -222,6 +222,7 @@ impl Core {
             skip_acl: false,
             enforce_quota: false,
             reconfig_enabled: false,
+            acl_bytes_max: usize::MAX,
         };
         Self {
             published: Published::new(tree.clone(), sessions.clone(), Arc::default(), false),

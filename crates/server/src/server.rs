@@ -141,6 +141,7 @@ impl Server {
             skip_acl: config.skip_acl,
             enforce_quota: config.enforce_quota,
             reconfig_enabled: config.reconfig_enabled,
+            acl_bytes_max: config.frame_bytes_max,
         };
         let connections = Arc::new(Connections::new(&config));
         let (failed, failure) = watch::channel(None);

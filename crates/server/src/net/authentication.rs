@@ -19,6 +19,10 @@ const NO_ZXID: i64 = 0;
 /// refused like one that was not proven.
 const IDS_MAX: usize = 100;
 
+/// How long all of them may be: each `auth` in an access list becomes all that were proven. Beyond it, another is
+/// refused as well.
+const IDS_BYTES_MAX: usize = 64 << 10;
+
 /// Adds what the client proves to the ids of its connection.
 pub(super) fn auth(engine: &Engine, request: &Request) -> Result<(), Over> {
     let peer = &request.peer;
@@ -27,7 +31,7 @@ pub(super) fn auth(engine: &Engine, request: &Request) -> Result<(), Over> {
         return Err(Over);
     };
     match (auth.scheme.as_deref(), auth.data) {
-        (Some("digest"), Some(data)) if request.ids.len() < IDS_MAX => {
+        (Some("digest"), Some(data)) if has_room(&request.ids, data.len()) => {
             let id = access::digest_id(&String::from_utf8_lossy(data));
             let mut ids = request.ids.clone();
             if engine.config.super_digest.as_ref() == Some(&id) {
@@ -47,6 +51,12 @@ pub(super) fn auth(engine: &Engine, request: &Request) -> Result<(), Over> {
     }
     peer.reply(request, NO_ZXID, Ok(()), |_| {});
     Ok(())
+}
+
+/// Whether a connection with these ids may have another of so many bytes.
+fn has_room(ids: &[Id], bytes: usize) -> bool {
+    let used: usize = ids.iter().map(Id::encoded_bytes).sum();
+    ids.len() < IDS_MAX && used + bytes <= IDS_BYTES_MAX
 }
 
 /// No mechanism is set up: any token is answered with none, as Apache does then.

@@ -32,6 +32,11 @@ impl Id {
             id: id.into(),
         }
     }
+
+    /// How many bytes the record takes.
+    pub fn encoded_bytes(&self) -> usize {
+        4 + self.scheme.len() + 4 + self.id.len()
+    }
 }
 
 /// What one id may do.
@@ -50,6 +55,11 @@ impl Acl {
             perms: ALL,
             id: Id::new("world", "anyone"),
         }
+    }
+
+    /// How many bytes the record takes.
+    pub fn encoded_bytes(&self) -> usize {
+        4 + self.id.encoded_bytes()
     }
 
     /// Appends the record.

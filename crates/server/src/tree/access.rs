@@ -1,5 +1,6 @@
 //! Who may do what: access lists and the ids of a connection.
 
+use std::collections::HashSet;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, LazyLock};
 
@@ -67,16 +68,18 @@ fn matches(wanted: &Id, have: &Id) -> bool {
 
 /// The list that is stored for one that a client sent: checked, without duplicates, and with
 /// `auth` replaced by the ids of the connection (`PrepRequestProcessor.fixupACL`).
-pub(crate) fn resolve(list: Option<Vec<RawAcl>>, ids: &[Id]) -> Result<Vec<Acl>, ErrorCode> {
+///
+/// It is taken from `bytes_left`, for `auth` makes much of little. Beyond that it is refused.
+pub(crate) fn resolve(
+    list: Option<Vec<RawAcl>>,
+    ids: &[Id],
+    bytes_left: &mut usize,
+) -> Result<Vec<Acl>, ErrorCode> {
     let list = list
         .filter(|list| !list.is_empty())
         .ok_or(ErrorCode::InvalidAcl)?;
-    let mut resolved: Vec<Acl> = Vec::with_capacity(list.len());
-    let mut push = |acl: Acl| {
-        if !resolved.contains(&acl) {
-            resolved.push(acl);
-        }
-    };
+    let mut resolved = Distinct::with_capacity(list.len());
+    let mut expanded = HashSet::new();
     for RawAcl { perms, scheme, id } in list {
         let scheme = scheme.ok_or(ErrorCode::InvalidAcl)?;
         if scheme == "auth" {
@@ -85,12 +88,12 @@ pub(crate) fn resolve(list: Option<Vec<RawAcl>>, ids: &[Id]) -> Result<Vec<Acl>,
             if authenticated.peek().is_none() {
                 return Err(ErrorCode::InvalidAcl);
             }
-            authenticated.for_each(|id| {
-                push(Acl {
-                    perms,
-                    id: id.clone(),
-                })
-            });
+            if expanded.insert(perms) {
+                for id in authenticated {
+                    let id = id.clone();
+                    resolved.push(Acl { perms, id }, bytes_left)?;
+                }
+            }
             continue;
         }
         if !matches!(scheme.as_str(), "world" | "digest" | "ip") {
@@ -105,12 +108,42 @@ pub(crate) fn resolve(list: Option<Vec<RawAcl>>, ids: &[Id]) -> Result<Vec<Acl>,
         if !valid {
             return Err(ErrorCode::InvalidAcl);
         }
-        push(Acl {
-            perms,
-            id: Id { scheme, id },
-        });
+        let id = Id { scheme, id };
+        resolved.push(Acl { perms, id }, bytes_left)?;
     }
-    Ok(resolved)
+    Ok(resolved.list)
+}
+
+/// A list whose entries differ, in the order in which they came first.
+struct Distinct {
+    list: Vec<Acl>,
+    /// The same entries, as soon as there are two: most lists have one.
+    seen: HashSet<Acl>,
+}
+
+impl Distinct {
+    fn with_capacity(count: usize) -> Self {
+        Self {
+            list: Vec::with_capacity(count),
+            seen: HashSet::new(),
+        }
+    }
+
+    fn push(&mut self, acl: Acl, bytes_left: &mut usize) -> Result<(), ErrorCode> {
+        if let [first, ..] = &self.list[..] {
+            if self.seen.is_empty() {
+                self.seen.insert(first.clone());
+            }
+            if !self.seen.insert(acl.clone()) {
+                return Ok(());
+            }
+        }
+        *bytes_left = bytes_left
+            .checked_sub(acl.encoded_bytes())
+            .ok_or(ErrorCode::InvalidAcl)?;
+        self.list.push(acl);
+        Ok(())
+    }
 }
 
 /// Two parts around a colon, counted as Java's `split` counts them: trailing empty ones are dropped.
@@ -210,6 +243,10 @@ mod tests {
         }
     }
 
+    fn checked(list: Option<Vec<RawAcl>>, ids: &[Id]) -> Result<Vec<Acl>, ErrorCode> {
+        resolve(list, ids, &mut 1000)
+    }
+
     #[test]
     fn the_digest_is_apaches() {
         assert_eq!(
@@ -226,13 +263,13 @@ mod tests {
     fn digest_ids_have_two_parts() {
         for id in ["a:b", ":b", "a:b:"] {
             assert!(
-                resolve(Some(vec![raw(1, "digest", id)]), &[]).is_ok(),
+                checked(Some(vec![raw(1, "digest", id)]), &[]).is_ok(),
                 "{id}"
             );
         }
         for id in ["", ":", "nocolon", "user:", "a:b:c"] {
             assert!(
-                resolve(Some(vec![raw(1, "digest", id)]), &[]).is_err(),
+                checked(Some(vec![raw(1, "digest", id)]), &[]).is_err(),
                 "{id}"
             );
         }
@@ -240,10 +277,10 @@ mod tests {
 
     #[test]
     fn null_is_not_empty() {
-        assert_eq!(resolve(None, &[]), Err(ErrorCode::InvalidAcl));
-        assert_eq!(resolve(Some(vec![]), &[]), Err(ErrorCode::InvalidAcl));
+        assert_eq!(checked(None, &[]), Err(ErrorCode::InvalidAcl));
+        assert_eq!(checked(Some(vec![]), &[]), Err(ErrorCode::InvalidAcl));
         let null_id = |scheme: &str| {
-            resolve(
+            checked(
                 Some(vec![RawAcl {
                     perms: 1,
                     scheme: Some(scheme.into()),
@@ -263,7 +300,7 @@ mod tests {
             Id::new("digest", "a:b"),
             Id::new("super", ""),
         ];
-        let list = resolve(Some(vec![raw(5, "auth", "")]), &ids).unwrap();
+        let list = checked(Some(vec![raw(5, "auth", "")]), &ids).unwrap();
         assert_eq!(
             list,
             [Acl {
@@ -272,14 +309,14 @@ mod tests {
             }]
         );
         assert_eq!(
-            resolve(Some(vec![raw(5, "auth", "")]), &ids[..1]),
+            checked(Some(vec![raw(5, "auth", "")]), &ids[..1]),
             Err(ErrorCode::InvalidAcl)
         );
     }
 
     #[test]
     fn duplicates_go_and_the_first_stays() {
-        let list = resolve(
+        let list = checked(
             Some(vec![
                 raw(1, "world", "anyone"),
                 raw(1, "world", "anyone"),
@@ -294,6 +331,24 @@ mod tests {
                 .collect::<Vec<_>>(),
             [1, 2]
         );
+    }
+
+    #[test]
+    fn what_auth_becomes_may_be_only_so_much() {
+        let ids: Vec<_> = (0..10)
+            .map(|n| Id::new("digest", format!("{n}:x")))
+            .collect();
+        let auths = |perms: std::ops::Range<i32>| {
+            let list = perms.map(|perms| raw(perms, "auth", "")).collect();
+            resolve(Some(list), &ids, &mut 1000)
+        };
+        let entry_bytes = 4 + 4 + "digest".len() + 4 + "0:x".len();
+        let most = i32::try_from(1000 / (10 * entry_bytes)).unwrap();
+        assert_eq!(auths(0..most).unwrap().len(), 10 * most as usize);
+        assert_eq!(auths(0..most + 1), Err(ErrorCode::InvalidAcl));
+        // Duplicates count for nothing.
+        let list = vec![raw(1, "auth", ""); 1000];
+        assert_eq!(resolve(Some(list), &ids, &mut 1000).unwrap().len(), 10);
     }
 
     #[test]
@@ -319,7 +374,7 @@ mod tests {
             "10.1.2.3.4",
         ] {
             assert!(
-                resolve(Some(vec![raw(1, "ip", invalid)]), &[]).is_err(),
+                checked(Some(vec![raw(1, "ip", invalid)]), &[]).is_err(),
                 "{invalid}"
             );
         }

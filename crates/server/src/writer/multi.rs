@@ -55,12 +55,14 @@ pub(super) fn decide(
     let mut bodies = Vec::with_capacity(count);
     let mut changes = Vec::new();
     let mut results = BytesMut::new();
+    let mut acl_bytes_left = rules.acl_bytes_max;
     for op in ops {
         let mut preparation = Preparation {
             tree: &next,
             rules,
             ids,
             acl_pool,
+            acl_bytes_left: &mut acl_bytes_left,
         };
         match prepare(&mut preparation, op) {
             Ok((kind, body)) => {

@@ -26,6 +26,9 @@ pub(crate) struct Rules {
     pub(crate) skip_acl: bool,
     pub(crate) enforce_quota: bool,
     pub(crate) reconfig_enabled: bool,
+    /// How long the access lists of one request may be, once they are expanded: what a frame may be in all. With
+    /// the frame itself that is the longest transaction that Apache reads back.
+    pub(crate) acl_bytes_max: usize,
 }
 
 /// A write about to be checked: on which version, under which rules, for whom.
@@ -35,6 +38,8 @@ pub(super) struct Preparation<'a> {
     pub(super) rules: Rules,
     pub(super) ids: &'a [Id],
     pub(super) acl_pool: &'a mut AclPool,
+    /// What the request has left of [`Rules::acl_bytes_max`].
+    pub(super) acl_bytes_left: &'a mut usize,
 }
 
 /// What kind of node a create makes, and whether its name gets a number.
@@ -95,7 +100,7 @@ impl<'t> Preparation<'t> {
         if asked.contains('\0') {
             return Err(ErrorCode::BadArguments);
         }
-        let acl = access::resolve(create.acl, self.ids)?;
+        let acl = access::resolve(create.acl, self.ids, self.acl_bytes_left)?;
         let parent = self.tree.get(parent_path).ok_or(ErrorCode::NoNode)?;
         self.permit(parent, CREATE)?;
         let path: Arc<str> = if mode.sequential {
@@ -163,7 +168,7 @@ impl<'t> Preparation<'t> {
 
     pub(super) fn set_acl(&mut self, body: SetAcl<'_>) -> Result<TxnBody, ErrorCode> {
         path::validate(body.path.as_deref().unwrap_or_default())?;
-        let acl = access::resolve(body.acl, self.ids)?;
+        let acl = access::resolve(body.acl, self.ids, self.acl_bytes_left)?;
         let (path, node) = self.existing(&body.path)?;
         self.permit(node, ADMIN)?;
         check_version(node.aversion, body.version)?;

@@ -235,11 +235,13 @@ impl Writer {
         if !self.head.has_session(txn.session_id) {
             return Err(ErrorCode::SessionExpired);
         }
+        let mut acl_bytes_left = self.rules.acl_bytes_max;
         let mut preparation = Preparation {
             tree: &self.head,
             rules: self.rules,
             ids: &request.ids,
             acl_pool: &mut self.acl_pool,
+            acl_bytes_left: &mut acl_bytes_left,
         };
         let mut body = Reader::new(&request.body);
         match op {

@@ -3,12 +3,14 @@
 use std::time::{Duration, Instant};
 
 use bellwether_server::Config;
-use bellwether_server::proto::code::ErrorCode::{AuthFailed, MarshallingError};
+use bellwether_server::proto::acl::{Acl, Id};
+use bellwether_server::proto::code::ErrorCode::{AuthFailed, InvalidAcl, MarshallingError};
+use bellwether_server::proto::op::Op;
 use bellwether_testkit::{Body, Create, RawClient, Request, TestServer};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use super::resident_bytes;
-use crate::{client_of, ok, server_and_client, until};
+use crate::{children, client_of, ok, refusal, server_and_client, until};
 
 const MEBIBYTE: usize = 1 << 20;
 
@@ -128,6 +130,61 @@ async fn thousands_of_levels_are_no_trouble() {
     }
 }
 
+/// Lists as long as a frame, and lists that become long, are not what others wait for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn long_access_lists_keep_nobody_waiting() {
+    let (server, mut other) = server_and_client().await;
+    let mut client = client_of(&server).await;
+    for number in 0..90 {
+        let user = format!("{}{number}:", "u".repeat(500));
+        ok(&mut client, Request::auth_digest(&user)).await;
+    }
+    let with_acl = |path: &str, acl| {
+        Request::Create(Create {
+            op: Op::Create,
+            path: path.into(),
+            data: None,
+            acl,
+            flags: Create::PERSISTENT_SEQUENTIAL,
+            ttl_ms: None,
+        })
+    };
+    let many = |count, scheme: &str, id: &str| -> Vec<Acl> {
+        let id = Id::new(scheme, id);
+        let entry = |perms| Acl {
+            perms,
+            id: id.clone(),
+        };
+        (0..count).map(entry).collect()
+    };
+    let long = many(40_000, "world", "anyone");
+    let short = vec![long[0].clone(); 40_000];
+    let longer = many(40_000, "auth", "");
+    let each = with_acl("/each", many(1, "auth", ""));
+    let asked = Instant::now();
+    let requests = [
+        (with_acl("/long", long), Ok(())),
+        (with_acl("/short", short), Ok(())),
+        (with_acl("/longer", longer), Err(InvalidAcl)),
+        // Its results say so.
+        (Request::Multi(vec![each; 10_000]), Ok(())),
+    ];
+    for (request, _) in &requests {
+        client.send(request).await.unwrap();
+    }
+    for _ in 0..20 {
+        ok(&mut other, Request::set_data("/", "x")).await;
+    }
+    let took = asked.elapsed();
+    assert!(took < Duration::from_secs(5), "20 writes took {took:?}");
+    for (_, expected) in requests {
+        let reply = client.receive_reply().await.unwrap();
+        assert_eq!(reply.outcome.map(drop), expected);
+    }
+    let made = ["long0000000000", "short0000000001", "zookeeper"];
+    assert_eq!(children(&mut other, "/").await, made);
+}
+
 #[tokio::test]
 async fn a_client_can_be_only_so_many_people() {
     let (server, mut other) = server_and_client().await;
@@ -145,6 +202,17 @@ async fn a_client_can_be_only_so_many_people() {
         }
     };
     assert_eq!(refused, AuthFailed);
+    client.receive_to_end().await.unwrap();
+    ok(&mut other, Request::Ping).await;
+}
+
+#[tokio::test]
+async fn a_client_can_be_only_somebody_of_so_many_bytes() {
+    let (server, mut other) = server_and_client().await;
+    let mut client = client_of(&server).await;
+    let long = |first: &str| Request::auth_digest(&format!("{first}{}:", "u".repeat(40_000)));
+    ok(&mut client, long("a")).await;
+    assert_eq!(refusal(&mut client, long("b")).await, AuthFailed);
     client.receive_to_end().await.unwrap();
     ok(&mut other, Request::Ping).await;
 }
