@@ -8,11 +8,11 @@ use tracing::warn;
 use zookeeper_client as zk;
 
 use crate::access::Access;
+use crate::borne::Borne;
 use crate::clock::Moment;
 use crate::connect::Connect;
 use crate::ephemerals::Ephemerals;
 use crate::error::ConnectError;
-use crate::group::Borne;
 use crate::heart::{Engine, Heart, beat_on};
 use crate::home::Home;
 use crate::janitor::Janitor;

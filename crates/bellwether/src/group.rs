@@ -1,6 +1,5 @@
 //! Who is there.
 
-mod borne;
 mod membership;
 
 use std::collections::BTreeMap;
@@ -17,7 +16,6 @@ use crate::path::{NodePath, PathError};
 use crate::receipt::RECEIPT;
 use crate::state::{Seen, Site, StateError, Watch};
 
-pub(crate) use borne::Borne;
 pub use membership::{Membership, MembershipState};
 
 /// The members of a group and their data, by name.

@@ -55,6 +55,7 @@
 mod access;
 mod barrier;
 pub mod blocking;
+mod borne;
 mod breaking;
 mod cache;
 mod candidacy;

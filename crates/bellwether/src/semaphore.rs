@@ -1,21 +1,23 @@
 //! The semaphore.
 
+mod applicant;
+
 use std::ops::Deref;
 use std::time::Duration;
 
 use zookeeper_client as zk;
 
 use crate::client::Client;
-use crate::contender::{Contender, Failure, Rule};
-use crate::error::{AcquireError, LimitError, Outcome, ReleaseError, outcome};
+use crate::contender::{Contender, Rule};
+use crate::error::{AcquireError, LimitError, ReleaseError};
 use crate::hold::Hold;
 use crate::lease;
-use crate::name::{Kind, Layout, Name};
-use crate::node_data::NodeData;
-use crate::node_event::NodeEvent;
+use crate::name::{Kind, Layout};
 use crate::path::NodePath;
 use crate::terms::{Terms, layout_option, line_options};
 use crate::waiting::Waiting;
+
+use self::applicant::{Applicant, Denial, weight};
 
 /// A number of permits, handed out in the order of arrival.
 ///
@@ -167,7 +169,7 @@ impl Semaphore {
         {
             return Ok(None);
         }
-        let mut applicant = self.applicant(self.enter(permits).await?, permits);
+        let mut applicant = Applicant::new(self.enter(permits).await?, permits, self.first_limit);
         let admitted = applicant.is_admitted().await;
         if !admitted.map_err(|denial| self.denied(denial))? {
             return Ok(None);
@@ -315,20 +317,10 @@ impl Semaphore {
     }
 
     async fn admit(&self, contender: Contender, permits: u32) -> Result<Permit, AcquireError> {
-        let mut applicant = self.applicant(contender, permits);
+        let mut applicant = Applicant::new(contender, permits, self.first_limit);
         let admitted = applicant.wait_for_admission().await;
         admitted.map_err(|denial| self.denied(denial))?;
         self.permit(applicant).await
-    }
-
-    fn applicant(&self, contender: Contender, permits: u32) -> Applicant {
-        Applicant {
-            contender,
-            permits,
-            first_limit: self.first_limit,
-            is_first: false,
-            limit_watch: None,
-        }
     }
 
     async fn permit(&self, applicant: Applicant) -> Result<Permit, AcquireError> {
@@ -349,132 +341,6 @@ impl Semaphore {
 /// The limit that the data of a semaphore's directory tells.
 pub(crate) fn read_limit(data: &[u8]) -> Option<u64> {
     std::str::from_utf8(data).ok()?.trim().parse().ok()
-}
-
-/// How many permits these want together.
-fn weight(names: &[Name]) -> u64 {
-    names.iter().map(|name| u64::from(name.permits())).sum()
-}
-
-/// A contender for permits.
-struct Applicant {
-    contender: Contender,
-    permits: u32,
-    first_limit: u32,
-    /// Whether all before it are known to have their permits. That does not change, whatever becomes of the limit.
-    is_first: bool,
-    /// Kept over wake-ups by other things.
-    limit_watch: Option<NodeEvent>,
-}
-
-impl Applicant {
-    async fn wait_for_admission(&mut self) -> Result<(), Denial> {
-        while !self.is_admitted().await? {
-            self.is_first |= weight(self.contender.lower()) <= self.limit().await?.0;
-            if self.is_first {
-                self.wait_for_the_line().await?;
-            } else {
-                self.wait_for_the_one_before().await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether those before leave enough, as of the last look. Those behind do not count: nobody overtakes.
-    async fn is_admitted(&mut self) -> Result<bool, Denial> {
-        let (limit, _) = self.limit().await?;
-        Ok(weight(self.contender.lower()) + u64::from(self.permits) <= limit)
-    }
-
-    /// The limit, and the zxid that set it, as of the last look. Sets it if it was never set.
-    async fn limit(&mut self) -> Result<(u64, i64), Denial> {
-        loop {
-            let (data, stat) = match self.contender.directory() {
-                Some(directory) => directory,
-                None => {
-                    self.contender.list().await?;
-                    continue;
-                }
-            };
-            if !data.is_empty() {
-                let limit = read_limit(data).ok_or(Denial::NoLimit)?;
-                return Ok((limit, stat.mzxid));
-            }
-            let (zk, dir) = (self.contender.client().zk(), self.contender.dir());
-            let limit = self.first_limit.to_string();
-            let set = zk.set_data(dir.as_str(), limit.as_bytes(), Some(stat.version));
-            match set.await {
-                Ok(_) | Err(zk::Error::BadVersion) => {}
-                Err(error) if outcome(&error) == Outcome::Unknown => {}
-                Err(error) => return Err(Failure::from(error).into()),
-            }
-            self.contender.list().await?;
-        }
-    }
-
-    /// First in line: looks, with watches, and waits until somebody goes or the limit changes.
-    async fn wait_for_the_line(&mut self) -> Result<(), Denial> {
-        let limit_watch = self.limit_watch.take();
-        let (mut line, mut limit) = self.contender.watch_line(limit_watch).await?;
-        if self.is_admitted().await? {
-            return Ok(());
-        }
-        let event = tokio::select! {
-            event = &mut line => {
-                self.limit_watch = Some(limit);
-                event
-            }
-            event = &mut limit => event,
-        };
-        match event {
-            zk::EventType::Session => Err(Failure::SessionEnded.into()),
-            _ => Ok(()),
-        }
-    }
-
-    /// Behind one who waits: waits until that one is let in or goes.
-    async fn wait_for_the_one_before(&mut self) -> Result<(), Denial> {
-        let (_, limit_set_at) = self.limit().await?;
-        let Some(before) = self.contender.nearest() else {
-            return Ok(());
-        };
-        let path = self.contender.dir().child(before);
-        let zk = self.contender.client().zk();
-        match zk.get_and_watch_data(&path).await {
-            // One from before the last change of the limit may have been let in by the limit before.
-            Ok((data, stat, _)) if stat.czxid < limit_set_at || is_granted(&data) => {
-                self.is_first = true;
-                Ok(())
-            }
-            Ok((_, _, watch)) => match self.contender.wait(NodeEvent::of(watch)).await? {
-                zk::EventType::NodeDeleted => Ok(self.contender.list().await?),
-                // Let in, or spoken to: to watch the line is never wrong.
-                _ => {
-                    self.is_first = true;
-                    Ok(())
-                }
-            },
-            Err(zk::Error::NoNode) => Ok(self.contender.list().await?),
-            Err(error) if outcome(&error) == Outcome::Unknown => Ok(self.contender.list().await?),
-            Err(error) => Err(Failure::from(error).into()),
-        }
-    }
-}
-
-/// Why an applicant has no permits.
-enum Denial {
-    NoLimit,
-    Failed(Failure),
-}
-
-impl From<Failure> for Denial {
-    fn from(failure: Failure) -> Self {
-        Self::Failed(failure)
-    }
-}
-
-fn is_granted(data: &[u8]) -> bool {
-    NodeData::from_data(data).is_some_and(|data| data.granted)
 }
 
 /// Permits of a [`Semaphore`]; what they promise is told at [`Hold`].

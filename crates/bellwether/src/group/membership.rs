@@ -6,7 +6,7 @@ use tokio::sync::{oneshot, watch};
 use tracing::warn;
 use zookeeper_client as zk;
 
-use super::borne::Bearing;
+use crate::borne::Bearing;
 use crate::catch_up::caught_up;
 use crate::client::Client;
 use crate::ephemerals::Room;

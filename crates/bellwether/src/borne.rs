@@ -33,14 +33,14 @@ impl Borne {
 
 /// The right to one path, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Bearing {
+pub(crate) struct Bearing {
     client: Client,
     path: String,
 }
 
 impl Bearing {
     /// `None` if another member of this session has it.
-    pub(super) fn take(client: &Client, path: &str) -> Option<Self> {
+    pub(crate) fn take(client: &Client, path: &str) -> Option<Self> {
         client.borne().insert(path).then(|| Self {
             client: client.clone(),
             path: path.to_owned(),
@@ -48,7 +48,7 @@ impl Bearing {
     }
 
     /// Waits until no other member of this session has it.
-    pub(super) async fn wait(client: &Client, path: &str) -> Self {
+    pub(crate) async fn wait(client: &Client, path: &str) -> Self {
         loop {
             if let Some(bearing) = Self::take(client, path) {
                 return bearing;

@@ -1,0 +1,146 @@
+//! One who wants permits, and the wait until it has them.
+
+use zookeeper_client as zk;
+
+use super::read_limit;
+use crate::contender::{Contender, Failure};
+use crate::error::{Outcome, outcome};
+use crate::name::Name;
+use crate::node_data::NodeData;
+use crate::node_event::NodeEvent;
+
+/// How many permits these want together.
+pub(super) fn weight(names: &[Name]) -> u64 {
+    names.iter().map(|name| u64::from(name.permits())).sum()
+}
+
+/// A contender for permits.
+pub(super) struct Applicant {
+    pub(super) contender: Contender,
+    pub(super) permits: u32,
+    first_limit: u32,
+    /// Whether all before it are known to have their permits. That does not change, whatever becomes of the limit.
+    is_first: bool,
+    /// Kept over wake-ups by other things.
+    limit_watch: Option<NodeEvent>,
+}
+
+impl Applicant {
+    pub(super) fn new(contender: Contender, permits: u32, first_limit: u32) -> Self {
+        Self {
+            contender,
+            permits,
+            first_limit,
+            is_first: false,
+            limit_watch: None,
+        }
+    }
+
+    pub(super) async fn wait_for_admission(&mut self) -> Result<(), Denial> {
+        while !self.is_admitted().await? {
+            self.is_first |= weight(self.contender.lower()) <= self.limit().await?.0;
+            if self.is_first {
+                self.wait_for_the_line().await?;
+            } else {
+                self.wait_for_the_one_before().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether those before leave enough, as of the last look. Those behind do not count: nobody overtakes.
+    pub(super) async fn is_admitted(&mut self) -> Result<bool, Denial> {
+        let (limit, _) = self.limit().await?;
+        Ok(weight(self.contender.lower()) + u64::from(self.permits) <= limit)
+    }
+
+    /// The limit, and the zxid that set it, as of the last look. Sets it if it was never set.
+    async fn limit(&mut self) -> Result<(u64, i64), Denial> {
+        loop {
+            let (data, stat) = match self.contender.directory() {
+                Some(directory) => directory,
+                None => {
+                    self.contender.list().await?;
+                    continue;
+                }
+            };
+            if !data.is_empty() {
+                let limit = read_limit(data).ok_or(Denial::NoLimit)?;
+                return Ok((limit, stat.mzxid));
+            }
+            let (zk, dir) = (self.contender.client().zk(), self.contender.dir());
+            let limit = self.first_limit.to_string();
+            let set = zk.set_data(dir.as_str(), limit.as_bytes(), Some(stat.version));
+            match set.await {
+                Ok(_) | Err(zk::Error::BadVersion) => {}
+                Err(error) if outcome(&error) == Outcome::Unknown => {}
+                Err(error) => return Err(Failure::from(error).into()),
+            }
+            self.contender.list().await?;
+        }
+    }
+
+    /// First in line: looks, with watches, and waits until somebody goes or the limit changes.
+    async fn wait_for_the_line(&mut self) -> Result<(), Denial> {
+        let limit_watch = self.limit_watch.take();
+        let (mut line, mut limit) = self.contender.watch_line(limit_watch).await?;
+        if self.is_admitted().await? {
+            return Ok(());
+        }
+        let event = tokio::select! {
+            event = &mut line => {
+                self.limit_watch = Some(limit);
+                event
+            }
+            event = &mut limit => event,
+        };
+        match event {
+            zk::EventType::Session => Err(Failure::SessionEnded.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Behind one who waits: waits until that one is let in or goes.
+    async fn wait_for_the_one_before(&mut self) -> Result<(), Denial> {
+        let (_, limit_set_at) = self.limit().await?;
+        let Some(before) = self.contender.nearest() else {
+            return Ok(());
+        };
+        let path = self.contender.dir().child(before);
+        let zk = self.contender.client().zk();
+        match zk.get_and_watch_data(&path).await {
+            // One from before the last change of the limit may have been let in by the limit before.
+            Ok((data, stat, _)) if stat.czxid < limit_set_at || is_granted(&data) => {
+                self.is_first = true;
+                Ok(())
+            }
+            Ok((_, _, watch)) => match self.contender.wait(NodeEvent::of(watch)).await? {
+                zk::EventType::NodeDeleted => Ok(self.contender.list().await?),
+                // Let in, or spoken to: to watch the line is never wrong.
+                _ => {
+                    self.is_first = true;
+                    Ok(())
+                }
+            },
+            Err(zk::Error::NoNode) => Ok(self.contender.list().await?),
+            Err(error) if outcome(&error) == Outcome::Unknown => Ok(self.contender.list().await?),
+            Err(error) => Err(Failure::from(error).into()),
+        }
+    }
+}
+
+/// Why an applicant has no permits.
+pub(super) enum Denial {
+    NoLimit,
+    Failed(Failure),
+}
+
+impl From<Failure> for Denial {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+fn is_granted(data: &[u8]) -> bool {
+    NodeData::from_data(data).is_some_and(|data| data.granted)
+}
