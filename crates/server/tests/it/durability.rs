@@ -1,18 +1,21 @@
 //! What a server keeps when its machine, its process or its disk fails at any moment.
 
+mod disks;
+
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use bellwether_server::{Config, Server, StartError};
-use bellwether_testkit::disk::{CrashDisk, Operation};
+use bellwether_server::StartError;
+use bellwether_testkit::disk::Operation;
 use bellwether_testkit::raw::four_letter_word;
 use bellwether_testkit::{Body, Create, Model, MultiResult, RawClient, Request};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
+
+use self::disks::{Disks, Layout, Which};
 
 #[tokio::test]
 async fn nothing_acknowledged_is_lost_by_a_crash_at_any_sync() {
@@ -174,111 +177,6 @@ async fn for_seed<T>(seed: u64, test: impl AsyncFnOnce(&mut StdRng) -> Result<T>
     match test(&mut rng).await {
         Ok(value) => value,
         Err(error) => panic!("seed {seed}: {error:?}"),
-    }
-}
-
-/// Whether the two kinds of files share a disk.
-#[derive(Debug, Clone, Copy)]
-enum Layout {
-    Together,
-    Apart,
-}
-
-impl Layout {
-    fn any(rng: &mut StdRng) -> Self {
-        [Self::Together, Self::Apart][rng.random_range(0..2)]
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Which {
-    Snapshots,
-    Logs,
-}
-
-impl Which {
-    fn any(rng: &mut StdRng) -> Self {
-        [Self::Snapshots, Self::Logs][rng.random_range(0..2)]
-    }
-}
-
-/// Where a server keeps its data: one disk, or one for each kind of file.
-struct Disks {
-    snapshots: CrashDisk,
-    logs: CrashDisk,
-    layout: Layout,
-    /// Small numbers, so that little is written to meet them.
-    config: Config,
-}
-
-impl Disks {
-    fn new(layout: Layout, rng: &mut StdRng) -> Self {
-        let snapshots = CrashDisk::new();
-        let logs = match layout {
-            Layout::Together => snapshots.clone(),
-            Layout::Apart => CrashDisk::new(),
-        };
-        let config = Config {
-            // No session ends by itself.
-            tick: Duration::from_secs(60),
-            connections_per_address_max: 0,
-            snap_count: 20,
-            log_preallocation_bytes: [0, 700, 6000][rng.random_range(0..3)],
-            ..Config::default()
-        };
-        Self {
-            snapshots,
-            logs,
-            layout,
-            config,
-        }
-    }
-
-    async fn start(&self) -> Result<Server, StartError> {
-        let (snapshots, logs) = (self.snapshots.clone(), self.logs.clone());
-        let builder = Server::builder().config(self.config.clone());
-        builder
-            .disks(Arc::new(snapshots), Arc::new(logs))
-            .start()
-            .await
-    }
-
-    fn get(&self, which: Which) -> &CrashDisk {
-        match which {
-            Which::Snapshots => &self.snapshots,
-            Which::Logs => &self.logs,
-        }
-    }
-
-    /// What the next server finds after a loss of power, or the end of the process alone.
-    fn after_a_fall(&self, rng: &mut StdRng) -> Self {
-        if rng.random_bool(0.25) {
-            self.kill()
-        } else {
-            self.crash(rng)
-        }
-    }
-
-    fn crash(&self, rng: &mut StdRng) -> Self {
-        self.next(|disk| disk.crash(rng.random()))
-    }
-
-    fn kill(&self) -> Self {
-        self.next(CrashDisk::kill)
-    }
-
-    fn next(&self, mut fall: impl FnMut(&CrashDisk) -> CrashDisk) -> Self {
-        let snapshots = fall(&self.snapshots);
-        let logs = match self.layout {
-            Layout::Together => snapshots.clone(),
-            Layout::Apart => fall(&self.logs),
-        };
-        Self {
-            snapshots,
-            logs,
-            layout: self.layout,
-            config: self.config.clone(),
-        }
     }
 }
 
