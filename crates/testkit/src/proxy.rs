@@ -243,10 +243,13 @@ impl FaultProxy {
 
     /// Ends all faults, also those that wait for their request. What was cut stays cut.
     pub fn calm(&self) {
+        {
+            let mut state = self.shared.state();
+            state.refuse = false;
+            state.rules.clear();
+        }
+        // Behind the rules: one of them may hold what comes when the gates are open.
         self.shared.gates.send_replace(Gates::default());
-        let mut state = self.shared.state();
-        state.refuse = false;
-        state.rules.clear();
     }
 
     /// Ends the session that was last granted through here, on any server: past all faults a client takes it
