@@ -216,6 +216,10 @@ impl Contender {
     async fn make_directory(&self) -> Result<(), zk::Error> {
         let (dir, access) = (&self.dir, &self.entry.access);
         match self.entry.first_limit {
+            // kazoo looks for the directory once, and does not make it again when the servers have removed it.
+            None if self.entry.layout == Layout::Kazoo => {
+                self.client.make_kept_directory(dir, b"", access).await
+            }
             None => self.client.make_directory(dir, access).await,
             Some(limit) => {
                 let limit = limit.to_string();

@@ -1,6 +1,6 @@
 //! The directories that recipes make where they are missing.
 
-use bellwether::{Client, Counter, Group, StateError, connect, zk};
+use bellwether::{Client, Counter, Group, Layout, Lock, StateError, connect, zk};
 use bellwether_testkit::TestServer;
 
 use crate::place::{Place, soon};
@@ -51,4 +51,24 @@ async fn directories_that_are_reaped_while_they_are_made_are_made_again() {
         assert_eq!(soon(deep.add(1)).await.unwrap(), 1);
     }
     reaping.abort();
+}
+
+/// Users of kazoo would fail if it went between two of their holds.
+#[tokio::test]
+async fn directory_that_is_shared_with_kazoo_stays() {
+    let server = TestServer::start().await.unwrap();
+    let client = connect(server.connect_string()).await.unwrap();
+    let kept = Lock::new(&client, "/kazoo").layout(Layout::Kazoo);
+    kept.acquire().await.unwrap().release().await.unwrap();
+    let gone = Lock::new(&client, "/ours");
+    gone.acquire().await.unwrap().release().await.unwrap();
+    let raw = client.raw();
+    soon(async {
+        while let (Some(_), reaped) = raw.check_and_watch_stat("/ours").await.unwrap() {
+            server.reap_now().unwrap();
+            reaped.changed().await;
+        }
+    })
+    .await;
+    assert!(raw.check_stat("/kazoo").await.unwrap().is_some());
 }

@@ -37,6 +37,7 @@ const PATH: &str = "/one/line";
 const JARS: &str = "/usr/share/java";
 
 async fn lock_line_of_rust_java_and_python_is_one_line(place: Place) {
+    keep_directory(&place).await;
     let curator = Curator::build().await;
     let peers = [
         curator.contender(&place, "lock"),
@@ -46,6 +47,7 @@ async fn lock_line_of_rust_java_and_python_is_one_line(place: Place) {
 }
 
 async fn shared_line_of_rust_java_and_python_is_one_line(place: Place) {
+    keep_directory(&place).await;
     let curator = Curator::build().await;
     let peers = [
         curator.contender(&place, "shared"),
@@ -128,6 +130,12 @@ impl Interval {
             left_ns: words.next()?.parse().ok()?,
         })
     }
+}
+
+/// Makes the directory of the line, so that it stays: kazoo fails when a container, which Curator would make, has been removed.
+async fn keep_directory(place: &Place) {
+    let lock = Lock::new(&place.client().await, PATH).layout(Layout::Kazoo);
+    lock.acquire().await.unwrap().release().await.unwrap();
 }
 
 /// Runs the contenders of other libraries, and one of ours beside them; returns all their holds.
