@@ -66,24 +66,20 @@ pub(super) struct Content {
     pub(super) names: Option<Vec<String>>,
 }
 
-/// Reads many nodes in one request. They are named by their paths below the root.
-pub(super) async fn read_many(zk: &zk::Client, root: &str, asks: Vec<(String, Ask)>) -> Vec<Found> {
-    let results = async {
-        let mut reader = zk.new_multi_reader();
-        let mut node = root.to_owned();
-        for (below, ask) in &asks {
-            node.truncate(root.len());
-            node.push_str(below);
-            if ask.data {
-                reader.add_get_data(&node)?;
-            }
-            if ask.names {
-                reader.add_get_children(&node)?;
-            }
+/// Reads many nodes in one request, or in more where the server does not answer so much at once. They are named by their paths
+/// below the root.
+pub(super) async fn read_many(
+    zk: &zk::Client,
+    root: &str,
+    mut asks: Vec<(String, Ask)>,
+) -> Vec<Found> {
+    match read_together(zk, root, &asks).await {
+        Err(zk::Error::MarshallingError) if asks.len() > 1 => {
+            let rest = asks.split_off(asks.len() / 2);
+            let mut found = Box::pin(read_many(zk, root, asks)).await;
+            found.extend(Box::pin(read_many(zk, root, rest)).await);
+            found
         }
-        reader.commit().await
-    };
-    match results.await {
         Ok(results) => {
             let mut results = results.into_iter();
             let found = |(below, ask): (String, Ask)| {
@@ -110,6 +106,26 @@ pub(super) async fn read_many(zk: &zk::Client, root: &str, asks: Vec<(String, As
             asks.into_iter().map(failed).collect()
         }
     }
+}
+
+async fn read_together(
+    zk: &zk::Client,
+    root: &str,
+    asks: &[(String, Ask)],
+) -> Result<Vec<zk::MultiReadResult>, zk::Error> {
+    let mut reader = zk.new_multi_reader();
+    let mut node = root.to_owned();
+    for (below, ask) in asks {
+        node.truncate(root.len());
+        node.push_str(below);
+        if ask.data {
+            reader.add_get_data(&node)?;
+        }
+        if ask.names {
+            reader.add_get_children(&node)?;
+        }
+    }
+    reader.commit().await
 }
 
 fn content_of(results: Vec<zk::MultiReadResult>) -> Result<Option<Content>, zk::Error> {

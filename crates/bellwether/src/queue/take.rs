@@ -247,22 +247,16 @@ impl Shelf {
     }
 
     /// Reads items, with the claims there are.
-    async fn read_ahead(&self, picks: Vec<Pick>) -> Result<(), Failure> {
-        let dirs = self.watched_dirs();
-        let claims = self.dir("claims");
-        let mut reads = self
-            .retry(|| async {
-                let mut reader = self.client().zk().new_multi_reader();
-                for pick in &picks {
-                    reader.add_get_data(&self.item_path(pick.item()))?;
+    async fn read_ahead(&self, mut picks: Vec<Pick>) -> Result<(), Failure> {
+        let mut reads = loop {
+            match self.retry(|| self.read_together(&picks)).await {
+                // More than the server answers at once. The rest goes back to its place.
+                Err(Failure::Refused(zk::Error::MarshallingError)) if picks.len() > 1 => {
+                    picks.truncate(picks.len() / 2);
                 }
-                reader.add_get_children(claims.as_str())?;
-                for dir in &dirs {
-                    reader.add_get_data(dir.as_str())?;
-                }
-                reader.commit().await
-            })
-            .await?;
+                reads => break reads?,
+            }
+        };
         let stats: Vec<_> = reads
             .drain((picks.len() + 1).min(reads.len())..)
             .map(|read| match read {
@@ -277,6 +271,18 @@ impl Shelf {
         self.warm.note_changes(self.rule(), &Tally::of(&stats));
         self.warm.add_ready(self.rule(), picks, reads, claims);
         Ok(())
+    }
+
+    async fn read_together(&self, picks: &[Pick]) -> Result<Vec<zk::MultiReadResult>, zk::Error> {
+        let mut reader = self.client().zk().new_multi_reader();
+        for pick in picks {
+            reader.add_get_data(&self.item_path(pick.item()))?;
+        }
+        reader.add_get_children(self.dir("claims").as_str())?;
+        for dir in &self.watched_dirs() {
+            reader.add_get_data(dir.as_str())?;
+        }
+        reader.commit().await
     }
 
     /// Claims an item, perhaps only if nothing was put since it was listed, and reads on meanwhile if nothing more is read

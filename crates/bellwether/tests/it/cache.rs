@@ -371,3 +371,17 @@ async fn copy_that_grows_too_large_to_be_watched_ends(place: Place) {
     );
     assert!(soon(members.next()).await.is_none());
 }
+
+/// More than the server answers at once is asked for in parts.
+#[tokio::test]
+async fn copy_of_large_nodes_is_whole() {
+    let place = Place::embedded().await;
+    make_root(&place).await;
+    let large = vec![0; 1_000_000];
+    for number in 0..40 {
+        make(place.outside(), &format!("/tree/{number}"), &large).await;
+    }
+    let cache = Cache::new(&place.client().await, "/tree");
+    let tree = soon(cache.open()).await.unwrap();
+    assert_eq!(tree.snapshot().iter().count(), 41);
+}
