@@ -125,9 +125,10 @@ impl Barrier {
                 Some(zk::Error::NodeExists) => return Ok(false),
                 Some(zk::Error::NoNode) => {
                     let made = self.client.make_directory(&dir, &self.access).await;
-                    // What was lost with the connection is made at the next try.
+                    // What was lost with the connection, or removed again, is made at the next try.
                     if let Err(error) = made
                         && outcome(&error) != Outcome::Unknown
+                        && error != zk::Error::NoNode
                     {
                         return Err(self.error(error));
                     }

@@ -152,7 +152,7 @@ pub enum WriteError {
     /// The node of this hold has no name of its own, so the servers cannot tell it from the next holder's. Use a fair lock.
     #[error("a simple lock cannot guard writes")]
     NotFenced,
-    /// What was to be written is too large for a word about a hold; nothing was. Say less, or keep it in a node of its own.
+    /// What was to be written is too large, for a word about a hold or for one request; nothing was. Say less, or in parts.
     #[error("{bytes} bytes are more than {bytes_max}")]
     TooLarge { bytes: usize, bytes_max: usize },
     /// The server refused the write with this index, counted from 0, and made none of them.

@@ -5,6 +5,7 @@ use zookeeper_client as zk;
 use crate::error::{Outcome, WriteError, outcome};
 use crate::own_node::{Naming, OwnNode};
 use crate::path::NodePath;
+use crate::request_size::{REQUEST_BYTES_MAX, WRITE_OVERHEAD_BYTES};
 
 /// Several writes in one transaction that succeeds only while the hold is held: the servers check the holder's node
 /// and make the changes in one step, so nothing of a late holder gets through.
@@ -30,6 +31,18 @@ enum Write {
     Create(NodePath, Vec<u8>),
     Set(String, Vec<u8>, Option<i32>),
     Delete(NodePath, Option<i32>),
+}
+
+impl Write {
+    /// What it takes in a request.
+    fn bytes(&self) -> usize {
+        let (path, data) = match self {
+            Self::Create(path, data) => (path.as_str(), data.len()),
+            Self::Set(path, data, _) => (path.as_str(), data.len()),
+            Self::Delete(path, _) => (path.as_str(), 0),
+        };
+        path.len() + data + WRITE_OVERHEAD_BYTES
+    }
 }
 
 impl<'a> FencedWrite<'a> {
@@ -101,6 +114,13 @@ impl<'a> FencedWrite<'a> {
     async fn send(&self) -> Result<(), WriteError> {
         if let Some(mistake) = &self.mistake {
             return Err(mistake.clone());
+        }
+        let bytes = self.writes.iter().map(Write::bytes).sum();
+        if bytes > REQUEST_BYTES_MAX {
+            return Err(WriteError::TooLarge {
+                bytes,
+                bytes_max: REQUEST_BYTES_MAX,
+            });
         }
         // A check of the path would pass for the next holder's node too.
         if *self.node.naming() == Naming::Shared {

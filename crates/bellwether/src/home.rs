@@ -99,6 +99,31 @@ impl Home {
         }
     }
 
+    /// As [`there`](Self::there), but on the runtime of the caller too it is a task of its own: it goes on while nobody polls what is
+    /// returned, so others may wait for it.
+    pub(crate) fn apart<F>(&self, future: F) -> impl Future<Output = F::Output> + Send + use<F>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        let running = match self {
+            Self::OwnThread => Either::Left(self.there(future)),
+            Self::Caller(_) => {
+                let task = self.spawn(AssertUnwindSafe(future).catch_unwind());
+                Either::Right(task.attach())
+            }
+        };
+        async {
+            match running {
+                Either::Left(there) => there.await,
+                Either::Right(task) => match task.await {
+                    Ok(ended) => ended.unwrap_or_else(|panic| resume_unwind(panic)),
+                    // The runtime has gone, and with it whoever polls this.
+                    Err(_) => pending().await,
+                },
+            }
+        }
+    }
+
     /// A timer, which may be awaited anywhere.
     pub(crate) async fn sleep(&self, duration: Duration) {
         Timer::after(duration).await;

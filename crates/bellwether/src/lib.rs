@@ -97,6 +97,7 @@ mod queue;
 mod reason;
 mod receipt;
 mod reentrant;
+mod request_size;
 mod round;
 mod rwlock;
 mod sabotage;

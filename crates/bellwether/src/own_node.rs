@@ -79,10 +79,12 @@ impl OwnNode {
         let client = self.client.clone();
         let mut in_doubt = false;
         loop {
+            let mut is_sent = false;
             let attempt = async {
                 if self.naming != Naming::Unique {
                     look(client.zk(), self.path(), self.czxid).await?;
                 }
+                is_sent = true;
                 parting.delete(client.zk(), self.path()).await
             };
             let error = match attempt.await {
@@ -93,7 +95,7 @@ impl OwnNode {
             };
             match (outcome(&error), error) {
                 (Outcome::Unknown, _) if client.is_sabotaged(Sabotage::DeleteOnce) => break,
-                (Outcome::Unknown, _) => in_doubt = true,
+                (Outcome::Unknown, _) => in_doubt |= is_sent,
                 (Outcome::SessionEnded, _) => {
                     self.path = None;
                     return Removal::SessionEnded;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use zookeeper_client as zk;
 
 use crate::client::Client;
-use crate::contender::{Contender, Rule};
+use crate::contender::{Contender, Rule, TRIES_MAX};
 use crate::error::{AcquireError, LimitError, ReleaseError};
 use crate::hold::Hold;
 use crate::lease;
@@ -263,19 +263,18 @@ impl Semaphore {
             let set = client.zk().set_data(dir.as_str(), data.as_bytes(), None);
             set.await.map(drop)
         };
-        let done = match set().await {
-            Err(zk::Error::NoNode) => {
-                match client
-                    .make_kept_directory(&dir, data.as_bytes(), access)
-                    .await
-                {
-                    // Somebody may have been quicker, with another limit.
-                    Ok(()) => set().await,
-                    Err(error) => Err(error),
-                }
+        let mut done = set().await;
+        for _ in 0..TRIES_MAX {
+            if done != Err(zk::Error::NoNode) {
+                break;
             }
-            done => done,
-        };
+            let made = client.make_kept_directory(&dir, data.as_bytes(), access);
+            done = match made.await {
+                // Somebody may have been quicker, with another limit; or what stands above was removed while it was made.
+                Ok(()) | Err(zk::Error::NoNode) => set().await,
+                Err(error) => Err(error),
+            };
+        }
         done.map_err(|source| LimitError::Failed {
             path: path.clone(),
             source,

@@ -261,8 +261,11 @@ impl Keeper {
     ) -> Result<(), Interrupted> {
         let mut ended = Ok(());
         self.node_bytes = 0;
-        for mut found in found {
+        // All of them first: what is said of one may depend on whether more is to come of those below it.
+        for found in &found {
             self.reading.remove(&found.below);
+        }
+        for mut found in found {
             watches.add(root, &mut found)?;
             if let Err(interrupted) = self.take(found) {
                 ended = Err(interrupted);

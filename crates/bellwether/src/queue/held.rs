@@ -8,10 +8,10 @@ use crate::hold::Hold;
 use crate::queue::error::SettleError;
 use crate::queue::order::Item;
 use crate::queue::payload::Payload;
-use crate::queue::put::{REQUEST_BYTES_MAX, WRITE_OVERHEAD_BYTES};
 use crate::queue::record::Record;
 use crate::queue::shelf::Shelf;
 use crate::queue::warm::{Pick, Ready};
+use crate::request_size::{REQUEST_BYTES_MAX, WRITE_OVERHEAD_BYTES};
 use crate::sabotage::Sabotage;
 
 /// An item that this session has claimed. Dropped, the claim is taken back and the attempt counts.

@@ -13,6 +13,7 @@ use crate::queue::payload::Payload;
 use crate::queue::shelf::Shelf;
 use crate::queue::{DelayQueue, OrderedQueue, PriorityQueue, Queue};
 use crate::receipt::OnceError;
+use crate::request_size::WRITE_OVERHEAD_BYTES;
 
 /// How many items there may be unless set. Their names take less than 50 bytes each, and clients of default settings read
 /// no list beyond 1 MiB.
@@ -21,14 +22,8 @@ pub(crate) const DEPTH_MAX: usize = 10_000;
 /// How large an item may be unless set: a claim writes it again, and a batch or a read-ahead holds several.
 pub(crate) const ITEM_BYTES_MAX: usize = 64 << 10;
 
-/// Servers take no request beyond 1 MiB.
-pub(crate) const REQUEST_BYTES_MAX: usize = 1_000_000;
-
 /// What is put has to fit a request with a record of how it ended, too.
 const BATCH_BYTES_MAX: usize = 900 << 10;
-
-/// What one write in a request takes besides path, data and list of access: headers, lengths, flags or a version.
-pub(crate) const WRITE_OVERHEAD_BYTES: usize = 30;
 
 /// The index of the first write that is made once: its receipt goes before.
 const AFTER_RECEIPT: usize = 1;

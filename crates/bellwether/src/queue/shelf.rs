@@ -166,10 +166,14 @@ impl Shelf {
         // What stands above a directory would be made without the access of this place.
         let above_shards = (self.shards > 1).then(|| self.dir("items"));
         for dir in above_shards.iter().chain(dirs) {
+            let mut reaped = 0;
             // Harmless twice. A connection that is lost again and again ends with its session.
             while let Err(error) = self.client.make_directory(dir, &self.access).await {
-                if outcome(&error) != Outcome::Unknown {
-                    return Err(error.into());
+                match outcome(&error) {
+                    Outcome::Unknown => {}
+                    // What stands above it was removed while it was made.
+                    _ if error == zk::Error::NoNode && reaped < TRIES_MAX => reaped += 1,
+                    _ => return Err(error.into()),
                 }
             }
         }

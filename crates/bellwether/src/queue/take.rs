@@ -48,7 +48,7 @@ impl Shelf {
     pub(crate) async fn try_take(&self) -> Result<Option<Held>, Failure> {
         let shelf = self.clone();
         let taken = async move { shelf.take_listed(None, false).await };
-        self.client().home().there(taken).await
+        self.client().home().apart(taken).await
     }
 
     /// Claims the next item, and waits in line until there is one; `None` if none is left and that is the end.
@@ -62,7 +62,7 @@ impl Shelf {
                 None => shelf.take_in_line(empty).await,
             }
         };
-        self.client().home().there(taken).await
+        self.client().home().apart(taken).await
     }
 
     async fn take_in_line(&self, empty: Empty) -> Result<Option<Held>, Failure> {

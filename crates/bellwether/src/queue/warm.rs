@@ -239,14 +239,12 @@ impl Warm {
     pub(crate) fn next(self: &Arc<Self>, rule: Rule) -> Next<'_> {
         // Made first: whatever is read from now on wakes it.
         let was_read = self.was_read.notified();
-        let (ready, is_reading) = {
-            let mut state = self.state();
-            (state.ready.pop_front(), state.unread > 0)
-        };
-        if let Some(ready) = ready {
+        let mut state = self.state();
+        if let Some(ready) = state.ready.pop_front() {
             return Next::Claim(ready);
         }
-        match self.pick(rule) {
+        let is_reading = state.unread > 0;
+        match self.pick_from(&mut state, rule) {
             picks if !picks.is_empty() => Next::Read(picks),
             _ if is_reading => Next::Wait(was_read),
             _ => Next::Nothing,
@@ -275,7 +273,10 @@ impl Warm {
 
     /// Chooses what to read next: the first ones, as far as they are due.
     pub(crate) fn pick(self: &Arc<Self>, rule: Rule) -> Vec<Pick> {
-        let mut state = self.state();
+        self.pick_from(&mut self.state(), rule)
+    }
+
+    fn pick_from(self: &Arc<Self>, state: &mut State, rule: Rule) -> Vec<Pick> {
         if !state.ready.is_empty() {
             return Vec::new();
         }
@@ -298,7 +299,6 @@ impl Warm {
         }
         state.unread += picked.len();
         let list_version = state.version;
-        drop(state);
         let pick = |item| Pick {
             item,
             warm: Arc::downgrade(self),

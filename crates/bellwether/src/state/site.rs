@@ -10,13 +10,10 @@ use crate::client::Client;
 use crate::error::{Outcome, outcome};
 use crate::path::NodePath;
 use crate::receipt::{OnceError, Receipts, Written};
+use crate::request_size::{REQUEST_BYTES_MAX, WRITE_OVERHEAD_BYTES};
 
-/// What one request may carry. Servers close the connection on a frame of more than a mebibyte, and would do so again each
-/// time it is sent again.
-const REQUEST_BYTES_MAX: usize = 1_000_000;
-
-/// What a write takes besides its paths, its data and its access list: numbers and lengths, and the name of a receipt.
-const WRITE_OVERHEAD_BYTES: usize = 128;
+/// What the receipt takes that goes with a request, besides its directory and its access list.
+const RECEIPT_BYTES: usize = 200;
 
 /// Where a recipe keeps its state. Clones share the session and its receipts.
 #[derive(Clone, Debug)]
@@ -211,8 +208,10 @@ impl Site {
 
     /// How many bytes of data and names fit into one request with so many writes to the node and its children, and a receipt.
     pub(crate) fn bytes_max(&self, visit: &Visit, writes: usize) -> usize {
-        let each = visit.node.as_str().len() + self.access.bytes() + WRITE_OVERHEAD_BYTES;
-        REQUEST_BYTES_MAX.saturating_sub(each.saturating_mul(writes + 1))
+        let path_and_access = visit.node.as_str().len() + self.access.bytes();
+        let each = path_and_access + WRITE_OVERHEAD_BYTES;
+        let receipt = path_and_access + RECEIPT_BYTES;
+        REQUEST_BYTES_MAX.saturating_sub(each.saturating_mul(writes) + receipt)
     }
 
     async fn make_directory(&self, visit: &Visit) -> Result<(), NotWritten> {

@@ -1,5 +1,7 @@
 //! What a directory is, by its children and its data.
 
+use std::collections::BTreeSet;
+
 use zookeeper_client as zk;
 
 use super::{Contents, Found, Line, LineKind, Lists, QueueSight, Recipe};
@@ -106,15 +108,15 @@ impl Directory {
         }
     }
 
-    /// The directories that may be shards of a queue, to be listed too: they have numbers for names, which tasks may have as
-    /// well.
+    /// The directories that may be shards of a queue, to be listed too: they are numbered from 0 on, which tasks may be as well.
     pub(super) fn shards(&self, parts: &Lists) -> Vec<String> {
         let Shape::Queue = self.shape else {
             return Vec::new();
         };
         let items = self.child("items");
         let names = parts.get(&items).map_or(&[][..], |(names, _)| names);
-        if !names.iter().all(|name| name.parse::<usize>().is_ok()) {
+        let numbered: BTreeSet<_> = (0..names.len()).map(|number| number.to_string()).collect();
+        if !names.iter().all(|name| numbered.contains(name)) {
             return Vec::new();
         }
         names.iter().map(|name| join(&items, name)).collect()
@@ -429,9 +431,9 @@ fn is_queue(children: &[String]) -> bool {
     children.iter().all(|child| is_part(child)) && children.iter().any(|child| tells(child))
 }
 
-/// Whether this is a container, or has ever had children. An item is neither.
+/// Whether it has ever had children, as directories have from the start. An item never has.
 fn is_directory(stat: &zk::Stat) -> bool {
-    stat.ephemeral_owner != 0 || stat.cversion != 0
+    stat.cversion != 0
 }
 
 /// `uuid.uuid4().hex` of `kazoo.recipe.lock.Semaphore`.

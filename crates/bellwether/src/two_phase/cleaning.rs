@@ -112,7 +112,7 @@ impl Transaction {
             Ok(Left::Nothing)
         })
         .await?;
-        self.remove(|writer, node, names| {
+        let swept = self.remove(|writer, node, names| {
             let is_vote = |name: &&String| matches!(Child::parse(name), Some(Child::Vote(_)));
             let votes: Vec<_> = names.iter().filter(is_vote).collect();
             let batch = fitting(node, &votes);
@@ -122,9 +122,12 @@ impl Transaction {
                 true => Left::Something,
                 false => Left::Nothing,
             })
-        })
-        .await?;
-        Ok(decision)
+        });
+        match swept.await {
+            // The last site has come back after all, and has cleaned up.
+            Ok(()) | Err(TransactionError::NotFound { .. }) => Ok(decision),
+            Err(error) => Err(error),
+        }
     }
 
     /// Makes writes about the node and all that is below it, in as many transactions of the servers as it takes, each of which is
@@ -134,10 +137,11 @@ impl Transaction {
         fill: impl Fn(&mut zk::MultiWriter<'_>, &str, &[String]) -> Result<Left, zk::Error>,
     ) -> Result<(), TransactionError> {
         let place = self.place();
-        let mut in_doubt = false;
+        // Once something of ours is done, or may be, somebody else may do the rest.
+        let mut is_begun = false;
         loop {
             let names = match self.children().await {
-                Err(TransactionError::NotFound { .. }) if in_doubt => return Ok(()),
+                Err(TransactionError::NotFound { .. }) if is_begun => return Ok(()),
                 names => names?,
             };
             let visit = place.visit_in_time().await?;
@@ -149,11 +153,13 @@ impl Transaction {
             };
             match writer.commit().await.map_err(zk::Error::from) {
                 Ok(_) if left == Left::Nothing => return Ok(()),
-                // The rest goes next, or somebody came or went between the two.
-                Ok(_) | Err(zk::Error::NoNode | zk::Error::NotEmpty) => {}
+                // The rest goes next.
+                Ok(_) => is_begun = true,
+                // Somebody came or went between the two.
+                Err(zk::Error::NoNode | zk::Error::NotEmpty) => {}
                 Err(error) => {
                     place.again(&visit, error).await?;
-                    in_doubt = true;
+                    is_begun = true;
                 }
             }
         }

@@ -293,9 +293,9 @@ async fn folder_refuses_an_update_whose_paths_do_not_fit(place: Place) {
         matches!(refused, Err(StateError::TooLarge { .. })),
         "{refused:?}"
     );
-    let filled = soon(folder.update(|all| fill(all, 1_500))).await;
-    assert_eq!(filled.unwrap().len(), 1_500);
-    assert_eq!(folder.get().await.unwrap().len(), 1_500);
+    let filled = soon(folder.update(|all| fill(all, 2_000))).await;
+    assert_eq!(filled.unwrap().len(), 2_000);
+    assert_eq!(folder.get().await.unwrap().len(), 2_000);
 }
 
 async fn folder_update_is_told_though_the_session_ended_before_it_was_read(place: Place) {

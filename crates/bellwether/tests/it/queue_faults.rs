@@ -463,3 +463,20 @@ async fn put_near_the_end_of_the_sequence_is_refused() {
     server.set_child_counter(items, below).await.unwrap();
     queue.put(&Vec::new()).await.unwrap();
 }
+
+/// One who takes waits for another take of the handle, which nobody polls meanwhile.
+#[tokio::test]
+async fn takes_go_on_by_themselves_on_the_runtime_of_the_caller() {
+    let server = TestServer::start().await.unwrap();
+    let client = connect(server.connect_string()).on_current_runtime();
+    let client = client.await.unwrap();
+    let queue = Queue::new(&client, "/queue");
+    for _ in 0..2 {
+        queue.put(&Vec::new()).await.unwrap();
+    }
+    let mut first = Box::pin(queue.take());
+    assert!(futures_util::poll!(&mut first).is_pending());
+    let second = soon(queue.try_take()).await.unwrap();
+    second.expect("there are two").ack().await.unwrap();
+    soon(first).await.unwrap().ack().await.unwrap();
+}

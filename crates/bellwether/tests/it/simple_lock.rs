@@ -17,6 +17,7 @@ on_both_engines! {
     try_and_timeout_leave_the_holder_alone,
     deletion_by_another_hand_is_told_though_the_name_is_taken_again,
     release_after_a_loss_leaves_the_next_holder_alone,
+    release_that_only_looked_is_not_taken_for_done,
     writes_are_not_guarded,
 }
 
@@ -143,6 +144,22 @@ async fn release_after_a_loss_leaves_the_next_holder_alone(place: Place) {
     );
     assert!(next.is_held());
     next.release().await.unwrap();
+}
+
+async fn release_that_only_looked_is_not_taken_for_done(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let guard = SimpleLock::new(&client, "/simple").acquire().await.unwrap();
+    let lost = proxy.drop_request(Op::Exists);
+    let releasing = tokio::spawn(guard.release());
+    lost.happened().await.unwrap();
+    // Another hand is quicker than the next try, or it is the next try that deletes it.
+    let deleted = place.outside().delete("/simple", None).await;
+    let released = soon(releasing).await.unwrap();
+    assert_eq!(
+        released.is_err(),
+        deleted.is_ok(),
+        "{released:?} {deleted:?}"
+    );
 }
 
 async fn writes_are_not_guarded(place: Place) {
