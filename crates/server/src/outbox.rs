@@ -122,7 +122,7 @@ impl Outbox {
 
     /// Takes all that waits. Whoever waits for room has it then.
     fn take(&self, state: &mut State) -> BytesMut {
-        if state.waiting.len() > self.bytes_max / 2 {
+        if state.waiting.len() > self.crowded_at() {
             self.changed.notify_waiters();
         }
         state.waiting.split()
@@ -211,8 +211,8 @@ impl Outbox {
 
     /// Resolves when there is room for more replies, or the connection is ending.
     pub(crate) async fn room(&self) {
-        let bytes_max = self.crowded_at();
-        self.until(|state| state.ending != Ending::Open || state.waiting.len() <= bytes_max)
+        let crowded_at = self.crowded_at();
+        self.until(|state| state.ending != Ending::Open || state.waiting.len() <= crowded_at)
             .await;
     }
 

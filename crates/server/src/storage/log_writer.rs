@@ -115,7 +115,8 @@ impl OpenFile {
             self.file.reserve(self.reserved)?;
         }
         self.file.write_all(bytes).inspect_err(|_| {
-            // A full disk may have taken a part, which the next start could not tell from damage.
+            // A full disk may have taken a part: the next start need not find writes that nobody was told of, or a
+            // torn end to warn of.
             let _ = self.file.reserve(start);
         })
     }
