@@ -13,13 +13,13 @@ use super::snapshot_reader::{self, Snapshot};
 use super::snapshot_writer;
 use crate::tree::{Tree, access};
 
-/// Why a server does not start from its data files. None of them has been changed then.
+/// Why a server does not start from its data files. Nothing that anybody was told of has been changed then.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each field is named in its message")]
 pub enum RecoveryError {
-    /// The disk failed.
-    #[error("cannot read the data files")]
+    /// The disk failed, also if a snapshot that a start must write could not be written.
+    #[error("cannot read or write the data files")]
     Disk(#[from] io::Error),
     /// Another server uses the folder. Stop that one, or choose another folder.
     #[error("{} is in use by another server", folder.display())]
