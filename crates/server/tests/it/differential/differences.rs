@@ -21,7 +21,9 @@
 //! | a watch on a null path ends with its connection | the connection does not end |
 //! | characters of four bytes come back as they were sent | as two surrogates of three bytes each |
 //! | create with the mode of a container makes one | it makes a persistent node |
-//! | a connection has a hundred ids at most, one more is refused | as many as are sent |
+//! | a connection has a hundred ids and 64 KiB of them at most, one more is refused | as many as are sent |
+//! | access lists of a request that take more than a frame, `auth` expanded, are refused with -114 | they are stored |
+//! | a multiRead with more results than half of what may wait for a client is refused with -5 | it is answered |
 //!
 //! Debian's 3.8.0 holds events back from those who may not read, as 3.8.4 does and as this server
 //! does (CVE-2024-23944).
