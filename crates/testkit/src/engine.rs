@@ -11,7 +11,8 @@ use crate::apache::{Apache, Ensemble};
 use crate::raw::four_letter_word;
 use crate::server::TestServer;
 
-/// Sessions end within a tick after their time: who notices too late that its own has ended is not spared for long.
+/// Sessions end within a tick after their time, a few if the server itself was held up: who notices too late that its
+/// own has ended is not spared for long.
 const TICK: Duration = Duration::from_millis(50);
 
 const ENSEMBLE_SIZE: usize = 3;

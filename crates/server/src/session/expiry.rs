@@ -1,7 +1,8 @@
 //! When sessions end by silence.
 //!
 //! A session is never ended early: its deadline is the first tick boundary that lies a whole
-//! timeout after it was last heard of, as in Apache's `ExpiryQueue`.
+//! timeout after it was last heard of, as in Apache's `ExpiryQueue`. It is ended there, or a few ticks
+//! later if the server itself was held up.
 
 use std::sync::Arc;
 
@@ -15,11 +16,16 @@ pub(super) fn deadline_ms(now_ms: i64, timeout_ms: i32, tick_ms: i64) -> i64 {
 /// How late a sweep may be on a busy machine; with the shortest ticks, a quarter of one is less.
 const LATE_MS_USUAL: i64 = 10;
 
+/// How many late sweeps in a row spare who is due. Where every sweep is late, that is how the machine is and no
+/// stall, and sessions must end all the same.
+const LATE_SWEEPS_MAX: u32 = 3;
+
 /// Looks for sessions that are due, once a tick.
 #[derive(Debug)]
 pub(crate) struct Sweeper {
     tick_ms: i64,
     next_ms: i64,
+    late_in_a_row: u32,
 }
 
 impl Sweeper {
@@ -27,6 +33,7 @@ impl Sweeper {
         Self {
             tick_ms,
             next_ms: (now_ms / tick_ms + 1) * tick_ms,
+            late_in_a_row: 0,
         }
     }
 
@@ -37,11 +44,8 @@ impl Sweeper {
 
     /// Ends the sessions that are due, and returns them.
     pub(crate) fn sweep(&mut self, now_ms: i64, sessions: Vec<Arc<Session>>) -> Vec<Arc<Session>> {
-        let late_ms = now_ms - self.next_ms;
+        let stalled = self.was_stalled(now_ms - self.next_ms);
         self.next_ms = (now_ms / self.tick_ms + 1) * self.tick_ms;
-        // A server that was stopped itself has not listened: what its clients sent meanwhile lies
-        // in the sockets and is to be read before anybody is given up.
-        let stalled = late_ms > (self.tick_ms / 4).max(LATE_MS_USUAL);
         let mut ended = Vec::new();
         for session in sessions {
             let spared = stalled || session.lane().peer().is_some_and(|peer| peer.is_paused());
@@ -52,6 +56,17 @@ impl Sweeper {
             }
         }
         ended
+    }
+
+    /// Whether a sweep that comes so late must spare who is due. A server that was stopped itself has not
+    /// listened: what its clients sent meanwhile lies in the sockets and is to be read before anybody is given up.
+    fn was_stalled(&mut self, late_ms: i64) -> bool {
+        if late_ms <= (self.tick_ms / 4).max(LATE_MS_USUAL) {
+            self.late_in_a_row = 0;
+            return false;
+        }
+        self.late_in_a_row = self.late_in_a_row.saturating_add(1);
+        self.late_in_a_row <= LATE_SWEEPS_MAX
     }
 }
 
@@ -111,5 +126,23 @@ mod tests {
         assert!(sweeper.sweep(5_000, vec![silent.clone()]).is_empty());
         assert!(sweeper.sweep(5_100, vec![silent.clone()]).is_empty());
         assert_eq!(sweeper.sweep(5_200, vec![silent]).len(), 1);
+    }
+
+    #[test]
+    fn a_server_that_is_always_late_ends_sessions_too() {
+        let mut sweeper = Sweeper::new(0, 100);
+        let silent = session(100, 0);
+        let mut ended = |now_ms| sweeper.sweep(now_ms, vec![silent.clone()]).len();
+        let late_sweeps = [150, 250, 350, 450, 550].map(&mut ended);
+        assert_eq!(late_sweeps, [0, 0, 0, 1, 0]);
+    }
+
+    #[test]
+    fn after_a_punctual_sweep_a_stall_spares_again() {
+        let mut sweeper = Sweeper::new(0, 100);
+        for now_ms in [150, 250, 350, 450, 500] {
+            sweeper.sweep(now_ms, Vec::new());
+        }
+        assert!(sweeper.sweep(650, vec![session(100, 300)]).is_empty());
     }
 }
