@@ -6,6 +6,7 @@ pub(crate) mod log_record;
 mod log_writer;
 mod memory;
 mod names;
+mod newest_snapshot;
 mod pace;
 mod progress;
 mod recovery;

@@ -8,7 +8,8 @@ use super::disk::{Disk, DiskFile};
 use super::log_reader::{records_in, without_zeros};
 use super::log_record::HEADER;
 use super::names::{self, DataFile};
-use super::recovery::{RecoveryError, check_complete, list_logs, newest_snapshot, replay};
+use super::newest_snapshot::{check_complete, newest_snapshot};
+use super::recovery::{RecoveryError, list_logs, replay};
 use super::store::OpenFolders;
 
 /// What a repair would do to a folder, which nobody else can use meanwhile.
