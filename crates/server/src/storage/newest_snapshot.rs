@@ -7,7 +7,7 @@ use super::disk::Disk;
 use super::names::{Compression, DataFile};
 use super::recovery::RecoveryError;
 use super::snapshot_reader::{self, Snapshot};
-use crate::tree::access;
+use crate::tree::{Tree, access};
 
 /// The snapshots in the order of their versions.
 fn list_snapshots(snapshots: &dyn Disk) -> io::Result<Vec<(i64, Compression, String)>> {
@@ -23,40 +23,76 @@ fn list_snapshots(snapshots: &dyn Disk) -> io::Result<Vec<(i64, Compression, Str
     Ok(files)
 }
 
-/// The newest snapshot that can be used; a bad one is passed over for the one before.
-pub(super) fn newest_snapshot(snapshots: &dyn Disk) -> Result<Option<Snapshot>, RecoveryError> {
+/// A tree that was brought up to date.
+pub(super) struct Loaded<T> {
+    pub(super) tree: Tree,
+    /// The version of the snapshot.
+    pub(super) snapshot_zxid: i64,
+    /// What `replay` returned.
+    pub(super) replayed: T,
+}
+
+/// The newest snapshot that can be used, with the logs behind it, which `replay` applies; `None` if there is no
+/// snapshot. One that is bad, or lacks an access list that is not in the logs either, is passed over for the one before:
+/// the logs may lead from there.
+pub(super) fn load<T>(
+    snapshots: &dyn Disk,
+    mut replay: impl FnMut(&mut Tree) -> Result<T, RecoveryError>,
+) -> Result<Option<Loaded<T>>, RecoveryError> {
     let files = list_snapshots(snapshots)?;
     let count = files.len();
-    for (zxid, packing, name) in files.into_iter().rev() {
-        match snapshot_reader::read(snapshots.read(&name)?, &name, packing, zxid) {
-            Ok(snapshot) => return Ok(Some(snapshot)),
+    let mut refused = None;
+    for (snapshot_zxid, packing, name) in files.into_iter().rev() {
+        let read = snapshot_reader::read(snapshots.read(&name)?, &name, packing, snapshot_zxid);
+        let mut snapshot = match read {
+            Ok(snapshot) => snapshot,
             Err(error) => {
-                tracing::warn!(name, %error, "snapshot cannot be used, trying the one before")
+                tracing::warn!(name, %error, "snapshot cannot be used, trying the one before");
+                continue;
             }
+        };
+        let replayed = replay(&mut snapshot.tree)?;
+        if let Some(path) = without_acl(&snapshot) {
+            tracing::warn!(
+                name,
+                path,
+                "snapshot lacks an access list, trying the one before"
+            );
+            refused.get_or_insert(RecoveryError::NoAccessList { path });
+            continue;
         }
+        return Ok(Some(Loaded {
+            tree: snapshot.tree,
+            snapshot_zxid,
+            replayed,
+        }));
     }
-    if count > 0 {
-        Err(RecoveryError::NoGoodSnapshot { count })
-    } else {
-        Ok(None)
+    match refused {
+        Some(refused) => Err(refused),
+        None if count > 0 => Err(RecoveryError::NoGoodSnapshot { count }),
+        None => Ok(None),
     }
 }
 
-/// Refuses a tree, with the logs replayed, that lacks the access list of a node, or that does not reach the newest
-/// snapshot: that one could not be used, and what led to it is not in the logs.
-pub(super) fn check_complete(
-    snapshots: &dyn Disk,
-    snapshot: &Snapshot,
-) -> Result<(), RecoveryError> {
+/// A node whose access list neither the snapshot had nor the logs that were replayed.
+fn without_acl(snapshot: &Snapshot) -> Option<String> {
     let Snapshot { tree, without_acl } = snapshot;
     let lacks_acl = |path: &&Arc<str>| {
         let node = tree.get(path);
         node.is_some_and(|node| access::is_unknown(&node.acl))
     };
-    if let Some(path) = without_acl.iter().find(lacks_acl) {
-        let path = path.to_string();
-        return Err(RecoveryError::NoAccessList { path });
-    }
+    without_acl
+        .iter()
+        .find(lacks_acl)
+        .map(|path| path.to_string())
+}
+
+/// Refuses a tree, with the logs replayed, that does not reach the newest snapshot: that one could not be used, and what
+/// led to it is not in the logs.
+pub(super) fn check_reaches_snapshots(
+    snapshots: &dyn Disk,
+    tree: &Tree,
+) -> Result<(), RecoveryError> {
     match list_snapshots(snapshots)?.pop() {
         Some((zxid, _, file)) if zxid > tree.last_zxid() => Err(RecoveryError::Gap {
             file,
@@ -68,19 +104,19 @@ pub(super) fn check_complete(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use bytes::{BufMut as _, BytesMut};
 
     use super::*;
     use crate::proto::jute::Writer as _;
-    use crate::proto::txn::{Lifetime, TxnBody};
+    use crate::proto::txn::{AclList, Lifetime, TxnBody};
     use crate::storage::recovery::recover;
     use crate::storage::recovery::tests::{folder, write_log};
     use crate::storage::snapshot_writer;
 
     /// A snapshot as Apache may write it while `/x` is created: with the node, without its list. The one list that
     /// it has is for a user whose name is a character beyond the basic plane, as Java writes it.
-    fn snapshot_without_acl() -> BytesMut {
+    pub(in crate::storage) fn snapshot_without_acl() -> BytesMut {
         let mut bytes = BytesMut::from(&snapshot_writer::HEADER[..]);
         bytes.put_count(0);
         bytes.put_count(1);
@@ -102,16 +138,20 @@ mod tests {
         bytes
     }
 
-    #[test]
-    fn an_access_list_that_a_snapshot_lacks_is_taken_from_the_log() {
-        let acl = access::world_readable();
-        let create = TxnBody::Create {
+    fn create(acl: &AclList) -> TxnBody {
+        TxnBody::Create {
             path: "/x".into(),
             data: None,
             acl: acl.clone(),
             lifetime: Lifetime::Persistent,
             parent_cversion: 1,
-        };
+        }
+    }
+
+    #[test]
+    fn an_access_list_that_a_snapshot_lacks_is_taken_from_the_log() {
+        let acl = access::world_readable();
+        let create = create(&acl);
         let set_acl = TxnBody::SetAcl {
             path: "/x".into(),
             acl: acl.clone(),
@@ -137,5 +177,21 @@ mod tests {
             };
             assert_eq!(found, expected);
         }
+    }
+
+    /// Lists that Apache forgot although their nodes are old (ZOOKEEPER-4689).
+    #[test]
+    fn a_snapshot_without_an_access_list_is_passed_over_for_the_one_before() {
+        let acl = access::world_readable();
+        let (folder, disk) = folder(&[]);
+        write_log(&disk, &[(1, create(&acl))]);
+        let path = folder.path().join("snapshot.1");
+        std::fs::write(path, snapshot_without_acl()).unwrap();
+        let recovered = recover(&disk, &disk).unwrap();
+        assert_eq!(recovered.tree.get("/x").unwrap().acl, acl);
+        assert!(
+            recovered.wants_snapshot,
+            "the next start need not do it again"
+        );
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::disk::Disk;
 use super::log_reader::{LogEnd, LogReader};
 use super::names::{self, DataFile};
-use super::newest_snapshot::{check_complete, newest_snapshot};
+use super::newest_snapshot::{self, Loaded, check_reaches_snapshots};
 use super::pace::Pace;
 use super::progress::Progress;
 use super::snapshot_writer;
@@ -45,8 +45,8 @@ pub enum RecoveryError {
     /// give up what follows with a repair.
     #[error("transactions {from:#x} to {to:#x} are missing before {file}")]
     Gap { file: String, from: i64, to: i64 },
-    /// The snapshot lacks the access list of a node, and so do the logs. Bring back another snapshot, with the
-    /// logs behind it, from a copy.
+    /// The snapshot lacks the access list of a node, and so do the logs; there is none before it that has it. Bring back
+    /// another snapshot, with the logs behind it, from a copy.
     #[error("the access list of {path} is not in the snapshot and not in the logs")]
     NoAccessList { path: String },
 }
@@ -67,7 +67,8 @@ pub(crate) fn recover(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Recovered
     remove_unfinished(snapshots)?;
     remove_unfinished(logs)?;
     let log_files = list_logs(logs)?;
-    let Some(mut snapshot) = newest_snapshot(snapshots)? else {
+    let Some(loaded) = newest_snapshot::load(snapshots, |tree| replay(logs, &log_files, tree))?
+    else {
         if has_records(logs, &log_files)? {
             return Err(RecoveryError::NoSnapshot);
         }
@@ -78,10 +79,12 @@ pub(crate) fn recover(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Recovered
             wants_snapshot: false,
         });
     };
-    let snapshot_zxid = snapshot.tree.last_zxid();
-    let torn_end = replay(logs, &log_files, &mut snapshot.tree)?;
-    check_complete(snapshots, &snapshot)?;
-    let mut tree = snapshot.tree;
+    let Loaded {
+        mut tree,
+        snapshot_zxid,
+        replayed: torn_end,
+    } = loaded;
+    check_reaches_snapshots(snapshots, &tree)?;
     if let Some(torn_end) = torn_end {
         drop_end(logs, &torn_end)?;
     }

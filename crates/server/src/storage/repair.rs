@@ -8,9 +8,10 @@ use super::disk::{Disk, DiskFile};
 use super::log_reader::{records_in, without_zeros};
 use super::log_record::HEADER;
 use super::names::{self, DataFile};
-use super::newest_snapshot::{check_complete, newest_snapshot};
+use super::newest_snapshot::{self, Loaded, check_reaches_snapshots};
 use super::recovery::{RecoveryError, list_logs, replay};
 use super::store::OpenFolders;
+use crate::tree::Tree;
 
 /// What a repair would do to a folder, which nobody else can use meanwhile.
 ///
@@ -95,15 +96,18 @@ type Plan = (Option<RecoveryError>, Vec<RepairStep>);
 
 fn plan(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Plan, RecoveryError> {
     let files = list_logs(logs)?;
-    let Some(mut snapshot) = newest_snapshot(snapshots)? else {
+    // Of a damaged log, what stands before the damage counts: without the rest, access lists may be missing that a
+    // snapshot lacks.
+    let before_damage = |tree: &mut Tree| Ok(replay(&Unchanged(logs), &files, tree));
+    let Some(loaded) = newest_snapshot::load(snapshots, before_damage)? else {
         // A start tells whether that is a fresh folder or one that lacks something.
         return Ok((None, Vec::new()));
     };
-    let replayed = replay(&Unchanged(logs), &files, &mut snapshot.tree);
-    let Err(wrong) = replayed.and_then(|_| check_complete(snapshots, &snapshot)) else {
+    let Loaded { tree, replayed, .. } = loaded;
+    let Err(wrong) = replayed.and_then(|_| check_reaches_snapshots(snapshots, &tree)) else {
         return Ok((None, Vec::new()));
     };
-    let last_zxid = snapshot.tree.last_zxid();
+    let last_zxid = tree.last_zxid();
     let mut steps = match &wrong {
         RecoveryError::Damaged { file, offset, .. } => {
             cut_logs(logs, &files, file, *offset, last_zxid)?
@@ -111,7 +115,7 @@ fn plan(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Plan, RecoveryError> {
         RecoveryError::Gap { file, .. } => cut_logs(logs, &files, file, 0, last_zxid)?,
         _ => return Err(wrong),
     };
-    // Newer snapshots are there only if they are bad, and their zxids will be given out anew.
+    // Newer snapshots are there only if they cannot be used, and their zxids will be given out anew.
     for name in snapshots.list()? {
         if matches!(DataFile::parse(&name), Some(DataFile::Snapshot(zxid, _)) if zxid > last_zxid) {
             steps.push(RepairStep {
@@ -248,6 +252,7 @@ mod tests {
 
     use super::*;
     use crate::storage::disk::Folder;
+    use crate::storage::newest_snapshot::tests::snapshot_without_acl;
     use crate::storage::recovery::{self, recover};
 
     /// A folder with logs of these transactions, each of 61 bytes.
@@ -357,5 +362,34 @@ mod tests {
         std::fs::write(folder.path().join("cut-log.5-0"), "kept").unwrap();
         let (_, steps) = plan(&disk, &disk).unwrap();
         assert_eq!(steps[0].kept_in, "cut-log.5-0-2");
+    }
+
+    /// A snapshot at `zxid` that lacks the list of a node.
+    fn put_snapshot_without_acl(folder: &TempDir, zxid: i64) {
+        let path = folder.path().join(format!("snapshot.{zxid:x}"));
+        std::fs::write(path, snapshot_without_acl()).unwrap();
+    }
+
+    #[test]
+    fn a_cut_leaves_a_snapshot_from_which_a_server_starts() {
+        let (folder, disk) = folder(&[1..2, 2..4]);
+        put_snapshot_without_acl(&folder, 1);
+        flip(&folder, "log.2", 16 + 30);
+        let (wrong, steps) = plan(&disk, &disk).unwrap();
+        assert!(matches!(wrong, Some(RecoveryError::Damaged { .. })));
+        apply(&disk, &disk, &steps).unwrap();
+        assert_eq!(recover(&disk, &disk).unwrap().tree.last_zxid(), 1);
+    }
+
+    #[test]
+    fn nothing_is_cut_if_no_server_could_start_behind_it() {
+        let (folder, disk) = folder(&[1..3, 3..4]);
+        put_snapshot_without_acl(&folder, 0);
+        flip(&folder, "log.1", 16 + 30);
+        let error = plan(&disk, &disk).unwrap_err();
+        assert!(
+            matches!(error, RecoveryError::NoAccessList { .. }),
+            "{error}"
+        );
     }
 }
