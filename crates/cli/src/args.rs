@@ -105,8 +105,8 @@ pub(crate) enum Command {
     /// Print a snapshot of a data folder, whichever server wrote it.
     ///
     /// One line a session, then one line a node: where it begins, path, data, access list and numbers as they are
-    /// stored (cversion counts the children ever created). The last line tells whether the checksums match. Snapshots
-    /// packed by gzip or snappy are known by their names.
+    /// stored (cversion counts the children ever created). The last line tells whether the checksums match, and how many
+    /// nodes there are whose access lists the file lacks. Snapshots packed by gzip or snappy are known by their names.
     ///
     /// Exit code: 0; 1 if the file is damaged; 125 if it cannot be read.
     #[command(

@@ -66,11 +66,13 @@ fn hint(error: &StartError, folder_flag: &str) -> Option<String> {
         RecoveryError::Damaged { .. } | RecoveryError::Gap { .. } => Some(format!(
             "bring the file back from a copy, or see what would be given up with: bellwether serve {folder_flag} --repair"
         )),
-        RecoveryError::NoSnapshot
-        | RecoveryError::NoGoodSnapshot { .. }
-        | RecoveryError::NoAccessList { .. } => {
+        RecoveryError::NoSnapshot | RecoveryError::NoGoodSnapshot { .. } => {
             Some("bring a snapshot back from a copy; `bellwether snapshot FILE` tells whether it is good".to_owned())
         }
+        RecoveryError::NoAccessList { .. } => Some(
+            "bring another snapshot back from a copy, with the logs behind it; `bellwether snapshot FILE` tells how many nodes lack their access lists"
+                .to_owned(),
+        ),
         RecoveryError::InUse { .. } => {
             Some("stop that server, or choose another folder with --data".to_owned())
         }

@@ -1,5 +1,6 @@
 //! `bellwether snapshot`: what a snapshot file holds.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 
@@ -17,8 +18,8 @@ pub(crate) fn run(args: DataFileArgs) -> anyhow::Result<Exit> {
     let file = File::open(&args.file).with_context(|| format!("cannot open {path}"))?;
     let name = args.file.file_name().unwrap_or_default().to_string_lossy();
     output::answer(|out| {
-        let mut nodes = 0;
-        let end = match print(out, file, &name, args.json, &mut nodes) {
+        let mut count = Count::default();
+        let end = match print(out, file, &name, args.json, &mut count) {
             Ok(digest) => End::Sound(digest),
             Err(Stopped::Output(error)) => return Err(error),
             Err(Stopped::Snapshot(SnapshotError::Read(error))) => return Err(error),
@@ -27,9 +28,9 @@ pub(crate) fn run(args: DataFileArgs) -> anyhow::Result<Exit> {
             }
         };
         if args.json {
-            writeln!(out, "{}", end_json(&end, nodes))?;
+            writeln!(out, "{}", end_json(&end, &count))?;
         } else {
-            write_end(out, &end, nodes)?;
+            write_end(out, &end, &count)?;
         }
         Ok(match end {
             End::Sound(_) => Exit::Done,
@@ -47,6 +48,24 @@ enum End {
         offset: u64,
         why: &'static str,
     },
+}
+
+/// What has been read.
+#[derive(Default)]
+struct Count {
+    nodes: u64,
+    /// The nodes whose access lists the file lacks.
+    without_acl: u64,
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} nodes", self.nodes)?;
+        match self.without_acl {
+            0 => Ok(()),
+            without_acl => write!(out, ", {without_acl} of them without an access list"),
+        }
+    }
 }
 
 enum Stopped {
@@ -71,7 +90,7 @@ fn print(
     file: File,
     name: &str,
     json: bool,
-    nodes: &mut u64,
+    count: &mut Count,
 ) -> Result<Option<(i64, u64)>, Stopped> {
     let mut snapshot = SnapshotReader::open(file, name)?;
     for (id, timeout_ms) in snapshot.sessions() {
@@ -83,7 +102,8 @@ fn print(
         }
     }
     while let Some(node) = snapshot.next()? {
-        *nodes += 1;
+        count.nodes += 1;
+        count.without_acl += u64::from(node.lacks_acl());
         if json {
             writeln!(out, "{}", node_json(&node))?;
         } else {
@@ -131,31 +151,41 @@ fn node_json(node: &SnapshotNode) -> Value {
     })
 }
 
-fn write_end(out: &mut dyn Write, end: &End, nodes: u64) -> io::Result<()> {
+fn write_end(out: &mut dyn Write, end: &End, count: &Count) -> io::Result<()> {
     match end {
         End::Sound(Some((zxid, digest))) => {
             let zxid = hex(*zxid);
-            writeln!(
-                out,
-                "sound end after {nodes} nodes; digest {digest:#x} of {zxid}"
-            )
+            writeln!(out, "sound end after {count}; digest {digest:#x} of {zxid}")
         }
-        End::Sound(None) => writeln!(out, "sound end after {nodes} nodes; no digest"),
+        End::Sound(None) => writeln!(out, "sound end after {count}; no digest"),
         End::Damaged { offset, why } => {
-            writeln!(out, "damaged at {offset} after {nodes} nodes: it {why}")
+            writeln!(out, "damaged at {offset} after {count}: it {why}")
         }
     }
 }
 
-fn end_json(end: &End, nodes: u64) -> Value {
+fn end_json(end: &End, count: &Count) -> Value {
+    let Count { nodes, without_acl } = count;
     match end {
         End::Sound(digest) => {
             let zxid = digest.map(|(zxid, _)| hex(zxid));
             let digest = digest.map(|(_, digest)| format!("{digest:#x}"));
-            json!({"end": "sound", "nodes": nodes, "digest": digest, "digest_zxid": zxid})
+            json!({
+                "end": "sound",
+                "nodes": nodes,
+                "without_acl": without_acl,
+                "digest": digest,
+                "digest_zxid": zxid,
+            })
         }
         End::Damaged { offset, why } => {
-            json!({"end": "damaged", "nodes": nodes, "offset": offset, "why": why})
+            json!({
+                "end": "damaged",
+                "nodes": nodes,
+                "without_acl": without_acl,
+                "offset": offset,
+                "why": why,
+            })
         }
     }
 }

@@ -154,6 +154,45 @@ fn a_snapshot_is_a_line_for_each_node() {
     );
 }
 
+/// A snapshot of a root whose access list has a number that is not in the table.
+fn snapshot_without_acl() -> Vec<u8> {
+    const STAT_BYTES: usize = 60;
+    let mut bytes = [&b"ZKSN"[..], &2i32.to_be_bytes(), &(-1i64).to_be_bytes()].concat();
+    // No sessions and no lists; then a path and data, both empty.
+    bytes.extend([0; 16]);
+    bytes.extend(7i64.to_be_bytes());
+    bytes.extend([0; STAT_BYTES]);
+    let end = b"\0\0\0\x01/";
+    bytes.extend(end);
+    bytes.extend(i64::from(adler32(&bytes)).to_be_bytes());
+    bytes.extend(end);
+    bytes
+}
+
+fn adler32(bytes: &[u8]) -> u32 {
+    let (low, high) = bytes.iter().fold((1, 0), |(low, high), byte| {
+        let low = (low + u32::from(*byte)) % 65521;
+        (low, (high + low) % 65521)
+    });
+    high << 16 | low
+}
+
+#[test]
+fn a_snapshot_tells_how_many_nodes_lack_their_access_lists() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("snapshot.0");
+    fs::write(&path, snapshot_without_acl()).unwrap();
+    let output = command("snapshot", &path).output().unwrap();
+    assert_code(&output, 0);
+    let output = text(&output.stdout);
+    let end = "sound end after 1 nodes, 1 of them without an access list; no digest";
+    assert_eq!(output.lines().last(), Some(end));
+    let output = command("snapshot", &path).arg("--json").output().unwrap();
+    let output = text(&output.stdout);
+    let last: Value = serde_json::from_str(output.lines().last().unwrap()).unwrap();
+    assert_eq!(last["without_acl"], 1);
+}
+
 #[test]
 fn a_closed_pipe_is_a_quiet_end() {
     // More than a pipe takes.

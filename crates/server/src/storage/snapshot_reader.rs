@@ -58,6 +58,13 @@ pub struct SnapshotNode {
     pub ephemeral_owner: i64,
 }
 
+impl SnapshotNode {
+    /// Whether the file does not have its access list.
+    pub fn lacks_acl(&self) -> bool {
+        access::is_unknown(&self.acl)
+    }
+}
+
 /// A snapshot that is being read: first its sessions, then node by node.
 ///
 /// ```no_run
@@ -219,7 +226,7 @@ pub(crate) fn read(
     while let Some(node) = snapshot.next()? {
         progress.count();
         let offset = node.offset;
-        if access::is_unknown(&node.acl) {
+        if node.lacks_acl() {
             without_acl.push(node.path.clone());
         }
         if !tree.restore(node.path.clone(), node.into()) {
