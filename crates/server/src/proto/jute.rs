@@ -58,9 +58,9 @@ impl<'a> Reader<'a> {
         Ok(Some(bytes))
     }
 
-    /// A text; bytes that are not UTF-8 become U+FFFD, as in Java.
+    /// A text, read as [`text`] does.
     pub fn ustring(&mut self) -> Result<Option<Cow<'a, str>>, Malformed> {
-        Ok(self.buffer()?.map(String::from_utf8_lossy))
+        Ok(self.buffer()?.map(text))
     }
 
     /// A list; `None` is null. Any other count below one is an empty list.
@@ -79,6 +79,45 @@ impl<'a> Reader<'a> {
             .collect::<Result<_, _>>()
             .map(Some)
     }
+}
+
+/// The text that `bytes` are. Java writes a character beyond the basic plane as two surrogates of three bytes each
+/// (`BinaryOutputArchive.stringToByteBuffer`), which is no UTF-8 and is understood here; all else that is none becomes
+/// U+FFFD, as in Java.
+pub fn text(bytes: &[u8]) -> Cow<'_, str> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Cow::Borrowed(text),
+        Err(_) => Cow::Owned(String::from_utf8_lossy(&join_surrogates(bytes)).into_owned()),
+    }
+}
+
+/// The same bytes with each pair of surrogates as one character.
+fn join_surrogates(mut bytes: &[u8]) -> Vec<u8> {
+    let unit =
+        |middle: u8, last: u8| 0xD000 | u16::from(middle & 0x3F) << 6 | u16::from(last & 0x3F);
+    let mut joined = Vec::with_capacity(bytes.len());
+    while let [first, rest @ ..] = bytes {
+        bytes = match bytes {
+            [
+                0xED,
+                high @ 0xA0..=0xAF,
+                high_end @ 0x80..=0xBF,
+                0xED,
+                low @ 0xB0..=0xBF,
+                low_end @ 0x80..=0xBF,
+                behind @ ..,
+            ] => {
+                let pair = [unit(*high, *high_end), unit(*low, *low_end)];
+                joined.extend(String::from_utf16_lossy(&pair).bytes());
+                behind
+            }
+            _ => {
+                joined.push(*first);
+                rest
+            }
+        };
+    }
+    joined
 }
 
 /// Appends fields to a buffer.
@@ -125,6 +164,24 @@ mod tests {
         assert_eq!(reader.buffer(), Ok(None));
         assert_eq!(reader.buffer(), Ok(Some(&b""[..])));
         assert_eq!(reader.buffer(), Err(Malformed));
+    }
+
+    #[test]
+    fn a_pair_of_surrogates_is_a_character_and_a_single_one_is_none() {
+        for (bytes, expected) in [
+            (&b"\xed\xa0\xbd\xed\xb8\x80"[..], "\u{1f600}"),
+            (b"\xed\xa0\x80\xed\xb0\x80", "\u{10000}"),
+            (b"\xed\xaf\xbf\xed\xbf\xbf", "\u{10ffff}"),
+            (b"\xf0\x9f\x98\x80", "\u{1f600}"),
+            (
+                b"a\xed\xa0\xbd\xed\xb8\x80\xc3\xa9\xff",
+                "a\u{1f600}\u{e9}\u{fffd}",
+            ),
+            (b"\xed\xa0\xbd", "\u{fffd}\u{fffd}\u{fffd}"),
+            (b"\xed\x9f\xbf\xee\x80\x80", "\u{d7ff}\u{e000}"),
+        ] {
+            assert_eq!(text(bytes), expected, "{bytes:x?}");
+        }
     }
 
     #[test]

@@ -108,6 +108,7 @@ pub(super) mod tests {
     use bytes::{BufMut as _, BytesMut};
 
     use super::*;
+    use crate::proto::acl::Id;
     use crate::proto::jute::Writer as _;
     use crate::proto::txn::{AclList, Lifetime, TxnBody};
     use crate::storage::recovery::recover;
@@ -115,7 +116,7 @@ pub(super) mod tests {
     use crate::storage::snapshot_writer;
 
     /// A snapshot as Apache may write it while `/x` is created: with the node, without its list. The one list that
-    /// it has is for a user whose name is a character beyond the basic plane, as Java writes it.
+    /// it has, that of the root, is for a user whose name is a character beyond the basic plane, as Java writes it.
     pub(in crate::storage) fn snapshot_without_acl() -> BytesMut {
         let mut bytes = BytesMut::from(&snapshot_writer::HEADER[..]);
         bytes.put_count(0);
@@ -125,7 +126,7 @@ pub(super) mod tests {
         bytes.put_i32(31);
         bytes.put_ustring("digest");
         bytes.put_buffer(Some(b"\xed\xa0\xbd\xed\xb8\x80:hash"));
-        for (path, acl) in [("", snapshot_writer::OPEN_ACL), ("/x", 7)] {
+        for (path, acl) in [("", 1), ("/x", 7)] {
             bytes.put_ustring(path);
             bytes.put_buffer(Some(b""));
             bytes.put_i64(acl);
@@ -171,7 +172,11 @@ pub(super) mod tests {
             std::fs::write(path, snapshot_without_acl()).unwrap();
             write_log(&disk, &[(1, body)]);
             let found = match recover(&disk, &disk) {
-                Ok(recovered) => Ok(recovered.tree.get("/x").map(|node| node.acl.clone())),
+                Ok(recovered) => {
+                    let root = recovered.tree.get("/").unwrap();
+                    assert_eq!(root.acl[0].id, Id::new("digest", "\u{1f600}:hash"));
+                    Ok(recovered.tree.get("/x").map(|node| node.acl.clone()))
+                }
                 Err(RecoveryError::NoAccessList { path }) if path == "/x" => Err(()),
                 Err(error) => panic!("{error}"),
             };

@@ -10,6 +10,7 @@ use super::names::{Compression, DataFile};
 use super::progress::Progress;
 use super::snapshot_writer::{DIGEST_VERSION, HEADER, OPEN_ACL};
 use crate::proto::acl::{Acl, Id};
+use crate::proto::jute;
 use crate::proto::txn::{AclList, Data};
 use crate::tree::{Node, Owner, Tree, access};
 
@@ -331,11 +332,10 @@ impl<R: Read> Source<R> {
         Ok(Some(bytes))
     }
 
-    /// A text or null. Java writes what is beyond the basic plane in its own way, which only ids can have;
-    /// it is read as on the wire and in logs.
+    /// A text or null, read as on the wire and in logs.
     fn text(&mut self) -> Result<Option<String>, SnapshotError> {
         let bytes = self.buffer()?;
-        Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+        Ok(bytes.map(|bytes| jute::text(&bytes).into_owned()))
     }
 
     fn acl_list(&mut self) -> Result<AclList, SnapshotError> {

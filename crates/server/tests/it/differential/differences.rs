@@ -20,6 +20,7 @@
 //! | createSession is refused | it is answered with a second session |
 //! | a watch on a null path ends with its connection | the connection does not end |
 //! | characters of four bytes come back as they were sent | as two surrogates of three bytes each |
+//! | such surrogates, which Java's clients send too, are read as the character | as U+FFFD each |
 //! | create with the mode of a container makes one | it makes a persistent node |
 //! | a connection has a hundred ids and 64 KiB of them at most, one more is refused | as many as are sent |
 //! | access lists of a request that take more than a frame, `auth` expanded, are refused with -114 | they are stored |
@@ -395,15 +396,60 @@ async fn a_watch_on_no_path_ends_with_its_connection() {
     client.closed().await.unwrap();
 }
 
+/// As Java writes 😀.
+const SURROGATES: &[u8] = b"\xed\xa0\xbd\xed\xb8\x80";
+
+/// The bytes of a text, with its length before them.
+fn ustring(text: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(text.len()).unwrap();
+    [&length.to_be_bytes(), text].concat()
+}
+
+/// A sync, which is answered with the path that was read.
+fn sync_of(path: &[u8]) -> Request {
+    Request::Raw {
+        op: Op::Sync.number(),
+        body: ustring(path),
+    }
+}
+
 #[tokio::test]
 async fn a_long_character_comes_back_as_it_was_sent() {
     let mut servers = Both::start().await;
-    let path = "/\u{1f600}";
-    let sync = Request::Sync { path: path.into() };
-    let (embedded, apache) = servers.answers(sync).await;
-    assert_eq!(embedded, Ok(Body::Path(path.into())));
-    // No UTF-8 any more, hence replaced byte by byte.
-    assert_eq!(apache, Ok(Body::Path(format!("/{}", "\u{fffd}".repeat(6)))));
+    let path = "/\u{1f600}".as_bytes();
+    let (embedded, apache) = servers.answers(sync_of(path)).await;
+    assert_eq!(embedded, Ok(Body::Raw(ustring(path).into())));
+    let apaches = [b"/", SURROGATES].concat();
+    assert_eq!(apache, Ok(Body::Raw(ustring(&apaches).into())));
+}
+
+/// Sets the access list of `/a`: everybody, and a user by the bytes of the id.
+fn set_acl_with_id(id: &[u8]) -> Request {
+    let acl = |scheme: &[u8], id: &[u8]| {
+        let perms = acl::ALL.to_be_bytes();
+        [&perms[..], &ustring(scheme), &ustring(id)].concat()
+    };
+    let (count, version) = (2i32.to_be_bytes(), (-1i32).to_be_bytes());
+    let (world, digest) = (acl(b"world", b"anyone"), acl(b"digest", id));
+    Request::Raw {
+        op: Op::SetAcl.number(),
+        body: [&ustring(b"/a")[..], &count, &world, &digest, &version].concat(),
+    }
+}
+
+#[tokio::test]
+async fn a_long_character_is_read_as_java_writes_it() {
+    let mut servers = Both::start().await;
+    let set_acl = set_acl_with_id(&[SURROGATES, b":hash"].concat());
+    servers.both([Request::create("/a", ""), set_acl]).await;
+    let get_acl = Request::GetAcl { path: "/a".into() };
+    let (embedded, apache) = servers.answers(get_acl).await;
+    let id = |outcome| match outcome {
+        Ok(Body::AclStat(list, _)) => list[1].id.id.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(id(embedded), "\u{1f600}:hash");
+    assert_eq!(id(apache), "\u{fffd}\u{fffd}:hash");
 }
 
 #[tokio::test]
