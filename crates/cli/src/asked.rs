@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::future::pending;
-use std::io;
 use std::time::Duration;
 
 use bellwether::{Hold, Revocation};
@@ -10,6 +9,7 @@ use futures_util::StreamExt;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
+use crate::aside::Aside;
 use crate::duration;
 use crate::output::{self, Output};
 use crate::people::{plain, who_json, who_text};
@@ -17,17 +17,28 @@ use crate::people::{plain, who_json, who_text};
 /// The part of a grace that is not the job's: in it the request is on its way here, and the release on its way back.
 const ON_THE_WAY: u32 = 5;
 
+/// As much of somebody else's words as goes on a line.
+const CHARS_MAX: usize = 300;
+
 /// A request in words.
 pub(crate) fn told(path: &str, asked: &Revocation) -> String {
     let mut text = format!("asked to let go of {path}");
     if let Some(by) = &asked.by {
-        text += &format!(" by {}", who_text(by));
+        text += &format!(" by {}", cut(who_text(by)));
     }
     if let Some(grace) = asked.grace() {
         text += &format!(" within {}", duration::text(grace));
     }
     if let Some(message) = &asked.message {
-        text += &format!(": {}", plain(message));
+        text += &format!(": {}", cut(plain(message)));
+    }
+    text
+}
+
+fn cut(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(CHARS_MAX) {
+        text.truncate(end);
+        text.push('…');
     }
     text
 }
@@ -41,16 +52,21 @@ fn object(asked: &Revocation) -> Value {
     })
 }
 
-/// Tells a script of every request to let go, by a line on stdout; whether it does is up to the script.
-pub(crate) async fn pass_on(hold: &Hold, json: bool, output: Output) -> io::Result<Infallible> {
+/// Tells a script of every request to let go, by a line on stdout; whether it does, and whether it reads the line, is up to the
+/// script.
+pub(crate) async fn pass_on(hold: &Hold, json: bool, aside: &Aside, output: Output) -> Infallible {
     let (path, mut requests) = (hold.path(), hold.revocations());
+    // Apart from what goes to stderr: that is said though the script does not read.
+    let lines = Aside::start();
     while let Some(asked) = requests.next().await {
         let told = told(path, &asked);
-        match json {
-            true => output::answer_line(json!({"path": path, "asked": object(&asked)}))?,
-            false => output::answer_line(&told)?,
+        let line = match json {
+            true => json!({"path": path, "asked": object(&asked)}).to_string(),
+            false => told.clone(),
         };
-        output.notice(told);
+        // A script that cannot be told still holds it.
+        lines.say(move || drop(output::answer_line(line)));
+        aside.say(move || output.notice(told));
     }
     pending().await
 }
@@ -103,6 +119,15 @@ mod tests {
         assert_eq!(
             told("/x", &asked(request)),
             "asked to let go of /x by db7:4711 within 5s: please"
+        );
+    }
+
+    #[test]
+    fn long_words_are_cut() {
+        let told = told("/x", &asked(json!({"message": "ä".repeat(70_000)})));
+        assert_eq!(
+            told,
+            format!("asked to let go of /x: {}…", "ä".repeat(CHARS_MAX))
         );
     }
 

@@ -10,6 +10,7 @@ use futures_util::StreamExt;
 use rustix::process::Signal;
 use tokio::time::{Instant, MissedTickBehavior};
 
+use crate::aside::Aside;
 use crate::asked::{self, Breaking};
 use crate::exit::Exit;
 use crate::job::{Change, Job, Variable};
@@ -30,6 +31,7 @@ const AHEAD: u32 = 40;
 pub(crate) struct Keeper {
     front: ToFront,
     notes: Notes,
+    aside: Aside,
     /// The signal by which somebody has asked for the end while a job ran. The job may end in its own way.
     asked_to_end: Cell<Option<Signal>>,
     /// When the hold of this token will be taken away. It may have another job after this one: a repair comes first.
@@ -72,6 +74,7 @@ impl Keeper {
         Ok(Self {
             front,
             notes: Notes::listen()?,
+            aside: Aside::start(),
             asked_to_end: Cell::new(None),
             breaking: Cell::default(),
             _signals: signals,
@@ -122,7 +125,7 @@ impl Keeper {
                     Change::Stopped => self.front.tell(News::Stopped),
                 },
                 () = hold.expiring(times.grace) => {
-                    output.notice(format_args!("{} is lost; stopping the command", hold.path()));
+                    self.notice(format!("{} is lost; stopping the command", hold.path()), output);
                     // What another hand has ended is over already; the job gets its grace all the same.
                     let left = match hold.time_left() {
                         Duration::ZERO => times.grace,
@@ -131,7 +134,7 @@ impl Keeper {
                     break self.stop(job, left, times).await?;
                 }
                 by = breaking.near(times.grace) => {
-                    output.notice(format_args!("letting go of {}; stopping the command", hold.path()));
+                    self.notice(format!("letting go of {}; stopping the command", hold.path()), output);
                     let left = hold.time_left().saturating_sub(times.ahead());
                     let left = left.min(by.saturating_duration_since(Instant::now()));
                     break self.stop(job, left, times).await?;
@@ -150,7 +153,7 @@ impl Keeper {
                     }
                 },
                 Some(request) = requests.next() => {
-                    output.notice(asked::told(hold.path(), &request));
+                    self.notice(asked::told(hold.path(), &request), output);
                     breaking.announced(&request);
                     self.breaking.set((hold.token(), breaking));
                 }
@@ -159,7 +162,13 @@ impl Keeper {
             }
         };
         self.front.hold_until(None)?;
+        self.aside.said().await;
         Ok(end)
+    }
+
+    /// While a job runs, a write that waits would stop the beats, and the front would kill the job.
+    fn notice(&self, text: String, output: Output) {
+        self.aside.say(move || output.notice(text));
     }
 
     fn breaking_of(&self, hold: &Hold) -> Breaking {

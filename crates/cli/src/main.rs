@@ -3,6 +3,7 @@
 mod acl_list;
 mod any_lock;
 mod args;
+mod aside;
 mod asked;
 mod batch;
 mod commands;

@@ -136,13 +136,15 @@ impl Running {
 
     /// As [`start`](Self::start), with the stdin that the command has.
     pub(crate) fn start_with(command: &mut Command) -> Self {
-        let mut child = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let stdout = lines(child.stdout.take().unwrap());
-        let stderr = lines(child.stderr.take().unwrap());
+        Self::follow(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
+    }
+
+    /// As [`start_with`](Self::start_with), with the stdout and the stderr that the command has; only of pipes there are lines.
+    pub(crate) fn follow(command: &mut Command) -> Self {
+        let mut child = command.spawn().unwrap();
+        let nothing = || channel().1;
+        let stdout = child.stdout.take().map_or_else(nothing, lines);
+        let stderr = child.stderr.take().map_or_else(nothing, lines);
         Self {
             child,
             stdout,

@@ -4,11 +4,12 @@
 //! that flock: if it cannot have it, some process of the job was still there when the server granted the lock.
 
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{PipeReader, PipeWriter, Write};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use bellwether_testkit::{Cut, Direction};
+use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -36,6 +37,7 @@ on_both_engines! {
     signal_that_was_ignored_from_the_start_stays_ignored,
     job_is_gone_before_the_next_is_granted_when_its_hold_is_broken,
     job_that_ends_within_the_grace_of_a_break_is_clean,
+    job_is_asked_to_end_by_a_break_though_nobody_reads_stderr,
 }
 
 /// Where a job leaves traces.
@@ -376,4 +378,27 @@ fn job_that_ends_within_the_grace_of_a_break_is_clean(address: &str) {
     assert_eq!(job.code(), Some(4));
     let mut next = scene.lock(address, &["--try"], "echo $BELLWETHER_PREVIOUS");
     assert_eq!(text(&next.output().unwrap().stdout), "clean\n");
+}
+
+fn job_is_asked_to_end_by_a_break_though_nobody_reads_stderr(address: &str) {
+    let scene = Scene::at(address);
+    let script = "trap 'echo asked; exit 4' TERM; echo held; tail -f /dev/null & wait";
+    let (_unread, stderr) = full_pipe();
+    let mut lock = scene.lock(address, &[], script);
+    lock.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut job = Running::follow(lock.stderr(stderr));
+    assert_eq!(job.line().as_deref(), Some("held"));
+    let broken = scene.turn_to_the_holder("break", &["--grace", "5s"]);
+    assert_code(&broken, 0);
+    assert_eq!(job.line().as_deref(), Some("asked"));
+    assert_eq!(job.code(), Some(123));
+}
+
+/// A pipe that takes no more, for its reader has stopped reading.
+fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
+    while writer.write(b"x").is_ok() {}
+    fcntl_setfl(&writer, OFlags::empty()).unwrap();
+    (reader, writer)
 }

@@ -1,7 +1,9 @@
 //! `bellwether locks`, `why`, `revoke` and `break`.
 
+use std::io::Read;
 use std::process::{Command, Output, Stdio};
 
+use rustix::io::ioctl_fionread;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -16,6 +18,7 @@ on_local_and_apache! {
     deadlock_of_three_is_named_and_a_break_ends_it,
     revoke_asks_and_takes_nothing_away,
     script_that_holds_something_is_told_by_a_line,
+    script_that_does_not_read_a_request_can_let_go,
     nothing_is_done_that_nobody_agreed_to,
     break_takes_an_item_from_whoever_has_it,
     log_tells_every_change,
@@ -250,6 +253,29 @@ fn script_that_holds_something_is_told_by_a_line(servers: &Servers) {
         let told = script.error_line().unwrap();
         assert!(told.ends_with(": please"), "{told}");
         assert!(script.is_running());
+    }
+}
+
+fn script_that_does_not_read_a_request_can_let_go(servers: &Servers) {
+    assert_code(&run(servers, &["queue", "put", "q", "x"]), 0);
+    // More than a pipe takes.
+    let message = "please ".repeat(10_000);
+    for (hold, path, code) in [
+        (&["lock", "--hold", "--json", "x"][..], "x", 0),
+        (&["queue", "take", "--hold", "q"], "q", 1),
+    ] {
+        let (mut lines, stdout) = std::io::pipe().unwrap();
+        let mut command = servers.bellwether();
+        command.args(hold).stdin(Stdio::piped()).stdout(stdout);
+        let mut script = Running::follow(command.stderr(Stdio::piped()));
+        let read = lines.read(&mut [0; 4096]).unwrap();
+        assert!(read > 0, "{hold:?}");
+        assert_code(&run(servers, &["revoke", "-y", "-m", &message, path]), 0);
+        until("the script is told", || ioctl_fionread(&lines).unwrap() > 0);
+        let told = script.error_line().unwrap();
+        assert!(told.ends_with("please…"), "{told}");
+        script.end_input();
+        assert_eq!(script.code(), Some(code), "{hold:?}");
     }
 }
 

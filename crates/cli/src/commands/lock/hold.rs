@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::{acquire, check};
 use crate::any_lock::{AnyGuard, AnyLock};
 use crate::args::{LockArgs, OnCrash};
+use crate::aside::Aside;
 use crate::asked;
 use crate::connect::connect;
 use crate::exit::Exit;
@@ -90,6 +91,7 @@ async fn until_input_ends(
     } else {
         output::answer_line(token)?;
     }
+    let aside = Aside::start();
     tokio::select! {
         () = input::end() => Ok(Exit::Done),
         signal = signals.next() => {
@@ -97,10 +99,12 @@ async fn until_input_ends(
             Ok(Exit::Done)
         }
         () = guard.lost() => {
-            output.error(&anyhow::anyhow!("{path} is lost"));
+            let error = anyhow::anyhow!("{path} is lost");
+            aside.say(move || output.error(&error));
+            aside.said().await;
             Ok(Exit::Lost)
         }
-        never = asked::pass_on(guard, args.json, output) => match never? {},
+        never = asked::pass_on(guard, args.json, &aside, output) => match never {},
     }
 }
 

@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::with_queue;
 use crate::args::{QueueOrder, QueueTakeArgs};
+use crate::aside::Aside;
 use crate::exit::Exit;
 use crate::keeper::End;
 use crate::output::{self, Output};
@@ -121,7 +122,7 @@ async fn for_script<O: Order>(
     if !args.hold {
         return Ok(give_back(path, claim.ack(), limit, Exit::Done, output).await);
     }
-    let id = claim.id();
+    let (id, aside) = (claim.id(), Aside::start());
     tokio::select! {
         () = input::end() => {
             let back = claim.give_back("not acknowledged");
@@ -132,12 +133,14 @@ async fn for_script<O: Order>(
             match timeout(limit, queue.list()).await {
                 Ok(Ok(items)) if items.iter().all(|item| item.id != id) => Ok(Exit::Done),
                 _ => {
-                    output.error(&anyhow::anyhow!("{id} in {path} is lost"));
+                    let error = anyhow::anyhow!("{id} in {path} is lost");
+                    aside.say(move || output.error(&error));
+                    aside.said().await;
                     Ok(Exit::Lost)
                 }
             }
         }
-        never = asked::pass_on(&claim, true, output) => match never? {},
+        never = asked::pass_on(&claim, true, &aside, output) => match never {},
     }
 }
 
