@@ -23,6 +23,7 @@ on_local_and_apache! {
     queue_command_that_succeeds_acknowledges_and_one_that_fails_gives_back,
     items_that_fail_too_often_are_dead_letters,
     held_item_is_acknowledged_by_another_command_or_given_back,
+    holder_whose_input_ends_with_the_acknowledgement_has_succeeded,
     item_that_nobody_reads_is_given_back,
     urgent_and_delayed_items_come_in_their_order,
     queue_that_is_empty_is_124,
@@ -287,6 +288,23 @@ fn held_item_is_acknowledged_by_another_command_or_given_back(servers: &Servers)
     assert_code(&ack(&new), 0);
     assert_eq!(holder.code(), Some(0));
     assert_eq!(done(servers, &["queue", "ls", "q"]), "");
+}
+
+fn holder_whose_input_ends_with_the_acknowledgement_has_succeeded(servers: &Servers) {
+    // Each may come first.
+    for _ in 0..10 {
+        done(servers, &["queue", "put", "q", "x"]);
+        let mut holder = staying(servers, &["queue", "take", "--hold", "q"]);
+        let item: Value = serde_json::from_str(&holder.line().unwrap()).unwrap();
+        holder.signal(Signal::STOP);
+        done(
+            servers,
+            &["queue", "ack", "q", item["id"].as_str().unwrap()],
+        );
+        holder.end_input();
+        holder.signal(Signal::CONT);
+        assert_eq!(holder.code(), Some(0), "{:?}", holder.errors());
+    }
 }
 
 fn item_that_nobody_reads_is_given_back(servers: &Servers) {

@@ -3,7 +3,9 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use bellwether::{Claim, DelayQueue, Order, OrderedQueue, PriorityQueue, Queue, TakeError};
+use bellwether::{
+    Claim, DelayQueue, Order, OrderedQueue, PriorityQueue, Queue, SettleError, TakeError,
+};
 use futures_util::stream;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -122,25 +124,45 @@ async fn for_script<O: Order>(
     if !args.hold {
         return Ok(give_back(path, claim.ack(), limit, Exit::Done, output).await);
     }
+    Ok(hold(queue, claim, args, output).await)
+}
+
+/// Holds an item until it is acknowledged by another command; when stdin ends before, gives it back.
+async fn hold<O: Order>(
+    queue: &OrderedQueue<O>,
+    claim: Claim<Vec<u8>>,
+    args: &QueueTakeArgs,
+    output: Output,
+) -> Exit {
+    let (path, limit) = (&args.path, args.job.connect.session_timeout);
     let (id, aside) = (claim.id(), Aside::start());
     tokio::select! {
+        biased;
+        () = claim.lost() => {}
         () = input::end() => {
-            let back = claim.give_back("not acknowledged");
-            Ok(give_back(path, back, limit, Exit::No, output).await)
-        }
-        () = claim.lost() => {
-            // Without an answer, nobody knows that it was acknowledged.
-            match timeout(limit, queue.list()).await {
-                Ok(Ok(items)) if items.iter().all(|item| item.id != id) => Ok(Exit::Done),
-                _ => {
-                    let error = anyhow::anyhow!("{id} in {path} is lost");
-                    aside.say(move || output.error(&error));
-                    aside.said().await;
-                    Ok(Exit::Lost)
-                }
+            let mut was_over = false;
+            let back = async {
+                let back = claim.give_back("not acknowledged").await;
+                // A script may acknowledge it and end: the news of the one come from a server, those of the other at once.
+                was_over = matches!(back, Err(SettleError::NotClaimed { .. }));
+                if was_over { Ok(()) } else { back }
+            };
+            let exit = give_back(path, back, limit, Exit::No, output).await;
+            if !was_over {
+                return exit;
             }
         }
         never = asked::pass_on(&claim, true, &aside, output) => match never {},
+    }
+    // Without an answer, nobody knows that it was acknowledged.
+    match timeout(limit, queue.list()).await {
+        Ok(Ok(items)) if items.iter().all(|item| item.id != id) => Exit::Done,
+        _ => {
+            let error = anyhow::anyhow!("{id} in {path} is lost");
+            aside.say(move || output.error(&error));
+            aside.said().await;
+            Exit::Lost
+        }
     }
 }
 
