@@ -201,7 +201,7 @@ pub(crate) enum GroupCommand {
     ///
     /// A member comes back by itself after a lost session.
     ///
-    /// Exit code: 0; 1 if the name is taken; 128+n for a signal; 125 if bellwether failed.
+    /// Exit code: 0; 1 if the name is taken, or the data is too large; 128+n for a signal; 125 if bellwether failed.
     #[command(after_help = "Example:\n  coproc bellwether group join /workers \"$HOSTNAME:8080\"")]
     Join(GroupJoinArgs),
     /// List the members with their data.
@@ -246,7 +246,7 @@ pub(crate) struct NameArgs {
 pub(crate) enum NameCommand {
     /// Bear a name until stdin ends or a signal comes; with --lasting make one that stays.
     ///
-    /// Exit code: 0; 1 if the name is taken; 128+n for a signal; 125 if bellwether failed.
+    /// Exit code: 0; 1 if the name is taken, or the data is too large; 128+n for a signal; 125 if bellwether failed.
     #[command(after_help = "Examples:
   coproc bellwether name register /names db-primary 10.0.0.7:5432
   bellwether name register --lasting /names depot 10.0.0.9")]

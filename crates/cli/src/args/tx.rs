@@ -73,7 +73,7 @@ pub(crate) enum TxCommand {
     Wait(TxWaitArgs),
     /// Say that a site has done as was decided. When all have, the transaction is forgotten.
     ///
-    /// Exit code: 0; 1 if there is no such transaction; 125 if bellwether failed.
+    /// Exit code: 0; 1 if there is no such transaction or site, or nothing is decided; 125 if bellwether failed.
     #[command(after_help = "Example:\n  bellwether tx applied /payments \"$id\" payer")]
     Applied(TxSiteArgs),
 }
