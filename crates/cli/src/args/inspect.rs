@@ -94,6 +94,9 @@ pub(crate) struct RevokeArgs {
 /// when it has ended. A holder that does not listen goes on until it looks: that is what its token is for. On a terminal it
 /// asks first.
 ///
+/// Once the holder is asked, there is no way back: if this command ends before the grace does, by Ctrl-C or with its connection,
+/// the request stays, and a job of bellwether's is stopped all the same. Of another holder nothing is taken away then.
+///
 /// Exit code: 0; 1 if nobody holds it, or the answer was no; 2 if it cannot ask and --yes is missing; 125 if bellwether
 /// failed.
 #[derive(Debug, clap::Args)]

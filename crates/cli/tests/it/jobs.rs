@@ -14,7 +14,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::bellwether::{
-    Running, assert_code, bellwether, bellwether_without_hangups, ignores_hangups, text, until,
+    Running, assert_code, bellwether, bellwether_without_hangups, holding, ignores_hangups, text,
+    until,
 };
 use crate::line::{Line, through_proxy};
 
@@ -38,6 +39,7 @@ on_both_engines! {
     job_is_gone_before_the_next_is_granted_when_its_hold_is_broken,
     job_that_ends_within_the_grace_of_a_break_is_clean,
     job_is_asked_to_end_by_a_break_though_nobody_reads_stderr,
+    break_is_not_called_off_once_the_job_is_told,
 }
 
 /// Where a job leaves traces.
@@ -392,6 +394,19 @@ fn job_is_asked_to_end_by_a_break_though_nobody_reads_stderr(address: &str) {
     assert_code(&broken, 0);
     assert_eq!(job.line().as_deref(), Some("asked"));
     assert_eq!(job.code(), Some(123));
+}
+
+fn break_is_not_called_off_once_the_job_is_told(address: &str) {
+    let scene = Scene::at(address);
+    let mut job = holding(address, &["lock", "/jobs/nightly"]);
+    let mut command = bellwether();
+    command.args(["break", "--yes", "--grace", "5s", "--connect", address]);
+    let mut breaking = Running::start(command.arg("/jobs/nightly"));
+    assert!(job.error_line().unwrap().ends_with(" within 5s"));
+    breaking.signal(Signal::INT);
+    assert_eq!(breaking.code(), Some(130));
+    assert_eq!(job.code(), Some(123));
+    scene.assert_free();
 }
 
 /// A pipe that takes no more, for its reader has stopped reading.
