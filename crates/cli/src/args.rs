@@ -2,6 +2,7 @@
 
 mod inspect;
 mod jobs;
+mod queues;
 mod recipes;
 mod tree;
 mod tx;
@@ -15,6 +16,7 @@ use clap::{Parser, Subcommand};
 
 pub(crate) use self::inspect::*;
 pub(crate) use self::jobs::*;
+pub(crate) use self::queues::*;
 pub(crate) use self::recipes::*;
 pub(crate) use self::tree::*;
 pub(crate) use self::tx::*;
