@@ -3,7 +3,7 @@
 use bellwether::{Client, Counter, Group, Layout, Lock, StateError, connect, zk};
 use bellwether_testkit::TestServer;
 
-use crate::place::{Place, soon};
+use crate::place::{Place, soon, until_reaped};
 
 on_both_engines! {
     join_where_nothing_may_be_made_is_refused,
@@ -62,13 +62,6 @@ async fn directory_that_is_shared_with_kazoo_stays() {
     kept.acquire().await.unwrap().release().await.unwrap();
     let gone = Lock::new(&client, "/ours");
     gone.acquire().await.unwrap().release().await.unwrap();
-    let raw = client.raw();
-    soon(async {
-        while let (Some(_), reaped) = raw.check_and_watch_stat("/ours").await.unwrap() {
-            server.reap_now().unwrap();
-            reaped.changed().await;
-        }
-    })
-    .await;
-    assert!(raw.check_stat("/kazoo").await.unwrap().is_some());
+    until_reaped(&server, &client, "/ours").await;
+    assert!(client.raw().check_stat("/kazoo").await.unwrap().is_some());
 }

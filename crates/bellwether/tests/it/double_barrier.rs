@@ -6,12 +6,12 @@ use bellwether::blocking::Wait;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bellwether::{BarrierError, Client, DoubleBarrier, Inside, Sabotage, connect, zk};
+use bellwether::{BarrierError, Client, DoubleBarrier, Inside, Lock, Sabotage, connect, zk};
 use bellwether_server::proto::op::Op;
 use bellwether_testkit::{Cut, Direction, TestServer};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::place::{Place, SESSION_TIMEOUT, soon};
+use crate::place::{Place, SESSION_TIMEOUT, soon, until_reaped};
 
 on_both_engines! {
     all_enter_and_leave_together_round_after_round,
@@ -392,14 +392,11 @@ async fn rounds_count_on_though_the_path_was_empty_for_long() {
     let options = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
     raw.create("/meet/2/guest", b"", &options).await.unwrap();
     raw.delete("/meet/2/guest", None).await.unwrap();
-    soon(async {
-        while let (Some(_), reaped) = raw.check_and_watch_stat("/meet/2").await.unwrap() {
-            server.reap_now().unwrap();
-            reaped.changed().await;
-        }
-    })
-    .await;
-    server.reap_now().unwrap();
+    until_reaped(&server, &client, "/meet/2").await;
+    // When another container has gone, the path would have too, if it were one.
+    let other = Lock::new(&client, "/other").acquire().await.unwrap();
+    other.release().await.unwrap();
+    until_reaped(&server, &client, "/other").await;
     assert_eq!(soon(alone.enter()).await.unwrap().round(), 2);
 }
 

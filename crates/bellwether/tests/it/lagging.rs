@@ -23,18 +23,21 @@ fn number(data: &[u8]) -> u32 {
     String::from_utf8_lossy(data).parse().unwrap()
 }
 
+/// An ensemble, and the way to its server that can be held back.
+async fn one_that_can_lag() -> (Ensemble, FaultProxy) {
+    let mut ensemble = Ensemble::start(3).await.unwrap();
+    let leader = ensemble.leader().await.unwrap();
+    assert_ne!(leader, 0, "the one that lags follows");
+    let lagging = FaultProxy::start(ensemble.address(0)).await.unwrap();
+    (ensemble, lagging)
+}
+
 /// Within a session the servers see to it: one that lags does not take a client that has seen more. And a new session is
 /// itself a write, before which the server has to learn all that came earlier; `sync` makes sure of it where sessions
 /// are local.
 #[tokio::test(flavor = "multi_thread")]
 async fn t83_readers_do_not_go_back_on_a_follower_that_lags() {
-    let mut ensemble = Ensemble::start(3).await.unwrap();
-    assert_ne!(
-        ensemble.leader().await.unwrap(),
-        0,
-        "the one that lags follows"
-    );
-    let lagging = FaultProxy::start(ensemble.address(0)).await.unwrap();
+    let (ensemble, lagging) = one_that_can_lag().await;
     let current = FaultProxy::start(ensemble.address(1)).await.unwrap();
     let writer = connect(ensemble.address(2).to_string()).await.unwrap();
     let writer = Config::<String>::new(&writer, "/app/value");
@@ -147,13 +150,7 @@ async fn member_that_leaves_in_doubt_looks_when_the_server_has_caught_up(place: 
 /// Through a follower that lags, a transaction is found that was begun a moment ago.
 #[tokio::test(flavor = "multi_thread")]
 async fn transaction_that_has_just_begun_is_found_on_a_follower_that_lags() {
-    let mut ensemble = Ensemble::start(3).await.unwrap();
-    assert_ne!(
-        ensemble.leader().await.unwrap(),
-        0,
-        "the one that lags follows"
-    );
-    let lagging = FaultProxy::start(ensemble.address(0)).await.unwrap();
+    let (ensemble, lagging) = one_that_can_lag().await;
     let behind = connect(lagging.connect_string())
         .session_timeout(SESSION_TIMEOUT)
         .await

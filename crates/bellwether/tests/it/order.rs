@@ -8,7 +8,7 @@ use bellwether_server::proto::op::Op;
 use bellwether_testkit::TestServer;
 use tokio::task::JoinSet;
 
-use crate::place::{Place, SESSION_TIMEOUT, soon};
+use crate::place::{Place, SESSION_TIMEOUT, soon, until_reaped};
 
 on_both_engines! {
     t14_order_is_by_sequence_and_not_by_name,
@@ -173,14 +173,7 @@ async fn t23_token_rises_though_the_directory_was_reaped() {
         tokens.push(guard.token());
         sequences.push(guard.node().rsplit('-').next().unwrap().to_owned());
         guard.release().await.unwrap();
-        let raw = client.raw();
-        soon(async {
-            while let (Some(_), reaped) = raw.check_and_watch_stat("/order").await.unwrap() {
-                server.reap_now().unwrap();
-                reaped.changed().await;
-            }
-        })
-        .await;
+        until_reaped(&server, &client, "/order").await;
     }
     assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
     // Each directory counted anew: as a token, the sequence would have stood still.

@@ -232,6 +232,17 @@ pub(crate) async fn until_no_successor(client: &Client) {
     }
 }
 
+/// Lets a server remove its empty containers until one of them is gone.
+pub(crate) async fn until_reaped(server: &TestServer, client: &Client, path: &str) {
+    soon(async {
+        while let (Some(_), reaped) = client.raw().check_and_watch_stat(path).await.unwrap() {
+            server.reap_now().unwrap();
+            reaped.changed().await;
+        }
+    })
+    .await;
+}
+
 /// Awaits what must happen, and fails when it does not.
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use bellwether::{AcquireError, LimitError, Permit, Semaphore, blocking::Wait};
+use bellwether::{AcquireError, LimitError, Lock, Permit, Semaphore, blocking::Wait};
 use bellwether_testkit::{Direction, FaultProxy, Op};
 use tokio::task::JoinHandle;
 
@@ -229,11 +229,19 @@ async fn lowered_limit_counts_for_one_who_was_cut_off(place: Place) {
 }
 
 async fn try_after_a_drop_finds_the_permit_free(place: Place) {
-    let semaphore = semaphore(&place, 1).await;
-    for _ in 0..20 {
-        let permit = semaphore.try_acquire(1).await.unwrap();
-        drop(permit.expect("nobody has it"));
+    let client = place.client().await;
+    let semaphore = Semaphore::new(&client, PATH, 1);
+    let permit = semaphore.acquire().await.unwrap();
+    let mut holds = Vec::new();
+    for number in 0..50 {
+        let lock = Lock::new(&client, format!("/locks/{number}"));
+        holds.push(lock.acquire().await.unwrap());
     }
+    // So much is to be deleted before its node that it would still be there.
+    drop(holds);
+    drop(permit);
+    let again = semaphore.try_acquire(1).await.unwrap();
+    again.expect("nobody has it").release().await.unwrap();
 }
 
 async fn heavy_contender_is_not_overtaken(place: Place) {

@@ -14,14 +14,18 @@ use crate::{children, client_of, ok, refusal, server_and_client, until};
 
 const MEBIBYTE: usize = 1 << 20;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_asks_and_does_not_read_costs_little_and_gets_all_in_the_end() {
-    let server = TestServer::with(Config {
+/// A server that keeps little for a client that does not read.
+async fn frugal_server() -> TestServer {
+    let config = Config {
         outbox_bytes_max: 8 * MEBIBYTE,
         ..TestServer::config()
-    })
-    .await
-    .unwrap();
+    };
+    TestServer::with(config).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_asks_and_does_not_read_costs_little_and_gets_all_in_the_end() {
+    let server = frugal_server().await;
     let mut other = client_of(&server).await;
     let mut greedy = client_of(&server).await;
     ok(&mut other, Request::create("/big", vec![b'x'; 1_000_000])).await;
@@ -42,12 +46,7 @@ async fn a_client_that_asks_and_does_not_read_costs_little_and_gets_all_in_the_e
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replies_that_waited_for_a_write_are_limited_too() {
-    let server = TestServer::with(Config {
-        outbox_bytes_max: 8 * MEBIBYTE,
-        ..TestServer::config()
-    })
-    .await
-    .unwrap();
+    let server = frugal_server().await;
     let mut other = client_of(&server).await;
     let greedy: Vec<_> = {
         ok(&mut other, Request::create("/big", vec![b'x'; 1_000_000])).await;
@@ -79,12 +78,7 @@ async fn replies_that_waited_for_a_write_are_limited_too() {
 /// A request of a few bytes for each result, all of them of one node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_request_for_any_number_of_results_is_limited_too() {
-    let server = TestServer::with(Config {
-        outbox_bytes_max: 8 * MEBIBYTE,
-        ..TestServer::config()
-    })
-    .await
-    .unwrap();
+    let server = frugal_server().await;
     let mut other = client_of(&server).await;
     let mut greedy = client_of(&server).await;
     ok(&mut other, Request::create("/big", vec![b'x'; 1_000_000])).await;
