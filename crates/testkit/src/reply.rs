@@ -1,11 +1,11 @@
 //! Replies and events, as a client decodes them.
 
 use anyhow::{Context, Result, bail, ensure};
-use bellwether_server::proto::acl::{Acl, Id, RawAcl};
+use bellwether_server::proto::acl::Acl;
 use bellwether_server::proto::code::ErrorCode;
 use bellwether_server::proto::event::{self, EVENT_XID, EventKind};
 use bellwether_server::proto::jute::{Malformed, Reader};
-use bellwether_server::proto::multi::ERROR_TYPE;
+use bellwether_server::proto::multi::ResultHeader;
 use bellwether_server::proto::op::Op;
 use bellwether_server::proto::reply::ReplyHeader;
 use bellwether_server::proto::stat::Stat;
@@ -180,9 +180,9 @@ impl Body {
 
     fn read(op: Op, reader: &mut Reader<'_>) -> Result<Self> {
         Ok(match op {
-            Op::Create | Op::Sync => Self::Path(text(reader)?),
+            Op::Create | Op::Sync => Self::Path(reader.string()?),
             Op::Create2 | Op::CreateContainer | Op::CreateTtl => {
-                Self::PathStat(text(reader)?, Stat::decode(reader)?)
+                Self::PathStat(reader.string()?, Stat::decode(reader)?)
             }
             Op::Exists | Op::SetData | Op::SetAcl => Self::Stat(Stat::decode(reader)?),
             Op::GetData | Op::Reconfig => {
@@ -190,7 +190,7 @@ impl Body {
                 Self::DataStat(data, Stat::decode(reader)?)
             }
             Op::GetAcl => {
-                let list = reader.vector(acl)?.ok_or(Malformed)?;
+                let list = reader.vector(Acl::decode)?.ok_or(Malformed)?;
                 Self::AclStat(list, Stat::decode(reader)?)
             }
             Op::GetChildren => Self::Children(sorted_texts(reader)?),
@@ -199,7 +199,7 @@ impl Body {
             Op::GetAllChildrenNumber => Self::Count(reader.int()?),
             Op::AddWatch => Self::Code(reader.int()?),
             Op::WhoAmI => {
-                let info = |reader: &mut Reader<'_>| Ok((text(reader)?, text(reader)?));
+                let info = |reader: &mut Reader<'_>| Ok((reader.string()?, reader.string()?));
                 Self::ClientInfos(reader.vector(info)?.ok_or(Malformed)?)
             }
             Op::Sasl => Self::Token(reader.buffer()?.map(<[u8]>::to_vec)),
@@ -218,45 +218,22 @@ impl Body {
     }
 }
 
-fn text(reader: &mut Reader<'_>) -> Result<String, Malformed> {
-    Ok(reader.ustring()?.ok_or(Malformed)?.into_owned())
-}
-
 fn sorted_texts(reader: &mut Reader<'_>) -> Result<Vec<String>, Malformed> {
-    let mut texts = reader.vector(text)?.ok_or(Malformed)?;
+    let mut texts = reader.strings()?;
     texts.sort();
     Ok(texts)
-}
-
-fn acl(reader: &mut Reader<'_>) -> Result<Acl, Malformed> {
-    let RawAcl { perms, scheme, id } = RawAcl::decode(reader)?;
-    let id = Id::new(scheme.ok_or(Malformed)?, id.ok_or(Malformed)?);
-    Ok(Acl { perms, id })
 }
 
 fn multi(reader: &mut Reader<'_>) -> Result<Vec<MultiResult>> {
     let mut results = Vec::new();
     loop {
-        let kind = reader.int()?;
-        let done = reader.bool()?;
-        let err = reader.int()?;
-        if done {
-            ensure!((kind, err) == (ERROR_TYPE, -1), "end marker {kind} {err}");
-            return Ok(results);
-        }
-        results.push(if kind == ERROR_TYPE {
-            let again = reader.int()?;
-            ensure!(err == again, "errors {err} and {again} of one result");
-            match err {
-                0 => MultiResult::Undone,
-                _ => MultiResult::Failed(
-                    ErrorCode::from_number(err).with_context(|| format!("error code {err}"))?,
-                ),
-            }
-        } else {
-            ensure!(err == 0, "error {err} in a successful result");
-            let op = Op::from_number(kind).with_context(|| format!("result of type {kind}"))?;
-            MultiResult::Done(op, Body::read(op, reader)?)
+        results.push(match ResultHeader::decode(reader)? {
+            ResultHeader::End => return Ok(results),
+            ResultHeader::Done(op) => MultiResult::Done(op, Body::read(op, reader)?),
+            ResultHeader::Failed(0) => MultiResult::Undone,
+            ResultHeader::Failed(err) => MultiResult::Failed(
+                ErrorCode::from_number(err).with_context(|| format!("error code {err}"))?,
+            ),
         });
     }
 }

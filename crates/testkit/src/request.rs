@@ -5,6 +5,7 @@ use bellwether_server::proto::frame;
 use bellwether_server::proto::jute::Writer;
 use bellwether_server::proto::multi;
 use bellwether_server::proto::op::Op;
+use bellwether_server::proto::request;
 use bytes::{BufMut, BytesMut};
 
 /// One request. Fields are sent as they are, sensible or not.
@@ -325,46 +326,34 @@ impl Request {
     /// Appends what follows the header.
     pub fn encode_body(&self, out: &mut BytesMut) {
         match self {
-            Self::Create(create) => {
-                out.put_ustring(&create.path);
-                out.put_buffer(create.data.as_deref());
-                Acl::encode_list(&create.acl, out);
-                out.put_i32(create.flags);
-                if let Some(ttl_ms) = create.ttl_ms {
-                    out.put_i64(ttl_ms);
-                }
-            }
+            Self::Create(create) => request::put_create(
+                out,
+                &create.path,
+                create.data.as_deref(),
+                &create.acl,
+                create.flags,
+                create.ttl_ms,
+            ),
             Self::Delete { path, version } | Self::Check { path, version } => {
-                out.put_ustring(path);
-                out.put_i32(*version);
+                request::put_path_version(out, path, *version);
             }
             Self::Exists { path, watch }
             | Self::GetData { path, watch }
             | Self::GetChildren { path, watch }
-            | Self::GetChildren2 { path, watch } => {
-                out.put_ustring(path);
-                out.put_bool(*watch);
-            }
+            | Self::GetChildren2 { path, watch } => request::put_path_watch(out, path, *watch),
             Self::SetData {
                 path,
                 data,
                 version,
-            } => {
-                out.put_ustring(path);
-                out.put_buffer(data.as_deref());
-                out.put_i32(*version);
-            }
-            Self::SetAcl { path, acl, version } => {
-                out.put_ustring(path);
-                Acl::encode_list(acl, out);
-                out.put_i32(*version);
-            }
+            } => request::put_set_data(out, path, data.as_deref(), *version),
+            Self::SetAcl { path, acl, version } => request::put_set_acl(out, path, acl, *version),
             Self::GetAcl { path }
             | Self::GetAllChildrenNumber { path }
             | Self::Sync { path }
-            | Self::GetEphemerals { prefix: path } => out.put_ustring(path),
+            | Self::GetEphemerals { prefix: path } => request::put_path(out, path),
             Self::Multi(ops) | Self::MultiRead(ops) => {
                 for op in ops {
+                    // Any number, also one that no operation has.
                     out.put_i32(op.number());
                     out.put_bool(false);
                     out.put_i32(-1);
@@ -377,44 +366,45 @@ impl Request {
                 leaving,
                 members,
                 config_id,
-            } => {
-                for text in [joining, leaving, members] {
-                    out.put_buffer(text.as_deref().map(str::as_bytes));
-                }
-                out.put_i64(*config_id);
-            }
+            } => request::put_reconfig(
+                out,
+                joining.as_deref(),
+                leaving.as_deref(),
+                members.as_deref(),
+                *config_id,
+            ),
             Self::CheckWatches { path, kind: number }
             | Self::RemoveWatches { path, kind: number }
-            | Self::AddWatch { path, mode: number } => {
-                out.put_ustring(path);
-                out.put_i32(*number);
-            }
+            | Self::AddWatch { path, mode: number } => request::put_path_number(out, path, *number),
             Self::SetWatches(lists) => {
-                out.put_i64(lists.relative_zxid);
-                put_lists(out, [&lists.data, &lists.exist, &lists.child]);
+                let WatchLists {
+                    data, exist, child, ..
+                } = lists;
+                request::put_set_watches(
+                    out,
+                    lists.relative_zxid,
+                    [data, exist, child].map(Vec::as_slice),
+                );
             }
             Self::SetWatches2(lists) => {
-                out.put_i64(lists.relative_zxid);
-                put_lists(out, [&lists.data, &lists.exist, &lists.child]);
-                put_lists(out, [&lists.persistent, &lists.recursive]);
+                let WatchLists {
+                    data,
+                    exist,
+                    child,
+                    persistent,
+                    recursive,
+                    ..
+                } = lists;
+                request::put_set_watches(
+                    out,
+                    lists.relative_zxid,
+                    [data, exist, child, persistent, recursive].map(Vec::as_slice),
+                );
             }
-            Self::Auth { scheme, data } => {
-                out.put_i32(0);
-                out.put_ustring(scheme);
-                out.put_buffer(data.as_deref());
-            }
+            Self::Auth { scheme, data } => request::put_auth(out, scheme, data.as_deref()),
             Self::Sasl { token } => out.put_buffer(token.as_deref()),
             Self::Ping | Self::WhoAmI | Self::CloseSession => {}
             Self::Raw { body, .. } => out.put_slice(body),
-        }
-    }
-}
-
-fn put_lists<const N: usize>(out: &mut BytesMut, lists: [&Vec<String>; N]) {
-    for list in lists {
-        out.put_count(list.len());
-        for path in list {
-            out.put_ustring(path);
         }
     }
 }

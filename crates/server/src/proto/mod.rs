@@ -1,17 +1,7 @@
-//! ZooKeeper's wire encoding: the records of requests, replies and events.
-//!
-//! Requests are decoded here and replies encoded; the opposite directions belong to clients. Nothing
-//! in here decides anything.
+//! ZooKeeper's wire encoding, and the transactions that the log records.
 
-pub mod acl;
-pub mod code;
-pub mod connect;
-pub mod event;
-pub mod frame;
-pub mod jute;
-pub mod multi;
-pub mod op;
-pub mod reply;
-pub mod request;
-pub mod stat;
+pub use bellwether_wire::{
+    acl, code, connect, event, frame, jute, multi, op, path, reply, request, stat,
+};
+
 pub mod txn;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use bytes::{BufMut, BytesMut};
 
-use super::acl::{Acl, Id, RawAcl};
-use super::jute::{Malformed, Reader, Writer};
-use super::multi::ERROR_TYPE;
-use super::op::Op;
+use crate::proto::acl::{Acl, Id, RawAcl};
+use crate::proto::jute::{Malformed, Reader, Writer};
+use crate::proto::multi::ERROR_TYPE;
+use crate::proto::op::Op;
 
 /// The access list of a node, shared between nodes that have equal ones.
 pub type AclList = Arc<[Acl]>;

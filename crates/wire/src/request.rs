@@ -1,10 +1,13 @@
-//! The bodies of requests, decoded without copying.
+//! Requests: a header and a body. Servers decode them without copying; clients write them with the `put` functions.
 
 use std::borrow::Cow;
 
-use super::acl::RawAcl;
-use super::jute::{Malformed, Reader};
-use super::op::Op;
+use bytes::{BufMut, BytesMut};
+
+use crate::acl::{Acl, RawAcl};
+use crate::frame;
+use crate::jute::{Malformed, Reader, Writer};
+use crate::op::Op;
 
 /// A text that a client may leave null.
 pub type Text<'a> = Option<Cow<'a, str>>;
@@ -29,6 +32,106 @@ impl RequestHeader {
             op: reader.int()?,
         })
     }
+}
+
+/// Appends a whole request frame whose body `body` appends.
+pub fn put(out: &mut BytesMut, xid: i32, op: Op, body: impl FnOnce(&mut BytesMut)) {
+    frame::put(out, |out| {
+        out.put_i32(xid);
+        out.put_i32(op.number());
+        body(out);
+    });
+}
+
+/// Appends the body of a request that is nothing but a path: getACL, sync, getEphemerals, getAllChildrenNumber.
+pub fn put_path(out: &mut BytesMut, path: &str) {
+    out.put_ustring(path);
+}
+
+/// Appends the body of [`Create`]; only createTTL has a time to live.
+pub fn put_create(
+    out: &mut BytesMut,
+    path: &str,
+    data: Option<&[u8]>,
+    acl: &[Acl],
+    flags: i32,
+    ttl_ms: Option<i64>,
+) {
+    out.put_ustring(path);
+    out.put_buffer(data);
+    Acl::encode_list(acl, out);
+    out.put_i32(flags);
+    if let Some(ttl_ms) = ttl_ms {
+        out.put_i64(ttl_ms);
+    }
+}
+
+/// Appends the body of [`PathVersion`].
+pub fn put_path_version(out: &mut BytesMut, path: &str, version: i32) {
+    out.put_ustring(path);
+    out.put_i32(version);
+}
+
+/// Appends the body of [`SetData`].
+pub fn put_set_data(out: &mut BytesMut, path: &str, data: Option<&[u8]>, version: i32) {
+    out.put_ustring(path);
+    out.put_buffer(data);
+    out.put_i32(version);
+}
+
+/// Appends the body of [`SetAcl`].
+pub fn put_set_acl(out: &mut BytesMut, path: &str, acl: &[Acl], version: i32) {
+    out.put_ustring(path);
+    Acl::encode_list(acl, out);
+    out.put_i32(version);
+}
+
+/// Appends the body of [`PathWatch`].
+pub fn put_path_watch(out: &mut BytesMut, path: &str, watch: bool) {
+    out.put_ustring(path);
+    out.put_bool(watch);
+}
+
+/// Appends the body of [`PathNumber`].
+pub fn put_path_number(out: &mut BytesMut, path: &str, number: i32) {
+    out.put_ustring(path);
+    out.put_i32(number);
+}
+
+/// Appends the body of setWatches (three lists: data, exist, child) or setWatches2 (two more: persistent, recursive).
+pub fn put_set_watches<'p>(
+    out: &mut BytesMut,
+    relative_zxid: i64,
+    lists: impl IntoIterator<Item = &'p [String]>,
+) {
+    out.put_i64(relative_zxid);
+    for list in lists {
+        out.put_count(list.len());
+        for path in list {
+            out.put_ustring(path);
+        }
+    }
+}
+
+/// Appends the body of a reconfig; a null text leaves that part of the membership alone.
+pub fn put_reconfig(
+    out: &mut BytesMut,
+    joining: Option<&str>,
+    leaving: Option<&str>,
+    members: Option<&str>,
+    config_id: i64,
+) {
+    for text in [joining, leaving, members] {
+        out.put_buffer(text.map(str::as_bytes));
+    }
+    out.put_i64(config_id);
+}
+
+/// Appends the body of [`Auth`].
+pub fn put_auth(out: &mut BytesMut, scheme: &str, data: Option<&[u8]>) {
+    out.put_i32(0);
+    out.put_ustring(scheme);
+    out.put_buffer(data);
 }
 
 /// create, create2, createContainer and createTTL.

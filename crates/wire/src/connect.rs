@@ -2,7 +2,7 @@
 
 use bytes::BufMut;
 
-use super::jute::{Malformed, Reader, Writer};
+use crate::jute::{Malformed, Reader, Writer};
 
 /// What a client opens a connection with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +32,18 @@ impl ConnectRequest {
             password: reader.buffer()?.unwrap_or_default().to_vec(),
             has_read_only: reader.bool().is_ok(),
         })
+    }
+
+    /// Appends the record; the client accepts a read-only server if `read_only` is set.
+    pub fn encode(&self, read_only: bool, out: &mut impl BufMut) {
+        out.put_i32(0);
+        out.put_i64(self.last_zxid_seen);
+        out.put_i32(self.timeout_ms);
+        out.put_i64(self.session_id);
+        out.put_buffer(Some(&self.password));
+        if self.has_read_only {
+            out.put_bool(read_only);
+        }
     }
 }
 
@@ -65,18 +77,24 @@ impl ConnectReply {
         }
     }
 
-    /// Reads the record back.
+    /// Reads the record.
     pub fn decode(frame: &[u8]) -> Result<Self, Malformed> {
+        Self::decode_with_mode(frame).map(|(reply, _)| reply)
+    }
+
+    /// Reads the record, and whether the server is read-only; one that does not say so is not.
+    pub fn decode_with_mode(frame: &[u8]) -> Result<(Self, bool), Malformed> {
         let mut reader = Reader::new(frame);
         reader.int()?;
-        Ok(Self {
+        let reply = Self {
             timeout_ms: reader.int()?,
             session_id: reader.long()?,
             password: reader
                 .buffer()?
                 .and_then(|bytes| bytes.try_into().ok())
                 .ok_or(Malformed)?,
-        })
+        };
+        Ok((reply, reader.bool().unwrap_or(false)))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use bytes::BufMut;
 
-use super::jute::{Malformed, Reader};
+use crate::jute::{Malformed, Reader};
 
 /// The numbers of a node, as clients see them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -2,9 +2,9 @@
 
 use bytes::{BufMut, BytesMut};
 
-use super::code::ErrorCode;
-use super::frame;
-use super::jute::{Malformed, Reader};
+use crate::code::ErrorCode;
+use crate::frame;
+use crate::jute::{Malformed, Reader};
 
 /// The longest body that has its place in a frame behind the header.
 pub const BODY_BYTES_MAX: usize = i32::MAX as usize - ReplyHeader::LENGTH;

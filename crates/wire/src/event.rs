@@ -1,6 +1,6 @@
 //! Watch events.
 
-use super::jute::{Malformed, Reader, Writer};
+use crate::jute::{Malformed, Reader, Writer};
 
 /// What happened to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

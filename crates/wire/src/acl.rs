@@ -1,6 +1,6 @@
 //! Access lists as they travel.
 
-use super::jute::{Malformed, Reader, Writer};
+use crate::jute::{Malformed, Reader, Writer};
 
 /// The right to read data, children and access list.
 pub const READ: i32 = 1;
@@ -67,6 +67,13 @@ impl Acl {
         out.put_i32(self.perms);
         out.put_ustring(&self.id.scheme);
         out.put_ustring(&self.id.id);
+    }
+
+    /// Reads a record of a server, which leaves neither scheme nor id null.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let RawAcl { perms, scheme, id } = RawAcl::decode(reader)?;
+        let id = Id::new(scheme.ok_or(Malformed)?, id.ok_or(Malformed)?);
+        Ok(Self { perms, id })
     }
 
     /// Appends a list of records.

@@ -6,7 +6,7 @@ use bytes::{Buf, BufMut};
 
 /// A record that ends early, or a length that cannot be.
 ///
-/// In a request it is answered with [`ErrorCode::MarshallingError`](super::code::ErrorCode).
+/// In a request it is answered with [`ErrorCode::MarshallingError`](crate::code::ErrorCode).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed record")]
 pub struct Malformed;
@@ -61,6 +61,16 @@ impl<'a> Reader<'a> {
     /// A text, read as [`text`] does.
     pub fn ustring(&mut self) -> Result<Option<Cow<'a, str>>, Malformed> {
         Ok(self.buffer()?.map(text))
+    }
+
+    /// A text that may not be null, as an owned string.
+    pub fn string(&mut self) -> Result<String, Malformed> {
+        Ok(self.ustring()?.ok_or(Malformed)?.into_owned())
+    }
+
+    /// A list of texts, neither of which may be null.
+    pub fn strings(&mut self) -> Result<Vec<String>, Malformed> {
+        self.vector(Self::string)?.ok_or(Malformed)
     }
 
     /// A list; `None` is null. Any other count below one is an empty list.
@@ -141,6 +151,11 @@ pub trait Writer: BufMut {
     /// A text.
     fn put_ustring(&mut self, text: &str) {
         self.put_buffer(Some(text.as_bytes()));
+    }
+
+    /// A text, or null.
+    fn put_ustring_or_null(&mut self, text: Option<&str>) {
+        self.put_buffer(text.map(str::as_bytes));
     }
 
     /// The length or count that stands before a string or a list.

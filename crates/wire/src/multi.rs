@@ -2,10 +2,10 @@
 
 use bytes::{BufMut, BytesMut};
 
-use super::code::ErrorCode;
-use super::jute::{Malformed, Reader, Writer};
-use super::op::Op;
-use super::request::{Create, PathVersion, PathWatch, SetData};
+use crate::code::ErrorCode;
+use crate::jute::{Malformed, Reader, Writer};
+use crate::op::Op;
+use crate::request::{Create, PathVersion, PathWatch, SetData};
 
 /// The type of results that failed, and of the end of a list.
 pub const ERROR_TYPE: i32 = -1;
@@ -78,6 +78,45 @@ impl<'a> Ops<'a> {
             (false, true) => Ok(Self::Writes(writes)),
             (true, false) => Ok(Self::Reads(reads)),
             (false, false) => Err(Malformed),
+        }
+    }
+}
+
+/// Appends the header of one operation of a request; its body follows.
+pub fn put_op(out: &mut BytesMut, op: Op) {
+    put_header(out, op.number(), false, -1);
+}
+
+/// One result of a multi or multiRead, read up to its body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResultHeader {
+    /// The operation was done. Its body follows; a server may report another operation than was asked for (create for
+    /// create2).
+    Done(Op),
+    /// The number of an [`ErrorCode`]; 0 if the operation would have been done, had not another one failed.
+    Failed(i32),
+    /// There are no more results.
+    End,
+}
+
+impl ResultHeader {
+    /// Reads the header, and the body if the operation failed.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let kind = reader.int()?;
+        let done = reader.bool()?;
+        let err = reader.int()?;
+        if done {
+            return Ok(Self::End);
+        }
+        if kind == ERROR_TYPE {
+            return match reader.int()? == err {
+                true => Ok(Self::Failed(err)),
+                false => Err(Malformed),
+            };
+        }
+        match (Op::from_number(kind), err) {
+            (Some(op), 0) => Ok(Self::Done(op)),
+            _ => Err(Malformed),
         }
     }
 }
