@@ -213,6 +213,10 @@ impl CrashMark {
         write.commit_again().await
     }
 
+    pub(crate) fn into_marking(self) -> Marking {
+        self.marking
+    }
+
     /// The multi that ends a hold cleanly.
     pub(crate) fn clean_end(&self) -> Parting {
         Parting::Cleared(Marking {

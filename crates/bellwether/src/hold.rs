@@ -1,6 +1,7 @@
 //! What every hold promises.
 
 mod attend;
+mod in_transit;
 
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ use crate::own_node::{Known, OwnNode, Removal, amend};
 use crate::who::Who;
 
 use self::attend::{attend, is_over, look_again};
+pub(crate) use self::in_transit::{InTransit, Undo, acquire_there};
 
 /// How a hold stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -372,6 +374,17 @@ impl Hold {
     /// Ends the hold without a word: the node is known to be gone.
     pub(crate) fn forget(self) {
         self.node.forget();
+    }
+
+    /// Ends a hold that its caller never had, in the background: the node goes, and the mark is as it was before.
+    pub(crate) fn undo(self) {
+        let Self {
+            over, node, mark, ..
+        } = self;
+        drop(over);
+        if let Some(mark) = mark {
+            node.undo(mark.into_marking());
+        }
     }
 
     async fn end(self, parting: Parting) -> Result<(), ReleaseError> {

@@ -3,7 +3,7 @@
 use zookeeper_client as zk;
 
 use crate::client::Client;
-use crate::crash_mark::Parting;
+use crate::crash_mark::{Marking, Parting};
 use crate::ephemerals::Room;
 use crate::error::{Outcome, outcome};
 use crate::janitor::Litter;
@@ -119,6 +119,14 @@ impl OwnNode {
         word: impl Fn(&mut NodeData),
     ) -> Result<Known, zk::Error> {
         amend(self.client.zk(), self.path(), known, parting, word).await
+    }
+
+    /// Gives the node to the janitor, together with a mark that was or may have been written for it.
+    pub(crate) fn undo(mut self, marking: Marking) {
+        if let Some(node) = self.path.take() {
+            let litter = Litter::Marked { node, marking };
+            self.client.janitor().remove(litter);
+        }
     }
 
     /// Leaves the node to whoever takes it from here.

@@ -22,6 +22,7 @@ mod counts;
 mod crash_mark;
 mod directories;
 mod double_barrier;
+mod dropping;
 mod election;
 mod ephemerals;
 mod group;
