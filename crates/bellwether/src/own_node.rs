@@ -2,6 +2,7 @@
 
 use zookeeper_client as zk;
 
+use crate::catch_up::caught_up;
 use crate::client::Client;
 use crate::crash_mark::{Marking, Parting};
 use crate::ephemerals::Room;
@@ -82,7 +83,9 @@ impl OwnNode {
             let mut is_sent = false;
             let attempt = async {
                 if self.naming != Naming::Unique {
-                    look(client.zk(), self.path(), self.czxid).await?;
+                    // A server that lags would still show our node where the next holder's stands.
+                    let (zk, path) = (client.zk(), self.path());
+                    caught_up(zk, path, || look(zk, path, self.czxid)).await?;
                 }
                 is_sent = true;
                 parting.delete(client.zk(), self.path()).await

@@ -68,7 +68,10 @@ impl Shelf {
     async fn take_in_line(&self, empty: Empty) -> Result<Option<Held>, Failure> {
         loop {
             if empty == Empty::Ends && self.warm.depth() == 0 {
-                return Ok(None);
+                let taken = self.take_caught_up().await?;
+                if taken.is_some() || self.warm.depth() == 0 {
+                    return Ok(taken);
+                }
             }
             let entry = Entry {
                 rule: Rule::EXCLUSIVE,
@@ -94,6 +97,15 @@ impl Shelf {
                 Err(failure) => return Err(failure),
             }
         }
+    }
+
+    /// Claims the next item, if any is left when the server has caught up with the others: one that lags may not show it yet.
+    async fn take_caught_up(&self) -> Result<Option<Held>, Failure> {
+        let items = self.dir("items");
+        self.retry(|| self.client().zk().sync(items.as_str()))
+            .await?;
+        self.refill().await?;
+        self.take_listed(None, true).await
     }
 
     /// Waits for something to claim. Only the first in line watches, so one consumer wakes for one item.
