@@ -2,6 +2,8 @@
 
 mod attend;
 mod in_transit;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use tokio::sync::watch;
 use tracing::debug;
 use zookeeper_client as zk;
 
-use crate::client::WeakClient;
+use crate::client::{Client, WeakClient};
 use crate::crash_mark::{CrashMark, Parting, Previous};
 use crate::error::{Outcome, ReleaseError, WriteError, outcome};
 use crate::fenced_write::FencedWrite;
@@ -320,10 +322,7 @@ impl Hold {
     }
 
     pub(crate) fn watch(&self) -> HoldWatch {
-        HoldWatch {
-            state: self.state.subscribe(),
-            client: self.node.client().downgrade(),
-        }
+        HoldWatch::new(&self.state, self.node.client())
     }
 
     /// Adds a word to the data of the node, and waits until it is there.
@@ -419,22 +418,32 @@ impl Drop for Over {
 /// Knows of a hold, and neither holds nor keeps anything. It outlives the hold, and copies are cheap.
 #[derive(Clone, Debug)]
 pub(crate) struct HoldWatch {
-    state: watch::Receiver<HoldState>,
+    state: watch::Sender<HoldState>,
     client: WeakClient,
 }
 
 impl HoldWatch {
+    fn new(state: &watch::Sender<HoldState>, client: &Client) -> Self {
+        Self {
+            state: state.clone(),
+            client: client.downgrade(),
+        }
+    }
+
     /// As [`Hold::is_held`].
     pub(crate) fn is_held(&self) -> bool {
-        let is_over = self.client.upgrade().is_none_or(|client| is_over(&client));
-        !is_over && *self.state.borrow() != HoldState::Lost
+        if self.client.upgrade().is_none_or(|client| is_over(&client)) {
+            // Recorded: a late answer of the servers would else make it held again.
+            self.state.send_replace(HoldState::Lost);
+        }
+        *self.state.borrow() != HoldState::Lost
     }
 
     /// As [`Hold::lost`].
     pub(crate) async fn lost(&self) {
         if self.is_held() {
-            let mut state = self.state.clone();
-            // An error means that the hold is gone, and its session with it.
+            let mut state = self.state.subscribe();
+            // An error cannot happen: the other end of the channel is in this very watch.
             let _ = state.wait_for(|state| *state == HoldState::Lost).await;
         }
     }

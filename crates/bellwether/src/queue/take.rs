@@ -321,7 +321,12 @@ impl Shelf {
             return Err(failure);
         }
         Ok(match claimed {
-            Try::Claimed(czxid) => Try::Claimed(attempt.into_held(czxid)),
+            Try::Claimed(czxid) => {
+                // The claim may have been made long ago, and a hold that began now be over already.
+                let client = self.client();
+                client.heart().prove(client.zk()).await?;
+                Try::Claimed(attempt.into_held(czxid))
+            }
             Try::Lost => {
                 attempt.lost();
                 Try::Lost
@@ -379,12 +384,10 @@ impl<'a> Attempt<'a> {
                         let ours = crate::simple_lock::is_claim(&found, &self.acquisition)
                             && stat.ephemeral_owner == client.session_id();
                         self.may_be_there = ours;
-                        if !ours {
-                            return Ok(Try::Lost);
-                        }
-                        // It may have been made long ago, and a hold that began now be over already.
-                        client.heart().prove(client.zk()).await?;
-                        return Ok(Try::Claimed(stat.czxid));
+                        return Ok(match ours {
+                            true => Try::Claimed(stat.czxid),
+                            false => Try::Lost,
+                        });
                     }
                     Err(zk::Error::NoNode) => self.may_be_there = false,
                     Err(error) if outcome(&error) == Outcome::Unknown => {
