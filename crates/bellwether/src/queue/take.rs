@@ -48,7 +48,7 @@ impl Shelf {
     pub(crate) async fn try_take(&self) -> Result<Option<Held>, Failure> {
         let shelf = self.clone();
         let taken = async move { shelf.take_listed(None, false).await };
-        self.client().home().apart(taken).await
+        self.apart(taken).await
     }
 
     /// Claims the next item, and waits in line until there is one; `None` if none is left and that is the end.
@@ -62,7 +62,16 @@ impl Shelf {
                 None => shelf.take_in_line(empty).await,
             }
         };
-        self.client().home().apart(taken).await
+        self.apart(taken).await
+    }
+
+    /// Runs a take as a task of the session. The session ends with its runtime.
+    async fn apart<T: Send + 'static>(
+        &self,
+        take: impl Future<Output = Result<T, Failure>> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let taken = self.client().home().apart(take).await;
+        taken.unwrap_or(Err(Failure::SessionEnded))
     }
 
     async fn take_in_line(&self, empty: Empty) -> Result<Option<Held>, Failure> {
