@@ -21,6 +21,7 @@ use crate::fenced_write::FencedWrite;
 use crate::heart::Pulse;
 use crate::home::Running;
 use crate::janitor::Litter;
+use crate::log;
 use crate::node_data::{NodeData, Revocation};
 use crate::node_event::OwnWatch;
 use crate::own_node::{Known, OwnNode, Removal, amend};
@@ -288,7 +289,9 @@ impl Hold {
             )
             .await;
             if let Err(error) = said {
-                debug!(node, %error, "the hold ended before its word was said");
+                log::emit(move || {
+                    debug!(node, %error, "the hold ended before its word was said");
+                });
             }
         }));
     }

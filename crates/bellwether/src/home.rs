@@ -156,6 +156,11 @@ impl fmt::Debug for Running {
     }
 }
 
+/// Whether this is the thread that sessions share.
+pub(crate) fn is_here() -> bool {
+    IS_HERE.get()
+}
+
 /// Waits for a future on the present thread.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     async_io::block_on(future)

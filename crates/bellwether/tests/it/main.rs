@@ -33,6 +33,7 @@ mod lagging;
 mod leaving;
 mod lock;
 mod lock_faults;
+mod log;
 mod lost;
 mod multi_lock;
 mod options;
