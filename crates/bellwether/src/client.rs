@@ -16,6 +16,7 @@ use crate::error::ConnectError;
 use crate::heart::{Engine, Heart, beat_on};
 use crate::home::Home;
 use crate::janitor::Janitor;
+use crate::log;
 use crate::path::NodePath;
 use crate::sabotage::Sabotage;
 use crate::successor::Successor;
@@ -140,7 +141,9 @@ impl Client {
         loop {
             match self.successor().await {
                 Ok(client) => return client,
-                Err(error) => warn!(%error, ?pause, "no session; will try again"),
+                Err(error) => {
+                    log::emit(move || warn!(%error, ?pause, "no session; will try again"));
+                }
             }
             self.home().sleep(pause).await;
             pause = (2 * pause).min(SUCCESSOR_PAUSE_MAX);

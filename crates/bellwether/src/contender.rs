@@ -418,23 +418,18 @@ impl Contender {
 
 impl Drop for Contender {
     fn drop(&mut self) {
-        let litter = match (
+        match (
             mem::replace(&mut self.node, Node::None),
             self.marking.take(),
         ) {
-            (Node::None, _) => return,
-            (Node::InDoubt, _) => Litter::Acquisition {
+            (Node::InDoubt, _) => self.client.janitor().remove(Litter::Acquisition {
                 dir: self.dir.clone(),
                 prefix: mem::take(&mut self.prefix),
-            },
-            // The node goes by its own drop.
-            (Node::At(..), None) => return,
-            (Node::At(_, node), Some(marking)) => match node.forget() {
-                Some(node) => Litter::Marked { node, marking },
-                None => return,
-            },
-        };
-        self.client.janitor().remove(litter);
+            }),
+            (Node::At(_, node), Some(marking)) => node.undo(marking),
+            // A node that is there goes by its own drop.
+            (Node::None, _) | (Node::At(..), None) => {}
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use zookeeper_client as zk;
 
 use crate::access::Access;
+use crate::catch_up::caught_up;
 use crate::contender::{Failure, TRIES_MAX};
 use crate::error::{Outcome, WriteError, outcome};
 use crate::fenced_write::FencedWrite;
@@ -101,7 +102,8 @@ impl Marking {
 
     /// Puts back what was there and removes the node: the hold never was.
     pub(crate) async fn undo(&self, zk: &zk::Client, node: &str) -> Result<(), zk::Error> {
-        let version = match zk.get_data(&self.path).await {
+        // A server that lags may not show our mark yet, and it would stay: a crash that never was.
+        let version = match caught_up(zk, &self.path, || zk.get_data(&self.path)).await {
             Ok((data, stat)) if names(&data, node) => stat.version,
             Ok(_) | Err(zk::Error::NoNode) => {
                 return match zk.delete(node, None).await {
@@ -175,7 +177,9 @@ impl CrashMark {
                 error if outcome(&error) == Outcome::Unknown => last = error,
                 error => return Err(error.into()),
             }
-            (marking.before, version) = match zk.get_data(&marking.path).await {
+            // After a lost reply, a server that lags may show the mark of a holder that has released since.
+            let read = || zk.get_data(&marking.path);
+            (marking.before, version) = match caught_up(zk, &marking.path, read).await {
                 // An earlier try of ours, whose reply was lost.
                 Ok((found, _)) if names(&found, node.path()) => {
                     return Ok(Self::done(marking, record));
@@ -211,6 +215,10 @@ impl CrashMark {
         write.set_resolved(&self.marking.path, &data, None);
         // Harmless twice.
         write.commit_again().await
+    }
+
+    pub(crate) fn into_marking(self) -> Marking {
+        self.marking
     }
 
     /// The multi that ends a hold cleanly.
@@ -283,9 +291,10 @@ impl Parting {
 
 /// How the last exclusive hold ended, for one who shares and leaves the mark alone.
 pub(crate) async fn look(zk: &zk::Client, dir: &NodePath) -> Result<Previous, Failure> {
+    let path = dir.child(HELD);
     let mut last = zk::Error::ConnectionLoss;
     for _ in 0..TRIES_MAX {
-        match zk.get_data(&dir.child(HELD)).await {
+        match caught_up(zk, &path, || zk.get_data(&path)).await {
             Ok((data, _)) => return Ok(Previous::Crashed(Crash::from_mark(&data))),
             Err(zk::Error::NoNode) => return Ok(Previous::Clean),
             Err(error) if outcome(&error) == Outcome::Unknown => last = error,
@@ -319,7 +328,8 @@ pub(crate) fn held_since(
 /// Forgets a crash: deletes the mark unless its holder still stands in the line. Tells whether there was one.
 pub(crate) async fn clear(zk: &zk::Client, dir: &NodePath) -> Result<bool, ClearFailure> {
     let path = dir.child(HELD);
-    let (data, stat) = match zk.get_data(&path).await {
+    // Versions begin anew with each mark, so an old one that a server still shows could stand for that of a later holder.
+    let (data, stat) = match caught_up(zk, &path, || zk.get_data(&path)).await {
         Ok(found) => found,
         Err(zk::Error::NoNode) => return Ok(false),
         Err(error) => return Err(ClearFailure::Zk(error)),

@@ -11,7 +11,7 @@ use crate::catch_up::caught_up;
 use crate::client::Client;
 use crate::contender::{Contender, Failure, Rule, TRIES_MAX};
 use crate::error::{AcquireError, ReleaseError, WriteError};
-use crate::hold::{Hold, HoldWatch};
+use crate::hold::{Hold, HoldWatch, Undo, acquire_there};
 use crate::name::{Kind, Layout, Name};
 use crate::node_data::NodeData;
 use crate::observe::Observe;
@@ -108,7 +108,7 @@ impl Election {
             let contender = this.enter().await?;
             this.lead(contender).await
         };
-        self.client().home().there(elected).await
+        acquire_there(self.client().home(), elected).await
     }
 
     /// Runs, and returns without waiting until this candidate leads: see [`Lock::join`](crate::Lock::join).
@@ -351,6 +351,12 @@ impl Leadership {
 
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Undo for Leadership {
+    fn undo(self) {
+        self.hold.undo();
     }
 }
 

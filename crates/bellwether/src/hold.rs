@@ -1,6 +1,9 @@
 //! What every hold promises.
 
 mod attend;
+mod in_transit;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -11,19 +14,21 @@ use tokio::sync::watch;
 use tracing::debug;
 use zookeeper_client as zk;
 
-use crate::client::WeakClient;
+use crate::client::{Client, WeakClient};
 use crate::crash_mark::{CrashMark, Parting, Previous};
 use crate::error::{Outcome, ReleaseError, WriteError, outcome};
 use crate::fenced_write::FencedWrite;
 use crate::heart::Pulse;
 use crate::home::Running;
 use crate::janitor::Litter;
+use crate::log;
 use crate::node_data::{NodeData, Revocation};
 use crate::node_event::OwnWatch;
 use crate::own_node::{Known, OwnNode, Removal, amend};
 use crate::who::Who;
 
 use self::attend::{attend, is_over, look_again};
+pub(crate) use self::in_transit::{InTransit, Undo, acquire_there};
 
 /// How a hold stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -284,7 +289,9 @@ impl Hold {
             )
             .await;
             if let Err(error) = said {
-                debug!(node, %error, "the hold ended before its word was said");
+                log::emit(move || {
+                    debug!(node, %error, "the hold ended before its word was said");
+                });
             }
         }));
     }
@@ -318,10 +325,7 @@ impl Hold {
     }
 
     pub(crate) fn watch(&self) -> HoldWatch {
-        HoldWatch {
-            state: self.state.subscribe(),
-            client: self.node.client().downgrade(),
-        }
+        HoldWatch::new(&self.state, self.node.client())
     }
 
     /// Adds a word to the data of the node, and waits until it is there.
@@ -374,6 +378,17 @@ impl Hold {
         self.node.forget();
     }
 
+    /// Ends a hold that its caller never had, in the background: the node goes, and the mark is as it was before.
+    pub(crate) fn undo(self) {
+        let Self {
+            over, node, mark, ..
+        } = self;
+        drop(over);
+        if let Some(mark) = mark {
+            node.undo(mark.into_marking());
+        }
+    }
+
     async fn end(self, parting: Parting) -> Result<(), ReleaseError> {
         let Self {
             over,
@@ -406,22 +421,32 @@ impl Drop for Over {
 /// Knows of a hold, and neither holds nor keeps anything. It outlives the hold, and copies are cheap.
 #[derive(Clone, Debug)]
 pub(crate) struct HoldWatch {
-    state: watch::Receiver<HoldState>,
+    state: watch::Sender<HoldState>,
     client: WeakClient,
 }
 
 impl HoldWatch {
+    fn new(state: &watch::Sender<HoldState>, client: &Client) -> Self {
+        Self {
+            state: state.clone(),
+            client: client.downgrade(),
+        }
+    }
+
     /// As [`Hold::is_held`].
     pub(crate) fn is_held(&self) -> bool {
-        let is_over = self.client.upgrade().is_none_or(|client| is_over(&client));
-        !is_over && *self.state.borrow() != HoldState::Lost
+        if self.client.upgrade().is_none_or(|client| is_over(&client)) {
+            // Recorded: a late answer of the servers would else make it held again.
+            self.state.send_replace(HoldState::Lost);
+        }
+        *self.state.borrow() != HoldState::Lost
     }
 
     /// As [`Hold::lost`].
     pub(crate) async fn lost(&self) {
         if self.is_held() {
-            let mut state = self.state.clone();
-            // An error means that the hold is gone, and its session with it.
+            let mut state = self.state.subscribe();
+            // An error cannot happen: the other end of the channel is in this very watch.
             let _ = state.wait_for(|state| *state == HoldState::Lost).await;
         }
     }

@@ -100,8 +100,11 @@ impl Home {
     }
 
     /// As [`there`](Self::there), but on the runtime of the caller too it is a task of its own: it goes on while nobody polls what is
-    /// returned, so others may wait for it.
-    pub(crate) fn apart<F>(&self, future: F) -> impl Future<Output = F::Output> + Send + use<F>
+    /// returned, so others may wait for it. `None` if that runtime has gone: a thread that waits without one outlives it.
+    pub(crate) fn apart<F>(
+        &self,
+        future: F,
+    ) -> impl Future<Output = Option<F::Output>> + Send + use<F>
     where
         F: Future<Output: Send> + Send + 'static,
     {
@@ -114,12 +117,11 @@ impl Home {
         };
         async {
             match running {
-                Either::Left(there) => there.await,
-                Either::Right(task) => match task.await {
-                    Ok(ended) => ended.unwrap_or_else(|panic| resume_unwind(panic)),
-                    // The runtime has gone, and with it whoever polls this.
-                    Err(_) => pending().await,
-                },
+                Either::Left(there) => Some(there.await),
+                Either::Right(task) => {
+                    let ended = task.await.ok()?;
+                    Some(ended.unwrap_or_else(|panic| resume_unwind(panic)))
+                }
             }
         }
     }
@@ -152,6 +154,11 @@ impl fmt::Debug for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Running").finish_non_exhaustive()
     }
+}
+
+/// Whether this is the thread that sessions share.
+pub(crate) fn is_here() -> bool {
+    IS_HERE.get()
 }
 
 /// Waits for a future on the present thread.

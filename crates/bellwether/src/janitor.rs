@@ -13,6 +13,7 @@ use crate::catch_up::caught_up;
 use crate::crash_mark::Marking;
 use crate::error::{Outcome, outcome};
 use crate::home::Home;
+use crate::log;
 use crate::own_node::look;
 use crate::path::NodePath;
 use crate::simple_lock::is_claim;
@@ -28,7 +29,7 @@ pub(crate) struct Janitor {
 }
 
 /// Something to remove. There are never more than this session has made, so the queue needs no limit of its own.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Litter {
     /// A node with a name of its own.
     Node(String),
@@ -104,7 +105,10 @@ impl Litter {
                     Outcome::Unknown => {}
                     Outcome::SessionEnded => return,
                     Outcome::Refused => {
-                        return warn!(litter = ?self, %error, "node stays until the session ends");
+                        let litter = self.clone();
+                        return log::emit(move || {
+                            warn!(?litter, %error, "node stays until the session ends");
+                        });
                     }
                 },
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::client::Client;
 use crate::contender::Rule;
 use crate::error::{AcquireError, ClearError, ReleaseError};
-use crate::hold::Hold;
+use crate::hold::{Hold, Undo};
 use crate::name::Kind;
 use crate::terms::{Terms, exclusive_options, layout_option, line_options};
 use crate::waiting::Waiting;
@@ -220,6 +220,12 @@ impl LockGuard {
     /// As [`release`](Self::release).
     pub async fn release_unrepaired(self) -> Result<(), ReleaseError> {
         self.hold.release_unrepaired().await
+    }
+}
+
+impl Undo for LockGuard {
+    fn undo(self) {
+        self.hold.undo();
     }
 }
 

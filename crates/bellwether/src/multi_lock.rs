@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures_util::future::select_all;
 
 use crate::error::{AcquireError, ReleaseError};
+use crate::hold::{InTransit, Undo};
 use crate::lock::{Lock, LockGuard};
 
 /// Several locks that are taken together: all of them, or none.
@@ -65,9 +66,9 @@ impl MultiLock {
     /// As [`Lock::acquire`], for the first that cannot be had, and [`AcquireError::Lost`] if one that was held is lost meanwhile; those
     /// that were held are given back in the background.
     pub async fn acquire(&self) -> Result<MultiGuard, AcquireError> {
-        let mut all = MultiGuard::default();
+        let mut all = InTransit::new(MultiGuard::default());
         self.acquire_into(&mut all).await?;
-        Ok(all)
+        Ok(all.arrive())
     }
 
     /// As [`acquire`](Self::acquire), but gives up after a time. The limit is for all of them together.
@@ -81,13 +82,13 @@ impl MultiLock {
     /// [`AcquireError::TimedOut`], with the path that was waited for, when the limit has passed; else as
     /// [`acquire`](Self::acquire).
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<MultiGuard, AcquireError> {
-        let mut all = MultiGuard::default();
+        let mut all = InTransit::new(MultiGuard::default());
         let Some(first) = self.locks.first() else {
-            return Ok(all);
+            return Ok(all.arrive());
         };
         let acquired = self.acquire_into(&mut all);
         match first.client().home().timeout(limit, acquired).await {
-            Some(acquired) => acquired.map(|()| all),
+            Some(acquired) => acquired.map(|()| all.arrive()),
             None => Err(AcquireError::TimedOut {
                 path: self.locks[all.guards.len()].path().to_owned(),
                 limit,
@@ -118,14 +119,14 @@ impl MultiLock {
     ///
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, AcquireError> {
-        let mut all = MultiGuard::default();
+        let mut all = InTransit::new(MultiGuard::default());
         for lock in &self.locks {
             match lock.try_acquire().await? {
                 Some(guard) => all.guards.push(guard),
                 None => return Ok(None),
             }
         }
-        Ok(Some(all))
+        Ok(Some(all.arrive()))
     }
 }
 
@@ -198,5 +199,13 @@ impl MultiGuard {
     /// The guards, each to be given back alone.
     pub fn into_guards(self) -> Vec<LockGuard> {
         self.guards
+    }
+}
+
+impl Undo for MultiGuard {
+    fn undo(self) {
+        for guard in self.guards {
+            guard.undo();
+        }
     }
 }

@@ -2,8 +2,9 @@
 
 use zookeeper_client as zk;
 
+use crate::catch_up::caught_up;
 use crate::client::Client;
-use crate::crash_mark::Parting;
+use crate::crash_mark::{Marking, Parting};
 use crate::ephemerals::Room;
 use crate::error::{Outcome, outcome};
 use crate::janitor::Litter;
@@ -82,7 +83,9 @@ impl OwnNode {
             let mut is_sent = false;
             let attempt = async {
                 if self.naming != Naming::Unique {
-                    look(client.zk(), self.path(), self.czxid).await?;
+                    // A server that lags would still show our node where the next holder's stands.
+                    let (zk, path) = (client.zk(), self.path());
+                    caught_up(zk, path, || look(zk, path, self.czxid)).await?;
                 }
                 is_sent = true;
                 parting.delete(client.zk(), self.path()).await
@@ -119,6 +122,14 @@ impl OwnNode {
         word: impl Fn(&mut NodeData),
     ) -> Result<Known, zk::Error> {
         amend(self.client.zk(), self.path(), known, parting, word).await
+    }
+
+    /// Gives the node to the janitor, together with a mark that was or may have been written for it.
+    pub(crate) fn undo(mut self, marking: Marking) {
+        if let Some(node) = self.path.take() {
+            let litter = Litter::Marked { node, marking };
+            self.client.janitor().remove(litter);
+        }
     }
 
     /// Leaves the node to whoever takes it from here.

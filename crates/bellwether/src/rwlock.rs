@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::client::Client;
 use crate::contender::{Contender, Rule};
 use crate::error::{AcquireError, ClearError, ReleaseError};
-use crate::hold::Hold;
+use crate::hold::{Hold, Undo, acquire_there};
 use crate::name::Kind;
 use crate::terms::{Terms, exclusive_options, layout_option, line_options};
 use crate::waiting::Waiting;
@@ -104,7 +104,7 @@ impl RwLock {
             let contender = terms.join(Kind::Write, Rule::EXCLUSIVE).await?;
             WriteGuard::take(&terms, contender).await
         };
-        self.terms.client.home().there(acquired).await
+        acquire_there(self.terms.client.home(), acquired).await
     }
 
     /// As [`read`](Self::read), but gives up after a time. The limit is for the whole call.
@@ -232,7 +232,7 @@ impl Terms {
                 None => Ok(None),
             }
         };
-        self.client.home().there(tried).await
+        acquire_there(self.client.home(), tried).await
     }
 }
 
@@ -355,6 +355,12 @@ impl WriteGuard {
     /// As [`release`](Self::release).
     pub async fn release_unrepaired(self) -> Result<(), ReleaseError> {
         self.hold.release_unrepaired().await
+    }
+}
+
+impl Undo for WriteGuard {
+    fn undo(self) {
+        self.hold.undo();
     }
 }
 

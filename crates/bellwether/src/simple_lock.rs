@@ -241,7 +241,7 @@ impl<'a> Attempt<'a> {
             match created.await {
                 Ok((stat, _)) => {
                     client.heart().answered(sent, Answered::Write);
-                    return Ok(Some(self.guard(stat.czxid)));
+                    return self.guard(stat.czxid).await.map(Some);
                 }
                 Err(zk::Error::NodeExists) => {
                     self.in_doubt = was_in_doubt;
@@ -251,10 +251,12 @@ impl<'a> Attempt<'a> {
                     // It may be ours, from the try whose reply was lost.
                     match client.zk().get_data(self.node.as_str()).await {
                         Ok((data, stat)) => {
-                            self.in_doubt = false;
-                            let ours = is_claim(&data, &self.acquisition)
+                            self.in_doubt = is_claim(&data, &self.acquisition)
                                 && stat.ephemeral_owner == client.session_id();
-                            return Ok(ours.then(|| self.guard(stat.czxid)));
+                            return match self.in_doubt {
+                                true => self.guard(stat.czxid).await.map(Some),
+                                false => Ok(None),
+                            };
                         }
                         Err(zk::Error::NoNode) => self.in_doubt = false,
                         Err(error) if outcome(&error) == Outcome::Unknown => last = error,
@@ -303,7 +305,11 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    fn guard(&mut self, czxid: i64) -> SimpleGuard {
+    /// The guard of the node that is ours.
+    async fn guard(&mut self, czxid: i64) -> Result<SimpleGuard, Failure> {
+        // The node may have been created long ago, and a hold that began now be over already.
+        let client = &self.lock.client;
+        client.heart().prove(client.zk()).await?;
         self.in_doubt = false;
         let node = OwnNode::new(
             &self.lock.client,
@@ -311,9 +317,9 @@ impl<'a> Attempt<'a> {
             czxid,
             Naming::Shared,
         );
-        SimpleGuard {
+        Ok(SimpleGuard {
             hold: Hold::start(&self.lock.path, node, None, None, Previous::Unknown),
-        }
+        })
     }
 }
 

@@ -12,6 +12,7 @@ use futures_util::stream::{BoxStream, StreamExt, unfold};
 use zookeeper_client as zk;
 
 use crate::access::Access;
+use crate::catch_up::caught_up;
 use crate::client::Client;
 use crate::contender::Failure;
 use crate::hold::Hold;
@@ -466,8 +467,8 @@ impl Look {
 impl Shelf {
     async fn task_counts(&self) -> Result<TaskCounts, Failure> {
         let dirs = ["items", "claims", "done", "dead"].map(|dir| self.dir(dir));
-        self.retry(|| async {
-            let zk = self.client().zk();
+        let zk = self.client().zk();
+        let look = || async {
             // Made before the first await: they travel together.
             let stats: Vec<_> = dirs.iter().map(|dir| zk.check_stat(dir.as_str())).collect();
             let mut counts = [0; 4];
@@ -482,7 +483,8 @@ impl Shelf {
                 done,
                 failed,
             })
-        })
-        .await
+        };
+        // A server that lags would show that nothing is left where something has just been added.
+        self.retry(|| caught_up(zk, dirs[0].as_str(), look)).await
     }
 }

@@ -9,7 +9,7 @@ use crate::client::Client;
 use crate::contender::{Contender, Entry, Failure, LINE_MAX, Rule};
 use crate::crash_mark::{self, ClearFailure};
 use crate::error::{AcquireError, ClearError, Outcome, outcome};
-use crate::hold::Hold;
+use crate::hold::{Hold, acquire_there};
 use crate::name::{Kind, Layout, Name};
 use crate::path::NodePath;
 use crate::who::Who;
@@ -61,7 +61,7 @@ impl Terms {
             let contender = terms.join(kind, rule).await?;
             terms.turn(contender).await
         };
-        self.client.home().there(acquired).await
+        acquire_there(self.client.home(), acquired).await
     }
 
     /// Takes a place at the end of the line.
@@ -133,7 +133,7 @@ impl Terms {
                 None => Ok(None),
             }
         };
-        self.client.home().there(tried).await
+        acquire_there(self.client.home(), tried).await
     }
 
     /// Takes a place at the end of the line if nobody is in its way but the node `own`, of the same owner. Looks first, so that

@@ -23,6 +23,7 @@ use super::tree::{CacheEvent, Tree};
 use super::watches::{Armed, News, TooMuch, Watches};
 use crate::client::Client;
 use crate::error::{Outcome, outcome};
+use crate::log;
 use crate::state::{Site, StateError, Visit};
 
 /// How much is read in one request, judging by the largest node of the last one.
@@ -120,7 +121,8 @@ impl Keeper {
                 // Who opened it may have gone.
                 Some(loaded) => drop(loaded.send(Err(error))),
                 None => {
-                    warn!(path = self.site.path(), %error, "cache ends");
+                    let (path, reason) = (self.site.path().to_owned(), error.to_string());
+                    log::emit(move || warn!(path, error = reason, "cache ends"));
                     self.tree.end(error);
                 }
             }
@@ -306,7 +308,7 @@ impl Keeper {
             }
             Err(error) => match Interrupted::from(error) {
                 Interrupted::Refused(error) => {
-                    debug!(path, %error, "node is left out");
+                    log::emit(move || debug!(path, %error, "node is left out"));
                     Ok(())
                 }
                 interrupted => {

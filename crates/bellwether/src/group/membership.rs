@@ -12,6 +12,7 @@ use crate::client::Client;
 use crate::ephemerals::Room;
 use crate::error::{Outcome, outcome};
 use crate::janitor::Litter;
+use crate::log;
 use crate::node_event::NodeEvent;
 use crate::state::{Site, StateError, Visit, read_with_watch};
 
@@ -415,7 +416,8 @@ impl Keeper {
             self.give_up(error);
             return Err(Interrupted::Done);
         }
-        warn!(path = self.site.path(), name = self.name, %error, "member is kept out");
+        let (path, name) = (self.site.path().to_owned(), self.name.clone());
+        log::emit(move || warn!(path, name, %error, "member is kept out"));
         if self.wish().2 {
             return Err(Interrupted::Done);
         }
@@ -441,7 +443,10 @@ impl Keeper {
     fn give_up(&mut self, error: StateError) {
         match self.joined.take() {
             Some(joined) => drop(joined.send(Err(error))),
-            None => warn!(path = self.site.path(), name = self.name, %error, "membership ends"),
+            None => {
+                let (path, name) = (self.site.path().to_owned(), self.name.clone());
+                log::emit(move || warn!(path, name, %error, "membership ends"));
+            }
         }
     }
 }

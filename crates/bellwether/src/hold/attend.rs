@@ -9,6 +9,7 @@ use zookeeper_client as zk;
 use super::HoldState;
 use crate::client::Client;
 use crate::error::{Outcome, outcome};
+use crate::log;
 use crate::node_data::Revocation;
 use crate::node_event::OwnWatch;
 use crate::sabotage::Sabotage;
@@ -45,7 +46,8 @@ pub(super) async fn attend(
             changes
         });
         if changed && now == HoldState::Lost {
-            info!(node, "hold is lost");
+            let node = node.clone();
+            log::emit(move || info!(node, "hold is lost"));
         }
         if now == HoldState::Lost {
             return;
@@ -57,7 +59,8 @@ pub(super) async fn attend(
             () = &mut gone => {
                 // The end of a release is told here too.
                 if state.send_replace(HoldState::Lost) != HoldState::Lost {
-                    info!(node, "hold was ended by another hand");
+                    let node = node.clone();
+                    log::emit(move || info!(node, "hold was ended by another hand"));
                 }
                 return;
             }
@@ -100,7 +103,10 @@ async fn node_gone(
                 // The session's end is told by its state.
                 Err(error) if outcome(&error) == Outcome::SessionEnded => break,
                 Err(error) => {
-                    warn!(node, %error, "cannot watch the own node: its deletion would go unseen");
+                    let node = node.to_owned();
+                    log::emit(move || {
+                        warn!(node, %error, "cannot watch the own node: its deletion would go unseen");
+                    });
                     break;
                 }
             },

@@ -48,7 +48,7 @@ impl Shelf {
     pub(crate) async fn try_take(&self) -> Result<Option<Held>, Failure> {
         let shelf = self.clone();
         let taken = async move { shelf.take_listed(None, false).await };
-        self.client().home().apart(taken).await
+        self.apart(taken).await
     }
 
     /// Claims the next item, and waits in line until there is one; `None` if none is left and that is the end.
@@ -62,13 +62,25 @@ impl Shelf {
                 None => shelf.take_in_line(empty).await,
             }
         };
-        self.client().home().apart(taken).await
+        self.apart(taken).await
+    }
+
+    /// Runs a take as a task of the session. The session ends with its runtime.
+    async fn apart<T: Send + 'static>(
+        &self,
+        take: impl Future<Output = Result<T, Failure>> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let taken = self.client().home().apart(take).await;
+        taken.unwrap_or(Err(Failure::SessionEnded))
     }
 
     async fn take_in_line(&self, empty: Empty) -> Result<Option<Held>, Failure> {
         loop {
             if empty == Empty::Ends && self.warm.depth() == 0 {
-                return Ok(None);
+                let taken = self.take_caught_up().await?;
+                if taken.is_some() || self.warm.depth() == 0 {
+                    return Ok(taken);
+                }
             }
             let entry = Entry {
                 rule: Rule::EXCLUSIVE,
@@ -94,6 +106,15 @@ impl Shelf {
                 Err(failure) => return Err(failure),
             }
         }
+    }
+
+    /// Claims the next item, if any is left when the server has caught up with the others: one that lags may not show it yet.
+    async fn take_caught_up(&self) -> Result<Option<Held>, Failure> {
+        let items = self.dir("items");
+        self.retry(|| self.client().zk().sync(items.as_str()))
+            .await?;
+        self.refill().await?;
+        self.take_listed(None, true).await
     }
 
     /// Waits for something to claim. Only the first in line watches, so one consumer wakes for one item.
@@ -309,7 +330,12 @@ impl Shelf {
             return Err(failure);
         }
         Ok(match claimed {
-            Try::Claimed(czxid) => Try::Claimed(attempt.into_held(czxid)),
+            Try::Claimed(czxid) => {
+                // The claim may have been made long ago, and a hold that began now be over already.
+                let client = self.client();
+                client.heart().prove(client.zk()).await?;
+                Try::Claimed(attempt.into_held(czxid))
+            }
             Try::Lost => {
                 attempt.lost();
                 Try::Lost
@@ -367,12 +393,10 @@ impl<'a> Attempt<'a> {
                         let ours = crate::simple_lock::is_claim(&found, &self.acquisition)
                             && stat.ephemeral_owner == client.session_id();
                         self.may_be_there = ours;
-                        if !ours {
-                            return Ok(Try::Lost);
-                        }
-                        // It may have been made long ago, and a hold that began now be over already.
-                        client.heart().prove(client.zk()).await?;
-                        return Ok(Try::Claimed(stat.czxid));
+                        return Ok(match ours {
+                            true => Try::Claimed(stat.czxid),
+                            false => Try::Lost,
+                        });
                     }
                     Err(zk::Error::NoNode) => self.may_be_there = false,
                     Err(error) if outcome(&error) == Outcome::Unknown => {

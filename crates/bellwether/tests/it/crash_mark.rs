@@ -2,10 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use bellwether::{ClearError, Client, Lock, LockGuard, Previous, WriteError, zk};
+use bellwether::{
+    ClearError, Client, Election, Hold, Lock, MultiLock, Previous, RwLock, WriteError, zk,
+};
 use bellwether_server::proto::op::Op;
 use bellwether_testkit::Cut;
 
+use crate::dropping::drop_when_woken;
 use crate::place::{Place, SESSION_TIMEOUT, soon};
 
 on_both_engines! {
@@ -17,6 +20,9 @@ on_both_engines! {
     cleared_crash_is_forgotten,
     lost_replies_are_resolved_by_the_mark,
     cancelled_acquire_restores_the_mark,
+    grant_that_did_not_reach_its_caller_is_no_crash,
+    grant_that_did_not_reach_its_caller_restores_the_mark,
+    several_locks_given_up_halfway_are_no_crash,
     lock_delay_is_waited_after_a_crash_only,
     giving_up_in_the_lock_delay_restores_the_mark,
     note_of_any_size_is_written_or_refused,
@@ -28,7 +34,7 @@ fn marked(client: &Client) -> Lock {
 }
 
 /// Who crashed, by message and token.
-fn crash(guard: &LockGuard) -> (Option<String>, Option<i64>) {
+fn crash(guard: &Hold) -> (Option<String>, Option<i64>) {
     match guard.previous() {
         Previous::Crashed(crash) => (
             crash.who.as_ref().and_then(|who| who.message.clone()),
@@ -187,6 +193,71 @@ async fn cancelled_acquire_restores_the_mark(place: Place) {
     let guard = soon(lock.acquire()).await.unwrap();
     assert_eq!(crash(&guard).1, Some(token));
     guard.release().await.unwrap();
+}
+
+async fn grant_that_did_not_reach_its_caller_is_no_crash(place: Place) {
+    let client = place.client().await;
+    let lock = marked(&client);
+    drop_when_woken(lock.acquire()).await;
+    drop_when_woken(lock.try_acquire()).await;
+    let guard = soon(lock.acquire()).await.unwrap();
+    assert_eq!(guard.previous(), &Previous::Clean);
+    guard.release().await.unwrap();
+
+    let lock = RwLock::new(&client, "/written").crash_mark();
+    drop_when_woken(lock.write()).await;
+    drop_when_woken(lock.try_write()).await;
+    let guard = soon(lock.write()).await.unwrap();
+    assert_eq!(guard.previous(), &Previous::Clean);
+    guard.release().await.unwrap();
+
+    let election = Election::new(&client, "/led").crash_mark();
+    drop_when_woken(election.campaign()).await;
+    let leadership = soon(election.campaign()).await.unwrap();
+    assert_eq!(leadership.previous(), &Previous::Clean);
+    leadership.resign().await.unwrap();
+    for path in ["/marked", "/written", "/led"] {
+        place.until_children(path, 0).await;
+    }
+}
+
+async fn grant_that_did_not_reach_its_caller_restores_the_mark(place: Place) {
+    let lock = marked(&place.client().await);
+    let crashed = lock.acquire().await.unwrap();
+    let token = crashed.token();
+    drop(crashed);
+    place.until_children("/marked", 1).await;
+    drop_when_woken(lock.acquire()).await;
+    let guard = soon(lock.acquire()).await.unwrap();
+    assert_eq!(crash(&guard).1, Some(token));
+    guard.release().await.unwrap();
+}
+
+async fn several_locks_given_up_halfway_are_no_crash(place: Place) {
+    const LIMIT: Duration = Duration::from_millis(300);
+    let client = place.client().await;
+    let [first, last] = ["/a", "/b"].map(|path| Lock::new(&client, path).crash_mark());
+    let both = MultiLock::new([first.clone(), last.clone()]);
+    let holder = last.acquire().await.unwrap();
+    let first_is_clean = async || {
+        let guard = soon(first.acquire()).await.unwrap();
+        assert_eq!(guard.previous(), &Previous::Clean);
+        guard.release().await.unwrap();
+    };
+    let late = both.acquire_timeout(LIMIT).await;
+    assert!(late.is_err(), "{late:?}");
+    first_is_clean().await;
+    assert!(both.try_acquire().await.unwrap().is_none());
+    first_is_clean().await;
+    let acquiring = tokio::spawn({
+        let both = both.clone();
+        async move { both.acquire().await }
+    });
+    place.until_children("/b", 3).await;
+    acquiring.abort();
+    assert!(acquiring.await.unwrap_err().is_cancelled());
+    first_is_clean().await;
+    holder.release().await.unwrap();
 }
 
 async fn lock_delay_is_waited_after_a_crash_only(place: Place) {

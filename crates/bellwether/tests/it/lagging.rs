@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use bellwether::{
-    Cache, CacheEvent, Config, Counter, Decision, Group, Lock, Seen, TwoPhase, Vote, connect, zk,
+    Cache, CacheEvent, ClearError, Client, Config, Counter, Decision, Group, Lock, ReleaseError,
+    Seen, SimpleLock, Tasks, TwoPhase, Vote, connect, zk,
 };
 use bellwether_testkit::{Cut, Direction, Ensemble, FaultProxy, Op};
 use futures_util::StreamExt;
@@ -14,6 +15,9 @@ on_both_engines! {
     write_with_a_lost_reply_is_judged_when_the_server_has_caught_up,
     contender_in_doubt_is_removed_when_the_server_has_caught_up,
     member_that_leaves_in_doubt_looks_when_the_server_has_caught_up,
+    release_of_a_plain_lock_looks_when_the_server_has_caught_up,
+    crash_mark_in_doubt_is_read_when_the_server_has_caught_up,
+    crash_mark_in_doubt_is_undone_when_the_server_has_caught_up,
 }
 
 /// So long that the client does not give up while the server lags, so short that it tries often.
@@ -30,6 +34,16 @@ async fn one_that_can_lag() -> (Ensemble, FaultProxy) {
     assert_ne!(leader, 0, "the one that lags follows");
     let lagging = FaultProxy::start(ensemble.address(0)).await.unwrap();
     (ensemble, lagging)
+}
+
+/// Waits until one of these requests has come to the server that lags.
+async fn until_asked(lagging: &FaultProxy, ops: &[Op]) {
+    soon(async {
+        while ops.iter().all(|op| lagging.count(*op) == 0) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }
 
 /// Within a session the servers see to it: one that lags does not take a client that has seen more. And a new session is
@@ -147,17 +161,151 @@ async fn member_that_leaves_in_doubt_looks_when_the_server_has_caught_up(place: 
     assert!(seen.windows(2).any(|two| two == look), "{seen:?}");
 }
 
+async fn release_of_a_plain_lock_looks_when_the_server_has_caught_up(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let guard = SimpleLock::new(&client, "/lagging").acquire().await;
+    let seen = note_requests(&proxy, |path| path.ends_with("/lagging"));
+    let lost = proxy.swallow_reply(Op::Delete);
+    soon(guard.unwrap().release()).await.unwrap();
+    lost.happened().await.unwrap();
+    let mut seen = seen.lock().unwrap().clone();
+    // The hold watches its node.
+    seen.retain(|op| *op != Op::GetData);
+    let look = [Op::Sync, Op::Exists];
+    assert!(seen.starts_with(&look) && seen.ends_with(&look), "{seen:?}");
+}
+
+async fn crash_mark_in_doubt_is_read_when_the_server_has_caught_up(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let seen = note_requests(&proxy, |path| path.ends_with("/held"));
+    let lock = Lock::new(&client, "/lagging").crash_mark();
+    let is_mark = |body: &[u8]| body.windows(5).any(|part| part == b"/held");
+    let lost =
+        proxy.swallow_reply_where(move |request| request.op == Op::Multi && is_mark(&request.body));
+    let guard = soon(lock.acquire()).await.unwrap();
+    lost.happened().await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), [Op::Sync, Op::GetData]);
+    guard.release().await.unwrap();
+}
+
+async fn crash_mark_in_doubt_is_undone_when_the_server_has_caught_up(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let lock = Lock::new(&client, "/lagging").crash_mark();
+    soon(lock.acquire()).await.unwrap().release().await.unwrap();
+    let seen = note_requests(&proxy, |path| path.ends_with("/held"));
+    let lost = proxy.swallow_reply(Op::Multi);
+    let acquired = tokio::spawn(async move { lock.acquire().await });
+    proxy.refuse(true);
+    lost.happened().await.unwrap();
+    acquired.abort();
+    assert!(acquired.await.unwrap_err().is_cancelled());
+    proxy.refuse(false);
+    place.until_children("/lagging", 0).await;
+    assert!(!client.is_ended());
+    // The acquisition may have sent for it too, before it ended.
+    let seen = seen.lock().unwrap();
+    assert!(seen.ends_with(&[Op::Sync, Op::GetData]), "{seen:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn release_on_a_follower_that_lags_spares_the_next_holder_of_a_plain_lock() {
+    let (ensemble, lagging) = one_that_can_lag().await;
+    let [behind, ahead] = one_behind_one_ahead(&ensemble, &lagging).await;
+    let guard = SimpleLock::new(&behind, "/simple").acquire().await.unwrap();
+    ensemble.hold_back(true);
+    ahead.raw().delete("/simple", None).await.unwrap();
+    let next = SimpleLock::new(&ahead, "/simple").acquire().await.unwrap();
+    let released = tokio::spawn(guard.release());
+    until_asked(&lagging, &[Op::Delete, Op::Sync]).await;
+    ensemble.hold_back(false);
+    let released = soon(released).await.unwrap();
+    let stat = ahead.raw().check_stat("/simple").await.unwrap();
+    assert_eq!(stat.map(|stat| stat.czxid), Some(next.token()));
+    assert!(
+        matches!(released, Err(ReleaseError::NotHeld { .. })),
+        "{released:?}"
+    );
+    next.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clearing_a_crash_on_a_follower_that_lags_spares_the_mark_of_a_later_holder() {
+    let (ensemble, lagging) = one_that_can_lag().await;
+    let [behind, ahead] = one_behind_one_ahead(&ensemble, &lagging).await;
+    let [behind, ahead] = [behind, ahead].map(|client| Lock::new(&client, "/lock").crash_mark());
+    // A crash that both know of.
+    drop(behind.acquire().await.unwrap());
+    let repaired = soon(ahead.acquire()).await.unwrap();
+    repaired.release_unrepaired().await.unwrap();
+    behind
+        .acquire()
+        .await
+        .unwrap()
+        .release_unrepaired()
+        .await
+        .unwrap();
+    ensemble.hold_back(true);
+    ahead.acquire().await.unwrap().release().await.unwrap();
+    let holder = ahead.acquire().await.unwrap();
+    lagging.reset_counts();
+    let cleared = tokio::spawn(async move { behind.clear().await });
+    until_asked(&lagging, &[Op::Delete, Op::Sync]).await;
+    ensemble.hold_back(false);
+    let cleared = soon(cleared).await.unwrap();
+    assert!(
+        matches!(cleared, Err(ClearError::Held { .. })),
+        "{cleared:?}"
+    );
+    holder.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn task_that_was_just_added_is_found_on_a_follower_that_lags() {
+    let (ensemble, lagging) = one_that_can_lag().await;
+    let [behind, ahead] = one_behind_one_ahead(&ensemble, &lagging).await;
+    let follower = behind.raw();
+    let [behind, ahead] = [behind, ahead].map(|client| Tasks::new(&client, "/tasks"));
+    for round in ["counts", "take"] {
+        // It knows of all but the task that follows.
+        follower.sync("/").await.unwrap();
+        lagging.reset_counts();
+        ensemble.hold_back(true);
+        assert!(ahead.add(round, &Vec::new()).await.unwrap());
+        let asked = tokio::spawn({
+            let behind = behind.clone();
+            async move {
+                match round {
+                    "counts" => behind.counts().await.unwrap().open,
+                    _ => usize::from(behind.take().await.unwrap().is_some()),
+                }
+            }
+        });
+        soon(async {
+            while lagging.count(Op::Sync) == 0 && !asked.is_finished() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        ensemble.hold_back(false);
+        assert_eq!(soon(asked).await.unwrap(), 1, "{round}");
+        let task = soon(ahead.take()).await.unwrap().unwrap();
+        task.done().await.unwrap();
+    }
+}
+
+/// Sessions with the server that lags, and with one that does not.
+async fn one_behind_one_ahead(ensemble: &Ensemble, lagging: &FaultProxy) -> [Client; 2] {
+    let behind = connect(lagging.connect_string()).session_timeout(SESSION_TIMEOUT);
+    let ahead = connect(ensemble.address(2).to_string());
+    [behind.await.unwrap(), ahead.await.unwrap()]
+}
+
 /// Through a follower that lags, a transaction is found that was begun a moment ago.
 #[tokio::test(flavor = "multi_thread")]
 async fn transaction_that_has_just_begun_is_found_on_a_follower_that_lags() {
     let (ensemble, lagging) = one_that_can_lag().await;
-    let behind = connect(lagging.connect_string())
-        .session_timeout(SESSION_TIMEOUT)
-        .await
-        .unwrap();
-    let behind = TwoPhase::new(&behind, "/tx");
-    let ahead = connect(ensemble.address(2).to_string()).await.unwrap();
-    let ahead = TwoPhase::new(&ahead, "/tx");
+    let [behind, ahead] = one_behind_one_ahead(&ensemble, &lagging).await;
+    let [behind, ahead] = [behind, ahead].map(|client| TwoPhase::new(&client, "/tx"));
     let other = ahead.begin_as("other", ["z"], "").await.unwrap();
     soon(behind.transaction("other").status()).await.unwrap();
 
@@ -185,15 +333,7 @@ async fn transaction_that_has_just_begun_is_found_on_a_follower_that_lags() {
             }
         });
         // What it sends first is read by the server that lags.
-        soon(async {
-            while [Op::Create2, Op::Sync]
-                .iter()
-                .all(|op| lagging.count(*op) == 0)
-            {
-                tokio::task::yield_now().await;
-            }
-        })
-        .await;
+        until_asked(&lagging, &[Op::Create2, Op::Sync]).await;
         ensemble.hold_back(false);
         soon(asked).await.unwrap().unwrap();
         drop(coordinator);

@@ -1,14 +1,13 @@
 //! Nothing stays behind: nodes and watches of those who left.
 
-use std::pin::pin;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bellwether::{AcquireError, Lock, SimpleLock};
 use bellwether_server::proto::op::Op;
-use tokio::sync::Notify;
+use bellwether_testkit::Direction;
 use tokio::task::JoinSet;
 
+use crate::dropping::{drop_when_woken, requests, until_request};
 use crate::place::{Place, SESSION_TIMEOUT, soon};
 
 on_both_engines! {
@@ -21,79 +20,69 @@ on_both_engines! {
     t34_timeout_is_for_the_whole_wait,
 }
 
-/// Polls a future so many times and drops it; tells whether it was done before.
-async fn polled<F: Future>(future: F, times: usize) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut left = times;
-    std::future::poll_fn(move |cx| {
-        if left == 0 {
-            return Poll::Ready(None);
-        }
-        left -= 1;
-        match future.as_mut().poll(cx) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            // The last poll is not waited for: that is where it is dropped.
-            Poll::Pending if left == 0 => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
-    })
-    .await
-}
+/// So that a future is dropped while the reply it waits for is on its way.
+const REPLY_DELAY: Duration = Duration::from_millis(10);
 
 async fn t08_acquire_dropped_at_any_await_leaves_nothing(place: Place) {
     for marked in [false, true] {
-        let client = place.client().await;
-        let mut lock = Lock::new(&client, "/leaving");
-        if marked {
-            lock = lock.crash_mark();
-        }
-        // Alone in the line, and the directory may be missing the first time.
-        for polls in 1.. {
-            assert!(polls < 50, "an acquire has some ten awaits");
-            if let Some(guard) = soon(polled(lock.acquire(), polls)).await {
-                guard.unwrap().release().await.unwrap();
-                break;
+        let (proxy, client) = place.counted().await;
+        proxy.delay(Direction::ToClient, REPLY_DELAY);
+        let path = format!("/leaving-{marked}");
+        let [lock, other] = [client, place.client().await].map(|client| {
+            let lock = Lock::new(&client, &path);
+            match marked {
+                true => lock.crash_mark(),
+                false => lock,
             }
-            soon(async {
-                while !place.children("/leaving").await.is_empty() {
-                    place.outside().sync("/").await.unwrap();
-                }
-            })
-            .await;
+        });
+        let acquire = async || lock.acquire().await.unwrap().release().await.unwrap();
+
+        // Alone in the line, and the directory is missing the first time.
+        let mut dropped = 0;
+        while soon(until_request(&proxy, dropped + 1, acquire()))
+            .await
+            .is_none()
+        {
+            dropped += 1;
+            assert!(dropped < 50, "a cycle has some five requests");
+            place.until_children(&path, 0).await;
         }
-        // Behind a holder that leaves at the same time, or when the waiter has been dropped.
-        for polls in 1..12 {
-            for at_the_same_time in [true, false] {
-                let holder = lock.acquire().await.unwrap();
-                let dropped = Notify::new();
-                let (waited, ()) = soon(async {
-                    tokio::join!(
-                        async {
-                            // Once it only waits, nothing polls it any more.
-                            let limit =
-                                Duration::from_millis(if at_the_same_time { 20_000 } else { 50 });
-                            let wait = polled(lock.acquire(), polls);
-                            let waited = tokio::time::timeout(limit, wait).await;
-                            dropped.notify_one();
-                            waited.ok().flatten()
-                        },
-                        async {
-                            if !at_the_same_time {
-                                dropped.notified().await;
-                            }
-                            holder.release().await.unwrap();
-                        }
-                    )
-                })
-                .await;
-                if let Some(guard) = waited {
-                    guard.unwrap().release().await.unwrap();
-                }
-            }
+        // Create, list and delete, and the mark.
+        let least = 3 + usize::from(marked);
+        assert!(dropped >= least, "dropped at {dropped} points only");
+        // All has been answered, and the caller does not come back for it.
+        drop_when_woken(lock.acquire()).await;
+        place.until_children(&path, 0).await;
+
+        // Behind a holder that stays, and behind one that leaves at the same time.
+        let holder = other.acquire().await.unwrap();
+        proxy.reset_counts();
+        let waiter = tokio::spawn({
+            let lock = lock.clone();
+            async move { lock.acquire().await }
+        });
+        place.until_children(&path, 2 + usize::from(marked)).await;
+        // Both watch the holder's node, and the waiter its own.
+        soon(async { while place.watches().await < 3 {} }).await;
+        let to_wait = requests(&proxy);
+        waiter.abort();
+        holder.release().await.unwrap();
+        for count in 1..=to_wait {
+            place.until_children(&path, 0).await;
+            let holder = other.acquire().await.unwrap();
+            let waited = soon(until_request(&proxy, count, lock.acquire())).await;
+            assert!(waited.is_none(), "{waited:?} beside the holder");
+            holder.release().await.unwrap();
+            place.until_children(&path, 0).await;
+
+            let holder = other.acquire().await.unwrap();
+            let waited = until_request(&proxy, count, acquire());
+            let (_, released) = soon(async { tokio::join!(waited, holder.release()) }).await;
+            released.unwrap();
         }
-        place.until_children("/leaving", 0).await;
-        place.until_no_watches().await;
+        place.until_children(&path, 0).await;
     }
+    place.until_no_watches().await;
 }
 
 async fn t09_try_that_lost_the_race_on_a_broken_connection_leaves_no_contender(place: Place) {

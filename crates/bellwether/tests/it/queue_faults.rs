@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bellwether::blocking::Wait;
 use bellwether::{
     Client, PriorityQueue, PutError, Queue, Sabotage, SettleError, TakeError, connect,
 };
@@ -9,6 +10,7 @@ use bellwether_server::proto::op::Op;
 use bellwether_testkit::{Cut, FaultProxy, TestServer};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
+use tokio::sync::oneshot;
 
 use crate::place::{Place, soon};
 
@@ -479,4 +481,30 @@ async fn takes_go_on_by_themselves_on_the_runtime_of_the_caller() {
     let second = soon(queue.try_take()).await.unwrap();
     second.expect("there are two").ack().await.unwrap();
     soon(first).await.unwrap().ack().await.unwrap();
+}
+
+/// A plain thread outlives the runtime that carries its session.
+#[tokio::test(flavor = "multi_thread")]
+async fn take_ends_with_the_runtime_of_its_session() {
+    let place = Place::embedded().await;
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let address = format!("{}{}", place.server(), place.chroot());
+    let connected = runtime.spawn(async { connect(address).on_current_runtime().await });
+    let queue = Queue::new(&connected.await.unwrap().unwrap(), "/queue");
+    let take = || {
+        let (queue, (tell, taken)) = (queue.clone(), oneshot::channel());
+        std::thread::spawn(move || tell.send(queue.take().wait().map(drop)));
+        taken
+    };
+    let taken = take();
+    place.until_children("/queue/line", 1).await;
+    runtime.shutdown_background();
+    // One that waited, and one that comes later.
+    for taken in [taken, take()] {
+        let taken = soon(taken).await.unwrap();
+        assert!(
+            matches!(taken, Err(TakeError::SessionEnded { .. })),
+            "{taken:?}"
+        );
+    }
 }

@@ -8,6 +8,7 @@ use bellwether::{AcquireError, LimitError, Lock, Permit, Semaphore, blocking::Wa
 use bellwether_testkit::{Direction, FaultProxy, Op};
 use tokio::task::JoinHandle;
 
+use crate::dropping::{drop_when_woken, requests, until_request};
 use crate::place::{Place, soon};
 
 on_both_engines! {
@@ -49,22 +50,31 @@ async fn waiting(
 
 async fn t61_no_fault_or_cancel_leaves_an_orphan(place: Place) {
     let holder = semaphore(&place, 1).await.acquire().await.unwrap();
-    let client = place.client().await;
+    let (proxy, client) = place.counted().await;
     let semaphore = Semaphore::new(&client, PATH, 1);
-    // Given up after each number of steps that it can make.
-    for steps in 0..60 {
-        let mut acquire = Box::pin(semaphore.acquire());
-        for _ in 0..steps {
-            tokio::select! {
-                biased;
-                permit = &mut acquire => panic!("{permit:?} beside the holder"),
-                () = tokio::task::yield_now() => {}
-            }
-        }
+    proxy.reset_counts();
+    let waiter = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire().await }
+    });
+    // The holder watches its node, and the waiter the limit.
+    soon(async { while place.watches().await < 2 {} }).await;
+    // Behind all that the waiter has sent.
+    client.raw().check_stat("/").await.unwrap();
+    let to_wait = requests(&proxy) - 1;
+    waiter.abort();
+    // Given up after each request that it makes.
+    proxy.delay(Direction::ToClient, Duration::from_millis(10));
+    for count in 1..=to_wait {
+        place.until_children(PATH, 1).await;
+        let permit = soon(until_request(&proxy, count, semaphore.acquire())).await;
+        assert!(permit.is_none(), "{permit:?} beside the holder");
     }
-    // A round trip of this session: whatever was sent has arrived when this is answered.
-    assert!(semaphore.try_acquire(1).await.unwrap().is_none());
     place.until_children(PATH, 1).await;
+    holder.release().await.unwrap();
+    // All has been answered, and the caller does not come back for it.
+    drop_when_woken(semaphore.acquire()).await;
+    place.until_children(PATH, 0).await;
 
     let proxy = FaultProxy::start(place.server()).await.unwrap();
     let client = bellwether::connect(format!("{}{}", proxy.connect_string(), place.chroot()))
@@ -72,7 +82,6 @@ async fn t61_no_fault_or_cancel_leaves_an_orphan(place: Place) {
         .await
         .unwrap();
     let semaphore = Semaphore::new(&client, PATH, 1);
-    holder.release().await.unwrap();
     for op in [Op::Create2, Op::GetChildren, Op::Delete] {
         for is_lost_on_the_way_back in [true, false] {
             let fault = match is_lost_on_the_way_back {
