@@ -1,0 +1,182 @@
+//! How a session is opened.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle as Runtime;
+use tokio::sync::oneshot;
+
+use crate::address::Address;
+use crate::client::Client;
+use crate::clock::Moment;
+use crate::core::session::{Identity, Session};
+use crate::driver::shared::Shared;
+use crate::driver::stream::{Dial, Sockets};
+use crate::driver::thread::session_thread;
+use crate::driver::{Driver, Opening};
+use crate::error::{ConnectError, SessionEnd};
+use crate::options::{Credential, Limits, SessionKey};
+
+/// The session timeout that is asked for unless another is set.
+const SESSION_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Options of a session to open; see [`Client::connect`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is sent until this is awaited"]
+pub struct Connect {
+    address: String,
+    session_timeout: Duration,
+    connect_timeout: Option<Duration>,
+    fail_fast: bool,
+    session: Option<SessionKey>,
+    credentials: Vec<Credential>,
+    allow_read_only: bool,
+    limits: Limits,
+    dial: Arc<dyn Dial>,
+    runtime: Option<Runtime>,
+}
+
+impl Connect {
+    pub(crate) fn new(address: String) -> Self {
+        Self {
+            address,
+            session_timeout: SESSION_TIMEOUT,
+            connect_timeout: None,
+            fail_fast: false,
+            session: None,
+            credentials: Vec::new(),
+            allow_read_only: false,
+            limits: Limits::default(),
+            dial: Arc::new(Sockets),
+            runtime: None,
+        }
+    }
+
+    /// How long the servers keep the session after they last heard from it. They may grant another value:
+    /// [`Client::session_timeout`]. 15 seconds unless set.
+    pub fn session_timeout(mut self, timeout: Duration) -> Self {
+        self.session_timeout = timeout;
+        self
+    }
+
+    /// How long to try before the session is there. As long as the session timeout unless set.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = Some(timeout);
+        self
+    }
+
+    /// Gives up when each server was tried once.
+    pub fn fail_fast(mut self) -> Self {
+        self.fail_fast = true;
+        self
+    }
+
+    /// Takes over a session by its id and password. Whoever had it loses its connection.
+    pub fn session(mut self, session: SessionKey) -> Self {
+        self.session = Some(session);
+        self
+    }
+
+    /// Proves an identity on each connection: scheme `digest` with `user:password`, for example.
+    pub fn auth(mut self, scheme: impl Into<String>, secret: impl Into<Vec<u8>>) -> Self {
+        self.credentials.push(Credential::new(scheme, secret));
+        self
+    }
+
+    /// Accepts a server of an ensemble that has lost its quorum and answers reads only.
+    pub fn allow_read_only(mut self) -> Self {
+        self.allow_read_only = true;
+        self
+    }
+
+    /// How much the session may use.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Opens streams in another way than by TCP and Unix sockets.
+    pub fn dial(mut self, dial: impl Dial) -> Self {
+        self.dial = Arc::new(dial);
+        self
+    }
+
+    /// Runs the session on the tokio runtime of the caller instead of the session thread.
+    ///
+    /// That saves a change of thread a request. In exchange, a task that blocks the runtime also stops the heartbeat, and the
+    /// session ends with the runtime.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub fn on_current_runtime(mut self) -> Self {
+        self.runtime = Some(Runtime::current());
+        self
+    }
+
+    async fn open(self) -> Result<Client, ConnectError> {
+        let Address { endpoints, chroot } = Address::parse(&self.address)?;
+        let limit = self.connect_timeout.unwrap_or(self.session_timeout);
+        let identity = self
+            .session
+            .map(|SessionKey { id, password }| Identity { id, password });
+        let runtime = self.runtime.unwrap_or_else(|| session_thread().clone());
+        let reply_bytes_max = self.limits.reply_bytes_max;
+        let session = Session::new(
+            Moment::now(),
+            self.session_timeout,
+            identity,
+            self.credentials,
+            self.limits,
+        );
+        let shared = Arc::new(Shared::new(session));
+        let driver = Driver {
+            shared: Arc::clone(&shared),
+            dial: self.dial,
+            endpoints,
+            allow_read_only: self.allow_read_only,
+            reply_bytes_max,
+        };
+        let (report, reported) = oneshot::channel();
+        let opening = Opening {
+            report,
+            limit,
+            fail_fast: self.fail_fast,
+        };
+        // From here on a dropped future closes what was opened.
+        let client = Client::new(Arc::clone(&shared), runtime.clone(), chroot);
+        runtime.spawn(driver.run(opening));
+        match reported.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Err(error),
+            // The runtime was shut down.
+            Err(_) => return Err(ConnectError::RuntimeGone),
+        }
+        // Credentials are refused after the handshake.
+        client.confirm().await
+    }
+}
+
+impl Client {
+    /// Waits for the first answer behind the handshake, if credentials were sent with it.
+    async fn confirm(self) -> Result<Self, ConnectError> {
+        if self.shared().look(|session| session.has_credentials()) {
+            // Any read will do: what counts is that the session outlives its credentials.
+            let _ = self.at_root().exists("/").await;
+        }
+        match self.shared().look(|session| session.end()) {
+            Some(SessionEnd::AuthFailed) => Err(ConnectError::AuthFailed),
+            _ => Ok(self),
+        }
+    }
+}
+
+impl IntoFuture for Connect {
+    type Output = Result<Client, ConnectError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.open())
+    }
+}

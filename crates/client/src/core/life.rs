@@ -1,0 +1,42 @@
+//! What answered requests prove about the life of a session.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+
+/// Proof of life: when the latest answered requests were *sent*, and the timeout that was negotiated last.
+///
+/// A server expires a session no earlier than `timeout` after it last heard from it, so an answer proves that the session lives until
+/// `timeout` after the send. A single server proves it with any answer. In an ensemble only the leader expires sessions, and
+/// only an answered write has passed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Life {
+    /// When the latest answered request was sent, of whatever kind.
+    pub any: Moment,
+    /// When the latest answered write was sent. A refused write counts: the quorum has seen it.
+    pub write: Moment,
+    /// The session timeout. Each reconnect negotiates it again.
+    pub timeout: Duration,
+}
+
+impl Life {
+    pub(crate) fn new(now: Moment, timeout: Duration) -> Self {
+        Self {
+            any: now,
+            write: now,
+            timeout,
+        }
+    }
+
+    pub(crate) fn answered(&mut self, sent: Moment, is_write: bool) {
+        self.any = self.any.max(sent);
+        if is_write {
+            self.write = self.write.max(sent);
+        }
+    }
+
+    /// From this moment on no server can have kept the session: its timeout and two fifths of it have passed in silence.
+    pub(crate) fn gone(&self) -> Moment {
+        self.any + self.timeout * 7 / 5
+    }
+}

@@ -1,0 +1,8 @@
+//! The decisions of a session, without sockets, clocks, threads or `async`: bytes and moments go in, bytes and
+//! deliveries come out.
+
+pub(crate) mod hosts;
+pub(crate) mod life;
+pub(crate) mod requests;
+pub(crate) mod session;
+pub(crate) mod watches;

@@ -1,0 +1,611 @@
+//! The state of one session: what it is, what is under way, what to send next.
+
+use std::time::Duration;
+
+use bellwether_wire::connect::{ConnectReply, ConnectRequest};
+use bellwether_wire::event;
+use bellwether_wire::frame;
+use bellwether_wire::jute::Reader;
+use bellwether_wire::op::Op;
+use bellwether_wire::reply::ReplyHeader;
+use bellwether_wire::request;
+use bytes::{Bytes, BytesMut};
+use tokio::sync::oneshot;
+
+use crate::clock::Moment;
+use crate::core::life::Life;
+use crate::core::requests::{Answer, Pending, Requests, Slot};
+use crate::core::watches::{Arming, Event, Kind, Listener, Notice, Removal, Watches, in_parts};
+use crate::error::{Error, ErrorCode, Invalid, SessionEnd};
+use crate::options::{Credential, Limits};
+
+/// The xid of pings and of auth requests, as every client of the protocol uses them.
+const PING_XID: i32 = -2;
+const AUTH_XID: i32 = -4;
+
+/// Paths in one setWatches, as Apache's client splits them: far below what any server refuses.
+const WATCH_BYTES_MAX: usize = 128 * 1024;
+
+/// How a session is known to the servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) id: i64,
+    pub(crate) password: [u8; 16],
+}
+
+/// What has to be told to others once the lock of the session is free.
+#[derive(Debug)]
+pub(crate) enum Delivery {
+    Reply(oneshot::Sender<Answer>, Answer),
+    Notice(Notice),
+}
+
+/// Why a connection cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Broken {
+    #[error("the server sent what is no reply of the protocol")]
+    Protocol,
+    #[error("the server fell silent")]
+    Silent,
+    #[error("the session is over")]
+    Ended,
+}
+
+/// What an answered request was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    Down,
+    Up,
+}
+
+/// One session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    limits: Limits,
+    requested_timeout: Duration,
+    identity: Option<Identity>,
+    life: Life,
+    last_zxid: i64,
+    link: Link,
+    /// How often a connection was established.
+    connections: u64,
+    end: Option<SessionEnd>,
+    closing: bool,
+    credentials: Vec<Credential>,
+    /// Auth requests on the connection; servers answer them out of order with all others.
+    auths: std::collections::VecDeque<Option<oneshot::Sender<Answer>>>,
+    requests: Requests,
+    watches: Watches,
+    /// Bytes for the connection that the socket has not taken yet, and how many it has taken.
+    out: BytesMut,
+    written: u64,
+    last_sent: Moment,
+    last_heard: Moment,
+    ping: Option<Moment>,
+    /// A session is quiet for no longer than this.
+    quiet_max: Option<Duration>,
+    deliveries: Vec<Delivery>,
+}
+
+impl Session {
+    pub(crate) fn new(
+        now: Moment,
+        requested_timeout: Duration,
+        identity: Option<Identity>,
+        credentials: Vec<Credential>,
+        limits: Limits,
+    ) -> Self {
+        Self {
+            limits,
+            requested_timeout,
+            identity,
+            life: Life::new(now, requested_timeout),
+            last_zxid: 0,
+            link: Link::Down,
+            connections: 0,
+            end: None,
+            closing: false,
+            credentials,
+            auths: std::collections::VecDeque::new(),
+            requests: Requests::default(),
+            watches: Watches::default(),
+            out: BytesMut::new(),
+            written: 0,
+            last_sent: now,
+            last_heard: now,
+            ping: None,
+            quiet_max: None,
+            deliveries: Vec::new(),
+        }
+    }
+
+    // --- what it is ---------------------------------------------------------------------------
+
+    pub(crate) fn identity(&self) -> Option<Identity> {
+        self.identity
+    }
+
+    pub(crate) fn life(&self) -> Life {
+        self.life
+    }
+
+    pub(crate) fn has_credentials(&self) -> bool {
+        !self.credentials.is_empty()
+    }
+
+    pub(crate) fn end(&self) -> Option<SessionEnd> {
+        self.end
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.link == Link::Up
+    }
+
+    pub(crate) fn connections(&self) -> u64 {
+        self.connections
+    }
+
+    pub(crate) fn last_zxid(&self) -> i64 {
+        self.last_zxid
+    }
+
+    /// Asks for pings so that the servers hear from the session at least this often; `None` for the default.
+    pub(crate) fn set_quiet_max(&mut self, quiet_max: Option<Duration>) {
+        self.quiet_max = quiet_max;
+    }
+
+    // --- requests -----------------------------------------------------------------------------
+
+    /// Takes a request. Its bytes are in [`out`](Self::out_mut) afterwards, or wait for a connection.
+    pub(crate) fn request(
+        &mut self,
+        now: Moment,
+        op: Op,
+        watch: Option<(Kind, &str, Listener)>,
+        body: impl FnOnce(&mut BytesMut),
+    ) -> Result<(oneshot::Receiver<Answer>, Option<u64>), Error> {
+        self.check_open()?;
+        if self.requests.len() >= self.limits.requests_max
+            || self.out.len() + self.requests.waiting_bytes() > self.limits.buffered_bytes_max
+        {
+            return Err(Error::Invalid(Invalid::TooManyRequests));
+        }
+        let is_up = self.is_up();
+        let mut apart = BytesMut::new();
+        let out = if is_up { &mut self.out } else { &mut apart };
+        let start = out.len();
+        let xid = self.requests.next_xid();
+        request::put(out, xid, op, body);
+        let bytes = out.len() - start - 4;
+        if bytes > self.limits.request_bytes_max {
+            out.truncate(start);
+            return Err(Error::Invalid(Invalid::TooLarge {
+                bytes,
+                bytes_max: self.limits.request_bytes_max,
+            }));
+        }
+        let arming = watch.map(|(kind, path, listener)| self.watches.begin(kind, path, listener));
+        let id = arming.as_ref().map(|arming| arming.id);
+        let (sender, receiver) = oneshot::channel();
+        let pending = Pending {
+            xid,
+            op,
+            sent: now,
+            end: 0,
+            slot: Slot::Caller(sender),
+            arming,
+        };
+        match is_up {
+            true => self.enqueue(now, pending),
+            false => self.requests.push_waiting(pending, apart),
+        }
+        Ok((receiver, id))
+    }
+
+    /// Proves an identity, now and on each connection to come.
+    pub(crate) fn auth(
+        &mut self,
+        now: Moment,
+        credential: Credential,
+    ) -> Result<oneshot::Receiver<Answer>, Error> {
+        self.check_open()?;
+        let (sender, receiver) = oneshot::channel();
+        if self.is_up() {
+            self.put_auth(&credential, Some(sender));
+            self.last_sent = now;
+        } else {
+            // It is sent with the others as soon as there is a connection, and nobody can tell before what comes of it.
+            self.deliveries
+                .push(Delivery::Reply(sender, Ok(Bytes::new())));
+        }
+        self.credentials.push(credential);
+        Ok(receiver)
+    }
+
+    /// A watch handle was dropped.
+    pub(crate) fn drop_watch(&mut self, now: Moment, kind: Kind, path: &str, id: u64) {
+        let removal = self.watches.dropped(kind, path, id);
+        self.remove(now, removal);
+    }
+
+    pub(crate) fn has_other_watch_mode(&self, kind: Kind, path: &str) -> bool {
+        self.watches.has_other_mode(kind, path)
+    }
+
+    /// Ends the session: what was requested before is still answered, nothing more is taken.
+    pub(crate) fn close(&mut self, now: Moment) {
+        if self.closing || self.end.is_some() {
+            return;
+        }
+        self.closing = true;
+        if self.is_up() {
+            self.put_close(now);
+        } else if self.identity.is_none() {
+            self.finish(SessionEnd::Closed);
+        }
+    }
+
+    fn check_open(&self) -> Result<(), Error> {
+        match (self.end, self.closing) {
+            (Some(end), _) => Err(Error::SessionEnded(end)),
+            (None, true) => Err(Error::SessionEnded(SessionEnd::Closed)),
+            (None, false) => Ok(()),
+        }
+    }
+
+    // --- the connection -----------------------------------------------------------------------
+
+    /// What a new connection begins with.
+    pub(crate) fn connect_request(&self) -> ConnectRequest {
+        let identity = self.identity.unwrap_or(Identity {
+            id: 0,
+            password: [0; 16],
+        });
+        ConnectRequest {
+            last_zxid_seen: self.last_zxid,
+            timeout_ms: i32::try_from(self.requested_timeout.as_millis()).unwrap_or(i32::MAX),
+            session_id: identity.id,
+            password: identity.password.to_vec(),
+            has_read_only: true,
+        }
+    }
+
+    /// A server answered the handshake that was sent at `sent`: the session is there, or it is over.
+    pub(crate) fn connected(
+        &mut self,
+        now: Moment,
+        sent: Moment,
+        reply: ConnectReply,
+    ) -> Result<(), Broken> {
+        if reply.timeout_ms <= 0 || reply.session_id == 0 {
+            self.finish(SessionEnd::Expired);
+            return Err(Broken::Ended);
+        }
+        let timeout = Duration::from_millis(u64::from(reply.timeout_ms.unsigned_abs()));
+        let is_new = self.identity.is_none();
+        self.identity = Some(Identity {
+            id: reply.session_id,
+            password: reply.password,
+        });
+        match is_new {
+            true => self.life = Life::new(sent, timeout),
+            // The new session went through the quorum. Taking one up again did not: it proves no more than a read.
+            false => {
+                self.life.answered(sent, false);
+                self.life.timeout = timeout;
+            }
+        }
+        self.link = Link::Up;
+        self.connections += 1;
+        self.out.clear();
+        self.written = 0;
+        self.ping = None;
+        (self.last_sent, self.last_heard) = (now, now);
+        for index in 0..self.credentials.len() {
+            let credential = self.credentials[index].clone();
+            self.put_auth(&credential, None);
+        }
+        self.arm_again(now);
+        while let Some((mut pending, frame)) = self.requests.next_waiting() {
+            self.out.extend_from_slice(&frame);
+            pending.sent = now;
+            self.enqueue(now, pending);
+        }
+        if self.closing {
+            self.put_close(now);
+        }
+        Ok(())
+    }
+
+    /// The connection is gone. Requests that the server cannot have read whole were not sent; the fate of the others is unknown.
+    pub(crate) fn disconnected(&mut self) {
+        if self.link == Link::Down {
+            return;
+        }
+        self.link = Link::Down;
+        self.out = BytesMut::new();
+        for slot in std::mem::take(&mut self.auths).into_iter().flatten() {
+            self.deliveries
+                .push(Delivery::Reply(slot, Err(Error::Unknown)));
+        }
+        let ended = self.end.map(Error::SessionEnded);
+        for pending in self.requests.disconnect() {
+            let is_sent = pending.end <= self.written;
+            let error = if is_sent {
+                Error::Unknown
+            } else {
+                Error::NotSent
+            };
+            self.fail(pending, ended.unwrap_or(error));
+        }
+    }
+
+    /// The session is over for this process.
+    pub(crate) fn finish(&mut self, end: SessionEnd) {
+        if self.end.is_some() {
+            return;
+        }
+        self.end = Some(end);
+        self.disconnected();
+        while let Some((pending, _)) = self.requests.next_waiting() {
+            self.fail(pending, Error::SessionEnded(end));
+        }
+        self.watches.clear();
+    }
+
+    /// Reads one frame from the server.
+    pub(crate) fn frame(&mut self, now: Moment, bytes: &Bytes) -> Result<(), Broken> {
+        self.last_heard = now;
+        let mut reader = Reader::new(bytes);
+        let header = ReplyHeader::decode(&mut reader).map_err(|_| Broken::Protocol)?;
+        self.last_zxid = self.last_zxid.max(header.zxid);
+        match header.xid {
+            event::EVENT_XID => {
+                let (kind, path) = event::decode(&mut reader).map_err(|_| Broken::Protocol)?;
+                self.fire(now, &Event { kind, path });
+                Ok(())
+            }
+            PING_XID => {
+                if let Some(sent) = self.ping.take() {
+                    self.life.answered(sent, false);
+                }
+                Ok(())
+            }
+            AUTH_XID => self.auth_answered(header.err),
+            xid => {
+                let pending = self.requests.answer(xid).ok_or(Broken::Protocol)?;
+                let body = bytes.slice_ref(reader.rest());
+                self.answered(now, pending, header.err, body)
+            }
+        }
+    }
+
+    /// Sends a ping if one is due. Returns when to look again.
+    pub(crate) fn tick(&mut self, now: Moment) -> Result<Duration, Broken> {
+        let quiet_max = self.quiet_max.unwrap_or(self.life.timeout / 6);
+        let silence_max = self.life.timeout / 2;
+        let is_waiting = self.ping.is_some() || self.requests.oldest().is_some();
+        if is_waiting && now - self.last_heard > silence_max && now - self.last_sent > quiet_max {
+            return Err(Broken::Silent);
+        }
+        if let Some(limit) = self.limits.request_timeout
+            && let Some(oldest) = self.requests.oldest()
+            && now - oldest.sent > limit
+        {
+            return Err(Broken::Silent);
+        }
+        if now - self.last_sent >= quiet_max {
+            // A second ping before the answer to the first would only tell the servers that this end lives, which
+            // is what it is for; its answer is taken for that to the first.
+            self.ping.get_or_insert(now);
+            request::put(&mut self.out, PING_XID, Op::Ping, |_| {});
+            self.last_sent = now;
+        }
+        let until_ping = quiet_max.saturating_sub(now - self.last_sent);
+        let mut next = until_ping.min(silence_max / 4);
+        if let Some(limit) = self.limits.request_timeout {
+            next = next.min(limit / 4);
+        }
+        Ok(next.max(Duration::from_millis(1)))
+    }
+
+    /// While there is no connection: gives up what has waited too long. Returns whether the session must be over.
+    pub(crate) fn tick_down(&mut self, now: Moment) -> bool {
+        if let Some(limit) = self.limits.request_timeout {
+            while self
+                .requests
+                .oldest_waiting()
+                .is_some_and(|oldest| now - oldest.sent > limit)
+            {
+                if let Some((pending, _)) = self.requests.next_waiting() {
+                    self.fail(pending, Error::NotSent);
+                }
+            }
+        }
+        self.identity.is_some() && now >= self.life.gone()
+    }
+
+    // --- bytes and deliveries -----------------------------------------------------------------
+
+    /// What the socket should take.
+    pub(crate) fn out(&self) -> &[u8] {
+        &self.out
+    }
+
+    /// The socket took that many bytes.
+    pub(crate) fn wrote(&mut self, bytes: usize) {
+        self.written += bytes as u64;
+        if bytes == self.out.len() {
+            // A buffer that once held a large request is not kept.
+            match self.out.capacity() > 64 * 1024 {
+                true => self.out = BytesMut::new(),
+                false => self.out.clear(),
+            }
+        } else {
+            bytes::Buf::advance(&mut self.out, bytes);
+        }
+    }
+
+    pub(crate) fn take_deliveries(&mut self) -> Vec<Delivery> {
+        std::mem::take(&mut self.deliveries)
+    }
+
+    // --- inside -------------------------------------------------------------------------------
+
+    /// Notes a request whose frame is the last one in `out`.
+    fn enqueue(&mut self, now: Moment, mut pending: Pending) {
+        pending.end = self.written + self.out.len() as u64;
+        self.last_sent = now;
+        self.requests.push(pending);
+    }
+
+    fn enqueue_own(&mut self, now: Moment, op: Op, slot: Slot, body: impl FnOnce(&mut BytesMut)) {
+        let xid = self.requests.next_xid();
+        request::put(&mut self.out, xid, op, body);
+        let pending = Pending {
+            xid,
+            op,
+            sent: now,
+            end: 0,
+            slot,
+            arming: None,
+        };
+        self.enqueue(now, pending);
+    }
+
+    fn put_auth(&mut self, credential: &Credential, slot: Option<oneshot::Sender<Answer>>) {
+        request::put(&mut self.out, AUTH_XID, Op::Auth, |out| {
+            request::put_auth(out, credential.scheme(), Some(credential.secret()));
+        });
+        self.auths.push_back(slot);
+    }
+
+    fn put_close(&mut self, now: Moment) {
+        self.enqueue_own(now, Op::CloseSession, Slot::Close, |_| {});
+    }
+
+    fn arm_again(&mut self, now: Moment) {
+        let (lists, notices) = self.watches.rearm();
+        for lists in in_parts(lists, WATCH_BYTES_MAX) {
+            // Servers before 3.6 know neither setWatches2 nor the watches that need it.
+            let (op, count) = match lists[3].is_empty() && lists[4].is_empty() {
+                true => (Op::SetWatches, 3),
+                false => (Op::SetWatches2, 5),
+            };
+            let relative_zxid = self.last_zxid;
+            self.enqueue_own(now, op, Slot::Nobody, |out| {
+                let lists = lists[..count].iter().map(Vec::as_slice);
+                request::put_set_watches(out, relative_zxid, lists);
+            });
+        }
+        let notices = notices.into_iter().map(Delivery::Notice);
+        self.deliveries.extend(notices);
+    }
+
+    fn remove(&mut self, now: Moment, removal: Option<Removal>) {
+        // Without a connection there is nothing to remove: the server forgot the watch with the last one.
+        if let Some(Removal { kind, path }) = removal
+            && self.is_up()
+            && !self.closing
+        {
+            self.enqueue_own(now, Op::RemoveWatches, Slot::Nobody, |out| {
+                request::put_path_number(out, &path, kind.removal_type());
+            });
+        }
+    }
+
+    fn fire(&mut self, now: Moment, event: &Event) {
+        let (notices, again) = self.watches.fire(event);
+        let notices = notices.into_iter().map(Delivery::Notice);
+        self.deliveries.extend(notices);
+        for Removal { kind, path } in again {
+            let mode = i32::from(kind == Kind::Recursive);
+            self.enqueue_own(now, Op::AddWatch, Slot::Nobody, |out| {
+                request::put_path_number(out, &path, mode);
+            });
+        }
+    }
+
+    fn answered(
+        &mut self,
+        now: Moment,
+        pending: Pending,
+        err: i32,
+        body: Bytes,
+    ) -> Result<(), Broken> {
+        let answer = match err {
+            0 => Ok(body),
+            err => Err(Error::of_code(err)),
+        };
+        if let Err(Error::SessionEnded(end)) = answer {
+            self.fail(pending, Error::SessionEnded(end));
+            self.finish(end);
+            return Err(Broken::Ended);
+        }
+        if answer != Err(Error::Unknown) {
+            self.life.answered(pending.sent, pending.op.is_write());
+        }
+        if let Some(arming) = pending.arming {
+            let removal = self.watch_answered(pending.op, arming, &answer);
+            self.remove(now, removal);
+        }
+        match pending.slot {
+            Slot::Caller(sender) => self.deliveries.push(Delivery::Reply(sender, answer)),
+            Slot::Nobody => {}
+            Slot::Close => {
+                self.finish(SessionEnd::Closed);
+                return Err(Broken::Ended);
+            }
+        }
+        Ok(())
+    }
+
+    /// A watch is armed by success, and by exists also on a missing node.
+    fn watch_answered(&mut self, op: Op, arming: Arming, answer: &Answer) -> Option<Removal> {
+        match answer {
+            Ok(_) => self.watches.armed(arming, false),
+            Err(Error::Refused(ErrorCode::NoNode)) if op == Op::Exists => {
+                self.watches.armed(arming, true)
+            }
+            Err(_) => self.watches.not_armed(&arming),
+        }
+    }
+
+    fn auth_answered(&mut self, err: i32) -> Result<(), Broken> {
+        let slot = self.auths.pop_front().ok_or(Broken::Protocol)?;
+        let answer = match err {
+            0 => Ok(Bytes::new()),
+            err => Err(Error::of_code(err)),
+        };
+        let failed = answer.is_err();
+        if let Some(sender) = slot {
+            self.deliveries.push(Delivery::Reply(sender, answer));
+        }
+        if failed {
+            self.finish(SessionEnd::AuthFailed);
+            return Err(Broken::Ended);
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, pending: Pending, error: Error) {
+        if let Some(arming) = &pending.arming {
+            // No connection, so there is nothing to remove.
+            let _ = self.watches.not_armed(arming);
+        }
+        if let Slot::Caller(sender) = pending.slot {
+            self.deliveries.push(Delivery::Reply(sender, Err(error)));
+        }
+    }
+}
+
+/// Appends the handshake of a new connection.
+pub(crate) fn put_handshake(request: &ConnectRequest, read_only: bool) -> BytesMut {
+    let mut out = BytesMut::new();
+    frame::put(&mut out, |out| request.encode(read_only, out));
+    out
+}

@@ -1,0 +1,238 @@
+//! How a session gets a connection: the servers one after the other, and the handshake.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bellwether_wire::connect::ConnectReply;
+use bellwether_wire::frame;
+use bytes::BytesMut;
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+use tracing::{debug, info};
+
+use crate::address::Endpoint;
+use crate::clock::Moment;
+use crate::core::hosts::{Hosts, Next};
+use crate::core::session::{Broken, put_handshake};
+use crate::driver::carry::carry;
+use crate::driver::shared::Shared;
+use crate::driver::stream::{Dial, Stream};
+use crate::error::{Attempts, ConnectError, SessionEnd};
+
+/// The longest reply to a handshake.
+const HANDSHAKE_BYTES_MAX: usize = 1024;
+/// An attempt with one server has at least this long, however short the session.
+const ATTEMPT_MIN: Duration = Duration::from_millis(500);
+
+/// The first connection, which a caller waits for.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    pub(crate) report: oneshot::Sender<Result<(), ConnectError>>,
+    pub(crate) limit: Duration,
+    /// Give up when each server was tried once.
+    pub(crate) fail_fast: bool,
+}
+
+/// Carries one session from its first connection to its end.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) dial: Arc<dyn Dial>,
+    pub(crate) endpoints: Vec<Endpoint>,
+    pub(crate) allow_read_only: bool,
+    pub(crate) reply_bytes_max: usize,
+}
+
+/// An established connection, and what came behind its handshake.
+type Established = (Box<dyn Stream>, BytesMut);
+
+impl Driver {
+    /// Runs until the session is over.
+    pub(crate) async fn run(self, opening: Opening) {
+        // If the runtime drops this task, nobody else would tell the callers.
+        let _end = EndOnDrop(Arc::clone(&self.shared));
+        let mut random = StdRng::from_os_rng();
+        let mut hosts = Hosts::new(self.endpoints.clone(), &mut random);
+        let mut opening = Some((opening, Moment::now(), Attempts::default()));
+        loop {
+            let endpoint = match hosts.next(&mut random) {
+                Next::Try(endpoint) => endpoint,
+                Next::Pause(pause) => {
+                    if self.give_up(&mut opening, hosts.failed_rounds()) {
+                        return;
+                    }
+                    self.pause(pause).await;
+                    continue;
+                }
+            };
+            if self.give_up(&mut opening, 0) {
+                return;
+            }
+            let attempt = timeout(self.attempt_limit(), self.attempt(&endpoint));
+            let failure = match attempt.await {
+                Ok(Ok((stream, input))) => {
+                    hosts.succeeded(&mut random);
+                    if let Some((opening, ..)) = opening.take() {
+                        // A caller that has gone has closed the session too.
+                        let _ = opening.report.send(Ok(()));
+                    }
+                    self.connected(&endpoint, stream, input).await;
+                    if self.shared.state().is_ended() {
+                        return;
+                    }
+                    continue;
+                }
+                Ok(Err(failure)) => failure,
+                Err(_) => io::Error::new(io::ErrorKind::TimedOut, "no answer"),
+            };
+            debug!(%endpoint, error = %failure, "no connection");
+            if let Some((_, _, attempts)) = &mut opening {
+                attempts.note(&endpoint.to_string(), reason(&failure));
+            }
+            if self.shared.state().is_ended() {
+                self.report_end(opening);
+                return;
+            }
+        }
+    }
+
+    /// Waits between two rounds. A session that ends meanwhile need not wait.
+    async fn pause(&self, pause: Duration) {
+        let mut states = self.shared.states();
+        let ended = states.wait_for(|state| state.is_ended());
+        let _ = timeout(pause, ended).await;
+    }
+
+    /// How long one attempt may take: half of what the servers keep the session for.
+    fn attempt_limit(&self) -> Duration {
+        let session_timeout = self.shared.look(|session| session.life().timeout);
+        (session_timeout / 2).max(ATTEMPT_MIN)
+    }
+
+    /// Whether to try no longer: the caller's limit has passed, or the session's.
+    fn give_up(&self, opening: &mut Option<(Opening, Moment, Attempts)>, rounds: u32) -> bool {
+        let now = Moment::now();
+        if self.shared.state().is_ended() {
+            self.report_end(opening.take());
+            return true;
+        }
+        if let Some((first, began, _)) = opening {
+            let is_over = now - *began >= first.limit || (first.fail_fast && rounds > 0);
+            if is_over && let Some((first, _, attempts)) = opening.take() {
+                let limit = first.limit;
+                let _ = first
+                    .report
+                    .send(Err(ConnectError::Unreachable { limit, attempts }));
+                self.shared
+                    .with(|session| session.finish(SessionEnd::Closed));
+            }
+            return is_over;
+        }
+        let is_gone = self.shared.with(|session| session.tick_down(now));
+        if is_gone {
+            info!("no server was reached for longer than the session is kept");
+            self.shared.with(|session| {
+                let end = match session.is_closing() {
+                    true => SessionEnd::Closed,
+                    false => SessionEnd::Expired,
+                };
+                session.finish(end);
+            });
+        }
+        is_gone
+    }
+
+    fn report_end(&self, opening: Option<(Opening, Moment, Attempts)>) {
+        let Some((opening, _, attempts)) = opening else {
+            return;
+        };
+        let error = match self.shared.look(|session| session.end()) {
+            Some(SessionEnd::AuthFailed) => ConnectError::AuthFailed,
+            Some(SessionEnd::Expired) => ConnectError::SessionExpired,
+            _ => ConnectError::Unreachable {
+                limit: opening.limit,
+                attempts,
+            },
+        };
+        let _ = opening.report.send(Err(error));
+    }
+
+    /// One attempt with one server, up to the reply to the handshake.
+    async fn attempt(&self, endpoint: &Endpoint) -> io::Result<Established> {
+        let mut stream = self.dial.dial(endpoint).await?;
+        let request = self.shared.look(|session| session.connect_request());
+        let sent = Moment::now();
+        stream
+            .write_all(&put_handshake(&request, self.allow_read_only))
+            .await?;
+        stream.flush().await?;
+        let mut input = BytesMut::new();
+        let reply = read_frame(&mut stream, &mut input).await?;
+        let (reply, is_read_only) =
+            ConnectReply::decode_with_mode(&reply).map_err(|_| not_zookeeper())?;
+        if is_read_only && !self.allow_read_only {
+            return Err(io::Error::other("the server is read-only"));
+        }
+        self.shared
+            .with(|session| session.connected(Moment::now(), sent, reply))
+            .map_err(|broken: Broken| io::Error::other(broken))?;
+        Ok((stream, input))
+    }
+
+    /// Carries the session until this connection is lost.
+    async fn connected(&self, endpoint: &Endpoint, stream: Box<dyn Stream>, input: BytesMut) {
+        let (reader, writer) = tokio::io::split(stream);
+        self.shared.attach(Box::new(writer));
+        self.shared.wake.notify_one();
+        let session = self.shared.look(|session| session.identity());
+        let session = format_args!("{:#x}", session.map_or(0, |identity| identity.id)).to_string();
+        info!(session, %endpoint, "connected");
+        let lost = carry(&self.shared, reader, input, self.reply_bytes_max).await;
+        self.shared.detach();
+        info!(session, %endpoint, reason = %lost, "connection ended");
+    }
+}
+
+async fn read_frame(stream: &mut Box<dyn Stream>, input: &mut BytesMut) -> io::Result<BytesMut> {
+    loop {
+        match frame::take(input, HANDSHAKE_BYTES_MAX) {
+            Ok(Some(frame)) => return Ok(BytesMut::from(&frame[..])),
+            Ok(None) => {}
+            Err(_) => return Err(not_zookeeper()),
+        }
+        if stream.read_buf(input).await? == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "closed before a session was opened",
+            ));
+        }
+    }
+}
+
+fn not_zookeeper() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "not a ZooKeeper server")
+}
+
+/// A failure in the words that users search for.
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+        io::ErrorKind::TimedOut => "timed out".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// Ends the session when its driver is dropped: with the runtime that carried it.
+#[derive(Debug)]
+struct EndOnDrop(Arc<Shared>);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        self.0
+            .with(|session| session.finish(SessionEnd::RuntimeGone));
+    }
+}

@@ -1,0 +1,30 @@
+//! The thread that carries the sessions of this process.
+
+use std::sync::OnceLock;
+
+use tokio::runtime::{Builder, Handle};
+
+/// The runtime of the session thread, which is started when it is first needed.
+///
+/// It does nothing but move bytes and keep clocks, so a user's task that computes or blocks cannot stop a heartbeat.
+///
+/// # Panics
+///
+/// If the process may start no thread.
+pub fn session_thread() -> &'static Handle {
+    static HANDLE: OnceLock<Handle> = OnceLock::new();
+    HANDLE.get_or_init(|| {
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            // Only name resolution blocks.
+            .max_blocking_threads(8)
+            .build()
+            .expect("a process without an event queue can do nothing here");
+        let handle = runtime.handle().clone();
+        std::thread::Builder::new()
+            .name("bellwether".to_owned())
+            .spawn(move || runtime.block_on(std::future::pending::<()>()))
+            .expect("a process that may start no thread can do nothing here");
+        handle
+    })
+}

@@ -1,0 +1,113 @@
+//! What a session may be given: credentials and limits.
+
+use std::fmt;
+use std::time::Duration;
+
+/// The largest request that Apache's servers take unless they are configured otherwise (`jute.maxbuffer`).
+const REQUEST_BYTES_MAX: usize = 0xF_FFFF;
+
+/// Something that proves an identity. The secret is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credential {
+    scheme: String,
+    secret: Vec<u8>,
+}
+
+impl Credential {
+    /// A credential of an authentication scheme: `digest` with `user:password`, for example.
+    pub fn new(scheme: impl Into<String>, secret: impl Into<Vec<u8>>) -> Self {
+        Self {
+            scheme: scheme.into(),
+            secret: secret.into(),
+        }
+    }
+
+    pub(crate) fn scheme(&self) -> &str {
+        &self.scheme
+    }
+
+    pub(crate) fn secret(&self) -> &[u8] {
+        &self.secret
+    }
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credential")
+            .field("scheme", &self.scheme)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The id and password of a session, with which another process can take it over.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SessionKey {
+    pub(crate) id: i64,
+    pub(crate) password: [u8; 16],
+}
+
+impl SessionKey {
+    /// The key of the session `id`.
+    pub fn new(id: i64, password: [u8; 16]) -> Self {
+        Self { id, password }
+    }
+
+    /// The id, as the servers' own tools show it.
+    pub fn id(&self) -> i64 {
+        self.id
+    }
+
+    /// The password. Who has it can take the session over.
+    pub fn password(&self) -> [u8; 16] {
+        self.password
+    }
+}
+
+impl fmt::Debug for SessionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionKey")
+            .field("id", &format_args!("{:#x}", self.id))
+            .finish_non_exhaustive()
+    }
+}
+
+/// How much one session may use. Beyond a limit a request is refused before it is sent.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// The largest request: servers close the connection of a client that sends a larger one. 1,048,575 bytes.
+    pub request_bytes_max: usize,
+    /// The largest reply: a connection with a larger one is broken. 64 MiB.
+    pub reply_bytes_max: usize,
+    /// Requests without an answer. 100,000.
+    pub requests_max: usize,
+    /// Bytes of requests that the socket has not taken yet. 64 MiB.
+    pub buffered_bytes_max: usize,
+    /// How long a request may be without an answer. One that waits longer for a connection is not sent; one that was sent ends its
+    /// connection, because replies come in order. No limit but that of the session, unless set.
+    pub request_timeout: Option<Duration>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            request_bytes_max: REQUEST_BYTES_MAX,
+            reply_bytes_max: 64 * 1024 * 1024,
+            requests_max: 100_000,
+            buffered_bytes_max: 64 * 1024 * 1024,
+            request_timeout: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let credential = Credential::new("digest", "alice:swordfish");
+        assert!(!format!("{credential:?}").contains("swordfish"));
+        let key = SessionKey::new(1, *b"swordfishswordfi");
+        assert!(!format!("{key:?}").contains("115"));
+    }
+}

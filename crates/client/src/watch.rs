@@ -1,0 +1,157 @@
+//! Handles of armed watches.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::sync::{mpsc, oneshot};
+
+pub use crate::core::watches::{Event, PersistentEvent};
+
+use crate::clock::Moment;
+use crate::core::watches::Kind;
+use crate::driver::shared::Shared;
+use crate::error::{Error, SessionEnd};
+
+/// A one-shot watch: a future of the first change of a node, or of its children.
+///
+/// It survives reconnects. Dropped, it is removed from the server, unless another handle of the session shares it.
+///
+/// # Cancel safety
+///
+/// Polling it again after a dropped borrow loses nothing.
+pub struct Watch {
+    event: oneshot::Receiver<Event>,
+    armed: Armed,
+}
+
+/// A watch that stays until it is dropped.
+///
+/// Servers send nothing for the time of a lost connection; [`PersistentEvent::Missed`] says when that may be.
+pub struct PersistentWatch {
+    events: mpsc::UnboundedReceiver<PersistentEvent>,
+    armed: Armed,
+}
+
+/// Which events a persistent watch reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchMode {
+    /// Changes of one node and of its children.
+    Persistent,
+    /// Changes of a node and of every node below it. A change of children is reported as the child's own.
+    Recursive,
+}
+
+/// Where a watch is armed, so that it can be removed.
+pub(crate) struct Armed {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) kind: Kind,
+    /// With the chroot in front.
+    pub(crate) path: String,
+    pub(crate) chroot_bytes: usize,
+    pub(crate) id: u64,
+    pub(crate) events: Option<Events>,
+}
+
+/// The end of a watch at which events arrive.
+pub(crate) enum Events {
+    OneShot(oneshot::Receiver<Event>),
+    Stream(mpsc::UnboundedReceiver<PersistentEvent>),
+}
+
+impl Armed {
+    fn local(&self, mut event: Event) -> Event {
+        event.path = strip(event.path, self.chroot_bytes);
+        event
+    }
+
+    fn end(&self) -> Error {
+        let end = self.shared.look(|session| session.end());
+        Error::SessionEnded(end.unwrap_or(SessionEnd::Closed))
+    }
+
+    pub(crate) fn into_watch(mut self) -> Option<Watch> {
+        match self.events.take() {
+            Some(Events::OneShot(event)) => Some(Watch { event, armed: self }),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn into_stream(mut self) -> Option<PersistentWatch> {
+        match self.events.take() {
+            Some(Events::Stream(events)) => Some(PersistentWatch {
+                events,
+                armed: self,
+            }),
+            _ => None,
+        }
+    }
+}
+
+impl Drop for Armed {
+    fn drop(&mut self) {
+        // The channel closes first: a request still under way then finds nobody to tell.
+        self.events = None;
+        self.shared
+            .with(|session| session.drop_watch(Moment::now(), self.kind, &self.path, self.id));
+    }
+}
+
+/// The path below the chroot.
+pub(crate) fn strip(path: String, chroot_bytes: usize) -> String {
+    match (chroot_bytes, path.get(chroot_bytes..)) {
+        (0, _) | (_, None) => path,
+        (_, Some("")) => "/".to_owned(),
+        (_, Some(local)) => local.to_owned(),
+    }
+}
+
+impl Future for Watch {
+    type Output = Result<Event, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match Pin::new(&mut self.event).poll(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Ok(event)) => Poll::Ready(Ok(self.armed.local(event))),
+            Poll::Ready(Err(_)) => Poll::Ready(Err(self.armed.end())),
+        }
+    }
+}
+
+impl PersistentWatch {
+    /// The next event.
+    ///
+    /// # Cancel safety
+    ///
+    /// No event is lost.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SessionEnded`]: there are no more.
+    pub async fn next(&mut self) -> Result<PersistentEvent, Error> {
+        match self.events.recv().await {
+            Some(PersistentEvent::Node(event)) => {
+                Ok(PersistentEvent::Node(self.armed.local(event)))
+            }
+            Some(PersistentEvent::Missed) => Ok(PersistentEvent::Missed),
+            None => Err(self.armed.end()),
+        }
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch")
+            .field("path", &self.armed.path)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for PersistentWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PersistentWatch")
+            .field("path", &self.armed.path)
+            .finish_non_exhaustive()
+    }
+}
