@@ -56,12 +56,19 @@ pub(crate) async fn connect_with(
     }
 }
 
+/// Servers as they are typed. None at all is refused: a variable that a script failed to set must not mean the local
+/// server, where a lock excludes nobody on other hosts.
+pub(crate) fn parse_servers(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("no server is named; `local` is this user's server on this host".to_owned()),
+        _ => Ok(text.to_owned()),
+    }
+}
+
 /// The servers that somebody has named.
 fn servers(args: &ConnectArgs) -> anyhow::Result<Option<String>> {
-    // An empty variable is an unset one.
-    let named = args.connect.clone().filter(|servers| !servers.is_empty());
-    match named {
-        Some(servers) => Ok(Some(servers)),
+    match &args.connect {
+        Some(servers) => Ok(Some(servers.clone())),
         None => Ok(ConfigFile::read()?.connect),
     }
 }

@@ -34,6 +34,7 @@ mod locks;
 mod manners;
 mod nodes;
 mod other_libraries;
+mod piped;
 mod recipes;
 mod screen;
 mod scripts;
