@@ -235,6 +235,17 @@ impl Client {
         self.make_lineage(dir, b"", container, access).await
     }
 
+    /// As [`make_directory`](Self::make_directory), with data of its own, and open to everybody as what stands above is.
+    pub(crate) async fn make_marked_directory(
+        &self,
+        dir: &NodePath,
+        data: &[u8],
+    ) -> Result<(), zk::Error> {
+        let container = zk::CreateMode::Container;
+        self.make_lineage(dir, data, container, &Access::default())
+            .await
+    }
+
     /// As [`make_directory`](Self::make_directory), but the directory itself is made to stay, with data of its own.
     pub(crate) async fn make_kept_directory(
         &self,

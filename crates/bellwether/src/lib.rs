@@ -96,6 +96,7 @@ mod progress;
 mod queue;
 mod reason;
 mod receipt;
+mod recipe_mark;
 mod reentrant;
 mod request_size;
 mod round;

@@ -22,6 +22,7 @@ on_local_and_apache! {
     nothing_is_done_that_nobody_agreed_to,
     break_takes_an_item_from_whoever_has_it,
     log_tells_every_change,
+    queue_and_tasks_are_shown_when_the_server_has_reaped_their_empty_directories,
 }
 
 pub(crate) fn run(servers: &Servers, arguments: &[&str]) -> Output {
@@ -328,4 +329,29 @@ fn log_tells_every_change(servers: &Servers) {
     assert!(line().starts_with("/x no more: holds "));
     log.signal(Signal::INT);
     assert_eq!(log.code(), Some(130));
+}
+
+fn queue_and_tasks_are_shown_when_the_server_has_reaped_their_empty_directories(servers: &Servers) {
+    assert_code(&run(servers, &["queue", "put", "work/queue", "x"]), 0);
+    assert_code(&run(servers, &["tasks", "add", "work/tasks", "users"]), 0);
+    // What a server does some time after they have become empty.
+    for place in ["work/queue", "work/tasks"] {
+        for directory in text(&run(servers, &["ls", place]).stdout).lines() {
+            // One that is not empty stays.
+            run(servers, &["rm", &format!("{place}/{directory}")]);
+        }
+        assert_eq!(text(&run(servers, &["ls", place]).stdout), "items\n");
+    }
+    let seen = json(&run(servers, &["locks", "--json", "work"]));
+    let [queue, tasks] = &seen["sights"].as_array().unwrap()[..] else {
+        panic!("{seen}");
+    };
+    assert_eq!(
+        (&queue["recipe"], &queue["items"]),
+        (&"queue".into(), &1.into())
+    );
+    assert_eq!(
+        (&tasks["recipe"], &tasks["open"]),
+        (&"tasks".into(), &1.into())
+    );
 }
