@@ -17,11 +17,10 @@ const LOCAL_TRIES_MAX: usize = 3;
 /// A server that takes longer to answer is told of.
 const SILENT_WAIT: Duration = Duration::from_secs(1);
 
-pub(crate) async fn connect(args: &ConnectArgs, output: Output) -> anyhow::Result<Client> {
-    connect_with(args, output, |connect| connect).await
-}
+/// What stands for the local server.
+const LOCAL: &str = "local";
 
-/// As [`connect`], with more options of the session.
+/// Opens a session, with options besides those that the arguments set.
 pub(crate) async fn connect_with(
     args: &ConnectArgs,
     output: Output,
@@ -44,7 +43,7 @@ pub(crate) async fn connect_with(
             ));
             connect_local(options).await
         }
-        Some("local") => connect_local(options).await,
+        Some(LOCAL) => connect_local(options).await,
         Some(servers) => {
             let mut connected = std::pin::pin!(options(servers).into_future());
             if let Ok(client) = timeout(SILENT_WAIT, &mut connected).await {
@@ -84,7 +83,7 @@ pub(crate) enum Whereabouts {
 /// Where the servers are that these arguments mean.
 pub(crate) fn whereabouts(args: &ConnectArgs) -> anyhow::Result<Whereabouts> {
     match servers(args)?.as_deref() {
-        None | Some("local") => Ok(Whereabouts::Local(local::Folder::of_user()?.running()?)),
+        None | Some(LOCAL) => Ok(Whereabouts::Local(local::Folder::of_user()?.running()?)),
         Some(servers) => {
             let hosts = servers.split('/').next().unwrap_or_default();
             let hosts = hosts.split(',').map(str::to_owned);

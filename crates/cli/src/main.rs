@@ -29,6 +29,7 @@ mod node_stat;
 mod notes;
 mod output;
 mod overview;
+mod patience;
 mod payload;
 mod people;
 mod presence;

@@ -9,12 +9,13 @@ use bellwether::{Client, Hold};
 use tokio::time::timeout;
 
 use crate::args::JobArgs;
-use crate::connect::connect;
+use crate::connect::connect_with;
 use crate::exit::Exit;
 use crate::family::Family;
 use crate::job::{Job, Variable};
 use crate::keeper::{End, Keeper, Times};
 use crate::output::Output;
+use crate::patience::Patience;
 use crate::previous;
 use crate::refusal::Refusal;
 use crate::session::close;
@@ -45,12 +46,16 @@ pub(crate) struct Workplace<'a> {
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn at_workplace<'a>(
     args: &'a JobArgs,
+    patience: Patience,
     output: Output,
     work: impl AsyncFnOnce(&mut Workplace<'a>) -> anyhow::Result<Exit>,
 ) -> anyhow::Result<Exit> {
     let keeper = Keeper::start()?;
     let client = tokio::select! {
-        client = connect(&args.connect, output) => client?,
+        client = patience.connect(&args.connect, output, |connect| connect) => match client? {
+            Some(client) => client,
+            None => return Ok(patience.exit()),
+        },
         exit = keeper.told_to_end() => return Ok(exit),
     };
     let mut workplace = Workplace {
@@ -141,7 +146,11 @@ impl Workplace<'_> {
     pub(crate) async fn renew(&mut self) -> Result<(), Exit> {
         let mut told = false;
         while self.client.is_ended() {
-            let opened = self.unless_told(connect(&self.args.connect, self.output));
+            let opened = self.unless_told(connect_with(
+                &self.args.connect,
+                self.output,
+                |connect| connect,
+            ));
             match opened.await? {
                 Ok(client) => self.client = client,
                 Err(error) => {

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::bellwether::{assert_code, bellwether, serve, text};
 use crate::nodes::{answer, command, make_many, run};
@@ -108,6 +109,40 @@ fn address_where_nothing_listens_is_125_with_a_hint() {
         said.contains(&address) && said.contains("hint: `bellwether serve"),
         "{said}"
     );
+}
+
+#[test]
+fn time_to_connect_is_part_of_the_wait() {
+    // It takes connections, and says nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    // Without a limit it would be the session timeout.
+    let timeout = ["--session-timeout", "40s"];
+    for (arguments, code) in [
+        (
+            &["lock", "x", "--wait", "1s", "-E", "9", "--", "true"][..],
+            9,
+        ),
+        (&["lock", "x", "--try", "--", "true"], 125),
+        (&["lock", "x", "--hold", "--wait", "1s"], 124),
+        (&["queue", "take", "q", "--wait", "1s"], 124),
+        (&["barrier", "wait", "b", "--wait", "1s"], 124),
+    ] {
+        let start = Instant::now();
+        let mut command = bellwether();
+        command.args(&arguments[..1]).args(&arguments[1..2]);
+        let output = command
+            .args(["--connect", &address])
+            .args(timeout)
+            .args(&arguments[2..])
+            .output()
+            .unwrap();
+        assert_code(&output, code);
+        let said = text(&output.stderr);
+        assert!(said.contains("no server has answered within"), "{said}");
+        let taken = start.elapsed();
+        assert!(taken < Duration::from_secs(20), "{arguments:?}: {taken:?}");
+    }
 }
 
 /// A command in a terminal, whose screen can be read and whose keyboard can be typed on.
