@@ -19,6 +19,7 @@ use crate::janitor::Janitor;
 use crate::path::NodePath;
 use crate::sabotage::Sabotage;
 use crate::successor::Successor;
+use crate::who::Who;
 
 /// How long to wait between two attempts to open the next session: at first, and at most.
 const SUCCESSOR_PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -195,6 +196,13 @@ impl Client {
 
     pub(crate) fn heart(&self) -> &Heart {
         &self.0.heart
+    }
+
+    /// Who this session says that it is.
+    pub(crate) fn who(&self) -> Who {
+        let mut who = Who::here(self.session_id());
+        who.pid = self.0.options.presented_process();
+        who
     }
 
     pub(crate) fn ephemerals(&self) -> &Ephemerals {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use bellwether::{Client, Connect, ConnectError};
+use bellwether::{Client, Connect, ConnectError, Who};
 use tokio::time::timeout;
 
 use crate::args::ConnectArgs;
@@ -37,7 +37,7 @@ pub(crate) async fn connect_with(
     };
     match servers(args)?.as_deref() {
         None => {
-            let (user, host) = (local::user(), local::host());
+            let (user, host) = (Who::user_of_process(), local::host());
             output.notice(format_args!(
                 "local server of {user} on {host}; other hosts and users are not excluded"
             ));

@@ -5,7 +5,8 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use bellwether::{Client, Hold};
+use bellwether::{Client, Connect, Hold};
+use rustix::process::{Pid, getppid};
 use tokio::time::timeout;
 
 use crate::args::JobArgs;
@@ -52,7 +53,7 @@ pub(crate) async fn at_workplace<'a>(
 ) -> anyhow::Result<Exit> {
     let keeper = Keeper::start()?;
     let client = tokio::select! {
-        client = patience.connect(&args.connect, output, |connect| connect) => match client? {
+        client = patience.connect(&args.connect, output, in_name_of_front) => match client? {
             Some(client) => client,
             None => return Ok(patience.exit()),
         },
@@ -71,6 +72,12 @@ pub(crate) async fn at_workplace<'a>(
     };
     close(workplace.client).await;
     exit
+}
+
+/// The process that people are told of is the front: signals to it go to the job, while the keeper ignores them.
+fn in_name_of_front(connect: Connect) -> Connect {
+    let front = getppid().map_or(0, Pid::as_raw_pid);
+    connect.process(front.unsigned_abs())
 }
 
 impl Workplace<'_> {
@@ -149,7 +156,7 @@ impl Workplace<'_> {
             let opened = self.unless_told(connect_with(
                 &self.args.connect,
                 self.output,
-                |connect| connect,
+                in_name_of_front,
             ));
             match opened.await? {
                 Ok(client) => self.client = client,

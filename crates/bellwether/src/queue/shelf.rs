@@ -114,7 +114,7 @@ impl Shelf {
 
     /// Who takes.
     pub(crate) fn who(&self) -> Who {
-        let mut who = Who::here(self.client.session_id());
+        let mut who = self.client.who();
         who.command.clone_from(&self.command);
         who.message.clone_from(&self.message);
         who

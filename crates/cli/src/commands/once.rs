@@ -4,7 +4,7 @@
 
 use std::future::pending;
 
-use bellwether::{Client, Lock, Previous, WriteError, zk};
+use bellwether::{Client, Lock, Previous, Who, WriteError, zk};
 use serde_json::json;
 
 use crate::any_lock::{AnyGuard, AnyLock};
@@ -124,7 +124,7 @@ impl Done {
             "version": 1,
             "token": guard.token(),
             "host": local::host(),
-            "user": local::user(),
+            "user": Who::user_of_process(),
         });
         loop {
             let mut write = guard.write();

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::process::{Command, Output, Stdio};
 
 use rustix::io::ioctl_fionread;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::bellwether::{Running, assert_code, text, until};
@@ -23,6 +23,8 @@ on_local_and_apache! {
     break_takes_an_item_from_whoever_has_it,
     log_tells_every_change,
     queue_and_tasks_are_shown_when_the_server_has_reaped_their_empty_directories,
+    pid_that_is_shown_takes_signals_for_the_job,
+    user_that_is_shown_is_that_of_the_process,
 }
 
 pub(crate) fn run(servers: &Servers, arguments: &[&str]) -> Output {
@@ -354,4 +356,27 @@ fn queue_and_tasks_are_shown_when_the_server_has_reaped_their_empty_directories(
         (&tasks["recipe"], &tasks["open"]),
         (&"tasks".into(), &1.into())
     );
+}
+
+fn pid_that_is_shown_takes_signals_for_the_job(servers: &Servers) {
+    let script = "trap 'echo asked; exit 5' TERM; echo held; tail -f /dev/null & wait";
+    let mut holder = Running::start(&mut job(servers, "x", script));
+    assert_eq!(holder.line().as_deref(), Some("held"));
+    let seen = json(&run(servers, &["locks", "--json", "x"]));
+    let pid = seen["sights"][0]["holders"][0]["who"]["pid"].as_i64();
+    let pid = Pid::from_raw(pid.unwrap().try_into().unwrap()).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    assert_eq!(holder.line().as_deref(), Some("asked"));
+    assert_eq!(holder.code(), Some(5));
+}
+
+fn user_that_is_shown_is_that_of_the_process(servers: &Servers) {
+    let mut command = job(servers, "x", "echo held; exec tail -f /dev/null");
+    command.env("USER", "mallory").env("LOGNAME", "mallory");
+    let mut holder = Running::start(&mut command);
+    assert_eq!(holder.line().as_deref(), Some("held"));
+    let user = Command::new("id").arg("-un").output().unwrap();
+    let seen = json(&run(servers, &["locks", "--json", "x"]));
+    let who = &seen["sights"][0]["holders"][0]["who"];
+    assert_eq!(who["user"], text(&user.stdout).trim(), "{who}");
 }
