@@ -9,6 +9,7 @@ use crate::output::Output;
 use crate::patience::Patience;
 use crate::presented::presented;
 use crate::previous;
+use crate::refusal;
 use crate::waiting::{self, Having};
 use crate::workplace::{Workplace, at_workplace};
 
@@ -30,7 +31,7 @@ pub(crate) fn run(args: ElectArgs, output: Output) -> anyhow::Result<Exit> {
                     output.notice(format_args!("{error}; standing again"));
                     continue;
                 }
-                Ok(Err(error)) => return Err(error.into()),
+                Ok(Err(error)) => return Err(refusal::of_acquire(error)),
                 Err(exit) => return Ok(exit),
             };
             if let Previous::Crashed(crash) = leadership.previous() {

@@ -13,7 +13,7 @@ use crate::keeper::End;
 use crate::output::{self, Output};
 use crate::patience::Patience;
 use crate::previous;
-use crate::refusal::Refusal;
+use crate::refusal::{self, Refusal};
 use crate::session::with_session;
 use crate::waiting::{self, Having};
 use crate::workplace::{Workplace, at_workplace};
@@ -185,7 +185,7 @@ pub(crate) async fn acquire(
         ));
     }
     if patience.is_at_once() {
-        let guard = lock.try_acquire().await?;
+        let guard = lock.try_acquire().await.map_err(refusal::of_acquire)?;
         if guard.is_none() {
             output.notice(format_args!("{path} is held"));
         }
@@ -195,7 +195,7 @@ pub(crate) async fn acquire(
         let (progress, turn) = lock.join().await?;
         waiting::for_turn(path, Having::Held, progress, turn, output).await
     };
-    let acquired = async { anyhow::Ok(acquired.await?) };
+    let acquired = async { acquired.await.map_err(refusal::of_acquire) };
     let (Some(left), Some(limit)) = (patience.left(), patience.limit()) else {
         return acquired.await.map(Some);
     };
