@@ -11,6 +11,7 @@ use tokio::signal::unix::{self, SignalKind};
 use tokio::time::{Instant, timeout_at};
 
 use crate::local;
+use crate::output::Output;
 
 /// How often processes that are being killed are looked for again, if nothing tells of their end before.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -71,7 +72,10 @@ impl Family {
                 let _ = kill_process(*child, Signal::KILL);
             }
             if Instant::now() >= limit {
-                tracing::error!(?children, "killed processes have not ended");
+                let children = children.iter().map(Pid::to_string).collect::<Vec<_>>();
+                let error =
+                    anyhow::anyhow!("killed, but not gone: process {}", children.join(", "));
+                Output::new(true).error(&error);
                 return Ok(());
             }
             self.look_again().await?;

@@ -81,7 +81,7 @@ fn main() -> ExitCode {
         }
     };
     tracing_subscriber::fmt()
-        .with_env_filter(filter())
+        .with_env_filter(filter(&args.command))
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
         .init();
@@ -167,8 +167,11 @@ fn next_step(error: &anyhow::Error) -> Option<String> {
     }
 }
 
-/// `RUST_LOG`, or else warnings. What the client library warns of when a connection breaks, commands report themselves.
-fn filter() -> EnvFilter {
-    EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| EnvFilter::new("warn,zookeeper_client=error"))
+/// `RUST_LOG`, or else the warnings of a server. Other commands log nothing: what their users have to know, they say.
+fn filter(command: &Command) -> EnvFilter {
+    let default = match command {
+        Command::Serve(_) => "warn,zookeeper_client=error",
+        _ => "off",
+    };
+    EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default))
 }

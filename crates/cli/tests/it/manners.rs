@@ -4,7 +4,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::bellwether::{assert_code, bellwether, serve, text};
+use bellwether_testkit::Direction;
+use rustix::process::Signal;
+
+use crate::bellwether::{Running, assert_code, bellwether, serve, text};
+use crate::line::through_proxy;
 use crate::nodes::{answer, command, make_many, run};
 
 #[test]
@@ -142,6 +146,27 @@ fn time_to_connect_is_part_of_the_wait() {
         assert!(said.contains("no server has answered within"), "{said}");
         let taken = start.elapsed();
         assert!(taken < Duration::from_secs(20), "{arguments:?}: {taken:?}");
+    }
+}
+
+#[test]
+fn log_is_silent_unless_it_is_asked_for() {
+    let (_server, addresses) = serve(bellwether().args(["serve", "--listen", "127.0.0.1:0"]));
+    for (level, lines) in [(None, 0), (Some("warn"), 1)] {
+        let (_runtime, proxy, through) = through_proxy(&addresses[0]);
+        let mut command = command(&through, &["config", "watch", "x", "--json"]);
+        if let Some(level) = level {
+            command.env("RUST_LOG", level);
+        }
+        let mut watch = Running::start(&mut command);
+        assert!(watch.line().is_some());
+        // The end of the session is not acknowledged, which the library and the command log.
+        proxy.hold(Direction::Both);
+        watch.signal(Signal::INT);
+        assert_eq!(watch.code(), Some(130));
+        let logged = watch.errors();
+        let logged: Vec<_> = logged.iter().filter(|line| line.contains("WARN")).collect();
+        assert_eq!(logged.len(), lines, "{logged:?}");
     }
 }
 
