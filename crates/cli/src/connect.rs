@@ -17,6 +17,9 @@ const LOCAL_TRIES_MAX: usize = 3;
 /// A server that takes longer to answer is told of.
 const SILENT_WAIT: Duration = Duration::from_secs(1);
 
+/// What names the servers in the environment.
+pub(crate) const VARIABLE: &str = "BELLWETHER_CONNECT";
+
 /// What stands for the local server.
 const LOCAL: &str = "local";
 
@@ -70,6 +73,11 @@ fn servers(args: &ConnectArgs) -> anyhow::Result<Option<String>> {
         Some(servers) => Ok(Some(servers.clone())),
         None => Ok(ConfigFile::read()?.connect),
     }
+}
+
+/// The servers that these arguments mean, as `--connect` takes them.
+pub(crate) fn servers_or_local(args: &ConnectArgs) -> anyhow::Result<String> {
+    Ok(servers(args)?.unwrap_or_else(|| LOCAL.to_owned()))
 }
 
 /// Where servers are.

@@ -10,7 +10,7 @@ use rustix::process::{Pid, getppid};
 use tokio::time::timeout;
 
 use crate::args::JobArgs;
-use crate::connect::connect_with;
+use crate::connect::{self, connect_with};
 use crate::exit::Exit;
 use crate::family::Family;
 use crate::job::{Job, Variable};
@@ -110,6 +110,11 @@ impl Workplace<'_> {
             ("BELLWETHER_TOKEN", Some(hold.token().to_string().into())),
             ("BELLWETHER_PATH", Some(hold.path().into())),
             (OWNER, Some(owner(&self.client).into())),
+            // Commands within the job mean the same servers.
+            (
+                connect::VARIABLE,
+                Some(connect::servers_or_local(&self.args.connect)?.into()),
+            ),
             self.keeper.variable(),
         ];
         all.extend(previous::variables(hold.previous()));

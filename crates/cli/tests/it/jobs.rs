@@ -40,6 +40,7 @@ on_both_engines! {
     job_that_ends_within_the_grace_of_a_break_is_clean,
     job_is_asked_to_end_by_a_break_though_nobody_reads_stderr,
     break_is_not_called_off_once_the_job_is_told,
+    commands_within_a_job_use_its_servers,
 }
 
 /// Where a job leaves traces.
@@ -407,6 +408,22 @@ fn break_is_not_called_off_once_the_job_is_told(address: &str) {
     assert_eq!(breaking.code(), Some(130));
     assert_eq!(job.code(), Some(123));
     scene.assert_free();
+}
+
+fn commands_within_a_job_use_its_servers(address: &str) {
+    let scene = Scene::at(address);
+    let output = scene
+        .lock(address, &[], "echo $BELLWETHER_CONNECT")
+        .output();
+    assert_eq!(text(&output.unwrap().stdout).trim(), address);
+    // From the user's file.
+    let config = format!("connect = \"{address}\"");
+    std::fs::write(scene.folder.path().join("bellwether.toml"), config).unwrap();
+    let mut command = bellwether();
+    command
+        .args(["lock", "x", "--", "sh", "-c", "echo $BELLWETHER_CONNECT"])
+        .env("XDG_CONFIG_HOME", scene.folder.path());
+    assert_eq!(text(&command.output().unwrap().stdout).trim(), address);
 }
 
 /// A pipe that takes no more, for its reader has stopped reading.
