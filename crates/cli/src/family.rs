@@ -113,6 +113,18 @@ fn children() -> io::Result<Vec<Pid>> {
     Ok(children)
 }
 
+/// Whether a process is stopped, as by Ctrl-Z.
+pub(crate) fn is_stopped(process: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat"));
+    stat.is_ok_and(|stat| state(&stat) == Some("T"))
+}
+
+/// The state in a line of `/proc/PID/stat`.
+fn state(stat: &str) -> Option<&str> {
+    let (_, behind_name) = stat.rsplit_once(") ")?;
+    behind_name.split(' ').next()
+}
+
 /// The parent in a line of `/proc/PID/stat`: `PID (NAME) STATE PARENT …`, where the name may hold anything.
 fn parent(stat: &str) -> Option<Pid> {
     let (_, behind_name) = stat.rsplit_once(") ")?;
@@ -129,6 +141,7 @@ mod tests {
         let line = "17 (a) b (c) S 4 17 17 0 -1";
         assert_eq!(parent(line), Pid::from_raw(4));
         assert_eq!(parent("17 (cut"), None);
+        assert_eq!(state(line), Some("S"));
     }
 
     #[test]

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use bellwether::Hold;
 use futures_util::StreamExt;
-use rustix::process::Signal;
+use rustix::process::{Signal, getppid};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::aside::Aside;
 use crate::asked::{self, Breaking};
 use crate::exit::Exit;
+use crate::family;
 use crate::job::{Change, Job, Variable};
 use crate::link::{News, Order, ToFront, since_boot};
 use crate::notes::{self, Notes};
@@ -101,6 +102,35 @@ impl Keeper {
     pub(crate) fn was_told_to_end(&self) -> Option<Exit> {
         let signal = self.asked_to_end.get()?;
         Some(Exit::Signal(signal.as_raw()))
+    }
+
+    /// Waits while the front is stopped, as by Ctrl-Z: what a user has stopped must not start a command. What is held stays held,
+    /// as under a job that is stopped. `None` when the front runs; else why the command is not to be started.
+    pub(crate) async fn wait_for_front(&self, hold: &Hold, output: Output) -> Option<End> {
+        let mut is_told = false;
+        // Looked at again after each order: SIGCONT to the front is passed on.
+        while getppid().is_some_and(family::is_stopped) {
+            if !std::mem::replace(&mut is_told, true) {
+                self.notice(
+                    format!(
+                        "{} is held; the command starts when this one goes on",
+                        hold.path()
+                    ),
+                    output,
+                );
+            }
+            tokio::select! {
+                () = hold.lost() => return Some(End::Lost),
+                order = self.front.order() => match order {
+                    Order::Signal(Signal::CONT) => {}
+                    Order::Signal(signal) => {
+                        return Some(End::NotStarted(Exit::Signal(signal.as_raw())));
+                    }
+                    Order::FrontGone => return Some(End::FrontGone),
+                },
+            }
+        }
+        None
     }
 
     /// Stays with a job until it ends, or until the hold does.

@@ -119,6 +119,9 @@ impl Workplace<'_> {
         ];
         all.extend(previous::variables(hold.previous()));
         all.extend(variables);
+        if let Some(end) = self.keeper.wait_for_front(hold, self.output).await {
+            return Ok(end);
+        }
         match Job::start(command, &all, Family::adopt()?) {
             Ok(job) => {
                 let times = self.times()?;

@@ -351,3 +351,21 @@ fn terminal_is_given_back_when_the_keeper_is_killed() {
     shell.until_shown("script-hello");
     shell.until_shown("code=0");
 }
+
+#[test]
+fn waiter_that_is_stopped_does_not_run_its_job_until_it_goes_on() {
+    let mut shell = Shell::start();
+    let mut holder = contender(&shell.address);
+    assert!(holder.line().is_some());
+    shell.type_line("bellwether lock x -- echo ra\"\"n");
+    shell.until_shown("waiting for /x");
+    shell.press("\x1a");
+    shell.until_shown("Stopped");
+    holder.end_input();
+    shell.until_shown("/x is held; the command starts when this one goes on");
+    shell.type_line("fg");
+    // The shell says which command goes on before it does.
+    shell.until_shown("bellwether lock x -- echo");
+    shell.until_shown("ran\r\n");
+    assert_code(&shell.try_lock("10s"), 0);
+}
