@@ -123,7 +123,7 @@ pub use config_folder::{ConfigFolder, Entries};
 pub use connect::{Connect, connect};
 pub use contention::{Contention, Contestant, Wants};
 pub use counter::Counter;
-pub use crash_mark::{Crash, Previous};
+pub use crash_mark::{Crash, Ended, Previous};
 pub use deadlock::WaitsFor;
 pub use double_barrier::{DoubleBarrier, Inside, Members};
 pub use election::{Badge, Candidate, Election, Leadership};

@@ -27,6 +27,9 @@ const GRACE: Duration = Duration::from_secs(3);
 /// How long to rest after a session could not be opened.
 const REST: Duration = Duration::from_secs(1);
 
+/// How long it may take to record how a job ended.
+pub(crate) const ENDING_LIMIT: Duration = Duration::from_secs(2);
+
 /// The variable by which a job that takes another lock is known as the same waiter.
 const OWNER: &str = "BELLWETHER_OWNER";
 
@@ -125,7 +128,11 @@ impl Workplace<'_> {
         match Job::start(command, &all, Family::adopt()?) {
             Ok(job) => {
                 let times = self.times()?;
-                Ok(self.keeper.attend(job, hold, times, self.output).await?)
+                let end = self.keeper.attend(job, hold, times, self.output).await?;
+                if let Some(how) = end.ending() {
+                    tell_ending(hold, &how).await;
+                }
+                Ok(end)
             }
             Err((error, exit)) => {
                 let program = command.first().map(OsString::as_os_str).unwrap_or_default();
@@ -204,6 +211,15 @@ impl Workplace<'_> {
             session_timeout,
             grace,
         })
+    }
+}
+
+/// Leaves word of how a job ended whose hold is not given back. Without an answer in time, the next holder only knows that it
+/// was not.
+async fn tell_ending(hold: &Hold, how: &str) {
+    let told = timeout(ENDING_LIMIT, hold.tell_ending(how)).await;
+    if let Ok(Err(error)) = told {
+        tracing::debug!(%error, "the ending is not recorded");
     }
 }
 
