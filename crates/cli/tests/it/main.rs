@@ -23,6 +23,7 @@ mod editing;
 mod ensemble;
 mod examples;
 mod export;
+mod habits;
 mod hundred;
 mod interchange;
 mod jobs;
