@@ -151,7 +151,7 @@ mod tests {
         let request = json!({"by": who, "message": "ple\u{1b}ase", "grace_ms": 5000});
         assert_eq!(
             told("/x", &asked(request)),
-            "asked to let go of /x by db7:4711 within 5s: please"
+            "asked to let go of /x by me@db7 pid 4711 within 5s: please"
         );
     }
 

@@ -2,7 +2,7 @@
 
 mod hold;
 
-use bellwether::{ClearError, Crash, Previous};
+use bellwether::{ClearError, Client, Contention, Crash, Previous};
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -12,6 +12,7 @@ use crate::exit::Exit;
 use crate::keeper::End;
 use crate::output::{self, Output};
 use crate::patience::Patience;
+use crate::people::holders_text;
 use crate::previous;
 use crate::refusal::{self, Refusal};
 use crate::session::with_session;
@@ -25,7 +26,7 @@ pub(crate) fn run(args: LockArgs, output: Output) -> anyhow::Result<Exit> {
     let patience = Patience::new(&args.wait, args.at_once);
     at_workplace(&args.job, patience, output, async |workplace| {
         let lock = AnyLock::of(workplace.client(), &args);
-        let acquired = acquire(&lock, patience, output);
+        let acquired = acquire(&lock, workplace.client(), patience, output);
         let guard = match workplace.unless_told(acquired).await {
             Ok(guard) => guard?,
             Err(exit) => return Ok(exit),
@@ -175,6 +176,7 @@ fn check(args: &LockArgs) -> Result<(), Refusal> {
 /// Waits for the lock as the arguments say; `None` if it was not had.
 pub(crate) async fn acquire(
     lock: &AnyLock,
+    client: &Client,
     patience: Patience,
     output: Output,
 ) -> anyhow::Result<Option<AnyGuard>> {
@@ -186,8 +188,13 @@ pub(crate) async fn acquire(
     }
     if patience.is_at_once() {
         let guard = lock.try_acquire().await.map_err(refusal::of_acquire)?;
-        if guard.is_none() {
-            output.notice(format_args!("{path} is held"));
+        if guard.is_none() && !output.is_quiet() {
+            // For people only: a look that fails, or comes too late, tells nothing.
+            let line = Contention::new(client, path).line().await;
+            let line = line.unwrap_or_default();
+            let holders = holders_text(line.iter().filter(|one| one.holds));
+            let by = holders.map_or_else(String::new, |who| format!(" by {who}"));
+            output.notice(format_args!("{path} is held{by}"));
         }
         return Ok(guard);
     }

@@ -34,7 +34,7 @@ pub(crate) fn run(args: OnceArgs, output: Output) -> anyhow::Result<Exit> {
                 return Ok(Turn::Done(stat));
             }
             tokio::select! {
-                guard = acquire(&lock, patience, output) => Ok(match guard? {
+                guard = acquire(&lock, workplace.client(), patience, output) => Ok(match guard? {
                     // Somebody may have done it since.
                     Some(guard) => match done.look().await? {
                         None => Turn::Mine(Box::new(guard)),

@@ -7,7 +7,7 @@ use rustix::io::ioctl_fionread;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::bellwether::{Running, assert_code, text, until};
+use crate::bellwether::{Running, assert_code, text, until, user_and_host};
 use crate::servers::Servers;
 
 on_local_and_apache! {
@@ -76,7 +76,8 @@ fn holder_and_waiters_are_shown_with_token_and_message(servers: &Servers) {
     let token = holder["token"].to_string();
     assert!(
         holds.starts_with("  holds  ")
-            && holds.contains("(sh: nightly run), ")
+            && holds.contains(&format!("{} pid ", user_and_host()))
+            && holds.contains(" sh (nightly run), ")
             && holds.ends_with(&format!(", token {token}")),
         "{holds}"
     );
@@ -303,7 +304,7 @@ fn break_takes_an_item_from_whoever_has_it(servers: &Servers) {
     let mut worker = Running::start(worker.args(["sh", "-c", script]));
     assert_eq!(worker.line().as_deref(), Some("working"));
     let seen = text(&run(servers, &["locks"]).stdout);
-    assert!(seen.contains(" (sh: slow), "), "{seen}");
+    assert!(seen.contains(" sh (slow), "), "{seen}");
     let output = run(servers, &["break", "--yes", "--grace", "0s", "--json", "q"]);
     assert_code(&output, 0);
     assert_eq!(json(&output)["holders"][0]["end"], "broken");

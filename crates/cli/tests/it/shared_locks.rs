@@ -50,7 +50,7 @@ fn so_many_run_at_a_time(address: &str) {
         told.contains("waiting for /x: next in line, held by"),
         "{told}"
     );
-    assert!(told.contains(" and one other"), "{told}");
+    assert!(told.contains(", and one other"), "{told}");
 }
 
 fn limit_of_who_came_first_counts(address: &str) {

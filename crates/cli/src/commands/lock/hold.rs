@@ -40,7 +40,7 @@ pub(crate) async fn hold(args: LockArgs, output: Output) -> anyhow::Result<Exit>
     let lock = AnyLock::of(&client, &args);
     let limit = client.session_timeout();
     let exit = tokio::select! {
-        guard = acquire(&lock, patience, output) => match guard {
+        guard = acquire(&lock, &client, patience, output) => match guard {
             Ok(Some(guard)) => keep(guard, &args, limit, &mut signals, output).await,
             Ok(None) => Ok(patience.exit()),
             Err(error) => Err(error),
