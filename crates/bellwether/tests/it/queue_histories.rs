@@ -7,7 +7,7 @@ mod checks;
 mod recipe;
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use bellwether::{Client, PutError, Sabotage, SettleError, TakeError, connect};
 use bellwether_testkit::{
@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 use self::checks::{Event, History};
 use self::recipe::{Recipe, Work, now_ms};
 use crate::place::soon;
+use crate::weather_settings;
 
 const PRODUCERS: usize = 2;
 const CONSUMERS: usize = 3;
@@ -109,16 +110,7 @@ async fn ignoring_due_times_would_be_noticed() {
 }
 
 async fn rounds(mut engine: Engine, run: impl AsyncFn(&mut Engine, u64)) {
-    let seconds = setting("BELLWETHER_HISTORIES_SECONDS").unwrap_or(0);
-    let end = Instant::now() + Duration::from_secs(seconds);
-    let first = setting("BELLWETHER_HISTORIES_SEED").unwrap_or_else(clock_seed);
-    for seed in first.. {
-        eprintln!("seed {seed}");
-        run(&mut engine, seed).await;
-        if Instant::now() >= end {
-            return;
-        }
-    }
+    weather_settings::rounds(async |seed| run(&mut engine, seed).await).await;
 }
 
 /// What all who take part in a round share.
@@ -440,18 +432,4 @@ fn random(seed: u64, who: usize) -> StdRng {
 #[expect(clippy::disallowed_methods, reason = "stands for work")]
 async fn moment(random: &mut StdRng) {
     tokio::time::sleep(MOMENT_MAX.mul_f64(random.random())).await;
-}
-
-fn setting(name: &str) -> Option<u64> {
-    let value = std::env::var(name).ok()?;
-    Some(
-        value
-            .parse()
-            .unwrap_or_else(|_| panic!("{name}={value} is no number")),
-    )
-}
-
-fn clock_seed() -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    u64::from(now.unwrap().subsec_nanos())
 }
