@@ -11,7 +11,7 @@ use bellwether_testkit::{Cut, Direction, FaultProxy};
 use futures_util::StreamExt;
 use tokio::task::JoinHandle;
 
-use crate::place::{Place, SESSION_TIMEOUT, soon};
+use crate::place::{Place, SESSION_TIMEOUT, kill, soon};
 
 on_both_engines! {
     leads_one_after_the_other_with_rising_tokens,
@@ -140,11 +140,10 @@ async fn only_a_leader_can_proclaim(place: Place) {
 
 async fn crash_mark_tells_that_the_leader_before_died(place: Place) {
     let marked = |client: &Client| election(client).crash_mark();
-    let first = soon(marked(&place.client().await).campaign())
-        .await
-        .unwrap();
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let first = soon(marked(&client).campaign()).await.unwrap();
     assert_eq!(*first.previous(), Previous::Clean);
-    drop(first);
+    kill(&proxy).await;
     let second = soon(marked(&place.client().await).campaign())
         .await
         .unwrap();

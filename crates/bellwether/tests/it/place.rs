@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use bellwether::{Client, connect, zk};
 use bellwether_testkit::raw::four_letter_word;
-use bellwether_testkit::{Apache, FaultProxy, Op, TestServer};
+use bellwether_testkit::{Apache, Cut, FaultProxy, Op, TestServer};
 use tokio::task::JoinHandle;
 
 /// Short enough to wait for the end of a session, long enough for a busy machine.
@@ -251,6 +251,13 @@ pub(crate) async fn expire(proxy: &FaultProxy) {
     proxy.refuse(true);
     proxy.expire_session().await.unwrap();
     proxy.refuse(false);
+}
+
+/// Kills the client behind a proxy, as a power failure does: nothing of it reaches the server any more, and the server expires
+/// its session when the timeout has passed.
+pub(crate) async fn kill(proxy: &FaultProxy) {
+    proxy.refuse(true);
+    proxy.cut(Cut::Reset).await;
 }
 
 /// Notes the operations of requests on such paths, as they go to the server.
