@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zookeeper_client as zk;
+use bellwether_client as zk;
 
 /// The access control list of a recipe's nodes and of the directories that it has to make.
 #[derive(Clone, Debug, Default)]
@@ -14,19 +14,16 @@ impl Access {
     }
 
     /// Open to everybody unless set.
-    pub(crate) fn acls(&self) -> zk::Acls<'_> {
+    pub(crate) fn acl(&self) -> Vec<zk::Acl> {
         match &self.0 {
-            Some(acls) => zk::Acls::new(acls),
-            None => zk::Acls::anyone_all(),
+            Some(acl) => acl.to_vec(),
+            None => vec![zk::Acl::open()],
         }
     }
 
-    /// What the list takes in a request: how many entries there are, and of each the rights, scheme and id with their lengths.
+    /// What the list takes in a request.
     pub(crate) fn bytes(&self) -> usize {
-        let acls = self.acls();
-        let entries = acls
-            .iter()
-            .map(|acl| 12 + acl.scheme().len() + acl.id().len());
-        4 + entries.sum::<usize>()
+        let entries = self.acl().iter().map(zk::Acl::encoded_bytes).sum::<usize>();
+        4 + entries
     }
 }

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use zookeeper_client as zk;
+use bellwether_client as zk;
 
 use crate::access::Access;
 use crate::catch_up::caught_up;
 use crate::client::Client;
 use crate::contender::{DATA_BYTES_MAX, Failure};
 use crate::error::{BarrierError, Outcome, outcome};
-use crate::node_event::NodeEvent;
+use crate::node_event::{Happened, NodeEvent};
 use crate::path::NodePath;
 use crate::receipt::{OnceError, Receipts, Written};
 use crate::sabotage::Sabotage;
@@ -115,20 +115,20 @@ impl Barrier {
                 &self.path,
             ));
         }
-        let options = zk::CreateMode::Persistent.with_acls(self.access.acls());
+        let options = zk::CreateMode::Persistent.with_acl(self.access.acl());
         loop {
             let set = self.once(&dir, |writer| {
-                writer.add_create(&dir.child(BARRIER), &data, &options)
+                writer.create(&dir.child(BARRIER), &data, &options);
             });
             match set.await? {
                 None => return Ok(true),
-                Some(zk::Error::NodeExists) => return Ok(false),
-                Some(zk::Error::NoNode) => {
+                Some(zk::Error::NODE_EXISTS) => return Ok(false),
+                Some(zk::Error::NO_NODE) => {
                     let made = self.client.make_directory(&dir, &self.access).await;
                     // What was lost with the connection, or removed again, is made at the next try.
                     if let Err(error) = made
                         && outcome(&error) != Outcome::Unknown
-                        && error != zk::Error::NoNode
+                        && error != zk::Error::NO_NODE
                     {
                         return Err(self.error(error));
                     }
@@ -149,10 +149,10 @@ impl Barrier {
     /// See [`BarrierError`]. Only after [`BarrierError::OutcomeUnknown`] it may have been lifted.
     pub async fn lift(&self) -> Result<bool, BarrierError> {
         let dir = self.dir()?;
-        let lifted = self.once(&dir, |writer| writer.add_delete(&dir.child(BARRIER), None));
+        let lifted = self.once(&dir, |writer| writer.delete(&dir.child(BARRIER), None));
         match lifted.await? {
             None => Ok(true),
-            Some(zk::Error::NoNode) => Ok(false),
+            Some(zk::Error::NO_NODE) => Ok(false),
             Some(error) => Err(self.error(error)),
         }
     }
@@ -169,15 +169,15 @@ impl Barrier {
     pub async fn wait(&self) -> Result<(), BarrierError> {
         let node = self.dir()?.child(BARRIER);
         let zk = self.client.zk();
-        let mut states = zk.state_watcher();
+        let mut states = zk.states();
         let mut found = None;
         loop {
-            states.state();
+            states.mark_unchanged();
             // A server that lags behind might not know yet of a barrier that is set.
-            let looked = caught_up(zk, &node, || zk.get_and_watch_data(&node)).await;
+            let looked = caught_up(zk, &node, || zk.get_watched(&node)).await;
             let (stat, watch) = match looked {
                 Ok((_, stat, watch)) => (stat, watch),
-                Err(zk::Error::NoNode) => return Ok(()),
+                Err(zk::Error::NO_NODE) => return Ok(()),
                 // The next request waits in the client until there is a connection again: this does not spin.
                 Err(error) if outcome(&error) == Outcome::Unknown => continue,
                 Err(error) => return Err(self.error(error)),
@@ -192,7 +192,7 @@ impl Barrier {
                 _ = states.changed() => None,
             };
             match woken {
-                Some(zk::EventType::NodeDeleted) => return Ok(()),
+                Some(Happened::Deleted) => return Ok(()),
                 // Any other wake-up, and each change of the connection, proves nothing: look again.
                 _ if self.client.is_sabotaged(Sabotage::PassOnAnyWake) => return Ok(()),
                 _ => {}
@@ -232,10 +232,10 @@ impl Barrier {
         let node = self.dir()?.child(BARRIER);
         let zk = self.client.zk();
         loop {
-            let looked = caught_up(zk, &node, || zk.get_data(&node)).await;
+            let looked = caught_up(zk, &node, || zk.get(&node)).await;
             return match looked {
                 Ok((data, _)) => Ok(Some(Who::from_data(&data).unwrap_or_default())),
-                Err(zk::Error::NoNode) => Ok(None),
+                Err(zk::Error::NO_NODE) => Ok(None),
                 Err(error) if outcome(&error) == Outcome::Unknown => continue,
                 Err(error) => Err(self.error(error)),
             };
@@ -247,7 +247,7 @@ impl Barrier {
     async fn once(
         &self,
         dir: &NodePath,
-        fill: impl Fn(&mut zk::MultiWriter<'_>) -> Result<(), zk::Error>,
+        fill: impl Fn(&mut zk::Multi<'_>),
     ) -> Result<Option<zk::Error>, BarrierError> {
         let path = self.path.clone();
         let receipts = Receipts::new(&self.client, dir.clone(), self.access.clone());

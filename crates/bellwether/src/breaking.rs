@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
+use bellwether_client as zk;
 use serde::{Deserialize, Serialize};
 use tracing::info;
-use zookeeper_client as zk;
 
 use crate::contention::Contention;
 use crate::error::{ContentionError, Outcome, WriteError, outcome};
 use crate::hold::Hold;
 use crate::name::Layout;
 use crate::node_data::{CURATOR_REVOKE, NodeData, Revocation};
-use crate::node_event::NodeEvent;
+use crate::node_event::{Happened, NodeEvent};
 use crate::path::NodePath;
 use crate::who::Who;
 
@@ -58,9 +58,9 @@ impl Contention {
     /// See [`ContentionError`].
     pub async fn last_broken(&self) -> Result<Option<Broken>, ContentionError> {
         let path = self.dir()?.child(BROKEN);
-        match self.client.zk().get_data(&path).await {
+        match self.client.zk().get(&path).await {
             Ok((data, _)) => Ok(serde_json::from_slice(&data).ok()),
-            Err(zk::Error::NoNode) => Ok(None),
+            Err(zk::Error::NO_NODE) => Ok(None),
             Err(source) => Err(self.failed(source)),
         }
     }
@@ -122,8 +122,8 @@ impl Contention {
         let by = Who::here(self.client.session_id());
         let revocation = Revocation::new(by, self.message.clone(), grace);
         loop {
-            let (data, stat) = match zk.get_data(&path).await {
-                Err(zk::Error::NoNode) => return Ok(None),
+            let (data, stat) = match zk.get(&path).await {
+                Err(zk::Error::NO_NODE) => return Ok(None),
                 Ok((_, stat)) if stat.czxid != token => return Ok(None),
                 read => read?,
             };
@@ -135,7 +135,7 @@ impl Contention {
                 // Another library's, which knows no other form.
                 None => CURATOR_REVOKE.to_vec(),
             };
-            match zk.set_data(&path, &asking, Some(stat.version)).await {
+            match zk.set(&path, &asking, Some(stat.version)).await {
                 Ok(stat) => {
                     return Ok((stat.czxid == token).then(|| Asked {
                         path,
@@ -144,9 +144,9 @@ impl Contention {
                         who: Who::from_data(&data),
                     }));
                 }
-                Err(zk::Error::NoNode) => return Ok(None),
+                Err(zk::Error::NO_NODE) => return Ok(None),
                 // Somebody else wrote to it meanwhile.
-                Err(zk::Error::BadVersion) => {}
+                Err(zk::Error::BAD_VERSION) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -172,15 +172,15 @@ impl Contention {
             message: self.message.clone(),
         };
         let data = serde_json::to_vec(&broken).expect("strings and numbers are JSON");
-        let options = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+        let options = zk::CreateMode::Persistent.with_acl([zk::Acl::open()]);
         let mut exists = false;
         loop {
-            let mut writer = zk.new_multi_writer();
+            let mut writer = zk.new_multi();
             // At the version of the request: one that another has made there since has none yet.
-            writer.add_delete(&asked.path, Some(asked.version))?;
+            writer.delete(&asked.path, Some(asked.version));
             match &record {
-                Some(record) if exists => writer.add_set_data(record, &data, None)?,
-                Some(record) => writer.add_create(record, &data, &options)?,
+                Some(record) if exists => writer.set(record, &data, None),
+                Some(record) => writer.create(record, &data, &options),
                 None => {}
             }
             match writer.commit().await {
@@ -188,21 +188,21 @@ impl Contention {
                     info!(node, token = broken.token, "hold was broken");
                     return Ok(Ending::Broken);
                 }
-                Err(zk::MultiWriteError::OperationFailed {
+                Err(zk::MultiError::Refused {
                     index: 0,
-                    source: zk::Error::NoNode,
+                    code: zk::ErrorCode::NoNode,
                 }) => return Ok(Ending::LetGo),
-                Err(zk::MultiWriteError::OperationFailed {
+                Err(zk::MultiError::Refused {
                     index: 0,
-                    source: zk::Error::BadVersion,
+                    code: zk::ErrorCode::BadVersion,
                 }) => match asked.is_there_at(zk).await? {
                     Some(version) => asked.version = version,
                     None => return Ok(Ending::LetGo),
                 },
-                Err(zk::MultiWriteError::OperationFailed { index: 1, source })
-                    if matches!(source, zk::Error::NodeExists | zk::Error::NoNode) =>
+                Err(zk::MultiError::Refused { index: 1, code })
+                    if matches!(code, zk::ErrorCode::NodeExists | zk::ErrorCode::NoNode) =>
                 {
-                    exists = source == zk::Error::NodeExists;
+                    exists = code == zk::ErrorCode::NodeExists;
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -242,7 +242,7 @@ impl Hold {
             write.set(&path, &*data, None);
             match write.commit_again().await {
                 Err(WriteError::Refused {
-                    source: zk::Error::NoNode,
+                    source: zk::Error::NO_NODE,
                     ..
                 }) => {}
                 written => return written,
@@ -251,7 +251,7 @@ impl Hold {
             write.create(&path, &*data);
             match write.commit_again().await {
                 Err(WriteError::Refused {
-                    source: zk::Error::NodeExists,
+                    source: zk::Error::NODE_EXISTS,
                     ..
                 }) => {}
                 written => return written,
@@ -273,14 +273,16 @@ impl Asked {
     /// Waits until the node is gone, or another's.
     async fn until_gone(&self, zk: &zk::Client) -> Result<(), zk::Error> {
         loop {
-            match zk.get_and_watch_data(&self.path).await {
+            match zk.get_watched(&self.path).await {
                 Ok((_, stat, _)) if stat.czxid != self.token => return Ok(()),
                 Ok((_, _, watch)) => match NodeEvent::of(watch).await {
-                    zk::EventType::NodeDeleted => return Ok(()),
-                    zk::EventType::Session => return Err(zk::Error::SessionExpired),
+                    Happened::Deleted => return Ok(()),
+                    Happened::SessionEnded => {
+                        return Err(zk::Error::SessionEnded(zk::SessionEnd::Expired));
+                    }
                     _ => {}
                 },
-                Err(zk::Error::NoNode) => return Ok(()),
+                Err(zk::Error::NO_NODE) => return Ok(()),
                 // The next request waits in the client until there is a connection again: this does not spin.
                 Err(error) if outcome(&error) == Outcome::Unknown => {}
                 Err(error) => return Err(error),
@@ -290,7 +292,7 @@ impl Asked {
 
     /// The version of the node now; `None` if it is gone, or another's.
     async fn is_there_at(&self, zk: &zk::Client) -> Result<Option<i32>, zk::Error> {
-        let stat = zk.check_stat(&self.path).await?;
+        let stat = zk.exists(&self.path).await?;
         let same = stat.filter(|stat| stat.czxid == self.token);
         Ok(same.map(|stat| stat.version))
     }

@@ -5,6 +5,7 @@ mod reads;
 mod tree;
 mod watches;
 
+use bellwether_client as zk;
 use std::fmt;
 use std::sync::Arc;
 
@@ -114,7 +115,9 @@ impl Cache {
             Ok(Ok(())) => Ok(live),
             Ok(Err(error)) => Err(error),
             // The task is gone only with its runtime.
-            Err(_) => Err(self.site.refused(crate::zk::Error::ClientClosed)),
+            Err(_) => Err(self
+                .site
+                .refused(zk::Error::SessionEnded(zk::SessionEnd::RuntimeGone))),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Reads that see all that was written before, whichever server they come to.
 
-use zookeeper_client as zk;
+use bellwether_client as zk;
 
 use crate::error::{Outcome, outcome};
 

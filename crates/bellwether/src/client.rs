@@ -4,12 +4,11 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use bellwether_client as zk;
 use tracing::warn;
-use zookeeper_client as zk;
 
 use crate::access::Access;
 use crate::borne::Borne;
-use crate::clock::Moment;
 use crate::connect::Connect;
 use crate::ephemerals::Ephemerals;
 use crate::error::ConnectError;
@@ -56,19 +55,17 @@ impl WeakClient {
 }
 
 impl Client {
-    /// Takes over a session that was opened after `opened`.
+    /// Takes over a session, whose handle is rooted at the servers' root.
     pub(crate) fn start(
         zk: zk::Client,
         engine: Engine,
-        opened: Moment,
         chroot: Option<NodePath>,
-        home: Home,
         options: Connect,
     ) -> Self {
-        let session_timeout = zk.session_timeout();
+        let home = Home::of(&zk);
         let client = Self(Arc::new(Session {
             janitor: Janitor::start(&home, zk.clone()),
-            heart: Heart::new(engine, session_timeout, opened),
+            heart: Heart::new(engine, zk.clone()),
             ephemerals: Ephemerals::default(),
             borne: Borne::default(),
             zk,
@@ -77,11 +74,7 @@ impl Client {
             options,
             successor: Successor::default(),
         }));
-        home.spawn(beat_on(
-            client.downgrade(),
-            home.clone(),
-            session_timeout / 6,
-        ));
+        home.spawn(beat_on(client.downgrade(), home.clone()));
         client
     }
 
@@ -94,13 +87,13 @@ impl Client {
     /// The id of the session, as the servers' own tools show it.
     #[must_use]
     pub fn session_id(&self) -> i64 {
-        self.0.zk.session_id().0
+        self.0.zk.session_id()
     }
 
     /// Whether the session has ended, as far as this end knows.
     #[must_use]
     pub fn is_ended(&self) -> bool {
-        self.0.zk.state().is_terminated()
+        self.0.zk.state().is_ended()
     }
 
     /// Resolves when the session has ended.
@@ -109,11 +102,7 @@ impl Client {
     ///
     /// Nothing is lost; a later call resolves at once if the session has ended meanwhile.
     pub async fn ended(&self) {
-        let mut states = self.0.zk.state_watcher();
-        let mut state = states.state();
-        while !state.is_terminated() {
-            state = states.changed().await;
-        }
+        self.0.zk.ended().await;
     }
 
     /// The session that follows this one: itself while it lives; after its end a new one with the same options, opened
@@ -154,34 +143,35 @@ impl Client {
     /// The plain client of this session, rooted at the chroot, for what no recipe covers.
     #[must_use]
     pub fn raw(&self) -> zk::Client {
-        let zk = self.0.zk.clone();
         match &self.0.chroot {
-            Some(chroot) => zk
-                .chroot(chroot.as_str().to_owned())
+            Some(chroot) => self
+                .0
+                .zk
+                .chroot(chroot.as_str())
                 .expect("the chroot is a checked path"),
-            None => zk,
+            None => self.0.zk.clone(),
         }
     }
 
-    /// Drops this client and waits until the servers have acknowledged the end of the session.
+    /// Ends the session now, whatever clones, recipes and guards exist, and waits until the servers have acknowledged it. What is held
+    /// through it is lost.
     ///
-    /// It waits for every other clone and guard to be dropped too, and for the last [`successor`](Self::successor). When no
-    /// server can be reached, it returns once the session must have expired.
+    /// What was released or given up before is cleaned up first. When no server can be reached, it returns once the
+    /// servers cannot have kept the session. The last [`successor`](Self::successor) is closed too.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future only ends the wait.
-    pub async fn close(self) {
-        let mut last = &self;
+    /// Dropping the future ends the wait; the session may stay open then.
+    pub async fn close(&self) {
+        let mut last = self;
         while let Some(next) = last.0.successor.get() {
             last = next;
         }
-        let mut states = last.0.zk.state_watcher();
-        drop(self);
-        let mut state = states.state();
-        while !state.is_terminated() {
-            state = states.changed().await;
-        }
+        let session = &last.0;
+        // Crash marks outlive the session: those that were to be taken back are, before it ends.
+        let swept = session.janitor.swept();
+        session.home.timeout(self.session_timeout(), swept).await;
+        session.zk.close().await;
     }
 
     pub(crate) fn downgrade(&self) -> WeakClient {
@@ -279,7 +269,7 @@ impl Client {
         let containers = zk::CreateMode::Container;
         match self.create_lineage(dir, own, containers).await {
             // Servers before 3.5 have no containers.
-            Err(zk::Error::Unimplemented) => {
+            Err(zk::Error::UNIMPLEMENTED) => {
                 let kept = zk::CreateMode::Persistent;
                 self.create_lineage(dir, (data, kept, access), kept).await
             }
@@ -299,23 +289,22 @@ impl Client {
         };
         let mut creates = Vec::new();
         for path in dir.lineage() {
-            let (data, mode, acls) = match path == dir.as_str() {
-                true => (data, mode, access.acls()),
-                false => (b"".as_slice(), above, zk::Acls::anyone_all()),
+            let (data, mode, acl) = match path == dir.as_str() {
+                true => (data, mode, access.acl()),
+                false => (b"".as_slice(), above, vec![zk::Acl::open()]),
             };
             let mode = match path.len() <= kept {
                 true => zk::CreateMode::Persistent,
                 false => mode,
             };
-            let mut writer = self.0.zk.new_multi_writer();
-            writer.add_create(path, data, &mode.with_acls(acls))?;
+            let mut writer = self.0.zk.new_multi();
+            writer.create(path, data, mode.with_acl(acl));
             if mode == zk::CreateMode::Container {
                 // An empty container is removed only if it has had a child (Apache's `ContainerManager`). It has one from the
                 // start, so that nothing is left if we die before we use it.
                 let first = format!("{path}/first");
-                let options = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
-                writer.add_create(&first, b"", &options)?;
-                writer.add_delete(&first, None)?;
+                writer.create(&first, b"", zk::CreateMode::Persistent);
+                writer.delete(&first, None);
             }
             // Requests leave when their futures are made, so these travel together.
             creates.push(writer.commit());
@@ -323,10 +312,10 @@ impl Client {
         let mut last = Ok(());
         for created in creates {
             last = match (created.await.map_err(zk::Error::from), last) {
-                (Ok(_) | Err(zk::Error::NodeExists), _) => Ok(()),
-                (Err(zk::Error::Unimplemented), _) => return Err(zk::Error::Unimplemented),
+                (Ok(_) | Err(zk::Error::NODE_EXISTS), _) => Ok(()),
+                (Err(zk::Error::UNIMPLEMENTED), _) => return Err(zk::Error::UNIMPLEMENTED),
                 // It has no parent because of what was refused before.
-                (Err(zk::Error::NoNode), Err(cause)) => Err(cause),
+                (Err(zk::Error::NO_NODE), Err(cause)) => Err(cause),
                 (Err(error), _) => Err(error),
             };
         }

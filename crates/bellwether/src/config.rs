@@ -3,8 +3,9 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use bellwether_client as zk;
+use bytes::Bytes;
 use futures_util::StreamExt;
-use zookeeper_client as zk;
 
 use crate::access::Access;
 use crate::client::Client;
@@ -136,9 +137,9 @@ impl<T: Payload + Send + 'static> Config<T> {
     pub async fn get(&self) -> Result<Option<Entry<T>>, StateError> {
         loop {
             let visit = self.site.visit().await?;
-            match visit.client.zk().get_data(visit.node.as_str()).await {
+            match visit.client.zk().get(visit.node.as_str()).await {
                 Ok(content) => return decode(&self.site, content).map(Some),
-                Err(zk::Error::NoNode) => return Ok(None),
+                Err(zk::Error::NO_NODE) => return Ok(None),
                 Err(error) => self.site.again(&visit, error).await?,
             }
         }
@@ -157,17 +158,17 @@ impl<T: Payload + Send + 'static> Config<T> {
         let data = self.encode(value)?;
         loop {
             match self
-                .write(&data, |writer, node| writer.add_set_data(node, &data, None))
+                .write(&data, |writer, node| writer.set(node, &data, None))
                 .await
             {
                 Ok(()) => return Ok(()),
-                Err(NotWritten::Refused(zk::Error::NoNode)) => {}
+                Err(NotWritten::Refused(zk::Error::NO_NODE)) => {}
                 Err(error) => return Err(self.error(error)),
             }
             match self.create_data(&data).await {
                 Ok(()) => return Ok(()),
                 // Somebody made it meanwhile; this one is later, and wins.
-                Err(NotWritten::Refused(zk::Error::NodeExists)) => {}
+                Err(NotWritten::Refused(zk::Error::NODE_EXISTS)) => {}
                 Err(error) => return Err(self.error(error)),
             }
         }
@@ -186,7 +187,7 @@ impl<T: Payload + Send + 'static> Config<T> {
         let data = self.encode(value)?;
         match self.create_data(&data).await {
             Ok(()) => Ok(true),
-            Err(NotWritten::Refused(zk::Error::NodeExists)) => Ok(false),
+            Err(NotWritten::Refused(zk::Error::NODE_EXISTS)) => Ok(false),
             Err(error) => Err(self.error(error)),
         }
     }
@@ -212,7 +213,7 @@ impl<T: Payload + Send + 'static> Config<T> {
             .await
         {
             Ok(()) => Ok(Some(Version(version.0.wrapping_add(1)))),
-            Err(NotWritten::Refused(zk::Error::BadVersion | zk::Error::NoNode)) => Ok(None),
+            Err(NotWritten::Refused(zk::Error::BAD_VERSION | zk::Error::NO_NODE)) => Ok(None),
             Err(error) => Err(self.error(error)),
         }
     }
@@ -228,11 +229,11 @@ impl<T: Payload + Send + 'static> Config<T> {
     /// As [`set`](Self::set).
     pub async fn delete(&self) -> Result<bool, StateError> {
         match self
-            .write(&[], |writer, node| writer.add_delete(node, None))
+            .write(&[], |writer, node| writer.delete(node, None))
             .await
         {
             Ok(()) => Ok(true),
-            Err(NotWritten::Refused(zk::Error::NoNode)) => Ok(false),
+            Err(NotWritten::Refused(zk::Error::NO_NODE)) => Ok(false),
             Err(error) => Err(self.error(error)),
         }
     }
@@ -251,19 +252,18 @@ impl<T: Payload + Send + 'static> Config<T> {
     }
 
     async fn create_data(&self, data: &[u8]) -> Result<(), NotWritten> {
-        let options = zk::CreateMode::Persistent.with_acls(self.site.access().acls());
-        self.write(data, |writer, node| writer.add_create(node, data, &options))
+        let options = zk::CreateMode::Persistent.with_acl(self.site.access().acl());
+        self.write(data, |writer, node| writer.create(node, data, &options))
             .await
     }
 
     async fn write(
         &self,
         data: &[u8],
-        fill: impl Fn(&mut zk::MultiWriter<'_>, &str) -> Result<(), zk::Error>,
+        fill: impl Fn(&mut zk::Multi<'_>, &str),
     ) -> Result<(), NotWritten> {
-        let fill = |writer: &mut zk::MultiWriter<'_>, node: &crate::path::NodePath| {
-            fill(writer, node.as_str())
-        };
+        let fill =
+            |writer: &mut zk::Multi<'_>, node: &crate::path::NodePath| fill(writer, node.as_str());
         self.site.once(data.len(), fill).await.map(drop)
     }
 
@@ -281,9 +281,9 @@ impl<T: Payload + Send + 'static> Config<T> {
     }
 }
 
-fn decode<T: Payload>(site: &Site, content: (Vec<u8>, zk::Stat)) -> Result<Entry<T>, StateError> {
+fn decode<T: Payload>(site: &Site, content: (Bytes, zk::Stat)) -> Result<Entry<T>, StateError> {
     let (data, stat) = content;
-    match T::from_bytes(data) {
+    match T::from_bytes(data.to_vec()) {
         Ok(value) => Ok(Entry {
             value,
             version: Version(stat.version),

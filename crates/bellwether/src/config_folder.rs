@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use bellwether_client as zk;
 use futures_util::StreamExt;
-use zookeeper_client as zk;
 
 use crate::access::Access;
 use crate::client::Client;
@@ -132,7 +132,7 @@ impl ConfigFolder {
             match written.await {
                 Ok(_) => return Ok(after),
                 Err(NotWritten::Refused(
-                    zk::Error::BadVersion | zk::Error::NodeExists | zk::Error::NoNode,
+                    zk::Error::BAD_VERSION | zk::Error::NODE_EXISTS | zk::Error::NO_NODE,
                 )) => {}
                 Err(NotWritten::Refused(source)) => return Err(self.site.refused(source)),
                 Err(NotWritten::Failed(error)) => return Err(error),
@@ -221,34 +221,33 @@ impl ConfigFolder {
 
     fn fill(
         &self,
-        writer: &mut zk::MultiWriter<'_>,
+        writer: &mut zk::Multi<'_>,
         folder: &NodePath,
         before: &Snapshot,
         after: &Entries,
-    ) -> Result<(), zk::Error> {
-        let options = zk::CreateMode::Persistent.with_acls(self.site.access().acls());
+    ) {
+        let options = zk::CreateMode::Persistent.with_acl(self.site.access().acl());
         let ready = folder.child(READY);
         match before.state {
             State::Missing => {
-                writer.add_create(folder.as_str(), b"", &options)?;
-                writer.add_create(&ready, b"", &options)?;
+                writer.create(folder.as_str(), b"", &options);
+                writer.create(&ready, b"", &options);
             }
-            State::Unready => writer.add_create(&ready, b"", &options)?,
-            State::Ready(version) => set_at(writer, &ready, b"", version)?,
+            State::Unready => writer.create(&ready, b"", &options),
+            State::Ready(version) => set_at(writer, &ready, b"", version),
         }
         for (name, data) in after {
             match before.entries.get(name) {
                 Some(old) if old == data => {}
-                Some(_) => writer.add_set_data(&folder.child(name), data, None)?,
-                None => writer.add_create(&folder.child(name), data, &options)?,
+                Some(_) => writer.set(&folder.child(name), data, None),
+                None => writer.create(&folder.child(name), data, &options),
             }
         }
         for name in before.entries.keys() {
             if !after.contains_key(name) {
-                writer.add_delete(&folder.child(name), None)?;
+                writer.delete(&folder.child(name), None);
             }
         }
-        Ok(())
     }
 }
 
@@ -264,13 +263,13 @@ async fn snapshot(visit: &Visit) -> Result<Option<Snapshot>, zk::Error> {
     let ready = visit.node.child(READY);
     // Answered in the order in which they are sent: an update between the two reads of `ready` changes it, and without one
     // everything between belongs together.
-    let first = zk.check_stat(&ready);
-    let names = zk.list_children(visit.node.as_str());
+    let first = zk.exists(&ready);
+    let names = zk.children(visit.node.as_str());
     let (first, names) = (first.await, names.await);
     let first = first?;
     let names = match names {
         Ok(names) => names,
-        Err(zk::Error::NoNode) => {
+        Err(zk::Error::NO_NODE) => {
             return Ok(Some(Snapshot {
                 entries: Entries::new(),
                 state: State::Missing,
@@ -280,19 +279,19 @@ async fn snapshot(visit: &Visit) -> Result<Option<Snapshot>, zk::Error> {
     };
     let mut reads = Vec::new();
     for name in names.into_iter().filter(|name| is_value(name)) {
-        let read = zk.get_data(&visit.node.child(&name));
+        let read = zk.get(&visit.node.child(&name));
         reads.push((name, read));
     }
-    let last = zk.check_stat(&ready);
+    let last = zk.exists(&ready);
     let mut entries = Some(Entries::new());
     for (name, read) in reads {
         match read.await {
             Ok((data, _)) => {
                 if let Some(entries) = &mut entries {
-                    entries.insert(name, data);
+                    entries.insert(name, data.to_vec());
                 }
             }
-            Err(zk::Error::NoNode) => entries = None,
+            Err(zk::Error::NO_NODE) => entries = None,
             Err(error) => return Err(error),
         }
     }

@@ -4,23 +4,18 @@ use std::future::IntoFuture;
 use std::pin::Pin;
 use std::time::Duration;
 
-use zookeeper_client as zk;
+use bellwether_client as zk;
 
 use crate::client::Client;
-use crate::clock::Moment;
 use crate::error::ConnectError;
 use crate::heart::Engine;
-use crate::home::Home;
 use crate::path::NodePath;
 use crate::sabotage::Sabotage;
 
-/// The session timeout that is asked for unless another is set.
-const SESSION_TIMEOUT: Duration = Duration::from_secs(15);
-
-/// Opens a session with the servers of a connect string: `host:port,host:port/chroot`.
+/// Opens a session with the servers of a connect string: `host:port,host:port/chroot`, or `unix:/path/of/socket`.
 ///
-/// Awaiting the result connects. The session lives on a thread of its own, so that a task which computes or blocks
-/// cannot stop its heartbeat, and so that the futures of this crate can be awaited on any executor.
+/// Awaiting the result connects. The session thread of this process carries the session, so that a task which computes or
+/// blocks cannot stop its heartbeat, and so that the futures of this crate can be awaited on any executor.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -30,28 +25,23 @@ const SESSION_TIMEOUT: Duration = Duration::from_secs(15);
 /// ```
 #[must_use = "nothing is sent until this is awaited"]
 pub fn connect(connect_string: impl Into<String>) -> Connect {
+    let address = connect_string.into();
     Connect {
-        address: connect_string.into(),
-        session_timeout: SESSION_TIMEOUT,
-        fail_fast: false,
+        options: zk::Client::connect(address.clone()),
         process: std::process::id(),
-        auth: Vec::new(),
-        home: None,
+        address,
         #[cfg(feature = "sabotage")]
         sabotage: None,
     }
 }
 
 /// Options of a session to open; see [`connect`].
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[must_use = "nothing is sent until this is awaited"]
 pub struct Connect {
     address: String,
-    session_timeout: Duration,
-    fail_fast: bool,
+    options: zk::Connect,
     process: u32,
-    auth: Vec<(String, Vec<u8>)>,
-    home: Option<Home>,
     #[cfg(feature = "sabotage")]
     sabotage: Option<Sabotage>,
 }
@@ -60,18 +50,17 @@ impl Connect {
     /// How long the servers keep the session, and its holds, after they last heard from it. The servers may answer
     /// with another value: [`Client::session_timeout`]. 15 seconds unless set.
     pub fn session_timeout(self, session_timeout: Duration) -> Self {
-        Self {
-            session_timeout,
-            ..self
-        }
+        self.with(|options| options.session_timeout(session_timeout))
     }
 
-    /// Gives up when each server was tried once, instead of going on for the session timeout.
+    /// How long to try before the session is there. As long as the session timeout unless set.
+    pub fn connect_timeout(self, connect_timeout: Duration) -> Self {
+        self.with(|options| options.connect_timeout(connect_timeout))
+    }
+
+    /// Gives up when each server was tried once, instead of going on for the connect timeout.
     pub fn fail_fast(self) -> Self {
-        Self {
-            fail_fast: true,
-            ..self
-        }
+        self.with(zk::Connect::fail_fast)
     }
 
     /// The process that people are told to turn to, where it is another one than that of the session: a supervisor that
@@ -85,24 +74,25 @@ impl Connect {
     }
 
     /// Proves an identity to the servers, on each new connection too: scheme `digest` with `user:password`, for example.
-    pub fn auth(mut self, scheme: impl Into<String>, auth: impl Into<Vec<u8>>) -> Self {
-        self.auth.push((scheme.into(), auth.into()));
-        self
+    pub fn auth(self, scheme: impl Into<String>, secret: impl Into<Vec<u8>>) -> Self {
+        self.with(|options| options.auth(scheme, secret))
     }
 
-    /// Runs the session on the tokio runtime of the caller instead of a thread of its own.
+    /// Opens streams in another way than by TCP and Unix sockets.
+    pub fn dial(self, dial: impl zk::Dial) -> Self {
+        self.with(|options| options.dial(dial))
+    }
+
+    /// Runs the session on the tokio runtime of the caller instead of the session thread.
     ///
-    /// That saves two changes of thread a request. In exchange, a task that blocks the runtime also stops the heartbeat,
-    /// and holds are lost; and the session ends with the runtime.
+    /// That saves a change of thread a request. In exchange, a task that blocks the runtime also stops the heartbeat, and
+    /// holds are lost; and the session ends with the runtime.
     ///
     /// # Panics
     ///
     /// Outside a tokio runtime.
     pub fn on_current_runtime(self) -> Self {
-        Self {
-            home: Some(Home::caller()),
-            ..self
-        }
+        self.with(zk::Connect::on_current_runtime)
     }
 
     /// Makes the recipes of this session wrong in one way, to show that a test would notice.
@@ -125,47 +115,20 @@ impl Connect {
         false
     }
 
-    pub(crate) async fn open(self) -> Result<Client, ConnectError> {
-        let address = &self.address;
-        let mut connector = zk::Client::connector().with_session_timeout(self.session_timeout);
-        if self.fail_fast {
-            connector = connector.with_fail_eagerly();
-        }
-        for (scheme, auth) in &self.auth {
-            connector = connector.with_auth(scheme, auth);
-        }
-        let (servers, chroot) = split_chroot(address);
-        let Ok(chroot) = chroot.map(NodePath::parse).transpose() else {
-            return Err(ConnectError::BadAddress {
-                address: address.clone(),
-                source: zk::Error::BadArguments(&"the chroot is not a path"),
-            });
-        };
-        let home = self.home.clone().unwrap_or_else(Home::own_thread);
-        let servers = servers.to_owned();
-        let sent = Moment::now();
-        let opened = home.spawn(async move {
-            let zk = connector.connect(&servers).await?;
-            let engine = Engine::detect(&zk).await?;
-            Ok((zk, engine))
-        });
-        match opened.await {
-            Ok(Ok((zk, engine))) => Ok(Client::start(zk, engine, sent, chroot, home, self)),
-            Ok(Err(source)) => Err(self.error(source)),
-            Err(_) => Err(self.error(zk::Error::ClientClosed)),
+    fn with(self, change: impl FnOnce(zk::Connect) -> zk::Connect) -> Self {
+        Self {
+            options: change(self.options),
+            ..self
         }
     }
 
-    fn error(self, source: zk::Error) -> ConnectError {
-        let address = self.address;
-        match source {
-            zk::Error::BadArguments(_) => ConnectError::BadAddress { address, source },
-            zk::Error::NoHosts
-            | zk::Error::Timeout
-            | zk::Error::ConnectionLoss
-            | zk::Error::Custom(_) => ConnectError::Unreachable { address, source },
-            _ => ConnectError::Refused { address, source },
-        }
+    pub(crate) async fn open(self) -> Result<Client, ConnectError> {
+        let chroot = zk::Address::parse(&self.address)?.chroot;
+        // Rooted at the servers' root, so that a missing chroot can be made.
+        let zk = self.options.clone().await?.at_root();
+        let engine = Engine::detect(&zk).await.map_err(ConnectError::Lost)?;
+        let chroot = NodePath::parse(&chroot).ok();
+        Ok(Client::start(zk, engine, chroot, self))
     }
 }
 
@@ -178,47 +141,9 @@ impl IntoFuture for Connect {
     }
 }
 
-impl std::fmt::Debug for Connect {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Not the passwords.
-        let schemes: Vec<_> = self.auth.iter().map(|(scheme, _)| scheme).collect();
-        f.debug_struct("Connect")
-            .field("address", &self.address)
-            .field("session_timeout", &self.session_timeout)
-            .field("fail_fast", &self.fail_fast)
-            .field("auth", &schemes)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Splits `host:port,tcp://host:port/chroot` before the chroot. A chroot of `/` is none.
-fn split_chroot(address: &str) -> (&str, Option<&str>) {
-    let hosts = address
-        .rfind("://")
-        .map_or(0, |scheme| scheme + "://".len());
-    match address[hosts..].find('/') {
-        Some(slash) => {
-            let (servers, chroot) = address.split_at(hosts + slash);
-            (servers, Some(chroot).filter(|&chroot| chroot != "/"))
-        }
-        None => (address, None),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn chroot_is_split_from_the_servers() {
-        assert_eq!(split_chroot("a:1,b"), ("a:1,b", None));
-        assert_eq!(split_chroot("a:1,b/x/y"), ("a:1,b", Some("/x/y")));
-        assert_eq!(split_chroot("a:1/"), ("a:1", None));
-        assert_eq!(
-            split_chroot("tcp://a:1,tcp://b/x"),
-            ("tcp://a:1,tcp://b", Some("/x"))
-        );
-    }
 
     #[test]
     fn passwords_are_not_shown() {

@@ -9,15 +9,15 @@ mod turn;
 use std::mem;
 use std::time::Duration;
 
-use zookeeper_client as zk;
+use bellwether_client as zk;
+use bytes::Bytes;
 
 use crate::access::Access;
 use crate::catch_up::caught_up;
 use crate::client::Client;
-use crate::clock::Moment;
 use crate::crash_mark::{self, CrashMark, Marking, Parting, Previous};
 use crate::error::{Outcome, outcome};
-use crate::heart::{Answered, Pulse};
+use crate::heart::Pulse;
 use crate::hold::Hold;
 use crate::janitor::Litter;
 use crate::name::{AcquisitionId, Kind, Layout, Name};
@@ -71,13 +71,13 @@ pub(crate) struct Contender {
     node: Node,
     line: Line,
     /// The data of the directory as of then, where it counts.
-    directory: Option<(Vec<u8>, zk::Stat)>,
+    directory: Option<(Bytes, zk::Stat)>,
     own_watch: Option<OwnWatch>,
     marking: Option<Marking>,
     /// How often the create was sent.
     tries: usize,
-    /// Tells of a reconnect since the last list.
-    states: zk::StateWatcher,
+    /// How many connections there had been at the last list.
+    connections: u64,
     _pulse: Pulse,
 }
 
@@ -125,7 +125,7 @@ impl Contender {
         }
         let mut this = Self {
             _pulse: Pulse::new(client),
-            states: client.zk().state_watcher(),
+            connections: client.zk().connections(),
             prefix: entry
                 .layout
                 .prefix(entry.kind, client.session_id(), AcquisitionId::new()),
@@ -139,7 +139,7 @@ impl Contender {
             dir,
             entry,
         };
-        let mut last = zk::Error::ConnectionLoss;
+        let mut last = zk::Error::Unknown;
         for _ in 0..TRIES_MAX {
             this.tries += 1;
             match this.create(&payload).await {
@@ -164,18 +164,17 @@ impl Contender {
         let client = self.client.clone();
         let zk = client.zk();
         let prefix = self.dir.child(&self.prefix);
-        let options = zk::CreateMode::EphemeralSequential.with_acls(self.entry.access.acls());
-        self.states.state();
-        let sent = Moment::now();
-        // The futures are made before the first await: one round trip.
+        let options = zk::CreateMode::EphemeralSequential.with_acl(self.entry.access.acl());
+        self.connections = client.zk().connections();
         self.node = Node::InDoubt;
-        let create = zk.create(&prefix, payload, &options);
-        let directory = self.send_directory_read(zk);
-        let list = zk.list_children(self.dir.as_str());
+        // Made together, they leave together: one packet, one round trip.
+        let (create, directory, list) = zk.batch(|zk| {
+            let create = zk.create(&prefix, payload, options);
+            let directory = self.send_directory_read(zk);
+            (create, directory, zk.children(self.dir.as_str()))
+        });
         match create.await {
-            Ok((stat, sequence)) => {
-                client.heart().answered(sent, Answered::Write);
-                let path = format!("{prefix}{sequence}");
+            Ok(zk::Created { path, stat }) => {
                 let name = path.rsplit_once('/').map(|(_, name)| name.to_owned());
                 let name = name.and_then(|name| self.entry.layout.parse(name));
                 let node = OwnNode::new(&client, path, stat.czxid, Naming::Unique);
@@ -194,12 +193,12 @@ impl Contender {
                     Err(_) => self.list().await,
                 }
             }
-            Err(zk::Error::NoNode) => {
+            Err(zk::Error::NO_NODE) => {
                 self.node = Node::None;
                 // Containers are removed when empty, so it may vanish again before the next try, or while it is made.
                 match self.make_directory().await {
-                    Ok(()) | Err(zk::Error::NoNode) => {
-                        Err(Failure::Disconnected(zk::Error::NoNode))
+                    Ok(()) | Err(zk::Error::NO_NODE) => {
+                        Err(Failure::Disconnected(zk::Error::NO_NODE))
                     }
                     Err(error) => Err(error.into()),
                 }
@@ -281,7 +280,7 @@ impl Contender {
             let who = Some(self.entry.who.clone());
             let set = CrashMark::set(node, who, &self.entry.access, marking).await;
             let (set, found) = match set {
-                Err(Failure::Refused(zk::Error::NoNode)) => return Err(Failure::Removed),
+                Err(Failure::Refused(zk::Error::NO_NODE)) => return Err(Failure::Removed),
                 set => set?,
             };
             (mark, previous) = (Some(set), found);
@@ -330,7 +329,7 @@ impl Contender {
     }
 
     /// The data of the directory, as of the last look.
-    pub(crate) fn directory(&self) -> Option<&(Vec<u8>, zk::Stat)> {
+    pub(crate) fn directory(&self) -> Option<&(Bytes, zk::Stat)> {
         self.directory.as_ref()
     }
 
@@ -353,11 +352,11 @@ impl Contender {
     /// Looks for the node of a create whose reply was lost. The server that answers now may be another, and lag behind.
     async fn find(&mut self) -> Result<bool, Failure> {
         let client = self.client.clone();
-        self.states.state();
+        self.connections = client.zk().connections();
         let (zk, dir) = (client.zk(), self.dir.as_str());
-        let children = match caught_up(zk, dir, || zk.list_children(dir)).await {
+        let children = match caught_up(zk, dir, || zk.children(dir)).await {
             Ok(children) => children,
-            Err(zk::Error::NoNode) => return Ok(false),
+            Err(zk::Error::NO_NODE) => return Ok(false),
             Err(error) => return Err(error.into()),
         };
         let mut names = self.entry.layout.contenders(children.clone());
@@ -366,7 +365,7 @@ impl Contender {
         };
         drop(names);
         let path = self.dir.child(&name);
-        match client.zk().get_data(&path).await {
+        match client.zk().get(&path).await {
             // A node of another session is nobody's place: it goes when that session ends.
             Ok((_, stat))
                 if stat.ephemeral_owner == client.session_id()
@@ -379,7 +378,7 @@ impl Contender {
                 self.look(children)?;
                 Ok(true)
             }
-            Ok(_) | Err(zk::Error::NoNode) => Ok(false),
+            Ok(_) | Err(zk::Error::NO_NODE) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
@@ -389,11 +388,8 @@ impl Contender {
     fn send_directory_read(
         &self,
         zk: &zk::Client,
-    ) -> impl Future<Output = Option<(Vec<u8>, zk::Stat)>> + use<> {
-        let read = self
-            .entry
-            .first_limit
-            .map(|_| zk.get_data(self.dir.as_str()));
+    ) -> impl Future<Output = Option<(Bytes, zk::Stat)>> + use<> {
+        let read = self.entry.first_limit.map(|_| zk.get(self.dir.as_str()));
         async { read?.await.ok() }
     }
 

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use zookeeper_client as zk;
+use bellwether_client as zk;
+use bytes::Bytes;
 
 use crate::client::Client;
 use crate::error::ContentionError;
@@ -191,7 +192,7 @@ impl Contestant {
         path: &str,
         node: &str,
         wants: Wants,
-        (data, stat): (Vec<u8>, zk::Stat),
+        (data, stat): (Bytes, zk::Stat),
     ) -> Self {
         Self {
             path: format!("{}/{node}", path.trim_end_matches('/')),
@@ -206,7 +207,7 @@ impl Contestant {
             since: since(&stat),
             session: stat.ephemeral_owner,
             revocation: Revocation::from_data(&data),
-            data,
+            data: data.to_vec(),
         }
     }
 
@@ -222,21 +223,21 @@ async fn read_line(
     dir: &NodePath,
     path: &str,
 ) -> Result<Vec<Contestant>, zk::Error> {
-    let limit = zk.get_data(dir.as_str());
-    let names = match zk.list_children(dir.as_str()).await {
+    let limit = zk.get(dir.as_str());
+    let names = match zk.children(dir.as_str()).await {
         Ok(children) => in_order(&children),
-        Err(zk::Error::NoNode) => return Ok(Vec::new()),
+        Err(zk::Error::NO_NODE) => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
     let limit = limit.await.ok().and_then(|(data, _)| read_limit(&data));
     // Requests leave when their futures are made, so these travel together.
-    let reads = Vec::from_iter(names.iter().map(|name| zk.get_data(&dir.child(name))));
+    let reads = Vec::from_iter(names.iter().map(|name| zk.get(&dir.child(name))));
     let mut line = Vec::with_capacity(names.len());
     for (name, read) in names.iter().zip(reads) {
         match read.await {
             Ok(content) => line.push(contestant(&line, limit, path, name, content)),
             // It left while we looked.
-            Err(zk::Error::NoNode) => {}
+            Err(zk::Error::NO_NODE) => {}
             Err(error) => return Err(error),
         }
     }
@@ -256,7 +257,7 @@ pub(crate) fn contestant(
     limit: Option<u64>,
     path: &str,
     name: &Name,
-    (data, stat): (Vec<u8>, zk::Stat),
+    (data, stat): (Bytes, zk::Stat),
 ) -> Contestant {
     let said = NodeData::from_data(&data);
     let holds = match name.kind() {

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bellwether_client as zk;
 use futures_util::StreamExt;
-use zookeeper_client as zk;
 
 use crate::access::Access;
 use crate::client::Client;
@@ -194,13 +194,13 @@ impl Counter {
         loop {
             let visit = self.site.visit().await?;
             let at = Moment::now();
-            let known = match visit.client.zk().get_data(visit.node.as_str()).await {
+            let known = match visit.client.zk().get(visit.node.as_str()).await {
                 Ok((data, stat)) => Known {
                     value: parse(&self.site, &data)?,
                     version: Some(stat.version),
                     at,
                 },
-                Err(zk::Error::NoNode) => Known {
+                Err(zk::Error::NO_NODE) => Known {
                     value: 0,
                     version: None,
                     at,
@@ -218,12 +218,12 @@ impl Counter {
     async fn write(&self, from: Known, value: i64) -> Result<Attempt, StateError> {
         let at = Moment::now();
         let data = value.to_string();
-        let options = zk::CreateMode::Persistent.with_acls(self.site.access().acls());
+        let options = zk::CreateMode::Persistent.with_acl(self.site.access().acl());
         let written = self
             .site
             .once(data.len(), |writer, node| match from.version {
                 Some(version) => set_at(writer, node.as_str(), data.as_bytes(), version),
-                None => writer.add_create(node.as_str(), data.as_bytes(), &options),
+                None => writer.create(node.as_str(), data.as_bytes(), &options),
             });
         match written.await {
             Ok(written) => {
@@ -237,7 +237,7 @@ impl Counter {
                 Ok(Attempt::Written)
             }
             Err(NotWritten::Refused(
-                zk::Error::BadVersion | zk::Error::NodeExists | zk::Error::NoNode,
+                zk::Error::BAD_VERSION | zk::Error::NODE_EXISTS | zk::Error::NO_NODE,
             )) => {
                 *self.known() = None;
                 Ok(Attempt::Overtaken)

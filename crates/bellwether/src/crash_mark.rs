@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use bellwether_client as zk;
 use serde::{Deserialize, Serialize};
-use zookeeper_client as zk;
 
 use crate::access::Access;
 use crate::catch_up::caught_up;
@@ -121,27 +121,27 @@ impl Marking {
     /// Puts back what was there and removes the node: the hold never was.
     pub(crate) async fn undo(&self, zk: &zk::Client, node: &str) -> Result<(), zk::Error> {
         // A server that lags may not show our mark yet, and it would stay: a crash that never was.
-        let version = match caught_up(zk, &self.path, || zk.get_data(&self.path)).await {
+        let version = match caught_up(zk, &self.path, || zk.get(&self.path)).await {
             Ok((data, stat)) if names(&data, node) => stat.version,
-            Ok(_) | Err(zk::Error::NoNode) => {
+            Ok(_) | Err(zk::Error::NO_NODE) => {
                 return match zk.delete(node, None).await {
-                    Err(zk::Error::NoNode) => Ok(()),
+                    Err(zk::Error::NO_NODE) => Ok(()),
                     result => result,
                 };
             }
             Err(error) => return Err(error),
         };
-        let mut writer = zk.new_multi_writer();
-        self.add_restore(&mut writer, Some(version))?;
-        writer.add_delete(node, None)?;
+        let mut writer = zk.new_multi();
+        self.add_restore(&mut writer, Some(version));
+        writer.delete(node, None);
         match writer.commit().await {
             // The node went by another hand, and the mark is still ours.
-            Err(zk::MultiWriteError::OperationFailed {
+            Err(zk::MultiError::Refused {
                 index: 1,
-                source: zk::Error::NoNode,
+                code: zk::ErrorCode::NoNode,
             }) => {
-                let mut writer = zk.new_multi_writer();
-                self.add_restore(&mut writer, Some(version))?;
+                let mut writer = zk.new_multi();
+                self.add_restore(&mut writer, Some(version));
                 writer.commit().await?;
             }
             committed => drop(committed?),
@@ -149,15 +149,11 @@ impl Marking {
         Ok(())
     }
 
-    fn add_restore(
-        &self,
-        writer: &mut zk::MultiWriter<'_>,
-        version: Option<i32>,
-    ) -> Result<(), zk::Error> {
+    fn add_restore(&self, writer: &mut zk::Multi<'_>, version: Option<i32>) {
         match &self.before {
-            Some(before) => writer.add_set_data(&self.path, before, version),
-            None => writer.add_delete(&self.path, version),
-        }
+            Some(before) => writer.set(&self.path, before, version),
+            None => writer.delete(&self.path, version),
+        };
     }
 }
 
@@ -172,38 +168,38 @@ impl CrashMark {
         let zk = node.client().zk();
         let record = Record::new(node, who);
         let data = record.to_data();
-        let options = zk::CreateMode::Persistent.with_acls(access.acls());
+        let options = zk::CreateMode::Persistent.with_acl(access.acl());
         // Most of the time nobody has crashed, and the first try is all.
         let mut version = None;
-        let mut last = zk::Error::ConnectionLoss;
+        let mut last = zk::Error::Unknown;
         for _ in 0..TRIES_MAX {
-            let mut writer = zk.new_check_writer(node.path(), None)?;
+            let mut writer = zk.new_multi();
+            writer.check(node.path(), None);
             match version {
-                None => writer.add_create(&marking.path, &data, &options)?,
-                Some(_) => writer.add_set_data(&marking.path, &data, version)?,
-            }
+                None => writer.create(&marking.path, &data, &options),
+                Some(_) => writer.set(&marking.path, &data, version),
+            };
             let error = match writer.commit().await {
                 Ok(_) => return Ok(Self::done(marking, record)),
-                Err(zk::CheckWriteError::CheckFailed { source }) => return Err(source.into()),
-                Err(
-                    zk::CheckWriteError::RequestFailed { source }
-                    | zk::CheckWriteError::OperationFailed { source, .. },
-                ) => source,
+                Err(zk::MultiError::Refused { index: 0, code }) => {
+                    return Err(zk::Error::Refused(code).into());
+                }
+                Err(error) => zk::Error::from(error),
             };
             match error {
-                zk::Error::NodeExists | zk::Error::BadVersion | zk::Error::NoNode => {}
+                zk::Error::NODE_EXISTS | zk::Error::BAD_VERSION | zk::Error::NO_NODE => {}
                 error if outcome(&error) == Outcome::Unknown => last = error,
                 error => return Err(error.into()),
             }
             // After a lost reply, a server that lags may show the mark of a holder that has released since.
-            let read = || zk.get_data(&marking.path);
+            let read = || zk.get(&marking.path);
             (marking.before, version) = match caught_up(zk, &marking.path, read).await {
                 // An earlier try of ours, whose reply was lost.
                 Ok((found, _)) if names(&found, node.path()) => {
                     return Ok(Self::done(marking, record));
                 }
-                Ok((found, stat)) => (Some(found), Some(stat.version)),
-                Err(zk::Error::NoNode) => (None, None),
+                Ok((found, stat)) => (Some(found.to_vec()), Some(stat.version)),
+                Err(zk::Error::NO_NODE) => (None, None),
                 Err(error) if outcome(&error) == Outcome::Unknown => {
                     last = error;
                     continue;
@@ -284,15 +280,15 @@ impl Parting {
         let Self::Cleared(marking) = self else {
             return zk.delete(node, None).await;
         };
-        let mut writer = zk.new_multi_writer();
-        writer.add_delete(node, None)?;
-        marking.add_restore(&mut writer, None)?;
+        let mut writer = zk.new_multi();
+        writer.delete(node, None);
+        marking.add_restore(&mut writer, None);
         match writer.commit().await {
             Ok(_) => Ok(()),
             // Somebody cleared the mark meanwhile.
-            Err(zk::MultiWriteError::OperationFailed {
+            Err(zk::MultiError::Refused {
                 index: 1,
-                source: zk::Error::NoNode,
+                code: zk::ErrorCode::NoNode,
             }) => zk.delete(node, None).await,
             Err(error) => Err(error.into()),
         }
@@ -307,18 +303,18 @@ impl Parting {
         version: i32,
     ) -> Result<(), zk::Error> {
         let Self::Cleared(marking) = self else {
-            return zk.set_data(node, data, Some(version)).await.map(drop);
+            return zk.set(node, data, Some(version)).await.map(drop);
         };
-        let mut writer = zk.new_multi_writer();
-        writer.add_set_data(node, data, Some(version))?;
-        marking.add_restore(&mut writer, None)?;
+        let mut writer = zk.new_multi();
+        writer.set(node, data, Some(version));
+        marking.add_restore(&mut writer, None);
         match writer.commit().await {
             Ok(_) => Ok(()),
             // Somebody cleared the mark meanwhile.
-            Err(zk::MultiWriteError::OperationFailed {
+            Err(zk::MultiError::Refused {
                 index: 1,
-                source: zk::Error::NoNode,
-            }) => zk.set_data(node, data, Some(version)).await.map(drop),
+                code: zk::ErrorCode::NoNode,
+            }) => zk.set(node, data, Some(version)).await.map(drop),
             Err(error) => Err(error.into()),
         }
     }
@@ -327,11 +323,11 @@ impl Parting {
 /// How the last exclusive hold ended, for one who shares and leaves the mark alone.
 pub(crate) async fn look(zk: &zk::Client, dir: &NodePath) -> Result<Previous, Failure> {
     let path = dir.child(HELD);
-    let mut last = zk::Error::ConnectionLoss;
+    let mut last = zk::Error::Unknown;
     for _ in 0..TRIES_MAX {
-        match caught_up(zk, &path, || zk.get_data(&path)).await {
+        match caught_up(zk, &path, || zk.get(&path)).await {
             Ok((data, _)) => return Ok(Previous::Crashed(Crash::from_mark(&data))),
-            Err(zk::Error::NoNode) => return Ok(Previous::Clean),
+            Err(zk::Error::NO_NODE) => return Ok(Previous::Clean),
             Err(error) if outcome(&error) == Outcome::Unknown => last = error,
             Err(error) => return Err(error.into()),
         }
@@ -350,7 +346,7 @@ pub(crate) fn held_since(
     dir: &NodePath,
     holder: &Name,
 ) -> impl Future<Output = Option<SystemTime>> + use<> {
-    let read = zk.get_data(&dir.child(HELD));
+    let read = zk.get(&dir.child(HELD));
     let holder = holder.as_str().to_owned();
     async move {
         let (data, _) = read.await.ok()?;
@@ -364,20 +360,20 @@ pub(crate) fn held_since(
 pub(crate) async fn clear(zk: &zk::Client, dir: &NodePath) -> Result<bool, ClearFailure> {
     let path = dir.child(HELD);
     // Versions begin anew with each mark, so an old one that a server still shows could stand for that of a later holder.
-    let (data, stat) = match caught_up(zk, &path, || zk.get_data(&path)).await {
+    let (data, stat) = match caught_up(zk, &path, || zk.get(&path)).await {
         Ok(found) => found,
-        Err(zk::Error::NoNode) => return Ok(false),
+        Err(zk::Error::NO_NODE) => return Ok(false),
         Err(error) => return Err(ClearFailure::Zk(error)),
     };
     if let Some(record) = Record::from_data(&data)
-        && zk.check_stat(&dir.child(&record.node)).await?.is_some()
+        && zk.exists(&dir.child(&record.node)).await?.is_some()
     {
         return Err(ClearFailure::Held(record.who));
     }
     match zk.delete(&path, Some(stat.version)).await {
-        Ok(()) | Err(zk::Error::NoNode) => Ok(true),
+        Ok(()) | Err(zk::Error::NO_NODE) => Ok(true),
         // The next holder was quicker, and has been told of the crash.
-        Err(zk::Error::BadVersion) => Ok(true),
+        Err(zk::Error::BAD_VERSION) => Ok(true),
         Err(error) => Err(ClearFailure::Zk(error)),
     }
 }

@@ -4,7 +4,8 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use zookeeper_client as zk;
+use bellwether_client as zk;
+use bytes::Bytes;
 
 use crate::access::Access;
 use crate::catch_up::caught_up;
@@ -183,12 +184,12 @@ impl DoubleBarrier {
     /// See [`BarrierError`].
     pub async fn members(&self) -> Result<Members, BarrierError> {
         let round = self.round(None)?;
-        let mut last = zk::Error::ConnectionLoss;
+        let mut last = zk::Error::Unknown;
         for _ in 0..TRIES_MAX {
             match self.look(round.clone()).await {
                 Ok(members) => return Ok(members),
                 // It moved on to the next round while we looked.
-                Err(Failure::Removed) => last = zk::Error::NoNode,
+                Err(Failure::Removed) => last = zk::Error::NO_NODE,
                 Err(Failure::Disconnected(error)) => last = error,
                 Err(failure) => return Err(self.error(failure)),
             }
@@ -199,9 +200,9 @@ impl DoubleBarrier {
     async fn look(&self, mut round: Round) -> Result<Members, Failure> {
         let zk = self.client.zk();
         let path = round.barrier.as_str();
-        let state = match caught_up(zk, path, || zk.get_data(path)).await {
+        let state = match caught_up(zk, path, || zk.get(path)).await {
             Ok((data, _)) => State::from_data(&data),
-            Err(zk::Error::NoNode) => None,
+            Err(zk::Error::NO_NODE) => None,
             Err(error) => return Err(error.into()),
         };
         let mut members = Members {
@@ -213,29 +214,29 @@ impl DoubleBarrier {
         round.generation = members.round;
         let dir = round.dir();
         let ready = dir.child(READY);
-        let ready = zk.get_data(&ready);
-        let children = zk.list_children(dir.as_str());
+        let ready = zk.get(&ready);
+        let children = zk.children(dir.as_str());
         let ready = match ready.await {
             Ok((data, _)) => Some(data),
-            Err(zk::Error::NoNode) => None,
+            Err(zk::Error::NO_NODE) => None,
             Err(error) => return Err(error.into()),
         };
         members.is_open = ready.is_some();
         let mut names: Vec<Name> = match children.await {
             Ok(children) => Layout::Bellwether.contenders(children).collect(),
-            Err(zk::Error::NoNode) if ready.is_none() => return Ok(members),
-            Err(zk::Error::NoNode) => return Err(Failure::Removed),
+            Err(zk::Error::NO_NODE) if ready.is_none() => return Ok(members),
+            Err(zk::Error::NO_NODE) => return Err(Failure::Removed),
             Err(error) => return Err(error.into()),
         };
         // Those who came too late for this round are not in it.
         names.retain(|name| !ready.as_ref().is_some_and(|ready| is_after(name, ready)));
         names.sort_by(Name::cmp_age);
         let paths: Vec<String> = names.iter().map(|name| dir.child(name)).collect();
-        let reads: Vec<_> = paths.iter().map(|path| zk.get_data(path)).collect();
+        let reads: Vec<_> = paths.iter().map(|path| zk.get(path)).collect();
         for read in reads {
             match read.await {
                 Ok((data, _)) => members.here.push(Who::from_data(&data).unwrap_or_default()),
-                Err(zk::Error::NoNode) => {}
+                Err(zk::Error::NO_NODE) => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -243,20 +244,20 @@ impl DoubleBarrier {
     }
 
     /// Reads what the node of the barrier says; makes it if it is missing.
-    async fn read_state(&self, barrier: &NodePath) -> Result<(Vec<u8>, zk::Stat), BarrierError> {
-        let mut last = zk::Error::ConnectionLoss;
+    async fn read_state(&self, barrier: &NodePath) -> Result<(Bytes, zk::Stat), BarrierError> {
+        let mut last = zk::Error::Unknown;
         for _ in 0..TRIES_MAX {
-            let read = match self.client.zk().get_data(barrier.as_str()).await {
-                Err(zk::Error::NoNode) => self
+            let read = match self.client.zk().get(barrier.as_str()).await {
+                Err(zk::Error::NO_NODE) => self
                     .client
                     .make_kept_directory(barrier, b"", &self.access)
                     .await
-                    .and(Err(zk::Error::NoNode)),
+                    .and(Err(zk::Error::NO_NODE)),
                 read => read,
             };
             match read {
                 Ok(read) => return Ok(read),
-                Err(zk::Error::NoNode) => last = zk::Error::NoNode,
+                Err(zk::Error::NO_NODE) => last = zk::Error::NO_NODE,
                 Err(error) if outcome(&error) == Outcome::Unknown => last = error,
                 Err(error) => return Err(self.error(error.into())),
             }
@@ -276,10 +277,10 @@ impl DoubleBarrier {
             let state = State::new(self.size, 0).to_data();
             let zk = self.client.zk();
             let version = Some(stat.version);
-            return match zk.set_data(barrier.as_str(), &state, version).await {
+            return match zk.set(barrier.as_str(), &state, version).await {
                 Ok(_) => Ok(Some(0)),
                 // Somebody else was quicker, or an earlier try of ours.
-                Err(zk::Error::BadVersion | zk::Error::NoNode) => Ok(None),
+                Err(zk::Error::BAD_VERSION | zk::Error::NO_NODE) => Ok(None),
                 Err(error) if outcome(&error) == Outcome::Unknown => Ok(None),
                 Err(error) => Err(self.error(error.into())),
             };

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use zookeeper_client as zk;
+use bellwether_client as zk;
 
 use crate::candidacy::Candidacy;
 use crate::catch_up::caught_up;
@@ -199,11 +199,11 @@ impl Election {
 
     async fn read(&self, count: usize) -> Result<Vec<Candidate>, AcquireError> {
         let dir = self.dir()?;
-        let mut last = zk::Error::ConnectionLoss;
+        let mut last = zk::Error::Unknown;
         for _ in 0..TRIES_MAX {
             match self.try_read(&dir, count).await {
                 Ok(candidates) => return Ok(candidates),
-                Err(Failure::Removed) => last = zk::Error::NoNode,
+                Err(Failure::Removed) => last = zk::Error::NO_NODE,
                 Err(Failure::Disconnected(error)) => last = error,
                 Err(failure) => return Err(self.error(failure)),
             }
@@ -218,13 +218,13 @@ impl Election {
         names.truncate(count);
         let paths: Vec<String> = names.iter().map(|name| dir.child(name)).collect();
         // Sent together.
-        let reads: Vec<_> = paths.iter().map(|path| zk.get_data(path)).collect();
+        let reads: Vec<_> = paths.iter().map(|path| zk.get(path)).collect();
         let mut candidates = Vec::new();
         for read in reads {
             match read.await {
                 Ok((data, stat)) => candidates.push(Candidate::new(&data, &stat)),
-                Err(zk::Error::NoNode) if candidates.is_empty() => return Err(Failure::Removed),
-                Err(zk::Error::NoNode) => {}
+                Err(zk::Error::NO_NODE) if candidates.is_empty() => return Err(Failure::Removed),
+                Err(zk::Error::NO_NODE) => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -234,10 +234,10 @@ impl Election {
     /// The names of those who run, in order. A server that lags behind is brought up to date first.
     pub(crate) async fn line(&self, dir: &NodePath) -> Result<Vec<Name>, zk::Error> {
         let zk = self.client().zk();
-        let list = || zk.list_children(dir.as_str());
+        let list = || zk.children(dir.as_str());
         match caught_up(zk, dir.as_str(), list).await {
             Ok(children) => Ok(in_order(children)),
-            Err(zk::Error::NoNode) => Ok(Vec::new()),
+            Err(zk::Error::NO_NODE) => Ok(Vec::new()),
             Err(error) => Err(error),
         }
     }

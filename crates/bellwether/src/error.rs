@@ -2,27 +2,13 @@
 
 use std::time::Duration;
 
-use zookeeper_client as zk;
+use bellwether_client as zk;
 
 use crate::contender::{DATA_BYTES_MAX, Failure};
 use crate::path::PathError;
 use crate::who::Who;
 
-/// Why [`connect`](crate::connect) opened no session.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-#[expect(missing_docs, reason = "each field is named in its message")]
-pub enum ConnectError {
-    /// The connect string cannot be read. Correct it.
-    #[error("bad connect string {address:?}")]
-    BadAddress { address: String, source: zk::Error },
-    /// No server answered. Look whether one runs there, or try again.
-    #[error("no server answers at {address}")]
-    Unreachable { address: String, source: zk::Error },
-    /// A server answered and refused. Trying again as it stands will not help.
-    #[error("no session at {address}")]
-    Refused { address: String, source: zk::Error },
-}
+pub use bellwether_client::ConnectError;
 
 /// Why [`Lock::acquire`](crate::Lock::acquire) and its sisters returned no guard.
 #[derive(Debug, thiserror::Error)]
@@ -304,7 +290,7 @@ impl BarrierError {
             // The line begins anew with each round, so this takes two thousand million entries into one.
             Failure::SequenceUsedUp => Self::Refused {
                 path,
-                source: zk::Error::BadArguments(&"the sequence is used up"),
+                source: zk::Error::Refused(zk::ErrorCode::BadArguments),
             },
         }
     }
@@ -321,17 +307,12 @@ pub(crate) enum Outcome {
     Refused,
 }
 
-/// Sorts an error of `zookeeper-client` by what may have happened on the server.
+/// Sorts an error by what may have happened on the server.
 pub(crate) fn outcome(error: &zk::Error) -> Outcome {
     match error {
-        // A connection that falls silent or breaks in the socket ends its requests with a custom error.
-        zk::Error::ConnectionLoss | zk::Error::Custom(_) => Outcome::Unknown,
-        zk::Error::SessionExpired
-        | zk::Error::SessionMoved
-        | zk::Error::ClientClosed
-        | zk::Error::AuthFailed
-        | zk::Error::Timeout
-        | zk::Error::NoHosts => Outcome::SessionEnded,
-        _ => Outcome::Refused,
+        zk::Error::SessionEnded(_) => Outcome::SessionEnded,
+        zk::Error::Refused(_) | zk::Error::Invalid(_) => Outcome::Refused,
+        // A kind of failure that this version does not know says nothing about the request.
+        _ => Outcome::Unknown,
     }
 }

@@ -1,6 +1,6 @@
 //! Writes to ZooKeeper that take effect only while a hold is held.
 
-use zookeeper_client as zk;
+use bellwether_client as zk;
 
 use crate::error::{Outcome, WriteError, outcome};
 use crate::own_node::{Naming, OwnNode};
@@ -126,24 +126,19 @@ impl<'a> FencedWrite<'a> {
         if *self.node.naming() == Naming::Shared {
             return Err(WriteError::NotFenced);
         }
-        let pins = usize::from(matches!(self.node.naming(), Naming::Pinned { .. }));
+        // The own node, and what pins it.
+        let checks = 1 + usize::from(matches!(self.node.naming(), Naming::Pinned { .. }));
         match self.request().await {
             Ok(_) => Ok(()),
-            Err(zk::CheckWriteError::OperationFailed {
+            Err(zk::MultiError::Refused {
                 index,
-                source: zk::Error::NoNode | zk::Error::BadVersion,
-            }) if index < pins => Err(WriteError::NotHeld),
-            Err(zk::CheckWriteError::CheckFailed {
-                source: zk::Error::NoNode,
-            }) => Err(WriteError::NotHeld),
-            Err(zk::CheckWriteError::OperationFailed { index, source }) => {
-                let index = index.saturating_sub(pins);
-                Err(WriteError::Refused { index, source })
-            }
-            Err(
-                zk::CheckWriteError::RequestFailed { source }
-                | zk::CheckWriteError::CheckFailed { source },
-            ) => Err(match outcome(&source) {
+                code: zk::ErrorCode::NoNode | zk::ErrorCode::BadVersion,
+            }) if index < checks => Err(WriteError::NotHeld),
+            Err(zk::MultiError::Refused { index, code }) => Err(WriteError::Refused {
+                index: index.saturating_sub(checks),
+                source: zk::Error::Refused(code),
+            }),
+            Err(zk::MultiError::Request(source)) => Err(match outcome(&source) {
                 Outcome::Unknown => WriteError::OutcomeUnknown { source },
                 Outcome::SessionEnded => WriteError::SessionEnded,
                 Outcome::Refused => WriteError::Refused { index: 0, source },
@@ -151,20 +146,21 @@ impl<'a> FencedWrite<'a> {
         }
     }
 
-    async fn request(&self) -> Result<Vec<zk::MultiWriteResult>, zk::CheckWriteError> {
+    async fn request(&self) -> Result<Vec<zk::MultiResult>, zk::MultiError> {
         let zk = self.node.client().zk();
-        let options = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+        let options = zk::CreateMode::Persistent.with_acl([zk::Acl::open()]);
         // Any version: a word to the holder, such as a request to let go, changes the node too.
-        let mut writer = zk.new_check_writer(self.node.path(), None)?;
+        let mut writer = zk.new_multi();
+        writer.check(self.node.path(), None);
         if let Naming::Pinned { path, version } = self.node.naming() {
-            writer.add_check_version(path, *version)?;
+            writer.check(path, Some(*version));
         }
         for write in &self.writes {
             match write {
-                Write::Create(path, data) => writer.add_create(path.as_str(), data, &options)?,
-                Write::Set(path, data, version) => writer.add_set_data(path, data, *version)?,
-                Write::Delete(path, version) => writer.add_delete(path.as_str(), *version)?,
-            }
+                Write::Create(path, data) => writer.create(path.as_str(), data, &options),
+                Write::Set(path, data, version) => writer.set(path, data, *version),
+                Write::Delete(path, version) => writer.delete(path.as_str(), *version),
+            };
         }
         writer.commit().await
     }

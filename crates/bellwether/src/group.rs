@@ -5,8 +5,8 @@ mod membership;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bellwether_client as zk;
 use futures_util::stream::{StreamExt, unfold};
-use zookeeper_client as zk;
 
 use crate::access::Access;
 use crate::cache::{Cache, CacheChanges, CacheEvent, LiveTree};
@@ -133,21 +133,21 @@ impl Group {
             let visit = self.site.visit().await?;
             let zk = visit.client.zk();
             let listed = async {
-                let names = match zk.list_children(visit.node.as_str()).await {
-                    Err(zk::Error::NoNode) => Vec::new(),
+                let names = match zk.children(visit.node.as_str()).await {
+                    Err(zk::Error::NO_NODE) => Vec::new(),
                     names => names?,
                 };
                 let mut reads = Vec::new();
                 for name in names.into_iter().filter(|name| is_member(name)) {
-                    let read = zk.get_data(&visit.node.child(&name));
+                    let read = zk.get(&visit.node.child(&name));
                     reads.push((name, read));
                 }
                 let mut members = Roster::new();
                 for (name, read) in reads {
                     match read.await {
-                        Ok((data, _)) => drop(members.insert(name, data)),
+                        Ok((data, _)) => drop(members.insert(name, data.to_vec())),
                         // It left meanwhile.
-                        Err(zk::Error::NoNode) => {}
+                        Err(zk::Error::NO_NODE) => {}
                         Err(error) => return Err(error),
                     }
                 }

@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use zookeeper_client as zk;
+use bellwether_client as zk;
 
 use crate::client::{Client, WeakClient};
 use crate::clock::Moment;
@@ -29,12 +29,12 @@ impl Engine {
     /// Asks the server. What cannot be found out is taken for an ensemble, where less counts as proof.
     pub(crate) async fn detect(zk: &zk::Client) -> Result<Self, zk::Error> {
         loop {
-            match zk.get_data("/zookeeper/config").await {
+            match zk.config().await {
                 Ok((config, _)) if config.windows(7).any(|key| key == b"server.") => {
                     return Ok(Self::Ensemble);
                 }
                 // Servers before 3.5 have no such node, and do not tell.
-                Err(zk::Error::NoNode | zk::Error::NoAuth) => return Ok(Self::Ensemble),
+                Err(zk::Error::NO_NODE | zk::Error::NO_AUTH) => return Ok(Self::Ensemble),
                 Ok(_) => return Ok(Self::Single),
                 Err(error) if outcome(&error) == Outcome::Unknown => {}
                 Err(error) => return Err(error),
@@ -43,53 +43,45 @@ impl Engine {
     }
 }
 
-/// What kind of request was answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answered {
-    Read,
-    Write,
-}
-
-/// The proof of life of one session.
+/// The proof of life of one session, and how long it lasts.
 #[derive(Debug)]
 pub(crate) struct Heart {
     engine: Engine,
-    session_timeout: Duration,
-    /// When the latest request that counts was sent.
-    proven: AtomicU64,
+    zk: zk::Client,
     /// How many need the heartbeat. An idle session has the client's own pings.
     users: AtomicUsize,
+    /// A mistake on purpose: what a connection alone would prove.
+    trusted: AtomicU64,
 }
 
+/// While something is held in an ensemble, its server hears of the session this often, as a part of the session timeout.
+const ACTIVITY_PART: u32 = 20;
+/// And a quorum does twice as often as this.
+const PROOF_PART: u32 = 12;
+
 impl Heart {
-    /// The session was alive when it was opened or later; `opened` is from before that.
-    pub(crate) fn new(engine: Engine, session_timeout: Duration, opened: Moment) -> Self {
+    pub(crate) fn new(engine: Engine, zk: zk::Client) -> Self {
         Self {
             engine,
-            session_timeout,
-            proven: AtomicU64::new(opened.as_nanos()),
+            zk,
             users: AtomicUsize::new(0),
+            trusted: AtomicU64::new(0),
         }
     }
 
-    /// Notes that a request which was sent at that moment has been answered.
-    pub(crate) fn answered(&self, sent: Moment, what: Answered) {
-        if self.engine == Engine::Single || what == Answered::Write {
-            self.proven.fetch_max(sent.as_nanos(), Ordering::Relaxed);
-        }
-    }
-
-    /// Until when a hold can be relied on, as far as is known now.
+    /// Until when a hold can be relied on, as far as is known now. The timeout is the one that was negotiated last.
     pub(crate) fn deadline(&self) -> Moment {
-        let t = self.session_timeout;
+        let life = self.zk.life();
+        let t = life.timeout;
         let margin = t / 10;
-        let good_for = match self.engine {
-            Engine::Single => t - margin,
-            // What a server may keep to itself: the client's word until it has been passed on (T/6, the heartbeat), and the
+        let (proven, good_for) = match self.engine {
+            Engine::Single => (life.any, t - margin),
+            // What a server may keep to itself: the client's word until it has been passed on (the activity interval), and the
             // leader's question for it, asked every half tick of a T that has two at least (T/4).
-            Engine::Ensemble => t - t / 6 - t / 4 - margin,
+            Engine::Ensemble => (life.write, t - t / ACTIVITY_PART - t / 4 - margin),
         };
-        self.proven() + good_for
+        let trusted = Moment::from_nanos(self.trusted.load(Ordering::Relaxed));
+        proven.max(trusted) + good_for
     }
 
     pub(crate) fn is_alive(&self) -> bool {
@@ -97,9 +89,9 @@ impl Heart {
     }
 
     /// Waits until the session is known to be alive: a hold that began would else be over already.
-    pub(crate) async fn prove(&self, zk: &zk::Client) -> Result<(), zk::Error> {
+    pub(crate) async fn prove(&self) -> Result<(), zk::Error> {
         while !self.is_alive() {
-            match self.beat(zk).await {
+            match self.beat().await {
                 Err(error) if outcome(&error) != Outcome::Unknown => return Err(error),
                 Err(_) | Ok(()) => {}
             }
@@ -108,40 +100,43 @@ impl Heart {
     }
 
     /// Sends one request that counts and waits for its answer. On failure the session may be over, or only the connection.
-    pub(crate) async fn beat(&self, zk: &zk::Client) -> Result<(), zk::Error> {
-        let sent = Moment::now();
-        let (answer, what) = match self.engine {
-            Engine::Single => (zk.check_stat("/").await.map(drop), Answered::Read),
+    pub(crate) async fn beat(&self) -> Result<(), zk::Error> {
+        let answer = match self.engine {
+            Engine::Single => self.zk.exists("/").await.map(drop),
             // A multi goes through the quorum even if nothing but a check is in it.
             Engine::Ensemble => {
-                let check = zk.new_check_writer("/", None)?.commit().await;
-                (check.map(drop).map_err(zk::Error::from), Answered::Write)
+                let mut multi = self.zk.new_multi();
+                multi.check("/", None);
+                multi.commit().await.map(drop).map_err(zk::Error::from)
             }
         };
         match answer {
             // A refusal went the same way as a success.
             Err(error) if outcome(&error) != Outcome::Refused => Err(error),
-            _ => {
-                self.answered(sent, what);
-                Ok(())
-            }
+            _ => Ok(()),
         }
     }
 
-    /// How far apart heartbeats are.
+    /// Somebody begins or ceases to rely on the session. In an ensemble the server hears of it more often meanwhile.
+    fn count(&self, more: bool) {
+        let before = match more {
+            true => self.users.fetch_add(1, Ordering::Relaxed),
+            false => self.users.fetch_sub(1, Ordering::Relaxed) - 1,
+        };
+        if before == 0 && self.engine == Engine::Ensemble {
+            let interval = more.then(|| self.zk.session_timeout() / ACTIVITY_PART);
+            self.zk.ping_at_least_every(interval);
+        }
+    }
+
+    /// How often to look whether proof is due: no proof is then older than two of these while the servers answer.
     fn interval(&self) -> Duration {
-        self.session_timeout / 6
+        self.zk.session_timeout() / (2 * PROOF_PART)
     }
 
-    fn proven(&self) -> Moment {
-        Moment::from_nanos(self.proven.load(Ordering::Relaxed))
-    }
-
-    /// Whether somebody relies on the session and the last proof is from the last interval but one. Looked at once an
-    /// interval, no proof is older than one and a half of them while the servers answer.
     fn is_due(&self) -> bool {
         self.users.load(Ordering::Relaxed) > 0
-            && Moment::now() - self.proven() >= self.interval() / 2
+            && Moment::now() - self.zk.life().write >= self.interval()
     }
 }
 
@@ -152,31 +147,39 @@ pub(crate) struct Pulse(Client);
 impl Pulse {
     /// Keeps the heart of a session beating as long as the result lives.
     pub(crate) fn new(client: &Client) -> Self {
-        client.heart().users.fetch_add(1, Ordering::Relaxed);
+        client.heart().count(true);
         Self(client.clone())
     }
 }
 
 impl Drop for Pulse {
     fn drop(&mut self) {
-        self.0.heart().users.fetch_sub(1, Ordering::Relaxed);
+        self.0.heart().count(false);
     }
 }
 
 /// The heartbeat of a session. It does not keep the session open, and ends with it.
-pub(crate) async fn beat_on(client: WeakClient, home: Home, interval: Duration) {
+///
+/// A single server needs none: the client's own pings are answered by the clock that expires sessions. In an ensemble only
+/// writes count, and this makes them while something is held.
+pub(crate) async fn beat_on(client: WeakClient, home: Home) {
     loop {
+        let Some(interval) = client.upgrade().map(|client| client.heart().interval()) else {
+            return;
+        };
         home.sleep(interval).await;
         if let Some(client) = client.upgrade()
             && client.is_sabotaged(Sabotage::TrustConnection)
-            && client.zk().state() == zk::SessionState::SyncConnected
+            && client.zk().state() == zk::SessionState::Connected
         {
-            client.heart().answered(Moment::now(), Answered::Write);
+            let now = Moment::now().as_nanos();
+            client.heart().trusted.store(now, Ordering::Relaxed);
         }
         while let Some(client) = client.upgrade()
+            && client.heart().engine == Engine::Ensemble
             && client.heart().is_due()
         {
-            match client.heart().beat(client.zk()).await {
+            match client.heart().beat().await {
                 Err(error) if outcome(&error) == Outcome::SessionEnded => return,
                 // While there is no connection, the next request waits in the client: this does not spin.
                 Err(_) | Ok(()) => {}

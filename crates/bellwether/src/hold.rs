@@ -7,12 +7,12 @@ mod tests;
 
 use std::time::Duration;
 
+use bellwether_client as zk;
 use futures_core::Stream;
 use futures_util::StreamExt;
 use futures_util::stream::unfold;
 use tokio::sync::watch;
 use tracing::debug;
-use zookeeper_client as zk;
 
 use crate::client::{Client, WeakClient};
 use crate::crash_mark::{CrashMark, Parting, Previous};
@@ -289,13 +289,7 @@ impl Hold {
 
     /// What the own node says of its holder; `None` if it cannot be read.
     pub(crate) async fn who(&self) -> Option<Who> {
-        let (data, _) = self
-            .node
-            .client()
-            .zk()
-            .get_data(self.node.path())
-            .await
-            .ok()?;
+        let (data, _) = self.node.client().zk().get(self.node.path()).await.ok()?;
         Who::from_data(&data)
     }
 
@@ -344,7 +338,7 @@ impl Hold {
                 let path = self.path.clone();
                 Err(match outcome(&error) {
                     Outcome::SessionEnded => ReleaseError::SessionEnded { path },
-                    _ if error == zk::Error::NoNode => ReleaseError::NotHeld { path },
+                    _ if error == zk::Error::NO_NODE => ReleaseError::NotHeld { path },
                     _ => ReleaseError::Refused {
                         path,
                         source: error,
@@ -370,7 +364,7 @@ impl Hold {
         let amended = self.node.amend(known, &Parting::Plain, word).await;
         amended.map_err(|source| match (outcome(&source), &source) {
             (Outcome::SessionEnded, _) => WriteError::SessionEnded,
-            (_, zk::Error::NoNode) => WriteError::NotHeld,
+            (_, &zk::Error::NO_NODE) => WriteError::NotHeld,
             _ => WriteError::Refused { index: 0, source },
         })
     }

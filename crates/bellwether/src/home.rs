@@ -1,106 +1,64 @@
-//! Where a session lives: the thread that carries its connection, its heartbeat and the clocks of its holds.
+//! Where a session lives: the runtime that carries its connection, its heartbeat and the clocks of its holds.
 
-use std::cell::Cell;
-use std::fmt;
 use std::future::pending;
-use std::panic::{AssertUnwindSafe, resume_unwind};
-use std::sync::OnceLock;
+use std::panic::resume_unwind;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 use std::time::Duration;
 
-use async_executor::Executor;
-use async_io::Timer;
-use asyncs::task::{self, JoinHandle, Spawn, Task, TaskHandle};
-use futures_util::FutureExt as _;
+use bellwether_client::{is_session_thread, session_thread};
 use futures_util::future::Either;
 use tokio::runtime::Handle;
+use tokio::task::{AbortHandle, JoinHandle};
 
 /// The home of a session. The futures of the recipes only wait for what happens there, so they can be awaited on any
 /// executor.
 #[derive(Clone, Debug)]
-pub(crate) enum Home {
-    /// The thread that all sessions of this process share.
-    OwnThread,
-    /// The runtime of the caller.
-    Caller(Handle),
-}
+pub(crate) struct Home(Handle);
 
 impl Home {
-    /// A thread of our own, started when it is first needed. Nothing a user does in a task of their own can stop it, so
-    /// heartbeats go on while a job computes.
-    pub(crate) fn own_thread() -> Self {
-        static STARTED: OnceLock<()> = OnceLock::new();
-        STARTED.get_or_init(|| {
-            std::thread::Builder::new()
-                .name("bellwether".to_owned())
-                .spawn(|| {
-                    // The client library spawns by the scope of the thread.
-                    let _scope = task::enter(&OwnThread);
-                    IS_HERE.set(true);
-                    // Waits in the reactor itself: a reply wakes this thread, and no other has to pass it on.
-                    async_io::block_on(TASKS.run(pending::<()>()));
-                })
-                .expect("a process that may start no thread can do nothing here");
-        });
-        Self::OwnThread
-    }
-
-    /// The runtime of the caller.
-    ///
-    /// # Panics
-    ///
-    /// Outside a tokio runtime.
-    pub(crate) fn caller() -> Self {
-        Self::Caller(Handle::current())
+    /// The runtime that carries a session.
+    pub(crate) fn of(zk: &bellwether_client::Client) -> Self {
+        Self(zk.runtime().clone())
     }
 
     /// Runs a task there as long as the result lives.
     pub(crate) fn run(&self, future: impl Future<Output = ()> + Send + 'static) -> Running {
-        Running {
-            _task: self.spawn(future).attach(),
-        }
+        Running(self.0.spawn(future).abort_handle())
     }
 
-    /// Runs a task there to its end, whatever happens to the handle.
-    pub(crate) fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
-    where
-        F: Future<Output: Send> + Send + 'static,
-    {
-        match self {
-            Self::OwnThread => {
-                let _scope = task::enter(&OwnThread);
-                task::spawn(future)
-            }
-            Self::Caller(handle) => {
-                let _scope = handle.enter();
-                task::spawn(future)
-            }
-        }
+    /// Runs a task there to its end.
+    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        self.0.spawn(future);
     }
 
     /// Runs a future there and waits for what comes of it; dropped, it drops the future there. The steps of a verb then follow
-    /// each other without waking the caller's thread in between, and requests made together leave together.
+    /// each other without waking the caller's thread in between.
     pub(crate) fn there<F>(&self, future: F) -> impl Future<Output = F::Output> + Send + use<F>
     where
         F: Future<Output: Send> + Send + 'static,
     {
         // On the heap either way: what a caller awaits stays small.
-        let running = match self {
-            // A panic is the caller's, and not the end of all sessions.
-            Self::OwnThread if !IS_HERE.get() => {
-                Either::Left(TASKS.spawn(AssertUnwindSafe(future).catch_unwind()))
-            }
-            Self::OwnThread | Self::Caller(_) => Either::Right(Box::pin(future)),
+        let running = match self.is_own_thread() && !is_session_thread() {
+            true => Either::Left(self.apart(future)),
+            false => Either::Right(Box::pin(future)),
         };
         async {
             match running {
-                Either::Left(task) => task.await.unwrap_or_else(|panic| resume_unwind(panic)),
+                // The session thread ends with the process.
+                Either::Left(task) => match task.await {
+                    Some(value) => value,
+                    None => pending().await,
+                },
                 Either::Right(future) => future.await,
             }
         }
     }
 
     /// As [`there`](Self::there), but on the runtime of the caller too it is a task of its own: it goes on while nobody polls what is
-    /// returned, so others may wait for it. `None` if that runtime has gone: a thread that waits without one outlives it.
+    /// returned, so others may wait for it. `None` when the runtime has gone.
     pub(crate) fn apart<F>(
         &self,
         future: F,
@@ -108,30 +66,18 @@ impl Home {
     where
         F: Future<Output: Send> + Send + 'static,
     {
-        let running = match self {
-            Self::OwnThread => Either::Left(self.there(future)),
-            Self::Caller(_) => {
-                let task = self.spawn(AssertUnwindSafe(future).catch_unwind());
-                Either::Right(task.attach())
-            }
-        };
-        async {
-            match running {
-                Either::Left(there) => Some(there.await),
-                Either::Right(task) => {
-                    let ended = task.await.ok()?;
-                    Some(ended.unwrap_or_else(|panic| resume_unwind(panic)))
-                }
-            }
-        }
+        let task = self.0.spawn(future);
+        let attached = Running(task.abort_handle());
+        joined(task, attached)
     }
 
     /// A timer, which may be awaited anywhere.
-    pub(crate) async fn sleep(&self, duration: Duration) {
-        Timer::after(duration).await;
+    pub(crate) fn sleep(&self, duration: Duration) -> tokio::time::Sleep {
+        let _runtime = self.0.enter();
+        tokio::time::sleep(duration)
     }
 
-    /// Awaits a future for so long at most; `None` when that was not enough.
+    /// Awaits a future for `limit` at most; `None` when that was not enough.
     pub(crate) async fn timeout<T>(
         &self,
         limit: Duration,
@@ -143,41 +89,48 @@ impl Home {
             () = self.sleep(limit) => None,
         }
     }
-}
 
-/// A task that ends when this is dropped.
-pub(crate) struct Running {
-    _task: TaskHandle<()>,
-}
-
-impl fmt::Debug for Running {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Running").finish_non_exhaustive()
+    fn is_own_thread(&self) -> bool {
+        self.0.id() == session_thread().id()
     }
 }
 
-/// Whether this is the thread that sessions share.
-pub(crate) fn is_here() -> bool {
-    IS_HERE.get()
+/// A task that ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Running(AbortHandle);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Runs a future as a task. `None` when its runtime has gone; a panic is the caller's, and not the end of all sessions.
+async fn joined<T>(task: JoinHandle<T>, _attached: Running) -> Option<T> {
+    match task.await {
+        Ok(value) => Some(value),
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => resume_unwind(panic),
+            Err(_) => None,
+        },
+    }
 }
 
 /// Waits for a future on the present thread.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
-    async_io::block_on(future)
-}
-
-/// The tasks of the thread of our own.
-static TASKS: Executor<'static> = Executor::new();
-
-thread_local! {
-    /// Whether this is the thread of our own.
-    static IS_HERE: Cell<bool> = const { Cell::new(false) };
-}
-
-struct OwnThread;
-
-impl Spawn for OwnThread {
-    fn spawn(&self, task: Task) {
-        TASKS.spawn(Box::into_pin(task.future)).detach();
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut cx = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut cx) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
     }
 }

@@ -5,9 +5,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bellwether_client as zk;
 use tokio::sync::{mpsc, watch};
 use tracing::warn;
-use zookeeper_client as zk;
 
 use crate::catch_up::caught_up;
 use crate::crash_mark::Marking;
@@ -85,14 +85,14 @@ impl Litter {
                 Self::Created(path, czxid) => {
                     match caught_up(zk, path, || look(zk, path, *czxid)).await {
                         Ok(()) => delete(zk, path).await,
-                        Err(zk::Error::NoNode) => Ok(()),
+                        Err(zk::Error::NO_NODE) => Ok(()),
                         Err(error) => Err(error),
                     }
                 }
                 Self::Claim { path, acquisition } => {
-                    match caught_up(zk, path, || zk.get_data(path)).await {
+                    match caught_up(zk, path, || zk.get(path)).await {
                         Ok((data, _)) if is_claim(&data, acquisition) => delete(zk, path).await,
-                        Ok(_) | Err(zk::Error::NoNode) => Ok(()),
+                        Ok(_) | Err(zk::Error::NO_NODE) => Ok(()),
                         Err(error) => Err(error),
                     }
                 }
@@ -118,7 +118,7 @@ impl Litter {
 
 async fn delete(zk: &zk::Client, path: &str) -> Result<(), zk::Error> {
     match zk.delete(path, None).await {
-        Err(zk::Error::NoNode) => Ok(()),
+        Err(zk::Error::NO_NODE) => Ok(()),
         result => result,
     }
 }
@@ -128,9 +128,9 @@ async fn remove_acquisition(
     dir: &NodePath,
     prefix: &str,
 ) -> Result<(), zk::Error> {
-    let list = || zk.list_children(dir.as_str());
+    let list = || zk.children(dir.as_str());
     let children = match caught_up(zk, dir.as_str(), list).await {
-        Err(zk::Error::NoNode) => return Ok(()),
+        Err(zk::Error::NO_NODE) => return Ok(()),
         children => children?,
     };
     for name in children.iter().filter(|name| name.starts_with(prefix)) {

@@ -167,4 +167,4 @@ pub use waiting::Waiting;
 pub use who::Who;
 
 /// The client library under this one: for its errors and lists of access, and for what no recipe covers.
-pub use zookeeper_client as zk;
+pub use bellwether_client as zk;

@@ -10,8 +10,6 @@ use std::sync::{Arc, LazyLock};
 
 use tracing::warn;
 
-use crate::home;
-
 /// How many lines may wait for the subscriber. Further ones are dropped, and counted.
 const LINES_MAX: usize = 1_024;
 
@@ -19,7 +17,7 @@ static LINES: LazyLock<Lines> = LazyLock::new(|| Lines::start(LINES_MAX));
 
 /// Emits a log line, which is a call of one of `tracing`'s macros. Returns at once on the thread of sessions.
 pub(crate) fn emit(line: impl FnOnce() + Send + 'static) {
-    match home::is_here() {
+    match bellwether_client::is_session_thread() {
         true => LINES.push(Box::new(line)),
         false => line(),
     }

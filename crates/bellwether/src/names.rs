@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use bellwether_client as zk;
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
-use zookeeper_client as zk;
 
 use crate::access::Access;
 use crate::client::Client;
@@ -179,18 +179,18 @@ impl Names {
         let prefix = format!("{prefix}{}-", AcquisitionId::new());
         check_name(&self.site, &prefix)?;
         let data = data.into();
-        let options = zk::CreateMode::PersistentSequential.with_acls(self.site.access().acls());
+        let options = zk::CreateMode::PersistentSequential.with_acl(self.site.access().acl());
         // Receipts stand beside the nodes that they are for: in this directory.
         let written = self
             .site
             .beneath(&prefix)
             .once(data.len(), |writer, node| {
-                writer.add_create(node.as_str(), &data, &options)
+                writer.create(node.as_str(), &data, &options);
             })
             .await;
         match written {
             Ok(Written::Answered(results)) => {
-                if let Some(zk::MultiWriteResult::Create { path, .. }) = results.first()
+                if let Some(zk::MultiResult::Created { path, .. }) = results.first()
                     && let Some((_, name)) = path.rsplit_once('/')
                 {
                     return Ok(name.to_owned());
@@ -203,7 +203,7 @@ impl Names {
         let names = self.list().await?;
         let found = names.into_iter().find(|name| name.starts_with(&prefix));
         // Another hand has removed it already.
-        found.ok_or_else(|| self.site.refused(zk::Error::NoNode))
+        found.ok_or_else(|| self.site.refused(zk::Error::NO_NODE))
     }
 
     /// The data of a name; `None` if nobody bears it. One round trip.
@@ -232,13 +232,13 @@ impl Names {
     pub async fn list(&self) -> Result<Vec<String>, StateError> {
         loop {
             let visit = self.site.visit().await?;
-            match visit.client.zk().list_children(visit.node.as_str()).await {
+            match visit.client.zk().children(visit.node.as_str()).await {
                 Ok(mut names) => {
                     names.retain(|name| check_name(&self.site, name).is_ok());
                     names.sort_unstable();
                     return Ok(names);
                 }
-                Err(zk::Error::NoNode) => return Ok(Vec::new()),
+                Err(zk::Error::NO_NODE) => return Ok(Vec::new()),
                 Err(error) => self.site.again(&visit, error).await?,
             }
         }

@@ -1,20 +1,45 @@
 //! Armed watches on one node.
 
-use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use bellwether_client as zk;
 use futures_util::FutureExt as _;
-use zookeeper_client as zk;
 
 use crate::node_data::Revocation;
 
+/// What a watch reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Happened {
+    Created,
+    Deleted,
+    DataChanged,
+    ChildrenChanged,
+    /// The session is over, and no watch of it reports anything more.
+    SessionEnded,
+}
+
+impl From<Result<zk::Event, zk::Error>> for Happened {
+    fn from(event: Result<zk::Event, zk::Error>) -> Self {
+        match event {
+            Ok(event) => match event.kind {
+                zk::EventKind::NodeCreated => Self::Created,
+                zk::EventKind::NodeDeleted => Self::Deleted,
+                zk::EventKind::NodeDataChanged => Self::DataChanged,
+                zk::EventKind::NodeChildrenChanged => Self::ChildrenChanged,
+            },
+            Err(_) => Self::SessionEnded,
+        }
+    }
+}
+
 /// Resolves with the first change of a node, or the end of the session. Dropped, the watch is removed from the server.
-pub(crate) struct NodeEvent(Pin<Box<dyn Future<Output = zk::WatchedEvent> + Send + Sync>>);
+#[derive(Debug)]
+pub(crate) struct NodeEvent(zk::Watch);
 
 impl NodeEvent {
-    pub(crate) fn of(watch: zk::OneshotWatcher) -> Self {
-        Self(Box::pin(watch.changed()))
+    pub(crate) fn of(watch: zk::Watch) -> Self {
+        Self(watch)
     }
 
     /// The watch itself, unless the event has come already.
@@ -27,16 +52,10 @@ impl NodeEvent {
 }
 
 impl Future for NodeEvent {
-    type Output = zk::EventType;
+    type Output = Happened;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<zk::EventType> {
-        self.0.as_mut().poll(cx).map(|event| event.event_type)
-    }
-}
-
-impl fmt::Debug for NodeEvent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeEvent").finish_non_exhaustive()
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Happened> {
+        Pin::new(&mut self.0).poll(cx).map(Happened::from)
     }
 }
 
@@ -48,7 +67,7 @@ pub(crate) struct OwnWatch {
 }
 
 impl OwnWatch {
-    pub(crate) fn of(data: &[u8], watch: zk::OneshotWatcher) -> Self {
+    pub(crate) fn of(data: &[u8], watch: zk::Watch) -> Self {
         Self {
             event: NodeEvent::of(watch),
             asked: Revocation::from_data(data),

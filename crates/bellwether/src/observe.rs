@@ -4,9 +4,9 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use bellwether_client as zk;
 use futures_core::Stream;
 use futures_util::stream::{BoxStream, StreamExt, unfold};
-use zookeeper_client as zk;
 
 use crate::candidacy::REST;
 use crate::contender::Failure;
@@ -85,7 +85,7 @@ impl Observer {
                 }
                 // It left while we looked, or the look was lost: again. While there is no connection, the next request
                 // waits in the client: this does not spin.
-                Err(zk::Error::NoNode) => {}
+                Err(zk::Error::NO_NODE) => {}
                 Err(error) => match outcome(&error) {
                     Outcome::Unknown | Outcome::SessionEnded => {}
                     Outcome::Refused => {
@@ -102,13 +102,13 @@ impl Observer {
         let zk = self.election.client().zk();
         let mut line = self.election.line(dir).await?;
         if line.is_empty() {
-            let listed = zk.list_and_watch_children(dir.as_str()).await;
+            let listed = zk.children_watched(dir.as_str()).await;
             let (children, watch) = match listed {
                 // Not even a directory: wait for that.
-                Err(zk::Error::NoNode) => {
-                    let (stat, watch) = zk.check_and_watch_stat(dir.as_str()).await?;
+                Err(zk::Error::NO_NODE) => {
+                    let (stat, watch) = zk.exists_watched(dir.as_str()).await?;
                     return match stat {
-                        Some(_) => Err(zk::Error::NoNode),
+                        Some(_) => Err(zk::Error::NO_NODE),
                         None => Ok((None, NodeEvent::of(watch))),
                     };
                 }
@@ -119,7 +119,7 @@ impl Observer {
                 return Ok((None, NodeEvent::of(watch)));
             }
         }
-        let (data, stat, watch) = zk.get_and_watch_data(&dir.child(&line[0])).await?;
+        let (data, stat, watch) = zk.get_watched(&dir.child(&line[0])).await?;
         Ok((Some(Candidate::new(&data, &stat)), NodeEvent::of(watch)))
     }
 }

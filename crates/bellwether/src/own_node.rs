@@ -1,6 +1,6 @@
 //! An ephemeral node of this session that stands for a place or a hold.
 
-use zookeeper_client as zk;
+use bellwether_client as zk;
 
 use crate::catch_up::caught_up;
 use crate::client::Client;
@@ -93,7 +93,7 @@ impl OwnNode {
             let error = match attempt.await {
                 Ok(()) => break,
                 // Our own earlier request may have done it.
-                Err(zk::Error::NoNode) if in_doubt => break,
+                Err(zk::Error::NO_NODE) if in_doubt => break,
                 Err(error) => error,
             };
             match (outcome(&error), error) {
@@ -103,7 +103,7 @@ impl OwnNode {
                     self.path = None;
                     return Removal::SessionEnded;
                 }
-                (Outcome::Refused, zk::Error::NoNode) => {
+                (Outcome::Refused, zk::Error::NO_NODE) => {
                     self.path = None;
                     return Removal::WasGone;
                 }
@@ -158,9 +158,9 @@ impl Drop for OwnNode {
 
 /// `NoNode` unless the node at the path is the one that was created at this zxid.
 pub(crate) async fn look(zk: &zk::Client, path: &str, czxid: i64) -> Result<(), zk::Error> {
-    match zk.check_stat(path).await? {
+    match zk.exists(path).await? {
         Some(stat) if stat.czxid == czxid => Ok(()),
-        Some(_) | None => Err(zk::Error::NoNode),
+        Some(_) | None => Err(zk::Error::NO_NODE),
     }
 }
 
@@ -207,12 +207,12 @@ pub(crate) async fn amend(
                     version: known.version.wrapping_add(1),
                 });
             }
-            Err(zk::Error::BadVersion) => {}
+            Err(zk::Error::BAD_VERSION) => {}
             Err(error) if outcome(&error) == Outcome::Unknown => in_doubt = true,
             Err(error) => return Err(error),
         }
         known = loop {
-            match zk.get_data(node).await {
+            match zk.get(node).await {
                 Ok((data, stat)) => {
                     break Known {
                         data: NodeData::of(&who, &data),

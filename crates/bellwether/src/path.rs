@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+pub use bellwether_client::PathError;
+use bellwether_client::check_path as check;
+
 /// The absolute path of a node below the root, in its normal form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodePath(String);
@@ -9,22 +12,9 @@ pub(crate) struct NodePath(String);
 impl NodePath {
     /// Checks what Apache's `PathUtils.validatePath` checks, so that a bad path is refused before anything is sent.
     pub(crate) fn parse(path: &str) -> Result<Self, PathError> {
-        let Some(names) = path.strip_prefix('/') else {
-            return Err(PathError::NotAbsolute);
-        };
-        if names.is_empty() {
-            return Err(PathError::Root);
-        }
-        for name in names.split('/') {
-            match name {
-                "" => return Err(PathError::EmptyName),
-                "." | ".." => return Err(PathError::Relative),
-                _ => {}
-            }
-        }
-        match path.chars().find(|&c| is_refused(c)) {
-            Some(c) => Err(PathError::Character(c)),
-            None => Ok(Self(path.to_owned())),
+        match path {
+            "/" => Err(PathError::Root),
+            path => check(path).map(|()| Self(path.to_owned())),
         }
     }
 
@@ -84,34 +74,6 @@ impl fmt::Display for NodePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
-}
-
-/// What is wrong with a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PathError {
-    /// It does not start at the root.
-    #[error("a path starts with a slash")]
-    NotAbsolute,
-    /// It is the root itself, which cannot be a lock.
-    #[error("the root cannot be used")]
-    Root,
-    /// Two slashes in a row, or one at the end.
-    #[error("a name in the path is empty")]
-    EmptyName,
-    /// `.` or `..` stands as a name.
-    #[error("the path is relative")]
-    Relative,
-    /// The protocol has no place for this character.
-    #[error("character {0:?} is not allowed in a path")]
-    Character(char),
-    /// It has a meaning of its own here, or is a path where a name is wanted.
-    #[error("the name is reserved")]
-    Reserved,
-}
-
-fn is_refused(c: char) -> bool {
-    matches!(u32::from(c), 0x00..=0x1f | 0x7f..=0x9f | 0xd800..=0xf8ff | 0xfff0..=0xffff)
 }
 
 #[cfg(test)]

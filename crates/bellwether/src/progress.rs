@@ -5,9 +5,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
+use bellwether_client as zk;
 use futures_core::Stream;
 use futures_util::stream::{BoxStream, StreamExt, unfold};
-use zookeeper_client as zk;
 
 use crate::client::Client;
 use crate::contender::Contender;
@@ -110,10 +110,10 @@ impl Look {
         };
         let zk = self.client.zk();
         let limit = match own.kind() {
-            Kind::Permit(_) => Some(zk.get_data(self.dir.as_str())),
+            Kind::Permit(_) => Some(zk.get(self.dir.as_str())),
             _ => None,
         };
-        let children = zk.list_children(self.dir.as_str()).await?;
+        let children = zk.children(self.dir.as_str()).await?;
         let is_marked = crash_mark::is_among(&children);
         let mut line: Vec<Name> = self.layout.contenders(children).collect();
         line.retain(|name| name == own || name.is_before(own));
@@ -132,7 +132,7 @@ impl Look {
         let first = &line[0];
         let path = self.dir.child(first);
         // Made before the first await: they travel together.
-        let holder = zk.get_data(&path);
+        let holder = zk.get(&path);
         let held_since = is_marked.then(|| crash_mark::held_since(zk, &self.dir, first));
         let holder = holder.await.ok();
         Ok(Some(Place {

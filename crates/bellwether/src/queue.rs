@@ -19,7 +19,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use zookeeper_client as zk;
+use bellwether_client as zk;
 
 use crate::access::Access;
 use crate::client::Client;

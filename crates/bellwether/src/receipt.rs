@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use zookeeper_client as zk;
+use bellwether_client as zk;
 
 use crate::access::Access;
 use crate::catch_up::caught_up;
@@ -75,7 +75,7 @@ impl Drop for Free {
 #[derive(Debug)]
 pub(crate) enum Written {
     /// With the answer of the server.
-    Answered(Vec<zk::MultiWriteResult>),
+    Answered(Vec<zk::MultiResult>),
     /// The answer was lost, and the receipt shows that it was made.
     ByReceipt,
 }
@@ -84,7 +84,7 @@ pub(crate) enum Written {
 #[derive(Debug)]
 pub(crate) enum OnceError {
     /// The server refused; nothing was written. The index counts the receipt as 0.
-    Refused(zk::MultiWriteError),
+    Refused(zk::MultiError),
     /// The session ended before it was sent; nothing was written.
     SessionEnded,
     /// The session ended before the answer; it may have been written or not.
@@ -111,7 +111,7 @@ impl Receipts {
     /// Dropped before it returns, they may have been made or not.
     pub(crate) async fn once(
         &self,
-        fill: impl Fn(&mut zk::MultiWriter<'_>) -> Result<(), zk::Error>,
+        fill: impl Fn(&mut zk::Multi<'_>),
     ) -> Result<Written, OnceError> {
         let operation = AcquisitionId::new().to_string();
         let zk = self.client.zk();
@@ -120,7 +120,7 @@ impl Receipts {
         let blindly = self.client.is_sabotaged(Sabotage::RetryBlindly);
         loop {
             if in_doubt && !blindly {
-                match caught_up(zk, &receipt.path, || zk.get_data(&receipt.path)).await {
+                match caught_up(zk, &receipt.path, || zk.get(&receipt.path)).await {
                     Ok((data, _)) if data == operation.as_bytes() => {
                         receipt.exists = true;
                         receipt.give_back();
@@ -128,10 +128,10 @@ impl Receipts {
                     }
                     Ok(_) => receipt.exists = true,
                     // It would be there if it had been written now. One that was there before is nobody's to delete.
-                    Err(error @ zk::Error::NoNode) if receipt.exists => {
+                    Err(error @ zk::Error::NO_NODE) if receipt.exists => {
                         return Err(OnceError::OutcomeUnknown(error));
                     }
-                    Err(zk::Error::NoNode) => {}
+                    Err(zk::Error::NO_NODE) => {}
                     Err(error) if outcome(&error) == Outcome::Unknown => continue,
                     Err(error) => return Err(OnceError::OutcomeUnknown(error)),
                 }
@@ -139,17 +139,14 @@ impl Receipts {
             if !in_doubt && self.client.is_ended() {
                 return Err(OnceError::SessionEnded);
             }
-            let mut writer = zk.new_multi_writer();
+            let mut writer = zk.new_multi();
             // The receipt goes first, so that a failure of it can be told from one of the writes.
-            let filled = match blindly {
+            match blindly {
                 // Something that passes, so that indexes stay what they are.
-                true => writer.add_check_version("/", -1),
+                true => writer.check("/", None),
                 false => receipt.add(&mut writer, &operation),
-            };
-            if let Err(error) = filled.and_then(|()| fill(&mut writer)) {
-                receipt.give_back();
-                return Err(OnceError::Refused(error.into()));
             }
+            fill(&mut writer);
             match writer.commit().await {
                 Ok(mut results) => {
                     results.remove(0);
@@ -159,18 +156,18 @@ impl Receipts {
                 }
                 Err(error) => match &error {
                     // Another hand has deleted the receipt since it was last used.
-                    zk::MultiWriteError::OperationFailed {
+                    zk::MultiError::Refused {
                         index: 0,
-                        source: zk::Error::NoNode,
+                        code: zk::ErrorCode::NoNode,
                     } if receipt.exists => receipt.exists = false,
-                    zk::MultiWriteError::OperationFailed { .. } => {
+                    zk::MultiError::Refused { .. } => {
                         receipt.give_back();
                         return Err(OnceError::Refused(error));
                     }
-                    zk::MultiWriteError::RequestFailed { source } => match outcome(source) {
+                    zk::MultiError::Request(source) => match outcome(source) {
                         Outcome::Unknown => in_doubt = true,
                         Outcome::SessionEnded => {
-                            return Err(OnceError::OutcomeUnknown(source.clone()));
+                            return Err(OnceError::OutcomeUnknown(*source));
                         }
                         Outcome::Refused => {
                             receipt.give_back();
@@ -226,13 +223,13 @@ struct Receipt<'a> {
 }
 
 impl Receipt<'_> {
-    fn add(&self, writer: &mut zk::MultiWriter<'_>, operation: &str) -> Result<(), zk::Error> {
+    fn add(&self, writer: &mut zk::Multi<'_>, operation: &str) {
         let data = operation.as_bytes();
-        if self.exists {
-            return writer.add_set_data(&self.path, data, None);
-        }
-        let options = zk::CreateMode::Ephemeral.with_acls(self.of.access.acls());
-        writer.add_create(&self.path, data, &options)
+        let options = zk::CreateMode::Ephemeral.with_acl(self.of.access.acl());
+        match self.exists {
+            true => writer.set(&self.path, data, None),
+            false => writer.create(&self.path, data, options),
+        };
     }
 
     /// For the next operation.

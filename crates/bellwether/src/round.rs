@@ -8,19 +8,18 @@
 use std::cmp::Ordering;
 use std::time::Duration;
 
+use bellwether_client as zk;
+use bytes::Bytes;
 use futures_util::future::{join3, try_join};
 use serde::{Deserialize, Serialize};
-use zookeeper_client as zk;
 
 use crate::access::Access;
 use crate::client::Client;
-use crate::clock::Moment;
 use crate::contender::{Contender, Entry, Failure, LINE_MAX, Rule};
 use crate::error::{Outcome, ReleaseError, outcome};
-use crate::heart::Answered;
 use crate::hold::Hold;
 use crate::name::{Kind, Layout, Name};
-use crate::node_event::NodeEvent;
+use crate::node_event::{Happened, NodeEvent};
 use crate::path::NodePath;
 use crate::sabotage::Sabotage;
 use crate::who::Who;
@@ -81,7 +80,7 @@ pub(crate) enum Entrance {
     /// The round was full. It is over now.
     Missed,
     /// It is not the present round; that is told by the data of the barrier.
-    Elsewhere(Vec<u8>, zk::Stat),
+    Elsewhere(Bytes, zk::Stat),
 }
 
 /// Why a round could not be left in order.
@@ -95,7 +94,7 @@ pub(crate) enum LeaveFailure {
 struct Look {
     /// `None` when all are there; else tells when they are.
     ready: Option<NodeEvent>,
-    state: (Vec<u8>, zk::Stat),
+    state: (Bytes, zk::Stat),
 }
 
 impl Round {
@@ -116,8 +115,8 @@ impl Round {
         // Polled in this order, so they are sent in this order, and travel together.
         let (contender, ready, state) = join3(
             Contender::enter(&self.client, dir, entry),
-            async { zk.check_and_watch_stat(&ready).await },
-            async { zk.get_data(self.barrier.as_str()).await },
+            async { zk.exists_watched(&ready).await },
+            async { zk.get(self.barrier.as_str()).await },
         )
         .await;
         let mut contender = contender?;
@@ -169,7 +168,7 @@ impl Round {
 
     /// Waits for word as one of the first. Tells whether that was proof that all are there, and this one among them.
     async fn wait(&self, contender: &mut Contender, ready: NodeEvent) -> Result<bool, Failure> {
-        let mut states = self.client.zk().state_watcher();
+        let mut states = self.client.zk().states();
         contender.watch_own().await?;
         let event = tokio::select! {
             biased;
@@ -180,7 +179,7 @@ impl Round {
         };
         // Those before us only become fewer, so whoever made the number full has counted us, if we were there: and we were,
         // unless we had been told otherwise first. After a reconnect the order of events proves nothing.
-        Ok(event == zk::EventType::NodeCreated && contender.would_have_heard().await)
+        Ok(event == Happened::Created && contender.would_have_heard().await)
     }
 
     /// Waits as one too many until something has changed: one of the others may leave before all are there.
@@ -190,10 +189,10 @@ impl Round {
         ready: NodeEvent,
     ) -> Result<(), Failure> {
         let dir = self.dir();
-        let listed = self.client.zk().list_and_watch_children(dir.as_str()).await;
+        let listed = self.client.zk().children_watched(dir.as_str()).await;
         let (children, watch) = match listed {
             Ok(listed) => listed,
-            Err(zk::Error::NoNode) => return Err(Failure::Removed),
+            Err(zk::Error::NO_NODE) => return Err(Failure::Removed),
             Err(error) if outcome(&error) == Outcome::Unknown => return Ok(()),
             Err(error) => return Err(error.into()),
         };
@@ -215,20 +214,16 @@ impl Round {
             return Err(Failure::Removed);
         };
         let dir = self.dir();
-        let mut writer = self.client.zk().new_multi_writer();
+        let mut writer = self.client.zk().new_multi();
         for name in contender.lower().iter().chain([own]) {
-            writer.add_check_version(&dir.child(name), -1)?;
+            writer.check(&dir.child(name), None);
         }
-        let options = zk::CreateMode::Persistent.with_acls(self.access.acls());
-        writer.add_create(&dir.child(READY), own.as_str().as_bytes(), &options)?;
-        let sent = Moment::now();
+        let options = zk::CreateMode::Persistent.with_acl(self.access.acl());
+        writer.create(&dir.child(READY), own.as_str().as_bytes(), &options);
         match writer.commit().await {
-            Ok(_) => {
-                self.client.heart().answered(sent, Answered::Write);
-                Ok(true)
-            }
-            Err(zk::MultiWriteError::OperationFailed {
-                source: zk::Error::NoNode | zk::Error::NodeExists,
+            Ok(_) => Ok(true),
+            Err(zk::MultiError::Refused {
+                code: zk::ErrorCode::NoNode | zk::ErrorCode::NodeExists,
                 ..
             }) => Ok(false),
             Err(error) => match zk::Error::from(error) {
@@ -244,12 +239,12 @@ impl Round {
             return Err(Failure::Removed);
         };
         let (zk, dir) = (self.client.zk(), self.dir());
-        let ready = zk.get_data(&dir.child(READY));
-        let mine = zk.check_stat(&dir.child(own));
+        let ready = zk.get(&dir.child(READY));
+        let mine = zk.exists(&dir.child(own));
         let ready = match ready.await {
             Ok((data, _)) => data,
             // Over already, or the connection was lost.
-            Err(error) if error == zk::Error::NoNode || outcome(&error) == Outcome::Unknown => {
+            Err(error) if error == zk::Error::NO_NODE || outcome(&error) == Outcome::Unknown => {
                 return Ok(None);
             }
             Err(error) => return Err(error.into()),
@@ -266,13 +261,13 @@ impl Round {
         let (zk, dir) = (self.client.zk(), self.dir());
         loop {
             let ready = dir.child(READY);
-            let ready = zk.check_and_watch_stat(&ready);
-            let state = zk.get_data(self.barrier.as_str());
+            let ready = zk.exists_watched(&ready);
+            let state = zk.get(self.barrier.as_str());
             let (ready, state) = (ready.await, state.await);
             match ready.and_then(|ready| Ok(Look::new(ready, state?))) {
                 Ok(look) => return Ok(look),
                 // Another hand took it all away, and our own node with it.
-                Err(zk::Error::NoNode) => return Err(Failure::Removed),
+                Err(zk::Error::NO_NODE) => return Err(Failure::Removed),
                 // The next request waits in the client until there is a connection again: this does not spin.
                 Err(error) if outcome(&error) == Outcome::Unknown => {}
                 Err(error) => return Err(error.into()),
@@ -296,15 +291,15 @@ impl Round {
         let (zk, dir) = (self.client.zk(), self.dir());
         loop {
             let ready = dir.child(READY);
-            let ready = zk.get_and_watch_data(&ready);
-            let list = zk.list_children(dir.as_str());
+            let ready = zk.get_watched(&ready);
+            let list = zk.children(dir.as_str());
             let looked = match (ready.await, list.await) {
                 (Ok((last, _, watch)), Ok(children)) => Ok((last, watch, children)),
                 (Err(error), _) | (_, Err(error)) => Err(error),
             };
             let (last, watch, children) = match looked {
                 Ok(looked) => looked,
-                Err(zk::Error::NoNode) => return Ok(()),
+                Err(zk::Error::NO_NODE) => return Ok(()),
                 Err(error) if outcome(&error) == Outcome::Unknown => continue,
                 Err(error) => return Err(error.into()),
             };
@@ -320,22 +315,22 @@ impl Round {
                 event = self.dies(&inside) => event,
             };
             match ended {
-                zk::EventType::NodeDeleted => return Ok(()),
-                zk::EventType::Session => return Err(Failure::SessionEnded),
+                Happened::Deleted => return Ok(()),
+                Happened::SessionEnded => return Err(Failure::SessionEnded),
                 _ => {}
             }
         }
     }
 
     /// Waits for the end of a member without a word: not at once, since the last one out tells.
-    async fn dies(&self, member: &Name) -> zk::EventType {
+    async fn dies(&self, member: &Name) -> Happened {
         self.client.home().sleep(LOOK_AFTER).await;
         let path = self.dir().child(member);
-        if let Ok((_, _, watch)) = self.client.zk().get_and_watch_data(&path).await {
+        if let Ok((_, _, watch)) = self.client.zk().get_watched(&path).await {
             NodeEvent::of(watch).await;
         }
         // Whatever it was: it calls for a look.
-        zk::EventType::NodeDataChanged
+        Happened::DataChanged
     }
 
     /// Moves on to the next generation, unless somebody else has done so.
@@ -346,26 +341,26 @@ impl Round {
             ..self.clone()
         };
         let state = State::new(self.size, next.generation).to_data();
-        let options = zk::CreateMode::Container.with_acls(self.access.acls());
+        let options = zk::CreateMode::Container.with_acl(self.access.acl());
         let (mut delete_dir, mut create_next) = (true, true);
         loop {
-            let mut writer = zk.new_multi_writer();
-            writer.add_delete(&dir.child(READY), None)?;
-            writer.add_set_data(self.barrier.as_str(), &state, None)?;
+            let mut writer = zk.new_multi();
+            writer.delete(&dir.child(READY), None);
+            writer.set(self.barrier.as_str(), &state, None);
             if create_next {
-                writer.add_create(next.dir().as_str(), b"", &options)?;
+                writer.create(next.dir().as_str(), b"", &options);
             }
             if delete_dir {
-                writer.add_delete(dir.as_str(), None)?;
+                writer.delete(dir.as_str(), None);
             }
             match writer.commit().await.map_err(zk::Error::from) {
                 Ok(_) => return Ok(()),
                 // Somebody was quicker.
-                Err(zk::Error::NoNode) => return Ok(()),
+                Err(zk::Error::NO_NODE) => return Ok(()),
                 // One who came too late stands there still. The server removes the directory when it is empty.
-                Err(zk::Error::NotEmpty) => delete_dir = false,
+                Err(zk::Error::NOT_EMPTY) => delete_dir = false,
                 // Somebody made it by mistake, or the server is too old to know containers.
-                Err(zk::Error::NodeExists | zk::Error::Unimplemented) if create_next => {
+                Err(zk::Error::NODE_EXISTS | zk::Error::UNIMPLEMENTED) if create_next => {
                     create_next = false;
                 }
                 // Harmless twice: the second would not find `ready`.
@@ -381,10 +376,7 @@ impl Round {
 }
 
 impl Look {
-    fn new(
-        (ready, watch): (Option<zk::Stat>, zk::OneshotWatcher),
-        state: (Vec<u8>, zk::Stat),
-    ) -> Self {
+    fn new((ready, watch): (Option<zk::Stat>, zk::Watch), state: (Bytes, zk::Stat)) -> Self {
         Self {
             ready: ready.is_none().then(|| NodeEvent::of(watch)),
             state,

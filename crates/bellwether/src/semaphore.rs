@@ -5,7 +5,7 @@ mod applicant;
 use std::ops::Deref;
 use std::time::Duration;
 
-use zookeeper_client as zk;
+use bellwether_client as zk;
 
 use crate::client::Client;
 use crate::contender::{Contender, Rule, TRIES_MAX};
@@ -160,7 +160,7 @@ impl Semaphore {
         }
         let permits = permits.max(1);
         let dir = self.terms.dir()?;
-        let limit = self.terms.client.zk().get_data(dir.as_str());
+        let limit = self.terms.client.zk().get(dir.as_str());
         let before = self.terms.contenders().await?;
         // A look that fails tells nothing: the next step hears why.
         if let Ok((data, _)) = limit.await
@@ -224,12 +224,12 @@ impl Semaphore {
             return Ok(self.first_limit);
         }
         let path = &self.terms.path;
-        match self.terms.client.zk().get_data(self.dir()?.as_str()).await {
+        match self.terms.client.zk().get(self.dir()?.as_str()).await {
             Ok((data, _)) if data.is_empty() => Ok(self.first_limit),
             Ok((data, _)) => read_limit(&data)
                 .and_then(|limit| u32::try_from(limit).ok())
                 .ok_or_else(|| LimitError::NoLimit { path: path.clone() }),
-            Err(zk::Error::NoNode) => Ok(self.first_limit),
+            Err(zk::Error::NO_NODE) => Ok(self.first_limit),
             Err(source) => Err(LimitError::Failed {
                 path: path.clone(),
                 source,
@@ -260,18 +260,18 @@ impl Semaphore {
         }
         let (dir, data) = (self.dir()?, limit.to_string());
         let set = async || {
-            let set = client.zk().set_data(dir.as_str(), data.as_bytes(), None);
+            let set = client.zk().set(dir.as_str(), data.as_bytes(), None);
             set.await.map(drop)
         };
         let mut done = set().await;
         for _ in 0..TRIES_MAX {
-            if done != Err(zk::Error::NoNode) {
+            if done != Err(zk::Error::NO_NODE) {
                 break;
             }
             let made = client.make_kept_directory(&dir, data.as_bytes(), access);
             done = match made.await {
                 // Somebody may have been quicker, with another limit; or what stands above was removed while it was made.
-                Ok(()) | Err(zk::Error::NoNode) => set().await,
+                Ok(()) | Err(zk::Error::NO_NODE) => set().await,
                 Err(error) => Err(error),
             };
         }

@@ -3,20 +3,19 @@
 use std::ops::Deref;
 use std::time::Duration;
 
+use bellwether_client as zk;
 use serde::{Deserialize, Serialize};
-use zookeeper_client as zk;
 
 use crate::access::Access;
 use crate::client::Client;
-use crate::clock::Moment;
 use crate::contender::{DATA_BYTES_MAX, Failure, TRIES_MAX};
 use crate::crash_mark::Previous;
 use crate::error::{AcquireError, Outcome, ReleaseError, outcome};
-use crate::heart::{Answered, Pulse};
+use crate::heart::Pulse;
 use crate::hold::Hold;
 use crate::janitor::Litter;
 use crate::name::AcquisitionId;
-use crate::node_event::NodeEvent;
+use crate::node_event::{Happened, NodeEvent};
 use crate::own_node::{Naming, OwnNode};
 use crate::path::NodePath;
 use crate::who::Who;
@@ -225,31 +224,27 @@ impl<'a> Attempt<'a> {
     async fn create(&mut self) -> Result<Option<SimpleGuard>, Failure> {
         let client = &self.lock.client;
         let access = &self.lock.access;
-        let options = zk::CreateMode::Ephemeral.with_acls(access.acls());
+        let options = zk::CreateMode::Ephemeral.with_acl(access.acl());
         let ephemerals = client.ephemerals();
         if !ephemerals.has_room(self.node.as_str().len()) {
             return Err(Failure::TooManyEphemerals {
                 bytes: ephemerals.bytes(),
             });
         }
-        let mut last = zk::Error::ConnectionLoss;
+        let mut last = zk::Error::Unknown;
         for _ in 0..TRIES_MAX {
-            let sent = Moment::now();
             let was_in_doubt = self.in_doubt;
             self.in_doubt = true;
             let created = client.zk().create(self.node.as_str(), &self.data, &options);
             match created.await {
-                Ok((stat, _)) => {
-                    client.heart().answered(sent, Answered::Write);
-                    return self.guard(stat.czxid).await.map(Some);
-                }
-                Err(zk::Error::NodeExists) => {
+                Ok(created) => return self.guard(created.stat.czxid).await.map(Some),
+                Err(zk::Error::NODE_EXISTS) => {
                     self.in_doubt = was_in_doubt;
                     if !was_in_doubt {
                         return Ok(None);
                     }
                     // It may be ours, from the try whose reply was lost.
-                    match client.zk().get_data(self.node.as_str()).await {
+                    match client.zk().get(self.node.as_str()).await {
                         Ok((data, stat)) => {
                             self.in_doubt = is_claim(&data, &self.acquisition)
                                 && stat.ephemeral_owner == client.session_id();
@@ -258,23 +253,23 @@ impl<'a> Attempt<'a> {
                                 false => Ok(None),
                             };
                         }
-                        Err(zk::Error::NoNode) => self.in_doubt = false,
+                        Err(zk::Error::NO_NODE) => self.in_doubt = false,
                         Err(error) if outcome(&error) == Outcome::Unknown => last = error,
                         Err(error) => return Err(error.into()),
                     }
                 }
-                Err(zk::Error::NoNode) => {
+                Err(zk::Error::NO_NODE) => {
                     self.in_doubt = was_in_doubt;
                     match self.node.parent() {
                         Some(parent) => {
                             match client.make_directory(&parent, &Access::default()).await {
                                 // Empty containers are removed, so it may vanish again.
-                                Ok(()) | Err(zk::Error::NoNode) => last = zk::Error::NoNode,
+                                Ok(()) | Err(zk::Error::NO_NODE) => last = zk::Error::NO_NODE,
                                 Err(error) if outcome(&error) == Outcome::Unknown => last = error,
                                 Err(error) => return Err(error.into()),
                             }
                         }
-                        None => return Err(zk::Error::NoNode.into()),
+                        None => return Err(zk::Error::NO_NODE.into()),
                     }
                 }
                 Err(error) if outcome(&error) == Outcome::Unknown => last = error,
@@ -291,13 +286,13 @@ impl<'a> Attempt<'a> {
     async fn wait(&mut self) -> Result<(), Failure> {
         let zk = self.lock.client.zk();
         loop {
-            match zk.get_and_watch_data(self.node.as_str()).await {
+            match zk.get_watched(self.node.as_str()).await {
                 Ok((_, _, watch)) => match NodeEvent::of(watch).await {
-                    zk::EventType::NodeDeleted => return Ok(()),
-                    zk::EventType::Session => return Err(Failure::SessionEnded),
+                    Happened::Deleted => return Ok(()),
+                    Happened::SessionEnded => return Err(Failure::SessionEnded),
                     _ => {}
                 },
-                Err(zk::Error::NoNode) => return Ok(()),
+                Err(zk::Error::NO_NODE) => return Ok(()),
                 // The next request waits in the client until there is a connection again: this does not spin.
                 Err(error) if outcome(&error) == Outcome::Unknown => {}
                 Err(error) => return Err(error.into()),
@@ -309,7 +304,7 @@ impl<'a> Attempt<'a> {
     async fn guard(&mut self, czxid: i64) -> Result<SimpleGuard, Failure> {
         // The node may have been created long ago, and a hold that began now be over already.
         let client = &self.lock.client;
-        client.heart().prove(client.zk()).await?;
+        client.heart().prove().await?;
         self.in_doubt = false;
         let node = OwnNode::new(
             &self.lock.client,

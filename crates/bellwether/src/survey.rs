@@ -5,8 +5,9 @@ mod recognise;
 use std::collections::{BTreeMap, HashMap};
 use std::time::SystemTime;
 
+use bellwether_client as zk;
+use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
-use zookeeper_client as zk;
 
 use crate::client::Client;
 use crate::contention::Contestant;
@@ -278,7 +279,7 @@ type Found = BTreeMap<String, Vec<Recipe>>;
 type Lists = HashMap<String, (Vec<String>, zk::Stat)>;
 
 /// Data and stat of nodes, by path.
-type Contents = HashMap<String, (Vec<u8>, zk::Stat)>;
+type Contents = HashMap<String, (Bytes, zk::Stat)>;
 
 struct Scout {
     /// Rooted at the chroot.
@@ -334,12 +335,12 @@ impl Scout {
 
     async fn list_all(&mut self, paths: Vec<String>) -> Result<Lists, zk::Error> {
         let zk = self.zk.clone();
-        self.ask_all(paths, |path| zk.get_children(path)).await
+        self.ask_all(paths, |path| zk.children_stat(path)).await
     }
 
     async fn read_all(&mut self, paths: Vec<String>) -> Result<Contents, zk::Error> {
         let zk = self.zk.clone();
-        self.ask_all(paths, |path| zk.get_data(path)).await
+        self.ask_all(paths, |path| zk.get(path)).await
     }
 
     /// Sends a request for each path, not too far ahead of the answers. What has gone is left out.
@@ -362,8 +363,8 @@ impl Scout {
         while let Some((path, answer)) = answers.next().await {
             match answer {
                 Ok(answer) => drop(found.insert(path, answer)),
-                Err(zk::Error::NoNode) => {}
-                Err(zk::Error::NoAuth) => self.unreadable.push(path),
+                Err(zk::Error::NO_NODE) => {}
+                Err(zk::Error::NO_AUTH) => self.unreadable.push(path),
                 Err(error) => return Err(error),
             }
         }

@@ -7,9 +7,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bellwether_client as zk;
 use futures_core::Stream;
 use futures_util::stream::{BoxStream, StreamExt, unfold};
-use zookeeper_client as zk;
 
 use crate::access::Access;
 use crate::catch_up::caught_up;
@@ -165,9 +165,9 @@ impl<T> Tasks<T> {
         self.check()?;
         let path = self.shelf.dir("done").child(name);
         let read = || async {
-            match self.shelf.client().zk().get_data(&path).await {
+            match self.shelf.client().zk().get(&path).await {
                 Ok((data, _)) => Ok(Some(data)),
-                Err(zk::Error::NoNode) => Ok(None),
+                Err(zk::Error::NO_NODE) => Ok(None),
                 Err(error) => Err(error),
             }
         };
@@ -252,19 +252,19 @@ impl<T: Payload> Tasks<T> {
 
         let dirs = ["items", "done", "dead", "receipts"].map(|dir| self.shelf.dir(dir));
         let [items, done, dead, _] = &dirs;
-        let options = zk::CreateMode::Persistent.with_acls(self.shelf.access.acls());
+        let options = zk::CreateMode::Persistent.with_acl(self.shelf.access.acl());
         let added = self.shelf.write_once(&dirs, |writer| {
             for ended in [done, dead] {
                 // One that comes and goes, to show that there is no other.
-                writer.add_create(&ended.child(name), b"", &options)?;
-                writer.add_delete(&ended.child(name), None)?;
+                writer.create(&ended.child(name), b"", &options);
+                writer.delete(&ended.child(name), None);
             }
-            writer.add_create(&items.child(name), &data, &options)
+            writer.create(&items.child(name), &data, &options);
         });
         match added.await {
             Ok(()) => Ok(true),
             Err(PutError::Refused {
-                source: zk::Error::NodeExists,
+                source: zk::Error::NODE_EXISTS,
                 ..
             }) => Ok(false),
             Err(error) => Err(error),
@@ -470,7 +470,7 @@ impl Shelf {
         let zk = self.client().zk();
         let look = || async {
             // Made before the first await: they travel together.
-            let stats: Vec<_> = dirs.iter().map(|dir| zk.check_stat(dir.as_str())).collect();
+            let stats: Vec<_> = dirs.iter().map(|dir| zk.exists(dir.as_str())).collect();
             let mut counts = [0; 4];
             for (count, stat) in counts.iter_mut().zip(stats) {
                 let children = stat.await?.map_or(0, |stat| stat.num_children);

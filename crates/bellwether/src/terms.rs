@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use zookeeper_client as zk;
+use bellwether_client as zk;
 
 use crate::access::Access;
 use crate::client::Client;
@@ -185,9 +185,9 @@ impl Terms {
     /// All that is in the directory now, but for what this client has given up.
     pub(crate) async fn children(&self) -> Result<Vec<String>, AcquireError> {
         self.client.janitor().swept().await;
-        match self.client.zk().list_children(self.dir()?.as_str()).await {
+        match self.client.zk().children(self.dir()?.as_str()).await {
             Ok(children) => Ok(children),
-            Err(zk::Error::NoNode) => Ok(Vec::new()),
+            Err(zk::Error::NO_NODE) => Ok(Vec::new()),
             // A lost reply here costs the look only.
             Err(error) if outcome(&error) == Outcome::Unknown => Ok(Vec::new()),
             Err(error) => Err(self.error(error.into())),

@@ -18,8 +18,8 @@ mod view;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use bellwether_client as zk;
 use futures_util::future::try_join_all;
-use zookeeper_client as zk;
 
 use crate::access::Access;
 use crate::client::Client;
@@ -308,13 +308,13 @@ impl TwoPhase {
     ) -> Result<(), TransactionError> {
         let place = transaction.place();
         let data = terms.to_data(payload);
-        let options = zk::CreateMode::Persistent.with_acls(place.access().acls());
+        let options = zk::CreateMode::Persistent.with_acl(place.access().acl());
         let made = place.once(data.len(), |writer, node| {
-            writer.add_create(node.as_str(), &data, &options)
+            writer.create(node.as_str(), &data, &options);
         });
         match made.await {
             Ok(_) => Ok(()),
-            Err(NotWritten::Refused(zk::Error::NodeExists)) => {
+            Err(NotWritten::Refused(zk::Error::NODE_EXISTS)) => {
                 let path = transaction.path();
                 Err(TransactionError::AlreadyBegun { path })
             }
@@ -378,7 +378,7 @@ impl TwoPhase {
             let visit = self.dir.visit().await?;
             let (zk, node) = (visit.client.zk(), visit.node.as_str());
             // Made before the first await: both travel together. Some may have begun through a server that is ahead of ours.
-            let (synced, listed) = (zk.sync(node), zk.list_children(node));
+            let (synced, listed) = (zk.sync(node), zk.children(node));
             let listed = match synced.await {
                 Ok(()) => listed.await,
                 Err(error) => Err(error),
@@ -389,7 +389,7 @@ impl TwoPhase {
                     ids.sort_unstable();
                     return Ok(ids);
                 }
-                Err(zk::Error::NoNode) => return Ok(Vec::new()),
+                Err(zk::Error::NO_NODE) => return Ok(Vec::new()),
                 Err(error) => self.dir.again(&visit, error).await?,
             }
         }

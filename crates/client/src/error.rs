@@ -165,6 +165,9 @@ pub enum ConnectError {
     /// The session to take over has expired, or its password is wrong.
     #[error("the session to take over is gone")]
     SessionExpired,
+    /// The session was opened and lost again before it could be used. Try again.
+    #[error("the session was lost at once: {0}")]
+    Lost(Error),
     /// The runtime that was to carry the session is shut down.
     #[error("the runtime of the session is gone")]
     RuntimeGone,

@@ -56,7 +56,6 @@ pub enum MultiResult {
 
 /// Why a [`Multi`] changed nothing, or may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum MultiError {
     /// One write was refused, and so none was made.
     #[error("operation {index}: {code}")]
@@ -102,19 +101,14 @@ impl Client {
 
 impl Multi<'_> {
     /// Checks that a node exists, in this version or in any.
-    pub fn check(&mut self, path: &str, version: Option<i32>) -> &mut Self {
+    pub fn check(&mut self, path: &str, version: Option<i32>) {
         self.add(path, Op::Check, |out, path| {
             request::put_path_version(out, path, version.unwrap_or(ANY_VERSION));
-        })
+        });
     }
 
     /// Creates a node.
-    pub fn create(
-        &mut self,
-        path: &str,
-        data: &[u8],
-        options: impl Into<CreateOptions>,
-    ) -> &mut Self {
+    pub fn create(&mut self, path: &str, data: &[u8], options: impl Into<CreateOptions>) {
         let options = options.into();
         let full = match options.mode().is_sequential() {
             true => self.client.full_prefix(path),
@@ -128,21 +122,20 @@ impl Multi<'_> {
             (Err(error), _) => self.invalid = Some(error.into()),
             (_, Err(error)) => self.invalid = Some(error),
         }
-        self
     }
 
     /// Changes the data of a node: of this version, or of any.
-    pub fn set(&mut self, path: &str, data: &[u8], version: Option<i32>) -> &mut Self {
+    pub fn set(&mut self, path: &str, data: &[u8], version: Option<i32>) {
         self.add(path, Op::SetData, |out, path| {
             request::put_set_data(out, path, Some(data), version.unwrap_or(ANY_VERSION));
-        })
+        });
     }
 
     /// Deletes a node: of this version, or of any.
-    pub fn delete(&mut self, path: &str, version: Option<i32>) -> &mut Self {
+    pub fn delete(&mut self, path: &str, version: Option<i32>) {
         self.add(path, Op::Delete, |out, path| {
             request::put_path_version(out, path, version.unwrap_or(ANY_VERSION));
-        })
+        });
     }
 
     /// The bytes of the request, to compare with [`Limits::request_bytes_max`](crate::Limits::request_bytes_max).
@@ -167,7 +160,7 @@ impl Multi<'_> {
         })
     }
 
-    fn add(&mut self, path: &str, op: Op, body: impl FnOnce(&mut BytesMut, &str)) -> &mut Self {
+    fn add(&mut self, path: &str, op: Op, body: impl FnOnce(&mut BytesMut, &str)) {
         match self.client.full_path(path) {
             Ok(path) => {
                 multi::put_op(&mut self.ops, op);
@@ -175,7 +168,6 @@ impl Multi<'_> {
             }
             Err(error) => self.invalid = Some(error.into()),
         }
-        self
     }
 }
 
@@ -266,13 +258,13 @@ pub enum MultiReadResult {
 
 impl MultiRead<'_> {
     /// Reads the data of a node.
-    pub fn get(&mut self, path: &str) -> &mut Self {
-        self.add(path, Op::GetData)
+    pub fn get(&mut self, path: &str) {
+        self.add(path, Op::GetData);
     }
 
     /// Lists the children of a node.
-    pub fn children(&mut self, path: &str) -> &mut Self {
-        self.add(path, Op::GetChildren)
+    pub fn children(&mut self, path: &str) {
+        self.add(path, Op::GetChildren);
     }
 
     /// The bytes of the request so far.
@@ -296,7 +288,7 @@ impl MultiRead<'_> {
         }
     }
 
-    fn add(&mut self, path: &str, op: Op) -> &mut Self {
+    fn add(&mut self, path: &str, op: Op) {
         match self.client.full_path(path) {
             Ok(path) => {
                 multi::put_op(&mut self.ops, op);
@@ -304,7 +296,6 @@ impl MultiRead<'_> {
             }
             Err(error) => self.invalid = Some(error.into()),
         }
-        self
     }
 }
 

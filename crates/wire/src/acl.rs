@@ -33,6 +33,11 @@ impl Id {
         }
     }
 
+    /// Everybody.
+    pub fn anyone() -> Self {
+        Self::new("world", "anyone")
+    }
+
     /// How many bytes the record takes.
     pub fn encoded_bytes(&self) -> usize {
         4 + self.scheme.len() + 4 + self.id.len()
@@ -49,12 +54,19 @@ pub struct Acl {
 }
 
 impl Acl {
+    /// The rights `perms` for `id`.
+    pub fn new(perms: i32, id: Id) -> Self {
+        Self { perms, id }
+    }
+
     /// Everything for everybody.
     pub fn open() -> Self {
-        Self {
-            perms: ALL,
-            id: Id::new("world", "anyone"),
-        }
+        Self::new(ALL, Id::anyone())
+    }
+
+    /// Everything for the identities that the client of the request has proven.
+    pub fn creator() -> Self {
+        Self::new(ALL, Id::new("auth", ""))
     }
 
     /// How many bytes the record takes.

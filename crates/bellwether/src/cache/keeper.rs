@@ -13,10 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use crate::node_event::Happened;
+use bellwether_client as zk;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::oneshot;
 use tracing::{debug, warn};
-use zookeeper_client as zk;
 
 use super::reads::{Ask, Found};
 use super::tree::{CacheEvent, Tree};
@@ -43,7 +44,7 @@ pub(super) struct Keeper {
     /// Whether the servers have no watches over a whole subtree.
     watches_each: bool,
     /// Kept over a reconnect until the next one is armed, so that it is not taken from the server after that.
-    watch: Option<zk::PersistentWatcher>,
+    watch: Option<zk::PersistentWatch>,
 }
 
 /// Why a connection is no longer worked with.
@@ -95,7 +96,10 @@ impl Keeper {
                     self.watch = None;
                     let again = self
                         .site
-                        .again(&self.visit, zk::Error::SessionExpired)
+                        .again(
+                            &self.visit,
+                            zk::Error::SessionEnded(zk::SessionEnd::Expired),
+                        )
                         .await;
                     let visit = match again {
                         Ok(()) => self.site.visit_in_time().await,
@@ -161,7 +165,7 @@ impl Keeper {
                         self.heard(&below, what);
                         continue;
                     }
-                    News::Disconnected => Interrupted::Disconnected,
+                    News::Missed => Interrupted::Disconnected,
                     News::SessionEnded => Interrupted::SessionEnded,
                 },
                 Some(found) = reads.next() => match self.take_all(found, &root, &mut watches) {
@@ -180,7 +184,7 @@ impl Keeper {
     async fn arm(&mut self, client: &Client, root: &str) -> Result<Watches, Interrupted> {
         let zk = client.zk();
         if !self.watches_each {
-            let armed = zk.watch(root, zk::AddWatchMode::PersistentRecursive);
+            let armed = zk.watch(root, zk::WatchMode::Recursive);
             // The server may know less than the last one has told us.
             let caught_up = zk.sync(root);
             match armed.await {
@@ -195,7 +199,7 @@ impl Keeper {
                     };
                 }
                 // It has closed the connection too, as servers do that do not know an operation.
-                Err(zk::Error::Unimplemented) => self.watches_each = true,
+                Err(zk::Error::UNIMPLEMENTED) => self.watches_each = true,
                 Err(error) => return Err(error.into()),
             }
         }
@@ -227,18 +231,18 @@ impl Keeper {
             .collect()
     }
 
-    fn heard(&mut self, below: &str, what: zk::EventType) {
+    fn heard(&mut self, below: &str, what: Happened) {
         let is_settled = !self.reading.contains(below)
             && !self.dirty.contains_key(below)
             && self.is_settled_below(below);
         let ask = match (self.watches_each, what) {
             // Nothing is waited for that could say otherwise, and if it comes again, that will be told too.
-            (false, zk::EventType::NodeDeleted) if is_settled => {
+            (false, Happened::Deleted) if is_settled => {
                 return self.tree.remove(&self.tree.path(below));
             }
             // Its children tell of themselves.
-            (false, _) | (true, zk::EventType::NodeDataChanged) => Ask::DATA,
-            (true, zk::EventType::NodeChildrenChanged) => Ask::NAMES,
+            (false, _) | (true, Happened::DataChanged) => Ask::DATA,
+            (true, Happened::ChildrenChanged) => Ask::NAMES,
             // Both watches are used up.
             (true, _) => Ask::SUBTREE,
         };

@@ -2,7 +2,7 @@
 
 use std::ops::BitOr;
 
-use zookeeper_client as zk;
+use bellwether_client as zk;
 
 use super::tree::CachedNode;
 
@@ -56,7 +56,7 @@ pub(super) struct Found {
     /// `None` if there is no such node.
     pub(super) content: Result<Option<Content>, zk::Error>,
     /// That were armed by it.
-    pub(super) watches: Vec<zk::OneshotWatcher>,
+    pub(super) watches: Vec<zk::Watch>,
 }
 
 /// What was asked for.
@@ -74,7 +74,7 @@ pub(super) async fn read_many(
     mut asks: Vec<(String, Ask)>,
 ) -> Vec<Found> {
     match read_together(zk, root, &asks).await {
-        Err(zk::Error::MarshallingError) if asks.len() > 1 => {
+        Err(zk::Error::Refused(zk::ErrorCode::MarshallingError)) if asks.len() > 1 => {
             let rest = asks.split_off(asks.len() / 2);
             let mut found = Box::pin(read_many(zk, root, asks)).await;
             found.extend(Box::pin(read_many(zk, root, rest)).await);
@@ -113,16 +113,16 @@ async fn read_together(
     root: &str,
     asks: &[(String, Ask)],
 ) -> Result<Vec<zk::MultiReadResult>, zk::Error> {
-    let mut reader = zk.new_multi_reader();
+    let mut reader = zk.new_multi_read();
     let mut node = root.to_owned();
     for (below, ask) in asks {
         node.truncate(root.len());
         node.push_str(below);
         if ask.data {
-            reader.add_get_data(&node)?;
+            reader.get(&node);
         }
         if ask.names {
-            reader.add_get_children(&node)?;
+            reader.children(&node);
         }
     }
     reader.commit().await
@@ -132,15 +132,12 @@ fn content_of(results: Vec<zk::MultiReadResult>) -> Result<Option<Content>, zk::
     let mut content = Content::default();
     for result in results {
         match result {
-            zk::MultiReadResult::Data { data, stat } => {
-                content.node = Some(CachedNode::new(data, &stat));
+            zk::MultiReadResult::Data(data, stat) => {
+                content.node = Some(CachedNode::new(data.to_vec(), &stat));
             }
-            zk::MultiReadResult::Children { children } => content.names = Some(children),
-            zk::MultiReadResult::Error {
-                err: zk::Error::NoNode,
-            } => return Ok(None),
-            zk::MultiReadResult::Error { err } => return Err(err),
-            _ => unreachable!("nothing else was asked for"),
+            zk::MultiReadResult::Children(children) => content.names = Some(children),
+            zk::MultiReadResult::Refused(zk::ErrorCode::NoNode) => return Ok(None),
+            zk::MultiReadResult::Refused(code) => return Err(zk::Error::Refused(code)),
         }
     }
     Ok(Some(content))
@@ -158,8 +155,8 @@ pub(super) async fn read_and_watch(
     let content = loop {
         watches.clear();
         match watch_content(zk, &node, ask, &mut watches).await {
-            Err(zk::Error::NoNode) if below.is_empty() => {
-                match zk.check_and_watch_stat(&node).await {
+            Err(zk::Error::NO_NODE) if below.is_empty() => {
+                match zk.exists_watched(&node).await {
                     // Made in between.
                     Ok((Some(_), _)) => {}
                     Ok((None, watch)) => {
@@ -169,7 +166,7 @@ pub(super) async fn read_and_watch(
                     Err(error) => break Err(error),
                 }
             }
-            Err(zk::Error::NoNode) => break Ok(None),
+            Err(zk::Error::NO_NODE) => break Ok(None),
             content => break content.map(Some),
         }
     };
@@ -185,15 +182,15 @@ async fn watch_content(
     zk: &zk::Client,
     node: &str,
     ask: Ask,
-    watches: &mut Vec<zk::OneshotWatcher>,
+    watches: &mut Vec<zk::Watch>,
 ) -> Result<Content, zk::Error> {
     // Made before the first await: they travel together.
-    let data = ask.data.then(|| zk.get_and_watch_data(node));
-    let names = ask.names.then(|| zk.list_and_watch_children(node));
+    let data = ask.data.then(|| zk.get_watched(node));
+    let names = ask.names.then(|| zk.children_watched(node));
     let mut content = Content::default();
     if let Some(data) = data {
         let (data, stat, watch) = data.await?;
-        content.node = Some(CachedNode::new(data, &stat));
+        content.node = Some(CachedNode::new(data.to_vec(), &stat));
         watches.push(watch);
     }
     if let Some(names) = names {

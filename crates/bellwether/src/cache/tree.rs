@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bellwether_client as zk;
 use tokio::sync::broadcast;
-use zookeeper_client as zk;
 
 use crate::state::StateError;
 

@@ -1,9 +1,10 @@
 //! The watches that keep a copy up to date: one over the whole subtree, or two on each node.
 
+use crate::node_event::Happened;
+use bellwether_client as zk;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use zookeeper_client as zk;
 
 use super::reads::{Ask, Found, read_and_watch, read_many};
 
@@ -26,8 +27,8 @@ const PATH_OVERHEAD_BYTES: usize = 4;
 
 /// The watches of one session.
 pub(super) enum Watches {
-    /// One persistent recursive watch, on one connection: the client does not restore it after a reconnect.
-    Whole(zk::PersistentWatcher),
+    /// One persistent recursive watch.
+    Whole(zk::PersistentWatch),
     /// One-shot watches on data and children of each node, which the client restores after a reconnect: for servers before
     /// 3.6, which have no others.
     Each(Armed),
@@ -36,15 +37,16 @@ pub(super) enum Watches {
 /// One-shot watches, each with the path that it is on.
 #[derive(Default)]
 pub(super) struct Armed {
-    watches: FuturesUnordered<BoxFuture<'static, (String, zk::WatchedEvent)>>,
+    watches: FuturesUnordered<BoxFuture<'static, (String, Happened)>>,
     bytes: usize,
 }
 
 /// What watches tell.
 pub(super) enum News {
     /// Something happened to the node at this path below the root.
-    Of(String, zk::EventType),
-    Disconnected,
+    Of(String, Happened),
+    /// The connection was lost and is back: changes may have been missed.
+    Missed,
     SessionEnded,
 }
 
@@ -58,29 +60,22 @@ impl Watches {
     pub(super) async fn next(&mut self, root: &str) -> News {
         match self {
             Self::Whole(watch) => loop {
-                let event = watch.changed().await;
-                match (event.event_type, event.session_state) {
-                    (zk::EventType::Session, state) if state.is_terminated() => {
-                        return News::SessionEnded;
-                    }
-                    (zk::EventType::Session, zk::SessionState::Disconnected) => {
-                        return News::Disconnected;
-                    }
-                    (zk::EventType::Session, _) => {}
-                    (what, _) => {
+                match watch.next().await {
+                    Ok(zk::PersistentEvent::Node(event)) => {
                         if let Some(below) = event.path.strip_prefix(root) {
-                            return News::Of(below.to_owned(), what);
+                            let below = below.to_owned();
+                            return News::Of(below, Happened::from(Ok(event)));
                         }
                     }
+                    Ok(zk::PersistentEvent::Missed) => return News::Missed,
+                    Err(_) => return News::SessionEnded,
                 }
             },
             Self::Each(armed) => match armed.watches.next().await {
-                Some((_, event)) if event.event_type == zk::EventType::Session => {
-                    News::SessionEnded
-                }
+                Some((_, Happened::SessionEnded)) => News::SessionEnded,
                 Some((below, event)) => {
                     armed.bytes -= below.len() + root.len() + PATH_OVERHEAD_BYTES;
-                    News::Of(below, event.event_type)
+                    News::Of(below, event)
                 }
                 // Nothing is watched yet.
                 None => std::future::pending().await,
@@ -128,7 +123,7 @@ impl Watches {
         for watch in found.watches.drain(..) {
             let below = found.below.clone();
             armed.bytes += below.len() + root.len() + PATH_OVERHEAD_BYTES;
-            let event = async move { (below, watch.changed().await) };
+            let event = async move { (below, Happened::from(watch.await)) };
             armed.watches.push(event.boxed());
         }
         match armed.bytes > WATCHED_BYTES_MAX {

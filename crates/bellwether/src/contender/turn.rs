@@ -1,15 +1,13 @@
 //! The wait of a contender until its turn comes.
 
-use std::future::{pending, ready};
+use std::future::pending;
 use std::time::Duration;
 
-use zookeeper_client as zk;
+use bellwether_client as zk;
 
 use super::{Contender, Failure, Node, TRIES_MAX};
-use crate::clock::Moment;
 use crate::error::{Outcome, outcome};
-use crate::heart::Answered;
-use crate::node_event::{NodeEvent, OwnWatch};
+use crate::node_event::{Happened, NodeEvent, OwnWatch};
 use crate::sabotage::Sabotage;
 
 /// How long a contender deep in the line waits before it watches its own node too. It would learn of a removal from its
@@ -22,7 +20,7 @@ impl Contender {
         let client = self.client.clone();
         while let Some((blocker, alone)) = self.line.blocker(self.entry.rule) {
             // getData and not exists: on a node that has vanished it leaves no watch behind.
-            let theirs = client.zk().get_and_watch_data(&self.dir.child(&blocker));
+            let theirs = client.zk().get_watched(&self.dir.child(&blocker));
             if alone {
                 // The watch on the own node rides along: without it, the last deletion alone would prove nothing.
                 self.watch_own().await?;
@@ -35,22 +33,20 @@ impl Contender {
                     // The lower nodes only become fewer: if the last list showed this one alone, nothing is left. A
                     // waiter deeper in line cannot tell a holder's end from a waiter's, and lists. So does one whose
                     // connection broke since then.
-                    zk::EventType::NodeDeleted
+                    Happened::Deleted
                         if alone
                             && self.entry.layout.only_shrinks(&blocker)
                             && self.would_have_heard().await =>
                     {
                         self.line.pass(blocker.as_str());
                     }
-                    zk::EventType::NodeDeleted
-                        if self.client.is_sabotaged(Sabotage::SkipRelist) =>
-                    {
+                    Happened::Deleted if self.client.is_sabotaged(Sabotage::SkipRelist) => {
                         self.line.lower.clear();
                     }
-                    zk::EventType::NodeDeleted => self.list().await?,
+                    Happened::Deleted => self.list().await?,
                     _ => {}
                 },
-                Err(zk::Error::NoNode) => self.list().await?,
+                Err(zk::Error::NO_NODE) => self.list().await?,
                 Err(error) if outcome(&error) == Outcome::Unknown => self.list().await?,
                 Err(error) => return Err(error.into()),
             }
@@ -61,16 +57,16 @@ impl Contender {
     /// Waits until the session is known to be alive: a hold that began would else be over already.
     pub(crate) async fn prove_alive(&self) -> Result<(), Failure> {
         let client = &self.client;
-        Ok(client.heart().prove(client.zk()).await?)
+        Ok(client.heart().prove().await?)
     }
 
     /// Whether an end of the own node by another hand would have been told since the last look.
     pub(crate) async fn would_have_heard(&mut self) -> bool {
-        self.own_watch.is_some() && !self.reconnected().await
+        self.own_watch.is_some() && !self.reconnected()
     }
 
     /// Waits for a change of the watched node, and meanwhile for a deletion of our own.
-    pub(crate) async fn wait(&mut self, mut theirs: NodeEvent) -> Result<zk::EventType, Failure> {
+    pub(crate) async fn wait(&mut self, mut theirs: NodeEvent) -> Result<Happened, Failure> {
         let client = self.client.clone();
         let mut own_watch_due = Box::pin(client.home().sleep(OWN_WATCH_AFTER));
         loop {
@@ -86,15 +82,15 @@ impl Contender {
                 event = own => Some(event),
                 event = &mut theirs => {
                     return match event {
-                        zk::EventType::Session => Err(Failure::SessionEnded),
+                        Happened::SessionEnded => Err(Failure::SessionEnded),
                         event => Ok(event),
                     };
                 }
                 () = &mut own_watch_due, if !is_watched => None,
             };
             match own {
-                Some(zk::EventType::NodeDeleted) => return Err(Failure::Removed),
-                Some(zk::EventType::Session) => return Err(Failure::SessionEnded),
+                Some(Happened::Deleted) => return Err(Failure::Removed),
+                Some(Happened::SessionEnded) => return Err(Failure::SessionEnded),
                 // Somebody wrote to it, or it is time to watch it.
                 Some(_) | None => {
                     self.own_watch = None;
@@ -111,9 +107,9 @@ impl Contender {
             return Err(Failure::Removed);
         };
         if self.own_watch.is_none() {
-            match self.client.zk().get_and_watch_data(node.path()).await {
+            match self.client.zk().get_watched(node.path()).await {
                 Ok((data, _, watch)) => self.own_watch = Some(OwnWatch::of(&data, watch)),
-                Err(zk::Error::NoNode) => return Err(Failure::Removed),
+                Err(zk::Error::NO_NODE) => return Err(Failure::Removed),
                 Err(error) if outcome(&error) == Outcome::Unknown => {}
                 Err(error) => return Err(error.into()),
             }
@@ -124,19 +120,17 @@ impl Contender {
     /// Looks again at what stands before the own node.
     pub(crate) async fn list(&mut self) -> Result<(), Failure> {
         let client = self.client.clone();
-        let mut last = zk::Error::ConnectionLoss;
+        let mut last = zk::Error::Unknown;
         for _ in 0..TRIES_MAX {
-            self.states.state();
-            let sent = Moment::now();
+            self.connections = client.zk().connections();
             let directory = self.send_directory_read(client.zk());
-            let list = client.zk().list_children(self.dir.as_str());
+            let list = client.zk().children(self.dir.as_str());
             match list.await {
                 Ok(children) => {
-                    client.heart().answered(sent, Answered::Read);
                     self.directory = directory.await;
                     return self.look(children);
                 }
-                Err(zk::Error::NoNode) => return Err(Failure::Removed),
+                Err(zk::Error::NO_NODE) => return Err(Failure::Removed),
                 Err(error) if outcome(&error) == Outcome::Unknown => last = error,
                 Err(error) => return Err(error.into()),
             }
@@ -152,13 +146,13 @@ impl Contender {
     ) -> Result<(NodeEvent, NodeEvent), Failure> {
         let client = self.client.clone();
         let mut directory_watch = directory_watch;
-        let mut last = zk::Error::ConnectionLoss;
+        let mut last = zk::Error::Unknown;
         for _ in 0..TRIES_MAX {
             let directory = match directory_watch {
-                None => Some(client.zk().get_and_watch_data(self.dir.as_str())),
+                None => Some(client.zk().get_watched(self.dir.as_str())),
                 Some(_) => None,
             };
-            let list = client.zk().list_and_watch_children(self.dir.as_str());
+            let list = client.zk().children_watched(self.dir.as_str());
             let looked = async {
                 let (children, line) = list.await?;
                 if let Some(directory) = directory {
@@ -178,7 +172,7 @@ impl Contender {
                         return Ok((line, directory));
                     }
                 }
-                Err(zk::Error::NoNode) => return Err(Failure::Removed),
+                Err(zk::Error::NO_NODE) => return Err(Failure::Removed),
                 Err(error) if outcome(&error) == Outcome::Unknown => last = error,
                 Err(error) => return Err(error.into()),
             }
@@ -187,11 +181,7 @@ impl Contender {
     }
 
     /// Whether the connection was lost since the last list.
-    async fn reconnected(&mut self) -> bool {
-        tokio::select! {
-            biased;
-            _ = self.states.changed() => true,
-            () = ready(()) => false,
-        }
+    fn reconnected(&self) -> bool {
+        self.connections != self.client.zk().connections()
     }
 }

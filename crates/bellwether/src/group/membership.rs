@@ -1,10 +1,10 @@
 //! One member of a group, for as long as it wants to be.
 
+use bellwether_client as zk;
 use futures_core::Stream;
 use futures_util::stream::unfold;
 use tokio::sync::{oneshot, watch};
 use tracing::warn;
-use zookeeper_client as zk;
 
 use crate::borne::Bearing;
 use crate::catch_up::caught_up;
@@ -79,7 +79,7 @@ impl Membership {
             fulfilled: 0,
         });
         let (joined, has_joined) = oneshot::channel();
-        let closed = site.refused(zk::Error::ClientClosed);
+        let closed = site.refused(zk::Error::SessionEnded(zk::SessionEnd::Closed));
         let keeper = Keeper {
             site,
             name: name.clone(),
@@ -89,7 +89,7 @@ impl Membership {
             last_session: None,
         };
         // It ends when nobody wishes anything any more, and the node is gone.
-        drop(home.spawn(keeper.keep()));
+        home.spawn(keeper.keep());
         // Dropped while it waits, this leaves again.
         let membership = Self {
             name,
@@ -157,7 +157,7 @@ impl Membership {
             Ok(_) => Ok(()),
             Err(_) => Err(StateError::Refused {
                 path: self.path.clone(),
-                source: zk::Error::ClientClosed,
+                source: zk::Error::SessionEnded(zk::SessionEnd::Closed),
             }),
         }
     }
@@ -276,14 +276,14 @@ impl Keeper {
                 _ => look,
             };
             is_behind = look.is_err();
-            let taken = matches!(&step, Err(zk::Error::NodeExists)) && !in_doubt;
+            let taken = matches!(&step, Err(zk::Error::NODE_EXISTS)) && !in_doubt;
             match step {
                 Ok(czxid) => {
                     in_doubt |= matches!(standing, Standing::Missing);
                     created = czxid.or(created);
                 }
                 // The look tells.
-                Err(zk::Error::NoNode | zk::Error::NodeExists) => {}
+                Err(zk::Error::NO_NODE | zk::Error::NODE_EXISTS) => {}
                 Err(error) => match outcome(&error) {
                     Outcome::Unknown => in_doubt = true,
                     Outcome::SessionEnded => return Err(Interrupted::SessionEnded(error)),
@@ -324,7 +324,7 @@ impl Keeper {
                         self.fulfilled(client.session_id(), number);
                         self.rest(event).await;
                     }
-                    Standing::Own(found)
+                    Standing::Own(found.to_vec())
                 }
                 Some(_) if self.joined.is_some() => return Err(self.name_is_taken()),
                 Some(_) => {
@@ -352,7 +352,7 @@ impl Keeper {
         tokio::select! {
             bearing = Bearing::wait(client, node) => Ok(bearing),
             () = left(self.wish.clone()) => Err(Interrupted::Done),
-            () = client.ended() => Err(Interrupted::SessionEnded(zk::Error::SessionExpired)),
+            () = client.ended() => Err(Interrupted::SessionEnded(zk::Error::SessionEnded(zk::SessionEnd::Expired))),
         }
     }
 
@@ -377,16 +377,16 @@ impl Keeper {
             Standing::Own(_) if leave => zk.delete(node, None).await.map(|()| None),
             Standing::Own(found) if found == data => Ok(None),
             // Only we write it, so this is harmless twice.
-            Standing::Own(_) => zk.set_data(node, data, None).await.map(|_| None),
+            Standing::Own(_) => zk.set(node, data, None).await.map(|_| None),
             Standing::Missing if leave => Ok(None),
             Standing::Missing => {
-                let options = zk::CreateMode::Ephemeral.with_acls(self.site.access().acls());
+                let options = zk::CreateMode::Ephemeral.with_acl(self.site.access().acl());
                 match zk.create(node, data, &options).await {
-                    Ok((stat, _)) => Ok(Some(stat.czxid)),
-                    Err(zk::Error::NoNode) => {
+                    Ok(created) => Ok(Some(created.stat.czxid)),
+                    Err(zk::Error::NO_NODE) => {
                         let made = visit.client.make_directory(&visit.node, self.site.access());
                         // The node is made in the next step.
-                        made.await.and(Err(zk::Error::NoNode))
+                        made.await.and(Err(zk::Error::NO_NODE))
                     }
                     Err(error) => Err(error),
                 }

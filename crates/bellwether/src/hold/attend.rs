@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
+use bellwether_client as zk;
 use tokio::sync::watch;
 use tracing::{info, warn};
-use zookeeper_client as zk;
 
 use super::HoldState;
 use crate::client::Client;
 use crate::error::{Outcome, outcome};
 use crate::log;
 use crate::node_data::Revocation;
-use crate::node_event::OwnWatch;
+use crate::node_event::{Happened, OwnWatch};
 use crate::sabotage::Sabotage;
 
 /// A hold is watched for removal by another hand once it is this old. Shorter ones are over before it would matter, and
@@ -26,13 +26,13 @@ pub(super) async fn attend(
     state: watch::Sender<HoldState>,
     asked: watch::Sender<Option<Revocation>>,
 ) {
-    let mut states = client.zk().state_watcher();
+    let mut states = client.zk().states();
     let mut gone = Box::pin(node_gone(&client, &node, czxid, own_watch, &asked));
     loop {
-        let link = states.state();
+        let link = *states.borrow_and_update();
         let now = match link {
             _ if client.is_sabotaged(Sabotage::IgnoreExpiry) => HoldState::Held,
-            link if link.is_terminated() => HoldState::Lost,
+            link if link.is_ended() => HoldState::Lost,
             _ if is_over(&client) => HoldState::Lost,
             zk::SessionState::Disconnected => HoldState::Suspended,
             _ => HoldState::Held,
@@ -94,12 +94,12 @@ async fn node_gone(
     loop {
         let own = match own_watch.take() {
             Some(own) => own,
-            None => match client.zk().get_and_watch_data(node).await {
+            None => match client.zk().get_watched(node).await {
                 Ok((data, stat, watch)) if stat.czxid == czxid => OwnWatch::of(&data, watch),
                 // The next request waits in the client until there is a connection again, so this does not spin.
                 Err(error) if outcome(&error) == Outcome::Unknown => continue,
                 // Gone, and perhaps another's already.
-                Ok(_) | Err(zk::Error::NoNode) => return,
+                Ok(_) | Err(zk::Error::NO_NODE) => return,
                 // The session's end is told by its state.
                 Err(error) if outcome(&error) == Outcome::SessionEnded => break,
                 Err(error) => {
@@ -119,8 +119,8 @@ async fn node_gone(
             news
         });
         match own.event.await {
-            zk::EventType::NodeDeleted => return,
-            zk::EventType::Session => break,
+            Happened::Deleted => return,
+            Happened::SessionEnded => break,
             _ => {}
         }
     }

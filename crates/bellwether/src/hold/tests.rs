@@ -3,27 +3,24 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bellwether_client as zk;
 use bellwether_testkit::{FaultProxy, Op, TestServer};
 use tokio::sync::watch;
-use zookeeper_client as zk;
 
 use super::{HoldState, HoldWatch};
 use crate::client::Client;
-use crate::clock::Moment;
 use crate::connect::connect;
 use crate::heart::Engine;
-use crate::home::Home;
 use crate::queue::PriorityQueue;
 
 /// A session on one server that takes it for an ensemble: what counts as proof is over long before the session is.
 async fn client(address: String) -> Client {
-    let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(4));
-    let home = Home::own_thread();
-    let servers = address.clone();
-    let opened = home.spawn(async move { connector.connect(&servers).await });
-    let zk = opened.await.unwrap().unwrap();
-    let options = connect(address);
-    Client::start(zk, Engine::Ensemble, Moment::now(), None, home, options)
+    let timeout = Duration::from_secs(4);
+    let zk = zk::Client::connect(&*address)
+        .session_timeout(timeout)
+        .await
+        .unwrap();
+    Client::start(zk, Engine::Ensemble, None, connect(address))
 }
 
 async fn until_unproven(client: &Client) {
@@ -46,7 +43,7 @@ async fn loss_that_a_watch_has_told_is_final() {
     // No hold is there to keep the heart beating.
     until_unproven(&client).await;
     assert!(!watch.is_held());
-    client.heart().prove(client.zk()).await.unwrap();
+    client.heart().prove().await.unwrap();
     assert!(!watch.is_held(), "lost, and held again");
     assert_eq!(*state.borrow(), HoldState::Lost);
 }

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use zookeeper_client as zk;
+use bellwether_client as zk;
 
 use crate::contender::{Failure, TRIES_MAX};
 use crate::error::{Outcome, outcome};
@@ -84,8 +84,8 @@ impl Shelf {
         let zk = self.client().zk();
         let list = self
             .retry(|| async {
-                match zk.list_children(dir.as_str()).await {
-                    Err(zk::Error::NoNode) => Ok(Vec::new()),
+                match zk.children(dir.as_str()).await {
+                    Err(zk::Error::NO_NODE) => Ok(Vec::new()),
                     list => list,
                 }
             })
@@ -99,15 +99,15 @@ impl Shelf {
         for items in items.chunks(READ_TOGETHER) {
             let reads = self
                 .retry(|| async {
-                    let mut reader = zk.new_multi_reader();
+                    let mut reader = zk.new_multi_read();
                     for item in items {
-                        reader.add_get_data(&dir.child(item.name()))?;
+                        reader.get(&dir.child(item.name()));
                     }
                     reader.commit().await
                 })
                 .await?;
             for (item, read) in items.iter().zip(reads) {
-                if let zk::MultiReadResult::Data { data, .. } = read
+                if let zk::MultiReadResult::Data(data, _) = read
                     && let Some((record, payload)) = Record::from_data(&data)
                 {
                     letters.push(DeadLetter {
@@ -137,16 +137,16 @@ impl Shelf {
             }
         };
         let found = self
-            .retry(|| self.client().zk().check_stat(&dead))
+            .retry(|| self.client().zk().exists(&dead))
             .await
             .map_err(|failure| PutError::new(failure, self.path()))?;
         if found.is_none() {
             return Ok(false);
         }
-        let options = mode.with_acls(self.access.acls());
+        let options = mode.with_acl(self.access.acl());
         self.write_once_if_there(&[items, self.dir("receipts")], |writer| {
-            writer.add_delete(&dead, None)?;
-            writer.add_create(&path, &letter.payload, &options)?;
+            writer.delete(&dead, None);
+            writer.create(&path, &letter.payload, &options);
             self.outdate_lists(writer)
         })
         .await
@@ -156,13 +156,13 @@ impl Shelf {
     pub(crate) async fn forget_dead(&self, letter: &DeadLetter) -> Result<bool, Failure> {
         let dead = self.dir("dead").child(letter.item.name());
         let mut in_doubt = false;
-        let mut last = zk::Error::ConnectionLoss;
+        let mut last = zk::Error::Unknown;
         for _ in 0..TRIES_MAX {
             // Harmless twice: the name is of this one item.
             match self.client().zk().delete(&dead, None).await {
                 Ok(()) => return Ok(true),
                 // One that is gone after a lost reply was deleted by the first try, or by somebody else meanwhile.
-                Err(zk::Error::NoNode) => return Ok(in_doubt),
+                Err(zk::Error::NO_NODE) => return Ok(in_doubt),
                 Err(error) if outcome(&error) == Outcome::Unknown => {
                     in_doubt = true;
                     last = error;

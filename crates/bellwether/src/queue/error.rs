@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use zookeeper_client as zk;
+use bellwether_client as zk;
 
 use crate::contender::Failure;
 use crate::path::PathError;
@@ -76,7 +76,7 @@ impl PutError {
             // Items are persistent.
             Failure::Removed => Self::Refused {
                 path,
-                source: zk::Error::NoNode,
+                source: zk::Error::NO_NODE,
             },
         }
     }
@@ -124,7 +124,7 @@ impl TakeError {
             Failure::Removed | Failure::SequenceUsedUp | Failure::TooLarge { .. } => {
                 Self::Refused {
                     path,
-                    source: zk::Error::NoNode,
+                    source: zk::Error::NO_NODE,
                 }
             }
         }

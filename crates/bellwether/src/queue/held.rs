@@ -1,6 +1,6 @@
 //! A claimed item, and the ways in which a claim ends.
 
-use zookeeper_client as zk;
+use bellwether_client as zk;
 
 use crate::contender::Failure;
 use crate::error::{Outcome, outcome};
@@ -110,8 +110,8 @@ impl Held {
         loop {
             let failed = match self.send(end).await {
                 Ok(_) => return self.ended(end),
-                Err(zk::MultiWriteError::OperationFailed { index, source }) => (index, source),
-                Err(zk::MultiWriteError::RequestFailed { source }) => match outcome(&source) {
+                Err(zk::MultiError::Refused { index, code }) => (index, zk::Error::Refused(code)),
+                Err(zk::MultiError::Request(source)) => match outcome(&source) {
                     Outcome::Unknown => {
                         in_doubt = true;
                         continue;
@@ -125,19 +125,19 @@ impl Held {
             };
             match (failed, end) {
                 // An earlier try of ours, whose reply was lost, has done it: nobody else could while the claim was ours.
-                ((0, zk::Error::NoNode), End::Delete | End::Move { .. }) if in_doubt => {
+                ((0, zk::Error::NO_NODE), End::Delete | End::Move { .. }) if in_doubt => {
                     return self.ended(end);
                 }
-                ((_, zk::Error::NoNode | zk::Error::BadVersion), End::Return) if in_doubt => {
+                ((_, zk::Error::NO_NODE | zk::Error::BAD_VERSION), End::Return) if in_doubt => {
                     return self.ended(end);
                 }
-                ((2, zk::Error::NoNode), End::Move { dir, .. }) => {
+                ((2, zk::Error::NO_NODE), End::Move { dir, .. }) => {
                     let made = self.shelf.make(&[self.shelf.dir(dir)]).await;
                     if let Err(Failure::Refused(source)) = made {
                         return Err(self.refused(source));
                     }
                 }
-                ((_, zk::Error::NoNode | zk::Error::BadVersion), _) => {
+                ((_, zk::Error::NO_NODE | zk::Error::BAD_VERSION), _) => {
                     let (path, item) = self.names();
                     return Err(SettleError::NotClaimed { path, item });
                 }
@@ -170,7 +170,7 @@ impl Held {
         })
     }
 
-    async fn send(&self, end: &End) -> Result<Vec<zk::MultiWriteResult>, zk::MultiWriteError> {
+    async fn send(&self, end: &End) -> Result<Vec<zk::MultiResult>, zk::MultiError> {
         let client = self.shelf.client();
         let item = self.shelf.item_path(self.item());
         let claim = self.shelf.claim_path(self.item());
@@ -178,20 +178,20 @@ impl Held {
         if client.is_sabotaged(Sabotage::SettleAnyVersion) {
             version = None;
         }
-        let mut writer = client.zk().new_multi_writer();
+        let mut writer = client.zk().new_multi();
         match end {
-            End::Delete | End::Move { .. } => writer.add_delete(&item, version)?,
-            End::Return => writer.add_check_version(&item, version.unwrap_or(-1))?,
-        }
+            End::Delete | End::Move { .. } => writer.delete(&item, version),
+            End::Return => writer.check(&item, version),
+        };
         // With the item at this version, the node at this path is ours or gone.
-        writer.add_delete(&claim, None)?;
+        writer.delete(&claim, None);
         if let End::Move { dir, record } = end {
             let path = self.shelf.dir(dir).child(self.item().name());
-            let options = zk::CreateMode::Persistent.with_acls(self.shelf.access.acls());
-            writer.add_create(&path, record, &options)?;
+            let options = zk::CreateMode::Persistent.with_acl(self.shelf.access.acl());
+            writer.create(&path, record, &options);
         }
         if let End::Return = end {
-            self.shelf.outdate_lists(&mut writer)?;
+            self.shelf.outdate_lists(&mut writer);
         }
         writer.commit().await
     }
@@ -231,28 +231,28 @@ impl Shelf {
         let zk = self.client().zk();
         let (item, claim) = (self.item_path(pick.item()), self.claim_path(pick.item()));
         let dead = self.dir("dead");
-        let ephemeral = zk::CreateMode::Ephemeral.with_acls(self.access.acls());
-        let persistent = zk::CreateMode::Persistent.with_acls(self.access.acls());
+        let ephemeral = zk::CreateMode::Ephemeral.with_acl(self.access.acl());
+        let persistent = zk::CreateMode::Persistent.with_acl(self.access.acl());
         // Harmless twice: the second time there is no item.
         for _ in 0..crate::contender::TRIES_MAX {
-            let mut writer = zk.new_multi_writer();
+            let mut writer = zk.new_multi();
             // A claim comes and goes, to show that there is no other.
-            writer.add_create(&claim, b"", &ephemeral)?;
-            writer.add_delete(&item, Some(stat.version))?;
-            writer.add_create(&dead.child(pick.item().name()), &record, &persistent)?;
-            writer.add_delete(&claim, None)?;
+            writer.create(&claim, b"", &ephemeral);
+            writer.delete(&item, Some(stat.version));
+            writer.create(&dead.child(pick.item().name()), &record, &persistent);
+            writer.delete(&claim, None);
             let error = match writer.commit().await {
                 Ok(_) => break,
-                Err(zk::MultiWriteError::OperationFailed {
+                Err(zk::MultiError::Refused {
                     index: 2,
-                    source: zk::Error::NoNode,
+                    code: zk::ErrorCode::NoNode,
                 }) => {
                     self.make(std::slice::from_ref(&dead)).await?;
                     continue;
                 }
-                Err(zk::MultiWriteError::OperationFailed {
+                Err(zk::MultiError::Refused {
                     index: 0,
-                    source: zk::Error::NoNode,
+                    code: zk::ErrorCode::NoNode,
                 }) => {
                     self.make(&[self.dir("claims")]).await?;
                     continue;
@@ -261,7 +261,7 @@ impl Shelf {
             };
             match error {
                 // Somebody else was quicker.
-                zk::Error::NodeExists | zk::Error::NoNode | zk::Error::BadVersion => break,
+                zk::Error::NODE_EXISTS | zk::Error::NO_NODE | zk::Error::BAD_VERSION => break,
                 error if outcome(&error) == Outcome::Unknown => {}
                 error => return Err(error.into()),
             }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use bellwether_client as zk;
 use futures_util::future::try_join_all;
-use zookeeper_client as zk;
 
 use crate::contender::Failure;
 use crate::queue::OrderedQueue;
@@ -53,7 +53,7 @@ impl<O: Order, T> OrderedQueue<O, T> {
         let found = async {
             let dead = self.shelf.dir("dead");
             let zk = self.shelf.client().zk();
-            let dead = self.shelf.retry(|| zk.check_stat(dead.as_str())).await?;
+            let dead = self.shelf.retry(|| zk.exists(dead.as_str())).await?;
             let tally = self.shelf.look().await?;
             let dead = dead.map_or(0, |stat| stat.num_children);
             Ok(Depth {
@@ -105,10 +105,10 @@ impl Shelf {
         loop {
             let lowest = self.retry(|| {
                 try_join_all((0..self.shards).map(|shard| {
-                    let list = zk.list_children(self.items_dir(shard).as_str());
+                    let list = zk.children(self.items_dir(shard).as_str());
                     async move {
                         let names = match list.await {
-                            Err(zk::Error::NoNode) => Vec::new(),
+                            Err(zk::Error::NO_NODE) => Vec::new(),
                             names => names?,
                         };
                         let items = names
@@ -119,13 +119,8 @@ impl Shelf {
                 }))
             });
             let lowest: Vec<_> = lowest.await?.into_iter().flatten().collect();
-            let stats = self.retry(|| {
-                try_join_all(
-                    lowest
-                        .iter()
-                        .map(|item| zk.check_stat(&self.item_path(item))),
-                )
-            });
+            let stats = self
+                .retry(|| try_join_all(lowest.iter().map(|item| zk.exists(&self.item_path(item)))));
             let stats = stats.await?;
             // One that is gone was acknowledged in between: look again.
             if stats.iter().all(Option::is_some) {
@@ -144,9 +139,9 @@ impl Shelf {
             let path = self.item_path(&item);
             let read = self
                 .retry(|| async {
-                    match self.client().zk().get_data(&path).await {
+                    match self.client().zk().get(&path).await {
                         Ok(read) => Ok(Some(read)),
-                        Err(zk::Error::NoNode) => Ok(None),
+                        Err(zk::Error::NO_NODE) => Ok(None),
                         Err(error) => Err(error),
                     }
                 })
@@ -155,7 +150,7 @@ impl Shelf {
             if let Some((payload, stat)) = read {
                 return Ok(Some(Peek {
                     id: item.id(),
-                    payload,
+                    payload: payload.to_vec(),
                     attempts: stat.version.cast_unsigned(),
                     age: age(stat.ctime),
                 }));

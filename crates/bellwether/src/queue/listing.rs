@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
+use bellwether_client as zk;
+use bytes::Bytes;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use zookeeper_client as zk;
 
 use crate::contender::Failure;
 use crate::contention::since;
@@ -90,8 +91,8 @@ impl<O: Order, T> OrderedQueue<O, T> {
 impl Shelf {
     async fn list(&self) -> Result<Vec<Listed>, zk::Error> {
         let zk = self.client().zk();
-        let names = async |dir: &str| match zk.list_children(dir).await {
-            Err(zk::Error::NoNode) => Ok(Vec::new()),
+        let names = async |dir: &str| match zk.children(dir).await {
+            Err(zk::Error::NO_NODE) => Ok(Vec::new()),
             names => names,
         };
         let mut items = Vec::new();
@@ -104,7 +105,7 @@ impl Shelf {
         let claims = self.dir("claims");
         let claims: HashMap<_, _> = stream::iter(names(claims.as_str()).await?)
             .map(|name| {
-                let read = zk.get_data(&claims.child(&name));
+                let read = zk.get(&claims.child(&name));
                 async move { found(read.await).map(|read| Some((name, read?))) }
             })
             .buffered(AHEAD_MAX)
@@ -114,7 +115,7 @@ impl Shelf {
         let claims = &claims;
         stream::iter(items)
             .map(|item| {
-                let stat = zk.check_stat(&self.item_path(&item));
+                let stat = zk.exists(&self.item_path(&item));
                 async move {
                     let claim = claims.get(item.name());
                     Ok(stat.await?.map(|stat| Listed::new(item, &stat, claim)))
@@ -129,22 +130,22 @@ impl Shelf {
     async fn ack_claimed(&self, listed: &Listed) -> Result<bool, zk::Error> {
         let mut in_doubt = false;
         loop {
-            let mut writer = self.client().zk().new_multi_writer();
+            let mut writer = self.client().zk().new_multi();
             // Each claim writes the item, so this is the version of one claim only.
-            writer.add_delete(&self.item_path(&listed.item), Some(listed.version))?;
-            writer.add_delete(&self.claim_path(&listed.item), None)?;
+            writer.delete(&self.item_path(&listed.item), Some(listed.version));
+            writer.delete(&self.claim_path(&listed.item), None);
             let error = match writer.commit().await {
                 Ok(_) => return Ok(true),
                 // An item that is gone after a lost reply was acknowledged by the first try, or by its holder meanwhile.
-                Err(zk::MultiWriteError::OperationFailed {
+                Err(zk::MultiError::Refused {
                     index: 0,
-                    source: zk::Error::NoNode,
+                    code: zk::ErrorCode::NoNode,
                 }) => return Ok(in_doubt),
                 Err(error) => zk::Error::from(error),
             };
             match error {
                 // Another claim was made since, or this one has ended.
-                zk::Error::BadVersion | zk::Error::NoNode => return Ok(false),
+                zk::Error::BAD_VERSION | zk::Error::NO_NODE => return Ok(false),
                 error if outcome(&error) == Outcome::Unknown => in_doubt = true,
                 error => return Err(error),
             }
@@ -153,7 +154,7 @@ impl Shelf {
 }
 
 impl Listed {
-    fn new(item: Item, stat: &zk::Stat, claim: Option<&(Vec<u8>, zk::Stat)>) -> Self {
+    fn new(item: Item, stat: &zk::Stat, claim: Option<&(Bytes, zk::Stat)>) -> Self {
         Self {
             version: stat.version,
             id: item.id(),
@@ -177,7 +178,7 @@ impl Listed {
 /// What has gone meanwhile is not there.
 fn found<T>(read: Result<T, zk::Error>) -> Result<Option<T>, zk::Error> {
     match read {
-        Err(zk::Error::NoNode) => Ok(None),
+        Err(zk::Error::NO_NODE) => Ok(None),
         read => read.map(Some),
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use zookeeper_client as zk;
+use bellwether_client as zk;
 
 use crate::contender::{Failure, SEQUENCE_MAX, TRIES_MAX};
 use crate::path::NodePath;
@@ -177,9 +177,9 @@ impl Shelf {
             ids.push(id);
         }
         self.write_once(&[dir, self.dir("receipts")], |writer| {
-            let options = zk::CreateMode::PersistentSequential.with_acls(self.access.acls());
+            let options = zk::CreateMode::PersistentSequential.with_acl(self.access.acl());
             for (prefix, data) in &creates {
-                writer.add_create(prefix, data, &options)?;
+                writer.create(prefix, data, &options);
             }
             self.outdate_lists(writer)
         })
@@ -202,7 +202,7 @@ impl Shelf {
     pub(crate) async fn write_once(
         &self,
         dirs: &[NodePath],
-        fill: impl Fn(&mut zk::MultiWriter<'_>) -> Result<(), zk::Error>,
+        fill: impl Fn(&mut zk::Multi<'_>),
     ) -> Result<(), PutError> {
         self.write_unless_gone(dirs, None, fill).await.map(drop)
     }
@@ -211,7 +211,7 @@ impl Shelf {
     pub(crate) async fn write_once_if_there(
         &self,
         dirs: &[NodePath],
-        fill: impl Fn(&mut zk::MultiWriter<'_>) -> Result<(), zk::Error>,
+        fill: impl Fn(&mut zk::Multi<'_>),
     ) -> Result<bool, PutError> {
         self.write_unless_gone(dirs, Some(AFTER_RECEIPT), fill)
             .await
@@ -222,24 +222,24 @@ impl Shelf {
         &self,
         dirs: &[NodePath],
         index_of_gone: Option<usize>,
-        fill: impl Fn(&mut zk::MultiWriter<'_>) -> Result<(), zk::Error>,
+        fill: impl Fn(&mut zk::Multi<'_>),
     ) -> Result<bool, PutError> {
         let path = || self.path().to_owned();
-        let mut last = zk::Error::NoNode;
+        let mut last = zk::Error::NO_NODE;
         for _ in 0..TRIES_MAX {
             match self.receipts().once(&fill).await {
                 Ok(_) => return Ok(true),
-                Err(OnceError::Refused(zk::MultiWriteError::OperationFailed {
+                Err(OnceError::Refused(zk::MultiError::Refused {
                     index,
-                    source: zk::Error::NoNode,
+                    code: zk::ErrorCode::NoNode,
                 })) if index_of_gone == Some(index) => return Ok(false),
                 Err(OnceError::Refused(error)) => match zk::Error::from(error) {
-                    zk::Error::NoNode => {
+                    zk::Error::NO_NODE => {
                         // Refused as a whole, so nothing was written. Empty directories are removed by the servers, so they
                         // may vanish again before the next try.
                         let made = self.make(dirs).await;
                         made.map_err(|failure| PutError::new(failure, self.path()))?;
-                        last = zk::Error::NoNode;
+                        last = zk::Error::NO_NODE;
                     }
                     source => {
                         return Err(PutError::Refused {

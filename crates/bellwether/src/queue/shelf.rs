@@ -19,14 +19,12 @@
 
 use std::sync::Arc;
 
-use zookeeper_client as zk;
+use bellwether_client as zk;
 
 use crate::access::Access;
 use crate::client::Client;
-use crate::clock::Moment;
 use crate::contender::{Failure, TRIES_MAX};
 use crate::error::{Outcome, outcome};
-use crate::heart::Answered;
 use crate::path::{NodePath, PathError};
 use crate::queue::order::{Item, Rule};
 use crate::queue::put::Credit;
@@ -174,7 +172,7 @@ impl Shelf {
                 match outcome(&error) {
                     Outcome::Unknown => {}
                     // What stands above it was removed while it was made.
-                    _ if error == zk::Error::NoNode && reaped < TRIES_MAX => reaped += 1,
+                    _ if error == zk::Error::NO_NODE && reaped < TRIES_MAX => reaped += 1,
                     _ => return Err(error.into()),
                 }
             }
@@ -192,15 +190,14 @@ impl Shelf {
         let (zk, data) = (self.client.zk(), mark.to_data());
         let marked = async {
             self.client.make_marked_directory(root, &data).await?;
-            let (found, stat) = zk.get_data(root.as_str()).await?;
+            let (found, stat) = zk.get(root.as_str()).await?;
             if found.is_empty() {
-                zk.set_data(root.as_str(), &data, Some(stat.version))
-                    .await?;
+                zk.set(root.as_str(), &data, Some(stat.version)).await?;
             }
             Ok(())
         };
         match marked.await {
-            Err(zk::Error::SessionExpired) => Err(Failure::SessionEnded),
+            Err(zk::Error::SessionEnded(zk::SessionEnd::Expired)) => Err(Failure::SessionEnded),
             // It only tells inspectors what is there, and others may have marked it, or not allow it.
             Ok(()) | Err(_) => Ok(()),
         }
@@ -221,7 +218,7 @@ impl Shelf {
             let dirs = self.watched_dirs();
             let zk = self.client.zk();
             // Made before the first await: they travel together.
-            let stats: Vec<_> = dirs.iter().map(|dir| zk.check_stat(dir.as_str())).collect();
+            let stats: Vec<_> = dirs.iter().map(|dir| zk.exists(dir.as_str())).collect();
             let mut found = Vec::new();
             for stat in stats {
                 found.push(stat.await?);
@@ -232,10 +229,9 @@ impl Shelf {
     }
 
     /// Adds to a write that puts items or gives them back: lists that do not show them are too old to claim from.
-    pub(crate) fn outdate_lists(&self, writer: &mut zk::MultiWriter<'_>) -> Result<(), zk::Error> {
-        match self.rule.overtakes {
-            true => writer.add_set_data(self.dir("items").as_str(), b"", None),
-            false => Ok(()),
+    pub(crate) fn outdate_lists(&self, writer: &mut zk::Multi<'_>) {
+        if self.rule.overtakes {
+            writer.set(self.dir("items").as_str(), b"", None);
         }
     }
 
@@ -245,7 +241,7 @@ impl Shelf {
         let stat = self
             .rule
             .overtakes
-            .then(|| self.client.zk().check_stat(items.as_str()));
+            .then(|| self.client.zk().exists(items.as_str()));
         async {
             match stat {
                 // Whoever puts something makes it more than zero.
@@ -265,14 +261,14 @@ impl Shelf {
                 let version = self.list_version();
                 let lists: Vec<_> = dirs
                     .iter()
-                    .map(|dir| zk.get_children(dir.as_str()))
+                    .map(|dir| zk.children_stat(dir.as_str()))
                     .collect();
                 let version = version.await?;
                 let mut found = Vec::new();
                 for list in lists {
                     found.push(match list.await {
                         Ok((children, stat)) => Some((children, stat)),
-                        Err(zk::Error::NoNode) => None,
+                        Err(zk::Error::NO_NODE) => None,
                         Err(error) => return Err(error),
                     });
                 }
@@ -288,12 +284,10 @@ impl Shelf {
     where
         F: Future<Output = Result<T, zk::Error>>,
     {
-        let mut last = zk::Error::ConnectionLoss;
+        let mut last = zk::Error::Unknown;
         for _ in 0..TRIES_MAX {
-            let sent = Moment::now();
             match read().await {
                 Ok(value) => {
-                    self.client.heart().answered(sent, Answered::Read);
                     return Ok(value);
                 }
                 Err(error) if outcome(&error) == Outcome::Unknown => last = error,

@@ -4,19 +4,18 @@ use std::future::pending;
 use std::pin::pin;
 use std::time::Duration;
 
+use bellwether_client as zk;
+use bytes::Bytes;
 use futures_util::future::{join, select_all};
-use zookeeper_client as zk;
 
 use crate::catch_up::caught_up;
-use crate::clock::Moment;
 use crate::contender::{Contender, Entry, Failure, LINE_MAX, Rule, TRIES_MAX};
 use crate::crash_mark::Previous;
 use crate::error::{Outcome, outcome};
-use crate::heart::Answered;
 use crate::hold::Hold;
 use crate::janitor::Litter;
 use crate::name::{AcquisitionId, Kind, Layout};
-use crate::node_event::NodeEvent;
+use crate::node_event::{Happened, NodeEvent};
 use crate::own_node::{Naming, OwnNode};
 use crate::path::NodePath;
 use crate::queue::held::Held;
@@ -139,7 +138,7 @@ impl Shelf {
             }));
             tokio::select! {
                 (event, index, _) = changed => {
-                    if event == zk::EventType::Session {
+                    if event == Happened::SessionEnded {
                         return Err(Failure::SessionEnded);
                     }
                     watches[index] = None;
@@ -169,7 +168,7 @@ impl Shelf {
         watches: &mut [Option<NodeEvent>],
     ) -> Result<(i32, Vec<Option<(Vec<String>, zk::Stat)>>), Failure> {
         let zk = self.client().zk();
-        let mut last = zk::Error::ConnectionLoss;
+        let mut last = zk::Error::Unknown;
         for _ in 0..TRIES_MAX {
             let version = self.list_version();
             let requests: Vec<_> = dirs
@@ -178,8 +177,8 @@ impl Shelf {
                 .map(|(dir, watch)| {
                     let dir = dir.as_str();
                     match watch {
-                        Some(_) => (Some(zk.get_children(dir)), None),
-                        None => (None, Some(zk.get_and_watch_children(dir))),
+                        Some(_) => (Some(zk.children_stat(dir)), None),
+                        None => (None, Some(zk.children_stat_watched(dir))),
                     }
                 })
                 .collect();
@@ -202,11 +201,11 @@ impl Shelf {
             }
             match failed {
                 None => return Ok((version?, lists)),
-                Some(zk::Error::NoNode) => {
+                Some(zk::Error::NO_NODE) => {
                     // What has been removed is no longer watched.
                     watches.fill_with(|| None);
                     self.make(dirs).await?;
-                    last = zk::Error::NoNode;
+                    last = zk::Error::NO_NODE;
                 }
                 Some(error) if outcome(&error) == Outcome::Unknown => last = error,
                 Some(error) => return Err(error.into()),
@@ -272,7 +271,9 @@ impl Shelf {
         let mut reads = loop {
             match self.retry(|| self.read_together(&picks)).await {
                 // More than the server answers at once. The rest goes back to its place.
-                Err(Failure::Refused(zk::Error::MarshallingError)) if picks.len() > 1 => {
+                Err(Failure::Refused(zk::Error::Refused(zk::ErrorCode::MarshallingError)))
+                    if picks.len() > 1 =>
+                {
                     picks.truncate(picks.len() / 2);
                 }
                 reads => break reads?,
@@ -281,12 +282,12 @@ impl Shelf {
         let stats: Vec<_> = reads
             .drain((picks.len() + 1).min(reads.len())..)
             .map(|read| match read {
-                zk::MultiReadResult::Data { stat, .. } => Some(stat),
+                zk::MultiReadResult::Data(_, stat) => Some(stat),
                 _ => None,
             })
             .collect();
         let claims = match reads.pop() {
-            Some(zk::MultiReadResult::Children { children }) => children,
+            Some(zk::MultiReadResult::Children(children)) => children,
             _ => Vec::new(),
         };
         self.warm.note_changes(self.rule(), &Tally::of(&stats));
@@ -295,13 +296,13 @@ impl Shelf {
     }
 
     async fn read_together(&self, picks: &[Pick]) -> Result<Vec<zk::MultiReadResult>, zk::Error> {
-        let mut reader = self.client().zk().new_multi_reader();
+        let mut reader = self.client().zk().new_multi_read();
         for pick in picks {
-            reader.add_get_data(&self.item_path(pick.item()))?;
+            reader.get(&self.item_path(pick.item()));
         }
-        reader.add_get_children(self.dir("claims").as_str())?;
+        reader.children(self.dir("claims").as_str());
         for dir in &self.watched_dirs() {
-            reader.add_get_data(dir.as_str())?;
+            reader.get(dir.as_str());
         }
         reader.commit().await
     }
@@ -333,7 +334,7 @@ impl Shelf {
             Try::Claimed(czxid) => {
                 // The claim may have been made long ago, and a hold that began now be over already.
                 let client = self.client();
-                client.heart().prove(client.zk()).await?;
+                client.heart().prove().await?;
                 Try::Claimed(attempt.into_held(czxid))
             }
             Try::Lost => {
@@ -385,7 +386,7 @@ impl<'a> Attempt<'a> {
             let bytes = ephemerals.bytes();
             return Err(Failure::TooManyEphemerals { bytes });
         }
-        let mut last = zk::Error::ConnectionLoss;
+        let mut last = zk::Error::Unknown;
         for _ in 0..TRIES_MAX {
             if self.may_be_there {
                 match self.find(&claim).await {
@@ -398,7 +399,7 @@ impl<'a> Attempt<'a> {
                             false => Try::Lost,
                         });
                     }
-                    Err(zk::Error::NoNode) => self.may_be_there = false,
+                    Err(zk::Error::NO_NODE) => self.may_be_there = false,
                     Err(error) if outcome(&error) == Outcome::Unknown => {
                         last = error;
                         continue;
@@ -406,19 +407,15 @@ impl<'a> Attempt<'a> {
                     Err(error) => return Err(error.into()),
                 }
             }
-            let sent = Moment::now();
             self.may_be_there = true;
             let result = self.send(&item, &claim, &data, place.as_deref()).await;
             let (index, error) = match result {
-                Ok(token) => {
-                    client.heart().answered(sent, Answered::Write);
-                    return Ok(Try::Claimed(token));
-                }
-                Err(zk::MultiWriteError::OperationFailed { index, source }) => {
+                Ok(token) => return Ok(Try::Claimed(token)),
+                Err(zk::MultiError::Refused { index, code }) => {
                     self.may_be_there = false;
-                    (index, source)
+                    (index, zk::Error::Refused(code))
                 }
-                Err(zk::MultiWriteError::RequestFailed { source }) => {
+                Err(zk::MultiError::Request(source)) => {
                     if outcome(&source) != Outcome::Unknown {
                         self.may_be_there = false;
                         return Err(source.into());
@@ -429,15 +426,15 @@ impl<'a> Attempt<'a> {
             };
             match (index, error) {
                 // Claimed by another since it was read, or settled.
-                (0, zk::Error::BadVersion | zk::Error::NoNode) | (1, zk::Error::NodeExists) => {
+                (0, zk::Error::BAD_VERSION | zk::Error::NO_NODE) | (1, zk::Error::NODE_EXISTS) => {
                     return Ok(Try::Lost);
                 }
-                (2, zk::Error::BadVersion) => return Ok(Try::Overtaken),
-                (1, zk::Error::NoNode) => {
+                (2, zk::Error::BAD_VERSION) => return Ok(Try::Overtaken),
+                (1, zk::Error::NO_NODE) => {
                     shelf.make(&[shelf.dir("claims")]).await?;
-                    last = zk::Error::NoNode;
+                    last = zk::Error::NO_NODE;
                 }
-                (2, zk::Error::NoNode) => return Err(Failure::Removed),
+                (2, zk::Error::NO_NODE) => return Err(Failure::Removed),
                 (_, error) => return Err(error.into()),
             }
         }
@@ -445,9 +442,9 @@ impl<'a> Attempt<'a> {
     }
 
     /// Looks for a claim whose reply was lost. The server that answers now may be behind the one that made it.
-    async fn find(&self, claim: &str) -> Result<(Vec<u8>, zk::Stat), zk::Error> {
+    async fn find(&self, claim: &str) -> Result<(Bytes, zk::Stat), zk::Error> {
         let zk = self.shelf.client().zk();
-        caught_up(zk, claim, || zk.get_data(claim)).await
+        caught_up(zk, claim, || zk.get(claim)).await
     }
 
     async fn send(
@@ -456,29 +453,29 @@ impl<'a> Attempt<'a> {
         claim: &str,
         data: &[u8],
         place: Option<&str>,
-    ) -> Result<i64, zk::MultiWriteError> {
+    ) -> Result<i64, zk::MultiError> {
         let shelf = self.shelf;
         let Ready {
             pick,
             data: payload,
             stat,
         } = self.ready();
-        let mut writer = shelf.client().zk().new_multi_writer();
-        writer.add_set_data(item, payload, Some(stat.version))?;
-        let options = zk::CreateMode::Ephemeral.with_acls(shelf.access.acls());
-        writer.add_create(claim, data, &options)?;
+        let mut writer = shelf.client().zk().new_multi();
+        writer.set(item, payload, Some(stat.version));
+        let options = zk::CreateMode::Ephemeral.with_acl(shelf.access.acl());
+        writer.create(claim, data, &options);
         // Never both: whoever has a place has just made the list.
         if let Some(place) = place {
-            writer.add_delete(place, None)?;
+            writer.delete(place, None);
         } else if self.unless_newer {
-            writer.add_check_version(shelf.dir("items").as_str(), pick.list_version())?;
+            writer.check(shelf.dir("items").as_str(), Some(pick.list_version()));
         }
         let results = pin!(writer.commit()).await?;
         match results.first() {
             // All writes of a multi have one zxid, so this is the one that created the claim. Servers before 3.8.2 do not
             // tell it of the creation itself (ZOOKEEPER-4026).
-            Some(zk::MultiWriteResult::SetData { stat }) => Ok(stat.mzxid),
-            _ => Err(zk::Error::UnexpectedError("no stat of the item".to_owned()).into()),
+            Some(zk::MultiResult::Set(stat)) => Ok(stat.mzxid),
+            _ => Err(zk::Error::Unknown.into()),
         }
     }
 

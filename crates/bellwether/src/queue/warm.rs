@@ -6,9 +6,9 @@ use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
+use bellwether_client as zk;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
-use zookeeper_client as zk;
 
 use crate::queue::order::{Item, Rule, to_ms};
 use crate::queue::shelf::Tally;
@@ -203,10 +203,14 @@ impl Warm {
         let mut outdated = Vec::new();
         for (pick, read) in picks.into_iter().zip(reads) {
             match read {
-                zk::MultiReadResult::Data { data, stat } if !claims.contains(pick.item.name()) => {
+                zk::MultiReadResult::Data(data, stat) if !claims.contains(pick.item.name()) => {
                     match rule.overtakes && pick.list_version != version {
                         true => outdated.push(pick),
-                        false => found.push_back(Ready { pick, data, stat }),
+                        false => found.push_back(Ready {
+                            pick,
+                            data: data.to_vec(),
+                            stat,
+                        }),
                     }
                 }
                 _ => pick.gone(),

@@ -1,13 +1,13 @@
 //! One who wants permits, and the wait until it has them.
 
-use zookeeper_client as zk;
+use bellwether_client as zk;
 
 use super::read_limit;
 use crate::contender::{Contender, Failure};
 use crate::error::{Outcome, outcome};
 use crate::name::Name;
 use crate::node_data::NodeData;
-use crate::node_event::NodeEvent;
+use crate::node_event::{Happened, NodeEvent};
 
 /// How many permits these want together.
 pub(super) fn weight(names: &[Name]) -> u64 {
@@ -70,9 +70,9 @@ impl Applicant {
             }
             let (zk, dir) = (self.contender.client().zk(), self.contender.dir());
             let limit = self.first_limit.to_string();
-            let set = zk.set_data(dir.as_str(), limit.as_bytes(), Some(stat.version));
+            let set = zk.set(dir.as_str(), limit.as_bytes(), Some(stat.version));
             match set.await {
-                Ok(_) | Err(zk::Error::BadVersion) => {}
+                Ok(_) | Err(zk::Error::BAD_VERSION) => {}
                 Err(error) if outcome(&error) == Outcome::Unknown => {}
                 Err(error) => return Err(Failure::from(error).into()),
             }
@@ -95,7 +95,7 @@ impl Applicant {
             event = &mut limit => event,
         };
         match event {
-            zk::EventType::Session => Err(Failure::SessionEnded.into()),
+            Happened::SessionEnded => Err(Failure::SessionEnded.into()),
             _ => Ok(()),
         }
     }
@@ -108,21 +108,21 @@ impl Applicant {
         };
         let path = self.contender.dir().child(before);
         let zk = self.contender.client().zk();
-        match zk.get_and_watch_data(&path).await {
+        match zk.get_watched(&path).await {
             // One from before the last change of the limit may have been let in by the limit before.
             Ok((data, stat, _)) if stat.czxid < limit_set_at || is_granted(&data) => {
                 self.is_first = true;
                 Ok(())
             }
             Ok((_, _, watch)) => match self.contender.wait(NodeEvent::of(watch)).await? {
-                zk::EventType::NodeDeleted => Ok(self.contender.list().await?),
+                Happened::Deleted => Ok(self.contender.list().await?),
                 // Let in, or spoken to: to watch the line is never wrong.
                 _ => {
                     self.is_first = true;
                     Ok(())
                 }
             },
-            Err(zk::Error::NoNode) => Ok(self.contender.list().await?),
+            Err(zk::Error::NO_NODE) => Ok(self.contender.list().await?),
             Err(error) if outcome(&error) == Outcome::Unknown => Ok(self.contender.list().await?),
             Err(error) => Err(Failure::from(error).into()),
         }

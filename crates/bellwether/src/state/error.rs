@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use zookeeper_client as zk;
+use bellwether_client as zk;
 
 use crate::error::ConnectError;
 use crate::path::PathError;

@@ -4,9 +4,10 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use bellwether_client as zk;
+use bytes::Bytes;
 use futures_core::Stream;
 use futures_util::stream::{BoxStream, StreamExt, unfold};
-use zookeeper_client as zk;
 
 use super::{Site, StateError};
 use crate::client::Client;
@@ -54,7 +55,7 @@ impl<T> fmt::Debug for Watch<T> {
 }
 
 /// Data and stat of a node.
-type Content = (Vec<u8>, zk::Stat);
+type Content = (Bytes, zk::Stat);
 
 /// Follows one node.
 pub(crate) struct Follow {
@@ -143,12 +144,12 @@ pub(crate) async fn read_with_watch(
 ) -> Result<(Option<Content>, NodeEvent), zk::Error> {
     let zk = client.zk();
     loop {
-        match zk.get_and_watch_data(node).await {
+        match zk.get_watched(node).await {
             Ok((data, stat, watch)) => return Ok((Some((data, stat)), NodeEvent::of(watch))),
-            Err(zk::Error::NoNode) => {}
+            Err(zk::Error::NO_NODE) => {}
             Err(error) => return Err(error),
         }
-        let (stat, watch) = zk.check_and_watch_stat(node).await?;
+        let (stat, watch) = zk.exists_watched(node).await?;
         if stat.is_none() {
             return Ok((None, NodeEvent::of(watch)));
         }

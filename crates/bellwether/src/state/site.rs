@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use zookeeper_client as zk;
+use bellwether_client as zk;
 
 use super::StateError;
 use crate::access::Access;
@@ -161,7 +161,7 @@ impl Site {
     pub(crate) async fn once(
         &self,
         load: impl Into<Load>,
-        fill: impl Fn(&mut zk::MultiWriter<'_>, &NodePath) -> Result<(), zk::Error>,
+        fill: impl Fn(&mut zk::Multi<'_>, &NodePath),
     ) -> Result<Written, NotWritten> {
         let load = load.into();
         loop {
@@ -193,12 +193,12 @@ impl Site {
                 }
                 Err(OnceError::Refused(error)) => match error {
                     // The receipt goes first, and what is missing is its directory.
-                    zk::MultiWriteError::OperationFailed {
+                    zk::MultiError::Refused {
                         index: 0,
-                        source: zk::Error::NoNode,
+                        code: zk::ErrorCode::NoNode,
                     } => self.make_directory(&visit).await?,
-                    zk::MultiWriteError::OperationFailed { index, source } if index > 0 => {
-                        return Err(NotWritten::Refused(source));
+                    zk::MultiError::Refused { index, code } if index > 0 => {
+                        return Err(NotWritten::Refused(zk::Error::Refused(code)));
                     }
                     error => return Err(NotWritten::Failed(self.refused(error.into()))),
                 },
@@ -217,11 +217,11 @@ impl Site {
     async fn make_directory(&self, visit: &Visit) -> Result<(), NotWritten> {
         // The root is always there.
         let Some(dir) = visit.node.parent() else {
-            return Err(NotWritten::Failed(self.refused(zk::Error::NoNode)));
+            return Err(NotWritten::Failed(self.refused(zk::Error::NO_NODE)));
         };
         match visit.client.make_directory(&dir, &self.access).await {
             // The next try finds what is missing.
-            Ok(()) | Err(zk::Error::NoNode) => Ok(()),
+            Ok(()) | Err(zk::Error::NO_NODE) => Ok(()),
             Err(error) => {
                 let again = self.again(visit, error).await;
                 again.map_err(NotWritten::Failed)
@@ -262,15 +262,9 @@ async fn catch_up(client: &Client, node: &NodePath) {
 ///
 /// Versions are counted in 32 bits, and wrap. The one before zero means *any* in a request, so there the check follows the
 /// write: only what was at −1 is at 0 then, and else nothing is done.
-pub(crate) fn set_at(
-    writer: &mut zk::MultiWriter<'_>,
-    path: &str,
-    data: &[u8],
-    version: i32,
-) -> Result<(), zk::Error> {
-    writer.add_set_data(path, data, Some(version))?;
-    match version {
-        -1 => writer.add_check_version(path, 0),
-        _ => Ok(()),
+pub(crate) fn set_at(writer: &mut zk::Multi<'_>, path: &str, data: &[u8], version: i32) {
+    writer.set(path, data, Some(version));
+    if version == -1 {
+        writer.check(path, Some(0));
     }
 }

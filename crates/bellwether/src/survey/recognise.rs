@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use zookeeper_client as zk;
+use bellwether_client as zk;
+use bytes::Bytes;
 
 use super::{Contents, Found, Line, LineKind, Lists, QueueSight, Recipe};
 use crate::barrier::BARRIER;
@@ -36,7 +37,7 @@ pub(super) fn may_tell(children: &[String], stat: &zk::Stat) -> bool {
 pub(super) struct Directory {
     path: String,
     stat: zk::Stat,
-    data: Option<(Vec<u8>, zk::Stat)>,
+    data: Option<(Bytes, zk::Stat)>,
     /// Contenders in their order.
     names: Vec<Name>,
     /// Those that are read, to know what they say.
@@ -64,7 +65,7 @@ impl Directory {
     pub(super) fn new(
         path: String,
         (children, stat): (Vec<String>, zk::Stat),
-        data: Option<(Vec<u8>, zk::Stat)>,
+        data: Option<(Bytes, zk::Stat)>,
     ) -> Self {
         let names = in_order(&children);
         let (tellers, others): (Vec<_>, Vec<_>) = children

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use zookeeper_client as zk;
+use bellwether_client as zk;
 
 use super::TwoPhase;
 use super::ballot::Decision;
@@ -78,12 +78,12 @@ impl Transaction {
             let fits_at_once =
                 delete_bytes(node, &first) + delete_bytes(node, &last) <= BATCH_BYTES_MAX;
             if !fits_at_once && !first.is_empty() {
-                add_deletes(writer, node, &fitting(node, &first))?;
+                add_deletes(writer, node, &fitting(node, &first));
                 return Ok(Left::Something);
             }
-            add_deletes(writer, node, &first)?;
-            add_deletes(writer, node, &last)?;
-            writer.add_delete(node, None)?;
+            add_deletes(writer, node, &first);
+            add_deletes(writer, node, &last);
+            writer.delete(node, None);
             Ok(Left::Nothing)
         })
         .await
@@ -106,9 +106,9 @@ impl Transaction {
         terms.forgotten_by = Some(Who::here(self.client().session_id()));
         let tombstone = terms.to_data(b"");
         self.remove(|writer, node, _| {
-            writer.add_set_data(node, &tombstone, None)?;
+            writer.set(node, &tombstone, None);
             // Without it nothing may go.
-            writer.add_check_version(&format!("{node}/{DECISION}"), -1)?;
+            writer.check(&format!("{node}/{DECISION}"), None);
             Ok(Left::Nothing)
         })
         .await?;
@@ -116,8 +116,8 @@ impl Transaction {
             let is_vote = |name: &&String| matches!(Child::parse(name), Some(Child::Vote(_)));
             let votes: Vec<_> = names.iter().filter(is_vote).collect();
             let batch = fitting(node, &votes);
-            writer.add_check_version(&format!("{node}/{DECISION}"), -1)?;
-            add_deletes(writer, node, &batch)?;
+            writer.check(&format!("{node}/{DECISION}"), None);
+            add_deletes(writer, node, &batch);
             Ok(match batch.len() < votes.len() {
                 true => Left::Something,
                 false => Left::Nothing,
@@ -134,7 +134,7 @@ impl Transaction {
     /// harmless twice.
     async fn remove(
         &self,
-        fill: impl Fn(&mut zk::MultiWriter<'_>, &str, &[String]) -> Result<Left, zk::Error>,
+        fill: impl Fn(&mut zk::Multi<'_>, &str, &[String]) -> Result<Left, zk::Error>,
     ) -> Result<(), TransactionError> {
         let place = self.place();
         // Once something of ours is done, or may be, somebody else may do the rest.
@@ -145,7 +145,7 @@ impl Transaction {
                 names => names?,
             };
             let visit = place.visit_in_time().await?;
-            let mut writer = visit.client.zk().new_multi_writer();
+            let mut writer = visit.client.zk().new_multi();
             let node = visit.node.as_str();
             let left = match fill(&mut writer, node, &names) {
                 Ok(left) => left,
@@ -156,7 +156,7 @@ impl Transaction {
                 // The rest goes next.
                 Ok(_) => is_begun = true,
                 // Somebody came or went between the two.
-                Err(zk::Error::NoNode | zk::Error::NotEmpty) => {}
+                Err(zk::Error::NO_NODE | zk::Error::NOT_EMPTY) => {}
                 Err(error) => {
                     place.again(&visit, error).await?;
                     is_begun = true;
@@ -173,15 +173,10 @@ enum Left {
     Nothing,
 }
 
-fn add_deletes(
-    writer: &mut zk::MultiWriter<'_>,
-    node: &str,
-    names: &[&String],
-) -> Result<(), zk::Error> {
+fn add_deletes(writer: &mut zk::Multi<'_>, node: &str, names: &[&String]) {
     for name in names {
-        writer.add_delete(&format!("{node}/{name}"), None)?;
+        writer.delete(&format!("{node}/{name}"), None);
     }
-    Ok(())
 }
 
 /// As many of these as can be deleted in one request; one at least.

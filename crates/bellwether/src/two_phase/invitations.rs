@@ -5,9 +5,9 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use bellwether_client as zk;
 use futures_core::Stream;
 use futures_util::stream::{BoxStream, StreamExt, unfold};
-use zookeeper_client as zk;
 
 use super::child;
 use super::error::TransactionError;
@@ -122,12 +122,12 @@ impl Listening {
             let visit = dir.visit_in_time().await?;
             let zk = visit.client.zk();
             let node = visit.node.as_str();
-            let error = match zk.list_and_watch_children(node).await {
+            let error = match zk.children_watched(node).await {
                 Ok((ids, watch)) => {
                     self.event = Some(NodeEvent::of(watch));
                     return Ok(ids);
                 }
-                Err(zk::Error::NoNode) => match zk.check_and_watch_stat(node).await {
+                Err(zk::Error::NO_NODE) => match zk.exists_watched(node).await {
                     Ok((None, watch)) => {
                         self.event = Some(NodeEvent::of(watch));
                         return Ok(Vec::new());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use zookeeper_client as zk;
+use bellwether_client as zk;
 
 use super::error::TransactionError;
 use super::transaction::Transaction;
@@ -102,9 +102,9 @@ impl Node {
                 is_certainly_absent: false,
             };
             let who = Who::here(client.session_id()).to_data();
-            let options = zk::CreateMode::Ephemeral.with_acls(place.access().acls());
+            let options = zk::CreateMode::Ephemeral.with_acl(place.access().acl());
             match client.zk().create(&node.path, &who, &options).await {
-                Ok((stat, _)) => {
+                Ok(zk::Created { stat, .. }) => {
                     node.made_ms = stat.ctime;
                     return Ok(node);
                 }
@@ -113,7 +113,7 @@ impl Node {
                         node.is_certainly_absent = true;
                     }
                     match error {
-                        zk::Error::NoNode => return Err(transaction.not_found()),
+                        zk::Error::NO_NODE => return Err(transaction.not_found()),
                         error => place.again(&visit, error).await?,
                     }
                 }

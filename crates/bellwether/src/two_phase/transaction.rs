@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use bellwether_client as zk;
 use tokio::select;
-use zookeeper_client as zk;
 
 use super::ballot::{Ballot, Decision, Verdict, Vote};
 use super::child::{self, DECISION};
@@ -238,14 +238,14 @@ impl Transaction {
     pub(super) async fn terms(&self) -> Result<(Terms, Vec<u8>, i64), TransactionError> {
         loop {
             let visit = self.place.visit_in_time().await?;
-            match visit.client.zk().get_data(visit.node.as_str()).await {
+            match visit.client.zk().get(visit.node.as_str()).await {
                 Ok((data, stat)) => {
                     let read = Terms::from_data(&data);
                     let (terms, payload) =
                         read.ok_or_else(|| self.unreadable("the transaction"))?;
                     return Ok((terms, payload.to_owned(), stat.ctime));
                 }
-                Err(zk::Error::NoNode) => return Err(self.not_found()),
+                Err(zk::Error::NO_NODE) => return Err(self.not_found()),
                 Err(error) => self.place.again(&visit, error).await?,
             }
         }
@@ -263,9 +263,9 @@ impl Transaction {
     pub(super) async fn children(&self) -> Result<Vec<String>, TransactionError> {
         loop {
             let visit = self.place.visit_in_time().await?;
-            match visit.client.zk().list_children(visit.node.as_str()).await {
+            match visit.client.zk().children(visit.node.as_str()).await {
                 Ok(names) => return Ok(names),
-                Err(zk::Error::NoNode) => return Err(self.not_found()),
+                Err(zk::Error::NO_NODE) => return Err(self.not_found()),
                 Err(error) => self.place.again(&visit, error).await?,
             }
         }
@@ -339,8 +339,8 @@ impl Transaction {
         loop {
             let visit = self.place.visit_in_time().await?;
             match self.send_applied(&visit, site).await {
-                Ok(()) | Err(zk::Error::NodeExists) => return Ok(()),
-                Err(zk::Error::NoNode) => {
+                Ok(()) | Err(zk::Error::NODE_EXISTS) => return Ok(()),
+                Err(zk::Error::NO_NODE) => {
                     return match self.terms().await {
                         Ok(_) => Err(TransactionError::Undecided { path: self.path() }),
                         // If it was marked, that may have been the last thing to do, and all of it be forgotten by now.
@@ -355,10 +355,10 @@ impl Transaction {
     }
 
     async fn send_applied(&self, visit: &Visit, site: &str) -> Result<(), zk::Error> {
-        let options = zk::CreateMode::Persistent.with_acls(self.place.access().acls());
-        let mut writer = visit.client.zk().new_multi_writer();
-        writer.add_check_version(&visit.node.child(DECISION), -1)?;
-        writer.add_create(&visit.node.child(child::applied(site)), b"", &options)?;
+        let options = zk::CreateMode::Persistent.with_acl(self.place.access().acl());
+        let mut writer = visit.client.zk().new_multi();
+        writer.check(&visit.node.child(DECISION), None);
+        writer.create(&visit.node.child(child::applied(site)), b"", &options);
         writer.commit().await?;
         Ok(())
     }
@@ -378,13 +378,13 @@ impl Transaction {
         loop {
             let visit = self.place.visit_in_time().await?;
             let zk = visit.client.zk();
-            let mut states = zk.state_watcher();
-            states.state();
+            let mut states = zk.states();
+            states.mark_unchanged();
             let node = visit.node.child(DECISION);
             // Made before the first await: all travel together. It may have begun through a server that is ahead of ours.
             let synced = (!is_known).then(|| zk.sync(visit.node.as_str()));
-            let announced = zk.check_and_watch_stat(&node);
-            let transaction = (!is_known).then(|| zk.check_stat(visit.node.as_str()));
+            let announced = zk.exists_watched(&node);
+            let transaction = (!is_known).then(|| zk.exists(visit.node.as_str()));
             let looked = async {
                 if let Some(synced) = synced {
                     synced.await?;
@@ -425,14 +425,14 @@ impl Transaction {
         let mut in_doubt = false;
         loop {
             let visit = self.place.visit_in_time().await?;
-            let options = zk::CreateMode::Persistent.with_acls(self.place.access().acls());
+            let options = zk::CreateMode::Persistent.with_acl(self.place.access().acl());
             let node = visit.node.child(name);
             match visit.client.zk().create(&node, data, &options).await {
                 Ok(_) => return Ok(true),
-                Err(zk::Error::NodeExists) => return Ok(false),
+                Err(zk::Error::NODE_EXISTS) => return Ok(false),
                 // If it was made, it may have been the last thing to do, and all of it be forgotten by now.
-                Err(zk::Error::NoNode) if in_doubt => return Ok(false),
-                Err(zk::Error::NoNode) => return Err(self.not_found()),
+                Err(zk::Error::NO_NODE) if in_doubt => return Ok(false),
+                Err(zk::Error::NO_NODE) => return Err(self.not_found()),
                 Err(error) => self.place.again(&visit, error).await?,
             }
             in_doubt = true;
@@ -442,9 +442,9 @@ impl Transaction {
     async fn read(&self, name: &str) -> Result<Option<Vec<u8>>, TransactionError> {
         loop {
             let visit = self.place.visit_in_time().await?;
-            match visit.client.zk().get_data(&visit.node.child(name)).await {
-                Ok((data, _)) => return Ok(Some(data)),
-                Err(zk::Error::NoNode) => return Ok(None),
+            match visit.client.zk().get(&visit.node.child(name)).await {
+                Ok((data, _)) => return Ok(Some(data.to_vec())),
+                Err(zk::Error::NO_NODE) => return Ok(None),
                 Err(error) => self.place.again(&visit, error).await?,
             }
         }

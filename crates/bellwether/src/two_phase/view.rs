@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use bellwether_client as zk;
 use tokio::select;
-use zookeeper_client as zk;
 
 use super::ballot::{Ballot, Decision, Verdict, Vote};
 use super::child::Child;
@@ -182,7 +182,7 @@ impl View {
                 Ok(Looked::Whole) => return Ok(()),
                 Ok(Looked::Changed) => {}
                 Ok(Looked::Unreadable(name)) => return Err(self.transaction.unreadable(&name)),
-                Err(zk::Error::NoNode) => return Err(self.transaction.not_found()),
+                Err(zk::Error::NO_NODE) => return Err(self.transaction.not_found()),
                 Err(error) => place.again(&visit, error).await?,
             }
         }
@@ -193,11 +193,11 @@ impl View {
         let node = visit.node.as_str();
         let names = match then {
             Then::Watch => {
-                let (names, watch) = zk.list_and_watch_children(node).await?;
+                let (names, watch) = zk.children_watched(node).await?;
                 self.event = Some(NodeEvent::of(watch));
                 names
             }
-            Then::Leave => zk.list_children(node).await?,
+            Then::Leave => zk.children(node).await?,
         };
         self.status.take_up(&names);
         let here = self.status.sites.iter().filter(|(_, site)| site.is_here);
@@ -205,13 +205,13 @@ impl View {
         // Neither a vote nor the decision changes, so each is read once. All leave before the first answer.
         let unread = names.iter().filter(|name| self.is_unread(name));
         let reads: Vec<_> = unread
-            .map(|name| (name, zk.get_data(&visit.node.child(name))))
+            .map(|name| (name, zk.get(&visit.node.child(name))))
             .collect();
         for (name, read) in reads {
             let data = match read.await {
                 Ok((data, _)) => data,
                 // Cleaned up meanwhile.
-                Err(zk::Error::NoNode) => return Ok(Looked::Changed),
+                Err(zk::Error::NO_NODE) => return Ok(Looked::Changed),
                 Err(error) => return Err(error),
             };
             if !self.read(name, &data) {

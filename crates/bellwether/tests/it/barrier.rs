@@ -100,7 +100,7 @@ async fn passes_on_a_wake_up(place: &Place, sabotage: Option<Sabotage>) -> bool 
     }
     let (node, proxied) = ("/gate/barrier", &proxy);
     for round in 0..3 {
-        let written = place.outside().set_data(node, b"spurious", None).await;
+        let written = place.outside().set(node, b"spurious", None).await;
         written.unwrap();
         if has_passed(place, &[&waiter]).await {
             return true;

@@ -102,10 +102,10 @@ async fn under_faults(mut engine: Engine) {
     .await;
     // The path and the directory of the next round; one that somebody was late for may wait for the server to clear it away.
     let outside = connect(engine.connect_string()).await.unwrap();
-    let left = soon(outside.raw().list_children(PATH)).await.unwrap();
+    let left = soon(outside.raw().children(PATH)).await.unwrap();
     for name in left {
         let path = format!("{PATH}/{name}");
-        let children = soon(outside.raw().list_children(&path)).await.unwrap();
+        let children = soon(outside.raw().children(&path)).await.unwrap();
         assert!(
             children.iter().all(|name| name == "ready"),
             "{path} has {children:?} (seed {seed})"

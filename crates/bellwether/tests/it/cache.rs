@@ -53,7 +53,7 @@ fn contents(snapshot: &Snapshot) -> Contents {
 }
 
 async fn make(zk: &zk::Client, path: &str, data: &[u8]) {
-    let options = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+    let options = zk::CreateMode::Persistent.with_acl([zk::Acl::open()]);
     zk.create(path, data, &options).await.unwrap();
 }
 
@@ -64,12 +64,12 @@ async fn make_root(place: &Place) {
 
 /// Makes many nodes.
 async fn fill(zk: &zk::Client, paths: impl Iterator<Item = String>) {
-    let options = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+    let options = zk::CreateMode::Persistent.with_acl([zk::Acl::open()]);
     let paths: Vec<_> = paths.collect();
     for some in paths.chunks(500) {
-        let mut writer = zk.new_multi_writer();
+        let mut writer = zk.new_multi();
         for path in some {
-            writer.add_create(path, b"", &options).unwrap();
+            writer.create(path, b"", &options);
         }
         writer.commit().await.unwrap();
     }
@@ -80,11 +80,11 @@ async fn truth(zk: &zk::Client) -> Contents {
     let mut found = Contents::new();
     let mut paths = vec!["/tree".to_owned()];
     while let Some(path) = paths.pop() {
-        if let Ok((data, _)) = zk.get_data(&path).await {
-            for name in zk.list_children(&path).await.unwrap() {
+        if let Ok((data, _)) = zk.get(&path).await {
+            for name in zk.children(&path).await.unwrap() {
                 paths.push(format!("{path}/{name}"));
             }
-            found.insert(path, data);
+            found.insert(path, data.to_vec());
         }
     }
     found
@@ -113,7 +113,7 @@ async fn copy_is_loaded_and_kept(place: Place) {
     assert_eq!(contents(&tree.snapshot()), truth(zk).await);
     assert_eq!(tree.get("/tree/a/b").unwrap().data, b"/tree/a/b");
     let (before, mut changes) = tree.snapshot_and_changes();
-    zk.set_data("/tree/d", b"2", None).await.unwrap();
+    zk.set("/tree/d", b"2", None).await.unwrap();
     make(zk, "/tree/e", b"e").await;
     zk.delete("/tree/a/b/c", None).await.unwrap();
     until_equal(&tree, zk).await;
@@ -162,7 +162,7 @@ async fn t79_copy_is_fresh_after_a_reconnect(place: Place) {
         proxy.refuse(false);
         until_equal(&tree, zk).await;
         // It is watched again.
-        zk.set_data("/tree/a", format!("{round}").as_bytes(), None)
+        zk.set("/tree/a", format!("{round}").as_bytes(), None)
             .await
             .unwrap();
         until_equal(&tree, zk).await;
@@ -184,7 +184,7 @@ async fn t79_copy_is_fresh_after_a_lost_session(place: Place) {
     proxy.refuse(false);
     while soon(changes.next()).await.unwrap() != CacheEvent::Renewed {}
     until_equal(&tree, zk).await;
-    zk.set_data("/tree/b", b"2", None).await.unwrap();
+    zk.set("/tree/b", b"2", None).await.unwrap();
     until_equal(&tree, zk).await;
 }
 
@@ -210,7 +210,7 @@ async fn t83_copy_catches_up_before_it_reads_after_a_reconnect(place: Place) {
         }
         let data = is_expired.to_string();
         let zk = place.outside();
-        zk.set_data("/tree", data.as_bytes(), None).await.unwrap();
+        zk.set("/tree", data.as_bytes(), None).await.unwrap();
         until_equal(&tree, zk).await;
         let seen = seen.lock().unwrap();
         assert_eq!(seen.first(), Some(&Op::Sync), "{seen:?}");
@@ -246,7 +246,7 @@ async fn copy_equals_the_tree_after_random_changes_and_cuts(place: Place) {
     let tree = soon(Cache::new(&client, "/tree").open()).await.unwrap();
     let mut changes = tree.changes();
     let mut newest = BTreeMap::new();
-    let options = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+    let options = zk::CreateMode::Persistent.with_acl([zk::Acl::open()]);
     for step in 0..400 {
         let mut path = "/tree".to_owned();
         for _ in 0..random.random_range(1..4) {
@@ -256,7 +256,7 @@ async fn copy_equals_the_tree_after_random_changes_and_cuts(place: Place) {
         // Some fail: a parent is missing, or a child is there.
         let _ = match random.random_range(0..4) {
             0 | 1 => zk.create(&path, data.as_bytes(), &options).await.map(drop),
-            2 => zk.set_data(&path, data.as_bytes(), None).await.map(drop),
+            2 => zk.set(&path, data.as_bytes(), None).await.map(drop),
             _ => zk.delete(&path, None).await,
         };
         match random.random_range(0..40) {
@@ -295,7 +295,7 @@ async fn node_that_was_told_to_be_gone_does_not_come_back(place: Place) {
             }
             false
         }));
-        zk.set_data("/tree/a/b", b"2", None).await.unwrap();
+        zk.set("/tree/a/b", b"2", None).await.unwrap();
         soon(is_held.recv()).await.unwrap();
         zk.sync("/tree").await.unwrap();
         zk.delete("/tree/a/b", None).await.unwrap();

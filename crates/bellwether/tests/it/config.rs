@@ -69,7 +69,7 @@ async fn write_with_a_lost_reply_does_not_come_back_over_a_later_one(place: Plac
     });
     lost.happened().await.unwrap();
     let outside = place.outside();
-    outside.set_data("/app/name", b"later", None).await.unwrap();
+    outside.set("/app/name", b"later", None).await.unwrap();
     proxy.refuse(false);
     soon(setting).await.unwrap().unwrap();
     assert_eq!(config.get().await.unwrap().unwrap().value, "later");

@@ -107,7 +107,7 @@ async fn three_forms_of_a_request_reach_every_kind_of_hold(place: Place) {
                 }
                 Some(form) => {
                     let node = format!("{}/{}", hold.path(), hold.node());
-                    let set = place.outside().set_data(&node, form.as_bytes(), None);
+                    let set = place.outside().set(&node, form.as_bytes(), None);
                     set.await.unwrap();
                 }
             }

@@ -167,10 +167,7 @@ async fn sum_out_of_range_and_strange_data_are_errors(place: Place) {
         "{over:?}"
     );
     let outside = place.outside();
-    outside
-        .set_data("/counts/hits", b"many", None)
-        .await
-        .unwrap();
+    outside.set("/counts/hits", b"many", None).await.unwrap();
     let strange = counter.get().await;
     assert!(
         matches!(strange, Err(StateError::Unreadable { .. })),

@@ -170,7 +170,7 @@ async fn cancelled_acquire_restores_the_mark(place: Place) {
     let token = guard.token();
     drop(guard);
     place.until_children("/marked", 1).await;
-    let (crashed, _) = place.outside().get_data("/marked/held").await.unwrap();
+    let (crashed, _) = place.outside().get("/marked/held").await.unwrap();
     // The mark has been written, and its answer does not come before the one who acquires gives up.
     let seen = std::sync::atomic::AtomicBool::new(false);
     let lost = proxy.swallow_reply_where(move |request| {
@@ -184,11 +184,11 @@ async fn cancelled_acquire_restores_the_mark(place: Place) {
     proxy.refuse(true);
     acquired.abort();
     assert!(acquired.await.unwrap_err().is_cancelled());
-    let (marked_by_it, _) = place.outside().get_data("/marked/held").await.unwrap();
+    let (marked_by_it, _) = place.outside().get("/marked/held").await.unwrap();
     assert_ne!(marked_by_it, crashed, "it had not marked yet");
     proxy.refuse(false);
     place.until_children("/marked", 1).await;
-    let (restored, _) = place.outside().get_data("/marked/held").await.unwrap();
+    let (restored, _) = place.outside().get("/marked/held").await.unwrap();
     assert_eq!(restored, crashed);
     let guard = soon(lock.acquire()).await.unwrap();
     assert_eq!(crash(&guard).1, Some(token));
@@ -278,20 +278,20 @@ async fn giving_up_in_the_lock_delay_restores_the_mark(place: Place) {
     crashed.note("copied 3 of 5").await.unwrap();
     drop(crashed);
     place.until_children("/marked", 1).await;
-    let (before, stat) = place.outside().get_data("/marked/held").await.unwrap();
+    let (before, stat) = place.outside().get("/marked/held").await.unwrap();
     let patient = marked(&client).lock_delay(Duration::from_secs(60));
     let acquiring = tokio::spawn(async move { patient.acquire().await });
     // It has marked, and waits.
     soon(async {
         let written = |now: Option<zk::Stat>| now.is_some_and(|now| now.mzxid > stat.mzxid);
-        while !written(place.outside().check_stat("/marked/held").await.unwrap()) {
+        while !written(place.outside().exists("/marked/held").await.unwrap()) {
             place.outside().sync("/").await.unwrap();
         }
     })
     .await;
     acquiring.abort();
     place.until_children("/marked", 1).await;
-    let (after, _) = place.outside().get_data("/marked/held").await.unwrap();
+    let (after, _) = place.outside().get("/marked/held").await.unwrap();
     assert_eq!(after, before);
     let next = soon(marked(&client).acquire()).await.unwrap();
     assert_eq!(crash(&next).1, Some(token));
@@ -320,7 +320,7 @@ async fn without_a_mark_nobody_knows(place: Place) {
     let refused = guard.note("x").await;
     assert!(matches!(refused, Err(WriteError::NoMark)), "{refused:?}");
     assert_eq!(
-        place.outside().check_stat("/plain/held").await,
+        place.outside().exists("/plain/held").await,
         Ok(None::<zk::Stat>)
     );
 }

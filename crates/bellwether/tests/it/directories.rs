@@ -14,7 +14,7 @@ fn assert_no_auth<T: std::fmt::Debug>(result: Result<T, StateError>) {
         matches!(
             result,
             Err(StateError::Refused {
-                source: zk::Error::NoAuth,
+                source: zk::Error::NO_AUTH,
                 ..
             })
         ),
@@ -26,7 +26,8 @@ async fn join_where_nothing_may_be_made_is_refused(place: Place) {
     let client = place.client().await;
     // It makes the chroot.
     drop(Group::new(&client, "/group").join("").await.unwrap());
-    let options = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_read());
+    let options =
+        zk::CreateMode::Persistent.with_acl([zk::Acl::new(zk::acl::READ, zk::Id::anyone())]);
     let made = place.outside().create("/closed", b"", &options).await;
     made.unwrap();
     assert_no_auth(soon(Group::new(&client, "/closed/in/group").join("")).await);
@@ -63,5 +64,5 @@ async fn directory_that_is_shared_with_kazoo_stays() {
     let gone = Lock::new(&client, "/ours");
     gone.acquire().await.unwrap().release().await.unwrap();
     until_reaped(&server, &client, "/ours").await;
-    assert!(client.raw().check_stat("/kazoo").await.unwrap().is_some());
+    assert!(client.raw().exists("/kazoo").await.unwrap().is_some());
 }

@@ -179,7 +179,7 @@ async fn passes_on_a_wake_up(place: &Place, sabotage: Option<Sabotage>) -> bool 
     for _ in 0..3 {
         for name in place.children("/meet/0").await {
             let path = format!("/meet/0/{name}");
-            place.outside().set_data(&path, b"{}", None).await.unwrap();
+            place.outside().set(&path, b"{}", None).await.unwrap();
         }
         proxy.cut(Cut::Reset).await;
         // A round trip of the session: it is connected again, and has dealt with what came before.
@@ -209,7 +209,7 @@ async fn t50_only_members_are_counted(place: Place) {
     let [(_, one), (_, two)] = two_inside(&place).await;
     leave_all([one, two]).await;
     let persistent = bellwether::zk::CreateMode::Persistent;
-    let options = persistent.with_acls(bellwether::zk::Acls::anyone_all());
+    let options = persistent.with_acl([bellwether::zk::Acl::open()]);
     for foreign in ["x", "ready-0000000001", "member-1"] {
         let path = format!("/meet/1/{foreign}");
         place.outside().create(&path, b"", &options).await.unwrap();
@@ -255,7 +255,7 @@ async fn t52_what_wakes_those_who_enter_does_not_let_others_leave(place: Place) 
     let late = place.client().await;
     let third = enter(&late, 2);
     for data in [b"a", b"b"] {
-        place.outside().set_data(&inside, data, None).await.unwrap();
+        place.outside().set(&inside, data, None).await.unwrap();
         // The word has used the watch up; the leaver has looked again when there is another.
         until_leaver_waits().await;
     }
@@ -413,7 +413,7 @@ async fn rounds_count_on_though_the_path_was_empty_for_long() {
     }
     // Somebody comes, and goes again.
     let raw = client.raw();
-    let options = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+    let options = zk::CreateMode::Persistent.with_acl([zk::Acl::open()]);
     raw.create("/meet/2/guest", b"", &options).await.unwrap();
     raw.delete("/meet/2/guest", None).await.unwrap();
     until_reaped(&server, &client, "/meet/2").await;

@@ -172,8 +172,8 @@ async fn proclamation_leaves_a_request_to_step_down_in_place(place: Place) {
     let asked = soon(leadership.revoked()).await;
     assert_eq!(asked.message.as_deref(), Some("please"));
     let node = format!("/election/{}", leadership.node());
-    let (data, _) = place.outside().get_data(&node).await.unwrap();
-    let data = String::from_utf8(data).unwrap();
+    let (data, _) = place.outside().get(&node).await.unwrap();
+    let data = String::from_utf8(data.to_vec()).unwrap();
     assert!(data.contains("please") && data.contains("\"b\""), "{data}");
     leadership.resign().await.unwrap();
 }
@@ -277,7 +277,7 @@ async fn t42_flapping_connection_costs_no_new_candidate(place: Place) {
         for (proxy, client, _) in &candidates {
             proxy.cut(Cut::Reset).await;
             // It is back when this is answered.
-            soon(async { while client.raw().check_stat("/").await.is_err() {} }).await;
+            soon(async { while client.raw().exists("/").await.is_err() {} }).await;
         }
     }
     let mut now = place.children("/election").await;
@@ -350,7 +350,7 @@ async fn t44_leader_of_an_expired_session_starts_at_the_end_with_a_new_node(plac
         panic!("not elected");
     };
     let node = format!("/election/{}", again.node());
-    let stat = place.outside().check_stat(&node).await.unwrap().unwrap();
+    let stat = place.outside().exists(&node).await.unwrap().unwrap();
     assert_eq!((stat.ephemeral_owner, stat.czxid), (renewed, again.token()));
     assert!(again.token() > leader.token());
     again.resign().await.unwrap();
@@ -380,7 +380,7 @@ async fn t45_directory_that_was_wiped_is_made_anew(place: Place) {
     }
     soon(leader.lost()).await;
     match place.outside().delete("/election", None).await {
-        Ok(()) | Err(bellwether::zk::Error::NoNode) => {}
+        Ok(()) | Err(bellwether::zk::Error::NO_NODE) => {}
         Err(error) => panic!("{error}"),
     }
     let leader = elected(&mut waiting).await;

@@ -46,7 +46,7 @@ async fn t82_session_refuses_more_ephemeral_paths_than_fit_one_transaction(place
         matches!(simple, Err(AcquireError::TooManyEphemerals { .. })),
         "{simple:?}"
     );
-    let unmade = place.outside().check_stat(&format!("/{}", long("l"))).await;
+    let unmade = place.outside().exists(&format!("/{}", long("l"))).await;
     assert_eq!(unmade.unwrap(), None);
     // One that leaves makes room, and the end of the session removes them all.
     soon(members.pop().unwrap().leave()).await;
@@ -56,9 +56,9 @@ async fn t82_session_refuses_more_ephemeral_paths_than_fit_one_transaction(place
     let path = format!("/{}", long("g"));
     soon(async {
         loop {
-            match place.outside().list_children(&path).await {
+            match place.outside().children(&path).await {
                 Ok(names) if names.is_empty() => return,
-                Err(zk::Error::NoNode) => return,
+                Err(zk::Error::NO_NODE) => return,
                 Ok(_) => {}
                 Err(error) => panic!("{error}"),
             }

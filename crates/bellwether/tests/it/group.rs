@@ -47,7 +47,7 @@ async fn until(place: &Place, expected: &[(&str, &str)]) {
         };
         let members = members
             .iter()
-            .map(|(name, data)| (name.as_str(), data.as_slice()));
+            .map(|(name, data)| (name.as_str(), &data[..]));
         if members.eq(expected.iter().map(|(name, data)| (*name, data.as_bytes()))) {
             return;
         }
@@ -149,23 +149,19 @@ async fn t80_member_whose_node_was_deleted_is_back(place: Place) {
         .await
         .unwrap();
     for _ in 0..3 {
-        let (data, stat) = place.outside().get_data("/group/a").await.unwrap();
-        assert_eq!(data, b"1");
+        let (data, stat) = place.outside().get("/group/a").await.unwrap();
+        assert_eq!(&data[..], b"1");
         place.outside().delete("/group/a", None).await.unwrap();
         soon(async {
             while !matches!(
-                place.outside().check_stat("/group/a").await.unwrap(),
+                place.outside().exists("/group/a").await.unwrap(),
                 Some(now) if now.czxid > stat.czxid
             ) {}
         })
         .await;
     }
     // Another hand changes its data in vain.
-    place
-        .outside()
-        .set_data("/group/a", b"2", None)
-        .await
-        .unwrap();
+    place.outside().set("/group/a", b"2", None).await.unwrap();
     until(&place, &[("a", "1")]).await;
     soon(member.leave()).await;
 }
@@ -297,14 +293,14 @@ async fn name_is_borne_by_one_of_a_session_over_a_lost_request(place: Place) {
     let _lost = proxy.drop_request(Op::Create2);
     assert_taken(soon(names.register("a", "2")).await);
     proxy.calm();
-    let (data, stat) = place.outside().get_data("/group/a").await.unwrap();
-    assert_eq!((data.as_slice(), stat.version), (b"1".as_slice(), 0));
+    let (data, stat) = place.outside().get("/group/a").await.unwrap();
+    assert_eq!((&data[..], stat.version), (b"1".as_slice(), 0));
     // Nor is it taken away by one that gave up before it had begun.
     for _ in 0..20 {
         drop(tokio::time::timeout(Duration::ZERO, names.register("a", "2")).await);
     }
     assert_taken(soon(names.register("a", "2")).await);
-    let (_, now) = place.outside().get_data("/group/a").await.unwrap();
+    let (_, now) = place.outside().get("/group/a").await.unwrap();
     assert_eq!((now.czxid, now.version), (stat.czxid, 0));
     soon(first.leave()).await;
     let second = soon(names.register("a", "2")).await.unwrap();
@@ -439,8 +435,8 @@ async fn join_that_may_not_look_leaves_nothing(place: Place) {
     let group = Group::new(&client, "/group");
     // It makes the directory, which is there for a while.
     soon(group.join("").await.unwrap().leave()).await;
-    let all_but_read = zk::Permission::WRITE | zk::Permission::CREATE | zk::Permission::DELETE;
-    let blind = group.acl([zk::Acl::new(all_but_read, zk::AuthId::anyone())]);
+    let all_but_read = zk::acl::WRITE | zk::acl::CREATE | zk::acl::DELETE;
+    let blind = group.acl([zk::Acl::new(all_but_read, zk::Id::anyone())]);
     let refused = soon(blind.join("")).await;
     assert!(
         matches!(refused, Err(StateError::Refused { .. })),
@@ -469,7 +465,7 @@ async fn t81_directory_that_was_never_used_is_reaped() {
     proxy.expire_session().await.unwrap();
     soon(async {
         // One level goes a time.
-        while outside.check_stat("/deep").await.unwrap().is_some() {
+        while outside.exists("/deep").await.unwrap().is_some() {
             server.reap_now().unwrap();
         }
     })

@@ -71,18 +71,18 @@ async fn node_that_curator_puts_at_a_writers_place_is_waited_for(place: Place) {
     let lock = RwLock::new(&client, PATH).layout(Layout::Curator);
     lock.read().await.unwrap().release().await.unwrap();
     let outside = place.outside();
-    let access = zk::Acls::anyone_all();
-    let sequential = zk::CreateMode::EphemeralSequential.with_acls(access);
+    let sequential = zk::CreateMode::EphemeralSequential;
     let uuid = "3f0c5d1e-7a43-4f55-9b6e-0d4f8a1b2c3d";
     let prefix = format!("{PATH}/_c_{uuid}-__WRIT__");
-    let (_, sequence) = outside.create(&prefix, b"", &sequential).await.unwrap();
-    let writing = format!("{prefix}{sequence}");
+    let created = outside.create(&prefix, b"", sequential).await.unwrap();
+    let writing = created.path;
+    let sequence = writing.strip_prefix(&prefix).unwrap();
     let waiting = tokio::spawn(async move { lock.write().await });
     place.until_children(PATH, 2).await;
     // Its writer becomes a reader.
     let reading = format!("{PATH}/_c_{uuid}-__READ__{sequence}");
-    let ephemeral = zk::CreateMode::Ephemeral.with_acls(access);
-    outside.create(&reading, b"", &ephemeral).await.unwrap();
+    let ephemeral = zk::CreateMode::Ephemeral;
+    outside.create(&reading, b"", ephemeral).await.unwrap();
     outside.delete(&writing, None).await.unwrap();
     place
         .until_waits_for(&[&reading], client.session_id(), &waiting)

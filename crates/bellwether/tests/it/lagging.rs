@@ -99,7 +99,7 @@ async fn t83_readers_do_not_go_back_on_a_follower_that_lags() {
         }
     };
     assert_eq!(next_cached().await, 2);
-    let (stale, _) = outside.get_data("/app/value").await.unwrap();
+    let (stale, _) = outside.get("/app/value").await.unwrap();
     assert_eq!(number(&stale), 1, "the follower lags");
 
     // Now there is only the one that lags, and it sends them away until it has caught up.
@@ -219,7 +219,7 @@ async fn release_on_a_follower_that_lags_spares_the_next_holder_of_a_plain_lock(
     until_asked(&lagging, &[Op::Delete, Op::Sync]).await;
     ensemble.hold_back(false);
     let released = soon(released).await.unwrap();
-    let stat = ahead.raw().check_stat("/simple").await.unwrap();
+    let stat = ahead.raw().exists("/simple").await.unwrap();
     assert_eq!(stat.map(|stat| stat.czxid), Some(next.token()));
     assert!(
         matches!(released, Err(ReleaseError::NotHeld { .. })),

@@ -196,11 +196,7 @@ async fn data_written_to_the_own_node_is_no_loss(place: Place) {
         .await
         .unwrap();
     let node = format!("/asked/{}", place.children("/asked").await.remove(0));
-    place
-        .outside()
-        .set_data(&node, b"unlock", None)
-        .await
-        .unwrap();
+    place.outside().set(&node, b"unlock", None).await.unwrap();
     assert!(guard.is_held());
     place.outside().delete(&node, None).await.unwrap();
     soon(guard.lost()).await;

@@ -113,7 +113,7 @@ async fn t05_create_reply_lost_leaves_one_node(place: Place) {
     assert_eq!(place.children("/faults").await, node);
     let stat = place
         .outside()
-        .check_stat(&format!("/faults/{}", node[0]))
+        .exists(&format!("/faults/{}", node[0]))
         .await
         .unwrap()
         .unwrap();

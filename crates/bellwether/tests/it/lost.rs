@@ -99,11 +99,11 @@ async fn t24_wiped_directory_is_told_to_all(place: Place) {
         waiters.push(tokio::spawn(async move { lock.acquire().await }));
         place.until_children("/lost", waiter + 2).await;
     }
-    let mut wipe = place.outside().new_multi_writer();
+    let mut wipe = place.outside().new_multi();
     for name in place.children("/lost").await {
-        wipe.add_delete(&format!("/lost/{name}"), None).unwrap();
+        wipe.delete(&format!("/lost/{name}"), None);
     }
-    wipe.add_delete("/lost", None).unwrap();
+    wipe.delete("/lost", None);
     wipe.commit().await.unwrap();
     soon(holder.lost()).await;
     for waiter in waiters {

@@ -29,18 +29,18 @@ async fn acl_keeps_others_out(place: Place) {
         .auth("digest", "group:secret")
         .await
         .unwrap();
-    let lock = Lock::new(&member, "/owned").acl(&zk::Acls::creator_all()[..]);
+    let lock = Lock::new(&member, "/owned").acl([zk::Acl::creator()]);
     let guard = lock.acquire().await.unwrap();
     let node = format!("/owned/{}", guard.node());
     let outside = place.outside();
-    assert_eq!(outside.get_data(&node).await, Err(zk::Error::NoAuth));
-    assert_eq!(outside.delete(&node, None).await, Err(zk::Error::NoAuth));
+    assert_eq!(outside.get(&node).await, Err(zk::Error::NO_AUTH));
+    assert_eq!(outside.delete(&node, None).await, Err(zk::Error::NO_AUTH));
     let stranger = Lock::new(&place.client().await, "/owned").acquire().await;
     assert!(
         matches!(
             stranger,
             Err(AcquireError::Refused {
-                source: zk::Error::NoAuth,
+                source: zk::Error::NO_AUTH,
                 ..
             })
         ),
@@ -217,8 +217,8 @@ async fn write_under_a_hold_is_made_only_while_it_is_held(place: Place) {
     let mut write = guard.write();
     write.create("/state", "1").set("/state", "2", Some(0));
     write.commit().await.unwrap();
-    let (data, _) = place.outside().get_data("/state").await.unwrap();
-    assert_eq!(data, b"2");
+    let (data, _) = place.outside().get("/state").await.unwrap();
+    assert_eq!(&data[..], b"2");
 
     // One that cannot be made, and none is.
     let mut write = guard.write();
@@ -229,7 +229,7 @@ async fn write_under_a_hold_is_made_only_while_it_is_held(place: Place) {
             refused,
             Err(WriteError::Refused {
                 index: 1,
-                source: zk::Error::NoNode
+                source: zk::Error::NO_NODE
             })
         ),
         "{refused:?}"
@@ -242,7 +242,7 @@ async fn write_under_a_hold_is_made_only_while_it_is_held(place: Place) {
     // A word to the holder changes its node, and ends nothing.
     let node = format!("/guarded/{}", guard.node());
     let outside = place.outside();
-    outside.set_data(&node, b"unlock", None).await.unwrap();
+    outside.set(&node, b"unlock", None).await.unwrap();
     let mut write = guard.write();
     write.set("/state", "4", None);
     write.commit().await.unwrap();
@@ -252,8 +252,8 @@ async fn write_under_a_hold_is_made_only_while_it_is_held(place: Place) {
     write.set("/state", "late", None);
     let refused = write.commit().await;
     assert!(matches!(refused, Err(WriteError::NotHeld)), "{refused:?}");
-    let (data, _) = outside.get_data("/state").await.unwrap();
-    assert_eq!(data, b"4");
+    let (data, _) = outside.get("/state").await.unwrap();
+    assert_eq!(&data[..], b"4");
 }
 
 /// No runtime anywhere but that of the server.

@@ -21,10 +21,10 @@ on_both_engines! {
 
 /// Creates a node in the directory of a lock, as another program might.
 async fn outsider(place: &Place, prefix: &str) -> String {
-    let options = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::anyone_all());
+    let options = zk::CreateMode::EphemeralSequential.with_acl([zk::Acl::open()]);
     let path = format!("/order/{prefix}");
-    let (_, sequence) = place.outside().create(&path, b"", &options).await.unwrap();
-    format!("{path}{sequence}")
+    let created = place.outside().create(&path, b"", &options).await.unwrap();
+    created.path
 }
 
 async fn t14_order_is_by_sequence_and_not_by_name(place: Place) {
@@ -82,12 +82,10 @@ async fn t21_deletion_inside_a_multi_wakes_the_next(place: Place) {
         tokio::spawn(async move { lock.acquire().await })
     };
     place.until_children("/order", 2).await;
-    let mut multi = place.outside().new_multi_writer();
-    let options = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
-    multi.add_create("/beside", b"", &options).unwrap();
-    multi
-        .add_delete(&format!("/order/{}", holder.node()), None)
-        .unwrap();
+    let mut multi = place.outside().new_multi();
+    let options = zk::CreateMode::Persistent.with_acl([zk::Acl::open()]);
+    multi.create("/beside", b"", &options);
+    multi.delete(&format!("/order/{}", holder.node()), None);
     multi.commit().await.unwrap();
     soon(waiter)
         .await
@@ -147,10 +145,10 @@ async fn t12_newcomer_past_the_last_number_does_not_overtake() {
     let lock = Lock::new(&client, "/order");
     lock.acquire().await.unwrap().release().await.unwrap();
     server.set_child_counter("/order", i32::MAX).await.unwrap();
-    let options = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::anyone_all());
+    let options = zk::CreateMode::EphemeralSequential.with_acl([zk::Acl::open()]);
     let raw = client.raw();
-    let (_, last) = raw.create("/order/lock-1-1-", b"", &options).await.unwrap();
-    assert_eq!(last.into_i64(), i64::from(i32::MAX));
+    let last = raw.create("/order/lock-1-1-", b"", &options).await.unwrap();
+    assert_eq!(last.path, format!("/order/lock-1-1-{}", i32::MAX));
     let refused = soon(lock.acquire()).await;
     assert!(
         matches!(refused, Err(AcquireError::SequenceUsedUp { .. })),
@@ -158,7 +156,7 @@ async fn t12_newcomer_past_the_last_number_does_not_overtake() {
     );
     // The one before is where it was, and the newcomer has gone.
     soon(async {
-        while raw.list_children("/order").await.unwrap() != ["lock-1-1-2147483647"] {
+        while raw.children("/order").await.unwrap() != ["lock-1-1-2147483647"] {
             tokio::task::yield_now().await;
         }
     })

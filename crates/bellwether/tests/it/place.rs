@@ -69,9 +69,8 @@ impl Place {
             .as_nanos();
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let chroot = format!("/it/{}-{now:x}-{count}", std::process::id());
-        let outside = zk::Client::connector()
-            .with_session_timeout(Duration::from_secs(30))
-            .connect(&format!("{server}{chroot}"))
+        let outside = zk::Client::connect(format!("{server}{chroot}"))
+            .session_timeout(Duration::from_secs(30))
             .await
             .unwrap();
         Self {
@@ -214,9 +213,9 @@ impl Place {
     }
 
     pub(crate) async fn children(&self, path: &str) -> Vec<String> {
-        match self.outside.list_children(path).await {
+        match self.outside.children(path).await {
             Ok(names) => names,
-            Err(zk::Error::NoNode) => Vec::new(),
+            Err(zk::Error::NO_NODE) => Vec::new(),
             Err(error) => panic!("{error}"),
         }
     }
@@ -225,10 +224,10 @@ impl Place {
     pub(crate) async fn until_children(&self, path: &str, count: usize) {
         soon(async {
             loop {
-                let (found, watch) = match self.outside.list_and_watch_children(path).await {
+                let (found, watch) = match self.outside.children_watched(path).await {
                     Ok((names, watch)) => (names.len(), watch),
-                    Err(zk::Error::NoNode) => {
-                        let (stat, watch) = self.outside.check_and_watch_stat(path).await.unwrap();
+                    Err(zk::Error::NO_NODE) => {
+                        let (stat, watch) = self.outside.exists_watched(path).await.unwrap();
                         if stat.is_some() {
                             continue;
                         }
@@ -239,7 +238,7 @@ impl Place {
                 if found == count {
                     return;
                 }
-                watch.changed().await;
+                watch.await.unwrap();
             }
         })
         .await;
@@ -288,9 +287,9 @@ pub(crate) async fn until_no_successor(client: &Client) {
 /// Lets a server remove its empty containers until one of them is gone.
 pub(crate) async fn until_reaped(server: &TestServer, client: &Client, path: &str) {
     soon(async {
-        while let (Some(_), reaped) = client.raw().check_and_watch_stat(path).await.unwrap() {
+        while let (Some(_), reaped) = client.raw().exists_watched(path).await.unwrap() {
             server.reap_now().unwrap();
-            reaped.changed().await;
+            reaped.await.unwrap();
         }
     })
     .await;

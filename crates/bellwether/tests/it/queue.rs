@@ -90,14 +90,10 @@ async fn batch_is_put_in_order_or_not_at_all(place: Place) {
 async fn batch_is_measured_with_its_lists_of_access(place: Place) {
     let digest = |user: &str| {
         let id = format!("{user}:{}=", "x".repeat(27));
-        zk::Acl::new(zk::Permission::ALL, zk::AuthId::new("digest", &id))
+        zk::Acl::new(zk::acl::ALL, zk::Id::new("digest", &id))
     };
     let queue = Queue::new(&place.client().await, "/queue");
-    let queue = queue.acl([
-        digest("one"),
-        digest("other"),
-        zk::Acls::anyone_all()[0].clone(),
-    ]);
+    let queue = queue.acl([digest("one"), digest("other"), zk::Acl::open()]);
     let refused = soon(queue.put_all(&vec![Vec::new(); 8_000])).await;
     assert!(
         matches!(refused, Err(PutError::TooLarge { .. })),
@@ -273,8 +269,8 @@ async fn write_under_a_claim_is_fenced(place: Place) {
         "{refused:?}"
     );
     other.ack().await.unwrap();
-    let (data, _) = place.outside().get_data("/effect").await.unwrap();
-    assert_eq!(data, b"of a");
+    let (data, _) = place.outside().get("/effect").await.unwrap();
+    assert_eq!(&data[..], b"of a");
 }
 
 async fn bad_path_is_refused(place: Place) {

@@ -93,7 +93,7 @@ async fn t66_lost_reply_to_a_claim_is_still_our_claim(place: Place) {
     assert_eq!((claim.payload().as_str(), claim.attempts()), ("a", 1));
     let name = place.children("/queue/claims").await.remove(0);
     let node = format!("/queue/claims/{name}");
-    let stat = place.outside().check_stat(&node).await.unwrap().unwrap();
+    let stat = place.outside().exists(&node).await.unwrap().unwrap();
     assert_eq!(claim.token(), stat.czxid);
     claim.ack().await.unwrap();
     assert!(place.children("/queue/items").await.is_empty());

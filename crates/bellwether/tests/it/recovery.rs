@@ -41,13 +41,9 @@ async fn t04_node_of_another_session_is_not_adopted(place: Place) {
     lost.happened().await.unwrap();
     let prefix = prefix.lock().unwrap().take().unwrap();
     let prefix = prefix.strip_prefix(place.chroot()).unwrap().to_owned();
-    let options = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::anyone_all());
-    let (_, sequence) = place
-        .outside()
-        .create(&prefix, b"", &options)
-        .await
-        .unwrap();
-    let stranger = format!("{prefix}{sequence}");
+    let options = zk::CreateMode::EphemeralSequential.with_acl([zk::Acl::open()]);
+    let created = place.outside().create(&prefix, b"", &options).await;
+    let stranger = created.unwrap().path;
     proxy.resume(Direction::ToServer);
     place.until_children("/recovery", 2).await;
     // It has a node of its own, and waits for the other one like for anybody.

@@ -243,7 +243,7 @@ async fn t32_reader_behind_many_writers_wakes_once(place: Place) {
     soon(async {
         while proxy.count(Op::GetData) == 0 {
             // It has not begun to watch yet.
-            place.outside().check_stat("/").await.unwrap();
+            place.outside().exists("/").await.unwrap();
         }
     })
     .await;

@@ -91,7 +91,7 @@ async fn t61_no_fault_or_cancel_leaves_an_orphan(place: Place) {
     // The holder watches its node, and the waiter the limit.
     soon(async { while place.watches().await < 2 {} }).await;
     // Behind all that the waiter has sent.
-    client.raw().check_stat("/").await.unwrap();
+    client.raw().exists("/").await.unwrap();
     let to_wait = requests(&proxy) - 1;
     waiter.abort();
     // Given up after each request that it makes.
@@ -324,14 +324,14 @@ async fn limit_is_kept_by_the_server(place: Place) {
         .release()
         .await
         .unwrap();
-    let data = place.outside().get_data(PATH).await.unwrap().0;
-    assert_eq!(data, b"5");
+    let data = place.outside().get(PATH).await.unwrap().0;
+    assert_eq!(&data[..], b"5");
 }
 
 async fn directory_without_a_number_is_refused(place: Place) {
     let semaphore = semaphore(&place, 1).await;
     semaphore.set_limit(1).await.unwrap();
-    place.outside().set_data(PATH, b"many", None).await.unwrap();
+    place.outside().set(PATH, b"many", None).await.unwrap();
     let refused = semaphore.acquire().await;
     assert!(
         matches!(refused, Err(AcquireError::NoLimit { .. })),
@@ -361,7 +361,7 @@ async fn uncontended_permit_is_one_round_trip(place: Place) {
             if counts.values().sum::<usize>() == 3 {
                 return counts;
             }
-            place.outside().check_stat("/").await.unwrap();
+            place.outside().exists("/").await.unwrap();
         }
     })
     .await;
@@ -387,7 +387,7 @@ async fn release_wakes_one(place: Place) {
             .iter()
             .any(|(proxy, _)| proxy.count(Op::GetData) < 2)
         {
-            place.outside().check_stat("/").await.unwrap();
+            place.outside().exists("/").await.unwrap();
         }
     })
     .await;

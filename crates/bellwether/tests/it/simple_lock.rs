@@ -53,7 +53,7 @@ async fn lost_reply_of_the_create_is_found_again(place: Place) {
         .await
         .unwrap();
     lost.happened().await.unwrap();
-    let stat = place.outside().check_stat("/simple").await.unwrap();
+    let stat = place.outside().exists("/simple").await.unwrap();
     assert_eq!(stat.unwrap().czxid, guard.token());
     guard.release().await.unwrap();
 }
@@ -71,23 +71,11 @@ async fn create_in_doubt_that_is_given_up_leaves_no_node(place: Place) {
     proxy.refuse(true);
     acquired.abort();
     assert!(acquired.await.unwrap_err().is_cancelled());
-    assert!(
-        place
-            .outside()
-            .check_stat("/simple")
-            .await
-            .unwrap()
-            .is_some()
-    );
+    assert!(place.outside().exists("/simple").await.unwrap().is_some());
     proxy.refuse(false);
     soon(async {
-        while let (Some(_), gone) = place
-            .outside()
-            .check_and_watch_stat("/simple")
-            .await
-            .unwrap()
-        {
-            gone.changed().await;
+        while let (Some(_), gone) = place.outside().exists_watched("/simple").await.unwrap() {
+            gone.await.unwrap();
         }
     })
     .await;

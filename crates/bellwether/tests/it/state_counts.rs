@@ -149,8 +149,7 @@ async fn cache_with_a_watch_on_each_node_reads_what_has_changed(place: Place) {
     let zk = place.outside();
     let config = Config::<String>::new(&place.client().await, "/tree");
     config.set(&"first".to_owned()).await.unwrap();
-    let options =
-        bellwether::zk::CreateMode::Persistent.with_acls(bellwether::zk::Acls::anyone_all());
+    let options = bellwether::zk::CreateOptions::from(bellwether::zk::CreateMode::Persistent);
     zk.create("/tree/a", b"", &options).await.unwrap();
     let (proxy, client) = place.counted().await;
     proxy.reset_counts();
@@ -167,7 +166,7 @@ async fn cache_with_a_watch_on_each_node_reads_what_has_changed(place: Place) {
         CacheEvent::Changed { path, .. } => path,
         other => panic!("{other:?}"),
     };
-    zk.set_data("/tree/a", b"2", None).await.unwrap();
+    zk.set("/tree/a", b"2", None).await.unwrap();
     assert_eq!(&*changed().await, "/tree/a");
     assert_eq!(sent(&proxy), expected([(Op::GetData, 1)]));
     // The names below the top, then all of what is new.

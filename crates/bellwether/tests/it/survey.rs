@@ -154,9 +154,9 @@ async fn barriers_queues_and_tasks_are_seen_with_their_numbers(place: Place) {
 async fn lines_of_other_libraries_are_seen_for_what_they_are(place: Place) {
     let client = place.client().await;
     let outside = place.outside();
-    let access = zk::Acls::anyone_all();
-    let kept = zk::CreateMode::Persistent.with_acls(access);
-    let ephemeral = zk::CreateMode::Ephemeral.with_acls(access);
+    let access = [zk::Acl::open()];
+    let kept = zk::CreateMode::Persistent.with_acl(access.clone());
+    let ephemeral = zk::CreateMode::Ephemeral.with_acl(access.clone());
     let curator = Lock::new(&client, "/a/mutex").layout(Layout::Curator);
     let _mutex = curator.acquire().await.unwrap();
     let semaphore = Semaphore::new(&client, "/a/permits", 1).layout(Layout::Curator);
@@ -215,7 +215,7 @@ async fn names_alone_make_no_queue(place: Place) {
         // As the servers do some time after they were emptied.
         let part = format!("/queue/{part}");
         soon(async {
-            while place.outside().delete(&part, None).await == Err(zk::Error::NotEmpty) {}
+            while place.outside().delete(&part, None).await == Err(zk::Error::NOT_EMPTY) {}
         })
         .await;
     }
@@ -274,9 +274,9 @@ async fn crash_is_seen_when_the_holder_is_gone(place: Place) {
 
 async fn what_may_not_be_read_is_told(place: Place) {
     let client = place.client().await;
-    let access = zk::Acls::anyone_all();
+    let access = [zk::Acl::open()];
     let outside = place.outside();
-    let kept = zk::CreateMode::Persistent.with_acls(access);
+    let kept = zk::CreateMode::Persistent.with_acl(access.clone());
     for level in ["/", "/open"] {
         // The chroot is made by the first of them.
         let _ = outside.create(level, b"", &kept).await;
@@ -288,9 +288,9 @@ async fn what_may_not_be_read_is_told(place: Place) {
         .release()
         .await
         .unwrap();
-    let secret = zk::Acl::new(zk::Permission::CREATE, zk::AuthId::anyone());
+    let secret = zk::Acl::new(zk::acl::CREATE, zk::Id::anyone());
     let hidden = [secret];
-    let hidden = zk::CreateMode::Persistent.with_acls(zk::Acls::new(&hidden));
+    let hidden = zk::CreateMode::Persistent.with_acl(hidden);
     outside.create("/open/hidden", b"", &hidden).await.unwrap();
     let overview = survey(&client, "/").await;
     assert_eq!(overview.unreadable, ["/open/hidden"]);
@@ -310,8 +310,8 @@ async fn many_lines_cost_a_list_each_and_a_read_for_everybody_with_few_under_way
             .await
             .unwrap();
         let zk = client.raw();
-        let access = zk::Acls::anyone_all();
-        let sequential = zk::CreateMode::EphemeralSequential.with_acls(access);
+        let access = [zk::Acl::open()];
+        let sequential = zk::CreateMode::EphemeralSequential.with_acl(access.clone());
         let node = format!("{path}/lock-1-{line:x}-");
         let created = (0..DEEP).map(|_| zk.create(&node, b"{\"version\":1}", &sequential));
         for created in created.collect::<Vec<_>>() {

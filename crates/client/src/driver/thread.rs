@@ -1,8 +1,16 @@
 //! The thread that carries the sessions of this process.
 
 use std::sync::OnceLock;
+use std::thread::ThreadId;
 
 use tokio::runtime::{Builder, Handle};
+
+static THREAD: OnceLock<ThreadId> = OnceLock::new();
+
+/// Whether the caller runs on the session thread, where nothing may block.
+pub fn is_session_thread() -> bool {
+    THREAD.get() == Some(&std::thread::current().id())
+}
 
 /// The runtime of the session thread, which is started when it is first needed.
 ///
@@ -23,7 +31,10 @@ pub fn session_thread() -> &'static Handle {
         let handle = runtime.handle().clone();
         std::thread::Builder::new()
             .name("bellwether".to_owned())
-            .spawn(move || runtime.block_on(std::future::pending::<()>()))
+            .spawn(move || {
+                THREAD.get_or_init(|| std::thread::current().id());
+                runtime.block_on(std::future::pending::<()>());
+            })
             .expect("a process that may start no thread can do nothing here");
         handle
     })

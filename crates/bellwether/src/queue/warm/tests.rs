@@ -32,10 +32,7 @@ fn stocked(rule: Rule, items: Vec<String>, claims: Vec<String>) -> Arc<Warm> {
 }
 
 fn read(warm: &Arc<Warm>, picks: Vec<Pick>, claims: Vec<String>) {
-    let data = |_: &Pick| zk::MultiReadResult::Data {
-        data: vec![0],
-        stat: stat(),
-    };
+    let data = |_: &Pick| zk::MultiReadResult::Data(vec![0].into(), stat());
     let reads = picks.iter().map(data).collect();
     warm.add_ready(ByPriority::RULE, picks, reads, claims);
 }

@@ -216,7 +216,7 @@ impl Contender {
     async fn work(&mut self, client: &Client) {
         tokio::time::sleep(self.moment()).await;
         if self.random.random_ratio(1, 2) {
-            while client.raw().check_stat("/").await.is_err() {
+            while client.raw().exists("/").await.is_err() {
                 tokio::task::yield_now().await;
             }
         }

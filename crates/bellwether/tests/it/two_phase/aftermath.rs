@@ -154,7 +154,7 @@ fn long_names() -> Vec<String> {
 
 /// Makes a node for each of them by another hand: a verb would read their names each time.
 async fn make_for_all(place: &Place, first_part: &str, data: &[u8]) {
-    let options = &zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+    let options = &zk::CreateMode::Persistent.with_acl([zk::Acl::open()]);
     let made = long_names().into_iter().map(|site| async move {
         let node = format!("{first_part}{site}");
         place.outside().create(&node, data, options).await
@@ -167,7 +167,7 @@ async fn sites_with_long_names_are_forgotten_in_several_steps(place: Place) {
     // What a vote looks like.
     let other = transactions.begin_as("other", ["a"], "").await.unwrap();
     other.vote("a", Vote::Commit).await.unwrap();
-    let (vote, _) = place.outside().get_data("/tx/other/vote-a").await.unwrap();
+    let (vote, _) = place.outside().get("/tx/other/vote-a").await.unwrap();
     for forced in [false, true] {
         let mut coordinator = transactions.begin(long_names(), "").await.unwrap();
         let path = format!("/tx/{}", coordinator.id());
