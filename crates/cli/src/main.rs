@@ -28,6 +28,7 @@ mod local_server;
 mod node_path;
 mod node_stat;
 mod notes;
+mod outage;
 mod output;
 mod overview;
 mod patience;

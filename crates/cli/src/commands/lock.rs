@@ -90,7 +90,7 @@ async fn face(
     Ok(match end {
         End::Job(Exit::Command(0)) => Faced::Ready { repaired: true },
         End::Job(Exit::Command(code)) => {
-            let told = format!("the repair of {} ended with {code}", guard.path());
+            let told = format!("the repair of {} exited with {code}", guard.path());
             workplace.output.say(told);
             Faced::Refused
         }
