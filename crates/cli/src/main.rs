@@ -25,6 +25,7 @@ mod lineage;
 mod link;
 mod local;
 mod local_server;
+mod nested;
 mod node_path;
 mod node_stat;
 mod notes;
