@@ -5,7 +5,7 @@ use std::pin::Pin;
 
 use bellwether::{
     AcquireError, ClearError, Client, Hold, Layout, Lock, LockGuard, Permit, Progress, ReadGuard,
-    ReleaseError, RwLock, Semaphore, Waiting, WriteGuard,
+    ReleaseError, RwLock, Semaphore, Waiting, Wants, WriteGuard,
 };
 
 use crate::args::{LayoutName, LockArgs};
@@ -76,6 +76,15 @@ impl AnyLock {
                 semaphore, permits, ..
             } => turn(semaphore.join(*permits).await?, AnyGuard::Permit),
         })
+    }
+
+    /// Whether it can be had while a holder of the same lock has this.
+    pub(crate) fn shares_with(&self, held: Wants) -> bool {
+        match self {
+            Self::Lock(_) | Self::Write(_) => false,
+            Self::Read(_) => held == Wants::Read,
+            Self::Permits { .. } => matches!(held, Wants::Permits(_)),
+        }
     }
 
     pub(crate) fn path(&self) -> &str {

@@ -7,6 +7,7 @@ mod recipes;
 mod tree;
 mod tx;
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -248,14 +249,21 @@ pub(crate) struct CompletionsArgs {
     pub(crate) shell: clap_complete::Shell,
 }
 
-/// Print the manual, or write all its pages to a folder.
+/// Show a page of the manual, or write all its pages to a folder.
+///
+/// On a terminal `man` shows the page; elsewhere it is printed as it is.
+///
+/// Exit code: 0; 2 if there is no such command; 125 if bellwether failed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  bellwether man | man -l -
+  bellwether man lock
+  bellwether man queue take
   bellwether man ~/.local/share/man/man1")]
 pub(crate) struct ManArgs {
-    /// Write a page for each command to this folder, which is made if it is missing.
-    pub(crate) folder: Option<PathBuf>,
+    /// The command whose page is shown; or a folder, with a slash in it, to which a page for each command is written. It is
+    /// made if it is missing.
+    #[arg(value_name = "COMMAND|FOLDER")]
+    pub(crate) what: Vec<OsString>,
 }
 
 #[cfg(test)]

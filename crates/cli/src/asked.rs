@@ -74,7 +74,10 @@ pub(crate) async fn pass_on(hold: &Hold, json: bool, aside: &Aside, output: Outp
 
 /// Records who breaks a hold whose job is stopped, in the line and for the next holder. A record that takes too long is not
 /// waited for: whoever breaks the hold removes it by force soon.
-pub(crate) async fn record_break(hold: &Hold, asked: &Revocation) {
+pub(crate) async fn record_break(hold: &Hold, asked: Option<&Revocation>) {
+    let Some(asked) = asked else {
+        return;
+    };
     let how = broken(asked);
     let recorded = async { tokio::join!(hold.record_break(asked), hold.tell_ending(&how)) };
     if let Ok((Err(error), _)) = timeout(ENDING_LIMIT, recorded).await {

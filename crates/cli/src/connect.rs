@@ -61,8 +61,15 @@ pub(crate) async fn connect_with(
 /// Servers as they are typed. None at all is refused: a variable that a script failed to set must not mean the local
 /// server, where a lock excludes nobody on other hosts.
 pub(crate) fn parse_servers(text: &str) -> Result<String, String> {
-    match text.trim() {
-        "" => Err("no server is named; `local` is this user's server on this host".to_owned()),
+    let (host, chroot) = match text.split_once('/') {
+        Some((host, chroot)) => (host, Some(chroot)),
+        None => (text, None),
+    };
+    match (host.trim(), chroot) {
+        ("", _) => Err("no server is named; `local` is this user's server on this host".to_owned()),
+        (LOCAL, Some(_)) => {
+            Err("the local server has no chroot; local:PORT/… is a host of that name".to_owned())
+        }
         _ => Ok(text.to_owned()),
     }
 }

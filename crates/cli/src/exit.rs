@@ -45,13 +45,11 @@ impl Exit {
 
     /// How a command has ended, in words.
     pub(crate) fn reason(self) -> String {
-        match self {
-            Self::Signal(signal) => format!("the command was ended by signal {signal}"),
-            exit => format!("the command ended with {}", exit.code()),
-        }
+        let by_signal = self.ending();
+        by_signal.unwrap_or_else(|| format!("exited with {}", self.code()))
     }
 
-    /// How a signal has ended a command, as the next holder is told.
+    /// How a signal has ended a command, in words; `None` if none did.
     pub(crate) fn ending(self) -> Option<String> {
         let Self::Signal(number) = self else {
             return None;
@@ -110,5 +108,25 @@ mod tests {
         .map(Exit::code);
         assert_eq!(codes, [122, 123, 124, 125, 126, 127]);
         assert_eq!(Exit::Signal(15).code(), 143);
+    }
+
+    #[test]
+    fn endings_are_told_in_words() {
+        let reasons = [
+            Exit::Command(3),
+            Exit::Signal(2),
+            Exit::Signal(9),
+            Exit::Signal(6),
+        ];
+        assert_eq!(
+            reasons.map(Exit::reason),
+            [
+                "exited with 3",
+                "interrupted (SIGINT)",
+                "killed (SIGKILL)",
+                "ended by SIGABRT"
+            ]
+        );
+        assert_eq!(Exit::Signal(64).reason(), "ended by signal 64");
     }
 }

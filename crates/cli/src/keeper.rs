@@ -17,6 +17,7 @@ use crate::family;
 use crate::job::{Change, Job, Variable};
 use crate::link::{News, Order, ToFront, since_boot};
 use crate::notes::{self, Notes};
+use crate::outage::Outage;
 use crate::output::Output;
 use crate::signals::{self, Signals};
 use crate::terminal;
@@ -153,6 +154,7 @@ impl Keeper {
     ) -> io::Result<End> {
         let mut notes = pin!(self.notes.record(hold));
         let (mut requests, mut breaking) = (hold.revocations(), self.breaking_of(hold));
+        let (mut states, mut outage) = (hold.states(), Outage::default());
         let mut beats = tokio::time::interval(times.session_timeout / BEATS);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.hold_for(hold.time_left())?;
@@ -177,11 +179,10 @@ impl Keeper {
                     self.notice(format!("letting go of {}; stopping the command", hold.path()), output);
                     let left = hold.time_left().saturating_sub(times.ahead());
                     let left = left.min(by.saturating_duration_since(Instant::now()));
-                    let end = self.stop(job, left, times).await?;
-                    if let Some(request) = breaking.request() {
-                        asked::record_break(hold, request).await;
-                    }
-                    break end;
+                    // At the same time: whoever breaks the hold removes it by force soon after.
+                    let record = asked::record_break(hold, breaking.request());
+                    let (end, ()) = tokio::join!(self.stop(job, left, times), record);
+                    break end?;
                 }
                 order = self.front.order() => match order {
                     Order::Signal(signal) => {
@@ -200,6 +201,16 @@ impl Keeper {
                     self.notice(asked::told(hold.path(), &request), output);
                     breaking.announced(&request);
                     self.breaking.replace((hold.token(), breaking.clone()));
+                }
+                Some(state) = states.next() => {
+                    if let Some(text) = outage.note(state) {
+                        self.notice(text, output);
+                    }
+                }
+                () = outage.lasts() => {
+                    if let Some(text) = outage.tell(hold, times.grace) {
+                        self.notice(text, output);
+                    }
                 }
                 _ = beats.tick() => self.hold_for(hold.time_left())?,
                 never = &mut notes => match never {},

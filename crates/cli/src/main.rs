@@ -17,6 +17,7 @@ mod export_file;
 mod family;
 mod front;
 mod habits;
+mod help;
 mod import_plan;
 mod input;
 mod job;
@@ -25,9 +26,11 @@ mod lineage;
 mod link;
 mod local;
 mod local_server;
+mod nested;
 mod node_path;
 mod node_stat;
 mod notes;
+mod outage;
 mod output;
 mod overview;
 mod patience;
@@ -56,6 +59,7 @@ use std::process::ExitCode;
 
 use bellwether::ConnectError;
 use clap::Parser;
+use clap::error::ErrorKind;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Args, Command, QueueCommand, TasksCommand};
@@ -75,6 +79,14 @@ fn main() -> ExitCode {
             if let Some(refusal) = habits::answer(&error) {
                 return fail(&refusal.into(), Output::new(true)).into();
             }
+            let error = match error.kind() {
+                // Read again, by a command line that differs in its help alone.
+                ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+                    let again = help::grouped().try_get_matches();
+                    again.err().unwrap_or(error)
+                }
+                _ => error,
+            };
             // Help and version come this way too, on stdout; a closed pipe is a quiet end.
             let _ = error.print();
             return if error.use_stderr() {

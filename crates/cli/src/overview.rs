@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::duration;
 use crate::people::{age, contestant_json, contestant_text, foreign, ms, who_json, who_text};
 use crate::previous;
-use crate::rendering::{counted, data_json, path_text};
+use crate::rendering::{counted, path_text};
 use crate::screen::{Row, Tone};
 use crate::transaction_text;
 
@@ -271,11 +271,7 @@ fn sight_json(sight: &Sight) -> Value {
             "holders": line.holders().map(contestant_json).collect::<Value>(),
             "waiters": line.waiters().map(contestant_json).collect::<Value>(),
             "limit": line.limit,
-            "crash": line.crash.as_ref().map(|crash| json!({
-                "who": crash.who.as_ref().map(who_json),
-                "token": crash.token,
-                "note": data_json(crash.note.as_deref()),
-            })),
+            "crash": line.crash.as_ref().map(previous::object),
         }),
         Recipe::Barrier { set_by, since } => json!({
             "set_by": set_by.as_ref().map(who_json),

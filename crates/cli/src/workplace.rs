@@ -15,6 +15,7 @@ use crate::exit::Exit;
 use crate::family::Family;
 use crate::job::{Job, Variable};
 use crate::keeper::{End, Keeper, Times};
+use crate::nested;
 use crate::output::Output;
 use crate::patience::Patience;
 use crate::previous;
@@ -113,6 +114,10 @@ impl Workplace<'_> {
             ("BELLWETHER_TOKEN", Some(hold.token().to_string().into())),
             ("BELLWETHER_PATH", Some(hold.path().into())),
             (OWNER, Some(owner(&self.client).into())),
+            (
+                nested::VARIABLE,
+                Some(nested::tokens_with(hold.token()).into()),
+            ),
             // Commands within the job mean the same servers.
             (
                 connect::VARIABLE,

@@ -5,6 +5,7 @@ use bellwether::{AcquireError, Election, Leadership, Previous};
 use crate::args::ElectArgs;
 use crate::exit::Exit;
 use crate::keeper::End;
+use crate::nested;
 use crate::output::Output;
 use crate::patience::Patience;
 use crate::presented::presented;
@@ -19,6 +20,7 @@ pub(crate) fn run(args: ElectArgs, output: Output) -> anyhow::Result<Exit> {
             if let Err(exit) = workplace.renew().await {
                 return Ok(exit);
             }
+            nested::check(workplace.client(), &args.path, |_| false).await?;
             let elected = campaign(&args, workplace);
             let leadership = match workplace.unless_told(elected).await {
                 Ok(Ok(leadership)) => leadership,

@@ -10,6 +10,7 @@ use crate::any_lock::{self, AnyGuard, AnyLock};
 use crate::args::{LockArgs, OnCrash};
 use crate::exit::Exit;
 use crate::keeper::End;
+use crate::nested;
 use crate::output::{self, Output};
 use crate::patience::Patience;
 use crate::people::holders_text;
@@ -90,7 +91,7 @@ async fn face(
     Ok(match end {
         End::Job(Exit::Command(0)) => Faced::Ready { repaired: true },
         End::Job(Exit::Command(code)) => {
-            let told = format!("the repair of {} ended with {code}", guard.path());
+            let told = format!("the repair of {} exited with {code}", guard.path());
             workplace.output.say(told);
             Faced::Refused
         }
@@ -181,6 +182,7 @@ pub(crate) async fn acquire(
     output: Output,
 ) -> anyhow::Result<Option<AnyGuard>> {
     let path = lock.path();
+    nested::check(client, path, |held| lock.shares_with(held)).await?;
     if let Some(limit) = lock.other_limit().await {
         output.notice(format_args!(
             "the limit of {path} is {limit}; `bellwether set {path} N` changes it"

@@ -1,6 +1,6 @@
 //! `bellwether ls`: the children of a node.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use bellwether::zk;
 use serde_json::{Value, json};
@@ -53,16 +53,29 @@ pub(crate) fn run(args: LsArgs, output: Output) -> anyhow::Result<Exit> {
     })
 }
 
-/// In columns: kind, version, children, bytes, time and name.
+/// In columns: kind, version, children, bytes, time and name; with their names on a terminal.
 fn write_long(out: &mut dyn Write, children: &[(String, zk::Stat)]) -> io::Result<()> {
     let numbers = |stat: &zk::Stat| {
         [stat.version, stat.num_children, stat.data_length].map(|number| number.to_string())
     };
-    let mut widths = [1; 3];
+    const LABELS: [&str; 3] = ["version", "children", "bytes"];
+    let has_header = io::stdout().is_terminal() && !children.is_empty();
+    let mut widths = match has_header {
+        true => LABELS.map(str::len),
+        false => [1; 3],
+    };
     for (_, stat) in children {
         for (width, number) in widths.iter_mut().zip(numbers(stat)) {
             *width = number.len().max(*width);
         }
+    }
+    if has_header {
+        write!(out, " ")?;
+        for (width, label) in widths.iter().zip(LABELS) {
+            write!(out, " {label:>width$}")?;
+        }
+        let time_width = time_text(0).len();
+        writeln!(out, " {:<time_width$} name", "changed")?;
     }
     for (name, stat) in children {
         let kind = if stat.ephemeral_owner == 0 { '-' } else { 'e' };

@@ -2,6 +2,8 @@
 
 mod take;
 
+use std::io::{self, IsTerminal};
+
 use bellwether::{DeadLetter, DelayQueue, Listed, Order, OrderedQueue, PriorityQueue, Queue};
 use serde_json::{Value, json};
 
@@ -129,6 +131,12 @@ fn ls(args: &QueueLookArgs, output: Output) -> anyhow::Result<Exit> {
                 let items: Value = items.iter().map(item_json).collect();
                 writeln!(out, "{}", json!({"path": place.path, "items": items}))?;
             } else {
+                if let Some(first) = items.first()
+                    && io::stdout().is_terminal()
+                {
+                    let width = first.id.to_string().len();
+                    writeln!(out, "{:<width$} rank  bytes tries  age holder", "item")?;
+                }
                 for item in &items {
                     writeln!(out, "{}", item_text(item))?;
                 }
@@ -146,7 +154,7 @@ fn item_text(item: &Listed) -> String {
         format!(" {who}, token {}", claim.token)
     });
     let who = who.unwrap_or_default();
-    format!("{id} {rank:>3} {bytes:>6} {attempts:>2} {age:>6}{who}")
+    format!("{id} {rank:>4} {bytes:>6} {attempts:>5} {age:>4}{who}")
 }
 
 fn item_json(item: &Listed) -> Value {

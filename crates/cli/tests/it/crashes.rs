@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::bellwether::{Running, assert_code, bellwether, holding, job, serve, text};
+use crate::bellwether::{
+    Running, assert_code, bellwether, holding, job, serve, text, user_and_host,
+};
 use crate::line::Line;
 use crate::local::NOBODY;
 
@@ -14,6 +16,7 @@ on_both_engines! {
     one_that_finishes_leaves_no_crash_whatever_its_code,
     killed_command_is_a_crash_with_its_last_note,
     killed_bellwether_is_a_crash,
+    next_holder_is_told_how_the_one_before_ended,
     lost_lock_is_a_crash,
     crash_can_refuse_the_next_until_it_is_cleared,
     crash_can_be_repaired_first,
@@ -62,11 +65,66 @@ fn killed_command_is_a_crash_with_its_last_note(address: &str) {
     let output = job(address, &["lock", "x"], TELL).output().unwrap();
     let told = text(&output.stderr);
     assert!(
-        told.contains(" died holding /x; its last note: \"second one\""),
+        told.contains(" sh held /x before and did not finish: killed (SIGKILL) ")
+            && told.contains(" ago; its last note: \"second one\""),
         "{told}"
     );
     assert!(text(&output.stdout).starts_with("crashed|second one|"));
     assert_eq!(lock(address, &[], TELL, 0), "clean||");
+}
+
+fn next_holder_is_told_how_the_one_before_ended(address: &str) {
+    let end = "echo \"$BELLWETHER_PREVIOUS_END\"";
+    for (signal, code, how) in [
+        ("INT", 130, "interrupted (SIGINT)"),
+        ("TERM", 143, "terminated (SIGTERM)"),
+        ("KILL", 137, "killed (SIGKILL)"),
+    ] {
+        lock(address, &[], &format!("kill -{signal} $$"), code);
+        let output = bellwether()
+            .args(["locks", "--json", "x", "--connect", address])
+            .output()
+            .unwrap();
+        let seen: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let ended = &seen["sights"][0]["crash"]["ended"];
+        assert_eq!(ended["how"], how, "{seen}");
+        assert!(ended["at_ms"].is_u64(), "{seen}");
+        assert_eq!(lock(address, &[], end, 0), how);
+    }
+    // By a break, with who did it and why.
+    let mut holder = holding(address, &["lock", "x"]);
+    let broken = bellwether()
+        .args([
+            "break",
+            "--yes",
+            "--grace",
+            "5s",
+            "-m",
+            "host goes down",
+            "x",
+        ])
+        .args(["--connect", address])
+        .output()
+        .unwrap();
+    assert_code(&broken, 0);
+    assert_eq!(holder.code(), Some(123));
+    let told = lock(address, &[], end, 0);
+    let by = format!("broken by {} pid ", user_and_host());
+    assert!(
+        told.starts_with(&by) && told.ends_with(": host goes down"),
+        "{told}"
+    );
+    // Nothing is known of one that could not say anything.
+    let mut holder = holding(address, &["lock", "x"]);
+    Line::at(address, "/x").delete();
+    assert_eq!(holder.code(), Some(123));
+    let output = job(address, &["lock", "x"], end).output().unwrap();
+    assert_eq!(text(&output.stdout), "\n");
+    let told = text(&output.stderr);
+    assert!(
+        told.contains("it was killed or cut off, or its host died"),
+        "{told}"
+    );
 }
 
 fn killed_bellwether_is_a_crash(address: &str) {

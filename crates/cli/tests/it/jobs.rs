@@ -42,6 +42,7 @@ on_both_engines! {
     break_is_not_called_off_once_the_job_is_told,
     break_of_a_job_is_recorded,
     commands_within_a_job_use_its_servers,
+    lost_connection_is_announced_with_the_time_that_is_left,
 }
 
 /// Where a job leaves traces.
@@ -426,6 +427,29 @@ fn break_of_a_job_is_recorded(address: &str) {
     assert_eq!(record["message"], "the host goes down", "{record}");
     assert_eq!(record["who"]["command"], "sh", "{record}");
     assert!(record["by"]["pid"].is_u64(), "{record}");
+}
+
+fn lost_connection_is_announced_with_the_time_that_is_left(address: &str) {
+    let scene = Scene::at(address);
+    let (runtime, proxy, through) = through_proxy(&scene.address);
+    let mut go = scene.fifo();
+    let script = "echo held; read x <go; exit 6";
+    let options = ["--session-timeout", "20s"];
+    let mut job = Running::start(&mut scene.lock(&through, &options, script));
+    assert_eq!(job.line().as_deref(), Some("held"));
+    proxy.refuse(true);
+    runtime.block_on(proxy.cut(Cut::Reset));
+    let told = job.error_line().unwrap();
+    assert!(
+        told.starts_with("bellwether: no server for ")
+            && told.contains("s; the command will be stopped in "),
+        "{told}"
+    );
+    proxy.refuse(false);
+    let told = job.error_line().unwrap();
+    assert!(told.contains("a server answers again after "), "{told}");
+    go.write_all(b"\n").unwrap();
+    assert_eq!(job.code(), Some(6), "{:?}", job.errors());
 }
 
 fn commands_within_a_job_use_its_servers(address: &str) {

@@ -37,6 +37,7 @@ mod nodes;
 mod other_libraries;
 mod piped;
 mod recipes;
+mod refused;
 mod screen;
 mod scripts;
 mod serve;

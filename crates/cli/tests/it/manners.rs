@@ -10,6 +10,7 @@ use rustix::process::Signal;
 use crate::bellwether::{Running, assert_code, bellwether, serve, text};
 use crate::line::through_proxy;
 use crate::nodes::{answer, command, make_many, run};
+use crate::terminal::Shell;
 
 #[test]
 fn completions_are_made_for_every_shell() {
@@ -68,6 +69,70 @@ fn manual_has_a_page_for_every_command() {
     ] {
         let page = std::fs::read_to_string(pages.join(format!("{name}.1"))).unwrap();
         assert!(page.contains("Example"), "{name}");
+    }
+}
+
+#[test]
+fn manual_shows_the_page_of_one_command() {
+    for (words, sign) in [
+        (&["lock"][..], ".TH bellwether-lock 1"),
+        (&["queue", "take"], ".TH bellwether-queue-take 1"),
+    ] {
+        let page = bellwether().arg("man").args(words).output().unwrap();
+        assert_code(&page, 0);
+        let page = text(&page.stdout);
+        assert!(page.contains(sign) && page.contains("Example"), "{page}");
+    }
+    let none = bellwether().args(["man", "lokc"]).output().unwrap();
+    assert_code(&none, 2);
+    assert!(
+        text(&none.stderr).contains("there is no command `lokc`"),
+        "{none:?}"
+    );
+}
+
+#[test]
+fn help_has_the_commands_in_groups_with_the_most_used_first() {
+    for arguments in [&["--help"][..], &["-h"], &["help"]] {
+        let help = bellwether().args(arguments).output().unwrap();
+        assert_code(&help, 0);
+        let help = text(&help.stdout);
+        let headings: Vec<_> = help
+            .lines()
+            .filter(|line| line.ends_with(':') && !line.starts_with(' '))
+            .collect();
+        let groups = [
+            "Most used:",
+            "Run:",
+            "Look:",
+            "Coordinate:",
+            "Tree:",
+            "Server:",
+        ];
+        assert!(headings.starts_with(&groups), "{headings:?}");
+        let (_, first) = help.split_once("Most used:\n  ").unwrap();
+        assert!(first.starts_with("lock "), "{help}");
+        assert!(
+            help.contains("--quiet") && help.contains("Example:"),
+            "{help}"
+        );
+    }
+    // That of a command is as it was.
+    let help = bellwether().args(["lock", "--help"]).output().unwrap();
+    assert!(text(&help.stdout).contains("--on-crash"));
+}
+
+#[test]
+fn columns_have_names_on_a_terminal_and_nowhere_else() {
+    let mut shell = Shell::start();
+    shell.type_line("bellwether create -p /a/b; bellwether queue put /q item; bellwether ls -l /a");
+    shell.until_shown("version children bytes changed");
+    shell.until_shown("ready> ");
+    shell.type_line("bellwether queue ls /q");
+    shell.until_shown("rank  bytes tries  age holder");
+    for arguments in [&["ls", "-l", "/a"][..], &["queue", "ls", "/q"]] {
+        let listed = answer(&shell.address, arguments);
+        assert_eq!(listed.lines().count(), 1, "{listed}");
     }
 }
 

@@ -252,7 +252,7 @@ fn items_that_fail_too_often_are_dead_letters(servers: &Servers) {
     }
     let dead = object(servers, &["queue", "dead", "q"]);
     let letter = &dead["letters"][0];
-    assert_eq!(letter["reason"], "the command ended with 1");
+    assert_eq!(letter["reason"], "exited with 1");
     let id = letter["id"].as_str().unwrap();
     assert!(done(servers, &["queue", "dead", "q"]).starts_with(id));
     assert_code(

@@ -14,9 +14,7 @@ use crate::exit::Exit;
 use crate::input;
 use crate::output::{self, Output};
 use crate::patience::Patience;
-use crate::people::who_json;
 use crate::previous;
-use crate::rendering::data_json;
 use crate::session::close;
 use crate::signals::Signals;
 use crate::terminal;
@@ -115,12 +113,11 @@ async fn until_input_ends(
 fn previous_json(previous: &Previous) -> Value {
     match previous {
         Previous::Clean => json!({"state": "clean"}),
-        Previous::Crashed(crash) => json!({
-            "state": "crashed",
-            "who": crash.who.as_ref().map(who_json),
-            "token": crash.token,
-            "note": data_json(crash.note.as_deref()),
-        }),
+        Previous::Crashed(crash) => {
+            let mut object = previous::object(crash);
+            object["state"] = json!("crashed");
+            object
+        }
         _ => json!({"state": "unknown"}),
     }
 }
