@@ -38,6 +38,9 @@ pub trait DiskFile: Write + Debug + Send {
     /// Makes the file `bytes` long; what is not written yet reads as zeros.
     fn reserve(&mut self, bytes: u64) -> io::Result<()>;
 
+    /// Cuts the file to `bytes`. Nothing is written to it behind that.
+    fn cut(&mut self, bytes: u64) -> io::Result<()>;
+
     /// Returns when what was written cannot be lost any more.
     fn sync(&mut self) -> io::Result<()>;
 }
@@ -125,6 +128,10 @@ fn sync_folder(path: &Path) -> io::Result<()> {
 
 impl DiskFile for File {
     fn reserve(&mut self, bytes: u64) -> io::Result<()> {
+        self.set_len(bytes)
+    }
+
+    fn cut(&mut self, bytes: u64) -> io::Result<()> {
         self.set_len(bytes)
     }
 

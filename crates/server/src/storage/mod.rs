@@ -1,6 +1,7 @@
 //! Where transactions are kept: in memory, or in Apache's data files.
 
 mod disk;
+mod last_log;
 mod log_reader;
 pub(crate) mod log_record;
 mod log_writer;

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::disk::Disk;
+use super::last_log::LastLog;
 use super::log_reader::{LogEnd, LogReader};
 use super::names::{self, DataFile};
 use super::newest_snapshot::{self, Loaded, check_reaches_snapshots};
@@ -61,8 +62,8 @@ pub(crate) struct Recovered {
 
 /// Recovers the tree: the newest good snapshot, then what the logs have beyond it.
 ///
-/// Nothing is changed but a torn end, which nobody was told of, and leftovers of an interrupted start;
-/// if it is itself interrupted, it can be done again.
+/// No good record is changed, only what lies behind those of the last log, and leftovers of an interrupted start are
+/// removed; if it is itself interrupted, it can be done again.
 pub(crate) fn recover(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Recovered, RecoveryError> {
     remove_unfinished(snapshots)?;
     remove_unfinished(logs)?;
@@ -82,11 +83,11 @@ pub(crate) fn recover(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Recovered
     let Loaded {
         mut tree,
         snapshot_zxid,
-        replayed: torn_end,
+        replayed: last_log,
     } = loaded;
     check_reaches_snapshots(snapshots, &tree)?;
-    if let Some(torn_end) = torn_end {
-        drop_end(logs, &torn_end)?;
+    if let Some(last_log) = last_log {
+        last_log.secure(logs, tree.last_zxid())?;
     }
     // A server that was killed may have left names to the system, too.
     snapshots.sync_names()?;
@@ -143,29 +144,24 @@ fn has_records(logs: &dyn Disk, files: &[(i64, String)]) -> io::Result<bool> {
     Ok(false)
 }
 
-/// A log that is good up to an offset, and what is behind nobody was told of.
-pub(super) struct TornEnd {
-    name: String,
-    offset: u64,
-}
-
-/// Applies all transactions behind the version of `tree`, and makes sure that they are on disk: a
-/// server that was killed may have left them to the system. Returns the torn end of the last log, if it has one.
+/// Applies all transactions behind the version of `tree`, and makes sure that those of all logs but the last are on
+/// disk: a server that was killed may have left them to the system. The last log, which is returned, needs more than that.
 pub(super) fn replay(
     logs: &dyn Disk,
     files: &[(i64, String)],
     tree: &mut Tree,
-) -> Result<Option<TornEnd>, RecoveryError> {
+) -> Result<Option<LastLog>, RecoveryError> {
     let first = files
         .iter()
         .rposition(|(zxid, _)| *zxid <= tree.last_zxid())
         .unwrap_or(0);
     let mut bad_end: Option<(&str, LogEnd)> = None;
-    let mut torn_end = None;
+    let mut last_log = None;
     for (index, (_, name)) in files.iter().enumerate().skip(first) {
         let mut log = LogReader::open(logs.read(name)?)?;
         let mut progress = Progress::of(name);
         let mut is_first = true;
+        let zxid_before = tree.last_zxid();
         while let Some(record) = log.next()? {
             progress.count();
             // Between two good records of one file nothing is lost: Apache takes a zxid without a record for
@@ -190,8 +186,6 @@ pub(super) fn replay(
                     why,
                     "the log has a torn end, which is dropped"
                 );
-                let name = name.clone();
-                torn_end = Some(TornEnd { name, offset });
             }
             LogEnd::Damaged { offset, why } => {
                 return Err(RecoveryError::Damaged {
@@ -201,13 +195,21 @@ pub(super) fn replay(
                 });
             }
         }
-        logs.sync(name)?;
+        if index + 1 < files.len() {
+            logs.sync(name)?;
+        } else {
+            last_log = Some(LastLog {
+                name: name.clone(),
+                good_bytes: log.good_bytes(),
+                was_applied: tree.last_zxid() > zxid_before,
+            });
+        }
     }
     // Nothing came behind it that would prove that nothing is missing.
     if let Some((name, end)) = bad_end {
         return Err(damaged(name, &end));
     }
-    Ok(torn_end)
+    Ok(last_log)
 }
 
 /// Refuses to go on from `last` to `next` if something is missing between. A bad end of the file before
@@ -245,17 +247,6 @@ fn damaged(file: &str, end: &LogEnd) -> RecoveryError {
         file: file.to_owned(),
         offset,
         why,
-    }
-}
-
-/// Cuts a torn end off. What is left without even a header never held anything.
-fn drop_end(logs: &dyn Disk, torn_end: &TornEnd) -> io::Result<()> {
-    let TornEnd { name, offset } = torn_end;
-    if *offset == 0 {
-        logs.remove(name)?;
-        logs.sync_names()
-    } else {
-        logs.truncate(name, *offset)
     }
 }
 
