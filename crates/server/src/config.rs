@@ -65,7 +65,7 @@ pub struct Config {
     pub data_log_dir: Option<PathBuf>,
     /// About how many writes go between two snapshots.
     pub snap_count: usize,
-    /// By how much a log file is extended ahead of what is written.
+    /// How much room a log file takes from the disk ahead of what is written.
     pub log_preallocation_bytes: u64,
     /// How many snapshots are kept, with the logs that recovery from them needs; `None` for all.
     pub snapshots_kept: Option<usize>,

@@ -115,6 +115,7 @@ impl OpenFile {
         let start = self.position;
         let written = self.write(bytes, reserve_bytes);
         written.and_then(|()| self.file.sync()).inspect_err(|_| {
+            self.position = start;
             let _ = self.file.cut(start);
         })
     }
@@ -126,6 +127,15 @@ impl OpenFile {
             self.file.reserve(self.reserved)?;
         }
         self.file.write_all(bytes)
+    }
+}
+
+impl Drop for OpenFile {
+    /// Gives back what was reserved: an old log is kept for long, and takes no more room than its records.
+    fn drop(&mut self) {
+        if let Err(error) = self.file.cut(self.position) {
+            tracing::warn!(%error, "cannot give back the room that was reserved for the log");
+        }
     }
 }
 
