@@ -1,5 +1,6 @@
 //! Where transactions are kept: in memory, or in Apache's data files.
 
+mod digest_check;
 mod disk;
 mod last_log;
 mod log_reader;

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use super::digest_check::DigestCheck;
 use super::disk::Disk;
 use super::last_log::LastLog;
 use super::log_reader::{LogEnd, LogReader};
@@ -58,6 +59,8 @@ pub(crate) struct Recovered {
     pub(crate) tree: Tree,
     /// Whether the newest snapshot is not all of it: another should be written.
     pub(crate) wants_snapshot: bool,
+    /// How many digests in the files differ from those of the tree.
+    pub(crate) digest_mismatches: u64,
 }
 
 /// Recovers the tree: the newest good snapshot, then what the logs have beyond it.
@@ -68,7 +71,9 @@ pub(crate) fn recover(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Recovered
     remove_unfinished(snapshots)?;
     remove_unfinished(logs)?;
     let log_files = list_logs(logs)?;
-    let Some(loaded) = newest_snapshot::load(snapshots, |tree| replay(logs, &log_files, tree))?
+    let Some(loaded) = newest_snapshot::load(snapshots, |tree, digests| {
+        replay(logs, &log_files, tree, digests)
+    })?
     else {
         if has_records(logs, &log_files)? {
             return Err(RecoveryError::NoSnapshot);
@@ -78,12 +83,14 @@ pub(crate) fn recover(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Recovered
         return Ok(Recovered {
             tree,
             wants_snapshot: false,
+            digest_mismatches: 0,
         });
     };
     let Loaded {
         mut tree,
         snapshot_zxid,
         replayed: last_log,
+        digest_mismatches,
     } = loaded;
     check_reaches_snapshots(snapshots, &tree)?;
     if let Some(last_log) = last_log {
@@ -105,6 +112,7 @@ pub(crate) fn recover(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Recovered
     Ok(Recovered {
         tree,
         wants_snapshot,
+        digest_mismatches,
     })
 }
 
@@ -150,6 +158,7 @@ pub(super) fn replay(
     logs: &dyn Disk,
     files: &[(i64, String)],
     tree: &mut Tree,
+    digests: &mut DigestCheck,
 ) -> Result<Option<LastLog>, RecoveryError> {
     let first = files
         .iter()
@@ -175,6 +184,7 @@ pub(super) fn replay(
                 check_gap(tree.last_zxid(), zxid, name, bad_end.take())?;
             }
             tree.apply(&record.txn);
+            digests.after(name, record.digest, tree);
         }
         match log.end() {
             LogEnd::Clean => {}
@@ -279,6 +289,11 @@ pub(super) mod tests {
     }
 
     pub(in crate::storage) fn write_log(disk: &Folder, txns: &[(i64, TxnBody)]) {
+        write_log_with(disk, txns, |_| Some(0));
+    }
+
+    /// As [`write_log`], with the digests of these zxids.
+    fn write_log_with(disk: &Folder, txns: &[(i64, TxnBody)], digest: impl Fn(i64) -> Option<u64>) {
         let mut bytes = BytesMut::from(&log_record::HEADER[..]);
         for (zxid, body) in txns {
             let txn = Txn {
@@ -288,7 +303,7 @@ pub(super) mod tests {
                 time_ms: 1,
                 body: body.clone(),
             };
-            log_record::put(&mut bytes, &txn, Some(0));
+            log_record::put(&mut bytes, &txn, digest(*zxid));
         }
         let mut file = disk.create(&names::log(txns[0].0)).unwrap();
         file.write_all(&bytes).unwrap();
@@ -355,5 +370,67 @@ pub(super) mod tests {
         change_last(&damaged, first, |record| record[30] ^= 0x10);
         let error = recovered_zxid(&disk).unwrap_err();
         assert!(matches!(error, RecoveryError::Damaged { .. }), "{error}");
+    }
+
+    /// The digest of a tree in which nothing but sessions has come since its begin.
+    const FRESH: u64 = 1_371_985_504;
+
+    fn sessions(zxids: std::ops::Range<i64>) -> Vec<(i64, TxnBody)> {
+        let opened = |zxid| (zxid, TxnBody::CreateSession { timeout_ms: 1000 });
+        zxids.map(opened).collect()
+    }
+
+    #[test]
+    fn digests_of_the_log_are_compared_where_there_are_some() {
+        for (wrong, expected) in [(0, 0), (2, 1), (3, 0)] {
+            let (_folder, disk) = folder(&[]);
+            // The third has none.
+            write_log_with(&disk, &sessions(1..5), |zxid| {
+                (zxid != 3).then_some(FRESH + u64::from(zxid == wrong))
+            });
+            let recovered = recover(&disk, &disk).unwrap();
+            assert_eq!(recovered.digest_mismatches, expected, "{wrong} is wrong");
+            assert_eq!(recovered.tree.last_zxid(), 4);
+        }
+    }
+
+    /// A snapshot that was taken from zxid 1 on and has the digest of zxid 3, as Apache may write it.
+    #[test]
+    fn digests_are_compared_from_the_one_of_the_snapshot_on() {
+        for (of_snapshot, expected) in [(FRESH, 1), (FRESH + 1, 2)] {
+            let (folder, disk) = folder(&[]);
+            let mut tree = Tree::fresh();
+            tree.advance(1);
+            snapshot_writer::write(&disk, &tree, &mut Pace::hurried()).unwrap();
+            let path = folder.path().join("snapshot.1");
+            let mut bytes = std::fs::read(&path).unwrap();
+            bytes.truncate(bytes.len() - 20 - 13);
+            bytes.extend(3_i64.to_be_bytes());
+            bytes.extend(2_i32.to_be_bytes());
+            bytes.extend(of_snapshot.to_be_bytes());
+            let seal = i64::from(adler2::adler32_slice(&bytes));
+            bytes.extend(seal.to_be_bytes());
+            bytes.extend(*b"\0\0\0\x01/");
+            std::fs::write(path, bytes).unwrap();
+            // That of zxid 2 is not compared, that of zxid 4 is.
+            write_log_with(&disk, &sessions(1..5), |_| Some(0));
+            let recovered = recover(&disk, &disk).unwrap();
+            assert_eq!(recovered.digest_mismatches, expected);
+        }
+    }
+
+    #[test]
+    fn a_snapshot_whose_digest_was_changed_is_passed_over() {
+        let (folder, disk) = folder(&[vec![1, 2]]);
+        let tree = recover(&disk, &disk).unwrap().tree;
+        snapshot_writer::write(&disk, &tree, &mut Pace::hurried()).unwrap();
+        let path = folder.path().join("snapshot.2");
+        let mut bytes = std::fs::read(&path).unwrap();
+        let end = bytes.len();
+        bytes[end - 14] ^= 1;
+        std::fs::write(path, bytes).unwrap();
+        std::fs::remove_file(folder.path().join("log.1")).unwrap();
+        let error = recovered_zxid(&disk).unwrap_err();
+        assert!(matches!(error, RecoveryError::Gap { to: 2, .. }), "{error}");
     }
 }
