@@ -194,6 +194,9 @@ pub(crate) struct ServeArgs {
     /// Read settings from a file in the format of zoo.cfg. Flags win over it.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// Start although the file has settings that promise protection which this server does not give, such as TLS or SASL.
+    #[arg(long, requires = "config")]
+    pub(crate) ignore_unsupported: bool,
     /// Keep the data in this folder, in Apache ZooKeeper's format; without one it is kept in memory.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) data: Option<PathBuf>,

@@ -44,6 +44,11 @@ pub struct Config {
     pub super_digest: Option<String>,
     /// If not empty, a connection must have authenticated by one of these schemes before anything else.
     pub enforce_auth_schemes: Vec<String>,
+    /// Settings that promise protection which this server does not give, as a configuration file names them. Unless they
+    /// are to be ignored, they stop a start.
+    pub unsupported: Vec<String>,
+    /// Whether a server starts without the protection that `unsupported` promises.
+    pub ignore_unsupported: bool,
     /// If set, only connections that know it are served, and session passwords follow from it.
     pub secret: Option<Secret>,
     /// Whether `reconfig` is refused as not supported rather than as disabled.
@@ -60,7 +65,7 @@ pub struct Config {
     pub data_log_dir: Option<PathBuf>,
     /// About how many writes go between two snapshots.
     pub snap_count: usize,
-    /// By how much a log file is extended ahead of what is written.
+    /// How much room a log file takes from the disk ahead of what is written.
     pub log_preallocation_bytes: u64,
     /// How many snapshots are kept, with the logs that recovery from them needs; `None` for all.
     pub snapshots_kept: Option<usize>,
@@ -85,6 +90,8 @@ impl Default for Config {
             skip_acl: false,
             super_digest: None,
             enforce_auth_schemes: Vec::new(),
+            unsupported: Vec::new(),
+            ignore_unsupported: false,
             secret: None,
             reconfig_enabled: false,
             container_check_interval: Duration::from_secs(60),

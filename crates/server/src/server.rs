@@ -49,6 +49,10 @@ pub enum StartError {
     /// A setting makes no sense; the message says which.
     #[error("{0}")]
     Setting(&'static str),
+    /// A configuration file promises protection that this server does not give. Take the settings out, or start without
+    /// what they protect ([`Config::ignore_unsupported`]).
+    #[error("this server does not support {}", settings.join(", "))]
+    Unsupported { settings: Vec<String> },
     /// The data files cannot be used; the source says what can be done.
     #[error("cannot start from the data files")]
     Data(#[from] RecoveryError),
@@ -111,6 +115,11 @@ impl Server {
             return Err(StartError::Setting(
                 "the shortest session timeout is longer than the longest",
             ));
+        }
+        if !config.unsupported.is_empty() && !config.ignore_unsupported {
+            return Err(StartError::Unsupported {
+                settings: config.unsupported,
+            });
         }
         let listeners = bind(&config.listen).await?;
         let addresses: Vec<_> = listeners.iter().map(|(_, address)| *address).collect();
@@ -292,6 +301,13 @@ impl ServerBuilder {
     #[must_use]
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.config.listen = vec![address];
+        self
+    }
+
+    /// Starts also if the settings promise protection that this server does not give.
+    #[must_use]
+    pub fn ignore_unsupported(mut self, ignore: bool) -> Self {
+        self.config.ignore_unsupported = ignore;
         self
     }
 

@@ -1,8 +1,9 @@
 //! Apache's configuration file, `zoo.cfg`.
 
 mod properties;
+mod protection;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,8 @@ use crate::four_letter_words::{self, WordList};
 /// What a `zoo.cfg` says.
 #[derive(Debug, Clone)]
 pub struct ZooCfg {
-    /// The settings, with Apache's defaults for what the file leaves out.
+    /// The settings, with Apache's defaults for what the file leaves out. Settings that promise protection which this
+    /// server does not give are in [`Config::unsupported`], and stop a start.
     pub config: Config,
     /// One sentence for each thing in the file that has no effect, or not the one written.
     pub warnings: Vec<String>,
@@ -99,7 +101,7 @@ const ENSEMBLE_KEYS: &[&str] = &[
     "syncEnabled",
     "syncLimit",
 ];
-const ENSEMBLE_PREFIXES: &[&str] = &["group.", "quorum.", "server.", "ssl.quorum.", "weight."];
+const ENSEMBLE_PREFIXES: &[&str] = &["group.", "quorum.", "server.", "weight."];
 
 /// The largest number that Apache's own integers hold.
 const INT_MAX: u32 = i32::MAX as u32;
@@ -111,6 +113,10 @@ struct Draft {
     port: Option<u16>,
     address: IpAddr,
     auth_enforced: bool,
+    /// Whether connections are to authenticate by a scheme that this server does not have, and where that is said.
+    foreign_scheme: Option<usize>,
+    /// Keys that promise what this server does not have, and their lines.
+    unsupported: BTreeMap<String, usize>,
     snapshots_kept: usize,
     purges: bool,
     warned: BTreeSet<String>,
@@ -128,6 +134,8 @@ impl Draft {
             port: None,
             address: Ipv4Addr::UNSPECIFIED.into(),
             auth_enforced: false,
+            foreign_scheme: None,
+            unsupported: BTreeMap::new(),
             snapshots_kept: 3,
             purges: false,
             warned: BTreeSet::new(),
@@ -135,6 +143,13 @@ impl Draft {
     }
 
     fn set(&mut self, setting: &Setting<'_>) -> Result<(), ZooCfgError> {
+        // The last line of a key counts, here too.
+        self.unsupported.remove(setting.key);
+        if protection::is_promised(setting.key, setting.value) {
+            self.unsupported
+                .insert(setting.key.to_owned(), setting.line);
+            return Ok(());
+        }
         let config = &mut self.config;
         match setting.key {
             "clientPort" => {
@@ -162,7 +177,11 @@ impl Draft {
                 config.super_digest = Some(setting.super_digest()?);
             }
             "enforce.auth.enabled" => self.auth_enforced = setting.truth()?,
-            "enforce.auth.schemes" => config.enforce_auth_schemes = setting.schemes()?,
+            "enforce.auth.schemes" => {
+                let (schemes, foreign) = setting.schemes()?;
+                config.enforce_auth_schemes = schemes;
+                self.foreign_scheme = foreign.then_some(setting.line);
+            }
             "znode.container.checkIntervalMs" => {
                 config.container_check_interval = setting.millis(1..=INT_MAX)?;
             }
@@ -238,9 +257,17 @@ impl Draft {
         }
         if !self.auth_enforced {
             config.enforce_auth_schemes.clear();
+        } else if let Some(line) = self.foreign_scheme {
+            self.unsupported.insert("enforce.auth.schemes".into(), line);
         } else if config.enforce_auth_schemes.is_empty() {
             return Err(not_set("enforce.auth.schemes"));
         }
+        let mut unsupported: Vec<_> = self.unsupported.into_iter().collect();
+        unsupported.sort_by_key(|(_, line)| *line);
+        config.unsupported = unsupported
+            .into_iter()
+            .map(|(key, line)| format!("{key} (line {line})"))
+            .collect();
         Ok(ZooCfg {
             config: self.config,
             warnings: self.warnings,
@@ -351,14 +378,16 @@ impl<'a> Setting<'a> {
         }
     }
 
-    /// Only schemes that this server has: with another nobody could ever authenticate.
-    fn schemes(&self) -> Result<Vec<String>, ZooCfgError> {
-        let schemes: Vec<_> = self.list().map(str::to_owned).collect();
-        let available = |scheme: &String| matches!(scheme.as_str(), "digest" | "ip");
-        if schemes.is_empty() || !schemes.iter().all(available) {
+    /// The schemes that this server has, and whether others are listed: nobody could ever authenticate by those.
+    fn schemes(&self) -> Result<(Vec<String>, bool), ZooCfgError> {
+        if self.list().next().is_none() {
             return Err(self.bad("a list of the schemes digest and ip"));
         }
-        Ok(schemes)
+        let (available, foreign): (Vec<_>, Vec<_>) = self
+            .list()
+            .map(str::to_owned)
+            .partition(|scheme| matches!(scheme.as_str(), "digest" | "ip"));
+        Ok((available, !foreign.is_empty()))
     }
 
     fn list(&self) -> impl Iterator<Item = &'a str> + use<'a> {

@@ -26,6 +26,8 @@ use self::file::{Dice, File};
 /// - one sector of the last record of a log, or of what was not synced of any other file, may be
 ///   missing; there are zeros in its place.
 /// - of the names that were given, changed and removed without a sync, a first part is in effect.
+/// - what a failed sync of a file did not get to the disk is missing, also if a later sync succeeded: a kernel may mark
+///   pages clean that it could not write. Until then readers see it.
 ///
 /// Clones are handles of the same disk.
 ///
@@ -63,6 +65,8 @@ pub enum Operation {
     Write,
     /// [`DiskFile::reserve`].
     Reserve,
+    /// [`DiskFile::cut`].
+    Cut,
     /// [`DiskFile::sync`] and [`Disk::sync`].
     Sync,
     /// [`Disk::rename`].
@@ -87,6 +91,8 @@ struct State {
     sync_points: u64,
     crash_at: Option<u64>,
     faults: Vec<Fault>,
+    /// The error of everything that changes something, once a lasting fault was met.
+    read_only: Option<io::ErrorKind>,
     space: Option<usize>,
 }
 
@@ -106,6 +112,7 @@ struct Fault {
     /// How many of them are still done.
     after: u64,
     error: io::ErrorKind,
+    lasting: bool,
 }
 
 impl Default for CrashDisk {
@@ -163,6 +170,7 @@ impl CrashDisk {
         state.down = false;
         state.crash_at = None;
         state.faults.clear();
+        state.read_only = None;
         state.space = None;
         Self {
             state: self.state.clone(),
@@ -186,12 +194,24 @@ impl CrashDisk {
         self.lock().down
     }
 
-    /// Makes one operation fail, without effect: the `nth` of its kind from now on, counted from 1.
+    /// Makes one operation fail: the `nth` of its kind from now on, counted from 1. It has no effect, but for a sync of a
+    /// file, which gets a part to the disk and marks the rest clean.
     pub fn fail(&self, operation: Operation, nth: u64, error: io::ErrorKind) {
+        self.add_fault(operation, nth, error, false);
+    }
+
+    /// As [`Self::fail`], and everything behind it that would change something fails as well, until [`Self::kill`]: a file
+    /// system that goes read-only after an error.
+    pub fn fail_for_good(&self, operation: Operation, nth: u64, error: io::ErrorKind) {
+        self.add_fault(operation, nth, error, true);
+    }
+
+    fn add_fault(&self, operation: Operation, nth: u64, error: io::ErrorKind, lasting: bool) {
         self.lock().faults.push(Fault {
             operation,
             after: nth.saturating_sub(1),
             error,
+            lasting,
         });
     }
 
@@ -224,32 +244,26 @@ impl CrashDisk {
     /// Enters an operation, unless it is to fail.
     fn begin(&self, operation: Operation) -> io::Result<MutexGuard<'_, State>> {
         let mut state = self.enter()?;
-        if matches!(
-            operation,
-            Operation::Sync | Operation::SyncNames | Operation::Truncate
-        ) {
-            state.sync_points += 1;
-            if state.crash_at == Some(state.sync_points) {
-                state.down = true;
-                return Err(cut_off());
-            }
+        if matches!(operation, Operation::SyncNames | Operation::Truncate) {
+            state.count_sync()?;
         }
-        let mut failed = None;
-        state.faults.retain_mut(|fault| {
-            if fault.operation != operation {
-                return true;
-            }
-            if fault.after == 0 {
-                failed = Some(fault.error);
-                return false;
-            }
-            fault.after -= 1;
-            true
-        });
-        match failed {
-            Some(error) => Err(io::Error::new(error, "a fault that was asked for")),
+        match state.fault(operation) {
+            Some(error) => Err(error),
             None => Ok(state),
         }
+    }
+
+    /// Syncs the file that `find` finds.
+    fn sync_file(&self, find: impl FnOnce(&State) -> io::Result<usize>) -> io::Result<()> {
+        let mut state = self.enter()?;
+        state.count_sync()?;
+        let place = find(&state)?;
+        if let Some(error) = state.fault(Operation::Sync) {
+            state.files[place].fail_sync();
+            return Err(error);
+        }
+        state.files[place].sync();
+        Ok(())
     }
 
     fn enter(&self) -> io::Result<MutexGuard<'_, State>> {
@@ -307,10 +321,7 @@ impl Disk for CrashDisk {
     }
 
     fn sync(&self, name: &str) -> io::Result<()> {
-        let mut state = self.begin(Operation::Sync)?;
-        let place = state.place(name)?;
-        state.files[place].sync();
-        Ok(())
+        self.sync_file(|state| state.place(name))
     }
 
     fn sync_names(&self) -> io::Result<()> {
@@ -356,10 +367,14 @@ impl DiskFile for Writing {
         Ok(())
     }
 
-    fn sync(&mut self) -> io::Result<()> {
-        let mut state = self.disk.begin(Operation::Sync)?;
-        state.files[self.place].sync();
+    fn cut(&mut self, bytes: u64) -> io::Result<()> {
+        let mut state = self.disk.begin(Operation::Cut)?;
+        state.files[self.place].set_length(bytes);
         Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.disk.sync_file(|_| Ok(self.place))
     }
 }
 
@@ -367,6 +382,33 @@ impl State {
     fn place(&self, name: &str) -> io::Result<usize> {
         let place = self.names.get(name).copied();
         place.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Counts a sync, at which the power may go.
+    fn count_sync(&mut self) -> io::Result<()> {
+        self.sync_points += 1;
+        self.down = self.crash_at == Some(self.sync_points);
+        if self.down { Err(cut_off()) } else { Ok(()) }
+    }
+
+    /// The error of an operation that is to fail.
+    fn fault(&mut self, operation: Operation) -> Option<io::Error> {
+        let mut failed = self.read_only;
+        let mut lasting = self.read_only;
+        self.faults.retain_mut(|fault| {
+            if fault.operation != operation {
+                return true;
+            }
+            if fault.after == 0 {
+                failed = Some(fault.error);
+                lasting = lasting.or(fault.lasting.then_some(fault.error));
+                return false;
+            }
+            fault.after -= 1;
+            true
+        });
+        self.read_only = lasting;
+        failed.map(|error| io::Error::new(error, "a fault that was asked for"))
     }
 
     fn change_names(&mut self, change: NameChange) {

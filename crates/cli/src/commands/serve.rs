@@ -59,8 +59,15 @@ pub(crate) async fn run(args: ServeArgs, output: Output) -> anyhow::Result<Exit>
 
 /// What to do about a server that does not start.
 fn hint(error: &StartError, folder_flag: &str) -> Option<String> {
-    let StartError::Data(error) = error else {
-        return None;
+    let error = match error {
+        StartError::Data(error) => error,
+        StartError::Unsupported { .. } => {
+            return Some(
+                "clients would be served without the protection that these settings promise; start so with --ignore-unsupported"
+                    .to_owned(),
+            );
+        }
+        _ => return None,
     };
     match error {
         RecoveryError::Damaged { .. } | RecoveryError::Gap { .. } => Some(format!(
@@ -102,7 +109,18 @@ fn config(args: ServeArgs, output: Output) -> anyhow::Result<Config> {
             for warning in file.warnings {
                 output.notice(format_args!("{}: {warning}", path.display()));
             }
-            file.config
+            if args.ignore_unsupported {
+                for setting in &file.config.unsupported {
+                    output.notice(format_args!(
+                        "{}: {setting} is ignored: this server does not support it",
+                        path.display()
+                    ));
+                }
+            }
+            Config {
+                ignore_unsupported: args.ignore_unsupported,
+                ..file.config
+            }
         }
         None => Config {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 2181))],

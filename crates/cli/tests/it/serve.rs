@@ -66,6 +66,40 @@ fn flags_win_over_the_file() {
 }
 
 #[test]
+fn settings_that_promise_more_than_there_is_stop_a_start_unless_ignored() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("zoo.cfg");
+    let data = folder.path().display();
+    let text = format!("clientPort=1\ndataDir={data}\nsecureClientPort=2281\nsslQuorum=true\n");
+    std::fs::write(&file, text).unwrap();
+    let with_file = |more: &[&str]| {
+        let mut command = bellwether();
+        command.args(["serve", "--listen", "127.0.0.1:0", "--config"]);
+        command.arg(&file).args(more);
+        command
+    };
+    let mut refused = Running::start(&mut with_file(&[]));
+    let told = refused.error_line().unwrap();
+    let settings = "does not support secureClientPort (line 3), sslQuorum (line 4)";
+    assert!(told.contains(settings), "{told}");
+    let hint = refused.error_line().unwrap();
+    assert!(hint.contains("--ignore-unsupported"), "{hint}");
+    assert_eq!(refused.code(), Some(125));
+
+    let mut server = Running::start(&mut with_file(&["--ignore-unsupported"]));
+    for expected in [
+        "secureClientPort (line 3) is ignored",
+        "sslQuorum (line 4) is ignored",
+        "serving on ",
+    ] {
+        let told = server.error_line().unwrap();
+        assert!(told.contains(expected), "{told}");
+    }
+    server.signal(Signal::TERM);
+    assert_eq!(server.code(), Some(0));
+}
+
+#[test]
 fn missing_config_is_125() {
     assert_code(
         &bellwether()

@@ -1,6 +1,7 @@
 //! Sessions: who is alive, and in which order each is served.
 
 mod expiry;
+mod ids;
 mod lane;
 mod password;
 #[expect(

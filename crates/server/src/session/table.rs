@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::expiry::deadline_ms;
-use super::password;
 use super::session::Session;
+use super::{ids, password};
 use crate::clock::Clock;
 use crate::secret::Secret;
 
@@ -22,9 +22,6 @@ pub(crate) struct SessionTable {
 
 impl SessionTable {
     /// A table with the sessions of the last run, each with a fresh timeout.
-    ///
-    /// Ids are made of the server's number 1, the time of day and a counter, as Apache's are,
-    /// except that its clock counts from boot and may repeat them.
     pub(crate) fn new(
         clock: Clock,
         tick_ms: i64,
@@ -41,14 +38,7 @@ impl SessionTable {
                 (id, Arc::new(session))
             })
             .collect();
-        let by_time = 1 << 56 | (wall_ms & 0xFF_FFFF_FFFF) << 16;
-        let above_all = sessions.keys().max().map_or(0, |id| id + 1);
-        // Ids of another server's number may be any; only those of ours can collide.
-        let next_id = if above_all >> 56 == 1 {
-            by_time.max(above_all)
-        } else {
-            by_time
-        };
+        let next_id = ids::first(wall_ms, sessions.keys().copied());
         Self {
             clock,
             tick_ms,

@@ -6,6 +6,9 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::{Errno, retry_on_intr};
+
 /// One folder of files.
 pub trait Disk: Debug + Send + Sync {
     /// The names of all files.
@@ -35,8 +38,12 @@ pub trait Disk: Debug + Send + Sync {
 
 /// A file that is being written. What is written goes behind what was written before.
 pub trait DiskFile: Write + Debug + Send {
-    /// Makes the file `bytes` long; what is not written yet reads as zeros.
+    /// Makes the file `bytes` long, which is longer than it was, and takes the room for it from the disk if that is
+    /// possible. What is not written yet reads as zeros.
     fn reserve(&mut self, bytes: u64) -> io::Result<()>;
+
+    /// Cuts the file to `bytes`. Nothing is written to it behind that.
+    fn cut(&mut self, bytes: u64) -> io::Result<()>;
 
     /// Returns when what was written cannot be lost any more.
     fn sync(&mut self) -> io::Result<()>;
@@ -125,10 +132,46 @@ fn sync_folder(path: &Path) -> io::Result<()> {
 
 impl DiskFile for File {
     fn reserve(&mut self, bytes: u64) -> io::Result<()> {
+        let reserved = retry_on_intr(|| fallocate(&*self, FallocateFlags::empty(), 0, bytes));
+        match reserved {
+            // Not every file system can. A nearly full one may still have room for what is written.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOSPC) => self.set_len(bytes),
+            reserved => Ok(reserved?),
+        }
+    }
+
+    fn cut(&mut self, bytes: u64) -> io::Result<()> {
         self.set_len(bytes)
     }
 
     fn sync(&mut self) -> io::Result<()> {
         self.sync_data()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    #[test]
+    fn what_is_reserved_takes_room_and_reads_as_zeros() {
+        const RESERVED: u64 = 1 << 20;
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Folder::open(folder.path()).unwrap();
+        let mut file = disk.create("a").unwrap();
+        file.reserve(RESERVED).unwrap();
+        file.write_all(b"x").unwrap();
+        let metadata = || fs::metadata(folder.path().join("a")).unwrap();
+        assert_eq!(metadata().len(), RESERVED);
+        assert!(metadata().blocks() * 512 >= RESERVED, "{:?}", metadata());
+        let mut bytes = Vec::new();
+        disk.read("a").unwrap().read_to_end(&mut bytes).unwrap();
+        assert_eq!(bytes[0], b'x');
+        assert!(bytes[1..].iter().all(|byte| *byte == 0));
+        file.cut(1).unwrap();
+        assert_eq!(metadata().len(), 1);
+        assert!(metadata().blocks() * 512 < RESERVED, "{:?}", metadata());
     }
 }

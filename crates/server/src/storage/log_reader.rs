@@ -140,6 +140,19 @@ impl<R: Read> LogReader<R> {
         self.end.clone().unwrap_or(LogEnd::Clean)
     }
 
+    /// How much of the file is good: behind the last record that was read, 0 if not even the head is whole.
+    pub(super) fn good_bytes(&self) -> u64 {
+        match self.end {
+            Some(LogEnd::Torn { offset, .. } | LogEnd::Damaged { offset, .. }) => offset,
+            Some(LogEnd::Clean) | None => self.offset,
+        }
+    }
+
+    /// The file behind the reader.
+    pub(super) fn into_input(self) -> R {
+        self.input.into_inner()
+    }
+
     fn read_more(&mut self, bytes: &mut Vec<u8>, count: usize) -> io::Result<()> {
         self.input
             .by_ref()

@@ -84,8 +84,7 @@ impl LogWriter {
         };
         let mut start = BytesMut::from(&HEADER[..]);
         start.unsplit(self.waiting.split());
-        open.write(&start, self.reserve_bytes)?;
-        open.file.sync()?;
+        open.append(&start, self.reserve_bytes)?;
         self.disk.rename(&unfinished, &name)?;
         self.disk.sync_names()?;
         Ok(open)
@@ -96,9 +95,9 @@ impl LogWriter {
             return Ok(());
         };
         if let Some(open) = &mut self.file {
-            open.write(&self.waiting, self.reserve_bytes)?;
+            open.append(&self.waiting, self.reserve_bytes)?;
             self.waiting.clear();
-            open.file.sync()
+            Ok(())
         } else {
             self.file = Some(self.open(first_zxid)?);
             Ok(())
@@ -107,18 +106,36 @@ impl LogWriter {
 }
 
 impl OpenFile {
-    fn write(&mut self, bytes: &[u8], reserve_bytes: u64) -> io::Result<()> {
+    /// Writes and syncs `bytes`, or cuts the file back to what it was before.
+    ///
+    /// A full disk may have taken a part. A failed fsync may have left pages in the cache that are not on the disk and count
+    /// as clean: another server would read them, and no fsync of its own would write them. The cut itself may fail, so a
+    /// start does not rely on it (`last_log`).
+    fn append(&mut self, bytes: &[u8], reserve_bytes: u64) -> io::Result<()> {
         let start = self.position;
+        let written = self.write(bytes, reserve_bytes);
+        written.and_then(|()| self.file.sync()).inspect_err(|_| {
+            self.position = start;
+            let _ = self.file.cut(start);
+        })
+    }
+
+    fn write(&mut self, bytes: &[u8], reserve_bytes: u64) -> io::Result<()> {
         self.position += bytes.len() as u64;
         if self.position + RESERVE_AHEAD_BYTES >= self.reserved {
             self.reserved = self.position + reserve_bytes;
             self.file.reserve(self.reserved)?;
         }
-        self.file.write_all(bytes).inspect_err(|_| {
-            // A full disk may have taken a part: the next start need not find writes that nobody was told of, or a
-            // torn end to warn of.
-            let _ = self.file.reserve(start);
-        })
+        self.file.write_all(bytes)
+    }
+}
+
+impl Drop for OpenFile {
+    /// Gives back what was reserved: an old log is kept for long, and takes no more room than its records.
+    fn drop(&mut self) {
+        if let Err(error) = self.file.cut(self.position) {
+            tracing::warn!(%error, "cannot give back the room that was reserved for the log");
+        }
     }
 }
 

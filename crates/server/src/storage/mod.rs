@@ -1,6 +1,8 @@
 //! Where transactions are kept: in memory, or in Apache's data files.
 
+mod digest_check;
 mod disk;
+mod last_log;
 mod log_reader;
 pub(crate) mod log_record;
 mod log_writer;

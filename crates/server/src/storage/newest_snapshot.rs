@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use super::digest_check::DigestCheck;
 use super::disk::Disk;
 use super::names::{Compression, DataFile};
 use super::recovery::RecoveryError;
@@ -30,6 +31,8 @@ pub(super) struct Loaded<T> {
     pub(super) snapshot_zxid: i64,
     /// What `replay` returned.
     pub(super) replayed: T,
+    /// How many digests of the snapshot and of the logs differ from those of the tree.
+    pub(super) digest_mismatches: u64,
 }
 
 /// The newest snapshot that can be used, with the logs behind it, which `replay` applies; `None` if there is no
@@ -37,7 +40,7 @@ pub(super) struct Loaded<T> {
 /// the logs may lead from there.
 pub(super) fn load<T>(
     snapshots: &dyn Disk,
-    mut replay: impl FnMut(&mut Tree) -> Result<T, RecoveryError>,
+    mut replay: impl FnMut(&mut Tree, &mut DigestCheck) -> Result<T, RecoveryError>,
 ) -> Result<Option<Loaded<T>>, RecoveryError> {
     let files = list_snapshots(snapshots)?;
     let count = files.len();
@@ -51,7 +54,8 @@ pub(super) fn load<T>(
                 continue;
             }
         };
-        let replayed = replay(&mut snapshot.tree)?;
+        let mut digests = DigestCheck::begin(&name, snapshot.digest, &snapshot.tree);
+        let replayed = replay(&mut snapshot.tree, &mut digests)?;
         if let Some(path) = without_acl(&snapshot) {
             tracing::warn!(
                 name,
@@ -65,6 +69,7 @@ pub(super) fn load<T>(
             tree: snapshot.tree,
             snapshot_zxid,
             replayed,
+            digest_mismatches: digests.mismatches(),
         }));
     }
     match refused {
@@ -76,7 +81,9 @@ pub(super) fn load<T>(
 
 /// A node whose access list neither the snapshot had nor the logs that were replayed.
 fn without_acl(snapshot: &Snapshot) -> Option<String> {
-    let Snapshot { tree, without_acl } = snapshot;
+    let Snapshot {
+        tree, without_acl, ..
+    } = snapshot;
     let lacks_acl = |path: &&Arc<str>| {
         let node = tree.get(path);
         node.is_some_and(|node| access::is_unknown(&node.acl))

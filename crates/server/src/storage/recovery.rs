@@ -3,7 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
+use super::digest_check::DigestCheck;
 use super::disk::Disk;
+use super::last_log::LastLog;
 use super::log_reader::{LogEnd, LogReader};
 use super::names::{self, DataFile};
 use super::newest_snapshot::{self, Loaded, check_reaches_snapshots};
@@ -57,17 +59,21 @@ pub(crate) struct Recovered {
     pub(crate) tree: Tree,
     /// Whether the newest snapshot is not all of it: another should be written.
     pub(crate) wants_snapshot: bool,
+    /// How many digests in the files differ from those of the tree.
+    pub(crate) digest_mismatches: u64,
 }
 
 /// Recovers the tree: the newest good snapshot, then what the logs have beyond it.
 ///
-/// Nothing is changed but a torn end, which nobody was told of, and leftovers of an interrupted start;
-/// if it is itself interrupted, it can be done again.
+/// No good record is changed, only what lies behind those of the last log, and leftovers of an interrupted start are
+/// removed; if it is itself interrupted, it can be done again.
 pub(crate) fn recover(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Recovered, RecoveryError> {
     remove_unfinished(snapshots)?;
     remove_unfinished(logs)?;
     let log_files = list_logs(logs)?;
-    let Some(loaded) = newest_snapshot::load(snapshots, |tree| replay(logs, &log_files, tree))?
+    let Some(loaded) = newest_snapshot::load(snapshots, |tree, digests| {
+        replay(logs, &log_files, tree, digests)
+    })?
     else {
         if has_records(logs, &log_files)? {
             return Err(RecoveryError::NoSnapshot);
@@ -77,16 +83,18 @@ pub(crate) fn recover(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Recovered
         return Ok(Recovered {
             tree,
             wants_snapshot: false,
+            digest_mismatches: 0,
         });
     };
     let Loaded {
         mut tree,
         snapshot_zxid,
-        replayed: torn_end,
+        replayed: last_log,
+        digest_mismatches,
     } = loaded;
     check_reaches_snapshots(snapshots, &tree)?;
-    if let Some(torn_end) = torn_end {
-        drop_end(logs, &torn_end)?;
+    if let Some(last_log) = last_log {
+        last_log.secure(logs, tree.last_zxid())?;
     }
     // A server that was killed may have left names to the system, too.
     snapshots.sync_names()?;
@@ -104,6 +112,7 @@ pub(crate) fn recover(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Recovered
     Ok(Recovered {
         tree,
         wants_snapshot,
+        digest_mismatches,
     })
 }
 
@@ -143,29 +152,25 @@ fn has_records(logs: &dyn Disk, files: &[(i64, String)]) -> io::Result<bool> {
     Ok(false)
 }
 
-/// A log that is good up to an offset, and what is behind nobody was told of.
-pub(super) struct TornEnd {
-    name: String,
-    offset: u64,
-}
-
-/// Applies all transactions behind the version of `tree`, and makes sure that they are on disk: a
-/// server that was killed may have left them to the system. Returns the torn end of the last log, if it has one.
+/// Applies all transactions behind the version of `tree`, and makes sure that those of all logs but the last are on
+/// disk: a server that was killed may have left them to the system. The last log, which is returned, needs more than that.
 pub(super) fn replay(
     logs: &dyn Disk,
     files: &[(i64, String)],
     tree: &mut Tree,
-) -> Result<Option<TornEnd>, RecoveryError> {
+    digests: &mut DigestCheck,
+) -> Result<Option<LastLog>, RecoveryError> {
     let first = files
         .iter()
         .rposition(|(zxid, _)| *zxid <= tree.last_zxid())
         .unwrap_or(0);
     let mut bad_end: Option<(&str, LogEnd)> = None;
-    let mut torn_end = None;
+    let mut last_log = None;
     for (index, (_, name)) in files.iter().enumerate().skip(first) {
         let mut log = LogReader::open(logs.read(name)?)?;
         let mut progress = Progress::of(name);
         let mut is_first = true;
+        let zxid_before = tree.last_zxid();
         while let Some(record) = log.next()? {
             progress.count();
             // Between two good records of one file nothing is lost: Apache takes a zxid without a record for
@@ -179,6 +184,7 @@ pub(super) fn replay(
                 check_gap(tree.last_zxid(), zxid, name, bad_end.take())?;
             }
             tree.apply(&record.txn);
+            digests.after(name, record.digest, tree);
         }
         match log.end() {
             LogEnd::Clean => {}
@@ -190,8 +196,6 @@ pub(super) fn replay(
                     why,
                     "the log has a torn end, which is dropped"
                 );
-                let name = name.clone();
-                torn_end = Some(TornEnd { name, offset });
             }
             LogEnd::Damaged { offset, why } => {
                 return Err(RecoveryError::Damaged {
@@ -201,13 +205,21 @@ pub(super) fn replay(
                 });
             }
         }
-        logs.sync(name)?;
+        if index + 1 < files.len() {
+            logs.sync(name)?;
+        } else {
+            last_log = Some(LastLog {
+                name: name.clone(),
+                good_bytes: log.good_bytes(),
+                was_applied: tree.last_zxid() > zxid_before,
+            });
+        }
     }
     // Nothing came behind it that would prove that nothing is missing.
     if let Some((name, end)) = bad_end {
         return Err(damaged(name, &end));
     }
-    Ok(torn_end)
+    Ok(last_log)
 }
 
 /// Refuses to go on from `last` to `next` if something is missing between. A bad end of the file before
@@ -248,17 +260,6 @@ fn damaged(file: &str, end: &LogEnd) -> RecoveryError {
     }
 }
 
-/// Cuts a torn end off. What is left without even a header never held anything.
-fn drop_end(logs: &dyn Disk, torn_end: &TornEnd) -> io::Result<()> {
-    let TornEnd { name, offset } = torn_end;
-    if *offset == 0 {
-        logs.remove(name)?;
-        logs.sync_names()
-    } else {
-        logs.truncate(name, *offset)
-    }
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use std::io::Write as _;
@@ -288,6 +289,11 @@ pub(super) mod tests {
     }
 
     pub(in crate::storage) fn write_log(disk: &Folder, txns: &[(i64, TxnBody)]) {
+        write_log_with(disk, txns, |_| Some(0));
+    }
+
+    /// As [`write_log`], with the digests of these zxids.
+    fn write_log_with(disk: &Folder, txns: &[(i64, TxnBody)], digest: impl Fn(i64) -> Option<u64>) {
         let mut bytes = BytesMut::from(&log_record::HEADER[..]);
         for (zxid, body) in txns {
             let txn = Txn {
@@ -297,7 +303,7 @@ pub(super) mod tests {
                 time_ms: 1,
                 body: body.clone(),
             };
-            log_record::put(&mut bytes, &txn, Some(0));
+            log_record::put(&mut bytes, &txn, digest(*zxid));
         }
         let mut file = disk.create(&names::log(txns[0].0)).unwrap();
         file.write_all(&bytes).unwrap();
@@ -364,5 +370,67 @@ pub(super) mod tests {
         change_last(&damaged, first, |record| record[30] ^= 0x10);
         let error = recovered_zxid(&disk).unwrap_err();
         assert!(matches!(error, RecoveryError::Damaged { .. }), "{error}");
+    }
+
+    /// The digest of a tree in which nothing but sessions has come since its begin.
+    const FRESH: u64 = 1_371_985_504;
+
+    fn sessions(zxids: std::ops::Range<i64>) -> Vec<(i64, TxnBody)> {
+        let opened = |zxid| (zxid, TxnBody::CreateSession { timeout_ms: 1000 });
+        zxids.map(opened).collect()
+    }
+
+    #[test]
+    fn digests_of_the_log_are_compared_where_there_are_some() {
+        for (wrong, expected) in [(0, 0), (2, 1), (3, 0)] {
+            let (_folder, disk) = folder(&[]);
+            // The third has none.
+            write_log_with(&disk, &sessions(1..5), |zxid| {
+                (zxid != 3).then_some(FRESH + u64::from(zxid == wrong))
+            });
+            let recovered = recover(&disk, &disk).unwrap();
+            assert_eq!(recovered.digest_mismatches, expected, "{wrong} is wrong");
+            assert_eq!(recovered.tree.last_zxid(), 4);
+        }
+    }
+
+    /// A snapshot that was taken from zxid 1 on and has the digest of zxid 3, as Apache may write it.
+    #[test]
+    fn digests_are_compared_from_the_one_of_the_snapshot_on() {
+        for (of_snapshot, expected) in [(FRESH, 1), (FRESH + 1, 2)] {
+            let (folder, disk) = folder(&[]);
+            let mut tree = Tree::fresh();
+            tree.advance(1);
+            snapshot_writer::write(&disk, &tree, &mut Pace::hurried()).unwrap();
+            let path = folder.path().join("snapshot.1");
+            let mut bytes = std::fs::read(&path).unwrap();
+            bytes.truncate(bytes.len() - 20 - 13);
+            bytes.extend(3_i64.to_be_bytes());
+            bytes.extend(2_i32.to_be_bytes());
+            bytes.extend(of_snapshot.to_be_bytes());
+            let seal = i64::from(adler2::adler32_slice(&bytes));
+            bytes.extend(seal.to_be_bytes());
+            bytes.extend(*b"\0\0\0\x01/");
+            std::fs::write(path, bytes).unwrap();
+            // That of zxid 2 is not compared, that of zxid 4 is.
+            write_log_with(&disk, &sessions(1..5), |_| Some(0));
+            let recovered = recover(&disk, &disk).unwrap();
+            assert_eq!(recovered.digest_mismatches, expected);
+        }
+    }
+
+    #[test]
+    fn a_snapshot_whose_digest_was_changed_is_passed_over() {
+        let (folder, disk) = folder(&[vec![1, 2]]);
+        let tree = recover(&disk, &disk).unwrap().tree;
+        snapshot_writer::write(&disk, &tree, &mut Pace::hurried()).unwrap();
+        let path = folder.path().join("snapshot.2");
+        let mut bytes = std::fs::read(&path).unwrap();
+        let end = bytes.len();
+        bytes[end - 14] ^= 1;
+        std::fs::write(path, bytes).unwrap();
+        std::fs::remove_file(folder.path().join("log.1")).unwrap();
+        let error = recovered_zxid(&disk).unwrap_err();
+        assert!(matches!(error, RecoveryError::Gap { to: 2, .. }), "{error}");
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
+use super::digest_check::DigestCheck;
 use super::disk::{Disk, DiskFile};
 use super::log_reader::{records_in, without_zeros};
 use super::log_record::HEADER;
@@ -98,7 +99,9 @@ fn plan(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Plan, RecoveryError> {
     let files = list_logs(logs)?;
     // Of a damaged log, what stands before the damage counts: without the rest, access lists may be missing that a
     // snapshot lacks.
-    let before_damage = |tree: &mut Tree| Ok(replay(&Unchanged(logs), &files, tree));
+    let before_damage = |tree: &mut Tree, digests: &mut DigestCheck| {
+        Ok(replay(&Unchanged(logs), &files, tree, digests))
+    };
     let Some(loaded) = newest_snapshot::load(snapshots, before_damage)? else {
         // A start tells whether that is a fresh folder or one that lacks something.
         return Ok((None, Vec::new()));

@@ -208,6 +208,8 @@ pub(crate) struct Snapshot {
     pub(crate) tree: Tree,
     /// The nodes whose access lists it lacks: the log must have them.
     pub(crate) without_acl: Vec<Arc<str>>,
+    /// The digest that it has, with its zxid.
+    pub(crate) digest: Option<(i64, u64)>,
 }
 
 /// Reads a snapshot into a tree. `packing` and `zxid` are what its name says.
@@ -241,7 +243,11 @@ pub(crate) fn read(
         return Err(snapshot.source.damaged("has no root"));
     }
     tree.restored(zxid);
-    Ok(Snapshot { tree, without_acl })
+    Ok(Snapshot {
+        tree,
+        without_acl,
+        digest: snapshot.digest()?,
+    })
 }
 
 impl From<SnapshotNode> for Node {

@@ -100,6 +100,12 @@ fn open_disks(
     locks: Vec<File>,
 ) -> Result<(Tree, Box<dyn Log>), RecoveryError> {
     let recovered = recover(&*snapshots, &*logs)?;
+    if recovered.digest_mismatches > 0 {
+        tracing::error!(
+            count = recovered.digest_mismatches,
+            "digests in the data files differ from those of the tree; compare it with a copy"
+        );
+    }
     let snapshotter = Snapshotter::start(snapshots, logs.clone(), config.snapshots_kept)?;
     if recovered.wants_snapshot {
         snapshotter.take_when_free(&recovered.tree);

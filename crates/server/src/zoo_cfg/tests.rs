@@ -166,8 +166,8 @@ fn a_bad_value_is_named_with_its_line_and_what_is_expected() {
             r#"line 3: dataLogDir is "", expected the path of a folder"#,
         ),
         (
-            "enforce.auth.schemes=sasl",
-            r#"line 3: enforce.auth.schemes is "sasl", expected a list of the schemes digest and ip"#,
+            "enforce.auth.schemes=,",
+            r#"line 3: enforce.auth.schemes is ",", expected a list of the schemes digest and ip"#,
         ),
         (
             "# c\n\nsnapCount=1",
@@ -259,4 +259,75 @@ fn addresses_may_be_names_or_in_brackets() {
 fn a_missing_file_is_named() {
     let error = read(Path::new("/nonexistent/zoo.cfg")).unwrap_err();
     assert_eq!(error.to_string(), "cannot read /nonexistent/zoo.cfg");
+}
+
+fn unsupported(lines: &str) -> Vec<String> {
+    with(lines).config.unsupported
+}
+
+#[test]
+fn what_promises_protection_that_is_not_there_is_told_apart() {
+    for line in [
+        "secureClientPort=2281",
+        "zookeeper.secureClientPortAddress=0.0.0.0",
+        "ssl.keyStore.location=/etc/zookeeper/key.jks",
+        "ssl.clientAuth=need",
+        "ssl.quorum.trustStore.location=/etc/zookeeper/trust.jks",
+        "sslQuorum=true",
+        "portUnification=true",
+        "client.portUnification=true",
+        "fips-mode=true",
+        "authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
+        "authProvider.x509=org.example.Provider",
+        "zookeeper.X509AuthenticationProvider.superUser=CN=admin",
+        "requireClientAuthScheme=sasl",
+        "sessionRequireClientSASLAuth=true",
+        "kerberos.removeHostFromPrincipal=true",
+        "quorum.auth.enableSasl=true",
+        "quorum.auth.serverRequireSasl=true",
+        "audit.enable=true",
+        "DigestAuthenticationProvider.enabled=false",
+        "DigestAuthenticationProvider.digestAlg=SHA3-256",
+    ] {
+        let cfg = with(line);
+        let key = line.split('=').next().unwrap();
+        let key = key.strip_prefix("zookeeper.").unwrap_or(key);
+        assert_eq!(cfg.config.unsupported, [format!("{key} (line 3)")]);
+        assert_eq!(cfg.warnings, [""; 0]);
+    }
+}
+
+#[test]
+fn what_is_switched_off_promises_nothing() {
+    for line in [
+        "sslQuorum=false",
+        "quorum.auth.enableSasl=False",
+        "ssl.keyStore.location=",
+        "sslQuorum=true\nsslQuorum=false",
+        "DigestAuthenticationProvider.enabled=true",
+        "DigestAuthenticationProvider.digestAlg=SHA1",
+        "enforce.auth.schemes=sasl",
+    ] {
+        assert_eq!(unsupported(line), [""; 0], "{line}");
+    }
+    assert_eq!(
+        unsupported("sslQuorum=true\nsecureClientPort=1\nsslQuorum=true"),
+        ["secureClientPort (line 4)", "sslQuorum (line 5)"]
+    );
+}
+
+#[test]
+fn a_scheme_that_is_not_there_cannot_be_enforced() {
+    let schemes = |list| {
+        let lines = format!("enforce.auth.enabled=true\nenforce.auth.schemes={list}");
+        let config = with(&lines).config;
+        (config.enforce_auth_schemes, config.unsupported)
+    };
+    let unsupported = vec!["enforce.auth.schemes (line 4)".to_owned()];
+    assert_eq!(
+        schemes("digest,sasl"),
+        (vec!["digest".to_owned()], unsupported.clone())
+    );
+    assert_eq!(schemes("x509"), (Vec::new(), unsupported));
+    assert_eq!(schemes("ip"), (vec!["ip".to_owned()], Vec::new()));
 }

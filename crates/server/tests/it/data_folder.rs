@@ -1,7 +1,7 @@
 //! Data in real folders.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -47,6 +47,33 @@ async fn data_and_log_may_lie_apart() {
     let mut client = client.reattach(server.addresses()[0]).await.unwrap();
     let reply = client.call(Request::get_data("/a")).await.unwrap();
     assert!(matches!(reply.outcome, Ok(Body::DataStat(Some(data), _)) if data == b"1"));
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn room_for_the_log_is_taken_while_it_is_written_and_given_back() {
+    const RESERVED: u64 = 4 << 20;
+    let folder = folder();
+    let config = Config {
+        log_preallocation_bytes: RESERVED,
+        ..config(folder.path(), None)
+    };
+    let server = Server::start(config.clone()).await.unwrap();
+    let client = RawClient::connect(server.addresses()[0]).await.unwrap();
+    let log = folder.path().join("version-2/log.1");
+    let allocated = || fs::metadata(&log).unwrap().blocks() * 512;
+    assert!(allocated() >= RESERVED, "{} bytes", allocated());
+    // A killed server leaves it to the next one.
+    let left = fs::read(&log).unwrap();
+    assert!(left.len() as u64 > RESERVED);
+    server.shutdown().await;
+    assert!(allocated() < RESERVED, "{} bytes", allocated());
+
+    fs::write(&log, left).unwrap();
+    let server = Server::start(config).await.unwrap();
+    let again = client.reattach(server.addresses()[0]).await.unwrap();
+    assert!(!again.is_refused());
+    assert!(allocated() < RESERVED, "{} bytes", allocated());
     server.shutdown().await;
 }
 

@@ -139,6 +139,58 @@ async fn a_log_that_cannot_be_written_stops_the_server() {
     }
 }
 
+/// After a failed fsync the cache may show what is not on the disk, and no later fsync writes it.
+#[tokio::test]
+async fn nothing_is_built_on_what_a_failed_sync_left_in_the_cache() {
+    for seed in 0..60 {
+        for_seed(5_500_000 + seed, async |rng| {
+            let disks = Disks::new(Layout::Apart, rng);
+            let mut world = World::new();
+            let nth = rng.random_range(2..20);
+            let error = io::ErrorKind::Other;
+            // On a read-only file system the log cannot be cut back either.
+            if rng.random_bool(0.5) {
+                disks.logs.fail_for_good(Operation::Sync, nth, error);
+            } else {
+                disks.logs.fail(Operation::Sync, nth, error);
+            }
+            world.live_on(&disks, rng, 200).await?;
+            let mut disks = disks.kill();
+            for _ in 0..3 {
+                // Nothing but the log has what was recovered from it.
+                disks.snapshots.limit_space(0);
+                let writes = [0, 1, 10][rng.random_range(0..3)];
+                world.live_on(&disks, rng, writes).await?;
+                disks = disks.after_a_fall(rng);
+            }
+            world.live_on(&disks.crash(rng), rng, 5).await
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_batch_that_could_not_be_synced_is_not_found_by_the_next_server() {
+    for seed in 0..20 {
+        for_seed(5_600_000 + seed, async |rng| {
+            let disks = Disks::new(Layout::Apart, rng);
+            let mut world = World::new();
+            let nth = rng.random_range(1..20);
+            disks.logs.fail(Operation::Sync, nth, io::ErrorKind::Other);
+            ensure!(!world.live_on(&disks, rng, 200).await?);
+            ensure!(!world.unanswered.is_empty());
+            let acknowledged = world.model.zxid();
+            let disks = disks.kill();
+            let server = disks.start().await?;
+            let found = last_zxid(server.addresses()[0]).await?;
+            server.shutdown().await;
+            ensure!(found == acknowledged, "{found:#x}, not {acknowledged:#x}");
+            Ok(())
+        })
+        .await;
+    }
+}
+
 #[tokio::test]
 async fn a_full_disk_stops_the_server_before_anything_is_damaged() {
     for space in (0..4000).step_by(53) {

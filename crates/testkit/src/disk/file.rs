@@ -1,5 +1,7 @@
 //! What a file is before a sync and after it, and what a crash leaves of it.
 
+use std::ops::Range;
+
 use bellwether_server::files::{LogEnd, LogReader};
 
 /// The unit in which it writes: what shares a sector is lost or kept together.
@@ -11,9 +13,12 @@ pub(super) struct File {
     pub(super) bytes: Vec<u8>,
     /// Where the next write goes.
     pub(super) position: usize,
-    /// What is on the disk, and how much of it was written rather than reserved.
+    /// What is on the disk.
     pub(super) synced: Vec<u8>,
+    /// Where the bytes begin that the next sync writes.
     pub(super) synced_position: usize,
+    /// What a failed sync has left clean in the cache: readers see it, and no later sync writes it.
+    lost: Vec<Range<usize>>,
 }
 
 impl File {
@@ -23,6 +28,7 @@ impl File {
             synced_position: bytes.len(),
             synced: bytes.clone(),
             bytes,
+            lost: Vec::new(),
         }
     }
 
@@ -39,11 +45,36 @@ impl File {
         let length = usize::try_from(bytes).expect("it fits into memory");
         self.bytes.resize(length, 0);
         self.position = self.position.min(length);
+        self.synced_position = self.synced_position.min(length);
+        self.lost.retain_mut(|lost| {
+            lost.end = lost.end.min(length);
+            lost.start < lost.end
+        });
     }
 
     pub(super) fn sync(&mut self) {
-        self.synced.clone_from(&self.bytes);
+        let mut on_disk = self.bytes.clone();
+        for index in self.lost.iter().cloned().flatten() {
+            on_disk[index] = self.synced.get(index).copied().unwrap_or(0);
+        }
+        self.synced = on_disk;
         self.synced_position = self.position;
+    }
+
+    /// Writes the first sectors of what a sync has to write, and takes the rest for written too, as Linux does when a
+    /// write to the device has failed: the pages are clean, and nothing will write them again.
+    pub(super) fn fail_sync(&mut self) {
+        let (start, end) = (self.synced_position, self.position);
+        let half = (start + end) / 2 / SECTOR_BYTES * SECTOR_BYTES;
+        let written = half.max(start);
+        if self.synced.len() < written {
+            self.synced.resize(written, 0);
+        }
+        self.synced[start.min(written)..written].copy_from_slice(&self.bytes[start..written]);
+        if written < end {
+            self.lost.push(written..end);
+        }
+        self.synced_position = end;
     }
 
     /// What may be left of it.

@@ -124,3 +124,56 @@ fn a_full_disk_takes_what_it_has_room_for() {
     assert_eq!(error.kind(), io::ErrorKind::StorageFull);
     assert_eq!(disk.contents("a").unwrap()[..5], *b"123\0\0");
 }
+
+#[test]
+fn what_a_failed_sync_did_not_write_is_seen_and_never_written() {
+    let disk = CrashDisk::new();
+    let mut file = disk.create("a").unwrap();
+    file.write_all(b"kept").unwrap();
+    file.sync().unwrap();
+    disk.sync_names().unwrap();
+    disk.fail(Operation::Sync, 1, io::ErrorKind::Other);
+    file.write_all(b" lost").unwrap();
+    assert!(file.sync().is_err());
+    let next = disk.kill();
+    assert_eq!(next.contents("a").as_deref(), Some(&b"kept lost"[..]));
+    next.sync("a").unwrap();
+    let expected = files([("a", b"kept\0\0\0\0\0")]);
+    assert_eq!(left(&next), BTreeSet::from([expected]));
+}
+
+#[test]
+fn what_a_failed_sync_did_not_write_can_be_cut_off() {
+    let disk = CrashDisk::new();
+    let mut file = disk.create("a").unwrap();
+    file.write_all(&[1; 2000]).unwrap();
+    disk.fail(Operation::Sync, 1, io::ErrorKind::Other);
+    assert!(file.sync().is_err());
+    disk.sync_names().unwrap();
+    let lengths = |disk: &CrashDisk| {
+        let left = left(disk).into_iter();
+        let lengths = left.map(|files| files["a"].iter().filter(|byte| **byte == 1).count());
+        lengths.collect::<BTreeSet<_>>()
+    };
+    let next = disk.kill();
+    assert_eq!(
+        lengths(&next.clone()),
+        [512].into(),
+        "a first part was written"
+    );
+    let next = next.kill();
+    next.truncate("a", 100).unwrap();
+    assert_eq!(lengths(&next), [100].into());
+}
+
+#[test]
+fn a_disk_that_fails_for_good_is_read_only() {
+    let disk = CrashDisk::new();
+    let mut file = disk.create("a").unwrap();
+    file.write_all(b"seen").unwrap();
+    disk.fail_for_good(Operation::Sync, 1, io::ErrorKind::Other);
+    assert!(file.sync().is_err());
+    assert!(file.reserve(0).is_err() && disk.remove("a").is_err());
+    assert_eq!(disk.contents("a").as_deref(), Some(&b"seen"[..]));
+    assert!(disk.kill().remove("a").is_ok());
+}
