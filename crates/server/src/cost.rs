@@ -245,6 +245,7 @@ impl Core {
         peer.request_waits();
         self.commit(vec![Submission::OpenSession {
             session: session.clone(),
+            peer: peer.clone(),
             timeout_ms: TIMEOUT_MS,
             has_read_only: false,
         }]);

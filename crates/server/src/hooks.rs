@@ -63,6 +63,11 @@ impl Hooks {
         self.engine.sessions.len()
     }
 
+    /// The password of the session `id`, open or not: what a client could compute.
+    pub fn session_password(&self, id: i64) -> [u8; 16] {
+        self.engine.sessions.password_of(id)
+    }
+
     /// How many connections there are.
     pub fn connections(&self) -> usize {
         self.engine.connections.len()

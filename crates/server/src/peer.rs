@@ -85,8 +85,13 @@ impl Peer {
         self.outstanding.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// # Panics
+    ///
+    /// If nothing waited: a count that wraps around would keep the connection from being read for ever.
     pub(crate) fn request_waits_no_more(&self) {
-        if self.outstanding.fetch_sub(1, Ordering::AcqRel) == 1 {
+        let before = self.outstanding.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "a request was answered twice");
+        if before == 1 {
             self.answered.notify_waiters();
         }
     }

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use super::handshake::{self, Greeting};
 use super::{authentication, words};
+use crate::connections::Admitted;
 use crate::engine::Engine;
 use crate::peer::Peer;
 use crate::proto::code::ErrorCode;
@@ -37,13 +38,14 @@ const PING_XID: i32 = -2;
 #[derive(Debug)]
 pub(super) struct Over;
 
-/// Serves one connection to its end.
-pub(crate) async fn serve(engine: Arc<Engine>, socket: TcpStream, peer: Arc<Peer>) {
+/// Serves one connection to its end. Whatever ends this, a panic too, `admitted` and [`Connection`] forget it.
+pub(crate) async fn serve(engine: Arc<Engine>, socket: TcpStream, admitted: Admitted) {
+    let peer = admitted.clone();
     // Only a matter of speed, and the socket may be gone already.
     let _ = socket.set_nodelay(true);
     let (reading, writing) = socket.into_split();
     let mut connection = Connection {
-        engine: engine.clone(),
+        engine,
         peer: peer.clone(),
         session: None,
         is_new: false,
@@ -57,19 +59,10 @@ pub(crate) async fn serve(engine: Arc<Engine>, socket: TcpStream, peer: Arc<Peer
         () = connection.converse() => false,
         () = &mut written => true,
     };
-    if let Some(session) = &connection.session {
-        engine.published.disconnect(session, &peer);
-        // Strangers leave no sessions behind on a private server.
-        if connection.is_strangers() && session.end() {
-            let session = session.clone();
-            engine.submit.submit(Submission::ExpireSession { session });
-        }
-    }
+    drop(connection);
     if !all_written && timeout(LINGER, written).await.is_err() {
         tracing::debug!(address = %peer.address, "client did not take its last replies");
     }
-    peer.outbox.close();
-    engine.connections.remove(&peer);
 }
 
 struct Connection {
@@ -243,6 +236,22 @@ impl Connection {
         if outbox.is_crowded() {
             outbox.flush();
             outbox.room().await;
+        }
+    }
+}
+
+impl Drop for Connection {
+    /// Leaves the session without a connection.
+    fn drop(&mut self) {
+        let Some(session) = &self.session else {
+            return;
+        };
+        self.engine.published.disconnect(session, &self.peer);
+        // Strangers leave no sessions behind on a private server.
+        if self.is_strangers() && session.end() {
+            let session = session.clone();
+            let expire = Submission::ExpireSession { session };
+            self.engine.submit.submit(expire);
         }
     }
 }

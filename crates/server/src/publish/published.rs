@@ -62,6 +62,11 @@ impl Published {
         self.committed().last_zxid()
     }
 
+    /// Whether the session is on disk: what is not may still come to nothing.
+    pub(crate) fn has_session(&self, id: i64) -> bool {
+        self.committed().has_session(id)
+    }
+
     /// Answers a read, now or as soon as the writes of its session before it are published.
     pub(crate) fn read(&self, session: &Session, request: Request) {
         let tree = self.committed();
@@ -175,11 +180,13 @@ impl Published {
                 told.push(request.peer);
                 written(session)
             }
-            Answer::Connected { session, frame } => {
-                if let Some(peer) = session.lane().peer() {
-                    greet(peer, &frame);
-                    told.push(peer.clone());
-                }
+            Answer::Connected {
+                session,
+                peer,
+                frame,
+            } => {
+                greet(&peer, &frame);
+                told.push(peer);
                 written(session)
             }
             Answer::Expired { session } => {
