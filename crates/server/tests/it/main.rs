@@ -17,6 +17,7 @@ mod quota;
 mod reaping;
 mod rules;
 mod sessions;
+mod stalls;
 mod traps;
 mod vocabulary;
 mod watches;
