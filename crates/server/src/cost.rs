@@ -179,7 +179,7 @@ mod counted {
     #[inline(never)]
     pub(super) fn read(core: &Core, client: &Client, requests: Vec<Request>) {
         for request in requests {
-            core.published.read(&client.session, request);
+            assert!(core.published.read(&client.session, request));
         }
     }
 
@@ -191,7 +191,7 @@ mod counted {
         sets: Vec<Request>,
     ) {
         for (client, request) in armed {
-            core.published.read(&client.session, request);
+            assert!(core.published.read(&client.session, request));
         }
         core.write(writer, sets);
     }

@@ -6,7 +6,10 @@
 //! Whoever has appended flushes when it holds no lock any more. That writes to the socket at once,
 //! without waking the task of the connection: a change that a thousand clients watch wakes nobody
 //! here. The task is woken only for what one write leaves, and for the end.
+//!
+//! What is not known yet can have its place reserved: what is appended later waits behind it.
 
+use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -25,13 +28,55 @@ pub(crate) struct Outbox {
     changed: Notify,
 }
 
+/// A place that was reserved.
+#[derive(Debug)]
+pub(crate) struct Place(u64);
+
 #[derive(Debug)]
 struct State {
+    /// What may leave now.
     waiting: BytesMut,
+    /// Reserved places in their order, and what waits behind each.
+    places: VecDeque<Reserved>,
+    /// The bytes in `places`.
+    held_bytes: usize,
+    next_place: u64,
     /// Shut down when it is dropped, at the end.
     socket: Option<Arc<OwnedWriteHalf>>,
     turn: Turn,
     ending: Ending,
+}
+
+#[derive(Debug)]
+struct Reserved {
+    number: u64,
+    /// `None` until it is known.
+    content: Option<BytesMut>,
+    behind: BytesMut,
+}
+
+impl State {
+    fn len(&self) -> usize {
+        self.waiting.len() + self.held_bytes
+    }
+
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.places.is_empty()
+    }
+
+    /// Lets everything go that waits behind no place any more.
+    fn advance(&mut self) {
+        while let Some(first) = self.places.front_mut() {
+            let Some(content) = first.content.take() else {
+                break;
+            };
+            let behind = std::mem::take(&mut first.behind);
+            self.held_bytes -= content.len() + behind.len();
+            self.waiting.unsplit(content);
+            self.waiting.unsplit(behind);
+            self.places.pop_front();
+        }
+    }
 }
 
 /// Whose turn it is to write: bytes leave in order because only one does.
@@ -60,6 +105,9 @@ impl Outbox {
         Self {
             state: Mutex::new(State {
                 waiting: BytesMut::new(),
+                places: VecDeque::new(),
+                held_bytes: 0,
+                next_place: 0,
                 socket: None,
                 turn: Turn::Anyone,
                 ending: Ending::Open,
@@ -79,15 +127,62 @@ impl Outbox {
         if state.ending != Ending::Open {
             return;
         }
-        if state.waiting.len() > self.bytes_max {
-            drop(state);
-            tracing::warn!(
-                limit = self.bytes_max,
-                "client does not read, connection closed"
-            );
-            return self.close();
+        if state.len() > self.bytes_max {
+            return self.overflow(state);
         }
-        write(&mut state.waiting);
+        let state = &mut *state;
+        match state.places.back_mut() {
+            None => write(&mut state.waiting),
+            Some(last) => {
+                let before = last.behind.len();
+                write(&mut last.behind);
+                state.held_bytes += last.behind.len() - before;
+            }
+        }
+    }
+
+    /// Reserves the place for something that is not known yet: everything that is pushed from now on waits behind it.
+    /// Each place is to be [filled](Self::fill).
+    pub(crate) fn reserve(&self) -> Place {
+        let mut state = self.lock();
+        let number = state.next_place;
+        state.next_place += 1;
+        if state.ending == Ending::Open {
+            state.places.push_back(Reserved {
+                number,
+                content: None,
+                behind: BytesMut::new(),
+            });
+        }
+        Place(number)
+    }
+
+    /// Puts what `write` writes into a place. Like a push, it is followed by a flush.
+    pub(crate) fn fill(&self, place: Place, write: impl FnOnce(&mut BytesMut)) {
+        let mut state = self.lock();
+        if state.len() > self.bytes_max {
+            return self.overflow(state);
+        }
+        let state = &mut *state;
+        let mut places = state.places.iter_mut();
+        // Gone if the connection is.
+        let Some(reserved) = places.find(|one| one.number == place.0) else {
+            return;
+        };
+        let mut content = BytesMut::new();
+        write(&mut content);
+        state.held_bytes += content.len();
+        reserved.content = Some(content);
+        state.advance();
+    }
+
+    fn overflow(&self, state: MutexGuard<'_, State>) {
+        drop(state);
+        tracing::warn!(
+            limit = self.bytes_max,
+            "client does not read, connection closed"
+        );
+        self.close();
     }
 
     /// Writes what waits, as far as the socket takes it at once. One write and no more: whoever publishes
@@ -122,7 +217,7 @@ impl Outbox {
 
     /// Takes all that waits. Whoever waits for room has it then.
     fn take(&self, state: &mut State) -> BytesMut {
-        if state.waiting.len() > self.crowded_at() {
+        if state.len() > self.crowded_at() {
             self.changed.notify_waiters();
         }
         state.waiting.split()
@@ -137,7 +232,7 @@ impl Outbox {
             self.flush();
             let (turn, ending, is_empty) = {
                 let state = self.lock();
-                (state.turn, state.ending, state.waiting.is_empty())
+                (state.turn, state.ending, state.is_empty())
             };
             match (turn, ending) {
                 (_, Ending::Now) => break,
@@ -173,6 +268,8 @@ impl Outbox {
         }
         if state.ending == Ending::Now {
             state.socket = None;
+            state.places.clear();
+            state.held_bytes = 0;
         }
         drop(state);
         self.stuck.notify_one();
@@ -182,6 +279,11 @@ impl Outbox {
     /// Whether something can still be sent.
     pub(crate) fn is_open(&self) -> bool {
         self.lock().ending == Ending::Open
+    }
+
+    /// Whether nothing is sent any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().ending == Ending::Now
     }
 
     /// Resolves when the connection is ending.
@@ -196,7 +298,7 @@ impl Outbox {
 
     /// Whether so much waits already that no more should be asked for.
     pub(crate) fn is_crowded(&self) -> bool {
-        self.lock().waiting.len() > self.crowded_at()
+        self.lock().len() > self.crowded_at()
     }
 
     /// How many bytes may wait before no more should be asked for.
@@ -206,13 +308,13 @@ impl Outbox {
 
     /// How many bytes wait.
     pub(crate) fn len(&self) -> usize {
-        self.lock().waiting.len()
+        self.lock().len()
     }
 
     /// Resolves when there is room for more replies, or the connection is ending.
     pub(crate) async fn room(&self) {
         let crowded_at = self.crowded_at();
-        self.until(|state| state.ending != Ending::Open || state.waiting.len() <= crowded_at)
+        self.until(|state| state.ending != Ending::Open || state.len() <= crowded_at)
             .await;
     }
 
@@ -284,6 +386,37 @@ mod tests {
         assert!(outbox.is_open(), "one reply of any size has its place");
         put(&outbox, "more");
         assert!(!outbox.is_open());
+        assert_eq!(read_all(&outbox).await, b"");
+    }
+
+    #[tokio::test]
+    async fn what_is_pushed_behind_a_reserved_place_waits_for_it() {
+        let outbox = Outbox::new(100);
+        put(&outbox, "one ");
+        let two = outbox.reserve();
+        put(&outbox, "three ");
+        let four = outbox.reserve();
+        put(&outbox, "five");
+        outbox.finish();
+        assert_eq!(outbox.len(), "one three five".len());
+        outbox.fill(four, |bytes| bytes.extend_from_slice(b"four "));
+        let ending = async {
+            outbox.fill(two, |bytes| bytes.extend_from_slice(b"two "));
+            outbox.flush();
+        };
+        let (read, ()) = tokio::join!(read_all(&outbox), ending);
+        assert_eq!(read, b"one two three four five");
+        assert_eq!(outbox.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_place_in_a_closed_outbox_is_filled_to_no_effect() {
+        let outbox = Outbox::new(100);
+        let place = outbox.reserve();
+        put(&outbox, "behind");
+        outbox.close();
+        outbox.fill(place, |_| panic!("nobody reads it"));
+        assert_eq!(outbox.len(), 0);
         assert_eq!(read_all(&outbox).await, b"");
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use bytes::BytesMut;
 use tokio::sync::Notify;
 
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, Place};
 use crate::proto::acl::Id;
 use crate::proto::code::ErrorCode;
 use crate::proto::reply;
@@ -76,7 +76,22 @@ impl Peer {
             .push(|out| reply::put(out, request.xid, zxid, outcome, body));
     }
 
-    /// How many requests of this connection wait for the disk.
+    /// Answers a request whose place in the outbox is reserved.
+    pub(crate) fn reply_in(
+        &self,
+        place: Place,
+        request: &Request,
+        zxid: i64,
+        outcome: Result<(), ErrorCode>,
+        body: impl FnOnce(&mut BytesMut),
+    ) {
+        self.stats.answered(request, zxid);
+        self.outbox.fill(place, |out| {
+            reply::put(out, request.xid, zxid, outcome, body)
+        });
+    }
+
+    /// How many requests of this connection wait for the disk, or to be computed.
     pub(crate) fn outstanding(&self) -> usize {
         self.outstanding.load(Ordering::Acquire)
     }

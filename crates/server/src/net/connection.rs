@@ -180,11 +180,14 @@ impl Connection {
         let is_last = matches!(op, None | Some(Op::CloseSession));
         if is_write(&request) {
             self.write(request)?;
-        } else {
-            self.engine.published.read(session, request);
+        } else if !self.engine.published.read(session, request) {
+            self.peer.outbox.flush();
+            self.peer.drained().await;
         }
         if is_last {
             self.peer.outbox.ended().await;
+            // Reads before it may take long.
+            self.peer.drained().await;
             return Err(Over);
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! What everybody sees: the version that is on disk, and who is told when it changes.
 
+mod long_reads;
 mod published;
 mod reads;
 mod watch_table;

@@ -5,14 +5,16 @@
 //! exclusively while its version becomes visible and its events and its reply are put on theirs.
 //! So an event comes before any reply that shows its change, and never before the reply that armed
 //! its watch. The order of locks: the version, then a session's lane, then watches or an outbox.
-//! Nothing is written to a socket before the lock is gone.
+//! Nothing is written to a socket before the lock is gone, and nothing that takes long is done under it: such a
+//! read reserves the place of its reply.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use bytes::BytesMut;
 
+use super::long_reads::{LongRead, LongReads};
 use super::reads::Read;
 use super::watches::{WatchReport, Watches};
 use crate::peer::Peer;
@@ -30,6 +32,7 @@ pub(crate) struct Published {
     watches: Mutex<Watches>,
     /// Digests of some versions, for comparison with another server.
     digests: Mutex<VecDeque<(i64, u64)>>,
+    long_reads: LongReads,
     sessions: Arc<SessionTable>,
     stats: Arc<ServerStats>,
     skip_acl: bool,
@@ -46,6 +49,7 @@ impl Published {
             committed: RwLock::new(tree),
             watches: Mutex::default(),
             digests: Mutex::default(),
+            long_reads: LongReads::default(),
             sessions,
             stats,
             skip_acl,
@@ -67,19 +71,25 @@ impl Published {
         self.committed().has_session(id)
     }
 
-    /// Answers a read, now or as soon as the writes of its session before it are published.
-    pub(crate) fn read(&self, session: &Session, request: Request) {
+    /// Answers a read, now or as soon as the writes of its session before it are published. False if it takes long: then
+    /// its connection is not to be read until it is answered.
+    pub(crate) fn read(&self, session: &Session, request: Request) -> bool {
         let tree = self.committed();
         let mut lane = session.lane();
         if !lane.belongs_to(&request.peer) || session.has_ended() {
-            return;
+            return true;
         }
-        if lane.is_idle() {
-            self.answer(&tree, session, &request);
-        } else {
+        if !lane.is_idle() {
             self.wait(&request);
             lane.park(Parked::Read(request));
+            return true;
         }
+        let answered = self.answer(&tree, session, &request);
+        if !answered {
+            self.wait(&request);
+            self.answer_later(&tree, session, request);
+        }
+        answered
     }
 
     /// Hands a session to the connection `peer`, which came back for it, and answers with `frame`
@@ -108,9 +118,14 @@ impl Published {
     }
 
     /// Forgets a connection. Its session lives on until its timeout.
+    ///
+    /// Never panics: it may be what is left to do after a panic, and a second one would end the whole process.
     pub(crate) fn disconnect(&self, session: &Session, peer: &Arc<Peer>) {
-        session.lane().detach(peer);
-        self.watches().remove_peer(peer);
+        session.detach(peer);
+        let watches = self.watches.lock();
+        watches
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove_peer(peer);
     }
 
     /// Makes writes visible that are on disk: their version, then the events and the reply of each,
@@ -207,9 +222,17 @@ impl Published {
         let mut lane = session.lane();
         while let Some(parked) = lane.unpark() {
             let peer = match parked {
-                Parked::Read(request) => {
+                Parked::Read(request) if !request.peer.outbox.is_open() => {
+                    // Nobody reads the answer.
                     self.wait_no_more(&request);
-                    self.answer(tree, session, &request);
+                    continue;
+                }
+                Parked::Read(request) => {
+                    if !self.answer(tree, session, &request) {
+                        self.answer_later(tree, session, request);
+                        continue;
+                    }
+                    self.wait_no_more(&request);
                     request.peer
                 }
                 Parked::ConnectReply { peer, frame } => {
@@ -221,19 +244,59 @@ impl Published {
         }
     }
 
-    fn answer(&self, tree: &Tree, session: &Session, request: &Request) {
-        Read {
+    /// Answers a read under the lock; false if that takes long.
+    fn answer(&self, tree: &Tree, session: &Session, request: &Request) -> bool {
+        let read = Read {
             tree,
-            watches: &self.watches,
+            watches: Some(&self.watches),
             session_id: session.id,
             request,
             skip_acl: self.skip_acl,
+        };
+        let answered = read.answer();
+        if answered {
+            self.stats.answered(request.received);
         }
-        .answer();
-        self.stats.answered(request.received);
+        answered
     }
 
-    /// Counts a request that waits for a disk.
+    /// Reserves the place of an answer that takes long, under the lock.
+    fn answer_later(&self, tree: &Tree, session: &Session, request: Request) {
+        self.long_reads.push(LongRead {
+            tree: tree.clone(),
+            session_id: session.id,
+            place: request.peer.outbox.reserve(),
+            request,
+        });
+    }
+
+    /// Computes answers that take long, until [`Self::stop_long_reads`]: the work of a thread of its own.
+    pub(crate) fn serve_long_reads(&self) {
+        while let Some(long) = self.long_reads.next() {
+            let request = &long.request;
+            // If the connection is gone, nobody reads the answer.
+            if !request.peer.outbox.is_closed() {
+                let read = Read {
+                    tree: &long.tree,
+                    watches: None,
+                    session_id: long.session_id,
+                    request,
+                    skip_acl: self.skip_acl,
+                };
+                read.answer_in(long.place);
+                self.stats.answered(request.received);
+                request.peer.outbox.flush();
+            }
+            self.wait_no_more(request);
+        }
+    }
+
+    /// Ends what [`Self::serve_long_reads`] does.
+    pub(crate) fn stop_long_reads(&self) {
+        self.long_reads.stop();
+    }
+
+    /// Counts a request that waits for a disk, or to be computed.
     pub(crate) fn wait(&self, request: &Request) {
         self.stats.outstanding.fetch_add(1, Relaxed);
         request.peer.request_waits();

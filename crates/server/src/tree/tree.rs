@@ -149,6 +149,11 @@ impl Tree {
         self.ephemerals.get(&session_id).into_iter().flatten()
     }
 
+    /// How many ephemeral nodes a session has.
+    pub(crate) fn ephemeral_count_of(&self, session_id: i64) -> usize {
+        self.ephemerals.get(&session_id).map_or(0, OrdSet::len)
+    }
+
     /// The sessions that own ephemeral nodes.
     pub(crate) fn ephemeral_owners(&self) -> impl Iterator<Item = i64> {
         self.ephemerals.keys().copied()
@@ -169,7 +174,7 @@ impl Tree {
     }
 
     /// What lies below the node at `path`; `None` for one so deep that only a walk could tell, and for none.
-    pub(super) fn below(&self, path: &str) -> Option<Below> {
+    pub(crate) fn below(&self, path: &str) -> Option<Below> {
         let node = self.get(path)?;
         if path.is_empty() || path == ROOT {
             // Every write changes that.

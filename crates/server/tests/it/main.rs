@@ -12,6 +12,7 @@ mod durability;
 mod interchange;
 mod library;
 mod model;
+mod panics;
 mod private;
 mod quota;
 mod reaping;

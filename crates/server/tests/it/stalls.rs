@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bellwether_server::{Config, Server};
-use bellwether_testkit::{Body, HeldDisk, RawClient, Request};
+use bellwether_testkit::{Body, Frame, HeldDisk, RawClient, Request};
 
 use crate::{data, ok, until};
 
@@ -33,6 +33,14 @@ async fn longest_waits(client: &mut RawClient) -> [Duration; 2] {
         }
     }
     longest
+}
+
+fn assert_not_longer(idle: [Duration; 2], busy: [Duration; 2]) {
+    for (what, idle, busy) in [("ping", idle[0], busy[0]), ("write", idle[1], busy[1])] {
+        println!("a {what}: {idle:?} on an idle server, {busy:?} on a busy one");
+        let limit = WAIT_MAX.max(idle * RATIO_MAX);
+        assert!(busy < limit, "a {what} took {busy:?}, idle {idle:?}");
+    }
 }
 
 /// A server with many nodes below `/wide`, and a client of it.
@@ -90,11 +98,7 @@ impl Stage {
         until("all requests wait", || hooks.outstanding() == count).await;
         self.disk.release();
         let busy = longest_waits(&mut self.client).await;
-        for (what, idle, busy) in [("ping", idle[0], busy[0]), ("write", idle[1], busy[1])] {
-            let limit = WAIT_MAX.max(idle * RATIO_MAX);
-            println!("a {what}: {idle:?} on an idle server, {busy:?} on a busy one");
-            assert!(busy < limit, "a {what} took {busy:?}, idle {idle:?}");
-        }
+        assert_not_longer(idle, busy);
         greedy
     }
 }
@@ -112,6 +116,82 @@ async fn nobody_waits_while_nodes_are_counted_behind_a_write() {
         let count = i32::try_from(NODES).unwrap();
         assert_eq!(reply.ok().unwrap(), Body::Count(count));
     }
+}
+
+/// Each of these is refused in the end, for its results are too many, but that takes its time.
+fn long_reads(count: usize) -> Vec<Request> {
+    let lists = vec![Request::get_children("/wide"); 500];
+    vec![Request::MultiRead(lists); count]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_waits_for_long_reads_behind_a_write_and_those_of_a_lost_connection_are_skipped() {
+    let mut stage = Stage::new().await;
+    let mut requests = vec![Request::set_data("/wide", "")];
+    requests.extend(long_reads(200));
+    let greedy = stage.nobody_waits_for(&requests).await;
+    let hooks = stage.server.hooks();
+    let left = hooks.outstanding();
+    assert!(left > 100, "only {left} are left: they did not take long");
+    drop(greedy);
+    until("nothing waits", || hooks.outstanding() == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_waits_for_long_reads_of_a_connection_that_only_reads() {
+    let mut stage = Stage::new().await;
+    let idle = longest_waits(&mut stage.client).await;
+    let mut greedy = stage.connect().await;
+    greedy.send_all(&long_reads(200)).await.unwrap();
+    greedy.receive_reply().await.unwrap();
+    let busy = longest_waits(&mut stage.client).await;
+    assert_not_longer(idle, busy);
+    let hooks = stage.server.hooks();
+    assert!(hooks.outstanding() <= 1, "more than one at a time");
+    until("another is under way", || hooks.outstanding() == 1).await;
+}
+
+/// The reply that takes long keeps its place: before the event of its watch, and before what was asked later.
+#[tokio::test]
+async fn long_reads_are_answered_in_order() {
+    let mut stage = Stage::new().await;
+    stage.disk.hold();
+    let requests = [
+        Request::set_data("/", "x"),
+        Request::get_children("/wide").watching(),
+        Request::create("/wide/new", ""),
+        Request::get_children("/wide"),
+        Request::get_data("/wide/new"),
+        Request::CloseSession,
+    ];
+    stage.client.send_all(&requests).await.unwrap();
+    let hooks = stage.server.hooks();
+    until("all wait", || hooks.outstanding() == 6).await;
+    stage.disk.release();
+    let mut seen = Vec::new();
+    while let Some(frame) = stage.client.receive_or_close().await.unwrap() {
+        seen.push(match frame {
+            Frame::Event(event) => format!("{:?}", event.kind),
+            Frame::Reply(reply) => match reply.ok().unwrap() {
+                Body::Children(names) => format!("{} children", names.len()),
+                Body::Path(path) => path,
+                Body::DataStat(..) => "data".to_owned(),
+                Body::Stat(_) => "set".to_owned(),
+                _ => "closed".to_owned(),
+            },
+        });
+    }
+    let [before, after] = [NODES, NODES + 1].map(|count| format!("{count} children"));
+    let expected = [
+        "set",
+        &before,
+        "NodeChildrenChanged",
+        "/wide/new",
+        &after,
+        "data",
+        "closed",
+    ];
+    assert_eq!(seen, expected);
 }
 
 /// A transaction of a megabyte that makes and removes the statistics of a quota again and again.
