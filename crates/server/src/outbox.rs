@@ -17,6 +17,10 @@ use bytes::{Buf as _, BytesMut};
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
 
+/// How large a buffer may be that is kept for the next bytes. Larger ones are given back when they are empty, or each
+/// connection would keep as much as the longest reply that it ever got.
+pub(crate) const KEPT_BYTES: usize = 64 << 10;
+
 /// The bytes on their way to one client.
 #[derive(Debug)]
 pub(crate) struct Outbox {
@@ -36,6 +40,8 @@ pub(crate) struct Place(u64);
 struct State {
     /// What may leave now.
     waiting: BytesMut,
+    /// Whether more than [`KEPT_BYTES`] were in that buffer: it is given back when it is empty.
+    is_large: bool,
     /// Reserved places in their order, and what waits behind each.
     places: VecDeque<Reserved>,
     /// The bytes in `places`.
@@ -105,6 +111,7 @@ impl Outbox {
         Self {
             state: Mutex::new(State {
                 waiting: BytesMut::new(),
+                is_large: false,
                 places: VecDeque::new(),
                 held_bytes: 0,
                 next_place: 0,
@@ -197,6 +204,7 @@ impl Outbox {
             return;
         };
         state.turn = Turn::Taken;
+        state.is_large |= state.waiting.len() > KEPT_BYTES;
         let mut bytes = self.take(&mut state);
         drop(state);
         match socket.try_write(&bytes) {
@@ -208,6 +216,9 @@ impl Outbox {
         bytes.unsplit(std::mem::take(&mut state.waiting));
         state.waiting = bytes;
         let is_done = state.waiting.is_empty();
+        if is_done && std::mem::take(&mut state.is_large) {
+            state.waiting = BytesMut::new();
+        }
         state.turn = if is_done { Turn::Anyone } else { Turn::Task };
         // The task also waits for this turn to be over if the end has come meanwhile.
         if !is_done || state.ending != Ending::Open {
@@ -268,6 +279,7 @@ impl Outbox {
         }
         if state.ending == Ending::Now {
             state.socket = None;
+            state.waiting = BytesMut::new();
             state.places.clear();
             state.held_bytes = 0;
         }
@@ -377,6 +389,32 @@ mod tests {
         outbox.finish();
         put(&outbox, "too late");
         assert_eq!(read_all(&outbox).await, b"one two");
+    }
+
+    /// The client reads slowly, so that the last bytes are few.
+    #[tokio::test]
+    async fn a_large_buffer_is_given_back_when_it_is_empty() {
+        let outbox = Arc::new(Outbox::new(usize::MAX));
+        let (socket, mut client) = pair().await;
+        let task = tokio::spawn({
+            let outbox = outbox.clone();
+            async move { outbox.write_to(socket).await }
+        });
+        for bytes in [20 << 20, 100] {
+            outbox.push(|out| out.extend_from_slice(&vec![b'x'; bytes]));
+            outbox.flush();
+            let mut read = vec![0; bytes];
+            timeout(LIMIT, client.read_exact(&mut read))
+                .await
+                .unwrap()
+                .unwrap();
+        }
+        outbox.push(|out| {
+            let kept = out.capacity();
+            assert!(kept <= KEPT_BYTES, "{kept} bytes kept");
+        });
+        outbox.finish();
+        timeout(LIMIT, task).await.unwrap().unwrap();
     }
 
     #[tokio::test]

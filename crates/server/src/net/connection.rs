@@ -1,12 +1,12 @@
 //! One connection: reads requests and hands them on, and writes what comes back.
 
+use std::io::ErrorKind;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::time::timeout;
@@ -15,6 +15,7 @@ use super::handshake::{self, Greeting};
 use super::{authentication, words};
 use crate::connections::Admitted;
 use crate::engine::Engine;
+use crate::outbox::KEPT_BYTES;
 use crate::peer::Peer;
 use crate::proto::code::ErrorCode;
 use crate::proto::frame;
@@ -52,6 +53,7 @@ pub(crate) async fn serve(engine: Arc<Engine>, socket: TcpStream, admitted: Admi
         input: Input {
             socket: reading,
             bytes: BytesMut::new(),
+            is_large: false,
         },
     };
     let mut written = pin!(peer.outbox.write_to(writing));
@@ -273,23 +275,37 @@ fn is_write(request: &Request) -> bool {
 pub(super) struct Input {
     socket: OwnedReadHalf,
     pub(super) bytes: BytesMut,
+    /// Whether more than [`KEPT_BYTES`] were in that buffer: it is given back when it is empty.
+    is_large: bool,
 }
 
 impl Input {
     /// Sends the answers to what has come, all at once, and waits for more bytes.
     pub(super) async fn fill(&mut self, peer: &Peer) -> Result<(), Over> {
         peer.outbox.flush();
-        self.bytes.reserve(READ_BYTES);
-        tokio::select! {
-            read = self.socket.read_buf(&mut self.bytes) => match read {
-                Ok(count) if count > 0 => Ok(()),
+        // A frame that was long is no reason to keep its room for as long as the connection lives.
+        if self.bytes.is_empty() && std::mem::take(&mut self.is_large) {
+            self.bytes = BytesMut::new();
+        }
+        loop {
+            tokio::select! {
+                // An error shows when it is read.
+                _ = self.socket.readable() => {}
+                () = peer.outbox.ended() => return Err(Over),
+            }
+            // Idle connections have no room reserved.
+            self.bytes.reserve(READ_BYTES);
+            match self.socket.try_read_buf(&mut self.bytes) {
+                Ok(count) if count > 0 => break,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 // The client is gone, and nothing can be said to it any more.
                 _ => {
                     peer.outbox.close();
-                    Err(Over)
+                    return Err(Over);
                 }
-            },
-            () = peer.outbox.ended() => Err(Over),
+            }
         }
+        self.is_large |= self.bytes.len() > KEPT_BYTES;
+        Ok(())
     }
 }

@@ -37,7 +37,6 @@ async fn longest_waits(client: &mut RawClient) -> [Duration; 2] {
 
 fn assert_not_longer(idle: [Duration; 2], busy: [Duration; 2]) {
     for (what, idle, busy) in [("ping", idle[0], busy[0]), ("write", idle[1], busy[1])] {
-        println!("a {what}: {idle:?} on an idle server, {busy:?} on a busy one");
         let limit = WAIT_MAX.max(idle * RATIO_MAX);
         assert!(busy < limit, "a {what} took {busy:?}, idle {idle:?}");
     }
