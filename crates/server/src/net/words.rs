@@ -57,8 +57,8 @@ pub(super) fn answer(engine: &Engine, asker: &Peer, word: &str, argument: i64) -
         "dump" => four_letter::dump(&dump(engine)),
         "mntr" => four_letter::mntr(&monitor(engine)),
         "wchs" => {
-            let report = engine.published.watch_report();
-            four_letter::wchs(report.by_peer.len(), report.paths, report.total)
+            let (connections, paths, watches) = engine.published.watch_summary();
+            four_letter::wchs(connections, paths, watches)
         }
         "wchc" => four_letter::wchc(&watches_by_session(engine)),
         "wchp" => {

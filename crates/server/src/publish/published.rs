@@ -140,24 +140,24 @@ impl Published {
             group.tree.last_zxid() >= committed.last_zxid(),
             "versions only go forward"
         );
-        *committed = group.tree;
-        let mut told = Vec::new();
+        let before = std::mem::replace(&mut *committed, group.tree);
+        let mut told = Told::default();
         let mut with_reads = Vec::new();
         for decided in group.decided {
             with_reads.extend(self.tell(decided, &mut told));
         }
         for session in with_reads {
-            self.unpark(&committed, &session, &mut told);
+            self.unpark(&committed, &session, &mut told.answered);
         }
         drop(committed);
-        for peer in told {
-            peer.outbox.flush();
-        }
+        told.flush();
+        // If nobody else has it, that frees all that has changed since, which may be much.
+        drop(before);
     }
 
     /// Tells everybody who is to hear of one write, and returns its session if reads waited for it.
     /// Those who were told are added to `told`.
-    fn tell(&self, decided: Decided, told: &mut Vec<Arc<Peer>>) -> Option<Arc<Session>> {
+    fn tell(&self, decided: Decided, told: &mut Told) -> Option<Arc<Session>> {
         if let Some((txn, digest)) = &decided.txn {
             self.stats.commits.fetch_add(1, Relaxed);
             self.remember_digest(txn.zxid, *digest);
@@ -171,7 +171,7 @@ impl Published {
         if !decided.changes.is_empty() {
             let mut watches = self.watches();
             for change in &decided.changes {
-                watches.fire(change, self.skip_acl, told);
+                watches.fire(change, self.skip_acl, &mut told.watching);
             }
         }
         match decided.answer {
@@ -192,7 +192,7 @@ impl Published {
                     self.sessions.remove(session.id);
                     request.peer.outbox.finish();
                 }
-                told.push(request.peer);
+                told.answered.push(request.peer);
                 written(session)
             }
             Answer::Connected {
@@ -201,7 +201,7 @@ impl Published {
                 frame,
             } => {
                 greet(&peer, &frame);
-                told.push(peer);
+                told.answered.push(peer);
                 written(session)
             }
             Answer::Expired { session } => {
@@ -218,7 +218,7 @@ impl Published {
         }
     }
 
-    fn unpark(&self, tree: &Tree, session: &Session, told: &mut Vec<Arc<Peer>>) {
+    fn unpark(&self, tree: &Tree, session: &Session, answered: &mut Vec<Arc<Peer>>) {
         let mut lane = session.lane();
         while let Some(parked) = lane.unpark() {
             let peer = match parked {
@@ -240,7 +240,7 @@ impl Published {
                     peer
                 }
             };
-            told.push(peer);
+            answered.push(peer);
         }
     }
 
@@ -333,6 +333,11 @@ impl Published {
         self.watches().len()
     }
 
+    /// How many connections watch how many paths, and how many watches that are.
+    pub(crate) fn watch_summary(&self) -> (usize, usize, usize) {
+        self.watches().summary()
+    }
+
     /// Who watches what.
     pub(crate) fn watch_report(&self) -> WatchReport {
         self.watches().report()
@@ -348,6 +353,24 @@ impl Published {
         self.watches
             .lock()
             .expect("no code panics while it holds the watches")
+    }
+}
+
+/// Whose outboxes have something new in them.
+#[derive(Default)]
+struct Told {
+    /// Who waits for an answer.
+    answered: Vec<Arc<Peer>>,
+    /// Who watches what has changed. There may be thousands of them.
+    watching: Vec<Arc<Peer>>,
+}
+
+impl Told {
+    /// Writes to all of them, first to those who wait.
+    fn flush(self) {
+        for peer in self.answered.iter().chain(&self.watching) {
+            peer.outbox.flush();
+        }
     }
 }
 

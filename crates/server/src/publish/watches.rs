@@ -180,11 +180,15 @@ impl Watches {
         self.data.len() + self.child.len()
     }
 
-    /// What the four-letter words show: the data table alone.
+    /// The connections, paths and watches of the data table, which alone the four-letter words show.
+    pub(super) fn summary(&self) -> (usize, usize, usize) {
+        let connections = self.data.by_peer().count();
+        (connections, self.data.path_count(), self.data.len())
+    }
+
+    /// The same, one by one.
     pub(super) fn report(&self) -> WatchReport {
         WatchReport {
-            total: self.data.len(),
-            paths: self.data.path_count(),
             by_peer: self
                 .data
                 .by_peer()
@@ -197,8 +201,6 @@ impl Watches {
 /// Who watches what, for inspection.
 #[derive(Debug)]
 pub(crate) struct WatchReport {
-    pub(crate) total: usize,
-    pub(crate) paths: usize,
     /// The number of each watching connection, with the paths.
     pub(crate) by_peer: Vec<(u64, Vec<Arc<str>>)>,
 }
