@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::config::Config;
+use crate::outbox::{Outbox, Together};
 use crate::peer::Peer;
 
 /// The connections that are open.
@@ -15,6 +16,7 @@ pub(crate) struct Connections {
     max: usize,
     per_address_max: usize,
     outbox_bytes_max: usize,
+    outboxes: Arc<Together>,
     next_number: AtomicU64,
     open: Mutex<Open>,
 }
@@ -33,6 +35,7 @@ impl Connections {
             max: config.connections_max,
             per_address_max: config.connections_per_address_max,
             outbox_bytes_max: config.outbox_bytes_max,
+            outboxes: Arc::new(Together::new(config.outboxes_bytes_max)),
             next_number: AtomicU64::new(1),
             open: Mutex::default(),
         }
@@ -53,7 +56,8 @@ impl Connections {
         }
         *here += 1;
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-        let peer = Arc::new(Peer::new(number, address, self.outbox_bytes_max));
+        let outbox = Outbox::new(self.outbox_bytes_max, self.outboxes.clone());
+        let peer = Arc::new(Peer::new(number, address, outbox));
         open.peers.insert(number, peer.clone());
         Some(Admitted {
             peer,
@@ -75,6 +79,11 @@ impl Connections {
 
     pub(crate) fn all(&self) -> Vec<Arc<Peer>> {
         self.lock().peers.values().cloned().collect()
+    }
+
+    /// How many bytes wait for all of them together.
+    pub(crate) fn outbox_bytes(&self) -> usize {
+        self.outboxes.bytes()
     }
 
     pub(crate) fn len(&self) -> usize {

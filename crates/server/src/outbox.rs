@@ -11,6 +11,7 @@
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::{Buf as _, BytesMut};
@@ -26,10 +27,47 @@ pub(crate) const KEPT_BYTES: usize = 64 << 10;
 pub(crate) struct Outbox {
     state: Mutex<State>,
     bytes_max: usize,
+    together: Arc<Together>,
     /// Wakes the task of the connection: something was left to it, or the end has come.
     stuck: Notify,
     /// Wakes whoever waits for room or for the end.
     changed: Notify,
+}
+
+/// What waits in all outboxes together.
+#[derive(Debug)]
+pub(crate) struct Together {
+    bytes: AtomicUsize,
+    bytes_max: usize,
+}
+
+impl Together {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self {
+            bytes: AtomicUsize::new(0),
+            bytes_max,
+        }
+    }
+
+    /// How many bytes wait.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Relaxed)
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes() > self.bytes_max
+    }
+
+    /// Counts what waits in one of them now, instead of what was counted before.
+    fn count(&self, state: &mut State) {
+        let bytes = state.len();
+        if bytes >= state.counted {
+            self.bytes.fetch_add(bytes - state.counted, Relaxed);
+        } else {
+            self.bytes.fetch_sub(state.counted - bytes, Relaxed);
+        }
+        state.counted = bytes;
+    }
 }
 
 /// A place that was reserved.
@@ -46,6 +84,8 @@ struct State {
     places: VecDeque<Reserved>,
     /// The bytes in `places`.
     held_bytes: usize,
+    /// How much of this is counted in [`Together`].
+    counted: usize,
     next_place: u64,
     /// Shut down when it is dropped, at the end.
     socket: Option<Arc<OwnedWriteHalf>>,
@@ -107,13 +147,15 @@ enum Ending {
 }
 
 impl Outbox {
-    pub(crate) fn new(bytes_max: usize) -> Self {
+    pub(crate) fn new(bytes_max: usize, together: Arc<Together>) -> Self {
         Self {
+            together,
             state: Mutex::new(State {
                 waiting: BytesMut::new(),
                 is_large: false,
                 places: VecDeque::new(),
                 held_bytes: 0,
+                counted: 0,
                 next_place: 0,
                 socket: None,
                 turn: Turn::Anyone,
@@ -134,7 +176,7 @@ impl Outbox {
         if state.ending != Ending::Open {
             return;
         }
-        if state.len() > self.bytes_max {
+        if self.is_full(&state) {
             return self.overflow(state);
         }
         let state = &mut *state;
@@ -146,6 +188,7 @@ impl Outbox {
                 state.held_bytes += last.behind.len() - before;
             }
         }
+        self.together.count(state);
     }
 
     /// Reserves the place for something that is not known yet: everything that is pushed from now on waits behind it.
@@ -167,7 +210,7 @@ impl Outbox {
     /// Puts what `write` writes into a place. Like a push, it is followed by a flush.
     pub(crate) fn fill(&self, place: Place, write: impl FnOnce(&mut BytesMut)) {
         let mut state = self.lock();
-        if state.len() > self.bytes_max {
+        if self.is_full(&state) {
             return self.overflow(state);
         }
         let state = &mut *state;
@@ -181,6 +224,12 @@ impl Outbox {
         state.held_bytes += content.len();
         reserved.content = Some(content);
         state.advance();
+        self.together.count(state);
+    }
+
+    /// Whether no more may wait: here, or in all outboxes, of which this one has its share.
+    fn is_full(&self, state: &State) -> bool {
+        state.len() > self.bytes_max || self.together.is_full() && state.len() > KEPT_BYTES
     }
 
     fn overflow(&self, state: MutexGuard<'_, State>) {
@@ -216,9 +265,10 @@ impl Outbox {
         bytes.unsplit(std::mem::take(&mut state.waiting));
         state.waiting = bytes;
         let is_done = state.waiting.is_empty();
-        if is_done && std::mem::take(&mut state.is_large) {
+        if is_done && std::mem::take(&mut state.is_large) || state.ending == Ending::Now {
             state.waiting = BytesMut::new();
         }
+        self.together.count(&mut state);
         state.turn = if is_done { Turn::Anyone } else { Turn::Task };
         // The task also waits for this turn to be over if the end has come meanwhile.
         if !is_done || state.ending != Ending::Open {
@@ -282,6 +332,7 @@ impl Outbox {
             state.waiting = BytesMut::new();
             state.places.clear();
             state.held_bytes = 0;
+            self.together.count(&mut state);
         }
         drop(state);
         self.stuck.notify_one();
@@ -360,6 +411,10 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(20);
 
+    fn outbox(bytes_max: usize) -> Outbox {
+        Outbox::new(bytes_max, Arc::new(Together::new(usize::MAX)))
+    }
+
     fn put(outbox: &Outbox, text: &str) {
         outbox.push(|bytes| bytes.extend_from_slice(text.as_bytes()));
     }
@@ -383,7 +438,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_waits_is_written_and_then_the_end() {
-        let outbox = Outbox::new(100);
+        let outbox = outbox(100);
         put(&outbox, "one ");
         put(&outbox, "two");
         outbox.finish();
@@ -394,7 +449,7 @@ mod tests {
     /// The client reads slowly, so that the last bytes are few.
     #[tokio::test]
     async fn a_large_buffer_is_given_back_when_it_is_empty() {
-        let outbox = Arc::new(Outbox::new(usize::MAX));
+        let outbox = Arc::new(outbox(usize::MAX));
         let (socket, mut client) = pair().await;
         let task = tokio::spawn({
             let outbox = outbox.clone();
@@ -419,7 +474,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_that_does_not_read_is_cut_off() {
-        let outbox = Outbox::new(2);
+        let outbox = outbox(2);
         put(&outbox, "long");
         assert!(outbox.is_open(), "one reply of any size has its place");
         put(&outbox, "more");
@@ -429,7 +484,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_pushed_behind_a_reserved_place_waits_for_it() {
-        let outbox = Outbox::new(100);
+        let outbox = outbox(100);
         put(&outbox, "one ");
         let two = outbox.reserve();
         put(&outbox, "three ");
@@ -447,9 +502,30 @@ mod tests {
         assert_eq!(outbox.len(), 0);
     }
 
+    #[test]
+    fn when_all_have_too_much_the_large_ones_are_closed() {
+        let together = Arc::new(Together::new(100 << 10));
+        let [large, small] = [(); 2].map(|()| Outbox::new(usize::MAX, together.clone()));
+        let text = "x".repeat(90 << 10);
+        put(&small, "small");
+        put(&large, &text);
+        put(&large, &text);
+        assert_eq!(together.bytes(), 2 * text.len() + 5);
+        put(&small, "small");
+        assert!(
+            small.is_open() && large.is_open(),
+            "one reply of any size has its place"
+        );
+        put(&large, "more");
+        assert!(small.is_open() && !large.is_open());
+        assert_eq!(together.bytes(), 10);
+        small.close();
+        assert_eq!(together.bytes(), 0);
+    }
+
     #[tokio::test]
     async fn a_place_in_a_closed_outbox_is_filled_to_no_effect() {
-        let outbox = Outbox::new(100);
+        let outbox = outbox(100);
         let place = outbox.reserve();
         put(&outbox, "behind");
         outbox.close();
@@ -464,7 +540,7 @@ mod tests {
     async fn many_threads_write_in_order_through_a_full_socket() {
         const THREADS: u8 = 4;
         const EACH: u32 = 2000;
-        let outbox = Arc::new(Outbox::new(usize::MAX));
+        let outbox = Arc::new(outbox(usize::MAX));
         let (socket, mut client) = pair().await;
         let task = tokio::spawn({
             let outbox = outbox.clone();

@@ -12,7 +12,7 @@ use crate::proto::acl::Id;
 use crate::proto::code::ErrorCode;
 use crate::proto::reply;
 use crate::request::Request;
-use crate::stats::PeerStats;
+use crate::stats::{PeerStats, PeerWatches};
 
 /// The shared half of a connection.
 #[derive(Debug)]
@@ -22,6 +22,7 @@ pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
     pub(crate) outbox: Outbox,
     pub(crate) stats: PeerStats,
+    pub(crate) watches: PeerWatches,
     session_id: AtomicI64,
     ids: Mutex<Arc<[Id]>>,
     outstanding: AtomicUsize,
@@ -30,13 +31,14 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub(crate) fn new(number: u64, address: SocketAddr, outbox_bytes_max: usize) -> Self {
+    pub(crate) fn new(number: u64, address: SocketAddr, outbox: Outbox) -> Self {
         let ids: Arc<[Id]> = Arc::new([Id::new("ip", address.ip().to_canonical().to_string())]);
         Self {
             number,
             address,
-            outbox: Outbox::new(outbox_bytes_max),
+            outbox,
             stats: PeerStats::default(),
+            watches: PeerWatches::default(),
             session_id: AtomicI64::new(0),
             ids: Mutex::new(ids),
             outstanding: AtomicUsize::new(0),

@@ -21,7 +21,7 @@ use crate::files::Disk;
 use crate::hooks::Hooks;
 use crate::net;
 use crate::pipeline::Pipeline;
-use crate::publish::Published;
+use crate::publish::{Published, WatchLimits};
 use crate::reaper;
 use crate::session::{SessionTable, Sweeper};
 use crate::stats::ServerStats;
@@ -140,6 +140,7 @@ impl Server {
             sessions.clone(),
             stats.clone(),
             config.skip_acl,
+            WatchLimits::of(&config),
         ));
         let rules = Rules {
             extended_types: config.extended_types,

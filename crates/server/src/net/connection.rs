@@ -233,8 +233,10 @@ impl Connection {
     /// Stops reading while too much waits: for the disk, or for this client to read.
     async fn hold_back(&self) {
         let outbox = &self.peer.outbox;
-        let waiting = self.engine.stats.outstanding.load(Relaxed);
-        if waiting > self.engine.config.outstanding_max as u64 && self.peer.outstanding() > 0 {
+        let (stats, config) = (&self.engine.stats, &self.engine.config);
+        let is_too_much = stats.outstanding.load(Relaxed) > config.outstanding_max as u64
+            || stats.outstanding_bytes.load(Relaxed) > config.outstanding_bytes_max as u64;
+        if is_too_much && self.peer.outstanding() > 0 {
             outbox.flush();
             self.peer.drained().await;
         }

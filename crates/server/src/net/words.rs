@@ -205,6 +205,7 @@ fn monitor(engine: &Engine) -> Monitor {
     let value = |number: &std::sync::atomic::AtomicU64| {
         i64::try_from(number.load(Relaxed)).unwrap_or(i64::MAX)
     };
+    let bytes = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     Monitor {
         server: server(engine),
         uptime_ms: u64::try_from(engine.clock.now_ms()).unwrap_or(0),
@@ -219,6 +220,9 @@ fn monitor(engine: &Engine) -> Monitor {
             ("auth_failed_count", value(&stats.auth_failures)),
             ("stale_sessions_expired", value(&stats.sessions_expired)),
             ("commit_count", value(&stats.commits)),
+            ("outstanding_request_bytes", value(&stats.outstanding_bytes)),
+            ("outbox_bytes", bytes(engine.connections.outbox_bytes())),
+            ("watch_bytes", bytes(engine.published.watch_bytes())),
         ],
     }
 }

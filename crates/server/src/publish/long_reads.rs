@@ -97,13 +97,16 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+    use crate::outbox::{Outbox, Together};
     use crate::peer::Peer;
 
     #[test]
     fn connections_take_turns() {
         let reads = LongReads::default();
+        let together = Arc::new(Together::new(usize::MAX));
+        let outbox = || Outbox::new(0, together.clone());
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 2181));
-        let peers = [1, 2].map(|number| Arc::new(Peer::new(number, address, 0)));
+        let peers = [1, 2].map(|number| Arc::new(Peer::new(number, address, outbox())));
         for (peer, xid) in [(0, 1), (0, 2), (0, 3), (1, 4), (1, 5)] {
             let peer: &Arc<Peer> = &peers[peer];
             reads.push(LongRead {

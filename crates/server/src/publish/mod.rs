@@ -3,7 +3,9 @@
 mod long_reads;
 mod published;
 mod reads;
+mod watch_limits;
 mod watch_table;
 mod watches;
 
 pub(crate) use published::Published;
+pub(crate) use watch_limits::WatchLimits;

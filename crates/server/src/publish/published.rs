@@ -16,6 +16,7 @@ use bytes::BytesMut;
 
 use super::long_reads::{LongRead, LongReads};
 use super::reads::Read;
+use super::watch_limits::WatchLimits;
 use super::watches::{WatchReport, Watches};
 use crate::peer::Peer;
 use crate::proto::op::Op;
@@ -44,10 +45,11 @@ impl Published {
         sessions: Arc<SessionTable>,
         stats: Arc<ServerStats>,
         skip_acl: bool,
+        watch_limits: WatchLimits,
     ) -> Self {
         Self {
             committed: RwLock::new(tree),
-            watches: Mutex::default(),
+            watches: Mutex::new(Watches::new(watch_limits)),
             digests: Mutex::default(),
             long_reads: LongReads::default(),
             sessions,
@@ -299,11 +301,15 @@ impl Published {
     /// Counts a request that waits for a disk, or to be computed.
     pub(crate) fn wait(&self, request: &Request) {
         self.stats.outstanding.fetch_add(1, Relaxed);
+        let bytes = request.body.len() as u64;
+        self.stats.outstanding_bytes.fetch_add(bytes, Relaxed);
         request.peer.request_waits();
     }
 
     fn wait_no_more(&self, request: &Request) {
         self.stats.outstanding.fetch_sub(1, Relaxed);
+        let bytes = request.body.len() as u64;
+        self.stats.outstanding_bytes.fetch_sub(bytes, Relaxed);
         request.peer.request_waits_no_more();
     }
 
@@ -330,7 +336,12 @@ impl Published {
 
     /// How many watches there are.
     pub(crate) fn watch_count(&self) -> usize {
-        self.watches().len()
+        self.watches().used().watches
+    }
+
+    /// The bytes of all watched paths, each counted once for every watch.
+    pub(crate) fn watch_bytes(&self) -> usize {
+        self.watches().used().bytes
     }
 
     /// How many connections watch how many paths, and how many watches that are.

@@ -120,7 +120,7 @@ impl Read<'_> {
                 if body.watch
                     && let Some(mut watches) = self.armable()
                 {
-                    watches.arm_data(&body.path.unwrap_or_default(), &self.request.peer);
+                    watches.arm_data(&body.path.unwrap_or_default(), &self.request.peer)?;
                 }
                 if self.is_long(node.data_len()) {
                     return Ok(Progress::Long);
@@ -133,7 +133,7 @@ impl Read<'_> {
                 if body.watch
                     && let Some(mut watches) = self.armable()
                 {
-                    watches.arm_child(&body.path.unwrap_or_default(), &self.request.peer);
+                    watches.arm_child(&body.path.unwrap_or_default(), &self.request.peer)?;
                 }
                 if self.is_long(node.children.len() * ITEM_BYTES) {
                     return Ok(Progress::Long);
@@ -186,7 +186,7 @@ impl Read<'_> {
             self.permit(node, READ)?;
         }
         if body.watch {
-            self.watches().arm_data(path, &self.request.peer);
+            self.watches().arm_data(path, &self.request.peer)?;
         }
         node.ok_or(ErrorCode::NoNode)?.stat().encode(out);
         Ok(())
@@ -276,28 +276,31 @@ impl Read<'_> {
     /// missed meanwhile.
     fn set_watches(&self, body: &SetWatches<'_>) -> Result<(), ErrorCode> {
         let peer = &self.request.peer;
-        let each = |list: &Option<Vec<Text<'_>>>, handle: &dyn Fn(&str, Option<&Node>)| {
+        type Handle<'h> = &'h dyn Fn(&str, Option<&Node>) -> Result<(), ErrorCode>;
+        let each = |list: &Option<Vec<Text<'_>>>, handle: Handle<'_>| {
             for path in list.as_ref().ok_or(ErrorCode::MarshallingError)? {
                 let path = path.as_deref().ok_or(ErrorCode::MarshallingError)?;
-                handle(path, self.tree.get(path));
+                handle(path, self.tree.get(path))?;
             }
             Ok::<_, ErrorCode>(())
         };
+        let sent = |kind, path: &str| {
+            send(peer, kind, path);
+            Ok(())
+        };
         each(&body.data, &|path, node| match node {
-            None => send(peer, EventKind::NodeDeleted, path),
-            Some(node) if node.mzxid > body.relative_zxid => {
-                send(peer, EventKind::NodeDataChanged, path);
-            }
+            None => sent(EventKind::NodeDeleted, path),
+            Some(node) if node.mzxid > body.relative_zxid => sent(EventKind::NodeDataChanged, path),
             Some(_) => self.watches().arm_data(path, peer),
         })?;
         each(&body.exist, &|path, node| match node {
             None => self.watches().arm_data(path, peer),
-            Some(_) => send(peer, EventKind::NodeCreated, path),
+            Some(_) => sent(EventKind::NodeCreated, path),
         })?;
         each(&body.child, &|path, node| match node {
-            None => send(peer, EventKind::NodeDeleted, path),
+            None => sent(EventKind::NodeDeleted, path),
             Some(node) if node.pzxid > body.relative_zxid => {
-                send(peer, EventKind::NodeChildrenChanged, path);
+                sent(EventKind::NodeChildrenChanged, path)
             }
             Some(_) => self.watches().arm_child(path, peer),
         })?;
@@ -313,8 +316,8 @@ impl Read<'_> {
         let peer: &std::sync::Arc<Peer> = &self.request.peer;
         let path = body.path.as_deref().unwrap_or_default();
         match body.number {
-            0 => self.watches().arm_persistent(path, peer),
-            1 => self.watches().arm_recursive(path, peer),
+            0 => self.watches().arm_persistent(path, peer)?,
+            1 => self.watches().arm_recursive(path, peer)?,
             _ => return Err(ErrorCode::MarshallingError),
         }
         // An error record that says there was none.

@@ -142,10 +142,10 @@ async fn nobody_waits_for_long_reads_of_a_connection_that_only_reads() {
     let idle = longest_waits(&mut stage.client).await;
     let mut greedy = stage.connect().await;
     greedy.send_all(&long_reads(200)).await.unwrap();
-    greedy.receive_reply().await.unwrap();
+    let hooks = stage.server.hooks();
+    until("one is under way", || hooks.outstanding() == 1).await;
     let busy = longest_waits(&mut stage.client).await;
     assert_not_longer(idle, busy);
-    let hooks = stage.server.hooks();
     assert!(hooks.outstanding() <= 1, "more than one at a time");
     until("another is under way", || hooks.outstanding() == 1).await;
 }
