@@ -27,9 +27,23 @@ pub struct Config {
     /// Requests that are neither answered nor given up; beyond it, connections that have such
     /// requests are not read.
     pub outstanding_max: usize,
+    /// Bytes of those requests; beyond it, as beyond `outstanding_max`.
+    pub outstanding_bytes_max: usize,
     /// Bytes that wait for a client that does not read; beyond it, its connection is closed. A multiRead
     /// whose results are more than half of it is refused.
     pub outbox_bytes_max: usize,
+    /// Bytes that wait for all clients together; beyond it, a connection that gets more while 64 KiB wait for it already
+    /// is closed.
+    pub outboxes_bytes_max: usize,
+    /// Watches of one session; one more is refused with -125 (quota exceeded), and the request with it. A persistent watch
+    /// counts twice, for data and for children.
+    pub watches_per_session_max: usize,
+    /// Bytes of the paths that one session watches; refused like `watches_per_session_max`.
+    pub watch_bytes_per_session_max: usize,
+    /// Watches of all sessions together; refused like `watches_per_session_max`.
+    pub watches_max: usize,
+    /// Bytes of the paths that all sessions together watch; refused like `watches_per_session_max`.
+    pub watch_bytes_max: usize,
     /// How long a connection may stay without a session.
     pub handshake_timeout: Duration,
     /// The four-letter words that are answered.
@@ -82,7 +96,13 @@ impl Default for Config {
             connections_max: 0,
             connections_per_address_max: 60,
             outstanding_max: 1000,
+            outstanding_bytes_max: 256 << 20,
             outbox_bytes_max: 64 << 20,
+            outboxes_bytes_max: 1 << 30,
+            watches_per_session_max: 250_000,
+            watch_bytes_per_session_max: 32 << 20,
+            watches_max: 10_000_000,
+            watch_bytes_max: 1 << 30,
             handshake_timeout: Duration::from_secs(10),
             words: WordList::default(),
             extended_types: false,

@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::config::Config;
+use crate::outbox::{Outbox, Together};
 use crate::peer::Peer;
 
 /// The connections that are open.
@@ -14,6 +16,7 @@ pub(crate) struct Connections {
     max: usize,
     per_address_max: usize,
     outbox_bytes_max: usize,
+    outboxes: Arc<Together>,
     next_number: AtomicU64,
     open: Mutex<Open>,
 }
@@ -32,13 +35,14 @@ impl Connections {
             max: config.connections_max,
             per_address_max: config.connections_per_address_max,
             outbox_bytes_max: config.outbox_bytes_max,
+            outboxes: Arc::new(Together::new(config.outboxes_bytes_max)),
             next_number: AtomicU64::new(1),
             open: Mutex::default(),
         }
     }
 
     /// Takes a connection in, or `None` if there are too many, in all or from its address, or none is wanted.
-    pub(crate) fn admit(&self, address: SocketAddr) -> Option<Arc<Peer>> {
+    pub(crate) fn admit(self: &Arc<Self>, address: SocketAddr) -> Option<Admitted> {
         let mut open = self.lock();
         if open.closed {
             return None;
@@ -52,12 +56,16 @@ impl Connections {
         }
         *here += 1;
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-        let peer = Arc::new(Peer::new(number, address, self.outbox_bytes_max));
+        let outbox = Outbox::new(self.outbox_bytes_max, self.outboxes.clone());
+        let peer = Arc::new(Peer::new(number, address, outbox));
         open.peers.insert(number, peer.clone());
-        Some(peer)
+        Some(Admitted {
+            peer,
+            connections: self.clone(),
+        })
     }
 
-    pub(crate) fn remove(&self, peer: &Peer) {
+    fn remove(&self, peer: &Peer) {
         let mut open = self.lock();
         open.peers.remove(&peer.number);
         let address = peer.address.ip();
@@ -71,6 +79,11 @@ impl Connections {
 
     pub(crate) fn all(&self) -> Vec<Arc<Peer>> {
         self.lock().peers.values().cloned().collect()
+    }
+
+    /// How many bytes wait for all of them together.
+    pub(crate) fn outbox_bytes(&self) -> usize {
+        self.outboxes.bytes()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -100,5 +113,53 @@ impl Connections {
         self.open
             .lock()
             .expect("no code panics while it holds the connections")
+    }
+}
+
+/// A connection that counts as open until this is dropped, also by a panic: a task that ends leaves no
+/// connection behind that nobody serves.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    peer: Arc<Peer>,
+    connections: Arc<Connections>,
+}
+
+impl Deref for Admitted {
+    type Target = Arc<Peer>;
+
+    fn deref(&self) -> &Arc<Peer> {
+        &self.peer
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        self.peer.outbox.close();
+        self.connections.remove(&self.peer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_that_panics_leaves_no_connection_behind() {
+        let connections = Arc::new(Connections::new(&Config {
+            connections_per_address_max: 1,
+            ..Config::default()
+        }));
+        let address = SocketAddr::from(([127, 0, 0, 1], 2181));
+        let admitted = connections.admit(address).unwrap();
+        let peer = admitted.clone();
+        assert!(connections.admit(address).is_none());
+        let task = tokio::spawn(async move {
+            let _admitted = admitted;
+            panic!("as a bug would");
+        });
+        assert!(task.await.unwrap_err().is_panic());
+        assert_eq!(connections.len(), 0);
+        assert!(!peer.outbox.is_open());
+        assert!(connections.admit(address).is_some());
     }
 }

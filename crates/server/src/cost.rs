@@ -13,13 +13,15 @@ use bellwether_testkit::{Create, Request as ClientRequest};
 use bytes::{Bytes, BytesMut};
 
 use crate::clock::Clock;
+use crate::config::Config;
+use crate::outbox::{Outbox, Together};
 use crate::peer::Peer;
 use crate::proto::jute::Reader;
 use crate::proto::op::Op;
 use crate::proto::request::{self, PathWatch, RequestHeader, SetData};
 use crate::proto::txn::{Lifetime, Txn, TxnBody};
 use crate::proto::{frame, reply};
-use crate::publish::Published;
+use crate::publish::{Published, WatchLimits};
 use crate::request::Request;
 use crate::session::{Session, SessionTable};
 use crate::storage::log_record;
@@ -179,7 +181,7 @@ mod counted {
     #[inline(never)]
     pub(super) fn read(core: &Core, client: &Client, requests: Vec<Request>) {
         for request in requests {
-            core.published.read(&client.session, request);
+            assert!(core.published.read(&client.session, request));
         }
     }
 
@@ -191,7 +193,7 @@ mod counted {
         sets: Vec<Request>,
     ) {
         for (client, request) in armed {
-            core.published.read(&client.session, request);
+            assert!(core.published.read(&client.session, request));
         }
         core.write(writer, sets);
     }
@@ -204,6 +206,7 @@ struct Core {
     writer: Writer,
     log: BytesMut,
     connections: u64,
+    outboxes: Arc<Together>,
 }
 
 /// A connection without a socket.
@@ -225,18 +228,26 @@ impl Core {
             acl_bytes_max: usize::MAX,
         };
         Self {
-            published: Published::new(tree.clone(), sessions.clone(), Arc::default(), false),
+            published: Published::new(
+                tree.clone(),
+                sessions.clone(),
+                Arc::default(),
+                false,
+                WatchLimits::of(&Config::default()),
+            ),
             sessions,
             writer: Writer::new(tree, rules),
             log: BytesMut::new(),
             connections: 0,
+            outboxes: Arc::new(Together::new(usize::MAX)),
         }
     }
 
     fn connect(&mut self) -> Client {
         self.connections += 1;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 2181));
-        let peer = Arc::new(Peer::new(self.connections, address, usize::MAX));
+        let outbox = Outbox::new(usize::MAX, self.outboxes.clone());
+        let peer = Arc::new(Peer::new(self.connections, address, outbox));
         let session = self.sessions.open(TIMEOUT_MS);
         let mut lane = session.lane();
         lane.attach(peer.clone());
@@ -245,6 +256,7 @@ impl Core {
         peer.request_waits();
         self.commit(vec![Submission::OpenSession {
             session: session.clone(),
+            peer: peer.clone(),
             timeout_ms: TIMEOUT_MS,
             has_read_only: false,
         }]);

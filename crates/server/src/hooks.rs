@@ -63,6 +63,16 @@ impl Hooks {
         self.engine.sessions.len()
     }
 
+    /// How many requests wait for their answer.
+    pub fn outstanding(&self) -> u64 {
+        self.engine.stats.outstanding.load(Relaxed)
+    }
+
+    /// The password of the session `id`, open or not: what a client could compute.
+    pub fn session_password(&self, id: i64) -> [u8; 16] {
+        self.engine.sessions.password_of(id)
+    }
+
     /// How many connections there are.
     pub fn connections(&self) -> usize {
         self.engine.connections.len()

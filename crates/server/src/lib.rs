@@ -20,6 +20,7 @@
 //! events and its reply are put into outboxes, and connections write those out. A read is answered
 //! from the published version and waits for no disk but that of its own session's writes.
 
+mod alarm;
 mod clock;
 mod config;
 mod connections;
@@ -45,11 +46,12 @@ mod tree;
 mod writer;
 pub mod zoo_cfg;
 
+pub use alarm::Failure;
 pub use config::Config;
 pub use four_letter_words::{UnknownWord, WordList};
 pub use hooks::Hooks;
 pub use secret::Secret;
-pub use server::{Failure, Server, ServerBuilder, StartError};
+pub use server::{Server, ServerBuilder, StartError};
 pub use storage::{MemoryStore, RecoveryError};
 
 /// Apache's data files, for tools that read them and tests that spoil them.

@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex};
 use bytes::BytesMut;
 use tokio::sync::Notify;
 
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, Place};
 use crate::proto::acl::Id;
 use crate::proto::code::ErrorCode;
 use crate::proto::reply;
 use crate::request::Request;
-use crate::stats::PeerStats;
+use crate::stats::{PeerStats, PeerWatches};
 
 /// The shared half of a connection.
 #[derive(Debug)]
@@ -22,6 +22,7 @@ pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
     pub(crate) outbox: Outbox,
     pub(crate) stats: PeerStats,
+    pub(crate) watches: PeerWatches,
     session_id: AtomicI64,
     ids: Mutex<Arc<[Id]>>,
     outstanding: AtomicUsize,
@@ -30,13 +31,14 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub(crate) fn new(number: u64, address: SocketAddr, outbox_bytes_max: usize) -> Self {
+    pub(crate) fn new(number: u64, address: SocketAddr, outbox: Outbox) -> Self {
         let ids: Arc<[Id]> = Arc::new([Id::new("ip", address.ip().to_canonical().to_string())]);
         Self {
             number,
             address,
-            outbox: Outbox::new(outbox_bytes_max),
+            outbox,
             stats: PeerStats::default(),
+            watches: PeerWatches::default(),
             session_id: AtomicI64::new(0),
             ids: Mutex::new(ids),
             outstanding: AtomicUsize::new(0),
@@ -76,7 +78,22 @@ impl Peer {
             .push(|out| reply::put(out, request.xid, zxid, outcome, body));
     }
 
-    /// How many requests of this connection wait for the disk.
+    /// Answers a request whose place in the outbox is reserved.
+    pub(crate) fn reply_in(
+        &self,
+        place: Place,
+        request: &Request,
+        zxid: i64,
+        outcome: Result<(), ErrorCode>,
+        body: impl FnOnce(&mut BytesMut),
+    ) {
+        self.stats.answered(request, zxid);
+        self.outbox.fill(place, |out| {
+            reply::put(out, request.xid, zxid, outcome, body)
+        });
+    }
+
+    /// How many requests of this connection wait for the disk, or to be computed.
     pub(crate) fn outstanding(&self) -> usize {
         self.outstanding.load(Ordering::Acquire)
     }
@@ -85,8 +102,13 @@ impl Peer {
         self.outstanding.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// # Panics
+    ///
+    /// If nothing waited: a count that wraps around would keep the connection from being read for ever.
     pub(crate) fn request_waits_no_more(&self) {
-        if self.outstanding.fetch_sub(1, Ordering::AcqRel) == 1 {
+        let before = self.outstanding.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "a request was answered twice");
+        if before == 1 {
             self.answered.notify_waiters();
         }
     }

@@ -8,8 +8,9 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
+use crate::alarm::{Alarm, Failure};
 use crate::clock;
 use crate::publish::Published;
 use crate::storage::Log;
@@ -42,17 +43,18 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipeline {
-    /// Starts the threads; `on_failure` is called if the log cannot be written any more.
+    /// Starts the threads; `alarm` is raised if the log cannot be written any more, or one of them panics.
     pub(crate) fn start(
         writer: Writer,
         log: Box<dyn Log>,
         published: Arc<Published>,
-        on_failure: impl FnOnce(io::Error) + Send + 'static,
+        alarm: &Alarm,
     ) -> io::Result<(Submit, Self)> {
         let (submit, submissions) = mpsc::channel();
         let (groups, decided) = mpsc::channel();
         let committer = Arc::new(Committer {
-            log: Mutex::new(Some((log, Box::new(on_failure)))),
+            log: Mutex::new(Some(log)),
+            alarm: alarm.clone(),
             published,
             under_way: AtomicUsize::new(0),
         });
@@ -61,12 +63,8 @@ impl Pipeline {
             groups,
             committer: committer.clone(),
         };
-        let deciding = thread::Builder::new()
-            .name("writer".into())
-            .spawn(move || decider.run(&submissions))?;
-        let committing = thread::Builder::new()
-            .name("log".into())
-            .spawn(move || committer.run(&decided))?;
+        let deciding = alarm.spawn("writer", move || decider.run(&submissions))?;
+        let committing = alarm.spawn("log", move || committer.run(&decided))?;
         let pipeline = Self {
             deciding,
             committing,
@@ -76,10 +74,9 @@ impl Pipeline {
 
     /// Waits until everything submitted is on disk and published.
     pub(crate) fn join(self) {
-        self.deciding.join().expect("the writer does not panic");
-        self.committing
-            .join()
-            .expect("the log thread does not panic");
+        for thread in [self.deciding, self.committing] {
+            thread.join().expect("a panic ends in the alarm");
+        }
     }
 }
 
@@ -131,14 +128,12 @@ impl Decider {
     }
 }
 
-/// The log, and what is called with the error if it fails.
-type WorkingLog = (Box<dyn Log>, Box<dyn FnOnce(io::Error) + Send>);
-
 /// Brings groups to the disk and makes them visible: the second thread, and the first one while the
 /// second has nothing to do.
 struct Committer {
     /// `None` once it has failed.
-    log: Mutex<Option<WorkingLog>>,
+    log: Mutex<Option<Box<dyn Log>>>,
+    alarm: Alarm,
     published: Arc<Published>,
     /// How many groups the second thread has yet to publish. Only the first adds to them, so that what
     /// it commits by itself comes behind them all.
@@ -169,15 +164,17 @@ impl Committer {
     /// Syncs the groups at once and publishes one after the other. False if the log has failed, now or
     /// before: nothing is published then.
     fn commit(&self, batch: Vec<Group>) -> bool {
-        let mut working = self.log.lock().expect("the log does not panic");
-        let Some((log, _)) = &mut *working else {
+        let mut working = match self.log.lock() {
+            Ok(working) => working,
+            // The other thread has panicked here, and raised the alarm.
+            Err(_) => return false,
+        };
+        let Some(log) = &mut *working else {
             return false;
         };
         if let Err(error) = write(&mut **log, &batch) {
-            tracing::error!(%error, "cannot write the log, nothing more is acknowledged");
-            if let Some((_, on_failure)) = working.take() {
-                on_failure(error);
-            }
+            *working = None;
+            self.alarm.raise(Failure::Log(Arc::new(error)));
             return false;
         }
         for group in batch {

@@ -5,12 +5,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::alarm::{Alarm, Failure};
 use crate::clock::{self, Clock};
 use crate::config::Config;
 use crate::connections::Connections;
@@ -19,7 +21,7 @@ use crate::files::Disk;
 use crate::hooks::Hooks;
 use crate::net;
 use crate::pipeline::Pipeline;
-use crate::publish::Published;
+use crate::publish::{Published, WatchLimits};
 use crate::reaper;
 use crate::session::{SessionTable, Sweeper};
 use crate::stats::ServerStats;
@@ -28,6 +30,10 @@ use crate::writer::{Rules, Submission, Writer};
 
 /// The unit in which time is counted.
 const MILLISECOND: Duration = Duration::from_millis(1);
+
+/// How many threads compute answers that take long: enough that one client does not make all others wait, and few
+/// enough that they leave the machine to the short ones.
+const LONG_READ_THREADS: usize = 2;
 
 /// What `gtmk` shows before anybody set it (`ZooTrace`).
 const TRACE_MASK: i64 = 306;
@@ -61,11 +67,6 @@ pub enum StartError {
     Thread(#[source] io::Error),
 }
 
-/// Why a running server stopped by itself: its log could not be written any more.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("cannot write the log")]
-pub struct Failure(#[source] Arc<io::Error>);
-
 /// A server in this process. Several may run side by side.
 ///
 /// Dropping it stops it too, but nobody learns when that is done.
@@ -88,6 +89,7 @@ pub struct Server {
     listening: JoinSet<()>,
     housekeeping: JoinSet<()>,
     pipeline: Option<Pipeline>,
+    long_reads: Vec<JoinHandle<()>>,
 }
 
 impl Server {
@@ -125,10 +127,13 @@ impl Server {
         let addresses: Vec<_> = listeners.iter().map(|(_, address)| *address).collect();
         config.listen.clone_from(&addresses);
 
-        let for_store = config.clone();
-        let (tree, log) = tokio::task::spawn_blocking(move || store.open(&for_store))
-            .await
-            .expect("recovery does not panic")?;
+        let connections = Arc::new(Connections::new(&config));
+        let (alarm, failure) = Alarm::new(connections.clone());
+        let for_store = (config.clone(), alarm.clone());
+        let (tree, log) =
+            tokio::task::spawn_blocking(move || store.open(&for_store.0, &for_store.1))
+                .await
+                .expect("recovery does not panic")?;
         let clock = Clock::start();
         let tick_ms = i64::try_from(config.tick.as_millis()).unwrap_or(i64::MAX);
         let stats = Arc::new(ServerStats::default());
@@ -144,6 +149,7 @@ impl Server {
             sessions.clone(),
             stats.clone(),
             config.skip_acl,
+            WatchLimits::of(&config),
         ));
         let rules = Rules {
             extended_types: config.extended_types,
@@ -152,19 +158,8 @@ impl Server {
             reconfig_enabled: config.reconfig_enabled,
             acl_bytes_max: config.frame_bytes_max,
         };
-        let connections = Arc::new(Connections::new(&config));
-        let (failed, failure) = watch::channel(None);
-        let on_failure = {
-            let connections = connections.clone();
-            move |error| {
-                // Nobody is to wait for an answer any more, and nobody to come for another.
-                connections.close_all();
-                // Whoever would hear it may be gone.
-                drop(failed.send(Some(Failure(Arc::new(error)))));
-            }
-        };
         let (submit, pipeline) =
-            Pipeline::start(Writer::new(tree, rules), log, published.clone(), on_failure)
+            Pipeline::start(Writer::new(tree, rules), log, published.clone(), &alarm)
                 .map_err(StartError::Thread)?;
         let engine = Arc::new(Engine {
             connections,
@@ -178,24 +173,32 @@ impl Server {
             submit,
         });
 
-        let (stop, stopping) = watch::channel(false);
-        let mut listening = JoinSet::new();
-        for (listener, address) in listeners {
-            tracing::info!(%address, "listening");
-            listening.spawn(net::listen(engine.clone(), listener, stopping.clone()));
-        }
-        let mut housekeeping = JoinSet::new();
-        housekeeping.spawn(expire_sessions(engine.clone(), tick_ms));
-        housekeeping.spawn(reaper::run(engine.clone()));
-        Ok(Self {
+        let mut server = Self {
             engine,
             addresses,
-            stop,
+            stop: watch::Sender::new(false),
             failure,
-            listening,
-            housekeeping,
+            listening: JoinSet::new(),
+            housekeeping: JoinSet::new(),
             pipeline: Some(pipeline),
-        })
+            long_reads: Vec::new(),
+        };
+        for _ in 0..LONG_READ_THREADS {
+            let published = server.engine.published.clone();
+            let thread = alarm.spawn("read", move || published.serve_long_reads());
+            server.long_reads.push(thread.map_err(StartError::Thread)?);
+        }
+        let engine = &server.engine;
+        for (listener, address) in listeners {
+            tracing::info!(%address, "listening");
+            let stopping = server.stop.subscribe();
+            let listen = net::listen(engine.clone(), listener, stopping);
+            server.listening.spawn(listen);
+        }
+        let expire = expire_sessions(engine.clone(), tick_ms);
+        server.housekeeping.spawn(expire);
+        server.housekeeping.spawn(reaper::run(engine.clone()));
+        Ok(server)
     }
 
     /// Where it listens, with the ports that it got.
@@ -262,16 +265,22 @@ impl Server {
         self.begin_stop();
         self.housekeeping.shutdown().await;
         while self.listening.join_next().await.is_some() {}
-        if let Some(pipeline) = self.pipeline.take() {
-            let joined = tokio::task::spawn_blocking(|| pipeline.join()).await;
-            joined.expect("the threads of the pipeline do not panic");
-        }
+        let pipeline = self.pipeline.take();
+        let long_reads = std::mem::take(&mut self.long_reads);
+        let joined = tokio::task::spawn_blocking(|| {
+            pipeline.into_iter().for_each(Pipeline::join);
+            for thread in long_reads {
+                thread.join().expect("a panic ends in the alarm");
+            }
+        });
+        joined.await.expect("a panic ends in the alarm");
     }
 
     fn begin_stop(&self) {
         // Sends fail only if nobody listens, and then there is nobody to stop.
         let _ = self.stop.send(true);
         self.engine.connections.close_all();
+        self.engine.published.stop_long_reads();
         self.engine.submit.submit(Submission::Stop);
     }
 }

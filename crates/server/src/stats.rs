@@ -1,6 +1,6 @@
 //! What is counted, for the four-letter words.
 
-use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 use crate::proto::op::Op;
@@ -68,6 +68,8 @@ pub(crate) struct ServerStats {
     pub(crate) received: AtomicU64,
     pub(crate) sent: AtomicU64,
     pub(crate) outstanding: AtomicU64,
+    /// The bytes of those requests.
+    pub(crate) outstanding_bytes: AtomicU64,
     pub(crate) latency: Latency,
     pub(crate) connections_rejected: AtomicU64,
     pub(crate) auth_failures: AtomicU64,
@@ -86,6 +88,40 @@ impl ServerStats {
     pub(crate) fn answered(&self, received: Instant) {
         self.sent.fetch_add(1, Relaxed);
         self.latency.add(elapsed_ms(received));
+    }
+}
+
+/// How much is watched.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct WatchUse {
+    pub(crate) watches: usize,
+    /// The bytes of their paths.
+    pub(crate) bytes: usize,
+}
+
+/// What one connection watches. It is changed under the lock of the watches only.
+#[derive(Debug, Default)]
+pub(crate) struct PeerWatches {
+    watches: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+impl PeerWatches {
+    pub(crate) fn add(&self, path: &str) {
+        self.watches.fetch_add(1, Relaxed);
+        self.bytes.fetch_add(path.len(), Relaxed);
+    }
+
+    pub(crate) fn remove(&self, path: &str) {
+        self.watches.fetch_sub(1, Relaxed);
+        self.bytes.fetch_sub(path.len(), Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> WatchUse {
+        WatchUse {
+            watches: self.watches.load(Relaxed),
+            bytes: self.bytes.load(Relaxed),
+        }
     }
 }
 

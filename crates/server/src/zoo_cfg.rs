@@ -166,6 +166,17 @@ impl Draft {
             "maxClientCnxns" => config.connections_per_address_max = setting.count(0)?,
             "maxCnxns" => config.connections_max = setting.count(0)?,
             "globalOutstandingLimit" => config.outstanding_max = setting.count(1)?,
+            "bellwether.outstandingBytesMax" => config.outstanding_bytes_max = setting.count(1)?,
+            "bellwether.outboxBytesMax" => config.outbox_bytes_max = setting.count(1)?,
+            "bellwether.outboxesBytesMax" => config.outboxes_bytes_max = setting.count(1)?,
+            "bellwether.watchesPerSessionMax" => {
+                config.watches_per_session_max = setting.count(1)?;
+            }
+            "bellwether.watchBytesPerSessionMax" => {
+                config.watch_bytes_per_session_max = setting.count(1)?;
+            }
+            "bellwether.watchesMax" => config.watches_max = setting.count(1)?,
+            "bellwether.watchBytesMax" => config.watch_bytes_max = setting.count(1)?,
             "jute.maxbuffer" => config.frame_bytes_max = setting.count(1)?,
             "4lw.commands.whitelist" => self.set_words(setting),
             "extendedTypesEnabled" => config.extended_types = setting.truth()?,

@@ -1,6 +1,7 @@
 //! A disk that loses what was not synced.
 
 mod file;
+mod held;
 #[cfg(test)]
 mod tests;
 
@@ -11,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use bellwether_server::files::{Disk, DiskFile};
 
 use self::file::{Dice, File};
+pub use self::held::HeldDisk;
 
 /// A folder of files in memory, for a server whose machine is to fail.
 ///

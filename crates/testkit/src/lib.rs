@@ -6,7 +6,7 @@
 //! - [`FaultProxy`] stands in front of any server and cuts, holds, delays and loses what passes.
 //! - [`Weather`] makes faults of a seed happen, to contenders, their processes and their server.
 //! - [`RawClient`] speaks the protocol frame by frame, with nothing done behind the caller's back.
-//! - [`CrashDisk`] is a disk for the embedded server that loses what was not synced.
+//! - [`CrashDisk`] is a disk for the embedded server that loses what was not synced; [`HeldDisk`] holds syncs back.
 //! - [`Contents`] is everything that a server holds, for comparisons.
 //! - [`history`] records what contenders do under faults, and checks that it was right.
 //! - [`FencedStore`] is something outside that a lock guards.
@@ -32,7 +32,7 @@ pub use bellwether_server::proto::op::Op;
 
 pub use apache::{Apache, Ensemble, SharedApache};
 pub use contents::{Content, Contents, read_contents};
-pub use disk::CrashDisk;
+pub use disk::{CrashDisk, HeldDisk};
 pub use engine::{Census, Engine};
 pub use fenced_store::FencedStore;
 pub use history::{History, Recorder, Terms, Violation};

@@ -309,6 +309,13 @@ impl RawClient {
         }
     }
 
+    /// Gives the memory of what was received back, if all of it was taken.
+    pub fn forget_input(&mut self) {
+        if self.input.is_empty() {
+            self.input = BytesMut::new();
+        }
+    }
+
     /// Sends a request and waits for its reply, which must be the next one.
     pub async fn call(&mut self, request: Request) -> Result<Reply> {
         let xid = self.send(&request).await?;

@@ -1,19 +1,21 @@
 //! One connection: reads requests and hands them on, and writes what comes back.
 
+use std::io::ErrorKind;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::time::timeout;
 
 use super::handshake::{self, Greeting};
 use super::{authentication, words};
+use crate::connections::Admitted;
 use crate::engine::Engine;
+use crate::outbox::KEPT_BYTES;
 use crate::peer::Peer;
 use crate::proto::code::ErrorCode;
 use crate::proto::frame;
@@ -37,19 +39,21 @@ const PING_XID: i32 = -2;
 #[derive(Debug)]
 pub(super) struct Over;
 
-/// Serves one connection to its end.
-pub(crate) async fn serve(engine: Arc<Engine>, socket: TcpStream, peer: Arc<Peer>) {
+/// Serves one connection to its end. Whatever ends this, a panic too, `admitted` and [`Connection`] forget it.
+pub(crate) async fn serve(engine: Arc<Engine>, socket: TcpStream, admitted: Admitted) {
+    let peer = admitted.clone();
     // Only a matter of speed, and the socket may be gone already.
     let _ = socket.set_nodelay(true);
     let (reading, writing) = socket.into_split();
     let mut connection = Connection {
-        engine: engine.clone(),
+        engine,
         peer: peer.clone(),
         session: None,
         is_new: false,
         input: Input {
             socket: reading,
             bytes: BytesMut::new(),
+            is_large: false,
         },
     };
     let mut written = pin!(peer.outbox.write_to(writing));
@@ -57,19 +61,10 @@ pub(crate) async fn serve(engine: Arc<Engine>, socket: TcpStream, peer: Arc<Peer
         () = connection.converse() => false,
         () = &mut written => true,
     };
-    if let Some(session) = &connection.session {
-        engine.published.disconnect(session, &peer);
-        // Strangers leave no sessions behind on a private server.
-        if connection.is_strangers() && session.end() {
-            let session = session.clone();
-            engine.submit.submit(Submission::ExpireSession { session });
-        }
-    }
+    drop(connection);
     if !all_written && timeout(LINGER, written).await.is_err() {
         tracing::debug!(address = %peer.address, "client did not take its last replies");
     }
-    peer.outbox.close();
-    engine.connections.remove(&peer);
 }
 
 struct Connection {
@@ -187,11 +182,14 @@ impl Connection {
         let is_last = matches!(op, None | Some(Op::CloseSession));
         if is_write(&request) {
             self.write(request)?;
-        } else {
-            self.engine.published.read(session, request);
+        } else if !self.engine.published.read(session, request) {
+            self.peer.outbox.flush();
+            self.peer.drained().await;
         }
         if is_last {
             self.peer.outbox.ended().await;
+            // Reads before it may take long.
+            self.peer.drained().await;
             return Err(Over);
         }
         Ok(())
@@ -235,14 +233,32 @@ impl Connection {
     /// Stops reading while too much waits: for the disk, or for this client to read.
     async fn hold_back(&self) {
         let outbox = &self.peer.outbox;
-        let waiting = self.engine.stats.outstanding.load(Relaxed);
-        if waiting > self.engine.config.outstanding_max as u64 && self.peer.outstanding() > 0 {
+        let (stats, config) = (&self.engine.stats, &self.engine.config);
+        let is_too_much = stats.outstanding.load(Relaxed) > config.outstanding_max as u64
+            || stats.outstanding_bytes.load(Relaxed) > config.outstanding_bytes_max as u64;
+        if is_too_much && self.peer.outstanding() > 0 {
             outbox.flush();
             self.peer.drained().await;
         }
         if outbox.is_crowded() {
             outbox.flush();
             outbox.room().await;
+        }
+    }
+}
+
+impl Drop for Connection {
+    /// Leaves the session without a connection.
+    fn drop(&mut self) {
+        let Some(session) = &self.session else {
+            return;
+        };
+        self.engine.published.disconnect(session, &self.peer);
+        // Strangers leave no sessions behind on a private server.
+        if self.is_strangers() && session.end() {
+            let session = session.clone();
+            let expire = Submission::ExpireSession { session };
+            self.engine.submit.submit(expire);
         }
     }
 }
@@ -261,23 +277,37 @@ fn is_write(request: &Request) -> bool {
 pub(super) struct Input {
     socket: OwnedReadHalf,
     pub(super) bytes: BytesMut,
+    /// Whether more than [`KEPT_BYTES`] were in that buffer: it is given back when it is empty.
+    is_large: bool,
 }
 
 impl Input {
     /// Sends the answers to what has come, all at once, and waits for more bytes.
     pub(super) async fn fill(&mut self, peer: &Peer) -> Result<(), Over> {
         peer.outbox.flush();
-        self.bytes.reserve(READ_BYTES);
-        tokio::select! {
-            read = self.socket.read_buf(&mut self.bytes) => match read {
-                Ok(count) if count > 0 => Ok(()),
+        // A frame that was long is no reason to keep its room for as long as the connection lives.
+        if self.bytes.is_empty() && std::mem::take(&mut self.is_large) {
+            self.bytes = BytesMut::new();
+        }
+        loop {
+            tokio::select! {
+                // An error shows when it is read.
+                _ = self.socket.readable() => {}
+                () = peer.outbox.ended() => return Err(Over),
+            }
+            // Idle connections have no room reserved.
+            self.bytes.reserve(READ_BYTES);
+            match self.socket.try_read_buf(&mut self.bytes) {
+                Ok(count) if count > 0 => break,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 // The client is gone, and nothing can be said to it any more.
                 _ => {
                     peer.outbox.close();
-                    Err(Over)
+                    return Err(Over);
                 }
-            },
-            () = peer.outbox.ended() => Err(Over),
+            }
         }
+        self.is_large |= self.bytes.len() > KEPT_BYTES;
+        Ok(())
     }
 }

@@ -103,6 +103,7 @@ fn create(
     lane.accept_write();
     let submission = Submission::OpenSession {
         session: session.clone(),
+        peer: peer.clone(),
         timeout_ms,
         has_read_only: request.has_read_only,
     };
@@ -122,7 +123,10 @@ fn reattach(
     timeout_ms: i32,
 ) -> Result<Arc<Session>, Over> {
     let known = engine.sessions.get(request.session_id);
-    let session = known.filter(|session| session.has_password(&request.password));
+    // A session that is not on disk has no client that could come back: its id and password are guessed.
+    let session = known.filter(|session| {
+        session.has_password(&request.password) && engine.published.has_session(session.id)
+    });
     if let Some(session) = session {
         session.set_timeout_ms(timeout_ms);
         let reply = ConnectReply {

@@ -25,7 +25,7 @@ pub(crate) async fn listen(
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((socket, address)) => match engine.connections.admit(address) {
-                    Some(peer) => drop(serving.spawn(connection::serve(engine.clone(), socket, peer))),
+                    Some(admitted) => drop(serving.spawn(connection::serve(engine.clone(), socket, admitted))),
                     None => {
                         engine.stats.connections_rejected.fetch_add(1, Relaxed);
                         tracing::warn!(%address, "no more connections are taken, this one is closed");

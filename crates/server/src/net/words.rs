@@ -57,8 +57,8 @@ pub(super) fn answer(engine: &Engine, asker: &Peer, word: &str, argument: i64) -
         "dump" => four_letter::dump(&dump(engine)),
         "mntr" => four_letter::mntr(&monitor(engine)),
         "wchs" => {
-            let report = engine.published.watch_report();
-            four_letter::wchs(report.by_peer.len(), report.paths, report.total)
+            let (connections, paths, watches) = engine.published.watch_summary();
+            four_letter::wchs(connections, paths, watches)
         }
         "wchc" => four_letter::wchc(&watches_by_session(engine)),
         "wchp" => {
@@ -205,6 +205,7 @@ fn monitor(engine: &Engine) -> Monitor {
     let value = |number: &std::sync::atomic::AtomicU64| {
         i64::try_from(number.load(Relaxed)).unwrap_or(i64::MAX)
     };
+    let bytes = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     Monitor {
         server: server(engine),
         uptime_ms: u64::try_from(engine.clock.now_ms()).unwrap_or(0),
@@ -219,6 +220,9 @@ fn monitor(engine: &Engine) -> Monitor {
             ("auth_failed_count", value(&stats.auth_failures)),
             ("stale_sessions_expired", value(&stats.sessions_expired)),
             ("commit_count", value(&stats.commits)),
+            ("outstanding_request_bytes", value(&stats.outstanding_bytes)),
+            ("outbox_bytes", bytes(engine.connections.outbox_bytes())),
+            ("watch_bytes", bytes(engine.published.watch_bytes())),
         ],
     }
 }

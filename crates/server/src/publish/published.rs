@@ -5,15 +5,18 @@
 //! exclusively while its version becomes visible and its events and its reply are put on theirs.
 //! So an event comes before any reply that shows its change, and never before the reply that armed
 //! its watch. The order of locks: the version, then a session's lane, then watches or an outbox.
-//! Nothing is written to a socket before the lock is gone.
+//! Nothing is written to a socket before the lock is gone, and nothing that takes long is done under it: such a
+//! read reserves the place of its reply.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use bytes::BytesMut;
 
+use super::long_reads::{LongRead, LongReads};
 use super::reads::Read;
+use super::watch_limits::WatchLimits;
 use super::watches::{WatchReport, Watches};
 use crate::peer::Peer;
 use crate::proto::op::Op;
@@ -30,6 +33,7 @@ pub(crate) struct Published {
     watches: Mutex<Watches>,
     /// Digests of some versions, for comparison with another server.
     digests: Mutex<VecDeque<(i64, u64)>>,
+    long_reads: LongReads,
     sessions: Arc<SessionTable>,
     stats: Arc<ServerStats>,
     skip_acl: bool,
@@ -41,11 +45,13 @@ impl Published {
         sessions: Arc<SessionTable>,
         stats: Arc<ServerStats>,
         skip_acl: bool,
+        watch_limits: WatchLimits,
     ) -> Self {
         Self {
             committed: RwLock::new(tree),
-            watches: Mutex::default(),
+            watches: Mutex::new(Watches::new(watch_limits)),
             digests: Mutex::default(),
+            long_reads: LongReads::default(),
             sessions,
             stats,
             skip_acl,
@@ -62,19 +68,30 @@ impl Published {
         self.committed().last_zxid()
     }
 
-    /// Answers a read, now or as soon as the writes of its session before it are published.
-    pub(crate) fn read(&self, session: &Session, request: Request) {
+    /// Whether the session is on disk: what is not may still come to nothing.
+    pub(crate) fn has_session(&self, id: i64) -> bool {
+        self.committed().has_session(id)
+    }
+
+    /// Answers a read, now or as soon as the writes of its session before it are published. False if it takes long: then
+    /// its connection is not to be read until it is answered.
+    pub(crate) fn read(&self, session: &Session, request: Request) -> bool {
         let tree = self.committed();
         let mut lane = session.lane();
         if !lane.belongs_to(&request.peer) || session.has_ended() {
-            return;
+            return true;
         }
-        if lane.is_idle() {
-            self.answer(&tree, session, &request);
-        } else {
+        if !lane.is_idle() {
             self.wait(&request);
             lane.park(Parked::Read(request));
+            return true;
         }
+        let answered = self.answer(&tree, session, &request);
+        if !answered {
+            self.wait(&request);
+            self.answer_later(&tree, session, request);
+        }
+        answered
     }
 
     /// Hands a session to the connection `peer`, which came back for it, and answers with `frame`
@@ -103,9 +120,14 @@ impl Published {
     }
 
     /// Forgets a connection. Its session lives on until its timeout.
+    ///
+    /// Never panics: it may be what is left to do after a panic, and a second one would end the whole process.
     pub(crate) fn disconnect(&self, session: &Session, peer: &Arc<Peer>) {
-        session.lane().detach(peer);
-        self.watches().remove_peer(peer);
+        session.detach(peer);
+        let watches = self.watches.lock();
+        watches
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove_peer(peer);
     }
 
     /// Makes writes visible that are on disk: their version, then the events and the reply of each,
@@ -120,24 +142,24 @@ impl Published {
             group.tree.last_zxid() >= committed.last_zxid(),
             "versions only go forward"
         );
-        *committed = group.tree;
-        let mut told = Vec::new();
+        let before = std::mem::replace(&mut *committed, group.tree);
+        let mut told = Told::default();
         let mut with_reads = Vec::new();
         for decided in group.decided {
             with_reads.extend(self.tell(decided, &mut told));
         }
         for session in with_reads {
-            self.unpark(&committed, &session, &mut told);
+            self.unpark(&committed, &session, &mut told.answered);
         }
         drop(committed);
-        for peer in told {
-            peer.outbox.flush();
-        }
+        told.flush();
+        // If nobody else has it, that frees all that has changed since, which may be much.
+        drop(before);
     }
 
     /// Tells everybody who is to hear of one write, and returns its session if reads waited for it.
     /// Those who were told are added to `told`.
-    fn tell(&self, decided: Decided, told: &mut Vec<Arc<Peer>>) -> Option<Arc<Session>> {
+    fn tell(&self, decided: Decided, told: &mut Told) -> Option<Arc<Session>> {
         if let Some((txn, digest)) = &decided.txn {
             self.stats.commits.fetch_add(1, Relaxed);
             self.remember_digest(txn.zxid, *digest);
@@ -151,7 +173,7 @@ impl Published {
         if !decided.changes.is_empty() {
             let mut watches = self.watches();
             for change in &decided.changes {
-                watches.fire(change, self.skip_acl, told);
+                watches.fire(change, self.skip_acl, &mut told.watching);
             }
         }
         match decided.answer {
@@ -172,14 +194,16 @@ impl Published {
                     self.sessions.remove(session.id);
                     request.peer.outbox.finish();
                 }
-                told.push(request.peer);
+                told.answered.push(request.peer);
                 written(session)
             }
-            Answer::Connected { session, frame } => {
-                if let Some(peer) = session.lane().peer() {
-                    greet(peer, &frame);
-                    told.push(peer.clone());
-                }
+            Answer::Connected {
+                session,
+                peer,
+                frame,
+            } => {
+                greet(&peer, &frame);
+                told.answered.push(peer);
                 written(session)
             }
             Answer::Expired { session } => {
@@ -196,13 +220,21 @@ impl Published {
         }
     }
 
-    fn unpark(&self, tree: &Tree, session: &Session, told: &mut Vec<Arc<Peer>>) {
+    fn unpark(&self, tree: &Tree, session: &Session, answered: &mut Vec<Arc<Peer>>) {
         let mut lane = session.lane();
         while let Some(parked) = lane.unpark() {
             let peer = match parked {
-                Parked::Read(request) => {
+                Parked::Read(request) if !request.peer.outbox.is_open() => {
+                    // Nobody reads the answer.
                     self.wait_no_more(&request);
-                    self.answer(tree, session, &request);
+                    continue;
+                }
+                Parked::Read(request) => {
+                    if !self.answer(tree, session, &request) {
+                        self.answer_later(tree, session, request);
+                        continue;
+                    }
+                    self.wait_no_more(&request);
                     request.peer
                 }
                 Parked::ConnectReply { peer, frame } => {
@@ -210,30 +242,74 @@ impl Published {
                     peer
                 }
             };
-            told.push(peer);
+            answered.push(peer);
         }
     }
 
-    fn answer(&self, tree: &Tree, session: &Session, request: &Request) {
-        Read {
+    /// Answers a read under the lock; false if that takes long.
+    fn answer(&self, tree: &Tree, session: &Session, request: &Request) -> bool {
+        let read = Read {
             tree,
-            watches: &self.watches,
+            watches: Some(&self.watches),
             session_id: session.id,
             request,
             skip_acl: self.skip_acl,
+        };
+        let answered = read.answer();
+        if answered {
+            self.stats.answered(request.received);
         }
-        .answer();
-        self.stats.answered(request.received);
+        answered
     }
 
-    /// Counts a request that waits for a disk.
+    /// Reserves the place of an answer that takes long, under the lock.
+    fn answer_later(&self, tree: &Tree, session: &Session, request: Request) {
+        self.long_reads.push(LongRead {
+            tree: tree.clone(),
+            session_id: session.id,
+            place: request.peer.outbox.reserve(),
+            request,
+        });
+    }
+
+    /// Computes answers that take long, until [`Self::stop_long_reads`]: the work of a thread of its own.
+    pub(crate) fn serve_long_reads(&self) {
+        while let Some(long) = self.long_reads.next() {
+            let request = &long.request;
+            // If the connection is gone, nobody reads the answer.
+            if !request.peer.outbox.is_closed() {
+                let read = Read {
+                    tree: &long.tree,
+                    watches: None,
+                    session_id: long.session_id,
+                    request,
+                    skip_acl: self.skip_acl,
+                };
+                read.answer_in(long.place);
+                self.stats.answered(request.received);
+                request.peer.outbox.flush();
+            }
+            self.wait_no_more(request);
+        }
+    }
+
+    /// Ends what [`Self::serve_long_reads`] does.
+    pub(crate) fn stop_long_reads(&self) {
+        self.long_reads.stop();
+    }
+
+    /// Counts a request that waits for a disk, or to be computed.
     pub(crate) fn wait(&self, request: &Request) {
         self.stats.outstanding.fetch_add(1, Relaxed);
+        let bytes = request.body.len() as u64;
+        self.stats.outstanding_bytes.fetch_add(bytes, Relaxed);
         request.peer.request_waits();
     }
 
     fn wait_no_more(&self, request: &Request) {
         self.stats.outstanding.fetch_sub(1, Relaxed);
+        let bytes = request.body.len() as u64;
+        self.stats.outstanding_bytes.fetch_sub(bytes, Relaxed);
         request.peer.request_waits_no_more();
     }
 
@@ -260,7 +336,17 @@ impl Published {
 
     /// How many watches there are.
     pub(crate) fn watch_count(&self) -> usize {
-        self.watches().len()
+        self.watches().used().watches
+    }
+
+    /// The bytes of all watched paths, each counted once for every watch.
+    pub(crate) fn watch_bytes(&self) -> usize {
+        self.watches().used().bytes
+    }
+
+    /// How many connections watch how many paths, and how many watches that are.
+    pub(crate) fn watch_summary(&self) -> (usize, usize, usize) {
+        self.watches().summary()
     }
 
     /// Who watches what.
@@ -278,6 +364,24 @@ impl Published {
         self.watches
             .lock()
             .expect("no code panics while it holds the watches")
+    }
+}
+
+/// Whose outboxes have something new in them.
+#[derive(Default)]
+struct Told {
+    /// Who waits for an answer.
+    answered: Vec<Arc<Peer>>,
+    /// Who watches what has changed. There may be thousands of them.
+    watching: Vec<Arc<Peer>>,
+}
+
+impl Told {
+    /// Writes to all of them, first to those who wait.
+    fn flush(self) {
+        for peer in self.answered.iter().chain(&self.watching) {
+            peer.outbox.flush();
+        }
     }
 }
 

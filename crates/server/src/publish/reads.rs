@@ -1,8 +1,12 @@
 //! Everything that is answered from a version without making another.
 
+use std::sync::{Mutex, MutexGuard};
+
 use bytes::{BufMut, BytesMut};
 
+use super::long_reads::{ITEM_BYTES, LONG_BYTES};
 use super::watches::{WatchType, Watches, send};
+use crate::outbox::Place;
 use crate::peer::Peer;
 use crate::proto::acl::{ADMIN, Acl, Id, READ};
 use crate::proto::code::ErrorCode;
@@ -22,7 +26,8 @@ const UNKNOWN_OP_ZXID: i64 = -1;
 #[derive(Debug)]
 pub(super) struct Read<'a> {
     pub(super) tree: &'a Tree,
-    pub(super) watches: &'a std::sync::Mutex<Watches>,
+    /// `None` outside the lock: watches are armed by then, and nothing takes too long.
+    pub(super) watches: Option<&'a Mutex<Watches>>,
     pub(super) session_id: i64,
     pub(super) request: &'a Request,
     pub(super) skip_acl: bool,
@@ -43,9 +48,18 @@ impl<E: Into<ErrorCode>> From<E> for Failure {
     }
 }
 
+/// How far a read has come.
+enum Progress {
+    Done,
+    /// Its watch is armed, but the answer takes too long to be given under the lock.
+    Long,
+}
+
 impl Read<'_> {
-    /// Answers the request, and arms its watch, if it has one, before anything can change.
-    pub(super) fn answer(&self) {
+    /// Arms the watch of the request, if it has one, before anything can change, and answers it. False if that takes long:
+    /// then the answer is to be put into a reserved place, outside the lock.
+    #[must_use = "a read that takes long is not answered yet"]
+    pub(super) fn answer(&self) -> bool {
         let request = self.request;
         let Some(op) = request.op else {
             request.peer.reply(
@@ -54,60 +68,100 @@ impl Read<'_> {
                 Err(ErrorCode::Unimplemented),
                 |_| {},
             );
-            return request.peer.outbox.finish();
+            request.peer.outbox.finish();
+            return true;
         };
-        let mut body = BytesMut::new();
-        let outcome = match self.execute(op, &mut body) {
-            Ok(()) if body.len() > reply::BODY_BYTES_MAX => {
-                body = BytesMut::new();
-                Err(ErrorCode::MarshallingError)
-            }
-            Ok(()) => Ok(()),
-            Err(failure) => {
-                body = failure.body;
-                Err(failure.code)
-            }
+        let Some((outcome, body)) = self.outcome(op) else {
+            return false;
         };
-        request
-            .peer
-            .reply(request, self.tree.last_zxid(), outcome, |out| {
-                out.unsplit(body)
-            });
+        let zxid = self.tree.last_zxid();
+        let peer = &request.peer;
+        peer.reply(request, zxid, outcome, |out| out.unsplit(body));
+        true
     }
 
-    fn execute(&self, op: Op, out: &mut BytesMut) -> Result<(), Failure> {
+    /// Answers a request that takes long.
+    pub(super) fn answer_in(&self, place: Place) {
+        let request = self.request;
+        let op = request.op.expect("only known operations take long");
+        let answer = self.outcome(op);
+        let (outcome, body) = answer.expect("nothing takes too long outside the lock");
+        let zxid = self.tree.last_zxid();
+        let peer = &request.peer;
+        peer.reply_in(place, request, zxid, outcome, |out| out.unsplit(body));
+    }
+
+    /// What to send, or `None` if that takes long.
+    fn outcome(&self, op: Op) -> Option<(Result<(), ErrorCode>, BytesMut)> {
+        let mut body = BytesMut::new();
+        match self.execute(op, &mut body) {
+            Ok(Progress::Long) => None,
+            Ok(Progress::Done) if body.len() > reply::BODY_BYTES_MAX => {
+                Some((Err(ErrorCode::MarshallingError), BytesMut::new()))
+            }
+            Ok(Progress::Done) => Some((Ok(()), body)),
+            Err(failure) => Some((Err(failure.code), failure.body)),
+        }
+    }
+
+    /// Whether an answer of about so many bytes takes too long here.
+    fn is_long(&self, bytes: usize) -> bool {
+        self.watches.is_some() && bytes > LONG_BYTES
+    }
+
+    fn execute(&self, op: Op, out: &mut BytesMut) -> Result<Progress, Failure> {
         let mut reader = Reader::new(&self.request.body);
         match op {
             Op::Ping => {}
             Op::Exists => self.exists(&PathWatch::decode(&mut reader)?, out)?,
             Op::GetData => {
                 let body = PathWatch::decode(&mut reader)?;
-                self.get_data(&body, out)?;
-                if body.watch {
-                    self.watches()
-                        .arm_data(&body.path.unwrap_or_default(), &self.request.peer);
+                let node = self.readable(&body.path)?;
+                if body.watch
+                    && let Some(mut watches) = self.armable()
+                {
+                    watches.arm_data(&body.path.unwrap_or_default(), &self.request.peer)?;
                 }
+                if self.is_long(node.data_len()) {
+                    return Ok(Progress::Long);
+                }
+                put_data(node, out);
             }
             Op::GetChildren | Op::GetChildren2 => {
                 let body = PathWatch::decode(&mut reader)?;
-                let node = self.get_children(&body, out)?;
+                let node = self.readable(&body.path)?;
+                if body.watch
+                    && let Some(mut watches) = self.armable()
+                {
+                    watches.arm_child(&body.path.unwrap_or_default(), &self.request.peer)?;
+                }
+                if self.is_long(node.children.len() * ITEM_BYTES) {
+                    return Ok(Progress::Long);
+                }
+                put_children(node, out);
                 if op == Op::GetChildren2 {
                     node.stat().encode(out);
                 }
-                if body.watch {
-                    self.watches()
-                        .arm_child(&body.path.unwrap_or_default(), &self.request.peer);
-                }
             }
-            Op::GetAcl => self.get_acl(&reader.ustring()?, out)?,
+            Op::GetAcl => return self.get_acl(&reader.ustring()?, out),
             Op::GetAllChildrenNumber => {
                 let path = reader.ustring()?;
                 self.readable(&path)?;
-                out.put_count(self.tree.descendant_count(&path.unwrap_or_default()));
+                let path = path.unwrap_or_default();
+                if self.tree.below(&path).is_none() && self.is_long(usize::MAX) {
+                    return Ok(Progress::Long);
+                }
+                out.put_count(self.tree.descendant_count(&path));
             }
-            Op::GetEphemerals => self.get_ephemerals(&reader.ustring()?, out),
+            Op::GetEphemerals => {
+                let count = self.tree.ephemeral_count_of(self.session_id);
+                if self.is_long(count * ITEM_BYTES) {
+                    return Ok(Progress::Long);
+                }
+                self.get_ephemerals(&reader.ustring()?, out);
+            }
             Op::Sync => out.put_buffer(reader.buffer()?),
-            Op::MultiRead => self.multi_read(Ops::decode(&mut reader)?, out)?,
+            Op::MultiRead => return self.multi_read(&mut reader, out),
             Op::SetWatches | Op::SetWatches2 => {
                 self.set_watches(&SetWatches::decode(op, &mut reader)?)?;
             }
@@ -119,7 +173,7 @@ impl Read<'_> {
             // Writes do not come here; what is left is malformed, or not for clients.
             _ => return Err(ErrorCode::MarshallingError.into()),
         }
-        Ok(())
+        Ok(Progress::Done)
     }
 
     fn exists(&self, body: &PathWatch<'_>, out: &mut BytesMut) -> Result<(), ErrorCode> {
@@ -132,38 +186,25 @@ impl Read<'_> {
             self.permit(node, READ)?;
         }
         if body.watch {
-            self.watches().arm_data(path, &self.request.peer);
+            self.watches().arm_data(path, &self.request.peer)?;
         }
         node.ok_or(ErrorCode::NoNode)?.stat().encode(out);
         Ok(())
     }
 
-    fn get_data(&self, body: &PathWatch<'_>, out: &mut BytesMut) -> Result<(), ErrorCode> {
-        let node = self.readable(&body.path)?;
-        out.put_buffer(node.data.as_deref());
-        node.stat().encode(out);
-        Ok(())
-    }
-
-    fn get_children(&self, body: &PathWatch<'_>, out: &mut BytesMut) -> Result<&Node, ErrorCode> {
-        let node = self.readable(&body.path)?;
-        out.put_count(node.children.len());
-        for name in &node.children {
-            out.put_ustring(name);
-        }
-        Ok(node)
-    }
-
-    fn get_acl(&self, path: &Text<'_>, out: &mut BytesMut) -> Result<(), ErrorCode> {
+    fn get_acl(&self, path: &Text<'_>, out: &mut BytesMut) -> Result<Progress, Failure> {
         let node = self.node(path)?;
         self.permit(node, READ | ADMIN)?;
+        if self.is_long(node.acl.len() * ITEM_BYTES) {
+            return Ok(Progress::Long);
+        }
         if self.permit(node, ADMIN).is_ok() {
             Acl::encode_list(&node.acl, out);
         } else {
             Acl::encode_list(&access::redact(&node.acl), out);
         }
         node.stat().encode(out);
-        Ok(())
+        Ok(Progress::Done)
     }
 
     fn get_ephemerals(&self, prefix: &Text<'_>, out: &mut BytesMut) {
@@ -186,9 +227,12 @@ impl Read<'_> {
 
     /// Many reads may name one node, so that a short request could ask for any amount of memory: it is
     /// refused when the results are more than may wait for a client.
-    fn multi_read(&self, ops: Ops<'_>, out: &mut BytesMut) -> Result<(), Failure> {
+    fn multi_read(&self, reader: &mut Reader<'_>, out: &mut BytesMut) -> Result<Progress, Failure> {
+        if self.is_long(self.request.body.len().saturating_mul(ITEM_BYTES)) {
+            return Ok(Progress::Long);
+        }
         let bytes_max = self.request.peer.outbox.crowded_at();
-        let ops = match ops {
+        let ops = match Ops::decode(reader)? {
             Ops::Empty => Vec::new(),
             Ops::Reads(ops) => ops,
             Ops::Writes(_) => return Err(ended(BytesMut::new())),
@@ -201,15 +245,22 @@ impl Read<'_> {
             if body.path.is_none() {
                 return Err(ended(out.split()));
             }
-            let mut result = BytesMut::new();
-            let outcome = match kind {
-                Op::GetData => self.get_data(body, &mut result),
-                _ => self.get_children(body, &mut result).map(drop),
+            let (node, bytes) = match self.readable(&body.path) {
+                Ok(node) if kind == Op::GetData => (Ok(node), node.data_len()),
+                Ok(node) => (Ok(node), node.children.len() * ITEM_BYTES),
+                Err(code) => (Err(code), 0),
             };
-            match outcome {
-                Ok(()) => {
+            if self.is_long(out.len() + bytes) {
+                return Ok(Progress::Long);
+            }
+            match node {
+                Ok(node) => {
                     multi::put_success(out, kind);
-                    out.unsplit(result);
+                    if kind == Op::GetData {
+                        put_data(node, out);
+                    } else {
+                        put_children(node, out);
+                    }
                 }
                 Err(code) => multi::put_failure(out, Err(code)),
             }
@@ -218,35 +269,38 @@ impl Read<'_> {
             }
         }
         multi::put_end(out);
-        Ok(())
+        Ok(Progress::Done)
     }
 
     /// Arms again what a client watched before it lost its connection, and makes up for what it
     /// missed meanwhile.
     fn set_watches(&self, body: &SetWatches<'_>) -> Result<(), ErrorCode> {
         let peer = &self.request.peer;
-        let each = |list: &Option<Vec<Text<'_>>>, handle: &dyn Fn(&str, Option<&Node>)| {
+        type Handle<'h> = &'h dyn Fn(&str, Option<&Node>) -> Result<(), ErrorCode>;
+        let each = |list: &Option<Vec<Text<'_>>>, handle: Handle<'_>| {
             for path in list.as_ref().ok_or(ErrorCode::MarshallingError)? {
                 let path = path.as_deref().ok_or(ErrorCode::MarshallingError)?;
-                handle(path, self.tree.get(path));
+                handle(path, self.tree.get(path))?;
             }
             Ok::<_, ErrorCode>(())
         };
+        let sent = |kind, path: &str| {
+            send(peer, kind, path);
+            Ok(())
+        };
         each(&body.data, &|path, node| match node {
-            None => send(peer, EventKind::NodeDeleted, path),
-            Some(node) if node.mzxid > body.relative_zxid => {
-                send(peer, EventKind::NodeDataChanged, path);
-            }
+            None => sent(EventKind::NodeDeleted, path),
+            Some(node) if node.mzxid > body.relative_zxid => sent(EventKind::NodeDataChanged, path),
             Some(_) => self.watches().arm_data(path, peer),
         })?;
         each(&body.exist, &|path, node| match node {
             None => self.watches().arm_data(path, peer),
-            Some(_) => send(peer, EventKind::NodeCreated, path),
+            Some(_) => sent(EventKind::NodeCreated, path),
         })?;
         each(&body.child, &|path, node| match node {
-            None => send(peer, EventKind::NodeDeleted, path),
+            None => sent(EventKind::NodeDeleted, path),
             Some(node) if node.pzxid > body.relative_zxid => {
-                send(peer, EventKind::NodeChildrenChanged, path);
+                sent(EventKind::NodeChildrenChanged, path)
             }
             Some(_) => self.watches().arm_child(path, peer),
         })?;
@@ -262,8 +316,8 @@ impl Read<'_> {
         let peer: &std::sync::Arc<Peer> = &self.request.peer;
         let path = body.path.as_deref().unwrap_or_default();
         match body.number {
-            0 => self.watches().arm_persistent(path, peer),
-            1 => self.watches().arm_recursive(path, peer),
+            0 => self.watches().arm_persistent(path, peer)?,
+            1 => self.watches().arm_recursive(path, peer)?,
             _ => return Err(ErrorCode::MarshallingError),
         }
         // An error record that says there was none.
@@ -306,10 +360,29 @@ impl Read<'_> {
         }
     }
 
-    fn watches(&self) -> std::sync::MutexGuard<'_, Watches> {
-        self.watches
-            .lock()
-            .expect("no code panics while it holds the watches")
+    /// All watches. What is about nothing else takes no long.
+    fn watches(&self) -> MutexGuard<'_, Watches> {
+        self.armable().expect("it is answered under the lock")
+    }
+
+    /// All watches, under the lock.
+    fn armable(&self) -> Option<MutexGuard<'_, Watches>> {
+        let watches = self.watches?.lock();
+        Some(watches.expect("no code panics while it holds the watches"))
+    }
+}
+
+/// Appends what getData tells of a node.
+fn put_data(node: &Node, out: &mut BytesMut) {
+    out.put_buffer(node.data.as_deref());
+    node.stat().encode(out);
+}
+
+/// Appends the names of its children.
+fn put_children(node: &Node, out: &mut BytesMut) {
+    out.put_count(node.children.len());
+    for name in &node.children {
+        out.put_ustring(name);
     }
 }
 

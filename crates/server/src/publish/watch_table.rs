@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::peer::Peer;
+use crate::stats::WatchUse;
 use crate::tree::path;
 
 /// How long a watch lasts and how far it sees.
@@ -50,6 +51,8 @@ pub(super) struct WatchTable {
     by_peer: HashMap<u64, HashSet<Arc<str>>>,
     /// How many there are that see below their path; without any, nobody looks upwards.
     recursive: usize,
+    /// How many pairs of a connection and a path there are, and their bytes.
+    used: WatchUse,
 }
 
 impl WatchTable {
@@ -68,7 +71,17 @@ impl WatchTable {
             self.recursive += 1;
         }
         *armed = true;
-        self.by_peer.entry(peer.number).or_default().insert(key);
+        if self.by_peer.entry(peer.number).or_default().insert(key) {
+            self.used.watches += 1;
+            self.used.bytes += path.len();
+            peer.watches.add(path);
+        }
+    }
+
+    /// Whether `peer` watches `path` in any mode.
+    pub(super) fn has(&self, path: &str, peer: &Peer) -> bool {
+        let watchers = self.by_path.get(path);
+        watchers.is_some_and(|watchers| watchers.contains_key(&peer.number))
     }
 
     /// Whether `peer` watches `path` in that mode.
@@ -97,7 +110,7 @@ impl WatchTable {
             if watchers.is_empty() {
                 self.by_path.remove(path);
             }
-            self.forget_path(peer.number, path);
+            self.forget_path(peer, path);
         }
         true
     }
@@ -105,6 +118,7 @@ impl WatchTable {
     /// Takes all watches of a connection away.
     pub(super) fn remove_peer(&mut self, peer: &Peer) {
         for path in self.by_peer.remove(&peer.number).unwrap_or_default() {
+            self.forgotten(peer, &path);
             let Some(watchers) = self.by_path.get_mut(&path) else {
                 continue;
             };
@@ -124,19 +138,19 @@ impl WatchTable {
         let mut found = Vec::new();
         if let Some(watchers) = self.by_path.get_mut(path) {
             let mut done = Vec::new();
-            for (number, (peer, modes)) in watchers.iter_mut() {
+            for (peer, modes) in watchers.values_mut() {
                 found.push(peer.clone());
                 modes.one_shot = false;
                 if modes.is_empty() {
-                    done.push(*number);
+                    done.push(found.len() - 1);
                 }
             }
             watchers.retain(|_, (_, modes)| !modes.is_empty());
             if watchers.is_empty() {
                 self.by_path.remove(path);
             }
-            for number in done {
-                self.forget_path(number, path);
+            for index in done {
+                self.forget_path(&found[index], path);
             }
         }
         if upwards && self.recursive > 0 {
@@ -157,18 +171,28 @@ impl WatchTable {
         found
     }
 
-    fn forget_path(&mut self, number: u64, path: &str) {
-        if let Some(paths) = self.by_peer.get_mut(&number) {
-            paths.remove(path);
-            if paths.is_empty() {
-                self.by_peer.remove(&number);
-            }
+    fn forget_path(&mut self, peer: &Peer, path: &str) {
+        let Some(paths) = self.by_peer.get_mut(&peer.number) else {
+            return;
+        };
+        let is_gone = paths.remove(path);
+        if paths.is_empty() {
+            self.by_peer.remove(&peer.number);
+        }
+        if is_gone {
+            self.forgotten(peer, path);
         }
     }
 
-    /// How many pairs of a connection and a path there are.
-    pub(super) fn len(&self) -> usize {
-        self.by_peer.values().map(HashSet::len).sum()
+    fn forgotten(&mut self, peer: &Peer, path: &str) {
+        self.used.watches -= 1;
+        self.used.bytes -= path.len();
+        peer.watches.remove(path);
+    }
+
+    /// How many pairs of a connection and a path there are, and the bytes of the paths.
+    pub(super) fn used(&self) -> WatchUse {
+        self.used
     }
 
     /// The watched paths of each connection, by its number.

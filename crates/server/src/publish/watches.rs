@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 
+use super::watch_limits::WatchLimits;
 use super::watch_table::{WatchMode, WatchTable};
 use crate::peer::Peer;
 use crate::proto::acl::{Acl, READ};
+use crate::proto::code::ErrorCode;
 use crate::proto::event::{self, EVENT_XID, EVENT_ZXID, EventKind};
 use crate::proto::reply;
+use crate::stats::WatchUse;
 use crate::tree::{Change, ChangeKind, access, path};
 
 /// What removeWatches and checkWatches may ask about.
@@ -36,58 +39,74 @@ impl WatchType {
 }
 
 /// All watches of the server.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Watches {
     /// Armed by exists and getData.
     data: WatchTable,
     /// Armed by the calls that list children.
     child: WatchTable,
+    limits: WatchLimits,
 }
 
 impl Watches {
-    pub(super) fn arm_data(&mut self, path: &str, peer: &Arc<Peer>) {
-        self.arm(path, peer, |watches| &mut watches.data, WatchMode::OneShot);
+    pub(super) fn new(limits: WatchLimits) -> Self {
+        Self {
+            data: WatchTable::default(),
+            child: WatchTable::default(),
+            limits,
+        }
     }
 
-    pub(super) fn arm_child(&mut self, path: &str, peer: &Arc<Peer>) {
-        self.arm(path, peer, |watches| &mut watches.child, WatchMode::OneShot);
+    pub(super) fn arm_data(&mut self, path: &str, peer: &Arc<Peer>) -> Result<(), ErrorCode> {
+        self.arm(path, peer, Some(WatchMode::OneShot), None)
     }
 
-    pub(super) fn arm_persistent(&mut self, path: &str, peer: &Arc<Peer>) {
-        self.arm(
-            path,
-            peer,
-            |watches| &mut watches.data,
-            WatchMode::Persistent,
-        );
-        self.arm(
-            path,
-            peer,
-            |watches| &mut watches.child,
-            WatchMode::Persistent,
-        );
+    pub(super) fn arm_child(&mut self, path: &str, peer: &Arc<Peer>) -> Result<(), ErrorCode> {
+        self.arm(path, peer, None, Some(WatchMode::OneShot))
     }
 
-    pub(super) fn arm_recursive(&mut self, path: &str, peer: &Arc<Peer>) {
-        self.arm(
-            path,
-            peer,
-            |watches| &mut watches.data,
-            WatchMode::Recursive,
-        );
+    pub(super) fn arm_persistent(&mut self, path: &str, peer: &Arc<Peer>) -> Result<(), ErrorCode> {
+        let mode = Some(WatchMode::Persistent);
+        self.arm(path, peer, mode, mode)
     }
 
+    pub(super) fn arm_recursive(&mut self, path: &str, peer: &Arc<Peer>) -> Result<(), ErrorCode> {
+        self.arm(path, peer, Some(WatchMode::Recursive), None)
+    }
+
+    /// Arms a watch in each table that a mode is given for, or none of them if that is too much.
     fn arm(
         &mut self,
         path: &str,
         peer: &Arc<Peer>,
-        table: impl FnOnce(&mut Self) -> &mut WatchTable,
-        mode: WatchMode,
-    ) {
+        data: Option<WatchMode>,
+        child: Option<WatchMode>,
+    ) -> Result<(), ErrorCode> {
         // A connection that is ending takes its watches away only once, and perhaps already has.
-        if peer.outbox.is_open() {
-            table(self).arm(path, peer, mode);
+        if !peer.outbox.is_open() {
+            return Ok(());
         }
+        let watches = usize::from(data.is_some()) + usize::from(child.is_some());
+        let more = WatchUse {
+            watches,
+            bytes: watches * path.len(),
+        };
+        let fits = self.limits.allow(more, peer.watches.get(), self.used());
+        // Another mode on a path that is watched takes no more room.
+        let is_there = || {
+            (data.is_none() || self.data.has(path, peer))
+                && (child.is_none() || self.child.has(path, peer))
+        };
+        if !fits && !is_there() {
+            return Err(ErrorCode::QuotaExceeded);
+        }
+        if let Some(mode) = data {
+            self.data.arm(path, peer, mode);
+        }
+        if let Some(mode) = child {
+            self.child.arm(path, peer, mode);
+        }
+        Ok(())
     }
 
     pub(super) fn contains(&self, path: &str, peer: &Peer, kind: WatchType) -> bool {
@@ -175,16 +194,28 @@ impl Watches {
         }
     }
 
-    /// How many watches there are in both tables.
-    pub(crate) fn len(&self) -> usize {
-        self.data.len() + self.child.len()
+    /// The watches in both tables, and the bytes of their paths.
+    pub(super) fn used(&self) -> WatchUse {
+        let (data, child) = (self.data.used(), self.child.used());
+        WatchUse {
+            watches: data.watches + child.watches,
+            bytes: data.bytes + child.bytes,
+        }
     }
 
-    /// What the four-letter words show: the data table alone.
+    /// The connections, paths and watches of the data table, which alone the four-letter words show.
+    pub(super) fn summary(&self) -> (usize, usize, usize) {
+        let connections = self.data.by_peer().count();
+        (
+            connections,
+            self.data.path_count(),
+            self.data.used().watches,
+        )
+    }
+
+    /// The same, one by one.
     pub(super) fn report(&self) -> WatchReport {
         WatchReport {
-            total: self.data.len(),
-            paths: self.data.path_count(),
             by_peer: self
                 .data
                 .by_peer()
@@ -197,8 +228,6 @@ impl Watches {
 /// Who watches what, for inspection.
 #[derive(Debug)]
 pub(crate) struct WatchReport {
-    pub(crate) total: usize,
-    pub(crate) paths: usize,
     /// The number of each watching connection, with the paths.
     pub(crate) by_peer: Vec<(u64, Vec<Arc<str>>)>,
 }

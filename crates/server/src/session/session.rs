@@ -1,9 +1,10 @@
 //! One session.
 
 use std::sync::atomic::{AtomicI32, AtomicI64, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::lane::Lane;
+use crate::peer::Peer;
 
 /// In place of a deadline: the session has ended or is about to, and nobody can bring it back.
 const ENDED: i64 = i64::MIN;
@@ -56,6 +57,12 @@ impl Session {
         self.lane
             .lock()
             .expect("no code panics while it holds a lane")
+    }
+
+    /// Leaves the session without a connection, if `peer` is still its. Never panics.
+    pub(crate) fn detach(&self, peer: &Arc<Peer>) {
+        let lane = self.lane.lock();
+        lane.unwrap_or_else(PoisonError::into_inner).detach(peer);
     }
 
     /// Moves the deadline; false if the session has ended.

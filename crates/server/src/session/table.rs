@@ -51,11 +51,16 @@ impl SessionTable {
     /// A new session, open as soon as the writer has seen it.
     pub(crate) fn open(&self, timeout_ms: i32) -> Arc<Session> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let password = password::of(id, self.secret.as_ref());
+        let password = self.password_of(id);
         let deadline_ms = self.deadline_ms(timeout_ms);
         let session = Arc::new(Session::new(id, password, timeout_ms, deadline_ms));
         self.lock().insert(id, session.clone());
         session
+    }
+
+    /// The password that belongs to the session `id`, open or not.
+    pub(crate) fn password_of(&self, id: i64) -> [u8; 16] {
+        password::of(id, self.secret.as_ref())
     }
 
     pub(crate) fn get(&self, id: i64) -> Option<Arc<Session>> {

@@ -17,6 +17,9 @@ use crate::tree::Tree;
 /// How close to the reserved end of a file more is reserved.
 const RESERVE_AHEAD_BYTES: u64 = 4096;
 
+/// How large the buffer of a batch may be that is kept for the next one.
+const WAITING_BYTES_KEPT: usize = 64 << 10;
+
 /// When the log goes on in a new file, with a snapshot of what came before.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rolling {
@@ -83,7 +86,7 @@ impl LogWriter {
             txns: 0,
         };
         let mut start = BytesMut::from(&HEADER[..]);
-        start.unsplit(self.waiting.split());
+        start.unsplit(std::mem::take(&mut self.waiting));
         open.append(&start, self.reserve_bytes)?;
         self.disk.rename(&unfinished, &name)?;
         self.disk.sync_names()?;
@@ -97,6 +100,9 @@ impl LogWriter {
         if let Some(open) = &mut self.file {
             open.append(&self.waiting, self.reserve_bytes)?;
             self.waiting.clear();
+            if self.waiting.capacity() > WAITING_BYTES_KEPT {
+                self.waiting = BytesMut::new();
+            }
             Ok(())
         } else {
             self.file = Some(self.open(first_zxid)?);

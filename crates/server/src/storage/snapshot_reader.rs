@@ -265,6 +265,7 @@ impl From<SnapshotNode> for Node {
             aversion: node.aversion,
             owner: Owner::from_stored(node.ephemeral_owner),
             children: imbl::OrdSet::new(),
+            below: Default::default(),
             digest: 0,
         }
     }

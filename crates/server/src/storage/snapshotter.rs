@@ -4,12 +4,13 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, SyncSender};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use super::disk::Disk;
 use super::pace::Pace;
 use super::{retention, snapshot_writer};
+use crate::alarm::Alarm;
 use crate::tree::Tree;
 
 /// A thread that writes versions of the tree to disk while the server goes on.
@@ -25,6 +26,7 @@ pub(crate) struct Snapshotter {
 impl Snapshotter {
     /// Starts the thread. `retain` is how many snapshots stay; `None` for all.
     pub(crate) fn start(
+        alarm: &Alarm,
         snapshots: Arc<dyn Disk>,
         logs: Arc<dyn Disk>,
         retain: Option<usize>,
@@ -33,14 +35,12 @@ impl Snapshotter {
         let (trees, wanted) = mpsc::sync_channel::<Tree>(0);
         let hurry = Arc::<AtomicBool>::default();
         let hurried = hurry.clone();
-        let thread = thread::Builder::new()
-            .name("snapshot".into())
-            .spawn(move || {
-                for tree in wanted {
-                    let pace = Pace::new(hurried.clone());
-                    take(&*snapshots, &*logs, retain, &tree, pace);
-                }
-            })?;
+        let thread = alarm.spawn("snapshot", move || {
+            for tree in wanted {
+                let pace = Pace::new(hurried.clone());
+                take(&*snapshots, &*logs, retain, &tree, pace);
+            }
+        })?;
         Ok(Self {
             trees: Some(trees),
             thread: Some(thread),

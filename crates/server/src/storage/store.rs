@@ -12,6 +12,7 @@ use super::memory::{MemoryLog, MemoryStore};
 use super::names::DataFile;
 use super::recovery::{RecoveryError, recover};
 use super::snapshotter::Snapshotter;
+use crate::alarm::Alarm;
 use crate::config::Config;
 use crate::tree::Tree;
 
@@ -51,14 +52,22 @@ impl Store {
     }
 
     /// Recovers what is there, and opens the log to go on with.
-    pub(crate) fn open(self, config: &Config) -> Result<(Tree, Box<dyn Log>), RecoveryError> {
+    ///
+    /// `alarm` is raised if something fails later without which the server cannot go on.
+    pub(crate) fn open(
+        self,
+        config: &Config,
+        alarm: &Alarm,
+    ) -> Result<(Tree, Box<dyn Log>), RecoveryError> {
         match self {
             Self::Memory(store) => Ok((store.recover(), Box::new(MemoryLog::new(store)))),
-            Self::Disks { snapshots, logs } => open_disks(config, snapshots, logs, Vec::new()),
+            Self::Disks { snapshots, logs } => {
+                open_disks(config, alarm, snapshots, logs, Vec::new())
+            }
             Self::Folders { snapshots, logs } => {
                 let opened = OpenFolders::open(snapshots, logs)?;
                 let (snapshots, logs) = (Arc::new(opened.snapshots), Arc::new(opened.logs));
-                open_disks(config, snapshots, logs, opened.locks)
+                open_disks(config, alarm, snapshots, logs, opened.locks)
             }
         }
     }
@@ -95,6 +104,7 @@ impl OpenFolders {
 
 fn open_disks(
     config: &Config,
+    alarm: &Alarm,
     snapshots: Arc<dyn Disk>,
     logs: Arc<dyn Disk>,
     locks: Vec<File>,
@@ -106,7 +116,7 @@ fn open_disks(
             "digests in the data files differ from those of the tree; compare it with a copy"
         );
     }
-    let snapshotter = Snapshotter::start(snapshots, logs.clone(), config.snapshots_kept)?;
+    let snapshotter = Snapshotter::start(alarm, snapshots, logs.clone(), config.snapshots_kept)?;
     if recovered.wants_snapshot {
         snapshotter.take_when_free(&recovered.tree);
     }

@@ -77,8 +77,17 @@ pub(crate) struct Node {
     pub(crate) owner: Owner,
     /// The names of the children.
     pub(crate) children: OrdSet<Arc<str>>,
+    pub(crate) below: Below,
     /// What this node adds to the digest of the tree.
     pub(crate) digest: u32,
+}
+
+/// What lies below a node, at any depth. The tree keeps it current, so that nobody has to walk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Below {
+    pub(crate) nodes: i64,
+    /// The bytes of their data.
+    pub(crate) bytes: i64,
 }
 
 impl Node {

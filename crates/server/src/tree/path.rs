@@ -20,6 +20,12 @@ pub(crate) fn name(path: &str) -> &str {
     path.rfind('/').map_or(path, |slash| &path[slash + 1..])
 }
 
+/// Everything above a path but the root, the highest first. Only for valid paths.
+pub(crate) fn below_root(path: &str) -> impl Iterator<Item = &str> {
+    let slashes = path.match_indices('/').skip(1);
+    slashes.map(|(slash, _)| &path[..slash])
+}
+
 /// The path itself and everything above it, the root last. Only for valid paths.
 pub(crate) fn with_ancestors(path: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(path), |path| match path.rfind('/')? {
@@ -32,6 +38,13 @@ pub(crate) fn with_ancestors(path: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ancestors_begin_below_the_root() {
+        assert_eq!(below_root("/a/b/c").collect::<Vec<_>>(), ["/a", "/a/b"]);
+        assert_eq!(below_root("/a").count(), 0);
+        assert_eq!(below_root("/").count(), 0);
+    }
 
     #[test]
     fn ancestors_end_at_the_root() {

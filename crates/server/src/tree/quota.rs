@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::path;
-use super::tree::Tree;
+use super::tree::{Tree, signed};
 use crate::proto::code::ErrorCode;
 
 const QUOTA_ROOT: &str = "/zookeeper/quota";
@@ -35,7 +35,7 @@ impl Tree {
             self.quotas.insert(subject.into());
         }
         if let Some(subject) = subject(node, STATS) {
-            self.recount(&Arc::from(subject));
+            self.recount(subject);
         }
         if !self.quotas.is_empty() {
             let bytes = self.get(node).map_or(0, |node| signed(node.data_len()));
@@ -121,25 +121,29 @@ impl Tree {
         self.write_stats(&stats, count, bytes);
     }
 
-    /// Counts a subtree anew: the root of the quota counts, and only data counts as bytes.
-    fn recount(&mut self, subject: &Arc<str>) {
-        let (mut count, mut bytes) = (0, 0);
-        self.walk(subject, |_, node| {
-            count += 1;
-            bytes += signed(node.data_len());
-        });
-        self.write_stats(&format!("{QUOTA_ROOT}{subject}/{STATS}"), count, bytes);
+    /// Counts a subtree anew: the root of the quota counts, and only data counts as bytes. Anybody may ask for that
+    /// again and again, so it takes no walk: so deep that only a walk could tell, the numbers stay as they are.
+    fn recount(&mut self, subject: &str) {
+        let (count, bytes) = match (self.get(subject), self.below(subject)) {
+            (None, _) => (0, 0),
+            (Some(_), None) => return,
+            (Some(top), Some(below)) => (below.nodes + 1, below.bytes + signed(top.data_len())),
+        };
+        let stats = format!("{QUOTA_ROOT}{subject}/{STATS}");
+        self.write_stats(&stats, count, bytes);
     }
 
     /// Changes the data of the statistics in place: no version, no zxid, no time changes.
     fn write_stats(&mut self, stats: &str, count: i64, bytes: i64) {
         let text = format!("count={count},bytes={bytes}");
-        self.update(stats, |node| node.data = Some(text.into_bytes().into()));
+        let after = signed(text.len());
+        let data = Some(text.into_bytes().into());
+        let before = self.update(stats, |node| std::mem::replace(&mut node.data, data));
+        if let Some(before) = before {
+            let before = signed(before.map_or(0, |data| data.len()));
+            self.tally(stats, 0, after - before);
+        }
     }
-}
-
-fn signed(length: usize) -> i64 {
-    i64::try_from(length).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -4,10 +4,14 @@ use std::sync::Arc;
 
 use imbl::{HashMap, OrdSet};
 
-use super::node::{Node, Owner};
+use super::node::{Below, Node, Owner};
 use super::path::{self, ROOT};
 use super::{access, digest};
 use crate::proto::txn::{AclList, Data, Lifetime, PARENT_CVERSION_UNKNOWN, Txn, TxnBody};
+
+/// How deep nodes may lie that know what is below them. Each write changes the nodes above it down to this level, so it
+/// bounds what a write costs however deep it goes.
+const COUNTED_LEVELS: usize = 64;
 
 /// One version: all nodes and sessions after the transaction `last_zxid`.
 ///
@@ -23,6 +27,7 @@ pub(crate) struct Tree {
     last_zxid: i64,
     digest: u64,
     bytes: usize,
+    path_bytes: usize,
 }
 
 /// What a transaction did to one node, for those who watch.
@@ -57,6 +62,7 @@ impl Tree {
             last_zxid: 0,
             digest: 0,
             bytes: 0,
+            path_bytes: 0,
         }
     }
 
@@ -83,6 +89,10 @@ impl Tree {
                 aversion,
                 owner: Owner::Nobody,
                 children: children.iter().map(|name| Arc::from(*name)).collect(),
+                below: Below {
+                    nodes: signed(children.len()),
+                    bytes: 0,
+                },
                 digest: 0,
             };
             tree.insert(path.into(), node);
@@ -139,23 +149,56 @@ impl Tree {
         self.ephemerals.get(&session_id).into_iter().flatten()
     }
 
+    /// How many ephemeral nodes a session has.
+    pub(crate) fn ephemeral_count_of(&self, session_id: i64) -> usize {
+        self.ephemerals.get(&session_id).map_or(0, OrdSet::len)
+    }
+
     /// The sessions that own ephemeral nodes.
     pub(crate) fn ephemeral_owners(&self) -> impl Iterator<Item = i64> {
         self.ephemerals.keys().copied()
     }
 
-    /// How many nodes lie below `path`.
+    /// How many nodes lie below `path`, which is that of a node.
     pub(crate) fn descendant_count(&self, path: &str) -> usize {
         // The root under its other name counts itself in Apache, which keeps it under both.
-        if path == ROOT {
-            return self.nodes.len() - 1;
-        }
         if path.is_empty() {
             return self.nodes.len();
+        }
+        if let Some(below) = self.below(path) {
+            return usize::try_from(below.nodes).unwrap_or(0);
         }
         let mut count = 0;
         self.walk(&Arc::from(path), |_, _| count += 1);
         count - 1
+    }
+
+    /// What lies below the node at `path`; `None` for one so deep that only a walk could tell, and for none.
+    pub(crate) fn below(&self, path: &str) -> Option<Below> {
+        let node = self.get(path)?;
+        if path.is_empty() || path == ROOT {
+            // Every write changes that.
+            let data_bytes = self.bytes - self.path_bytes;
+            return Some(Below {
+                nodes: signed(self.nodes.len() - 1),
+                bytes: signed(data_bytes - node.data_len()),
+            });
+        }
+        (path::below_root(path).count() < COUNTED_LEVELS).then_some(node.below)
+    }
+
+    /// Adds to what the nodes above `path` know to be below them.
+    pub(super) fn tally(&mut self, path: &str, nodes: i64, bytes: i64) {
+        if nodes == 0 && bytes == 0 {
+            return;
+        }
+        for above in path::below_root(path).take(COUNTED_LEVELS) {
+            if let Some(node) = self.nodes.get_mut(above) {
+                let below = &mut Arc::make_mut(node).below;
+                below.nodes = below.nodes.wrapping_add(nodes);
+                below.bytes = below.bytes.wrapping_add(bytes);
+            }
+        }
     }
 
     /// Visits the node at `top`, if there is one, and all below it, without recursion: nodes may
@@ -196,6 +239,7 @@ impl Tree {
                 .insert(path::name(&path).into());
         }
         self.own(&path, node.owner);
+        self.tally(&path, 1, signed(node.data_len()));
         self.insert(path, node);
         true
     }
@@ -351,9 +395,12 @@ impl Tree {
             aversion: 0,
             owner,
             children: OrdSet::new(),
+            below: Below::default(),
             digest: 0,
         };
+        let bytes = signed(node.data_len());
         self.insert(path.clone(), node);
+        self.tally(path, 1, bytes);
         self.quota_after_create(path);
         Some(Change {
             kind: ChangeKind::Created,
@@ -372,6 +419,8 @@ impl Tree {
         let node = self.nodes.remove(path)?;
         self.digest = self.digest.wrapping_sub(node.digest.into());
         self.bytes -= path.len() + node.data_len();
+        self.path_bytes -= path.len();
+        self.tally(path, -1, -signed(node.data_len()));
         match node.owner {
             Owner::Nobody => {}
             Owner::Session(id) => {
@@ -395,8 +444,8 @@ impl Tree {
     }
 
     fn set_data(&mut self, txn: &Txn, path: &Arc<str>, data: Data, version: i32) -> Option<Change> {
-        let before = self.get(path)?.data_len();
-        let after = data.as_ref().map_or(0, |data| data.len());
+        let before = signed(self.get(path)?.data_len());
+        let after = signed(data.as_ref().map_or(0, |data| data.len()));
         let acl = self.update(path, |node| {
             node.data = data;
             node.version = version;
@@ -404,8 +453,8 @@ impl Tree {
             node.mtime = txn.time_ms;
             node.acl.clone()
         })?;
-        let growth = i64::try_from(after).ok()? - i64::try_from(before).ok()?;
-        self.quota_after_set(path, growth);
+        self.tally(path, 0, after - before);
+        self.quota_after_set(path, after - before);
         Some(Change {
             kind: ChangeKind::DataChanged,
             path: path.clone(),
@@ -439,6 +488,7 @@ impl Tree {
         node.digest = digest::of_node(&path, &node);
         self.digest = self.digest.wrapping_add(node.digest.into());
         self.bytes += path.len() + node.data_len();
+        self.path_bytes += path.len();
         self.nodes.insert(path, Arc::new(node));
     }
 
@@ -460,9 +510,116 @@ impl Tree {
     }
 }
 
+/// A length, to be added or taken away.
+pub(super) fn signed(length: usize) -> i64 {
+    i64::try_from(length).unwrap_or(i64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
+    use rand::rngs::StdRng;
+    use rand::{Rng as _, SeedableRng as _};
+
     use super::*;
+
+    /// What a walk finds below a node.
+    fn walked(tree: &Tree, path: &Arc<str>) -> Below {
+        let mut below = Below::default();
+        tree.walk(path, |found, node| {
+            if found != path {
+                below.nodes += 1;
+                below.bytes += signed(node.data_len());
+            }
+        });
+        below
+    }
+
+    fn any_path(rng: &mut StdRng) -> Arc<str> {
+        let levels = 1..=rng.random_range(1..4);
+        let names = levels.map(|_| ["/a", "/b", "/zookeeper", "/quota"][rng.random_range(0..4)]);
+        let path: String = names.collect();
+        match rng.random_range(0..8) {
+            0 => "/zookeeper/quota/a/zookeeper_stats".into(),
+            1 => "/zookeeper/quota/a/zookeeper_limits".into(),
+            2 => "/zookeeper/quota/a".into(),
+            _ => path.into(),
+        }
+    }
+
+    #[test]
+    fn every_node_knows_what_is_below_it() {
+        for seed in 0..20 {
+            println!("seed {seed}");
+            let mut rng = StdRng::seed_from_u64(seed);
+            let mut tree = Tree::fresh();
+            for zxid in 1..400 {
+                let path = any_path(&mut rng);
+                let data: Data = Some(vec![b'x'; rng.random_range(0..9)].into());
+                let has_children = tree
+                    .get(&path)
+                    .is_some_and(|node| !node.children.is_empty());
+                let body = match rng.random_range(0..4) {
+                    0 if !has_children => TxnBody::Delete { path },
+                    1 => TxnBody::SetData {
+                        path,
+                        data,
+                        version: 1,
+                    },
+                    _ => TxnBody::Create {
+                        path,
+                        data,
+                        acl: access::open(),
+                        lifetime: Lifetime::Persistent,
+                        parent_cversion: PARENT_CVERSION_UNKNOWN,
+                    },
+                };
+                let time_ms = 0;
+                tree.apply(&Txn {
+                    session_id: 1,
+                    cxid: 1,
+                    zxid,
+                    time_ms,
+                    body,
+                });
+            }
+            assert!(tree.node_count() > 10, "too little happened");
+            tree.walk_all(|path, _| {
+                assert_eq!(tree.below(path), Some(walked(&tree, path)), "{path}");
+            });
+        }
+    }
+
+    #[test]
+    fn below_the_levels_that_are_counted_a_walk_tells() {
+        let mut tree = Tree::fresh();
+        let path = |levels: usize| Arc::<str>::from("/a".repeat(levels));
+        for levels in 1..=COUNTED_LEVELS + 10 {
+            let body = TxnBody::Create {
+                path: path(levels),
+                data: None,
+                acl: access::open(),
+                lifetime: Lifetime::Persistent,
+                parent_cversion: PARENT_CVERSION_UNKNOWN,
+            };
+            let zxid = i64::try_from(levels).unwrap();
+            tree.apply(&Txn {
+                session_id: 1,
+                cxid: 1,
+                zxid,
+                time_ms: 0,
+                body,
+            });
+        }
+        for (levels, is_counted) in [
+            (1, true),
+            (COUNTED_LEVELS, true),
+            (COUNTED_LEVELS + 1, false),
+        ] {
+            let path = path(levels);
+            assert_eq!(tree.below(&path).is_some(), is_counted);
+            assert_eq!(tree.descendant_count(&path), COUNTED_LEVELS + 10 - levels);
+        }
+    }
 
     #[test]
     fn a_fresh_tree_is_apaches() {

@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use super::acl_pool::AclPool;
 use super::multi::{self, Spoiled};
 use super::prepare::{Mode, Preparation, Rules};
+use crate::peer::Peer;
 use crate::proto::code::ErrorCode;
 use crate::proto::connect::ConnectReply;
 use crate::proto::jute::{Reader, Writer as _};
@@ -33,6 +34,8 @@ pub(crate) enum Submission {
     /// A client without a session came.
     OpenSession {
         session: Arc<Session>,
+        /// The connection that asked for it, and is answered, whatever becomes of the session meanwhile.
+        peer: Arc<Peer>,
         timeout_ms: i32,
         has_read_only: bool,
     },
@@ -96,6 +99,7 @@ pub(crate) enum Answer {
     /// The client that has a session now.
     Connected {
         session: Arc<Session>,
+        peer: Arc<Peer>,
         frame: BytesMut,
     },
     /// The client whose session is no more; its connection just ends.
@@ -139,6 +143,7 @@ impl Writer {
             } => self.request(session, request, now_ms),
             Submission::OpenSession {
                 session,
+                peer,
                 timeout_ms,
                 has_read_only,
             } => {
@@ -150,7 +155,12 @@ impl Writer {
                 };
                 let mut frame = BytesMut::new();
                 frame::put(&mut frame, |out| reply.encode(has_read_only, out));
-                self.apply(txn, Answer::Connected { session, frame })
+                let answer = Answer::Connected {
+                    session,
+                    peer,
+                    frame,
+                };
+                self.apply(txn, answer)
             }
             Submission::ExpireSession { session } if self.head.has_session(session.id) => {
                 let txn = self.txn(session.id, 0, now_ms, self.close_body(session.id));

@@ -12,6 +12,29 @@ fn error(lines: &str) -> String {
 }
 
 #[test]
+fn limits_in_bytes_have_keys_of_their_own() {
+    let ZooCfg { config, warnings } = with(
+        "\
+bellwether.outstandingBytesMax=1
+bellwether.outboxBytesMax=2
+bellwether.outboxesBytesMax=3
+bellwether.watchesPerSessionMax=4
+bellwether.watchBytesPerSessionMax=5
+bellwether.watchesMax=6
+bellwether.watchBytesMax=7
+",
+    );
+    assert_eq!(warnings, Vec::<String>::new());
+    assert_eq!(config.outstanding_bytes_max, 1);
+    assert_eq!(config.outbox_bytes_max, 2);
+    assert_eq!(config.outboxes_bytes_max, 3);
+    assert_eq!(config.watches_per_session_max, 4);
+    assert_eq!(config.watch_bytes_per_session_max, 5);
+    assert_eq!(config.watches_max, 6);
+    assert_eq!(config.watch_bytes_max, 7);
+}
+
+#[test]
 fn the_file_of_a_packaged_apache_is_read() {
     let text = "\
 # Milliseconds of a tick

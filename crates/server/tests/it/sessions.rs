@@ -1,5 +1,7 @@
 //! Sessions and the handshake: who gets one, how it ends, and what is left of it.
 
+mod uncommitted;
+
 use std::time::Duration;
 
 use bellwether_server::proto::event::EventKind::{NodeChildrenChanged, NodeDeleted};

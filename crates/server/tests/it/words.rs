@@ -138,6 +138,9 @@ async fn mntr_is_a_key_a_tab_and_a_value_on_every_line() {
         ("zk_ephemerals_count", "1"),
         ("zk_watch_count", "1"),
         ("zk_outstanding_requests", "0"),
+        ("zk_outstanding_request_bytes", "0"),
+        ("zk_outbox_bytes", "0"),
+        ("zk_watch_bytes", "2"),
     ] {
         assert_eq!(values[key], value, "{key}");
     }

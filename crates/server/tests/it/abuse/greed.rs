@@ -248,3 +248,34 @@ async fn two_thousand_idle_connections_are_no_trouble() {
     until("all are gone", || server.connection_count().unwrap() == 1).await;
     ok(&mut other, Request::Ping).await;
 }
+
+/// What the clients hold themselves is little: each drops what it has read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_goes_back_when_a_thousand_clients_have_read_a_megabyte_each() {
+    const CLIENTS: usize = 1000;
+    let mut files = getrlimit(Resource::Nofile);
+    files.current = files.maximum;
+    setrlimit(Resource::Nofile, files).unwrap();
+    let (server, mut other) = server_and_client().await;
+    ok(
+        &mut other,
+        Request::create("/big", vec![b'x'; MEBIBYTE - 100]),
+    )
+    .await;
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        clients.push(client_of(&server).await);
+    }
+    let before = resident_bytes();
+    for client in &mut clients {
+        client.send(&Request::get_data("/big")).await.unwrap();
+        let frame = client.receive_raw().await.unwrap();
+        assert!(frame.len() > MEBIBYTE - 100);
+        client.forget_input();
+        ok(client, Request::Ping).await;
+    }
+    let grown = resident_bytes().saturating_sub(before);
+    println!("{} KiB more for each connection", grown / CLIENTS / 1024);
+    assert!(grown < 256 * MEBIBYTE, "{grown} bytes more");
+    assert_eq!(server.connection_count().unwrap(), CLIENTS + 1);
+}

@@ -1,12 +1,14 @@
 //! What is too much.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use bellwether_server::Config;
-use bellwether_testkit::{RawClient, Request, TestServer};
+use bellwether_server::proto::code::ErrorCode::QuotaExceeded;
+use bellwether_server::{Config, Server};
+use bellwether_testkit::{HeldDisk, RawClient, Request, TestServer};
 
-use crate::{client_of, ok, server_and_client, stat, until};
+use crate::{client_of, ok, refusal, server_and_client, stat, until};
 
 // --- 8: limits -----------------------------------------------------------------------------------------
 
@@ -105,4 +107,94 @@ async fn who_says_nothing_or_half_a_thing_is_sent_away() {
         client.closed().await.unwrap();
     }
     ok(&mut established, Request::Ping).await;
+}
+
+#[tokio::test]
+async fn requests_of_too_many_bytes_wait_in_their_socket_and_are_all_answered() {
+    let disk = HeldDisk::new();
+    let held = Arc::new(disk.clone());
+    let config = Config {
+        outstanding_bytes_max: 1000,
+        ..TestServer::config()
+    };
+    let builder = Server::builder().config(config).disks(held.clone(), held);
+    let server = builder.start().await.unwrap();
+    let [mut client, mut other] = [
+        RawClient::connect(server.addresses()[0]).await.unwrap(),
+        RawClient::connect(server.addresses()[0]).await.unwrap(),
+    ];
+    disk.hold();
+    let sets = vec![Request::set_data("/", vec![b'x'; 2000]); 5];
+    let xids = client.send_all(&sets).await.unwrap();
+    let hooks = server.hooks();
+    until("the first waits", || hooks.outstanding() == 1).await;
+    for _ in 0..20 {
+        ok(&mut other, Request::Ping).await;
+    }
+    assert_eq!(hooks.outstanding(), 1, "more than the limit was read");
+    disk.release();
+    for xid in xids {
+        assert_eq!(client.receive_reply().await.unwrap().xid, xid);
+    }
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_watch_too_many_is_refused_and_has_its_place_when_another_is_gone() {
+    let watching = |path: &str| Request::exists(path).watching();
+    for (config, [first, second, third]) in [
+        (
+            Config {
+                watches_per_session_max: 2,
+                ..TestServer::config()
+            },
+            ["/", "/zookeeper", "/zookeeper/quota"],
+        ),
+        (
+            Config {
+                watch_bytes_per_session_max: 12,
+                ..TestServer::config()
+            },
+            ["/", "/zookeeper", "/zookeeper"],
+        ),
+        (
+            Config {
+                watches_max: 3,
+                ..TestServer::config()
+            },
+            ["/", "/zookeeper", "/zookeeper/quota"],
+        ),
+        (
+            Config {
+                watch_bytes_max: 13,
+                ..TestServer::config()
+            },
+            ["/", "/zookeeper", "/zookeeper/quota"],
+        ),
+    ] {
+        let server = TestServer::with(config).await.unwrap();
+        let mut client = client_of(&server).await;
+        let mut other = client_of(&server).await;
+        ok(&mut other, Request::get_children("/").watching()).await;
+        ok(&mut client, watching(first)).await;
+        ok(&mut client, watching(second)).await;
+        ok(&mut client, watching(second)).await;
+        let persistent = Request::AddWatch {
+            path: second.into(),
+            mode: 0,
+        };
+        let too_much = [persistent, Request::get_children(third).watching()];
+        for request in too_much {
+            assert_eq!(refusal(&mut client, request).await, QuotaExceeded);
+        }
+        assert_eq!(server.watch_count().unwrap(), 3, "nothing was armed");
+        ok(&mut other, Request::set_data("/", "x")).await;
+        ok(&mut client, watching(first)).await;
+        let gone = Request::RemoveWatches {
+            path: second.into(),
+            kind: 2,
+        };
+        ok(&mut client, gone).await;
+        ok(&mut client, Request::get_children("/").watching()).await;
+    }
 }

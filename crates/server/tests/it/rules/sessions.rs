@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bellwether_server::Config;
 use bellwether_server::proto::event::EventKind::NodeDeleted;
+use bellwether_server::{Config, Server};
 use bellwether_testkit::raw::four_letter_word;
-use bellwether_testkit::{Create, Request, TestServer};
+use bellwether_testkit::{ConnectOptions, Create, HeldDisk, RawClient, Request, TestServer};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -219,41 +219,34 @@ async fn sessions_that_end_in_the_middle_of_their_work_leave_nothing_behind() {
     assert!(monitor.contains("zk_ephemerals_count\t0\n"), "{monitor}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_session_is_not_ended_while_the_server_does_not_read_it() {
-    let server = TestServer::with(Config {
+    let disk = HeldDisk::new();
+    let config = Config {
         outstanding_max: 0,
         ..TestServer::config()
-    })
-    .await
-    .unwrap();
-    let mut busy = client_of(&server).await;
-    busy.set_deadline(Duration::from_secs(60));
-    // Whoever creates the statistics of a quota has its nodes counted: much work for few bytes.
-    ok(&mut busy, Request::create("/q", "")).await;
-    ok(&mut busy, Request::create("/zookeeper/quota/q", "")).await;
-    let node = Request::create_mode("/q/", "", Create::PERSISTENT_SEQUENTIAL);
-    ok(&mut busy, Request::Multi(vec![node; 5000])).await;
-    let stats = "/zookeeper/quota/q/zookeeper_stats";
-    let count = [Request::create(stats, ""), Request::delete(stats)];
-    let work =
-        |times: usize| Request::Multi(count.iter().cloned().cycle().take(2 * times).collect());
-    // More and more of it, until the wait is longer than the session's timeout.
-    for times in [25, 50, 100, 200, 400, 800, 1600] {
-        let mut waiting = client_with_timeout(&server, 400).await;
-        waiting.set_deadline(Duration::from_secs(60));
-        busy.send(&work(times)).await.unwrap();
-        let asked = Instant::now();
-        // The second request stays in the socket until the first, behind the work, is answered.
-        let segment = [Request::delete("/none"), Request::get_data("/")];
-        waiting.send_all(&segment).await.unwrap();
-        for _ in segment {
-            waiting.receive_reply().await.unwrap();
-        }
-        if asked.elapsed() > Duration::from_millis(900) {
-            return;
-        }
-        busy.receive_reply().await.unwrap().ok().unwrap();
+    };
+    let held = Arc::new(disk.clone());
+    let builder = Server::builder().config(config).disks(held.clone(), held);
+    let server = builder.start().await.unwrap();
+    let options = ConnectOptions {
+        timeout: Duration::from_millis(400),
+        ..ConnectOptions::default()
+    };
+    let waiting = RawClient::connect_with(server.addresses()[0], &options);
+    let mut waiting = waiting.await.unwrap();
+    disk.hold();
+    // The second request stays in the socket until the first, which waits for the disk, is answered.
+    let segment = [Request::delete("/none"), Request::get_data("/")];
+    waiting.send_all(&segment).await.unwrap();
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the disk takes longer than the timeout"
+    )]
+    tokio::time::sleep(Duration::from_millis(1000)).await;
+    disk.release();
+    for _ in segment {
+        waiting.receive_reply().await.unwrap();
     }
-    panic!("the server was never busy for long enough");
+    server.shutdown().await;
 }

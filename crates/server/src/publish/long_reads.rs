@@ -1,0 +1,131 @@
+//! Reads that take long, in line for the threads that compute them.
+//!
+//! Under the lock such a read only arms its watch and reserves its place in the outbox. Its answer is computed later, on
+//! the version of that moment, which costs nothing to keep. Connections take turns: one that asks for much waits for
+//! itself, and not the others for it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Condvar, Mutex, MutexGuard};
+
+use crate::outbox::Place;
+use crate::request::Request;
+use crate::tree::Tree;
+
+/// How much may be copied into a reply, in bytes, before a read takes long.
+pub(super) const LONG_BYTES: usize = 64 << 10;
+
+/// What the name of a child, a path or an entry of an access list counts as, its own bytes apart.
+pub(super) const ITEM_BYTES: usize = 32;
+
+/// A read whose place is reserved.
+#[derive(Debug)]
+pub(super) struct LongRead {
+    pub(super) tree: Tree,
+    pub(super) session_id: i64,
+    pub(super) request: Request,
+    pub(super) place: Place,
+}
+
+/// All that wait to be computed.
+#[derive(Debug, Default)]
+pub(super) struct LongReads {
+    line: Mutex<Line>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    /// The numbers of the connections that have reads here, each once, in the order of their turns.
+    turns: VecDeque<u64>,
+    by_peer: HashMap<u64, VecDeque<LongRead>>,
+    is_stopped: bool,
+}
+
+impl LongReads {
+    /// Puts a read in line. Connections are not read while too much of theirs is here.
+    pub(super) fn push(&self, read: LongRead) {
+        let mut line = self.lock();
+        let number = read.request.peer.number;
+        let reads = line.by_peer.entry(number).or_default();
+        reads.push_back(read);
+        if reads.len() == 1 {
+            line.turns.push_back(number);
+            self.changed.notify_one();
+        }
+    }
+
+    /// Waits for the next read; `None` when there will be no more.
+    pub(super) fn next(&self) -> Option<LongRead> {
+        let line = self.lock();
+        let waits = |line: &mut Line| line.turns.is_empty() && !line.is_stopped;
+        let mut line = self
+            .changed
+            .wait_while(line, waits)
+            .expect("never panics inside");
+        if line.is_stopped {
+            return None;
+        }
+        let number = line.turns.pop_front()?;
+        let reads = line.by_peer.get_mut(&number)?;
+        let read = reads.pop_front();
+        if reads.is_empty() {
+            line.by_peer.remove(&number);
+        } else {
+            line.turns.push_back(number);
+            self.changed.notify_one();
+        }
+        read
+    }
+
+    /// Ends the threads. What waits is not computed any more.
+    pub(super) fn stop(&self) {
+        self.lock().is_stopped = true;
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().expect("never panics inside")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::outbox::{Outbox, Together};
+    use crate::peer::Peer;
+
+    #[test]
+    fn connections_take_turns() {
+        let reads = LongReads::default();
+        let together = Arc::new(Together::new(usize::MAX));
+        let outbox = || Outbox::new(0, together.clone());
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 2181));
+        let peers = [1, 2].map(|number| Arc::new(Peer::new(number, address, outbox())));
+        for (peer, xid) in [(0, 1), (0, 2), (0, 3), (1, 4), (1, 5)] {
+            let peer: &Arc<Peer> = &peers[peer];
+            reads.push(LongRead {
+                tree: Tree::fresh(),
+                session_id: 1,
+                place: peer.outbox.reserve(),
+                request: Request {
+                    peer: peer.clone(),
+                    xid,
+                    op: None,
+                    body: Bytes::new(),
+                    ids: peer.ids(),
+                    received: Instant::now(),
+                },
+            });
+        }
+        let order = [(); 5].map(|()| reads.next().unwrap().request.xid);
+        assert_eq!(order, [1, 4, 2, 5, 3]);
+        reads.stop();
+        assert!(reads.next().is_none());
+    }
+}
