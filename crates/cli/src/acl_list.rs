@@ -1,15 +1,16 @@
 //! Access lists: as people type them, and as JSON.
 
-use bellwether::zk::{Acl, AuthId, Permission};
+use bellwether::zk::acl::{ADMIN, CREATE, DELETE, READ, WRITE};
+use bellwether::zk::{Acl, Id};
 use serde::{Deserialize, Serialize};
 
 /// Rights and the letters that `zkCli.sh` has for them.
-const RIGHTS: [(Permission, char); 5] = [
-    (Permission::CREATE, 'c'),
-    (Permission::DELETE, 'd'),
-    (Permission::READ, 'r'),
-    (Permission::WRITE, 'w'),
-    (Permission::ADMIN, 'a'),
+const RIGHTS: [(i32, char); 5] = [
+    (CREATE, 'c'),
+    (DELETE, 'd'),
+    (READ, 'r'),
+    (WRITE, 'w'),
+    (ADMIN, 'a'),
 ];
 
 /// Who may do what, in the order of the server.
@@ -19,7 +20,7 @@ pub(crate) struct AclList(pub(crate) Vec<Acl>);
 impl AclList {
     /// Everybody may do everything.
     pub(crate) fn open() -> Self {
-        Self(vec![Acl::new(Permission::ALL, AuthId::anyone())])
+        Self(vec![Acl::open()])
     }
 
     /// Whether the server has put an x in the place of a digest, as it does for those who may not administrate the node
@@ -27,7 +28,7 @@ impl AclList {
     pub(crate) fn is_masked(&self) -> bool {
         self.0
             .iter()
-            .any(|acl| acl.scheme() == "digest" && acl.id().ends_with(":x"))
+            .any(|acl| acl.id.scheme == "digest" && acl.id.id.ends_with(":x"))
     }
 }
 
@@ -56,20 +57,20 @@ fn parse_entry(text: &str) -> Result<Acl, String> {
 }
 
 fn entry(scheme: &str, id: &str, rights: &str) -> Result<Acl, String> {
-    let mut permission = Permission::NONE;
+    let mut perms = 0;
     for letter in rights.chars() {
         let right = RIGHTS.iter().find(|right| right.1 == letter);
         let (right, _) = right.ok_or_else(|| format!("{letter:?} is none of the rights cdrwa"))?;
-        permission = permission | *right;
+        perms |= *right;
     }
-    Ok(Acl::new(permission, AuthId::new(scheme, id)))
+    Ok(Acl::new(perms, Id::new(scheme, id)))
 }
 
 /// As [`parse`] reads it, on one line: ids may have anything in them.
 pub(crate) fn text(list: &[Acl]) -> String {
     let entries: Vec<_> = list
         .iter()
-        .map(|acl| format!("{}:{}:{}", acl.scheme(), acl.id(), rights(acl)))
+        .map(|acl| format!("{}:{}:{}", acl.id.scheme, acl.id.id, rights(acl)))
         .collect();
     let text = entries.join(",");
     let escape = |c: char| match c.is_control() {
@@ -80,9 +81,7 @@ pub(crate) fn text(list: &[Acl]) -> String {
 }
 
 fn rights(acl: &Acl) -> String {
-    let has = RIGHTS
-        .iter()
-        .filter(|(right, _)| acl.permission().has(*right));
+    let has = RIGHTS.iter().filter(|(right, _)| acl.perms & right != 0);
     has.map(|(_, letter)| letter).collect()
 }
 
@@ -98,8 +97,8 @@ struct Entry {
 impl Serialize for AclList {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.0.iter().map(|acl| Entry {
-            scheme: acl.scheme().to_owned(),
-            id: acl.id().to_owned(),
+            scheme: acl.id.scheme.clone(),
+            id: acl.id.id.clone(),
             rights: rights(acl),
         }))
     }

@@ -1,7 +1,7 @@
 //! Many writes in few transactions.
 
 use bellwether::zk;
-use zk::{MultiWriteError, MultiWriter};
+use zk::{Multi, MultiError};
 
 /// How many writes a transaction has at most.
 const WRITES_MAX: usize = 500;
@@ -42,26 +42,18 @@ pub(crate) struct Refused {
 pub(crate) async fn commit<T>(
     zk: &zk::Client,
     writes: &[T],
-    add: impl Fn(&mut MultiWriter<'_>, &T) -> Result<(), zk::Error>,
+    add: impl Fn(&mut Multi<'_>, &T),
 ) -> Result<(), Refused> {
-    let mut writer = zk.new_multi_writer();
-    for (place, write) in writes.iter().enumerate() {
-        add(&mut writer, write).map_err(|error| Refused {
-            place: Some(place),
-            error,
-        })?;
+    let mut writer = zk.new_multi();
+    for write in writes {
+        add(&mut writer, write);
     }
     match writer.commit().await {
         Ok(_) => Ok(()),
-        Err(MultiWriteError::RequestFailed { source: error }) => {
-            Err(Refused { place: None, error })
-        }
-        Err(MultiWriteError::OperationFailed {
-            index,
-            source: error,
-        }) => Err(Refused {
+        Err(MultiError::Request(error)) => Err(Refused { place: None, error }),
+        Err(MultiError::Refused { index, code }) => Err(Refused {
             place: Some(index),
-            error,
+            error: zk::Error::Refused(code),
         }),
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bellwether::zk;
-use zk::{Acls, CreateMode};
+use bytes::Bytes;
+use zk::CreateMode;
 
 use crate::acl_list::AclList;
 use crate::exit::Exit;
@@ -87,12 +88,12 @@ impl Plan {
         let progress = Progress::bar("comparing", nodes.len(), output);
         let answers = ask_all(nodes, |(path, _)| {
             progress.advance();
-            let (data, acl) = (zk.get_data(path), zk.get_acl(path));
+            let (data, acl) = (zk.get(path), zk.acl(path));
             async { (data.await, acl.await) }
         });
         for ((path, node), answer) in answers.await {
             match answer {
-                (Err(zk::Error::NoNode), _) | (_, Err(zk::Error::NoNode)) => {
+                (Err(zk::Error::NO_NODE), _) | (_, Err(zk::Error::NO_NODE)) => {
                     plan.creates.push(create(path, node)?);
                 }
                 (Ok((_, stat)), _) if stat.ephemeral_owner != 0 => {
@@ -138,7 +139,7 @@ impl Plan {
             .iter()
             .rev()
             .map(|node| &*node.path)
-            .filter(|path| !kept.contains(path) && !node_path::is_of_server(zk.path(), path))
+            .filter(|path| !kept.contains(path) && !node_path::is_of_server(zk.root(), path))
             .map(str::to_owned)
             .collect();
         Ok(())
@@ -149,7 +150,7 @@ impl Plan {
         &mut self,
         path: String,
         node: FileNode,
-        (data, acl): (Vec<u8>, Vec<zk::Acl>),
+        (data, acl): (Bytes, Vec<zk::Acl>),
         stat: &zk::Stat,
     ) -> Result<(), Refusal> {
         let new = create(path, node)?;
@@ -187,8 +188,7 @@ impl Plan {
         };
 
         for paths in batch::split(self.deletes.iter().collect(), |path| path.len() + 32) {
-            let deleted =
-                batch::commit(zk, &paths, |writer, path| writer.add_delete(path, None)).await;
+            let deleted = batch::commit(zk, &paths, |writer, path| writer.delete(path, None)).await;
             deleted
                 .map_err(|refused| {
                     let path = paths[refused.place.unwrap_or(0)];
@@ -231,29 +231,26 @@ impl Plan {
 
 impl Step<'_> {
     fn bytes(&self) -> usize {
-        let entry_bytes = |acl: &zk::Acl| acl.scheme().len() + acl.id().len() + 12;
         match self {
             Self::Create(create) => {
-                let list: usize = create.acl.0.iter().map(entry_bytes).sum();
+                let list: usize = create.acl.0.iter().map(zk::Acl::encoded_bytes).sum();
                 create.path.len() + create.data.len() + list + 48
             }
             Self::Set(path, data, _) => path.len() + data.len() + 32,
         }
     }
 
-    fn add_to(&self, writer: &mut zk::MultiWriter<'_>) -> Result<(), zk::Error> {
+    fn add_to(&self, writer: &mut zk::Multi<'_>) {
         match self {
-            Self::Set(path, data, version) => writer.add_set_data(path, data, Some(*version)),
+            Self::Set(path, data, version) => writer.set(path, data, Some(*version)),
             Self::Create(create) => {
-                let mode = match create.kind {
-                    Kind::Persistent | Kind::Ttl => CreateMode::Persistent,
-                    Kind::Container => CreateMode::Container,
+                let options = match (create.kind, create.ttl) {
+                    (_, Some(ttl)) => CreateMode::PersistentWithTtl.with_ttl(ttl),
+                    (Kind::Container, None) => CreateMode::Container.into(),
+                    (Kind::Persistent | Kind::Ttl, None) => CreateMode::Persistent.into(),
                 };
-                let mut options = mode.with_acls(Acls::new(&create.acl.0));
-                if let Some(ttl) = create.ttl {
-                    options = options.with_ttl(ttl);
-                }
-                writer.add_create(&create.path, &create.data, &options)
+                let options = options.acl(create.acl.0.clone());
+                writer.create(&create.path, &create.data, options);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! What stands above a node.
 
 use bellwether::zk;
-use zk::{Acls, CreateMode};
+use zk::CreateMode;
 
 use crate::node_path;
 use crate::refusal::{Refusal, Verb};
@@ -9,18 +9,16 @@ use crate::walk::ask_all;
 
 /// Makes what is missing above a path, the chroot included, as plain nodes that stay.
 pub(crate) async fn make_above(zk: &zk::Client, path: &str) -> Result<(), Refusal> {
-    let chroot = zk.path();
-    let whole = node_path::join(chroot, path);
-    let root = zk.clone().chroot("/").expect("the root is a path");
-    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let whole = node_path::join(zk.root(), path);
+    let root = zk.at_root();
     let mut last = None;
     let created = ask_all(node_path::above(&whole), |above| {
-        root.create(above, b"", &options)
+        root.create(above, b"", CreateMode::Persistent)
     });
     for (above, created) in created.await {
         // Only the last one counts: above it, nodes may exist where this client may not create any.
         last = match created {
-            Ok(_) | Err(zk::Error::NodeExists) => None,
+            Ok(_) | Err(zk::Error::NODE_EXISTS) => None,
             Err(error) => Some(Refusal::of(Verb::Create, above, error)),
         };
     }

@@ -203,7 +203,7 @@ fn next_step(error: &anyhow::Error) -> Option<String> {
 /// `RUST_LOG`, or else the warnings of a server. Other commands log nothing: what their users have to know, they say.
 fn filter(command: &Command) -> EnvFilter {
     let default = match command {
-        Command::Serve(_) => "warn,zookeeper_client=error",
+        Command::Serve(_) => "warn,bellwether_client=error",
         _ => "off",
     };
     EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default))

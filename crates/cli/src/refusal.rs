@@ -62,30 +62,34 @@ impl Refusal {
     pub(crate) fn of(verb: Verb, path: &str, error: zk::Error) -> Self {
         let what = |why: &str| format!("cannot {verb} {path}: {why}");
         match error {
-            zk::Error::NoNode if verb == Verb::Create => {
+            zk::Error::NO_NODE if verb == Verb::Create => {
                 Self::no(what("the node above it is missing"))
                     .hint("--parents makes what is missing above it")
             }
-            zk::Error::NoNode => Self::no(what("no such node"))
+            zk::Error::NO_NODE => Self::no(what("no such node"))
                 .hint("`bellwether tree --depth 2` shows what there is"),
-            zk::Error::NodeExists => Self::no(what("it exists already"))
+            zk::Error::NODE_EXISTS => Self::no(what("it exists already"))
                 .hint(format!("`bellwether set {path}` changes its data")),
-            zk::Error::NotEmpty => {
+            zk::Error::NOT_EMPTY => {
                 Self::no(what("it has children")).hint("-r deletes what is below it too")
             }
-            zk::Error::BadVersion => Self::no(what("it has another version"))
+            zk::Error::BAD_VERSION => Self::no(what("it has another version"))
                 .hint(format!("`bellwether stat {path}` shows which")),
-            zk::Error::NoAuth => Self::no(what("you may not"))
+            zk::Error::NO_AUTH => Self::no(what("you may not"))
                 .hint("--auth proves who you are; `bellwether acl get` shows who may"),
-            zk::Error::InvalidAcl => Self::no(what("the server does not take the access list"))
-                .hint("the scheme auth wants an identity, proved by --auth"),
-            zk::Error::NoChildrenForEphemerals => Self::no(what(
+            zk::Error::Refused(zk::ErrorCode::InvalidAcl) => {
+                Self::no(what("the server does not take the access list"))
+                    .hint("the scheme auth wants an identity, proved by --auth")
+            }
+            zk::Error::NO_CHILDREN_FOR_EPHEMERALS => Self::no(what(
                 "the node above it is ephemeral and cannot have children",
             )),
-            zk::Error::QuotaExceeded => Self::no(what("it would exceed a quota")),
-            zk::Error::Unimplemented => Self::no(what("the server does not know how"))
+            zk::Error::Refused(zk::ErrorCode::QuotaExceeded) => {
+                Self::no(what("it would exceed a quota"))
+            }
+            zk::Error::UNIMPLEMENTED => Self::no(what("the server does not know how"))
                 .hint("times to live want extended types: `bellwether serve --extended-types`"),
-            zk::Error::ConnectionLoss if verb.writes() => Self::failed(what(
+            zk::Error::Unknown if verb.writes() => Self::failed(what(
                 "the connection was lost, and it may have been done or not",
             ))
             .hint("look before you try again"),
@@ -193,10 +197,10 @@ mod tests {
 
     #[test]
     fn an_answer_of_no_is_1_and_a_lost_connection_is_a_failure() {
-        let missing = Refusal::of(Verb::Read, "/a", zk::Error::NoNode);
+        let missing = Refusal::of(Verb::Read, "/a", zk::Error::NO_NODE);
         assert_eq!(missing.to_string(), "cannot read /a: no such node");
         assert_eq!(missing.exit(), Exit::No);
-        let lost = Refusal::of(Verb::Set, "/a", zk::Error::ConnectionLoss);
+        let lost = Refusal::of(Verb::Set, "/a", zk::Error::Unknown);
         assert_eq!(lost.exit(), Exit::Failed);
         assert!(lost.to_string().contains("may have been done or not"));
         assert!(lost.next_step().is_some());

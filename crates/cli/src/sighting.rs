@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bellwether::zk::{EventType, Stat};
+use bellwether::zk::{EventKind, Stat};
 
 /// What happened to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,14 +15,12 @@ pub(crate) enum Happening {
 }
 
 impl Happening {
-    /// `None` for what happens to a session.
-    pub(crate) fn of(event: EventType) -> Option<Self> {
+    pub(crate) fn of(event: EventKind) -> Self {
         match event {
-            EventType::NodeCreated => Some(Self::Created),
-            EventType::NodeDataChanged => Some(Self::Changed),
-            EventType::NodeDeleted => Some(Self::Deleted),
-            EventType::NodeChildrenChanged => Some(Self::Children),
-            EventType::Session => None,
+            EventKind::NodeCreated => Self::Created,
+            EventKind::NodeDataChanged => Self::Changed,
+            EventKind::NodeDeleted => Self::Deleted,
+            EventKind::NodeChildrenChanged => Self::Children,
         }
     }
 

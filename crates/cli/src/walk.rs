@@ -40,15 +40,15 @@ pub(crate) async fn walk(
     let mut levels_left = depth.unwrap_or(usize::MAX);
     while !level.is_empty() {
         let mut below = Vec::new();
-        for (path, answer) in ask_all(level, |path| zk.get_children(path)).await {
+        for (path, answer) in ask_all(level, |path| zk.children_stat(path)).await {
             let read = match answer {
                 Ok((mut names, stat)) => {
                     names.sort_unstable();
                     below.extend(names.iter().map(|name| node_path::child(&path, name)));
                     Some((stat, names))
                 }
-                Err(zk::Error::NoAuth) => None,
-                Err(zk::Error::NoNode) if path != top => continue,
+                Err(zk::Error::NO_AUTH) => None,
+                Err(zk::Error::NO_NODE) if path != top => continue,
                 Err(error) => return Err(Refusal::of(Verb::List, &path, error)),
             };
             visited.push(Visited { path, read });

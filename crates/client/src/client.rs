@@ -93,6 +93,14 @@ impl Client {
         }
     }
 
+    /// The path that all paths of this handle are below, as the servers know it.
+    pub fn root(&self) -> &str {
+        match &*self.chroot {
+            "" => "/",
+            chroot => chroot,
+        }
+    }
+
     // --- the session --------------------------------------------------------------------------
 
     /// The id of the session, as the servers' own tools show it.

@@ -21,7 +21,7 @@ pub(crate) fn run(args: AclArgs, output: Output) -> anyhow::Result<Exit> {
 fn get(args: AclGetArgs, output: Output) -> anyhow::Result<Exit> {
     on_tree(&args.tree, output, async |zk| {
         let path = &args.path;
-        let (acl, stat) = zk.get_acl(path).await.map_err(Verb::Read.on(path))?;
+        let (acl, stat) = zk.acl(path).await.map_err(Verb::Read.on(path))?;
         let acl = AclList(acl);
         if acl.is_masked() {
             output.notice("digests are shown as x to those who may not administrate the node");

@@ -2,7 +2,7 @@
 
 use bellwether::zk;
 use serde_json::json;
-use zk::{Acls, CreateMode, EventType};
+use zk::{CreateMode, CreateOptions};
 
 use crate::acl_list::AclList;
 use crate::args::{CreateArgs, DataArgs};
@@ -48,6 +48,24 @@ async fn create(
         Some(stripped) if !args.sequential && !stripped.is_empty() => stripped,
         _ => &*args.path,
     };
+    let acl = args.acl.clone().unwrap_or_else(AclList::open);
+    let options = options(args).acl(acl.0);
+    if args.parents {
+        lineage::make_above(zk, path).await?;
+    }
+    match zk.create(path, data, &options).await {
+        Ok(created) => Ok((created.path, created.stat)),
+        // As `mkdir -p`.
+        Err(zk::Error::NODE_EXISTS) if args.parents && !args.ephemeral => {
+            let stat = zk.exists(path).await.map_err(Verb::Read.on(path))?;
+            let stat = stat.ok_or_else(|| Refusal::of(Verb::Read, path, zk::Error::NO_NODE))?;
+            Ok((path.to_owned(), stat))
+        }
+        Err(error) => Err(Refusal::of(Verb::Create, path, error).with_data(data.len())),
+    }
+}
+
+fn options(args: &CreateArgs) -> CreateOptions {
     let mode = match (args.ephemeral, args.sequential) {
         (true, true) => CreateMode::EphemeralSequential,
         (true, false) => CreateMode::Ephemeral,
@@ -55,24 +73,10 @@ async fn create(
         (false, false) if args.container => CreateMode::Container,
         (false, false) => CreateMode::Persistent,
     };
-    let acl = args.acl.clone().unwrap_or_else(AclList::open);
-    let mut options = mode.with_acls(Acls::new(&acl.0));
-    if let Some(ttl) = args.ttl {
-        options = options.with_ttl(ttl);
-    }
-    if args.parents {
-        lineage::make_above(zk, path).await?;
-    }
-    match zk.create(path, data, &options).await {
-        Ok((stat, number)) if args.sequential => Ok((format!("{path}{number}"), stat)),
-        Ok((stat, _)) => Ok((path.to_owned(), stat)),
-        // As `mkdir -p`.
-        Err(zk::Error::NodeExists) if args.parents && !args.ephemeral => {
-            let stat = zk.check_stat(path).await.map_err(Verb::Read.on(path))?;
-            let stat = stat.ok_or_else(|| Refusal::of(Verb::Read, path, zk::Error::NoNode))?;
-            Ok((path.to_owned(), stat))
-        }
-        Err(error) => Err(Refusal::of(Verb::Create, path, error).with_data(data.len())),
+    match args.ttl {
+        None => mode.into(),
+        Some(ttl) if args.sequential => CreateMode::PersistentSequentialWithTtl.with_ttl(ttl),
+        Some(ttl) => CreateMode::PersistentWithTtl.with_ttl(ttl),
     }
 }
 
@@ -93,20 +97,19 @@ async fn stay(
 
 /// Waits until the node is deleted or the session has ended, and says which.
 async fn gone(zk: &zk::Client, path: &str) -> &'static str {
-    let mut states = zk.state_watcher();
+    let mut states = zk.states();
     loop {
-        match zk.check_and_watch_stat(path).await {
+        match zk.exists_watched(path).await {
             Ok((None, _)) => return "somebody has deleted it",
-            Ok((Some(_), watcher)) => {
-                let event = watcher.changed().await;
-                if event.event_type == EventType::Session {
+            Ok((Some(_), watch)) => {
+                if watch.await.is_err() {
                     return "the session has ended";
                 }
             }
-            Err(_) if zk.state().is_terminated() => return "the session has ended",
+            Err(_) if zk.state().is_ended() => return "the session has ended",
             // A lost connection: the session may live on.
             Err(_) => {
-                states.changed().await;
+                let _ = states.changed().await;
             }
         }
     }

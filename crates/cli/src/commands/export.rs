@@ -60,11 +60,11 @@ async fn read(
     let all = visited.len();
     visited.retain(|node| !node.is_ephemeral());
     let ephemerals = all - visited.len();
-    visited.retain(|node| node.path == top || !node_path::is_of_server(zk.path(), &node.path));
+    visited.retain(|node| node.path == top || !node_path::is_of_server(zk.root(), &node.path));
 
     let progress = Progress::bar("reading", visited.len(), output);
     let paths = visited.into_iter().map(|node| node.path);
-    let request = |path: &String| (zk.get_data(path), zk.get_acl(path));
+    let request = |path: &String| (zk.get(path), zk.acl(path));
     let answers = ask_all(paths, |path| {
         let (data, acl) = request(path);
         progress.advance();
@@ -75,7 +75,7 @@ async fn read(
     for (path, answer) in answers.await {
         let ((data, _), (acl, _)) = match answer {
             (Ok(data), Ok(acl)) => (data, acl),
-            (Err(zk::Error::NoNode), _) | (_, Err(zk::Error::NoNode)) if path != top => continue,
+            (Err(zk::Error::NO_NODE), _) | (_, Err(zk::Error::NO_NODE)) if path != top => continue,
             (Err(error), _) | (_, Err(error)) => return Err(Refusal::of(Verb::Read, &path, error)),
         };
         // The node above may have gone, and come again, since they were listed.
@@ -93,7 +93,7 @@ async fn read(
             path: relative(&path, top),
             kind: Kind::Persistent,
             ttl_ms: None,
-            data: data.into(),
+            data: data.to_vec().into(),
             acl,
         });
         read.insert(path);

@@ -18,9 +18,9 @@ use crate::session::on_tree;
 pub(crate) fn run(args: GetArgs, output: Output) -> anyhow::Result<Exit> {
     on_tree(&args.tree, output, async |zk| {
         let path = &args.path;
-        let (data, stat) = zk.get_data(path).await.map_err(Verb::Read.on(path))?;
+        let (data, stat) = zk.get(path).await.map_err(Verb::Read.on(path))?;
         if args.tree.json {
-            let said = json!({"path": path, "data": DataJson::from(data)});
+            let said = json!({"path": path, "data": DataJson::from(data.to_vec())});
             return Ok(output::answer_line(node_stat::object(said, &stat))?);
         }
         let to_stdout = args.output.as_deref() == Some(Path::new("-"));

@@ -17,7 +17,7 @@ use crate::{node_path, node_stat};
 pub(crate) fn run(args: LsArgs, output: Output) -> anyhow::Result<Exit> {
     on_tree(&args.tree, output, async |zk| {
         let path = &args.path;
-        let mut names = zk.list_children(path).await.map_err(Verb::List.on(path))?;
+        let mut names = zk.children(path).await.map_err(Verb::List.on(path))?;
         names.sort_unstable();
         if !args.long {
             return Ok(output::answer(|out| {
@@ -33,7 +33,7 @@ pub(crate) fn run(args: LsArgs, output: Output) -> anyhow::Result<Exit> {
             })?);
         }
         let mut children = Vec::new();
-        let stat = |name: &String| zk.check_stat(&node_path::child(path, name));
+        let stat = |name: &String| zk.exists(&node_path::child(path, name));
         for (name, stat) in ask_all(names, stat).await {
             // One that has gone meanwhile is not there.
             if let Some(stat) = stat.map_err(Verb::Read.on(&node_path::child(path, &name)))? {

@@ -96,9 +96,9 @@ struct Done {
 impl Done {
     async fn look(&self) -> anyhow::Result<Option<zk::Stat>> {
         loop {
-            match self.zk.check_stat(&self.path).await {
+            match self.zk.exists(&self.path).await {
                 // The next request waits until there is a connection again.
-                Err(zk::Error::ConnectionLoss) => {}
+                Err(error) if error.is_transient() => {}
                 stat => return Ok(stat.map_err(Verb::Read.on(&self.path))?),
             }
         }
@@ -107,11 +107,11 @@ impl Done {
     /// Resolves when it is done.
     async fn seen(&self) -> zk::Stat {
         loop {
-            match self.zk.check_and_watch_stat(&self.path).await {
+            match self.zk.exists_watched(&self.path).await {
                 Ok((Some(stat), _)) => return stat,
-                Ok((None, watch)) => drop(watch.changed().await),
+                Ok((None, watch)) => drop(watch.await),
                 // As above.
-                Err(zk::Error::ConnectionLoss) => {}
+                Err(error) if error.is_transient() => {}
                 // Whoever waits in line hears of it too.
                 Err(_) => pending().await,
             }
@@ -133,7 +133,7 @@ impl Done {
                 // Harmless twice: the second one finds the first.
                 Err(WriteError::OutcomeUnknown { .. }) => {}
                 Err(WriteError::Refused {
-                    source: zk::Error::NodeExists,
+                    source: zk::Error::NODE_EXISTS,
                     ..
                 }) => return Ok(()),
                 recorded => return recorded,

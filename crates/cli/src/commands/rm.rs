@@ -51,7 +51,7 @@ fn check(zk: &zk::Client, path: &str) -> Result<(), Refusal> {
         return Err(Refusal::usage("the root is not deleted")
             .hint("name the nodes below it; `bellwether ls` lists them"));
     }
-    if node_path::is_of_server(zk.path(), path) {
+    if node_path::is_of_server(zk.root(), path) {
         return Err(Refusal::usage(format!("{path} belongs to the server")));
     }
     Ok(())
@@ -94,7 +94,7 @@ async fn delete_all(
         match unreadable {
             _ if !left_over => return Ok(Some(deleted)),
             // What is below it is not known.
-            Some(path) => return Err(Refusal::of(Verb::List, &path, zk::Error::NoAuth).into()),
+            Some(path) => return Err(Refusal::of(Verb::List, &path, zk::Error::NO_AUTH).into()),
             None => {}
         }
     }
@@ -111,15 +111,15 @@ async fn delete_all(
 async fn delete_batch(zk: &zk::Client, mut paths: Vec<String>) -> Result<(usize, bool), Refusal> {
     let mut left_over = false;
     while !paths.is_empty() {
-        let deleted = batch::commit(zk, &paths, |writer, path| writer.add_delete(path, None)).await;
+        let deleted = batch::commit(zk, &paths, |writer, path| writer.delete(path, None)).await;
         let Err(refused) = deleted else {
             return Ok((paths.len(), left_over));
         };
         match (refused.place, refused.error) {
-            (Some(place), zk::Error::NoNode) => {
+            (Some(place), zk::Error::NO_NODE) => {
                 paths.remove(place);
             }
-            (Some(place), zk::Error::NotEmpty) => {
+            (Some(place), zk::Error::NOT_EMPTY) => {
                 paths.remove(place);
                 left_over = true;
             }

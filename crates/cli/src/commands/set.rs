@@ -14,7 +14,7 @@ pub(crate) fn run(args: SetArgs, output: Output) -> anyhow::Result<Exit> {
     let data = payload::read(&args.data)?;
     on_tree(&args.tree, output, async |zk| {
         let path = &args.path;
-        let set = zk.set_data(path, &data, args.version).await;
+        let set = zk.set(path, &data, args.version).await;
         let stat =
             set.map_err(|error| Refusal::of(Verb::Set, path, error).with_data(data.len()))?;
         if !args.tree.json {

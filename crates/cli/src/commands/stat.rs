@@ -13,8 +13,8 @@ use crate::session::on_tree;
 pub(crate) fn run(args: StatArgs, output: Output) -> anyhow::Result<Exit> {
     on_tree(&args.tree, output, async |zk| {
         let path = &args.path;
-        let stat = zk.check_stat(path).await.map_err(Verb::Read.on(path))?;
-        let stat = stat.ok_or_else(|| Refusal::of(Verb::Read, path, zk::Error::NoNode))?;
+        let stat = zk.exists(path).await.map_err(Verb::Read.on(path))?;
+        let stat = stat.ok_or_else(|| Refusal::of(Verb::Read, path, zk::Error::NO_NODE))?;
         Ok(output::answer(|out| {
             if args.tree.json {
                 writeln!(out, "{}", node_stat::object(json!({"path": path}), &stat))?;

@@ -1,8 +1,8 @@
 //! `bellwether watch`: events as they come.
 //!
-//! The client library does not set persistent watches again when it has reconnected, and servers keep no events for
-//! those who are away. So the watch is set again here, and what happened meanwhile is found by comparing what the nodes
-//! are with what was last seen of them. The watch is set before they are read, so that nothing falls in between.
+//! Servers keep no events for a client that is away. So after a reconnect, what happened meanwhile is found by comparing
+//! what the nodes are with what was last seen of them. The watch is set before they are read, so that nothing falls in
+//! between.
 
 use std::convert::Infallible;
 use std::future::ready;
@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use bellwether::{Client, ConnectError, zk};
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval};
-use zk::{AddWatchMode, PersistentWatcher, SessionState, WatchedEvent};
+use zk::{Event, PersistentEvent, PersistentWatch, SessionState, WatchMode};
 
 use crate::args::WatchArgs;
 use crate::exit::Exit;
@@ -70,28 +70,40 @@ struct Watch<'a> {
 
 impl Watch<'_> {
     async fn follow(mut self, printer: &mut Printer) -> Result<Infallible, Stop> {
-        let (mut watcher, mut seen) = self.set_up().await?;
+        let (mut watch, mut seen) = self.set_up().await?;
         self.output
             .notice(format_args!("watching {}", self.args.path));
+        let mut states = self.zk.states();
         loop {
-            let event = watcher.changed().await;
-            if let Some(happening) = Happening::of(event.event_type) {
-                // First what it is now, so that what is printed is known to be seen.
-                self.look_again(&event.path, &mut seen).await;
-                printer.print(happening, &event.path, Some(&event))?;
-                continue;
-            }
-            match event.session_state {
-                SessionState::Disconnected => {
-                    self.output.notice("connection lost");
+            let news = tokio::select! {
+                biased;
+                news = watch.next() => news,
+                _ = states.changed() => {
+                    if *states.borrow_and_update() == SessionState::Disconnected {
+                        self.output.notice("connection lost");
+                    }
                     continue;
                 }
-                state if state.is_terminated() => self.output.notice("the session has ended"),
-                _ => {}
-            }
-            let (new_watcher, now) = self.set_up().await?;
-            // The one before goes after the new one has come: else its end would take the server's watch away.
-            watcher = new_watcher;
+            };
+            let now = match news {
+                Ok(PersistentEvent::Node(event)) => {
+                    // First what it is now, so that what is printed is known to be seen.
+                    self.look_again(&event.path, &mut seen).await;
+                    printer.print(Happening::of(event.kind), &event.path, Some(&event))?;
+                    continue;
+                }
+                Ok(PersistentEvent::Missed) => match self.look().await? {
+                    Some(now) => now,
+                    // Lost again: the next connection is told of too.
+                    None => continue,
+                },
+                Err(_) => {
+                    self.output.notice("the session has ended");
+                    let (new_watch, now) = self.set_up().await?;
+                    (watch, states) = (new_watch, self.zk.states());
+                    now
+                }
+            };
             let missed = seen.until(&now);
             let events = counted(missed.len(), "event");
             self.output
@@ -100,22 +112,22 @@ impl Watch<'_> {
                 printer.print(happening, &path, None)?;
             }
             seen = now;
-            self.skip_known(&mut watcher, &mut seen, printer).await?;
+            self.skip_known(&mut watch, &mut seen, printer).await?;
         }
     }
 
     /// Sets the watch and looks at the nodes, through lost connections and sessions.
-    async fn set_up(&mut self) -> anyhow::Result<(PersistentWatcher, Sighting)> {
+    async fn set_up(&mut self) -> anyhow::Result<(PersistentWatch, Sighting)> {
         let mode = if self.args.recursive {
-            AddWatchMode::PersistentRecursive
+            WatchMode::Recursive
         } else {
-            AddWatchMode::Persistent
+            WatchMode::Persistent
         };
         let mut tries = interval(TRY_EVERY);
         tries.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tries.tick().await;
-            if self.zk.state().is_terminated() {
+            if self.zk.state().is_ended() {
                 match open(&self.args.tree, self.output).await {
                     Ok(client) => {
                         self.zk = client.raw();
@@ -141,7 +153,7 @@ impl Watch<'_> {
     async fn look(&self) -> Result<Option<Sighting>, Refusal> {
         let path = &self.args.path;
         let mut seen = Sighting::new(!self.args.recursive);
-        let stat = match self.zk.check_stat(path).await {
+        let stat = match self.zk.exists(path).await {
             Ok(stat) => stat,
             Err(error) if is_lost(&error) => return Ok(None),
             Err(error) => return Err(Refusal::of(Verb::Read, path, error)),
@@ -169,7 +181,7 @@ impl Watch<'_> {
     /// Looks at one node after its event, and tells whether that shows anything new. If the connection is lost, the
     /// comparison after it will find the same change again: told twice rather than not at all.
     async fn look_again(&self, path: &str, seen: &mut Sighting) -> bool {
-        match self.zk.check_stat(path).await {
+        match self.zk.exists(path).await {
             Ok(stat) => seen.see(path, stat.as_ref()),
             Err(_) => true,
         }
@@ -178,23 +190,24 @@ impl Watch<'_> {
     /// Takes the events that came while the nodes were looked at, and prints those that the look has not shown.
     async fn skip_known(
         &self,
-        watcher: &mut PersistentWatcher,
+        watch: &mut PersistentWatch,
         seen: &mut Sighting,
         printer: &mut Printer,
     ) -> Result<(), Stop> {
         loop {
-            let event = tokio::select! {
+            let news = tokio::select! {
                 biased;
-                event = watcher.changed() => event,
+                news = watch.next() => news,
                 () = ready(()) => return Ok(()),
             };
-            match Happening::of(event.event_type) {
-                Some(happening) if self.look_again(&event.path, seen).await => {
-                    printer.print(happening, &event.path, Some(&event))?;
+            match news {
+                Ok(PersistentEvent::Node(event)) => {
+                    if self.look_again(&event.path, seen).await {
+                        printer.print(Happening::of(event.kind), &event.path, Some(&event))?;
+                    }
                 }
-                Some(_) => {}
-                // The state of the session is asked for when the next watch is set.
-                None => return Ok(()),
+                // The look that follows compares everything.
+                Ok(PersistentEvent::Missed) | Err(_) => return Ok(()),
             }
         }
     }
@@ -202,14 +215,7 @@ impl Watch<'_> {
 
 /// Whether the connection or the session was lost, so that it is worth another try.
 pub(crate) fn is_lost(error: &zk::Error) -> bool {
-    matches!(
-        error,
-        zk::Error::ConnectionLoss
-            | zk::Error::SessionExpired
-            | zk::Error::SessionMoved
-            | zk::Error::ClientClosed
-            | zk::Error::Custom(_)
-    )
+    error.is_transient() || error.is_session_end()
 }
 
 pub(crate) fn is_unreachable(error: &anyhow::Error) -> bool {
@@ -228,7 +234,7 @@ impl Printer {
         &mut self,
         happening: Happening,
         path: &str,
-        event: Option<&WatchedEvent>,
+        event: Option<&Event>,
     ) -> Result<(), Stop> {
         let what = happening.name();
         let line = if self.json {

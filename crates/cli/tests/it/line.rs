@@ -29,16 +29,16 @@ impl<'a> Line<'a> {
         block_on(async {
             let client = zk::Client::connect(self.address).await.unwrap();
             let mut contenders = Vec::new();
-            for name in client.list_children(self.path).await.unwrap() {
+            for name in client.children(self.path).await.unwrap() {
                 let path = format!("{}/{name}", self.path);
-                match client.get_data(&path).await {
+                match client.get(&path).await {
                     Ok((data, stat)) if stat.ephemeral_owner != 0 => contenders.push(Contender {
                         path,
-                        data,
+                        data: data.to_vec(),
                         session: stat.ephemeral_owner,
                     }),
                     // A mark, or one that left meanwhile.
-                    Ok(_) | Err(zk::Error::NoNode) => {}
+                    Ok(_) | Err(zk::Error::NO_NODE) => {}
                     Err(error) => panic!("{error}"),
                 }
             }

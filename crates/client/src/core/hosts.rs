@@ -55,6 +55,12 @@ impl Hosts {
         }
     }
 
+    /// A connection was lost: how long to wait before the next attempt. Not at once, so that a process which takes the session
+    /// over has it for a moment, and clients of a server that went down do not come to the next one all together.
+    pub(crate) fn after_loss(random: &mut impl Rng) -> Duration {
+        PAUSE_MIN.mul_f64(random.random_range(0.5..2.0))
+    }
+
     /// Rounds in which every server was tried in vain.
     pub(crate) fn failed_rounds(&self) -> u32 {
         self.failed

@@ -84,6 +84,7 @@ impl Driver {
                     if self.shared.state().is_ended() {
                         return;
                     }
+                    self.pause(Hosts::after_loss(&mut random)).await;
                     continue;
                 }
                 Ok(Err(failure)) => failure,

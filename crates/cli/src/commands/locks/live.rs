@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::time::{Duration, SystemTime};
 
-use bellwether::zk::{AddWatchMode, EventType, PersistentWatcher, SessionState, WatchedEvent};
+use bellwether::zk::{Error, PersistentEvent, PersistentWatch, SessionState, WatchMode};
 use bellwether::{Client, ContentionError, Overview};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
@@ -39,23 +39,26 @@ pub(super) async fn watch(
     times.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let (mut watcher, seen) = set_up(client, args, output).await?;
+        let mut states = client.raw().states();
         if view.show(seen)?.is_break() {
             return Ok(Exit::Done);
         }
         loop {
             let end = tokio::select! {
-                event = watcher.changed() => match gather(event, &mut watcher).await {
+                event = watcher.next() => match gather(event, &mut watcher).await {
                     News::Changed => match look(client, &args.path).await {
                         Ok(seen) => view.show(seen)?,
                         Err(error) if is_worth_another_try(&error) => continue,
                         Err(error) => return Err(error.into()),
                     },
-                    News::Away => {
-                        view.say("connection lost", output)?;
-                        continue;
-                    }
-                    News::Back => break,
+                    News::Ended => break,
                 },
+                _ = states.changed() => {
+                    if *states.borrow_and_update() == SessionState::Disconnected {
+                        view.say("connection lost", output)?;
+                    }
+                    continue;
+                }
                 key = view.key() => view.press(key)?,
                 _ = times.tick() => {
                     view.refresh()?;
@@ -74,7 +77,7 @@ async fn set_up(
     client: &mut Client,
     args: &LocksArgs,
     output: Output,
-) -> anyhow::Result<(PersistentWatcher, Overview)> {
+) -> anyhow::Result<(PersistentWatch, Overview)> {
     let mut tries = interval(TRY_EVERY);
     tries.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -87,7 +90,7 @@ async fn set_up(
             }
         }
         let path = &args.path;
-        let mode = AddWatchMode::PersistentRecursive;
+        let mode = WatchMode::Recursive;
         let watcher = match client.raw().watch(path, mode).await {
             Ok(watcher) => watcher,
             Err(error) if is_lost(&error) => continue,
@@ -107,31 +110,22 @@ fn is_worth_another_try(error: &ContentionError) -> bool {
 
 /// What the watcher has told.
 enum News {
+    /// Something has changed, or may have while the connection was lost.
     Changed,
-    /// The connection is lost.
-    Away,
-    /// It is there again, or the session has ended: in either case the watch is gone.
-    Back,
+    /// The session has ended, and the watch with it.
+    Ended,
 }
 
 /// Takes what comes within a short time together.
-async fn gather(first: WatchedEvent, watcher: &mut PersistentWatcher) -> News {
-    let news = |event: WatchedEvent| match (event.event_type, event.session_state) {
-        (EventType::Session, SessionState::Disconnected) => Some(News::Away),
-        (EventType::Session, _) => Some(News::Back),
-        _ => None,
-    };
-    if let Some(news) = news(first) {
-        return news;
+async fn gather(first: Result<PersistentEvent, Error>, watcher: &mut PersistentWatch) -> News {
+    if first.is_err() {
+        return News::Ended;
     }
-    let gathered = timeout(GATHER, async {
-        loop {
-            if let Some(news) = news(watcher.changed().await) {
-                return news;
-            }
-        }
-    });
-    gathered.await.unwrap_or(News::Changed)
+    let gathered = timeout(GATHER, async { while watcher.next().await.is_ok() {} });
+    match gathered.await {
+        Ok(()) => News::Ended,
+        Err(_) => News::Changed,
+    }
 }
 
 /// Whether to go on.
