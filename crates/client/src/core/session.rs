@@ -137,10 +137,6 @@ impl Session {
         self.end
     }
 
-    pub(crate) fn is_closing(&self) -> bool {
-        self.closing
-    }
-
     pub(crate) fn is_up(&self) -> bool {
         self.link == Link::Up
     }
@@ -242,10 +238,10 @@ impl Session {
             return;
         }
         self.closing = true;
+        // Without a connection the next one begins and ends with it. That may be the first: a handshake under way may have
+        // opened a session already.
         if self.is_up() {
             self.put_close(now);
-        } else if self.identity.is_none() {
-            self.finish(SessionEnd::Closed);
         }
     }
 
@@ -349,6 +345,11 @@ impl Session {
         if self.end.is_some() {
             return;
         }
+        // The answer to a close may get lost; then the session is found to be gone, which is what was asked for.
+        let end = match end {
+            SessionEnd::Expired if self.closing => SessionEnd::Closed,
+            end => end,
+        };
         self.end = Some(end);
         self.disconnected();
         while let Some((pending, _)) = self.requests.next_waiting() {
@@ -386,10 +387,13 @@ impl Session {
 
     /// Sends a ping if one is due. Returns when to look again.
     pub(crate) fn tick(&mut self, now: Moment) -> Result<Duration, Broken> {
-        let quiet_max = self.quiet_max.unwrap_or(self.life.timeout / 6);
+        let by_timeout = self.life.timeout / 6;
+        let quiet_max = self.quiet_max.map_or(by_timeout, |max| max.min(by_timeout));
         let silence_max = self.life.timeout / 2;
-        let is_waiting = self.ping.is_some() || self.requests.oldest().is_some();
-        if is_waiting && now - self.last_heard > silence_max && now - self.last_sent > quiet_max {
+        // Counted from the oldest question: newer ones must not hide that it has no answer.
+        let oldest = self.requests.oldest().map(|oldest| oldest.sent);
+        let asked = oldest.into_iter().chain(self.ping).min();
+        if asked.is_some_and(|asked| now - asked.max(self.last_heard) > silence_max) {
             return Err(Broken::Silent);
         }
         if let Some(limit) = self.limits.request_timeout

@@ -12,6 +12,9 @@
 #[macro_use]
 mod place;
 
+mod closing;
+mod connecting;
+mod failures;
 mod operations;
 mod order;
 mod tap;
