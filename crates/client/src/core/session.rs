@@ -1,5 +1,6 @@
 //! The state of one session: what it is, what is under way, what to send next.
 
+use std::fmt;
 use std::time::Duration;
 
 use bellwether_wire::connect::{ConnectReply, ConnectRequest};
@@ -27,10 +28,16 @@ const AUTH_XID: i32 = -4;
 const WATCH_BYTES_MAX: usize = 128 * 1024;
 
 /// How a session is known to the servers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) id: i64,
     pub(crate) password: [u8; 16],
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.id)
+    }
 }
 
 /// What has to be told to others once the lock of the session is free.
@@ -99,7 +106,11 @@ impl Session {
             limits,
             requested_timeout,
             identity,
-            life: Life::new(now, requested_timeout),
+            // One that is taken over has proven nothing to this process yet.
+            life: match identity {
+                None => Life::new(now, requested_timeout),
+                Some(_) => Life::new(Moment::from_nanos(0), requested_timeout),
+            },
             last_zxid: 0,
             link: Link::Down,
             connections: 0,
@@ -218,7 +229,9 @@ impl Session {
             self.deliveries
                 .push(Delivery::Reply(sender, Ok(Bytes::new())));
         }
-        self.credentials.push(credential);
+        if !self.credentials.contains(&credential) {
+            self.credentials.push(credential);
+        }
         Ok(receiver)
     }
 

@@ -15,6 +15,8 @@ mod place;
 mod closing;
 mod connecting;
 mod failures;
+mod limits;
 mod operations;
 mod order;
+mod sessions;
 mod tap;
