@@ -193,16 +193,20 @@ impl Client {
 
     /// The ephemeral nodes of this session whose paths begin with `prefix`: a plain text, `/` for all.
     pub fn ephemerals(&self, prefix: &str) -> Reply<Vec<String>> {
-        self.send_at(
-            prefix,
-            Op::GetEphemerals,
-            |answer, context| {
-                let paths = decode_body(&answer?, |reader| reader.strings())?;
-                let bytes = context.chroot_bytes;
-                Ok(paths.into_iter().map(|path| strip(path, bytes)).collect())
-            },
-            request::put_path,
-        )
+        let decode = |answer: Answer, context: ReplyContext| {
+            let paths = decode_body(&answer?, |reader| reader.strings())?;
+            let bytes = context.chroot_bytes;
+            // The servers compare texts: `/team` is also the beginning of `/teamwork`.
+            let is_below = |path: &String| matches!(path.as_bytes().get(bytes), None | Some(b'/'));
+            let below = paths.into_iter().filter(is_below);
+            Ok(below.map(|path| strip(path, bytes)).collect())
+        };
+        match self.full_prefix(prefix) {
+            Ok(prefix) => self.send(Op::GetEphemerals, decode, |out| {
+                request::put_path(out, &prefix);
+            }),
+            Err(error) => Reply::failed(error.into(), decode),
+        }
     }
 
     /// Waits until the server of this session has caught up with the leader. A read made behind it sees every write that was

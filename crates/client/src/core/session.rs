@@ -1,5 +1,6 @@
 //! The state of one session: what it is, what is under way, what to send next.
 
+use std::fmt;
 use std::time::Duration;
 
 use bellwether_wire::connect::{ConnectReply, ConnectRequest};
@@ -27,10 +28,16 @@ const AUTH_XID: i32 = -4;
 const WATCH_BYTES_MAX: usize = 128 * 1024;
 
 /// How a session is known to the servers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) id: i64,
     pub(crate) password: [u8; 16],
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.id)
+    }
 }
 
 /// What has to be told to others once the lock of the session is free.
@@ -99,7 +106,11 @@ impl Session {
             limits,
             requested_timeout,
             identity,
-            life: Life::new(now, requested_timeout),
+            // One that is taken over has proven nothing to this process yet.
+            life: match identity {
+                None => Life::new(now, requested_timeout),
+                Some(_) => Life::new(Moment::from_nanos(0), requested_timeout),
+            },
             last_zxid: 0,
             link: Link::Down,
             connections: 0,
@@ -135,10 +146,6 @@ impl Session {
 
     pub(crate) fn end(&self) -> Option<SessionEnd> {
         self.end
-    }
-
-    pub(crate) fn is_closing(&self) -> bool {
-        self.closing
     }
 
     pub(crate) fn is_up(&self) -> bool {
@@ -222,7 +229,9 @@ impl Session {
             self.deliveries
                 .push(Delivery::Reply(sender, Ok(Bytes::new())));
         }
-        self.credentials.push(credential);
+        if !self.credentials.contains(&credential) {
+            self.credentials.push(credential);
+        }
         Ok(receiver)
     }
 
@@ -242,10 +251,10 @@ impl Session {
             return;
         }
         self.closing = true;
+        // Without a connection the next one begins and ends with it. That may be the first: a handshake under way may have
+        // opened a session already.
         if self.is_up() {
             self.put_close(now);
-        } else if self.identity.is_none() {
-            self.finish(SessionEnd::Closed);
         }
     }
 
@@ -349,6 +358,11 @@ impl Session {
         if self.end.is_some() {
             return;
         }
+        // The answer to a close may get lost; then the session is found to be gone, which is what was asked for.
+        let end = match end {
+            SessionEnd::Expired if self.closing => SessionEnd::Closed,
+            end => end,
+        };
         self.end = Some(end);
         self.disconnected();
         while let Some((pending, _)) = self.requests.next_waiting() {
@@ -386,10 +400,13 @@ impl Session {
 
     /// Sends a ping if one is due. Returns when to look again.
     pub(crate) fn tick(&mut self, now: Moment) -> Result<Duration, Broken> {
-        let quiet_max = self.quiet_max.unwrap_or(self.life.timeout / 6);
+        let by_timeout = self.life.timeout / 6;
+        let quiet_max = self.quiet_max.map_or(by_timeout, |max| max.min(by_timeout));
         let silence_max = self.life.timeout / 2;
-        let is_waiting = self.ping.is_some() || self.requests.oldest().is_some();
-        if is_waiting && now - self.last_heard > silence_max && now - self.last_sent > quiet_max {
+        // Counted from the oldest question: newer ones must not hide that it has no answer.
+        let oldest = self.requests.oldest().map(|oldest| oldest.sent);
+        let asked = oldest.into_iter().chain(self.ping).min();
+        if asked.is_some_and(|asked| now - asked.max(self.last_heard) > silence_max) {
             return Err(Broken::Silent);
         }
         if let Some(limit) = self.limits.request_timeout

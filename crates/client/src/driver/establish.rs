@@ -11,7 +11,7 @@ use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{debug, info};
 
 use crate::address::Endpoint;
@@ -27,6 +27,8 @@ use crate::error::{Attempts, ConnectError, SessionEnd};
 const HANDSHAKE_BYTES_MAX: usize = 1024;
 /// An attempt with one server has at least this long, however short the session.
 const ATTEMPT_MIN: Duration = Duration::from_millis(500);
+/// How often a session without a connection looks at the clock.
+const TURN: Duration = Duration::from_millis(50);
 
 /// The first connection, which a caller waits for.
 #[derive(Debug)]
@@ -35,6 +37,13 @@ pub(crate) struct Opening {
     pub(crate) limit: Duration,
     /// Give up when each server was tried once.
     pub(crate) fail_fast: bool,
+}
+
+impl Opening {
+    /// How much is left of the caller's limit.
+    fn left(&self, began: Moment) -> Duration {
+        self.limit.saturating_sub(Moment::now() - began)
+    }
 }
 
 /// Carries one session from its first connection to its end.
@@ -65,14 +74,22 @@ impl Driver {
                     if self.give_up(&mut opening, hosts.failed_rounds()) {
                         return;
                     }
-                    self.pause(pause).await;
+                    let left = opening
+                        .as_ref()
+                        .map_or(pause, |(first, began, _)| first.left(*began));
+                    self.pause(pause.min(left)).await;
                     continue;
                 }
             };
             if self.give_up(&mut opening, 0) {
                 return;
             }
-            let attempt = timeout(self.attempt_limit(), self.attempt(&endpoint));
+            let limit = self.attempt_limit();
+            let left = opening
+                .as_ref()
+                .map_or(limit, |(first, began, _)| first.left(*began));
+            let attempt = timeout(limit.min(left), self.attempt(&endpoint));
+            let attempt = self.keeping_time(attempt);
             let failure = match attempt.await {
                 Ok(Ok((stream, input))) => {
                     hosts.succeeded(&mut random);
@@ -92,7 +109,12 @@ impl Driver {
             };
             debug!(%endpoint, error = %failure, "no connection");
             if let Some((_, _, attempts)) = &mut opening {
-                attempts.note(&endpoint.to_string(), reason(&failure));
+                let host = endpoint.to_string();
+                // An attempt that was cut short by the caller's limit says less than an earlier one that was not.
+                let is_cut_short = failure.kind() == io::ErrorKind::TimedOut && left < limit;
+                if !(is_cut_short && attempts.iter().any(|(known, _)| known == host)) {
+                    attempts.note(&host, reason(&failure));
+                }
             }
             if self.shared.state().is_ended() {
                 self.report_end(opening);
@@ -105,13 +127,30 @@ impl Driver {
     async fn pause(&self, pause: Duration) {
         let mut states = self.shared.states();
         let ended = states.wait_for(|state| state.is_ended());
-        let _ = timeout(pause, ended).await;
+        let _ = self.keeping_time(timeout(pause, ended)).await;
     }
 
-    /// How long one attempt may take: half of what the servers keep the session for.
+    /// Waits for `future`, and meanwhile gives up requests that have waited for a connection too long.
+    async fn keeping_time<T>(&self, future: impl Future<Output = T>) -> T {
+        tokio::pin!(future);
+        let mut turns = interval(TURN);
+        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut future => return done,
+                _ = turns.tick() => {
+                    self.shared.with(|session| session.tick_down(Moment::now()));
+                }
+            }
+        }
+    }
+
+    /// How long one attempt may take: each server gets its share of half the time for which the session is kept.
     fn attempt_limit(&self) -> Duration {
         let session_timeout = self.shared.look(|session| session.life().timeout);
-        (session_timeout / 2).max(ATTEMPT_MIN)
+        let servers = u32::try_from(self.endpoints.len()).unwrap_or(u32::MAX);
+        (session_timeout / 2 / servers).max(ATTEMPT_MIN)
     }
 
     /// Whether to try no longer: the caller's limit has passed, or the session's.
@@ -122,7 +161,13 @@ impl Driver {
             return true;
         }
         if let Some((first, began, _)) = opening {
-            let is_over = now - *began >= first.limit || (first.fail_fast && rounds > 0);
+            if first.report.is_closed() {
+                // Nobody waits any more, and this attempt has opened nothing.
+                self.shared
+                    .with(|session| session.finish(SessionEnd::Closed));
+                return true;
+            }
+            let is_over = first.left(*began).is_zero() || (first.fail_fast && rounds > 0);
             if is_over && let Some((first, _, attempts)) = opening.take() {
                 let limit = first.limit;
                 let _ = first
@@ -136,13 +181,8 @@ impl Driver {
         let is_gone = self.shared.with(|session| session.tick_down(now));
         if is_gone {
             info!("no server was reached for longer than the session is kept");
-            self.shared.with(|session| {
-                let end = match session.is_closing() {
-                    true => SessionEnd::Closed,
-                    false => SessionEnd::Expired,
-                };
-                session.finish(end);
-            });
+            self.shared
+                .with(|session| session.finish(SessionEnd::Expired));
         }
         is_gone
     }

@@ -1,0 +1,168 @@
+//! Limits of one session, in both directions.
+
+use std::time::Duration;
+
+use bellwether_client::{CreateMode, Error, Invalid, Limits};
+use bellwether_testkit::{Cut, Direction};
+
+use crate::place::{Place, soon, until_connections};
+
+on_both_engines! {
+    a_request_that_is_too_large_is_not_sent,
+    the_largest_request_is_answered,
+    requests_in_flight_are_limited,
+    bytes_that_wait_are_limited,
+    a_reply_that_is_too_large_breaks_the_connection_only,
+    large_replies_arrive_whole,
+}
+
+async fn a_request_that_is_too_large_is_not_sent(place: Place) {
+    let client = place.client().await;
+    let refused = client
+        .create("/n", &vec![0; 2 << 20], CreateMode::Persistent)
+        .await;
+    let Err(Error::Invalid(Invalid::TooLarge { bytes, bytes_max })) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(bytes > 2 << 20);
+    assert_eq!(bytes_max, 1_048_575);
+    // The connection is as it was.
+    assert_eq!(client.exists("/n").await, Ok(None));
+    assert_eq!(client.connections(), 1);
+}
+
+async fn the_largest_request_is_answered(place: Place) {
+    let client = place.client().await;
+    client
+        .create("/n", b"", CreateMode::Persistent)
+        .await
+        .unwrap();
+    let path = place.chroot().len() + 2;
+    let largest = 1_048_575 - 8 - (4 + path) - 4 - 4;
+    let data = vec![7; largest + 1];
+    let refused = client.set("/n", &data, None).await;
+    assert!(matches!(
+        refused,
+        Err(Error::Invalid(Invalid::TooLarge { .. }))
+    ));
+    let stat = soon(client.set("/n", &data[1..], None)).await.unwrap();
+    assert_eq!(stat.data_length, i32::try_from(largest).unwrap());
+    assert_eq!(soon(client.get("/n")).await.unwrap().0, data[1..]);
+    assert_eq!(client.connections(), 1);
+}
+
+async fn requests_in_flight_are_limited(place: Place) {
+    let proxy = place.proxy().await;
+    let limits = Limits {
+        requests_max: 10,
+        ..Limits::default()
+    };
+    let connect = place.connect_through(&proxy).limits(limits);
+    let client = connect
+        .session_timeout(Duration::from_secs(40))
+        .await
+        .unwrap();
+    let too_many = Err(Error::Invalid(Invalid::TooManyRequests));
+    proxy.hold(Direction::ToClient);
+    let replies: Vec<_> = (0..10).map(|_| client.exists("/")).collect();
+    assert_eq!(client.exists("/").await, too_many);
+    assert_eq!(
+        client.exists_watched("/").await.map(drop),
+        too_many.map(drop)
+    );
+    proxy.resume(Direction::ToClient);
+    for reply in replies {
+        assert!(soon(reply).await.unwrap().is_some());
+    }
+    assert!(client.exists("/").await.unwrap().is_some());
+    // Without a connection too.
+    let mut states = client.states();
+    proxy.refuse(true);
+    proxy.cut(Cut::Close).await;
+    let down = states.wait_for(|state| *state == bellwether_client::SessionState::Disconnected);
+    soon(down).await.unwrap();
+    let replies: Vec<_> = (0..10).map(|_| client.exists("/")).collect();
+    assert_eq!(client.exists("/").await, too_many);
+    proxy.refuse(false);
+    for reply in replies {
+        assert!(soon(reply).await.unwrap().is_some());
+    }
+}
+
+async fn bytes_that_wait_are_limited(place: Place) {
+    let proxy = place.proxy().await;
+    let limits = Limits {
+        buffered_bytes_max: 1 << 20,
+        ..Limits::default()
+    };
+    let connect = place.connect_through(&proxy).limits(limits);
+    let client = connect
+        .session_timeout(Duration::from_secs(40))
+        .await
+        .unwrap();
+    client
+        .create("/n", b"", CreateMode::Persistent)
+        .await
+        .unwrap();
+    proxy.hold(Direction::ToServer);
+    let data = vec![0; 500_000];
+    let mut replies = Vec::new();
+    // More than the buffers of the sockets take.
+    let refused = loop {
+        assert!(replies.len() < 200, "100 MB are buffered");
+        let mut reply = Box::pin(client.set("/n", &data, None));
+        match futures_util::poll!(&mut reply) {
+            std::task::Poll::Ready(result) => break result,
+            std::task::Poll::Pending => replies.push(reply),
+        }
+    };
+    assert_eq!(refused, Err(Error::Invalid(Invalid::TooManyRequests)));
+    proxy.resume(Direction::ToServer);
+    for reply in replies {
+        soon(reply).await.unwrap();
+    }
+}
+
+async fn a_reply_that_is_too_large_breaks_the_connection_only(place: Place) {
+    let limits = Limits {
+        reply_bytes_max: 10_000,
+        ..Limits::default()
+    };
+    let connect = place.connect().limits(limits);
+    let client = connect
+        .session_timeout(Duration::from_secs(40))
+        .await
+        .unwrap();
+    client
+        .create("/big", &[1; 20_000], CreateMode::Persistent)
+        .await
+        .unwrap();
+    client
+        .create("/small", &[1; 9_000], CreateMode::Persistent)
+        .await
+        .unwrap();
+    assert_eq!(soon(client.get("/big")).await, Err(Error::Unknown));
+    until_connections(&client, 2).await;
+    assert_eq!(soon(client.get("/small")).await.unwrap().0.len(), 9_000);
+}
+
+async fn large_replies_arrive_whole(place: Place) {
+    let client = place.client().await;
+    let data: Vec<u8> = (0..1_000_000_u32).map(|n| n.to_le_bytes()[0]).collect();
+    client
+        .create("/big", &data, CreateMode::Persistent)
+        .await
+        .unwrap();
+    client
+        .create("/small", b"s", CreateMode::Persistent)
+        .await
+        .unwrap();
+    let replies: Vec<_> = (0..20)
+        .map(|_| (client.get("/big"), client.get("/small")))
+        .collect();
+    for (big, small) in replies {
+        assert_eq!(soon(big).await.unwrap().0, data);
+        assert_eq!(&soon(small).await.unwrap().0[..], b"s");
+    }
+    assert_eq!(client.connections(), 1);
+}

@@ -1,0 +1,22 @@
+//! The client, through its public API, on real servers.
+//!
+//! Tests of operations and events run twice: on an embedded server of their own, and on the Apache ZooKeeper that
+//! `BELLWETHER_TEST_APACHE` names, in a chroot of their own.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test fails by panicking, and prints the seed that it ran with"
+)]
+
+#[macro_use]
+mod place;
+
+mod closing;
+mod connecting;
+mod failures;
+mod limits;
+mod operations;
+mod order;
+mod sessions;
+mod tap;

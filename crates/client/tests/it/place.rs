@@ -1,0 +1,137 @@
+//! A server and a chroot of its own for each test.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime};
+
+use bellwether_client::{Client, Connect, CreateMode};
+use bellwether_testkit::raw::four_letter_word;
+use bellwether_testkit::{Apache, FaultProxy, TestServer};
+
+/// Short enough to wait for the end of a session, long enough for a busy machine.
+pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// No wait in a test is longer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) struct Place {
+    server: String,
+    chroot: String,
+    /// Ends with the test.
+    _engine: Box<dyn Any + Send>,
+}
+
+/// Makes two tests of each function: on the embedded server, and on Apache's.
+macro_rules! on_both_engines {
+    ($($name:ident,)*) => {
+        mod embedded {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::$name($crate::place::Place::embedded().await).await;
+            })*
+        }
+
+        mod apache {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::$name($crate::place::Place::apache().await).await;
+            })*
+        }
+    };
+}
+
+impl Place {
+    pub(crate) async fn embedded() -> Self {
+        let server = TestServer::start().await.unwrap();
+        Self::on(server.connect_string(), Box::new(server)).await
+    }
+
+    pub(crate) async fn apache() -> Self {
+        let server = Apache::shared().await.unwrap();
+        Self::on(server.connect_string().to_owned(), Box::new(server)).await
+    }
+
+    async fn on(server: String, engine: Box<dyn Any + Send>) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let process = std::process::id();
+        let chroot = format!("/it-{process}-{:x}-{count}", now.unwrap().as_nanos());
+        let maker = Client::connect(&server).await.unwrap();
+        let made = maker.create(&chroot, b"", CreateMode::Persistent).await;
+        made.unwrap();
+        maker.close().await;
+        Self {
+            server,
+            chroot,
+            _engine: engine,
+        }
+    }
+
+    /// The address of the server, without a chroot.
+    pub(crate) fn server(&self) -> &str {
+        &self.server
+    }
+
+    pub(crate) fn chroot(&self) -> &str {
+        &self.chroot
+    }
+
+    /// A session to be opened in the chroot.
+    pub(crate) fn connect(&self) -> Connect {
+        Client::connect(format!("{}{}", self.server, self.chroot))
+    }
+
+    /// A new session.
+    pub(crate) async fn client(&self) -> Client {
+        self.connect().await.unwrap()
+    }
+
+    /// A proxy in front of the server.
+    pub(crate) async fn proxy(&self) -> FaultProxy {
+        FaultProxy::start(&self.server).await.unwrap()
+    }
+
+    /// A session to be opened through a proxy.
+    pub(crate) fn connect_through(&self, proxy: &FaultProxy) -> Connect {
+        Client::connect(format!("{}{}", proxy.address(), self.chroot))
+    }
+
+    /// A new session whose connection goes through a proxy of its own.
+    pub(crate) async fn proxied(&self, session_timeout: Duration) -> (FaultProxy, Client) {
+        let proxy = self.proxy().await;
+        let connect = self.connect_through(&proxy);
+        let client = connect.session_timeout(session_timeout).await.unwrap();
+        (proxy, client)
+    }
+
+    /// The paths below the chroot that somebody watches, by the server's own word for it.
+    pub(crate) async fn watched_paths(&self) -> Vec<String> {
+        let answer = four_letter_word(&self.server, "wchp").await.unwrap();
+        let paths = answer.lines().filter_map(|line| {
+            let path = line.strip_prefix(self.chroot.as_str())?;
+            Some(path.to_owned())
+        });
+        let mut paths: Vec<_> = paths.collect();
+        paths.sort();
+        paths
+    }
+}
+
+/// Awaits what must happen, and fails when it does not.
+pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future)
+        .await
+        .expect("it should have happened by now")
+}
+
+/// Waits until a session has as many connections behind it.
+pub(crate) async fn until_connections(client: &Client, count: u64) {
+    let mut states = client.states();
+    soon(async {
+        while client.connections() < count {
+            states.changed().await.unwrap();
+        }
+    })
+    .await;
+}
