@@ -13,7 +13,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::node_event::Happened;
 use bellwether_client as zk;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::oneshot;
@@ -25,6 +24,7 @@ use super::watches::{Armed, News, TooMuch, Watches};
 use crate::client::Client;
 use crate::error::{Outcome, outcome};
 use crate::log;
+use crate::node_event::Happened;
 use crate::state::{Site, StateError, Visit};
 
 /// How much is read in one request, judging by the largest node of the last one.

@@ -1,12 +1,12 @@
 //! The watches that keep a copy up to date: one over the whole subtree, or two on each node.
 
-use crate::node_event::Happened;
 use bellwether_client as zk;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::reads::{Ask, Found, read_and_watch, read_many};
+use crate::node_event::Happened;
 
 /// How many requests are under way at once, each for many nodes.
 const LARGE_READS_MAX: usize = 8;
@@ -17,9 +17,8 @@ const SMALL_READS_MAX: usize = 1024;
 /// How many nodes are read in one request.
 const READ_TOGETHER: usize = 128;
 
-/// How many bytes of paths may be watched one by one. After a reconnect the client sends them all anew, and servers close
-/// the connection on a frame of more than a mebibyte; half of them, those of children, come in one frame
-/// (zookeeper-client's `resend_watches`).
+/// How many bytes of paths may be watched one by one. After a reconnect the client sends them all anew, and the server keeps
+/// each of them in memory.
 const WATCHED_BYTES_MAX: usize = 1_500_000;
 
 /// What a path takes besides its text.
