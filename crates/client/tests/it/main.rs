@@ -18,5 +18,7 @@ mod failures;
 mod limits;
 mod operations;
 mod order;
+mod reconnect;
 mod sessions;
 mod tap;
+mod watches;
