@@ -79,8 +79,9 @@ pub(crate) struct Session {
     rearming: usize,
     rearm_zxid: Option<i64>,
     link: Link,
-    /// How often a connection was established.
+    /// How often a connection was established, and whether the latest one has brought anything.
     connections: u64,
+    has_answered: bool,
     end: Option<SessionEnd>,
     closing: bool,
     credentials: Vec<Credential>,
@@ -121,6 +122,7 @@ impl Session {
             rearm_zxid: None,
             link: Link::Down,
             connections: 0,
+            has_answered: false,
             end: None,
             closing: false,
             credentials,
@@ -161,6 +163,11 @@ impl Session {
 
     pub(crate) fn connections(&self) -> u64 {
         self.connections
+    }
+
+    /// Whether the server has said anything on the latest connection, beyond the handshake.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.has_answered
     }
 
     pub(crate) fn last_zxid(&self) -> i64 {
@@ -320,6 +327,7 @@ impl Session {
         }
         self.link = Link::Up;
         self.connections += 1;
+        self.has_answered = false;
         self.out.clear();
         self.written = 0;
         self.ping = None;
@@ -386,6 +394,7 @@ impl Session {
     /// Reads one frame from the server.
     pub(crate) fn frame(&mut self, now: Moment, bytes: &Bytes) -> Result<(), Broken> {
         self.last_heard = now;
+        self.has_answered = true;
         let mut reader = Reader::new(bytes);
         let header = ReplyHeader::decode(&mut reader).map_err(|_| Broken::Protocol)?;
         self.last_zxid = self.last_zxid.max(header.zxid);

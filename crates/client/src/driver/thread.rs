@@ -1,8 +1,20 @@
 //! The thread that carries the sessions of this process.
 
+use std::cell::Cell;
 use std::sync::OnceLock;
 
 use tokio::runtime::{Builder, Handle};
+
+const NAME: &str = "bellwether";
+
+thread_local! {
+    static HERE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this is the session thread.
+pub(crate) fn is_session_thread() -> bool {
+    HERE.with(Cell::get)
+}
 
 /// The runtime of the session thread, which is started when it is first needed.
 ///
@@ -22,8 +34,11 @@ pub fn session_thread() -> &'static Handle {
             .expect("a process without an event queue can do nothing here");
         let handle = runtime.handle().clone();
         std::thread::Builder::new()
-            .name("bellwether".to_owned())
-            .spawn(move || runtime.block_on(std::future::pending::<()>()))
+            .name(NAME.to_owned())
+            .spawn(move || {
+                HERE.set(true);
+                runtime.block_on(std::future::pending::<()>());
+            })
             .expect("a process that may start no thread can do nothing here");
         handle
     })
