@@ -15,11 +15,11 @@ use crate::error::ConnectError;
 use crate::heart::{Engine, Heart, beat_on};
 use crate::home::Home;
 use crate::janitor::Janitor;
-use crate::log;
 use crate::path::NodePath;
 use crate::sabotage::Sabotage;
 use crate::successor::Successor;
 use crate::who::Who;
+use bellwether_client::log;
 
 /// How long to wait between two attempts to open the next session: at first, and at most.
 const SUCCESSOR_PAUSE_MIN: Duration = Duration::from_millis(100);

@@ -21,11 +21,11 @@ use crate::fenced_write::FencedWrite;
 use crate::heart::Pulse;
 use crate::home::Running;
 use crate::janitor::Litter;
-use crate::log;
 use crate::node_data::{NodeData, Revocation};
 use crate::node_event::OwnWatch;
 use crate::own_node::{Known, OwnNode, Removal, amend};
 use crate::who::Who;
+use bellwether_client::log;
 
 use self::attend::{attend, is_over, look_again};
 pub(crate) use self::in_transit::{InTransit, Undo, acquire_there};

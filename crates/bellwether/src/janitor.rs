@@ -13,10 +13,10 @@ use crate::catch_up::caught_up;
 use crate::crash_mark::Marking;
 use crate::error::{Outcome, outcome};
 use crate::home::Home;
-use crate::log;
 use crate::own_node::look;
 use crate::path::NodePath;
 use crate::simple_lock::is_claim;
+use bellwether_client::log;
 
 /// The way to the janitor of a session. The task ends when this is dropped and the work is done.
 #[derive(Debug)]

@@ -84,7 +84,6 @@ mod home;
 mod janitor;
 mod lease;
 mod lock;
-mod log;
 mod multi_lock;
 mod name;
 mod names;

@@ -36,6 +36,8 @@ mod core;
 mod create;
 mod driver;
 mod error;
+#[doc(hidden)]
+pub mod log;
 mod multi;
 mod ops;
 mod options;

@@ -23,9 +23,9 @@ use super::tree::{CacheEvent, Tree};
 use super::watches::{Armed, News, TooMuch, Watches};
 use crate::client::Client;
 use crate::error::{Outcome, outcome};
-use crate::log;
 use crate::node_event::Happened;
 use crate::state::{Site, StateError, Visit};
+use bellwether_client::log;
 
 /// How much is read in one request, judging by the largest node of the last one.
 const READ_BYTES: usize = 256 << 10;

@@ -12,9 +12,9 @@ use crate::client::Client;
 use crate::ephemerals::Room;
 use crate::error::{Outcome, outcome};
 use crate::janitor::Litter;
-use crate::log;
 use crate::node_event::NodeEvent;
 use crate::state::{Site, StateError, Visit, read_with_watch};
+use bellwether_client::log;
 
 /// How long to wait before a refused request is tried again, once the member had joined.
 const REFUSED_PAUSE: std::time::Duration = std::time::Duration::from_secs(1);

@@ -9,10 +9,10 @@ use tracing::{info, warn};
 use super::HoldState;
 use crate::client::Client;
 use crate::error::{Outcome, outcome};
-use crate::log;
 use crate::node_data::Revocation;
 use crate::node_event::{Happened, OwnWatch};
 use crate::sabotage::Sabotage;
+use bellwether_client::log;
 
 /// A hold is watched for removal by another hand once it is this old. Shorter ones are over before it would matter, and
 /// cost no watch.

@@ -152,7 +152,8 @@ fn leader_that_was_told_to_end_does_not_stand_again(address: &str) {
 }
 
 fn rendezvous_that_not_all_come_to_is_124(address: &str) {
-    let arguments = ["rendezvous", "r", "--size", "2", "--wait", "100ms"];
+    // Long enough to connect and to enter: what comes behind is told by the size that it left.
+    let arguments = ["rendezvous", "r", "--size", "2", "--wait", "2s"];
     let output = job(address, &arguments, "echo ran").output().unwrap();
     assert_code(&output, 124);
     assert_eq!(text(&output.stdout), "");

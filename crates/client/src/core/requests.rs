@@ -18,8 +18,10 @@ pub(crate) type Answer = Result<Bytes, Error>;
 pub(crate) enum Slot {
     /// A caller waits for it.
     Caller(oneshot::Sender<Answer>),
-    /// The client sent the request for itself: watches armed again, or removed.
+    /// The client sent the request for itself, to remove a watch.
     Nobody,
+    /// The client armed watches again.
+    Rearmed,
     /// It is the end of the session.
     Close,
 }

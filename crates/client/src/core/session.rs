@@ -73,9 +73,15 @@ pub(crate) struct Session {
     identity: Option<Identity>,
     life: Life,
     last_zxid: i64,
+    /// Requests on the connection that arm watches again, and the zxid up to which these had been told of changes. Until all are
+    /// answered, another reconnect must count from there: an answer to the first brings a newer zxid, and says nothing of the watches
+    /// in the others.
+    rearming: usize,
+    rearm_zxid: Option<i64>,
     link: Link,
-    /// How often a connection was established.
+    /// How often a connection was established, and whether the latest one has brought anything.
     connections: u64,
+    has_answered: bool,
     end: Option<SessionEnd>,
     closing: bool,
     credentials: Vec<Credential>,
@@ -112,8 +118,11 @@ impl Session {
                 Some(_) => Life::new(Moment::from_nanos(0), requested_timeout),
             },
             last_zxid: 0,
+            rearming: 0,
+            rearm_zxid: None,
             link: Link::Down,
             connections: 0,
+            has_answered: false,
             end: None,
             closing: false,
             credentials,
@@ -154,6 +163,11 @@ impl Session {
 
     pub(crate) fn connections(&self) -> u64 {
         self.connections
+    }
+
+    /// Whether the server has said anything on the latest connection, beyond the handshake.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.has_answered
     }
 
     pub(crate) fn last_zxid(&self) -> i64 {
@@ -197,6 +211,9 @@ impl Session {
         }
         let arming = watch.map(|(kind, path, listener)| self.watches.begin(kind, path, listener));
         let id = arming.as_ref().map(|arming| arming.id);
+        if is_up {
+            put_watch_flag(&mut self.watches, arming.as_ref(), &mut self.out);
+        }
         let (sender, receiver) = oneshot::channel();
         let pending = Pending {
             xid,
@@ -310,6 +327,7 @@ impl Session {
         }
         self.link = Link::Up;
         self.connections += 1;
+        self.has_answered = false;
         self.out.clear();
         self.written = 0;
         self.ping = None;
@@ -319,7 +337,8 @@ impl Session {
             self.put_auth(&credential, None);
         }
         self.arm_again(now);
-        while let Some((mut pending, frame)) = self.requests.next_waiting() {
+        while let Some((mut pending, mut frame)) = self.requests.next_waiting() {
+            put_watch_flag(&mut self.watches, pending.arming.as_ref(), &mut frame);
             self.out.extend_from_slice(&frame);
             pending.sent = now;
             self.enqueue(now, pending);
@@ -337,6 +356,7 @@ impl Session {
         }
         self.link = Link::Down;
         self.out = BytesMut::new();
+        self.watches.disconnected();
         for slot in std::mem::take(&mut self.auths).into_iter().flatten() {
             self.deliveries
                 .push(Delivery::Reply(slot, Err(Error::Unknown)));
@@ -374,6 +394,7 @@ impl Session {
     /// Reads one frame from the server.
     pub(crate) fn frame(&mut self, now: Moment, bytes: &Bytes) -> Result<(), Broken> {
         self.last_heard = now;
+        self.has_answered = true;
         let mut reader = Reader::new(bytes);
         let header = ReplyHeader::decode(&mut reader).map_err(|_| Broken::Protocol)?;
         self.last_zxid = self.last_zxid.max(header.zxid);
@@ -507,18 +528,21 @@ impl Session {
 
     fn arm_again(&mut self, now: Moment) {
         let (lists, notices) = self.watches.rearm();
+        let relative_zxid = self.rearm_zxid.unwrap_or(self.last_zxid);
+        self.rearming = 0;
         for lists in in_parts(lists, WATCH_BYTES_MAX) {
             // Servers before 3.6 know neither setWatches2 nor the watches that need it.
             let (op, count) = match lists[3].is_empty() && lists[4].is_empty() {
                 true => (Op::SetWatches, 3),
                 false => (Op::SetWatches2, 5),
             };
-            let relative_zxid = self.last_zxid;
-            self.enqueue_own(now, op, Slot::Nobody, |out| {
+            self.rearming += 1;
+            self.enqueue_own(now, op, Slot::Rearmed, |out| {
                 let lists = lists[..count].iter().map(Vec::as_slice);
                 request::put_set_watches(out, relative_zxid, lists);
             });
         }
+        self.rearm_zxid = (self.rearming > 0).then_some(relative_zxid);
         let notices = notices.into_iter().map(Delivery::Notice);
         self.deliveries.extend(notices);
     }
@@ -536,15 +560,10 @@ impl Session {
     }
 
     fn fire(&mut self, now: Moment, event: &Event) {
-        let (notices, again) = self.watches.fire(event);
+        let (notices, removal) = self.watches.fire(event);
         let notices = notices.into_iter().map(Delivery::Notice);
         self.deliveries.extend(notices);
-        for Removal { kind, path } in again {
-            let mode = i32::from(kind == Kind::Recursive);
-            self.enqueue_own(now, Op::AddWatch, Slot::Nobody, |out| {
-                request::put_path_number(out, &path, mode);
-            });
-        }
+        self.remove(now, removal);
     }
 
     fn answered(
@@ -573,6 +592,12 @@ impl Session {
         match pending.slot {
             Slot::Caller(sender) => self.deliveries.push(Delivery::Reply(sender, answer)),
             Slot::Nobody => {}
+            Slot::Rearmed => {
+                self.rearming = self.rearming.saturating_sub(1);
+                if self.rearming == 0 {
+                    self.rearm_zxid = None;
+                }
+            }
             Slot::Close => {
                 self.finish(SessionEnd::Closed);
                 return Err(Broken::Ended);
@@ -617,6 +642,18 @@ impl Session {
         if let Slot::Caller(sender) = pending.slot {
             self.deliveries.push(Delivery::Reply(sender, Err(error)));
         }
+    }
+}
+
+/// Finishes the frame of a request that arms a watch, as it goes to the connection: one whose events a persistent watch brings
+/// asks the server for none. The flag is the last byte of such a frame.
+fn put_watch_flag(watches: &mut Watches, arming: Option<&Arming>, frame: &mut BytesMut) {
+    let Some(arming) = arming else { return };
+    watches.sent(arming);
+    if watches.is_covered(arming.kind, &arming.path)
+        && let Some(flag) = frame.last_mut()
+    {
+        *flag = 0;
     }
 }
 

@@ -1,6 +1,10 @@
 //! Which watches are armed, for which handles, and what a server must be told of them after a reconnect.
 //!
 //! A server knows one watch for each path, table and connection; any number of handles may share it.
+//!
+//! Servers before 3.9 also keep one *mode* for it, and the mode that was set last counts: a one-shot watch at the path of a persistent
+//! one would end it with the next event, and to remove one would remove both. So where a persistent watch is armed, one-shot
+//! handles live on its events: their requests arm nothing, and the persistent watch stays until the last of them is gone.
 
 use std::collections::HashMap;
 
@@ -105,6 +109,8 @@ struct Spot {
     arming: usize,
     /// A handle was dropped while a request was under way.
     dropped: bool,
+    /// Persistent watches: the connection carries a request that arms it.
+    on_wire: bool,
 }
 
 /// The watches of a session.
@@ -115,6 +121,8 @@ pub(crate) struct Watches {
     child: HashMap<String, Spot>,
     persistent: HashMap<String, Spot>,
     recursive: HashMap<String, Spot>,
+    /// Persistent watches without a handle, which the server keeps for the one-shot handles at their paths.
+    kept: HashMap<String, Kind>,
 }
 
 impl Watches {
@@ -136,12 +144,53 @@ impl Watches {
         }
     }
 
+    fn has_one_shot(&self, path: &str) -> bool {
+        self.has(Kind::Data, path) || self.has(Kind::Child, path)
+    }
+
     /// Whether a persistent watch of the other mode is at this path: servers before 3.9 would keep one of the two.
     pub(crate) fn has_other_mode(&self, kind: Kind, path: &str) -> bool {
+        let other = match kind {
+            Kind::Persistent => Kind::Recursive,
+            Kind::Recursive => Kind::Persistent,
+            Kind::Data | Kind::Child => return false,
+        };
+        self.has(other, path) || self.kept.get(path) == Some(&other)
+    }
+
+    /// Whether the events of a one-shot watch come from a persistent one at the same path.
+    pub(crate) fn is_covered(&self, kind: Kind, path: &str) -> bool {
+        let is_on_wire = |table: &HashMap<String, Spot>| {
+            let spot = table.get(path);
+            spot.is_some_and(|spot| spot.on_wire)
+        };
+        let kept = self.kept.get(path);
         match kind {
-            Kind::Persistent => self.has(Kind::Recursive, path),
-            Kind::Recursive => self.has(Kind::Persistent, path),
-            Kind::Data | Kind::Child => false,
+            Kind::Data => {
+                is_on_wire(&self.persistent) || is_on_wire(&self.recursive) || kept.is_some()
+            }
+            // Recursive watches do not tell of children.
+            Kind::Child => is_on_wire(&self.persistent) || kept == Some(&Kind::Persistent),
+            Kind::Persistent | Kind::Recursive => false,
+        }
+    }
+
+    /// The request that arms a watch is on the connection.
+    pub(crate) fn sent(&mut self, arming: &Arming) {
+        if let Some(spot) = self.table(arming.kind).get_mut(&arming.path) {
+            spot.on_wire = true;
+        }
+    }
+
+    /// The connection is gone, and with it what the server knew of watches.
+    pub(crate) fn disconnected(&mut self) {
+        self.kept.clear();
+        for spot in self
+            .persistent
+            .values_mut()
+            .chain(self.recursive.values_mut())
+        {
+            spot.on_wire = false;
         }
     }
 
@@ -205,28 +254,43 @@ impl Watches {
         }
         let dropped = spot.dropped;
         table.remove(path);
-        // Servers before 3.9 have one watch per path and table: to remove one kind would remove the others.
-        let is_shared = match kind {
-            Kind::Data | Kind::Child => {
-                self.has(Kind::Persistent, path) || self.has(Kind::Recursive, path)
-            }
-            Kind::Persistent | Kind::Recursive => Kind::ALL
-                .into_iter()
-                .any(|other| other != kind && self.has(other, path)),
-        };
-        (dropped && !is_shared).then(|| Removal {
+        let removal = |kind| Removal {
             kind,
             path: path.to_owned(),
-        })
+        };
+        match kind {
+            Kind::Persistent | Kind::Recursive if !dropped => None,
+            Kind::Persistent | Kind::Recursive if self.has_one_shot(path) => {
+                self.kept.insert(path.to_owned(), kind);
+                None
+            }
+            Kind::Persistent | Kind::Recursive => {
+                self.kept.remove(path);
+                Some(removal(kind))
+            }
+            Kind::Data | Kind::Child if self.kept.contains_key(path) => self.let_go(path),
+            Kind::Data | Kind::Child => {
+                let is_shared = self.has(Kind::Persistent, path) || self.has(Kind::Recursive, path);
+                (dropped && !is_shared).then(|| removal(kind))
+            }
+        }
     }
 
-    /// An event came: who hears of it. One-shot watches are used up.
-    ///
-    /// The second result is the persistent watches that the server may have dropped with a one-shot watch at the same path,
-    /// as servers before 3.9 do, and that must be armed again.
-    pub(crate) fn fire(&mut self, event: &Event) -> (Vec<Notice>, Vec<Removal>) {
+    /// Removes a persistent watch that was kept for one-shot handles, when the last of them is gone.
+    fn let_go(&mut self, path: &str) -> Option<Removal> {
+        if self.has_one_shot(path)
+            || self.has(Kind::Persistent, path)
+            || self.has(Kind::Recursive, path)
+        {
+            return None;
+        }
+        let (path, kind) = self.kept.remove_entry(path)?;
+        Some(Removal { kind, path })
+    }
+
+    /// An event came: who hears of it. One-shot watches are used up, and what was kept for them is not needed any more.
+    pub(crate) fn fire(&mut self, event: &Event) -> (Vec<Notice>, Option<Removal>) {
         let mut notices = Vec::new();
-        let mut used_up = false;
         let one_shot: &[Kind] = match event.kind {
             EventKind::NodeCreated | EventKind::NodeDataChanged => &[Kind::Data],
             EventKind::NodeChildrenChanged => &[Kind::Child],
@@ -237,20 +301,10 @@ impl Watches {
             if let Some(spot) = table.get_mut(&event.path) {
                 for handle in spot.handles.drain(..) {
                     notices.push((handle.listener, PersistentEvent::Node(event.clone())));
-                    used_up = true;
                 }
                 if spot.arming == 0 {
                     table.remove(&event.path);
                 }
-            }
-        }
-        let mut again = Vec::new();
-        for kind in [Kind::Persistent, Kind::Recursive] {
-            if used_up && self.has(kind, &event.path) {
-                again.push(Removal {
-                    kind,
-                    path: event.path.clone(),
-                });
             }
         }
         if let Some(spot) = self.persistent.get(&event.path) {
@@ -263,11 +317,13 @@ impl Watches {
                 }
             }
         }
-        (notices, again)
+        let removal = self.let_go(&event.path);
+        (notices, removal)
     }
 
-    /// The connection is back: what to arm again, and the persistent handles, which may have missed events.
-    pub(crate) fn rearm(&self) -> (WatchLists, Vec<Notice>) {
+    /// The connection is back: what to arm again, and the persistent handles, which may have missed events. Requests that wait arm
+    /// their watches themselves.
+    pub(crate) fn rearm(&mut self) -> (WatchLists, Vec<Notice>) {
         let mut lists = WatchLists::default();
         let [data, exist, child, persistent, recursive] = &mut lists;
         for (path, spot) in &self.data {
@@ -278,12 +334,23 @@ impl Watches {
                 exist.push(path.clone());
             }
         }
-        child.extend(self.child.keys().cloned());
-        persistent.extend(self.persistent.keys().cloned());
-        recursive.extend(self.recursive.keys().cloned());
+        for (path, spot) in &self.child {
+            if !spot.handles.is_empty() {
+                child.push(path.clone());
+            }
+        }
         let mut notices = Vec::new();
-        for spot in self.persistent.values().chain(self.recursive.values()) {
-            spot.tell(&PersistentEvent::Missed, &mut notices);
+        for (list, table) in [
+            (persistent, &mut self.persistent),
+            (recursive, &mut self.recursive),
+        ] {
+            for (path, spot) in table {
+                if !spot.handles.is_empty() {
+                    list.push(path.clone());
+                    spot.on_wire = true;
+                    spot.tell(&PersistentEvent::Missed, &mut notices);
+                }
+            }
         }
         (lists, notices)
     }
@@ -293,6 +360,7 @@ impl Watches {
         for kind in Kind::ALL {
             self.table(kind).clear();
         }
+        self.kept.clear();
     }
 }
 
@@ -412,15 +480,36 @@ mod tests {
     }
 
     #[test]
-    fn a_persistent_watch_that_shared_its_path_is_armed_again() {
+    fn a_persistent_watch_is_kept_for_the_one_shot_handles_at_its_path() {
+        let mut watches = Watches::default();
+        let (listener, _persistent) = stream();
+        let arming = watches.begin(Kind::Persistent, "/a", listener);
+        assert!(!watches.is_covered(Kind::Data, "/a"));
+        watches.sent(&arming);
+        assert!(watches.is_covered(Kind::Data, "/a") && watches.is_covered(Kind::Child, "/a"));
+        let persistent = arming.id;
+        watches.armed(arming, false);
+        let (data, _data) = one_shot();
+        let (child, _child) = one_shot();
+        arm(&mut watches, Kind::Data, "/a", data);
+        let child = arm(&mut watches, Kind::Child, "/a", child);
+        assert_eq!(watches.dropped(Kind::Persistent, "/a", persistent), None);
+        assert!(watches.is_covered(Kind::Child, "/a"));
+        assert!(watches.has_other_mode(Kind::Recursive, "/a"));
+        let (_, removal) = watches.fire(&event(EventKind::NodeDataChanged, "/a"));
+        assert_eq!(removal, None);
+        let removal = watches.dropped(Kind::Child, "/a", child).unwrap();
+        assert_eq!(removal.kind, Kind::Persistent);
+        assert!(!watches.is_covered(Kind::Data, "/a"));
+    }
+
+    #[test]
+    fn a_dropped_one_shot_handle_does_not_take_a_persistent_watch_along() {
         let mut watches = Watches::default();
         let (persistent, _persistent) = stream();
         let (data, _data) = one_shot();
         arm(&mut watches, Kind::Persistent, "/a", persistent);
         let id = arm(&mut watches, Kind::Data, "/a", data);
-        let (_, again) = watches.fire(&event(EventKind::NodeDataChanged, "/a"));
-        assert_eq!(again.len(), 1);
-        // And a dropped one-shot handle does not take it along.
         assert_eq!(watches.dropped(Kind::Data, "/a", id), None);
     }
 

@@ -40,11 +40,15 @@ pub(super) async fn carry(
     let timer = sleep_until(Instant::now());
     tokio::pin!(timer);
     let mut is_writing = false;
+    // What came behind the handshake.
+    if let Err(lost) = take_frames(shared, &mut input, reply_bytes_max) {
+        return lost;
+    }
     loop {
         let step: Result<(), Lost> = tokio::select! {
             biased;
             () = &mut timer => {
-                match shared.with(|session| session.tick(Moment::now())) {
+                match shared.tick() {
                     Ok(next) => {
                         timer.as_mut().reset(Instant::now() + next);
                         Ok(())

@@ -22,6 +22,7 @@ use crate::driver::carry::carry;
 use crate::driver::shared::Shared;
 use crate::driver::stream::{Dial, Stream};
 use crate::error::{Attempts, ConnectError, SessionEnd};
+use crate::log;
 
 /// The longest reply to a handshake.
 const HANDSHAKE_BYTES_MAX: usize = 1024;
@@ -92,7 +93,6 @@ impl Driver {
             let attempt = self.keeping_time(attempt);
             let failure = match attempt.await {
                 Ok(Ok((stream, input))) => {
-                    hosts.succeeded(&mut random);
                     if let Some((opening, ..)) = opening.take() {
                         // A caller that has gone has closed the session too.
                         let _ = opening.report.send(Ok(()));
@@ -101,13 +101,18 @@ impl Driver {
                     if self.shared.state().is_ended() {
                         return;
                     }
+                    // A server that accepts sessions and drops them is no better than one that refuses.
+                    if self.shared.look(|session| session.has_answered()) {
+                        hosts.succeeded(&mut random);
+                    }
                     self.pause(Hosts::after_loss(&mut random)).await;
                     continue;
                 }
                 Ok(Err(failure)) => failure,
                 Err(_) => io::Error::new(io::ErrorKind::TimedOut, "no answer"),
             };
-            debug!(%endpoint, error = %failure, "no connection");
+            let (server, error) = (endpoint.to_string(), reason(&failure));
+            log::emit(move || debug!(endpoint = server, error, "no connection"));
             if let Some((_, _, attempts)) = &mut opening {
                 let host = endpoint.to_string();
                 // An attempt that was cut short by the caller's limit says less than an earlier one that was not.
@@ -180,7 +185,7 @@ impl Driver {
         }
         let is_gone = self.shared.with(|session| session.tick_down(now));
         if is_gone {
-            info!("no server was reached for longer than the session is kept");
+            log::emit(|| info!("no server was reached for longer than the session is kept"));
             self.shared
                 .with(|session| session.finish(SessionEnd::Expired));
         }
@@ -231,10 +236,12 @@ impl Driver {
         self.shared.wake.notify_one();
         let session = self.shared.look(|session| session.identity());
         let session = format_args!("{:#x}", session.map_or(0, |identity| identity.id)).to_string();
-        info!(session, %endpoint, "connected");
+        let (id, server) = (session.clone(), endpoint.to_string());
+        log::emit(move || info!(session = id, endpoint = server, "connected"));
         let lost = carry(&self.shared, reader, input, self.reply_bytes_max).await;
         self.shared.detach();
-        info!(session, %endpoint, reason = %lost, "connection ended");
+        let endpoint = endpoint.to_string();
+        log::emit(move || info!(session, endpoint, reason = %lost, "connection ended"));
     }
 }
 

@@ -7,11 +7,13 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use tokio::io::AsyncWrite;
 use tokio::sync::{Notify, watch};
 
-use crate::core::session::{Delivery, Session};
+use crate::clock::Moment;
+use crate::core::session::{Broken, Delivery, Session};
 use crate::core::watches::{Listener, PersistentEvent};
 use crate::error::SessionEnd;
 
@@ -93,6 +95,20 @@ impl Shared {
             self.wake.notify_one();
         }
         result
+    }
+
+    /// Lets the session look at the clock. A heartbeat does not wait for the end of a batch, whatever that waits for.
+    pub(crate) fn tick(&self) -> Result<Duration, Broken> {
+        let mut inner = self.lock();
+        let before = inner.session.out().len();
+        let next = inner.session.tick(Moment::now());
+        let has_ping = inner.session.out().len() > before;
+        let is_left = (has_ping || inner.batches == 0) && inner.write_now();
+        self.unlock(inner);
+        if is_left {
+            self.wake.notify_one();
+        }
+        next
     }
 
     /// Holds requests back until [`end_batch`](Self::end_batch), so that they leave together.

@@ -1,15 +1,19 @@
 //! The thread that carries the sessions of this process.
 
+use std::cell::Cell;
 use std::sync::OnceLock;
-use std::thread::ThreadId;
 
 use tokio::runtime::{Builder, Handle};
 
-static THREAD: OnceLock<ThreadId> = OnceLock::new();
+const NAME: &str = "bellwether";
+
+thread_local! {
+    static HERE: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Whether the caller runs on the session thread, where nothing may block.
 pub fn is_session_thread() -> bool {
-    THREAD.get() == Some(&std::thread::current().id())
+    HERE.with(Cell::get)
 }
 
 /// The runtime of the session thread, which is started when it is first needed.
@@ -30,9 +34,9 @@ pub fn session_thread() -> &'static Handle {
             .expect("a process without an event queue can do nothing here");
         let handle = runtime.handle().clone();
         std::thread::Builder::new()
-            .name("bellwether".to_owned())
+            .name(NAME.to_owned())
             .spawn(move || {
-                THREAD.get_or_init(|| std::thread::current().id());
+                HERE.set(true);
                 runtime.block_on(std::future::pending::<()>());
             })
             .expect("a process that may start no thread can do nothing here");

@@ -68,11 +68,6 @@ impl Place {
         }
     }
 
-    /// The address of the server, without a chroot.
-    pub(crate) fn server(&self) -> &str {
-        &self.server
-    }
-
     pub(crate) fn chroot(&self) -> &str {
         &self.chroot
     }

@@ -10,14 +10,16 @@ use std::sync::{Arc, LazyLock};
 
 use tracing::warn;
 
+use crate::driver::thread::is_session_thread;
+
 /// How many lines may wait for the subscriber. Further ones are dropped, and counted.
 const LINES_MAX: usize = 1_024;
 
 static LINES: LazyLock<Lines> = LazyLock::new(|| Lines::start(LINES_MAX));
 
 /// Emits a log line, which is a call of one of `tracing`'s macros. Returns at once on the thread of sessions.
-pub(crate) fn emit(line: impl FnOnce() + Send + 'static) {
-    match bellwether_client::is_session_thread() {
+pub fn emit(line: impl FnOnce() + Send + 'static) {
+    match is_session_thread() {
         true => LINES.push(Box::new(line)),
         false => line(),
     }
