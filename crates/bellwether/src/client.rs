@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bellwether_client as zk;
+use bellwether_client::log;
 use tracing::warn;
 
 use crate::access::Access;
@@ -19,7 +20,6 @@ use crate::path::NodePath;
 use crate::sabotage::Sabotage;
 use crate::successor::Successor;
 use crate::who::Who;
-use bellwether_client::log;
 
 /// How long to wait between two attempts to open the next session: at first, and at most.
 const SUCCESSOR_PAUSE_MIN: Duration = Duration::from_millis(100);

@@ -8,6 +8,7 @@ mod tests;
 use std::time::Duration;
 
 use bellwether_client as zk;
+use bellwether_client::log;
 use futures_core::Stream;
 use futures_util::StreamExt;
 use futures_util::stream::unfold;
@@ -25,7 +26,6 @@ use crate::node_data::{NodeData, Revocation};
 use crate::node_event::OwnWatch;
 use crate::own_node::{Known, OwnNode, Removal, amend};
 use crate::who::Who;
-use bellwether_client::log;
 
 use self::attend::{attend, is_over, look_again};
 pub(crate) use self::in_transit::{InTransit, Undo, acquire_there};

@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bellwether_client as zk;
+use bellwether_client::log;
 use tokio::sync::{mpsc, watch};
 use tracing::warn;
 
@@ -16,7 +17,6 @@ use crate::home::Home;
 use crate::own_node::look;
 use crate::path::NodePath;
 use crate::simple_lock::is_claim;
-use bellwether_client::log;
 
 /// The way to the janitor of a session. The task ends when this is dropped and the work is done.
 #[derive(Debug)]

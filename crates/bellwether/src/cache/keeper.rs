@@ -14,6 +14,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bellwether_client as zk;
+use bellwether_client::log;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::oneshot;
 use tracing::{debug, warn};
@@ -25,7 +26,6 @@ use crate::client::Client;
 use crate::error::{Outcome, outcome};
 use crate::node_event::Happened;
 use crate::state::{Site, StateError, Visit};
-use bellwether_client::log;
 
 /// How much is read in one request, judging by the largest node of the last one.
 const READ_BYTES: usize = 256 << 10;

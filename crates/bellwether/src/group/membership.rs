@@ -1,6 +1,7 @@
 //! One member of a group, for as long as it wants to be.
 
 use bellwether_client as zk;
+use bellwether_client::log;
 use futures_core::Stream;
 use futures_util::stream::unfold;
 use tokio::sync::{oneshot, watch};
@@ -14,7 +15,6 @@ use crate::error::{Outcome, outcome};
 use crate::janitor::Litter;
 use crate::node_event::NodeEvent;
 use crate::state::{Site, StateError, Visit, read_with_watch};
-use bellwether_client::log;
 
 /// How long to wait before a refused request is tried again, once the member had joined.
 const REFUSED_PAUSE: std::time::Duration = std::time::Duration::from_secs(1);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bellwether_client as zk;
+use bellwether_client::log;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -12,7 +13,6 @@ use crate::error::{Outcome, outcome};
 use crate::node_data::Revocation;
 use crate::node_event::{Happened, OwnWatch};
 use crate::sabotage::Sabotage;
-use bellwether_client::log;
 
 /// A hold is watched for removal by another hand once it is this old. Shorter ones are over before it would matter, and
 /// cost no watch.
