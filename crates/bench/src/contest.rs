@@ -54,8 +54,12 @@ pub struct Args {
 pub enum Candidate {
     Ours,
     OnRuntime,
+    CurrentThread,
     Plain,
+    ByHand,
     Embedded,
+    CurrentThreadEmbedded,
+    ByHandEmbedded,
     Curator,
     Kazoo,
     ZookeeperClient,
@@ -67,8 +71,12 @@ impl Candidate {
         match self {
             Self::Ours => "ours",
             Self::OnRuntime => "ours, on the user's runtime",
+            Self::CurrentThread => "ours, current-thread runtime",
             Self::Plain => "plain form",
+            Self::ByHand => "by hand",
             Self::Embedded => "ours, embedded server",
+            Self::CurrentThreadEmbedded => "ours, current-thread runtime, embedded server",
+            Self::ByHandEmbedded => "by hand, embedded server",
             Self::Curator => "Curator",
             Self::Kazoo => "kazoo",
             Self::ZookeeperClient => "zookeeper-client",
@@ -80,12 +88,22 @@ impl Candidate {
         matches!(self, Self::Curator | Self::Kazoo | Self::ZookeeperClient)
     }
 
+    /// Whether it runs on the embedded server; the others run on Apache's.
+    fn is_on_embedded(self) -> bool {
+        matches!(
+            self,
+            Self::Embedded | Self::CurrentThreadEmbedded | Self::ByHandEmbedded
+        )
+    }
+
     fn start(self, args: &Args) -> Result<Peer> {
         let rust = |library| format!("{} {library}", args.rust_peer);
         Peer::of_command(&match self {
             Self::Ours | Self::Embedded => rust("bellwether"),
             Self::OnRuntime => rust("bellwether-on-runtime"),
+            Self::CurrentThread | Self::CurrentThreadEmbedded => rust("bellwether-current-thread"),
             Self::Plain => rust("plain"),
+            Self::ByHand | Self::ByHandEmbedded => rust("by-hand"),
             Self::ZookeeperClient => rust("zookeeper-client"),
             Self::Curator => args.curator_peer.clone(),
             Self::Kazoo => args.kazoo_peer.clone(),
@@ -165,9 +183,9 @@ impl Servers {
     }
 
     fn of(&self, candidate: Candidate) -> &str {
-        match candidate {
-            Candidate::Embedded => &self.embedded.address,
-            _ => &self.apache.address,
+        match candidate.is_on_embedded() {
+            true => &self.embedded.address,
+            false => &self.apache.address,
         }
     }
 }
@@ -249,7 +267,7 @@ impl Contest {
                     println!("{}", figures.add(&memory_row(row), "MiB", column, mib));
                 }
                 // The embedded server does not count events among what it has sent.
-                if *candidate != Candidate::Embedded {
+                if !candidate.is_on_embedded() {
                     figures.add(&events_row(row), "", column, events / all_turns);
                 }
             }

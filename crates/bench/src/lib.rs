@@ -4,6 +4,7 @@
 //! `cargo run --release -p bellwether-bench --example load -- --help`.
 
 pub mod awake;
+pub mod by_hand;
 pub mod comparison;
 pub mod connect_string;
 pub mod contend;
