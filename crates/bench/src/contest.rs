@@ -48,6 +48,25 @@ pub struct Args {
     pub results: PathBuf,
 }
 
+impl Args {
+    /// In how many rounds figures are taken, behind one that is thrown away.
+    pub fn rounds(&self) -> usize {
+        if self.quick { 1 } else { self.rounds }
+    }
+
+    /// Shows a page, and keeps it unless it was only a trial.
+    pub fn keep(&self, name: &str, page: &str) -> Result<()> {
+        println!("\n{page}");
+        if !self.quick {
+            let file = self.results.join(format!("{name}.md"));
+            std::fs::create_dir_all(&self.results)?;
+            std::fs::write(&file, page)?;
+            println!("kept in {}", file.display());
+        }
+        Ok(())
+    }
+}
+
 /// Who is measured: a library, on a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the columns say it")]
@@ -96,7 +115,8 @@ impl Candidate {
         )
     }
 
-    fn start(self, args: &Args) -> Result<Peer> {
+    /// Starts its process.
+    pub fn start(self, args: &Args) -> Result<Peer> {
         let rust = |library| format!("{} {library}", args.rust_peer);
         Peer::of_command(&match self {
             Self::Ours | Self::Embedded => rust("bellwether"),
@@ -205,7 +225,7 @@ impl Contest {
         // Nobody is measured cold: the first round is thrown away.
         self.round(args, servers, 0, &mut peers, &mut Figures::default())?;
         let mut figures = Figures::default();
-        for round in 1..=if args.quick { 1 } else { args.rounds } {
+        for round in 1..=args.rounds() {
             self.round(args, servers, round, &mut peers, &mut figures)?;
             beside(&mut figures)?;
         }
@@ -341,14 +361,7 @@ impl Contest {
 
     /// Shows the page, and keeps it unless it was only a trial.
     pub fn keep(&self, args: &Args, page: &str) -> Result<()> {
-        println!("\n{page}");
-        if !args.quick {
-            let file = args.results.join(format!("{}.md", self.name));
-            std::fs::create_dir_all(&args.results)?;
-            std::fs::write(&file, page)?;
-            println!("kept in {}", file.display());
-        }
-        Ok(())
+        args.keep(self.name, page)
     }
 }
 

@@ -9,6 +9,7 @@ pub mod comparison;
 pub mod connect_string;
 pub mod contend;
 pub mod contest;
+pub mod context_switches;
 pub mod fan_out;
 pub mod figures;
 pub mod floor;

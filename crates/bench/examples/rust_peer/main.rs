@@ -1,6 +1,7 @@
 //! The libraries in Rust as peers; see `bellwether_bench::peer` for what they read and answer.
 
 mod plain;
+mod request;
 mod state;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -58,7 +59,14 @@ fn main() -> Result<()> {
     };
     builder.max_blocking_threads(THREADS_MAX).enable_all();
     let runtime = builder.build()?;
-    peer::serve(|task| runtime.block_on(async { recipe(task, library).await }))
+    peer::serve(|task| {
+        runtime.block_on(async {
+            match task.recipe.as_str() {
+                "exists" => request::exists(task, library).await,
+                _ => recipe(task, library).await,
+            }
+        })
+    })
 }
 
 async fn recipe(task: &Task, library: Library) -> Result<Outcome> {
