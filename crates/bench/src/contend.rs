@@ -93,7 +93,7 @@ where
         hand_overs: after.2 - before.2,
         all_turns: tally.now().1,
         seconds: (after.0 - before.0).as_secs_f64(),
-        resident_kib: 0,
+        ..Outcome::default()
     })
 }
 

@@ -48,14 +48,37 @@ pub struct Args {
     pub results: PathBuf,
 }
 
+impl Args {
+    /// In how many rounds figures are taken, behind one that is thrown away.
+    pub fn rounds(&self) -> usize {
+        if self.quick { 1 } else { self.rounds }
+    }
+
+    /// Shows a page, and keeps it unless it was only a trial.
+    pub fn keep(&self, name: &str, page: &str) -> Result<()> {
+        println!("\n{page}");
+        if !self.quick {
+            let file = self.results.join(format!("{name}.md"));
+            std::fs::create_dir_all(&self.results)?;
+            std::fs::write(&file, page)?;
+            println!("kept in {}", file.display());
+        }
+        Ok(())
+    }
+}
+
 /// Who is measured: a library, on a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the columns say it")]
 pub enum Candidate {
     Ours,
     OnRuntime,
+    CurrentThread,
     Plain,
+    ByHand,
     Embedded,
+    CurrentThreadEmbedded,
+    ByHandEmbedded,
     Curator,
     Kazoo,
     ZookeeperClient,
@@ -67,8 +90,12 @@ impl Candidate {
         match self {
             Self::Ours => "ours",
             Self::OnRuntime => "ours, on the user's runtime",
+            Self::CurrentThread => "ours, current-thread runtime",
             Self::Plain => "plain form",
+            Self::ByHand => "by hand",
             Self::Embedded => "ours, embedded server",
+            Self::CurrentThreadEmbedded => "ours, current-thread runtime, embedded server",
+            Self::ByHandEmbedded => "by hand, embedded server",
             Self::Curator => "Curator",
             Self::Kazoo => "kazoo",
             Self::ZookeeperClient => "zookeeper-client",
@@ -80,12 +107,23 @@ impl Candidate {
         matches!(self, Self::Curator | Self::Kazoo | Self::ZookeeperClient)
     }
 
-    fn start(self, args: &Args) -> Result<Peer> {
+    /// Whether it runs on the embedded server; the others run on Apache's.
+    fn is_on_embedded(self) -> bool {
+        matches!(
+            self,
+            Self::Embedded | Self::CurrentThreadEmbedded | Self::ByHandEmbedded
+        )
+    }
+
+    /// Starts its process.
+    pub fn start(self, args: &Args) -> Result<Peer> {
         let rust = |library| format!("{} {library}", args.rust_peer);
         Peer::of_command(&match self {
             Self::Ours | Self::Embedded => rust("bellwether"),
             Self::OnRuntime => rust("bellwether-on-runtime"),
+            Self::CurrentThread | Self::CurrentThreadEmbedded => rust("bellwether-current-thread"),
             Self::Plain => rust("plain"),
+            Self::ByHand | Self::ByHandEmbedded => rust("by-hand"),
             Self::ZookeeperClient => rust("zookeeper-client"),
             Self::Curator => args.curator_peer.clone(),
             Self::Kazoo => args.kazoo_peer.clone(),
@@ -165,9 +203,9 @@ impl Servers {
     }
 
     fn of(&self, candidate: Candidate) -> &str {
-        match candidate {
-            Candidate::Embedded => &self.embedded.address,
-            _ => &self.apache.address,
+        match candidate.is_on_embedded() {
+            true => &self.embedded.address,
+            false => &self.apache.address,
         }
     }
 }
@@ -187,7 +225,7 @@ impl Contest {
         // Nobody is measured cold: the first round is thrown away.
         self.round(args, servers, 0, &mut peers, &mut Figures::default())?;
         let mut figures = Figures::default();
-        for round in 1..=if args.quick { 1 } else { args.rounds } {
+        for round in 1..=args.rounds() {
             self.round(args, servers, round, &mut peers, &mut figures)?;
             beside(&mut figures)?;
         }
@@ -249,7 +287,7 @@ impl Contest {
                     println!("{}", figures.add(&memory_row(row), "MiB", column, mib));
                 }
                 // The embedded server does not count events among what it has sent.
-                if *candidate != Candidate::Embedded {
+                if !candidate.is_on_embedded() {
                     figures.add(&events_row(row), "", column, events / all_turns);
                 }
             }
@@ -323,14 +361,7 @@ impl Contest {
 
     /// Shows the page, and keeps it unless it was only a trial.
     pub fn keep(&self, args: &Args, page: &str) -> Result<()> {
-        println!("\n{page}");
-        if !args.quick {
-            let file = args.results.join(format!("{}.md", self.name));
-            std::fs::create_dir_all(&args.results)?;
-            std::fs::write(&file, page)?;
-            println!("kept in {}", file.display());
-        }
-        Ok(())
+        args.keep(self.name, page)
     }
 }
 

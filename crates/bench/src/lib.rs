@@ -4,10 +4,12 @@
 //! `cargo run --release -p bellwether-bench --example load -- --help`.
 
 pub mod awake;
+pub mod by_hand;
 pub mod comparison;
 pub mod connect_string;
 pub mod contend;
 pub mod contest;
+pub mod context_switches;
 pub mod fan_out;
 pub mod figures;
 pub mod floor;

@@ -19,7 +19,8 @@ const OVERTIME_MAX: Duration = Duration::from_secs(180);
 pub struct Task {
     /// What they do, as the peers know it: `lock`, `shared` (reads, and every tenth time a write), `permits` (of five),
     /// `queue`, `election`, `double-barrier`; `cache` (loads `/cached/NODES`) and `cache-changes` (sees a tenth of it
-    /// change), once; `watchers` (all are told of a change, then comes the next).
+    /// change), once; `watchers` (all are told of a change, then comes the next); `exists` (one request after the other, for a
+    /// node that is there).
     pub recipe: String,
     /// The server.
     pub address: String,
@@ -86,7 +87,7 @@ impl FromStr for Task {
 }
 
 /// What came of a task.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Turns that contenders had.
     pub turns: u64,
@@ -99,6 +100,21 @@ pub struct Outcome {
     /// What the process took at its fullest, where that was asked for.
     #[serde(default)]
     pub resident_kib: u64,
+    /// The requests of a turn, where a turn is one request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round_trips: Option<RoundTrips>,
+}
+
+/// How requests went, one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct RoundTrips {
+    /// The median of their latencies, in microseconds.
+    pub p50_us: f64,
+    /// The latency that one in a hundred exceeded.
+    pub p99_us: f64,
+    /// Voluntary context switches of the client's process for each of them, where it can tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switches: Option<f64>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -223,7 +239,7 @@ mod tests {
                 hand_overs: 3,
                 all_turns: 6,
                 seconds: 0.5,
-                resident_kib: 0,
+                ..Outcome::default()
             }
         );
         let failed = script(r#"{"error": "no such recipe"}"#)

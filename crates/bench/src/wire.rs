@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use bellwether_testkit::{ConnectOptions, Request};
+use bellwether_wire::connect::ConnectReply;
 
 /// Longer than any reply may take; a benchmark that hangs should say so.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -17,6 +18,8 @@ const READ_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub struct Wire {
     stream: TcpStream,
+    /// The id of the session.
+    pub session_id: i64,
     /// What was read and not yet looked at is between `start` and `end`.
     input: Vec<u8>,
     start: usize,
@@ -37,16 +40,15 @@ impl Wire {
         stream.set_read_timeout(Some(limit))?;
         let mut wire = Self {
             stream,
+            session_id: 0,
             input: vec![0; READ_BYTES],
             start: 0,
             end: 0,
         };
         wire.send(&ConnectOptions::default().encode())?;
-        let reply = wire.receive()?;
-        ensure!(
-            reply.len() >= 36 && reply[4..8] != [0; 4],
-            "no session at {address}"
-        );
+        let reply = ConnectReply::decode(&wire.receive()?)?;
+        ensure!(reply.timeout_ms > 0, "no session at {address}");
+        wire.session_id = reply.session_id;
         wire.stream.set_read_timeout(Some(DEADLINE))?;
         Ok(wire)
     }

@@ -33,6 +33,8 @@ mod client;
 mod clock;
 mod connect;
 mod core;
+#[cfg(test)]
+mod cost;
 mod create;
 mod driver;
 mod error;

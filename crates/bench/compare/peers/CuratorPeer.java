@@ -28,6 +28,7 @@ import org.apache.curator.framework.recipes.queue.QueueConsumer;
 import org.apache.curator.framework.recipes.queue.QueueSerializer;
 import org.apache.curator.framework.state.ConnectionState;
 import org.apache.curator.retry.RetryOneTime;
+import org.apache.zookeeper.ZooKeeper;
 
 /** Curator as a peer: reads tasks, a line each, answers each with a line of JSON (see ../../src/peer.rs). */
 public final class CuratorPeer {
@@ -338,9 +339,47 @@ public final class CuratorPeer {
         }
     }
 
+    /** One request after the other, with the client below Curator. */
+    private static String exists(String address, String path, long warmUpMs, long durationMs) throws Exception {
+        try (CuratorFramework client = connected(address)) {
+            ZooKeeper zooKeeper = client.getZookeeperClient().getZooKeeper();
+            long allTurns = 0;
+            for (long start = System.nanoTime(); System.nanoTime() - start < warmUpMs * 1_000_000; allTurns++) {
+                zooKeeper.exists(path, false);
+            }
+            long[] latencies = new long[1024];
+            int turns = 0;
+            long start = System.nanoTime();
+            long now = start;
+            while (now - start < durationMs * 1_000_000) {
+                long before = now;
+                if (zooKeeper.exists(path, false) == null) {
+                    throw new IllegalStateException(path + " is missing");
+                }
+                now = System.nanoTime();
+                if (turns == latencies.length) {
+                    latencies = Arrays.copyOf(latencies, 2 * turns);
+                }
+                latencies[turns++] = now - before;
+            }
+            Arrays.sort(latencies, 0, turns);
+            return String.format(
+                    Locale.ROOT,
+                    "{\"turns\": %d, \"hand_overs\": 0, \"all_turns\": %d, \"seconds\": %f,"
+                            + " \"round_trips\": {\"p50_us\": %f, \"p99_us\": %f}}",
+                    turns,
+                    allTurns + turns,
+                    (now - start) / 1e9,
+                    latencies[Math.round((turns - 1) * 0.5f)] / 1e3,
+                    latencies[Math.round((turns - 1) * 0.99f)] / 1e3);
+        }
+    }
+
     private static String run(String[] task) throws Exception {
         int count = Integer.parseInt(task[3]);
         switch (task[0]) {
+            case "exists":
+                return exists(task[1], task[2], Long.parseLong(task[5]), Long.parseLong(task[6]));
             case "cache":
                 return cache(task[1], count);
             case "cache-changes":

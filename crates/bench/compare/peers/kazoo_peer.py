@@ -266,7 +266,28 @@ def watchers(address, path, count, sessions, warm_up_s, duration_s):
     return outcome(turns, seconds, (changes + 1) * count)
 
 
-STATE = {"cache": cache, "cache-changes": cache_changes, "watchers": watchers}
+def exists(address, path, count, sessions, warm_up_s, duration_s):
+    client = connected(address)
+    all_turns, latencies = 0, []
+    until = time.monotonic() + warm_up_s
+    while time.monotonic() < until:
+        client.exists(path)
+        all_turns += 1
+    start = now = time.monotonic()
+    while now - start < duration_s:
+        before = now
+        if client.exists(path) is None:
+            raise LookupError(f"{path} is missing")
+        now = time.monotonic()
+        latencies.append((now - before) * 1e6)
+    finish(client)
+    latencies.sort()
+    at = lambda share: latencies[round((len(latencies) - 1) * share)]
+    answer = outcome(len(latencies), now - start, all_turns + len(latencies))
+    return answer | {"round_trips": {"p50_us": at(0.5), "p99_us": at(0.99)}}
+
+
+STATE = {"exists": exists, "cache": cache, "cache-changes": cache_changes, "watchers": watchers}
 
 
 def answer_to(recipe, address, path, contenders, sessions, warm_up_ms, duration_ms):

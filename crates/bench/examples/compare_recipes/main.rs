@@ -4,6 +4,7 @@
 mod cache;
 mod locks;
 mod queues;
+mod request;
 mod shared;
 mod together;
 
@@ -32,6 +33,8 @@ enum Page {
     Queues,
     /// The cache and the watched value.
     Cache,
+    /// One request, below all recipes.
+    Request,
 }
 
 fn main() -> Result<()> {
@@ -43,5 +46,6 @@ fn main() -> Result<()> {
         Page::Together => together::compare(&args, &servers),
         Page::Queues => queues::compare(&args, &servers),
         Page::Cache => cache::compare(&args, &servers),
+        Page::Request => request::compare(&args, &servers),
     }
 }

@@ -1,16 +1,19 @@
 //! The libraries in Rust as peers; see `bellwether_bench::peer` for what they read and answer.
 
 mod plain;
+mod request;
 mod state;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use bellwether_bench::by_hand::Contender;
 use bellwether_bench::contend;
 use bellwether_bench::peer::{self, Outcome, Task};
 use clap::{Parser, ValueEnum};
+use tokio::runtime::Builder;
 use zookeeper_client as zk;
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
@@ -28,11 +31,19 @@ struct Args {
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Library {
     Bellwether,
+    /// On a runtime of several threads that the contenders share.
     BellwetherOnRuntime,
+    /// On a runtime of one thread that the contenders share.
+    BellwetherCurrentThread,
     ZookeeperClient,
+    /// No library, but the same protocol on blocking sockets.
+    ByHand,
     /// The plain form of a recipe, for what the fair one avoids.
     Plain,
 }
+
+/// One for each contender by hand.
+const THREADS_MAX: usize = 2000;
 
 /// Of a shared lock, each contender writes once in so many turns.
 const WRITES_ONE_IN: usize = 10;
@@ -42,23 +53,34 @@ const PERMITS: u32 = 5;
 
 fn main() -> Result<()> {
     let Args { library } = Args::parse();
-    let runtime = tokio::runtime::Runtime::new()?;
+    let mut builder = match library {
+        Library::BellwetherCurrentThread => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
+    };
+    builder.max_blocking_threads(THREADS_MAX).enable_all();
+    let runtime = builder.build()?;
     peer::serve(|task| {
         runtime.block_on(async {
-            let connect = bellwether::connect(&task.address).session_timeout(SESSION_TIMEOUT);
-            match library {
-                Library::Bellwether => bellwether(task, connect).await,
-                Library::BellwetherOnRuntime => {
-                    bellwether(task, connect.on_current_runtime()).await
-                }
-                Library::ZookeeperClient if task.recipe == "lock" => {
-                    zookeeper_client_lock(task).await
-                }
-                Library::Plain if task.recipe == "shared" => plain_shared(task).await,
-                Library::ZookeeperClient | Library::Plain => bail!("no recipe {}", task.recipe),
+            match task.recipe.as_str() {
+                "exists" => request::exists(task, library).await,
+                _ => recipe(task, library).await,
             }
         })
     })
+}
+
+async fn recipe(task: &Task, library: Library) -> Result<Outcome> {
+    let connect = bellwether::connect(&task.address).session_timeout(SESSION_TIMEOUT);
+    match (library, task.recipe.as_str()) {
+        (Library::Bellwether, _) => bellwether(task, connect).await,
+        (Library::BellwetherOnRuntime | Library::BellwetherCurrentThread, _) => {
+            bellwether(task, connect.on_current_runtime()).await
+        }
+        (Library::ZookeeperClient, "lock") => zookeeper_client_lock(task).await,
+        (Library::ByHand, "lock") => lock_by_hand(task).await,
+        (Library::Plain, "shared") => plain_shared(task).await,
+        (_, other) => bail!("no recipe {other}"),
+    }
 }
 
 async fn bellwether(task: &Task, connect: bellwether::Connect) -> Result<Outcome> {
@@ -218,6 +240,28 @@ async fn plain_shared(task: &Task) -> Result<Outcome> {
 async fn connect_plainly(task: &Task) -> Result<zk::Client> {
     let connector = zk::Client::connector().with_session_timeout(SESSION_TIMEOUT);
     Ok(connector.connect(&task.address).await?)
+}
+
+/// A thread for each contender.
+async fn lock_by_hand(task: &Task) -> Result<Outcome> {
+    let connect = || async {
+        let contender = Contender::connect(&task.address, &task.path)?;
+        Ok(Arc::new(Mutex::new(contender)))
+    };
+    contend::run(task, connect, |contender, place| async move {
+        let turns = move || {
+            // Nobody else uses the session: this is locked once and for all.
+            let mut contender = contender.lock().unwrap_or_else(PoisonError::into_inner);
+            while !place.is_over() {
+                let node = contender.acquire()?;
+                place.turn();
+                contender.release(&node)?;
+            }
+            Ok(())
+        };
+        tokio::task::spawn_blocking(turns).await?
+    })
+    .await
 }
 
 async fn zookeeper_client_lock(task: &Task) -> Result<Outcome> {

@@ -147,9 +147,8 @@ fn outcome(turns: usize, time: Duration) -> Result<Outcome> {
     let turns = u64::try_from(turns)?;
     Ok(Outcome {
         turns,
-        hand_overs: 0,
         all_turns: turns,
         seconds: time.as_secs_f64(),
-        resident_kib: 0,
+        ..Outcome::default()
     })
 }
