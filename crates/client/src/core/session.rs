@@ -710,3 +710,6 @@ pub(crate) fn put_handshake(request: &ConnectRequest, read_only: bool) -> BytesM
     frame::put(&mut out, |out| request.encode(read_only, out));
     out
 }
+
+#[cfg(test)]
+mod tests;
