@@ -54,6 +54,7 @@ pub use bellwether_wire::stat::Stat;
 pub use client::Client;
 pub use clock::Moment;
 pub use connect::Connect;
+pub use core::features::Feature;
 pub use core::life::Life;
 pub use create::{CreateMode, CreateOptions, Created};
 pub use driver::shared::SessionState;

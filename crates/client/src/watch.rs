@@ -12,7 +12,7 @@ pub use crate::core::watches::{Event, PersistentEvent};
 use crate::clock::Moment;
 use crate::core::watches::Kind;
 use crate::driver::shared::Shared;
-use crate::error::{Error, SessionEnd};
+use crate::error::Error;
 
 /// A one-shot watch: a future of the first change of a node, or of its children.
 ///
@@ -68,7 +68,8 @@ impl Armed {
 
     fn end(&self) -> Error {
         let end = self.shared.look(|session| session.end());
-        Error::SessionEnded(end.unwrap_or(SessionEnd::Closed))
+        // While the session lives, only `remove_watches` ends a watch without an event.
+        end.map_or(Error::NO_WATCHER, Error::SessionEnded)
     }
 
     pub(crate) fn into_watch(mut self) -> Option<Watch> {
@@ -128,7 +129,8 @@ impl PersistentWatch {
     ///
     /// # Errors
     ///
-    /// [`Error::SessionEnded`]: there are no more.
+    /// There are no more: [`Error::SessionEnded`], or [`Error::NO_WATCHER`] after
+    /// [`Client::remove_watches`](crate::Client::remove_watches).
     pub async fn next(&mut self) -> Result<PersistentEvent, Error> {
         match self.events.recv().await {
             Some(PersistentEvent::Node(event)) => {

@@ -37,6 +37,8 @@ pub(crate) struct Pending {
     pub(crate) end: u64,
     pub(crate) slot: Slot,
     pub(crate) arming: Option<Arming>,
+    /// The path whose watches it removes for the caller.
+    pub(crate) removes: Option<String>,
 }
 
 /// The requests of a session: those on the connection, and those that wait for one.

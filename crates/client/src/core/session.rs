@@ -14,6 +14,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::sync::oneshot;
 
 use crate::clock::Moment;
+use crate::core::features::{Feature, Features};
 use crate::core::life::Life;
 use crate::core::requests::{Answer, Pending, Requests, Slot};
 use crate::core::watches::{Arming, Event, Kind, Listener, Notice, Removal, Watches, in_parts};
@@ -26,6 +27,9 @@ const AUTH_XID: i32 = -4;
 
 /// Paths in one setWatches, as Apache's client splits them: far below what any server refuses.
 const WATCH_BYTES_MAX: usize = 128 * 1024;
+
+/// The type of watches that stands for all, in removeWatches and checkWatches.
+pub(crate) const ANY_WATCH: i32 = 3;
 
 /// How a session is known to the servers.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -89,6 +93,7 @@ pub(crate) struct Session {
     auths: std::collections::VecDeque<Option<oneshot::Sender<Answer>>>,
     requests: Requests,
     watches: Watches,
+    features: Features,
     /// Bytes for the connection that the socket has not taken yet, and how many it has taken.
     out: BytesMut,
     written: u64,
@@ -129,6 +134,7 @@ impl Session {
             auths: std::collections::VecDeque::new(),
             requests: Requests::default(),
             watches: Watches::default(),
+            features: Features::default(),
             out: BytesMut::new(),
             written: 0,
             last_sent: now,
@@ -174,6 +180,11 @@ impl Session {
         self.last_zxid
     }
 
+    /// Whether the servers have a feature, if it is known.
+    pub(crate) fn feature(&self, feature: Feature) -> Option<bool> {
+        self.features.get(feature)
+    }
+
     /// Asks for pings so that the servers hear from the session at least this often; `None` for the default.
     pub(crate) fn set_quiet_max(&mut self, quiet_max: Option<Duration>) {
         self.quiet_max = quiet_max;
@@ -189,7 +200,34 @@ impl Session {
         watch: Option<(Kind, &str, Listener)>,
         body: impl FnOnce(&mut BytesMut),
     ) -> Result<(oneshot::Receiver<Answer>, Option<u64>), Error> {
+        self.take(now, op, watch, None, body)
+    }
+
+    /// Removes all watches at a path, from the server and with its answer from their handles.
+    pub(crate) fn remove_watches(
+        &mut self,
+        now: Moment,
+        path: &str,
+    ) -> Result<oneshot::Receiver<Answer>, Error> {
+        let removes = Some(path.to_owned());
+        let taken = self.take(now, Op::RemoveWatches, None, removes, |out| {
+            request::put_path_number(out, path, ANY_WATCH);
+        });
+        taken.map(|(receiver, _)| receiver)
+    }
+
+    fn take(
+        &mut self,
+        now: Moment,
+        op: Op,
+        watch: Option<(Kind, &str, Listener)>,
+        removes: Option<String>,
+        body: impl FnOnce(&mut BytesMut),
+    ) -> Result<(oneshot::Receiver<Answer>, Option<u64>), Error> {
         self.check_open()?;
+        if self.features.lacks(op) {
+            return Err(Error::UNIMPLEMENTED);
+        }
         if self.requests.len() >= self.limits.requests_max
             || self.out.len() + self.requests.waiting_bytes() > self.limits.buffered_bytes_max
         {
@@ -222,6 +260,7 @@ impl Session {
             end: 0,
             slot: Slot::Caller(sender),
             arming,
+            removes,
         };
         match is_up {
             true => self.enqueue(now, pending),
@@ -496,6 +535,9 @@ impl Session {
 
     /// Notes a request whose frame is the last one in `out`.
     fn enqueue(&mut self, now: Moment, mut pending: Pending) {
+        if let Some(path) = &pending.removes {
+            self.watches.removing(path);
+        }
         pending.end = self.written + self.out.len() as u64;
         self.last_sent = now;
         self.requests.push(pending);
@@ -511,6 +553,7 @@ impl Session {
             end: 0,
             slot,
             arming: None,
+            removes: None,
         };
         self.enqueue(now, pending);
     }
@@ -577,6 +620,7 @@ impl Session {
             0 => Ok(body),
             err => Err(Error::of_code(err)),
         };
+        self.features.learn(pending.op, &answer);
         if let Err(Error::SessionEnded(end)) = answer {
             self.fail(pending, Error::SessionEnded(end));
             self.finish(end);
@@ -588,6 +632,9 @@ impl Session {
         if let Some(arming) = pending.arming {
             let removal = self.watch_answered(pending.op, arming, &answer);
             self.remove(now, removal);
+        }
+        if let (Some(path), Ok(_)) = (&pending.removes, &answer) {
+            self.watches.removed(path);
         }
         match pending.slot {
             Slot::Caller(sender) => self.deliveries.push(Delivery::Reply(sender, answer)),
@@ -663,3 +710,6 @@ pub(crate) fn put_handshake(request: &ConnectRequest, read_only: bool) -> BytesM
     frame::put(&mut out, |out| request.encode(read_only, out));
     out
 }
+
+#[cfg(test)]
+mod tests;

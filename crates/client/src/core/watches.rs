@@ -182,6 +182,30 @@ impl Watches {
         }
     }
 
+    /// A request that removes all watches at a path is on the connection: what is armed from now on is armed anew.
+    pub(crate) fn removing(&mut self, path: &str) {
+        self.kept.remove(path);
+        for table in [&mut self.persistent, &mut self.recursive] {
+            if let Some(spot) = table.get_mut(path) {
+                spot.on_wire = false;
+            }
+        }
+    }
+
+    /// The watches at a path are removed: their handles hear of it, because their senders are dropped. Requests under way arm theirs
+    /// anew.
+    pub(crate) fn removed(&mut self, path: &str) {
+        for kind in Kind::ALL {
+            let table = self.table(kind);
+            if let Some(spot) = table.get_mut(path) {
+                spot.handles.clear();
+                if spot.arming == 0 {
+                    table.remove(path);
+                }
+            }
+        }
+    }
+
     /// The connection is gone, and with it what the server knew of watches.
     pub(crate) fn disconnected(&mut self) {
         self.kept.clear();

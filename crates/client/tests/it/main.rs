@@ -15,6 +15,7 @@ mod place;
 mod closing;
 mod connecting;
 mod failures;
+mod features;
 mod heartbeat;
 mod limits;
 mod operations;

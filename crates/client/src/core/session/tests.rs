@@ -1,0 +1,345 @@
+//! A session against a model of a server and of a network, without either.
+
+use std::collections::VecDeque;
+
+use bellwether_wire::event::EventKind;
+use bytes::BufMut as _;
+use proptest::prelude::*;
+use tokio::sync::oneshot::error::TryRecvError;
+
+use super::*;
+
+const TIMEOUT_MS: i32 = 10_000;
+
+fn session(limits: Limits) -> Session {
+    Session::new(at(0), Duration::from_secs(10), None, Vec::new(), limits)
+}
+
+fn at(ms: u64) -> Moment {
+    Moment::from_nanos(ms * 1_000_000)
+}
+
+fn granted() -> ConnectReply {
+    ConnectReply {
+        timeout_ms: TIMEOUT_MS,
+        session_id: 7,
+        password: [0; 16],
+    }
+}
+
+/// A reply without its length.
+fn reply(xid: i32, zxid: i64, err: i32, body: &[u8]) -> Bytes {
+    let mut frame = BytesMut::new();
+    frame.put_i32(xid);
+    frame.put_i64(zxid);
+    frame.put_i32(err);
+    frame.extend_from_slice(body);
+    frame.freeze()
+}
+
+fn event_frame(kind: EventKind, path: &str) -> Bytes {
+    let mut body = BytesMut::new();
+    event::encode(kind, path, &mut body);
+    reply(event::EVENT_XID, -1, 0, &body)
+}
+
+/// What happens to a session.
+#[derive(Clone, Debug)]
+enum Step {
+    /// A caller makes a request; every third one arms a watch.
+    Request(u8),
+    /// The socket takes some bytes.
+    Write(usize),
+    /// The server answers what it has read first.
+    Answer {
+        err: bool,
+    },
+    Event(u8),
+    Disconnect,
+    Connect,
+    Tick(u16),
+    DropWatch,
+    Close,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        8 => any::<u8>().prop_map(Step::Request),
+        6 => (1_usize..200).prop_map(Step::Write),
+        8 => any::<bool>().prop_map(|err| Step::Answer { err }),
+        2 => any::<u8>().prop_map(Step::Event),
+        1 => Just(Step::Disconnect),
+        2 => Just(Step::Connect),
+        2 => any::<u16>().prop_map(Step::Tick),
+        2 => Just(Step::DropWatch),
+        1 => (0..20_u8).prop_map(|n| if n == 0 { Step::Close } else { Step::DropWatch }),
+    ];
+    prop::collection::vec(step, 1..200)
+}
+
+const PATHS: [&str; 3] = ["/", "/a", "/a/b"];
+
+/// A caller that waits: the number of its request, and where its answer arrives.
+struct Caller {
+    number: u64,
+    answer: oneshot::Receiver<Answer>,
+}
+
+/// The world around one session.
+struct World {
+    session: Session,
+    now: u64,
+    zxid: i64,
+    /// Bytes on their way to the server, and requests that it has read: xid, operation, body.
+    wire: BytesMut,
+    read: VecDeque<(i32, i32, Bytes)>,
+    callers: VecDeque<Caller>,
+    last_number: u64,
+    watches: Vec<(Kind, &'static str, u64)>,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            session: session(Limits::default()),
+            now: 1,
+            zxid: 0,
+            wire: BytesMut::new(),
+            read: VecDeque::new(),
+            callers: VecDeque::new(),
+            last_number: 0,
+            watches: Vec::new(),
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        let now = at(self.now);
+        match step {
+            Step::Request(choice) => self.request(choice),
+            Step::Write(bytes) if self.session.is_up() => self.write(bytes),
+            Step::Answer { err } if self.session.is_up() => self.answer(err),
+            Step::Event(choice) if self.session.is_up() => {
+                let kinds = [
+                    EventKind::NodeCreated,
+                    EventKind::NodeDeleted,
+                    EventKind::NodeDataChanged,
+                    EventKind::NodeChildrenChanged,
+                ];
+                let kind = kinds[usize::from(choice) % 4];
+                let path = PATHS[usize::from(choice) / 4 % 3];
+                self.session.frame(now, &event_frame(kind, path)).unwrap();
+            }
+            Step::Disconnect => self.disconnect(),
+            Step::Connect if !self.session.is_up() && self.session.end().is_none() => {
+                self.session.connected(now, now, granted()).unwrap();
+            }
+            Step::Tick(ms) => {
+                self.now += u64::from(ms % 2_000);
+                let is_broken = self.session.is_up() && self.session.tick(at(self.now)).is_err();
+                if is_broken {
+                    self.disconnect();
+                }
+            }
+            Step::DropWatch => {
+                if let Some((kind, path, id)) = self.watches.pop() {
+                    self.session.drop_watch(now, kind, path, id);
+                }
+            }
+            Step::Close => self.session.close(now),
+            _ => {}
+        }
+        self.deliver(None);
+    }
+
+    fn request(&mut self, choice: u8) {
+        self.last_number += 1;
+        let number = self.last_number;
+        let path = PATHS[usize::from(choice) % 3];
+        let kinds = [Kind::Data, Kind::Child, Kind::Persistent, Kind::Recursive];
+        let kind = kinds[usize::from(choice) / 3 % 4];
+        let (op, watch) = match choice % 3 {
+            0 => {
+                let (sender, _) = oneshot::channel();
+                let listener = match kind {
+                    Kind::Data | Kind::Child => Listener::OneShot(sender),
+                    _ => Listener::Stream(tokio::sync::mpsc::unbounded_channel().0),
+                };
+                let op = match kind {
+                    Kind::Data => Op::Exists,
+                    Kind::Child => Op::GetChildren,
+                    _ => Op::AddWatch,
+                };
+                (op, Some((kind, path, listener)))
+            }
+            1 => (Op::SetData, None),
+            _ => (Op::GetData, None),
+        };
+        let taken = self.session.request(at(self.now), op, watch, |out| {
+            out.extend_from_slice(&number.to_be_bytes());
+            // Where the flag of a watch would be.
+            out.extend_from_slice(&[1]);
+        });
+        match taken {
+            Ok((answer, id)) => {
+                self.callers.push_back(Caller { number, answer });
+                if let Some(id) = id {
+                    self.watches.push((kind, path, id));
+                }
+            }
+            Err(error) => assert!(error.is_session_end(), "{error:?}"),
+        }
+    }
+
+    /// The socket takes bytes, and the server reads whole requests.
+    fn write(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.session.out().len());
+        self.wire.extend_from_slice(&self.session.out()[..bytes]);
+        self.session.wrote(bytes);
+        while let Some(frame) = frame::take(&mut self.wire, 1 << 20).unwrap() {
+            let mut reader = Reader::new(&frame);
+            let header = request::RequestHeader::decode(&mut reader).unwrap();
+            let body = frame.slice_ref(reader.rest());
+            self.read.push_back((header.xid, header.op, body));
+        }
+    }
+
+    fn answer(&mut self, err: bool) {
+        let Some((xid, op, body)) = self.read.pop_front() else {
+            return;
+        };
+        self.zxid += 1;
+        let now = at(self.now);
+        let err = if err && xid > 0 && op != Op::CloseSession.number() {
+            -101
+        } else {
+            0
+        };
+        // The answer is the request, so that one for another request is seen.
+        let body = if err == 0 { &body[..] } else { &[] };
+        let result = self.session.frame(now, &reply(xid, self.zxid, err, body));
+        match op == Op::CloseSession.number() {
+            true => assert_eq!(result, Err(Broken::Ended)),
+            false => assert_eq!(result, Ok(())),
+        }
+    }
+
+    fn disconnect(&mut self) {
+        // What the server has read whole may have been done; the rest cannot have been.
+        let read: Vec<_> = self.read.drain(..).map(|(_, _, body)| body).collect();
+        self.wire.clear();
+        self.session.disconnected();
+        self.deliver(Some(&read));
+    }
+
+    /// Delivers what the session has to tell. Answers come in the order of requests, and to the right ones.
+    fn deliver(&mut self, lost: Option<&[Bytes]>) {
+        for delivery in self.session.take_deliveries() {
+            let Delivery::Reply(sender, answer) = delivery else {
+                continue;
+            };
+            let told = answer.clone();
+            sender.send(answer).expect("its caller waits");
+            let mut first = self.callers.pop_front().expect("somebody asked");
+            assert_eq!(first.answer.try_recv(), Ok(told.clone()), "not the oldest");
+            let number = first.number.to_be_bytes();
+            match told {
+                Ok(body) => assert_eq!(body[..8], number),
+                Err(Error::Unknown | Error::NotSent) => {
+                    let lost = lost.expect("a connection was lost");
+                    let was_read = lost
+                        .iter()
+                        .any(|body| body.len() == 9 && body[..8] == number);
+                    assert_eq!(told == Err(Error::Unknown), was_read);
+                }
+                Err(Error::Refused(_) | Error::SessionEnded(_)) => {}
+                Err(error) => panic!("{error:?}"),
+            }
+        }
+        for caller in &mut self.callers {
+            assert_eq!(caller.answer.try_recv(), Err(TryRecvError::Empty));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_request_has_one_answer_in_order_whatever_happens(steps in steps()) {
+        let mut world = World::new();
+        for step in steps {
+            world.step(step);
+        }
+        world.session.finish(SessionEnd::RuntimeGone);
+        world.deliver(Some(&[]));
+        prop_assert!(world.callers.is_empty(), "the end answers everything");
+    }
+
+    #[test]
+    fn no_frame_makes_a_session_panic(
+        frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..80), 1..20),
+        xids in prop::collection::vec((-5..8_i32, -130..2_i32), 1..20),
+    ) {
+        let mut session = session(Limits::default());
+        session.connected(at(1), at(1), granted()).unwrap();
+        let mut answers = Vec::new();
+        for number in 0..5_u8 {
+            let (sender, _receiver) = oneshot::channel();
+            let watch = (number % 2 == 0).then_some((Kind::Data, "/a", Listener::OneShot(sender)));
+            let taken = session.request(at(1), Op::Exists, watch, |out| out.extend_from_slice(&[1]));
+            answers.push(taken.unwrap().0);
+        }
+        for bytes in &frames {
+            let _ = session.frame(at(2), &Bytes::from(bytes.clone()));
+        }
+        for ((xid, err), bytes) in xids.iter().zip(frames.iter().cycle()) {
+            let _ = session.frame(at(3), &reply(*xid, 1, *err, bytes));
+        }
+        session.finish(SessionEnd::Closed);
+        let replies = session.take_deliveries().into_iter();
+        let replies = replies.filter(|delivery| matches!(delivery, Delivery::Reply(..)));
+        prop_assert_eq!(replies.count(), answers.len(), "one answer each");
+    }
+}
+
+/// The first of two setWatches is answered with a newer zxid, then the connection is lost: the watches in the second were
+/// not looked at.
+#[test]
+fn a_reconnect_counts_from_the_last_zxid_that_all_watches_were_told_of() {
+    let mut session = session(Limits::default());
+    session.connected(at(1), at(1), granted()).unwrap();
+    let mut listeners = Vec::new();
+    for number in 0..2_000_i32 {
+        let path = format!("/{number:0100}");
+        let (sender, receiver) = oneshot::channel();
+        listeners.push(receiver);
+        let watch = Some((Kind::Data, path.as_str(), Listener::OneShot(sender)));
+        let taken = session.request(at(1), Op::GetData, watch, |out| out.extend_from_slice(&[1]));
+        drop(taken.unwrap());
+        session.frame(at(1), &reply(number + 1, 5, 0, &[])).unwrap();
+    }
+    let reconnect = |session: &mut Session| {
+        session.disconnected();
+        session.connected(at(2), at(2), granted()).unwrap();
+        let mut out = BytesMut::from(session.out());
+        let mut frames = Vec::new();
+        while let Some(frame) = frame::take(&mut out, 1 << 20).unwrap() {
+            let mut reader = Reader::new(&frame);
+            let xid = request::RequestHeader::decode(&mut reader).unwrap().xid;
+            frames.push((xid, reader.long().unwrap()));
+        }
+        frames
+    };
+    let frames = reconnect(&mut session);
+    assert!(frames.len() >= 2 && frames.iter().all(|(_, zxid)| *zxid == 5));
+    session
+        .frame(at(2), &reply(frames[0].0, 9, 0, &[]))
+        .unwrap();
+    let frames = reconnect(&mut session);
+    assert!(frames.iter().all(|(_, zxid)| *zxid == 5), "{frames:?}");
+    for (xid, _) in frames {
+        session.frame(at(2), &reply(xid, 9, 0, &[])).unwrap();
+    }
+    let frames = reconnect(&mut session);
+    assert!(frames.iter().all(|(_, zxid)| *zxid == 9), "{frames:?}");
+}
