@@ -16,9 +16,9 @@ pub(crate) async fn caught_up<T, R>(
 where
     R: Future<Output = Result<T, zk::Error>>,
 {
-    let sync = zk.sync(path);
-    // Made behind it, and so sent behind it.
-    let (sync, read) = tokio::join!(sync, read());
+    // Made behind it, and so sent behind it, in one write.
+    let (sync, read) = zk.batch(|zk| (zk.sync(path), read()));
+    let (sync, read) = tokio::join!(sync, read);
     match sync {
         // The read may have gone to the next server alone.
         Err(error) if outcome(&error) != Outcome::Refused => Err(error),

@@ -4,6 +4,7 @@ use std::future::pending;
 use std::time::Duration;
 
 use bellwether_client as zk;
+use bytes::Bytes;
 
 use super::{Contender, Failure, Node, TRIES_MAX};
 use crate::error::{Outcome, outcome};
@@ -14,16 +15,22 @@ use crate::sabotage::Sabotage;
 /// next list anyway; this is for those who wait long.
 const OWN_WATCH_AFTER: Duration = Duration::from_secs(1);
 
+/// A watched read of the own node.
+type OwnRead = zk::Reply<(Bytes, zk::Stat, zk::Watch)>;
+
 impl Contender {
     /// Waits until nothing stands in the way of this node, and the session is known to be alive.
     pub(crate) async fn turn(&mut self) -> Result<(), Failure> {
         let client = self.client.clone();
         while let Some((blocker, alone)) = self.line.blocker(self.entry.rule) {
-            // getData and not exists: on a node that has vanished it leaves no watch behind.
-            let theirs = client.zk().get_watched(&self.dir.child(&blocker));
-            if alone {
+            let (theirs, own) = client.zk().batch(|zk| {
+                // getData and not exists: on a node that has vanished it leaves no watch behind.
+                let theirs = zk.get_watched(&self.dir.child(&blocker));
                 // The watch on the own node rides along: without it, the last deletion alone would prove nothing.
-                self.watch_own().await?;
+                (theirs, alone.then(|| self.send_own_watch()))
+            });
+            if let Some(Some(own)) = own.transpose()? {
+                self.own_watched(own.await)?;
             }
             match theirs.await {
                 Ok((data, _, _)) if (self.entry.rule.gave_way)(&data) => {
@@ -103,16 +110,29 @@ impl Contender {
 
     /// Watches the own node, if the connection lets us.
     pub(crate) async fn watch_own(&mut self) -> Result<(), Failure> {
+        match self.send_own_watch()? {
+            Some(sent) => self.own_watched(sent.await),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends for a watch on the own node; `None` if there is one.
+    fn send_own_watch(&self) -> Result<Option<OwnRead>, Failure> {
         let Node::At(_, node) = &self.node else {
             return Err(Failure::Removed);
         };
-        if self.own_watch.is_none() {
-            match self.client.zk().get_watched(node.path()).await {
-                Ok((data, _, watch)) => self.own_watch = Some(OwnWatch::of(&data, watch)),
-                Err(zk::Error::NO_NODE) => return Err(Failure::Removed),
-                Err(error) if outcome(&error) == Outcome::Unknown => {}
-                Err(error) => return Err(error.into()),
-            }
+        Ok(match self.own_watch {
+            Some(_) => None,
+            None => Some(self.client.zk().get_watched(node.path())),
+        })
+    }
+
+    fn own_watched(&mut self, read: <OwnRead as Future>::Output) -> Result<(), Failure> {
+        match read {
+            Ok((data, _, watch)) => self.own_watch = Some(OwnWatch::of(&data, watch)),
+            Err(zk::Error::NO_NODE) => return Err(Failure::Removed),
+            Err(error) if outcome(&error) == Outcome::Unknown => {}
+            Err(error) => return Err(error.into()),
         }
         Ok(())
     }
@@ -123,8 +143,10 @@ impl Contender {
         let mut last = zk::Error::Unknown;
         for _ in 0..TRIES_MAX {
             self.connections = client.zk().connections();
-            let directory = self.send_directory_read(client.zk());
-            let list = client.zk().children(self.dir.as_str());
+            let (directory, list) = client.zk().batch(|zk| {
+                let directory = self.send_directory_read(zk);
+                (directory, zk.children(self.dir.as_str()))
+            });
             match list.await {
                 Ok(children) => {
                     self.directory = directory.await;

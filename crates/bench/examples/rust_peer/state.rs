@@ -131,9 +131,9 @@ async fn set_all(client: &Client, paths: &[String], data: &[u8]) -> Result<()> {
     let zk = client.raw();
     let mut writes = Vec::new();
     for batch in paths.chunks(BATCH) {
-        let mut writer = zk.new_multi_writer();
+        let mut writer = zk.new_multi();
         for path in batch {
-            writer.add_set_data(path, data, None)?;
+            writer.set(path, data, None);
         }
         writes.push(writer.commit());
     }
