@@ -13,6 +13,7 @@
 mod place;
 
 mod closing;
+mod comparison;
 mod connecting;
 mod failures;
 mod features;
