@@ -163,7 +163,7 @@ impl Client {
 
     /// Ends the session now, whatever clones, watches and replies exist, and waits until the servers have acknowledged it.
     ///
-    /// Requests that were made before are still answered. Later ones fail with [`Error::SessionEnded`]. When no server can be
+    /// Requests that were made before are still answered. Later ones fail with [`Error::SessionEnded`](crate::Error::SessionEnded). When no server can be
     /// reached, it returns once the servers cannot have kept the session.
     ///
     /// # Cancel safety

@@ -65,7 +65,7 @@ impl Place {
         Self {
             server,
             chroot,
-            engine: engine,
+            engine,
         }
     }
 
