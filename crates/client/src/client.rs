@@ -8,10 +8,11 @@ use bellwether_wire::op::Op;
 use bellwether_wire::path;
 use bytes::BytesMut;
 use tokio::runtime::Handle as Runtime;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
 use crate::clock::Moment;
 use crate::connect::Connect;
+use crate::core::events::event_queue;
 use crate::core::life::Life;
 use crate::core::watches::{Kind, Listener};
 use crate::driver::shared::{SessionState, Shared};
@@ -260,7 +261,8 @@ impl Client {
                 (Listener::OneShot(sender), Events::OneShot(receiver))
             }
             Kind::Persistent | Kind::Recursive => {
-                let (sender, receiver) = mpsc::unbounded_channel();
+                let events_max = self.shared().look(|session| session.events_max());
+                let (sender, receiver) = event_queue(events_max);
                 (Listener::Stream(sender), Events::Stream(receiver))
             }
         };
