@@ -8,10 +8,11 @@ use bellwether_wire::op::Op;
 use bellwether_wire::path;
 use bytes::BytesMut;
 use tokio::runtime::Handle as Runtime;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
 use crate::clock::Moment;
 use crate::connect::Connect;
+use crate::core::events::event_queue;
 use crate::core::life::Life;
 use crate::core::watches::{Kind, Listener};
 use crate::driver::shared::{SessionState, Shared};
@@ -171,7 +172,7 @@ impl Client {
 
     /// Ends the session now, whatever clones, watches and replies exist, and waits until the servers have acknowledged it.
     ///
-    /// Requests that were made before are still answered. Later ones fail with [`Error::SessionEnded`]. When no server can be
+    /// Requests that were made before are still answered. Later ones fail with [`Error::SessionEnded`](crate::Error::SessionEnded). When no server can be
     /// reached, it returns once the servers cannot have kept the session.
     ///
     /// # Cancel safety
@@ -268,7 +269,8 @@ impl Client {
                 (Listener::OneShot(sender), Events::OneShot(receiver))
             }
             Kind::Persistent | Kind::Recursive => {
-                let (sender, receiver) = mpsc::unbounded_channel();
+                let events_max = self.shared().look(|session| session.events_max());
+                let (sender, receiver) = event_queue(events_max);
                 (Listener::Stream(sender), Events::Stream(receiver))
             }
         };

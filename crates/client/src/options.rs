@@ -82,6 +82,9 @@ pub struct Limits {
     pub requests_max: usize,
     /// Bytes of requests that the socket has not taken yet. 64 MiB.
     pub buffered_bytes_max: usize,
+    /// Events of one persistent watch that nobody has read yet. Beyond it they are left out, and
+    /// [`PersistentEvent::Missed`](crate::PersistentEvent::Missed) says so. 10,000.
+    pub events_max: usize,
     /// How long a request may be without an answer. One that waits longer for a connection is not sent; one that was sent ends its
     /// connection, because replies come in order. No limit but that of the session, unless set.
     pub request_timeout: Option<Duration>,
@@ -94,6 +97,7 @@ impl Default for Limits {
             reply_bytes_max: 64 * 1024 * 1024,
             requests_max: 100_000,
             buffered_bytes_max: 64 * 1024 * 1024,
+            events_max: 10_000,
             request_timeout: None,
         }
     }

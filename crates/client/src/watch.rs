@@ -5,11 +5,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 pub use crate::core::watches::{Event, PersistentEvent};
 
 use crate::clock::Moment;
+use crate::core::events::EventReceiver;
 use crate::core::watches::Kind;
 use crate::driver::shared::Shared;
 use crate::error::Error;
@@ -28,9 +29,10 @@ pub struct Watch {
 
 /// A watch that stays until it is dropped.
 ///
-/// Servers send nothing for the time of a lost connection; [`PersistentEvent::Missed`] says when that may be.
+/// Servers send nothing for the time of a lost connection; [`PersistentEvent::Missed`] says when that may be. It also stands for events
+/// that came while [`Limits::events_max`](crate::Limits::events_max) of them were unread.
 pub struct PersistentWatch {
-    events: mpsc::UnboundedReceiver<PersistentEvent>,
+    events: EventReceiver,
     armed: Armed,
 }
 
@@ -57,7 +59,7 @@ pub(crate) struct Armed {
 /// The end of a watch at which events arrive.
 pub(crate) enum Events {
     OneShot(oneshot::Receiver<Event>),
-    Stream(mpsc::UnboundedReceiver<PersistentEvent>),
+    Stream(EventReceiver),
 }
 
 impl Armed {

@@ -1,6 +1,7 @@
 //! The decisions of a session, without sockets, clocks, threads or `async`: bytes and moments go in, bytes and
 //! deliveries come out.
 
+pub(crate) mod events;
 pub(crate) mod features;
 pub(crate) mod hosts;
 pub(crate) mod life;

@@ -159,6 +159,14 @@ impl Session {
         !self.credentials.is_empty()
     }
 
+    pub(crate) fn request_timeout(&self) -> Option<Duration> {
+        self.limits.request_timeout
+    }
+
+    pub(crate) fn events_max(&self) -> usize {
+        self.limits.events_max
+    }
+
     pub(crate) fn end(&self) -> Option<SessionEnd> {
         self.end
     }

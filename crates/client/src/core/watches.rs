@@ -9,7 +9,9 @@
 use std::collections::HashMap;
 
 use bellwether_wire::event::EventKind;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
+
+use crate::core::events::EventSender;
 
 /// A change of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -59,7 +61,7 @@ impl Kind {
 #[derive(Debug)]
 pub(crate) enum Listener {
     OneShot(oneshot::Sender<Event>),
-    Stream(mpsc::UnboundedSender<PersistentEvent>),
+    Stream(EventSender),
 }
 
 impl Listener {
@@ -431,15 +433,18 @@ pub(crate) fn in_parts(lists: WatchLists, bytes_max: usize) -> Vec<WatchLists> {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
+    use crate::core::events::{EventReceiver, event_queue};
 
     fn one_shot() -> (Listener, oneshot::Receiver<Event>) {
         let (sender, receiver) = oneshot::channel();
         (Listener::OneShot(sender), receiver)
     }
 
-    fn stream() -> (Listener, mpsc::UnboundedReceiver<PersistentEvent>) {
-        let (sender, receiver) = mpsc::unbounded_channel();
+    fn stream() -> (Listener, EventReceiver) {
+        let (sender, receiver) = event_queue(10);
         (Listener::Stream(sender), receiver)
     }
 
@@ -495,7 +500,7 @@ mod tests {
             deliver(listener, event);
         }
         assert!(data_end.try_recv().is_ok() && child_end.try_recv().is_ok());
-        assert!(recursive_end.try_recv().is_ok());
+        assert!(recursive_end.recv().now_or_never().is_some());
         let (lists, _) = watches.rearm();
         assert_eq!(
             lists,
@@ -573,7 +578,7 @@ mod tests {
                 sender.send(event).unwrap();
             }
             (Listener::OneShot(_), PersistentEvent::Missed) => unreachable!(),
-            (Listener::Stream(sender), event) => sender.send(event).unwrap(),
+            (Listener::Stream(sender), event) => sender.send(event),
         }
     }
 }

@@ -28,8 +28,8 @@ use crate::log;
 const HANDSHAKE_BYTES_MAX: usize = 1024;
 /// An attempt with one server has at least this long, however short the session.
 const ATTEMPT_MIN: Duration = Duration::from_millis(500);
-/// How often a session without a connection looks at the clock.
-const TURN: Duration = Duration::from_millis(50);
+/// A session without a connection looks at the clock no more often than this.
+const TURN_MIN: Duration = Duration::from_millis(10);
 
 /// The first connection, which a caller waits for.
 #[derive(Debug)]
@@ -138,7 +138,12 @@ impl Driver {
     /// Waits for `future`, and meanwhile gives up requests that have waited for a connection too long.
     async fn keeping_time<T>(&self, future: impl Future<Output = T>) -> T {
         tokio::pin!(future);
-        let mut turns = interval(TURN);
+        let limit = self.shared.look(|session| session.request_timeout());
+        let Some(limit) = limit else {
+            // Thousands of sessions without a connection need not wake up for nothing.
+            return future.await;
+        };
+        let mut turns = interval((limit / 4).max(TURN_MIN));
         turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {

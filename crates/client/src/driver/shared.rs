@@ -206,7 +206,7 @@ fn deliver(delivery: Delivery) {
             drop(sender.send(event));
         }
         Delivery::Notice((Listener::OneShot(_), PersistentEvent::Missed)) => {}
-        Delivery::Notice((Listener::Stream(sender), event)) => drop(sender.send(event)),
+        Delivery::Notice((Listener::Stream(sender), event)) => sender.send(event),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bellwether_client::{CreateMode, Error, Invalid, Limits};
+use bellwether_client::{CreateMode, Error, Invalid, Limits, PersistentEvent, WatchMode};
 use bellwether_testkit::{Cut, Direction};
 
 use crate::place::{Place, soon, until_connections};
@@ -14,6 +14,7 @@ on_both_engines! {
     bytes_that_wait_are_limited,
     a_reply_that_is_too_large_breaks_the_connection_only,
     large_replies_arrive_whole,
+    unread_events_are_limited,
 }
 
 async fn a_request_that_is_too_large_is_not_sent(place: Place) {
@@ -165,4 +166,31 @@ async fn large_replies_arrive_whole(place: Place) {
         assert_eq!(&soon(small).await.unwrap().0[..], b"s");
     }
     assert_eq!(client.connections(), 1);
+}
+
+async fn unread_events_are_limited(place: Place) {
+    let limits = Limits {
+        events_max: 10,
+        ..Limits::default()
+    };
+    let client = place.connect().limits(limits).await.unwrap();
+    client
+        .create("/n", b"", CreateMode::Persistent)
+        .await
+        .unwrap();
+    let mut watch = client.watch("/n", WatchMode::Persistent).await.unwrap();
+    for _ in 0..3 {
+        let sets: Vec<_> = (0..50).map(|_| client.set("/n", b"", None)).collect();
+        for set in sets {
+            set.await.unwrap();
+        }
+        for _ in 0..10 {
+            let event = soon(watch.next()).await.unwrap();
+            assert!(matches!(event, PersistentEvent::Node(_)), "{event:?}");
+        }
+        assert_eq!(soon(watch.next()).await, Ok(PersistentEvent::Missed));
+    }
+    client.delete("/n", None).await.unwrap();
+    let event = soon(watch.next()).await.unwrap();
+    assert!(matches!(event, PersistentEvent::Node(_)), "{event:?}");
 }

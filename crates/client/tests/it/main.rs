@@ -13,14 +13,19 @@
 mod place;
 
 mod closing;
+mod comparison;
 mod connecting;
+mod ensemble;
+mod examples;
 mod failures;
 mod features;
 mod heartbeat;
 mod limits;
+mod many;
 mod operations;
 mod order;
 mod reconnect;
 mod sessions;
+mod switches;
 mod tap;
 mod watches;

@@ -1,6 +1,7 @@
 //! A server and a chroot of its own for each test.
 
 use std::any::Any;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
@@ -18,7 +19,7 @@ pub(crate) struct Place {
     server: String,
     chroot: String,
     /// Ends with the test.
-    _engine: Box<dyn Any + Send>,
+    engine: Arc<dyn Any + Send + Sync>,
 }
 
 /// Makes two tests of each function: on the embedded server, and on Apache's.
@@ -43,15 +44,15 @@ macro_rules! on_both_engines {
 impl Place {
     pub(crate) async fn embedded() -> Self {
         let server = TestServer::start().await.unwrap();
-        Self::on(server.connect_string(), Box::new(server)).await
+        Self::on(server.connect_string(), Arc::new(server)).await
     }
 
     pub(crate) async fn apache() -> Self {
         let server = Apache::shared().await.unwrap();
-        Self::on(server.connect_string().to_owned(), Box::new(server)).await
+        Self::on(server.connect_string().to_owned(), Arc::new(server)).await
     }
 
-    async fn on(server: String, engine: Box<dyn Any + Send>) -> Self {
+    async fn on(server: String, engine: Arc<dyn Any + Send + Sync>) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -64,8 +65,18 @@ impl Place {
         Self {
             server,
             chroot,
-            _engine: engine,
+            engine,
         }
+    }
+
+    /// Another chroot on the same server.
+    pub(crate) async fn fresh(&self) -> Self {
+        Self::on(self.server.clone(), Arc::clone(&self.engine)).await
+    }
+
+    /// The address of the server with the chroot.
+    pub(crate) fn connect_string(&self) -> String {
+        format!("{}{}", self.server, self.chroot)
     }
 
     pub(crate) fn chroot(&self) -> &str {
@@ -74,7 +85,7 @@ impl Place {
 
     /// A session to be opened in the chroot.
     pub(crate) fn connect(&self) -> Connect {
-        Client::connect(format!("{}{}", self.server, self.chroot))
+        Client::connect(self.connect_string())
     }
 
     /// A new session.

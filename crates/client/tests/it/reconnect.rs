@@ -210,7 +210,7 @@ async fn five_thousand_watches_survive_a_reconnect_storm(place: Place) {
 
     // Every second node changes, a tenth of them in each round, while connections come and go.
     proxy.reset_counts();
-    let changes = |index: usize| index / 5 % 2 == 0;
+    let changes = |index: usize| (index / 5).is_multiple_of(2);
     let change = |index: usize| match index % 5 {
         1 => other
             .create(&path(index), &data(index), mode)

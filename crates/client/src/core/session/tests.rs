@@ -162,7 +162,7 @@ impl World {
                 let (sender, _) = oneshot::channel();
                 let listener = match kind {
                     Kind::Data | Kind::Child => Listener::OneShot(sender),
-                    _ => Listener::Stream(tokio::sync::mpsc::unbounded_channel().0),
+                    _ => Listener::Stream(crate::core::events::event_queue(10).0),
                 };
                 let op = match kind {
                     Kind::Data => Op::Exists,
