@@ -40,6 +40,10 @@ mod multi;
 mod ops;
 mod options;
 mod reply;
+#[cfg(feature = "sasl")]
+mod sasl;
+#[cfg(feature = "tls")]
+mod tls_options;
 mod watch;
 
 pub use address::{Address, Endpoint};
@@ -58,6 +62,8 @@ pub use error::{Attempts, ConnectError, Error, ErrorCode, Invalid, PathError, Se
 pub use multi::{Multi, MultiError, MultiRead, MultiReadResult, MultiReply, MultiResult};
 pub use options::{Credential, Limits, SessionKey};
 pub use reply::Reply;
+#[cfg(feature = "tls")]
+pub use tls_options::TlsOptions;
 pub use watch::{Event, PersistentEvent, PersistentWatch, Watch, WatchMode};
 
 /// The rights of an access list.
