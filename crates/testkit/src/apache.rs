@@ -25,8 +25,11 @@ use crate::request::Request;
 pub use self::ensemble::Ensemble;
 use self::secured::Security;
 
-/// Where Debian puts ZooKeeper; its manifest names what it depends on. The second one logs to stderr.
-const CLASS_PATH: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar";
+/// Where Debian puts ZooKeeper; its manifest names what it depends on. The second one logs to stderr. The others are parts of Netty
+/// that the manifest forgets and TLS needs.
+const CLASS_PATH: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar\
+    :/usr/share/java/netty-codec.jar:/usr/share/java/netty-resolver.jar\
+    :/usr/share/java/netty-transport-native-unix-common.jar";
 
 /// How long a server may take until it serves.
 const START_MAX: Duration = Duration::from_secs(60);

@@ -94,7 +94,10 @@ pub(crate) fn reason(error: &io::Error) -> Option<String> {
 
 fn certificate_reason(error: &CertificateError) -> String {
     match error {
-        CertificateError::UnknownIssuer => "certificate not trusted".to_owned(),
+        // A signature by another key of an authority of the same name.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "certificate not trusted".to_owned()
+        }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             "certificate expired".to_owned()
         }

@@ -67,8 +67,11 @@ impl DigestMd5 {
         }
         let realm = get("realm");
         let secret = Md5::new()
-            .chain_update(format!("{}:{}:", self.user, realm.unwrap_or_default()))
-            .chain_update(&self.password)
+            .chain_update(hashed_form(&self.user))
+            .chain_update(":")
+            .chain_update(hashed_form(realm.unwrap_or_default()))
+            .chain_update(":")
+            .chain_update(hashed_form(&self.password))
             .finalize();
         let a1 = Md5::new()
             .chain_update(secret)
@@ -147,6 +150,12 @@ fn value(text: &str) -> Option<(String, &str)> {
     }
 }
 
+/// A text in ISO 8859-1 if it can be written so, otherwise in UTF-8: what RFC 2831 wants hashed, and Java's server hashes.
+fn hashed_form(text: &str) -> Vec<u8> {
+    let latin1: Result<Vec<u8>, _> = text.chars().map(u8::try_from).collect();
+    latin1.unwrap_or_else(|_| text.as_bytes().to_vec())
+}
+
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', r"\\").replace('"', r#"\""#))
 }
@@ -214,6 +223,12 @@ mod tests {
                 assert_eq!(answer.check(wrong.as_bytes()), Err(SaslError::ServerProof));
             }
         }
+    }
+
+    #[test]
+    fn texts_are_hashed_in_latin_1_where_that_is_possible() {
+        assert_eq!(hashed_form("a\u{fe}"), b"a\xfe");
+        assert_eq!(hashed_form("\u{fe}\u{436}"), "\u{fe}\u{436}".as_bytes());
     }
 
     #[test]
