@@ -105,8 +105,18 @@ impl Connect {
     /// [`ConnectError::AuthFailed`] before there is one. The same holds for a server that does not prove that it knows the
     /// password too.
     ///
-    /// DIGEST-MD5 protects neither the connection nor a weak password from those who read along. Use it over
-    /// [TLS](Self::tls) where others share the network.
+    /// DIGEST-MD5 encrypts nothing, and an eavesdropper can guess a weak password offline. On a network that others share, use
+    /// it over TLS.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use bellwether_client::Client;
+    ///
+    /// let password = std::fs::read_to_string("/run/secrets/zookeeper")?;
+    /// let client = Client::connect("zk1").sasl_digest_md5("alice", password.trim_end()).await?;
+    /// assert!(client.who_am_i().await?.contains(&("sasl".to_owned(), "alice".to_owned())));
+    /// # Ok(()) }
+    /// ```
     #[cfg(feature = "sasl")]
     pub fn sasl_digest_md5(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.sasl = Some(DigestMd5::new(user.into(), password.into()));
