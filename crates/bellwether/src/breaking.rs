@@ -7,7 +7,8 @@ use tracing::info;
 use zookeeper_client as zk;
 
 use crate::contention::Contention;
-use crate::error::{ContentionError, Outcome, outcome};
+use crate::error::{ContentionError, Outcome, WriteError, outcome};
+use crate::hold::Hold;
 use crate::name::Layout;
 use crate::node_data::{CURATOR_REVOKE, NodeData, Revocation};
 use crate::node_event::NodeEvent;
@@ -30,6 +31,9 @@ pub struct Broken {
     pub who: Option<Who>,
     /// Who did it, and when.
     pub by: Who,
+    /// Why, if that was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 /// How a holder was broken.
@@ -165,6 +169,7 @@ impl Contention {
             token: asked.token,
             who: asked.who.clone(),
             by: Who::here(self.client.session_id()),
+            message: self.message.clone(),
         };
         let data = serde_json::to_vec(&broken).expect("strings and numbers are JSON");
         let options = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
@@ -200,6 +205,56 @@ impl Contention {
                     exists = source == zk::Error::NodeExists;
                 }
                 Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl Hold {
+    /// Records in the line that this hold ends because somebody breaks it, as a break by force does: for a holder that
+    /// stops its work in time and lets go. Items of queues and lines in the layout of another library have no such record.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, it may have been recorded or not.
+    ///
+    /// # Errors
+    ///
+    /// As [`FencedWrite::commit`](crate::FencedWrite::commit).
+    pub async fn record_break(&self, asked: &Revocation) -> Result<(), WriteError> {
+        let node = self.node();
+        if Layout::Bellwether.parse(node.to_owned()).is_none() {
+            return Ok(());
+        }
+        let broken = Broken {
+            version: 1,
+            node: node.to_owned(),
+            token: self.token(),
+            who: self.who().await,
+            by: asked.by.clone().unwrap_or_default(),
+            message: asked.message.clone(),
+        };
+        let data = serde_json::to_vec(&broken).expect("strings and numbers are JSON");
+        let path = format!("{}/{BROKEN}", self.path());
+        loop {
+            // Both are harmless twice.
+            let mut write = self.write();
+            write.set(&path, &*data, None);
+            match write.commit_again().await {
+                Err(WriteError::Refused {
+                    source: zk::Error::NoNode,
+                    ..
+                }) => {}
+                written => return written,
+            }
+            let mut write = self.write();
+            write.create(&path, &*data);
+            match write.commit_again().await {
+                Err(WriteError::Refused {
+                    source: zk::Error::NodeExists,
+                    ..
+                }) => {}
+                written => return written,
             }
         }
     }

@@ -20,6 +20,7 @@ use crate::log;
 use crate::path::NodePath;
 use crate::sabotage::Sabotage;
 use crate::successor::Successor;
+use crate::who::Who;
 
 /// How long to wait between two attempts to open the next session: at first, and at most.
 const SUCCESSOR_PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -200,6 +201,13 @@ impl Client {
         &self.0.heart
     }
 
+    /// Who this session says that it is.
+    pub(crate) fn who(&self) -> Who {
+        let mut who = Who::here(self.session_id());
+        who.pid = self.0.options.presented_process();
+        who
+    }
+
     pub(crate) fn ephemerals(&self) -> &Ephemerals {
         &self.0.ephemerals
     }
@@ -236,6 +244,17 @@ impl Client {
     ) -> Result<(), zk::Error> {
         let container = zk::CreateMode::Container;
         self.make_lineage(dir, b"", container, access).await
+    }
+
+    /// As [`make_directory`](Self::make_directory), with data of its own, and open to everybody as what stands above is.
+    pub(crate) async fn make_marked_directory(
+        &self,
+        dir: &NodePath,
+        data: &[u8],
+    ) -> Result<(), zk::Error> {
+        let container = zk::CreateMode::Container;
+        self.make_lineage(dir, data, container, &Access::default())
+            .await
     }
 
     /// As [`make_directory`](Self::make_directory), but the directory itself is made to stay, with data of its own.

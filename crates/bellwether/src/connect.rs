@@ -34,6 +34,7 @@ pub fn connect(connect_string: impl Into<String>) -> Connect {
         address: connect_string.into(),
         session_timeout: SESSION_TIMEOUT,
         fail_fast: false,
+        process: std::process::id(),
         auth: Vec::new(),
         home: None,
         #[cfg(feature = "sabotage")]
@@ -48,6 +49,7 @@ pub struct Connect {
     address: String,
     session_timeout: Duration,
     fail_fast: bool,
+    process: u32,
     auth: Vec<(String, Vec<u8>)>,
     home: Option<Home>,
     #[cfg(feature = "sabotage")]
@@ -70,6 +72,16 @@ impl Connect {
             fail_fast: true,
             ..self
         }
+    }
+
+    /// The process that people are told to turn to, where it is another one than that of the session: a supervisor that
+    /// takes signals on behalf of the work under a hold, for example. This process unless set.
+    pub fn process(self, process: u32) -> Self {
+        Self { process, ..self }
+    }
+
+    pub(crate) fn presented_process(&self) -> u32 {
+        self.process
     }
 
     /// Proves an identity to the servers, on each new connection too: scheme `digest` with `user:password`, for example.

@@ -27,6 +27,10 @@ pub(crate) const HELD: &str = "held";
 /// How the hold before this one ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one for each hold, and callers match on it"
+)]
 pub enum Previous {
     /// Not asked for, so nobody knows.
     Unknown,
@@ -46,6 +50,18 @@ pub struct Crash {
     pub token: Option<i64>,
     /// How far it had got, if it said so.
     pub note: Option<Vec<u8>>,
+    /// How it ended, if the holder could still say so; `None` if it vanished.
+    pub ended: Option<Ended>,
+}
+
+/// How a hold ended that was not released, by the words of its holder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Ended {
+    /// Such as `killed (SIGKILL)`.
+    pub how: String,
+    /// When, in milliseconds since 1970 by the clock of the holder.
+    pub at_ms: u64,
 }
 
 impl Crash {
@@ -54,12 +70,14 @@ impl Crash {
             Some(record) => Self {
                 note: record.note(),
                 token: Some(record.token),
+                ended: record.ended,
                 who: record.who,
             },
             None => Self {
                 who: None,
                 token: None,
                 note: None,
+                ended: None,
             },
         }
     }
@@ -206,9 +224,26 @@ impl CrashMark {
 
     /// Records how far the work is, for the one who may have to repair it.
     pub(crate) async fn note(&self, node: &OwnNode, note: &[u8]) -> Result<(), WriteError> {
+        self.amend(node, |record| record.set_note(note)).await
+    }
+
+    /// Records how the hold ended that will not be released.
+    pub(crate) async fn tell_ending(&self, node: &OwnNode, how: &str) -> Result<(), WriteError> {
+        let ended = Ended {
+            how: how.to_owned(),
+            at_ms: who::now_ms(),
+        };
+        self.amend(node, |record| record.ended = Some(ended)).await
+    }
+
+    async fn amend(
+        &self,
+        node: &OwnNode,
+        change: impl FnOnce(&mut Record),
+    ) -> Result<(), WriteError> {
         let data = {
             let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
-            record.set_note(note);
+            change(&mut record);
             record.to_data()
         };
         let mut write = FencedWrite::new(node);
@@ -376,6 +411,8 @@ struct Record {
     /// A note that is not text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     note_base64: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ended: Option<Ended>,
 }
 
 impl Record {
@@ -388,6 +425,7 @@ impl Record {
             who,
             note: None,
             note_base64: None,
+            ended: None,
         }
     }
 

@@ -127,7 +127,7 @@ impl DoubleBarrier {
             Some(_) => None,
             None => Some(self.read_state(&round.barrier).await?),
         };
-        let mut who = Who::here(self.client.session_id());
+        let mut who = self.client.who();
         who.message.clone_from(&self.message);
         loop {
             if let Some((data, stat)) = state.take() {

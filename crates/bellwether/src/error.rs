@@ -54,6 +54,9 @@ pub enum AcquireError {
     /// The line is as long as is allowed. Try later, or allow more.
     #[error("{depth} are in the line at {path} already")]
     LineFull { path: String, depth: usize },
+    /// Contenders of another recipe stand in the line, and the two would not exclude each other. Use another path.
+    #[error("{path} is in use as {recipe}")]
+    OtherRecipe { path: String, recipe: &'static str },
     /// The data of the node would be too large: a long message, for example. Say less.
     #[error("{bytes} bytes about the contender at {path} are more than {bytes_max}")]
     TooLarge {

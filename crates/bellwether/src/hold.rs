@@ -269,6 +269,36 @@ impl Hold {
         }
     }
 
+    /// Tells whoever holds next how this hold ended, in words such as `killed (SIGKILL)`, if it is not released: kept with the
+    /// crash mark, as [`Crash::ended`](crate::Crash::ended).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`note`](Self::note).
+    ///
+    /// # Errors
+    ///
+    /// As [`note`](Self::note).
+    pub async fn tell_ending(&self, how: &str) -> Result<(), WriteError> {
+        WriteError::check_size(how.len())?;
+        match &self.mark {
+            Some(mark) => mark.tell_ending(&self.node, how).await,
+            None => Err(WriteError::NoMark),
+        }
+    }
+
+    /// What the own node says of its holder; `None` if it cannot be read.
+    pub(crate) async fn who(&self) -> Option<Who> {
+        let (data, _) = self
+            .node
+            .client()
+            .zk()
+            .get_data(self.node.path())
+            .await
+            .ok()?;
+        Who::from_data(&data)
+    }
+
     /// Begins a transaction that succeeds only while this hold is held.
     pub fn write(&self) -> FencedWrite<'_> {
         FencedWrite::new(&self.node)

@@ -21,6 +21,27 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// Whether contenders of both kinds can stand in one line: those of one recipe can, and no others.
+    pub(crate) fn goes_with(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Read | Self::Write, Self::Read | Self::Write)
+            | (Self::Permit(_), Self::Permit(_)) => true,
+            (kind, other) => kind == other,
+        }
+    }
+
+    /// The recipe whose contenders are of this kind.
+    pub(crate) fn recipe(self) -> &'static str {
+        match self {
+            Self::Lock => "a lock",
+            Self::Read | Self::Write => "a read/write lock",
+            Self::Permit(_) => "a semaphore",
+            Self::Candidate => "an election",
+            Self::Member => "a barrier",
+            Self::Consumer => "a queue",
+        }
+    }
+
     fn parse(kind: &str) -> Option<Self> {
         match kind {
             "lock" => Some(Self::Lock),

@@ -199,7 +199,7 @@ impl<'a> Attempt<'a> {
                 });
             }
         };
-        let mut who = Who::here(lock.client.session_id());
+        let mut who = lock.client.who();
         who.message.clone_from(&lock.message);
         let acquisition = AcquisitionId::new().to_string();
         let claim = Claim::new(who, &acquisition);

@@ -45,7 +45,7 @@ impl Terms {
     }
 
     pub(crate) fn who(&self) -> Who {
-        let mut who = Who::here(self.client.session_id());
+        let mut who = self.client.who();
         who.command.clone_from(&self.command);
         who.message.clone_from(&self.message);
         if let Some(owner) = &self.owner {
@@ -106,7 +106,10 @@ impl Terms {
             first_limit,
         };
         let contender = Contender::enter(&self.client, self.dir()?, entry).await;
-        contender.map_err(|failure| self.error(failure))
+        let contender = contender.map_err(|failure| self.error(failure))?;
+        // Of two that come at once, the later one sees the other before it, and gives its place up here.
+        self.check_recipe(kind, contender.lower())?;
+        Ok(contender)
     }
 
     /// Waits for the turn of a contender and makes it a hold; an exclusive one leaves a crash mark if that is asked for.
@@ -146,6 +149,7 @@ impl Terms {
     ) -> Result<Option<Contender>, AcquireError> {
         let is_own = |name: &Name| Some(name.as_str()) == own;
         let before = self.contenders().await?;
+        self.check_recipe(kind, &before)?;
         if (before.iter()).any(|name| (rule.blocks)(name.kind()) && !is_own(name)) {
             return Ok(None);
         }
@@ -158,6 +162,19 @@ impl Terms {
             contender.pass(own);
         }
         Ok((!contender.is_blocked()).then_some(contender))
+    }
+
+    /// Refuses to stand in one line with contenders of another recipe: a semaphore does not count locks, so they would not
+    /// exclude each other. The names of other libraries do not tell the recipe.
+    fn check_recipe(&self, kind: Kind, others: &[Name]) -> Result<(), AcquireError> {
+        let mut kinds = others.iter().map(Name::kind);
+        match kinds.find(|other| !other.goes_with(kind)) {
+            Some(other) if self.layout == Layout::Bellwether => Err(AcquireError::OtherRecipe {
+                path: self.path.clone(),
+                recipe: other.recipe(),
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// Who stands in the line now.

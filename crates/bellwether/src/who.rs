@@ -37,6 +37,21 @@ pub struct Who {
 }
 
 impl Who {
+    /// The name of the user as whom this process runs, or `uid N` for one without a name. The environment may say
+    /// anything, so it is not asked.
+    #[must_use]
+    pub fn user_of_process() -> &'static str {
+        static USER: OnceLock<String> = OnceLock::new();
+        // Looked up once, before the first hold of the process: the user database may be slow to answer.
+        USER.get_or_init(|| {
+            let uid = nix::unistd::geteuid();
+            match nix::unistd::User::from_uid(uid) {
+                Ok(Some(user)) => user.name,
+                _ => format!("uid {uid}"),
+            }
+        })
+    }
+
     /// This process, now.
     pub(crate) fn here(session: i64) -> Self {
         Self {
@@ -44,7 +59,7 @@ impl Who {
             owner: format!("{session:x}"),
             host: host().to_owned(),
             pid: std::process::id(),
-            user: user(),
+            user: Some(Self::user_of_process().to_owned()),
             command: None,
             since_ms: now_ms(),
             message: None,
@@ -83,11 +98,4 @@ fn host() -> &'static str {
             .to_string_lossy()
             .into_owned()
     })
-}
-
-/// The name in the environment: it tells people whom to ask and proves nothing.
-fn user() -> Option<String> {
-    std::env::var("USER")
-        .or_else(|_| std::env::var("LOGNAME"))
-        .ok()
 }

@@ -21,7 +21,7 @@ pub(crate) use self::recipes::*;
 pub(crate) use self::tree::*;
 pub(crate) use self::tx::*;
 use crate::credential::Credential;
-use crate::duration;
+use crate::{connect, duration};
 
 /// As in docs/commands.md.
 const EXIT_CODES: &str = "\
@@ -154,7 +154,7 @@ pub(crate) enum LocalCommand {
 pub(crate) struct ConnectArgs {
     /// The servers, as HOST:PORT,HOST:PORT/CHROOT, or `local` for this user's server on this host. Without it, what
     /// `connect` in ~/.config/bellwether.toml or /etc/bellwether.toml says, or else the local server.
-    #[arg(short, long, value_name = "SERVERS", env = "BELLWETHER_CONNECT")]
+    #[arg(short, long, value_name = "SERVERS", env = connect::VARIABLE, value_parser = connect::parse_servers)]
     pub(crate) connect: Option<String>,
     /// How long the servers keep a hold after they last heard of its holder.
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "15s")]

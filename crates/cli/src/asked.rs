@@ -7,12 +7,13 @@ use std::time::Duration;
 use bellwether::{Hold, Revocation};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::aside::Aside;
 use crate::duration;
 use crate::output::{self, Output};
 use crate::people::{plain, who_json, who_text};
+use crate::workplace::ENDING_LIMIT;
 
 /// The part of a grace that is not the job's: in it the request is on its way here, and the release on its way back.
 const ON_THE_WAY: u32 = 5;
@@ -71,11 +72,35 @@ pub(crate) async fn pass_on(hold: &Hold, json: bool, aside: &Aside, output: Outp
     pending().await
 }
 
+/// Records who breaks a hold whose job is stopped, in the line and for the next holder. A record that takes too long is not
+/// waited for: whoever breaks the hold removes it by force soon.
+pub(crate) async fn record_break(hold: &Hold, asked: &Revocation) {
+    let how = broken(asked);
+    let recorded = async { tokio::join!(hold.record_break(asked), hold.tell_ending(&how)) };
+    if let Ok((Err(error), _)) = timeout(ENDING_LIMIT, recorded).await {
+        tracing::debug!(%error, "the break is not recorded");
+    }
+}
+
+/// A break as the next holder is told of it.
+fn broken(asked: &Revocation) -> String {
+    let mut text = "broken".to_owned();
+    if let Some(by) = &asked.by {
+        text += &format!(" by {}", cut(who_text(by)));
+    }
+    if let Some(message) = &asked.message {
+        text += &format!(": {}", cut(plain(message)));
+    }
+    text
+}
+
 /// When a hold will be taken away, as far as its holder was told.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Breaking {
     /// Until then the holder can let go of it and be known to have done so.
     by: Option<Instant>,
+    /// The request that said so.
+    request: Option<Revocation>,
 }
 
 impl Breaking {
@@ -84,7 +109,15 @@ impl Breaking {
     pub(crate) fn announced(&mut self, asked: &Revocation) {
         let grace = asked.grace().filter(|grace| !grace.is_zero());
         let by = grace.and_then(|grace| Instant::now().checked_add(grace - grace / ON_THE_WAY));
-        self.by = self.by.into_iter().chain(by).min();
+        if let Some(by) = by.filter(|by| self.by.is_none_or(|earlier| *by < earlier)) {
+            self.by = Some(by);
+            self.request = Some(asked.clone());
+        }
+    }
+
+    /// The request by which the hold will be taken away.
+    pub(crate) fn request(&self) -> Option<&Revocation> {
+        self.request.as_ref()
     }
 
     /// Resolves so much before the hold has to be let go of, with that time. Cancel safe.
@@ -118,7 +151,7 @@ mod tests {
         let request = json!({"by": who, "message": "ple\u{1b}ase", "grace_ms": 5000});
         assert_eq!(
             told("/x", &asked(request)),
-            "asked to let go of /x by db7:4711 within 5s: please"
+            "asked to let go of /x by me@db7 pid 4711 within 5s: please"
         );
     }
 

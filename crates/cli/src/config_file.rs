@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde::Deserialize;
 
+use crate::connect::parse_servers;
 use crate::local::base_folder;
 
 /// Where the host's file is, which counts where the user has none.
@@ -45,8 +46,16 @@ impl ConfigFile {
                 return Err(error).with_context(|| format!("cannot read {}", path.display()));
             }
         };
-        let file = toml::from_str(&text);
-        file.with_context(|| format!("cannot understand {}", path.display()))
+        let understood = toml::from_str(&text).map_err(anyhow::Error::from);
+        let checked = understood.and_then(|file: Self| match &file.connect {
+            Some(servers) => match parse_servers(servers) {
+                Ok(_) => Ok(file),
+                Err(reason) => Err(anyhow::anyhow!("connect: {reason}")),
+            },
+            None => Ok(file),
+        });
+        let file = checked.with_context(|| format!("cannot understand {}", path.display()))?;
+        Ok(Some(file))
     }
 }
 
@@ -62,7 +71,7 @@ mod tests {
         fs::write(&path, "connect = \"zk1,zk2/jobs\"\n").unwrap();
         let file = ConfigFile::at(&path).unwrap().unwrap();
         assert_eq!(file.connect.as_deref(), Some("zk1,zk2/jobs"));
-        for text in ["conect = \"zk1\"", "connect = 1", "connect"] {
+        for text in ["conect = \"zk1\"", "connect = 1", "connect", "connect = ''"] {
             fs::write(&path, text).unwrap();
             let error = ConfigFile::at(&path).unwrap_err();
             assert!(error.to_string().contains("bellwether.toml"), "{error}");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use bellwether::{Client, Connect, ConnectError};
+use bellwether::{Client, Connect, ConnectError, Who};
 use tokio::time::timeout;
 
 use crate::args::ConnectArgs;
@@ -17,11 +17,13 @@ const LOCAL_TRIES_MAX: usize = 3;
 /// A server that takes longer to answer is told of.
 const SILENT_WAIT: Duration = Duration::from_secs(1);
 
-pub(crate) async fn connect(args: &ConnectArgs, output: Output) -> anyhow::Result<Client> {
-    connect_with(args, output, |connect| connect).await
-}
+/// What names the servers in the environment.
+pub(crate) const VARIABLE: &str = "BELLWETHER_CONNECT";
 
-/// As [`connect`], with more options of the session.
+/// What stands for the local server.
+const LOCAL: &str = "local";
+
+/// Opens a session, with options besides those that the arguments set.
 pub(crate) async fn connect_with(
     args: &ConnectArgs,
     output: Output,
@@ -38,13 +40,13 @@ pub(crate) async fn connect_with(
     };
     match servers(args)?.as_deref() {
         None => {
-            let (user, host) = (local::user(), local::host());
+            let (user, host) = (Who::user_of_process(), local::host());
             output.notice(format_args!(
                 "local server of {user} on {host}; other hosts and users are not excluded"
             ));
             connect_local(options).await
         }
-        Some("local") => connect_local(options).await,
+        Some(LOCAL) => connect_local(options).await,
         Some(servers) => {
             let mut connected = std::pin::pin!(options(servers).into_future());
             if let Ok(client) = timeout(SILENT_WAIT, &mut connected).await {
@@ -56,14 +58,26 @@ pub(crate) async fn connect_with(
     }
 }
 
+/// Servers as they are typed. None at all is refused: a variable that a script failed to set must not mean the local
+/// server, where a lock excludes nobody on other hosts.
+pub(crate) fn parse_servers(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("no server is named; `local` is this user's server on this host".to_owned()),
+        _ => Ok(text.to_owned()),
+    }
+}
+
 /// The servers that somebody has named.
 fn servers(args: &ConnectArgs) -> anyhow::Result<Option<String>> {
-    // An empty variable is an unset one.
-    let named = args.connect.clone().filter(|servers| !servers.is_empty());
-    match named {
-        Some(servers) => Ok(Some(servers)),
+    match &args.connect {
+        Some(servers) => Ok(Some(servers.clone())),
         None => Ok(ConfigFile::read()?.connect),
     }
+}
+
+/// The servers that these arguments mean, as `--connect` takes them.
+pub(crate) fn servers_or_local(args: &ConnectArgs) -> anyhow::Result<String> {
+    Ok(servers(args)?.unwrap_or_else(|| LOCAL.to_owned()))
 }
 
 /// Where servers are.
@@ -77,7 +91,7 @@ pub(crate) enum Whereabouts {
 /// Where the servers are that these arguments mean.
 pub(crate) fn whereabouts(args: &ConnectArgs) -> anyhow::Result<Whereabouts> {
     match servers(args)?.as_deref() {
-        None | Some("local") => Ok(Whereabouts::Local(local::Folder::of_user()?.running()?)),
+        None | Some(LOCAL) => Ok(Whereabouts::Local(local::Folder::of_user()?.running()?)),
         Some(servers) => {
             let hosts = servers.split('/').next().unwrap_or_default();
             let hosts = hosts.split(',').map(str::to_owned);

@@ -1,25 +1,38 @@
-//! Durations as people type them: `500ms`, `30s`, `5m`, `2h`.
+//! Durations as people type them: `30s`, `1h30m`, `0.5s`, `1d`; a number alone is in seconds, as for `sleep` and `flock`.
 
 use std::time::Duration;
 
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (number, unit) = text.split_at(digits);
-    let unit_ms = match unit {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60 * 1000,
-        "h" => 60 * 60 * 1000,
-        _ => return Err("write a number and ms, s, m or h, such as 30s".to_owned()),
-    };
-    let number: u64 = number
-        .parse()
-        .map_err(|_| "write a number and its unit, such as 30s".to_owned())?;
-    number
-        .checked_mul(unit_ms)
-        .map(Duration::from_millis)
-        .ok_or_else(|| "too long".to_owned())
+    let mut sum = Duration::ZERO;
+    let mut rest = text;
+    loop {
+        let number_end = rest.find(|c: char| !c.is_ascii_digit() && c != '.');
+        let (number, behind) = rest.split_at(number_end.unwrap_or(rest.len()));
+        let unit_end = behind.find(|c: char| c.is_ascii_digit() || c == '.');
+        let (unit, behind) = behind.split_at(unit_end.unwrap_or(behind.len()));
+        let unit_s = match unit {
+            "ms" => 0.001,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            "d" => 86_400.0,
+            // Behind a part with a unit, a number without one would leave readers to guess.
+            "" if rest.len() == text.len() && behind.is_empty() => 1.0,
+            _ => return Err(FORM.to_owned()),
+        };
+        // `.5` and `5.` are numbers too, and a point alone is none.
+        let number: f64 = number.parse().map_err(|_| FORM.to_owned())?;
+        let part = Duration::try_from_secs_f64(number * unit_s);
+        let added = part.ok().and_then(|part| sum.checked_add(part));
+        sum = added.ok_or_else(|| "too long".to_owned())?;
+        rest = behind;
+        if rest.is_empty() {
+            return Ok(sum);
+        }
+    }
 }
+
+const FORM: &str = "write a time such as 30s, 1h30m or 0.5s, with the units ms, s, m, h and d";
 
 /// A duration for people, in its two largest units.
 pub(crate) fn text(duration: Duration) -> String {
@@ -58,6 +71,14 @@ mod tests {
             ("5m", 300_000),
             ("2h", 7_200_000),
             ("0s", 0),
+            ("1d", 86_400_000),
+            ("1h30m", 5_400_000),
+            ("0.5s", 500),
+            ("1.5h", 5_400_000),
+            (".25s", 250),
+            ("3", 3000),
+            ("0.2", 200),
+            ("7ms", 7),
         ] {
             assert_eq!(parse(text), Ok(Duration::from_millis(ms)), "{text}");
         }
@@ -68,9 +89,13 @@ mod tests {
         for text in [
             "",
             "s",
-            "30",
             "-1s",
-            "1.5s",
+            "-1",
+            "1m30",
+            ".",
+            ".s",
+            "1.2.3s",
+            "1e3s",
             "30 s",
             "30x",
             "é",

@@ -3,6 +3,8 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
+use nix::sys::signal::Signal;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     Done,
@@ -47,6 +49,20 @@ impl Exit {
             Self::Signal(signal) => format!("the command was ended by signal {signal}"),
             exit => format!("the command ended with {}", exit.code()),
         }
+    }
+
+    /// How a signal has ended a command, as the next holder is told.
+    pub(crate) fn ending(self) -> Option<String> {
+        let Self::Signal(number) = self else {
+            return None;
+        };
+        Some(match Signal::try_from(number) {
+            Ok(signal @ Signal::SIGINT) => format!("interrupted ({signal})"),
+            Ok(signal @ Signal::SIGKILL) => format!("killed ({signal})"),
+            Ok(signal @ Signal::SIGTERM) => format!("terminated ({signal})"),
+            Ok(signal) => format!("ended by {signal}"),
+            Err(_) => format!("ended by signal {number}"),
+        })
     }
 
     fn code(self) -> u8 {

@@ -11,6 +11,7 @@ use tokio::signal::unix::{self, SignalKind};
 use tokio::time::{Instant, timeout_at};
 
 use crate::local;
+use crate::output::Output;
 
 /// How often processes that are being killed are looked for again, if nothing tells of their end before.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -71,7 +72,10 @@ impl Family {
                 let _ = kill_process(*child, Signal::KILL);
             }
             if Instant::now() >= limit {
-                tracing::error!(?children, "killed processes have not ended");
+                let children = children.iter().map(Pid::to_string).collect::<Vec<_>>();
+                let error =
+                    anyhow::anyhow!("killed, but not gone: process {}", children.join(", "));
+                Output::new(true).error(&error);
                 return Ok(());
             }
             self.look_again().await?;
@@ -109,6 +113,18 @@ fn children() -> io::Result<Vec<Pid>> {
     Ok(children)
 }
 
+/// Whether a process is stopped, as by Ctrl-Z.
+pub(crate) fn is_stopped(process: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat"));
+    stat.is_ok_and(|stat| state(&stat) == Some("T"))
+}
+
+/// The state in a line of `/proc/PID/stat`.
+fn state(stat: &str) -> Option<&str> {
+    let (_, behind_name) = stat.rsplit_once(") ")?;
+    behind_name.split(' ').next()
+}
+
 /// The parent in a line of `/proc/PID/stat`: `PID (NAME) STATE PARENT …`, where the name may hold anything.
 fn parent(stat: &str) -> Option<Pid> {
     let (_, behind_name) = stat.rsplit_once(") ")?;
@@ -125,6 +141,7 @@ mod tests {
         let line = "17 (a) b (c) S 4 17 17 0 -1";
         assert_eq!(parent(line), Pid::from_raw(4));
         assert_eq!(parent("17 (cut"), None);
+        assert_eq!(state(line), Some("S"));
     }
 
     #[test]

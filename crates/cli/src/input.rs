@@ -36,6 +36,22 @@ pub(crate) async fn end() {
     }
 }
 
+/// What came first on stdin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    End,
+    Bytes,
+}
+
+/// As [`end`], but returns at the first byte too.
+pub(crate) async fn end_or_bytes() -> Heard {
+    match apart(|| Ok(io::stdin().lock().fill_buf()?.is_empty())).await {
+        Ok(true) => Heard::End,
+        Ok(false) => Heard::Bytes,
+        Err(_) => std::future::pending().await,
+    }
+}
+
 async fn apart<T: Send + 'static>(
     read: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {

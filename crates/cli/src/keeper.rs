@@ -1,18 +1,19 @@
 //! The process that holds a lock and runs a job under it, behind the front.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::pin;
 use std::time::Duration;
 
 use bellwether::Hold;
 use futures_util::StreamExt;
-use rustix::process::Signal;
+use rustix::process::{Signal, getppid};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::aside::Aside;
 use crate::asked::{self, Breaking};
 use crate::exit::Exit;
+use crate::family;
 use crate::job::{Change, Job, Variable};
 use crate::link::{News, Order, ToFront, since_boot};
 use crate::notes::{self, Notes};
@@ -35,7 +36,7 @@ pub(crate) struct Keeper {
     /// The signal by which somebody has asked for the end while a job ran. The job may end in its own way.
     asked_to_end: Cell<Option<Signal>>,
     /// When the hold of this token will be taken away. It may have another job after this one: a repair comes first.
-    breaking: Cell<(i64, Breaking)>,
+    breaking: RefCell<(i64, Breaking)>,
     /// Caught and left alone: whoever signals all processes of a service reaches the front too, which passes it on.
     _signals: Signals,
 }
@@ -62,6 +63,16 @@ impl End {
             Self::FrontGone => Exit::Failed,
         }
     }
+
+    /// How a job ended that may have left something half done, as the next holder is told; `None` if it did not, or if
+    /// nothing can be recorded any more.
+    pub(crate) fn ending(self) -> Option<String> {
+        match self {
+            Self::Job(exit) => exit.ending(),
+            Self::FrontGone => Some("killed with its bellwether".to_owned()),
+            Self::NotStarted(_) | Self::Lost => None,
+        }
+    }
 }
 
 impl Keeper {
@@ -76,7 +87,7 @@ impl Keeper {
             notes: Notes::listen()?,
             aside: Aside::start(),
             asked_to_end: Cell::new(None),
-            breaking: Cell::default(),
+            breaking: RefCell::default(),
             _signals: signals,
         })
     }
@@ -101,6 +112,35 @@ impl Keeper {
     pub(crate) fn was_told_to_end(&self) -> Option<Exit> {
         let signal = self.asked_to_end.get()?;
         Some(Exit::Signal(signal.as_raw()))
+    }
+
+    /// Waits while the front is stopped, as by Ctrl-Z: what a user has stopped must not start a command. What is held stays held,
+    /// as under a job that is stopped. `None` when the front runs; else why the command is not to be started.
+    pub(crate) async fn wait_for_front(&self, hold: &Hold, output: Output) -> Option<End> {
+        let mut is_told = false;
+        // Looked at again after each order: SIGCONT to the front is passed on.
+        while getppid().is_some_and(family::is_stopped) {
+            if !std::mem::replace(&mut is_told, true) {
+                self.notice(
+                    format!(
+                        "{} is held; the command starts when this one goes on",
+                        hold.path()
+                    ),
+                    output,
+                );
+            }
+            tokio::select! {
+                () = hold.lost() => return Some(End::Lost),
+                order = self.front.order() => match order {
+                    Order::Signal(Signal::CONT) => {}
+                    Order::Signal(signal) => {
+                        return Some(End::NotStarted(Exit::Signal(signal.as_raw())));
+                    }
+                    Order::FrontGone => return Some(End::FrontGone),
+                },
+            }
+        }
+        None
     }
 
     /// Stays with a job until it ends, or until the hold does.
@@ -137,7 +177,11 @@ impl Keeper {
                     self.notice(format!("letting go of {}; stopping the command", hold.path()), output);
                     let left = hold.time_left().saturating_sub(times.ahead());
                     let left = left.min(by.saturating_duration_since(Instant::now()));
-                    break self.stop(job, left, times).await?;
+                    let end = self.stop(job, left, times).await?;
+                    if let Some(request) = breaking.request() {
+                        asked::record_break(hold, request).await;
+                    }
+                    break end;
                 }
                 order = self.front.order() => match order {
                     Order::Signal(signal) => {
@@ -155,7 +199,7 @@ impl Keeper {
                 Some(request) = requests.next() => {
                     self.notice(asked::told(hold.path(), &request), output);
                     breaking.announced(&request);
-                    self.breaking.set((hold.token(), breaking));
+                    self.breaking.replace((hold.token(), breaking.clone()));
                 }
                 _ = beats.tick() => self.hold_for(hold.time_left())?,
                 never = &mut notes => match never {},
@@ -172,8 +216,8 @@ impl Keeper {
     }
 
     fn breaking_of(&self, hold: &Hold) -> Breaking {
-        match self.breaking.get() {
-            (token, breaking) if token == hold.token() => breaking,
+        match &*self.breaking.borrow() {
+            (token, breaking) if *token == hold.token() => breaking.clone(),
             _ => Breaking::default(),
         }
     }

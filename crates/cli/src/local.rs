@@ -250,13 +250,6 @@ pub(crate) fn host() -> String {
     }
 }
 
-/// The user's name, for people.
-pub(crate) fn user() -> String {
-    std::env::var("USER")
-        .or_else(|_| std::env::var("LOGNAME"))
-        .unwrap_or_else(|_| format!("uid {}", rustix::process::geteuid().as_raw()))
-}
-
 pub(crate) fn try_lock(file: &File) -> anyhow::Result<bool> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),

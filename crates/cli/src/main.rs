@@ -16,6 +16,7 @@ mod exit;
 mod export_file;
 mod family;
 mod front;
+mod habits;
 mod import_plan;
 mod input;
 mod job;
@@ -29,6 +30,7 @@ mod node_stat;
 mod notes;
 mod output;
 mod overview;
+mod patience;
 mod payload;
 mod people;
 mod presence;
@@ -48,6 +50,7 @@ mod waiting;
 mod walk;
 mod workplace;
 
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
@@ -69,6 +72,9 @@ fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
+            if let Some(refusal) = habits::answer(&error) {
+                return fail(&refusal.into(), Output::new(true)).into();
+            }
             // Help and version come this way too, on stdout; a closed pipe is a quiet end.
             let _ = error.print();
             return if error.use_stderr() {
@@ -80,11 +86,14 @@ fn main() -> ExitCode {
         }
     };
     tracing_subscriber::fmt()
-        .with_env_filter(filter())
+        .with_env_filter(filter(&args.command))
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
         .init();
     let output = Output::new(args.quiet);
+    if let Err(refusal) = habits::check_separator(args.command.job(), std::env::args_os()) {
+        return fail(&refusal.into(), output).into();
+    }
     let result = match args.command {
         Command::Lock(args) if args.clear => commands::lock::clear(args, output),
         Command::Lock(args) if args.hold => commands::lock::hold(args, output),
@@ -126,28 +135,41 @@ fn main() -> ExitCode {
         Command::Snapshot(args) => commands::snapshot::run(args),
         Command::Serve(args) => commands::serve::run(args, output),
     };
-    result
-        .unwrap_or_else(|error| {
-            output.error(&error);
-            if let Some(hint) = next_step(&error) {
-                output.hint(hint);
-            }
-            let refusal = error.downcast_ref::<Refusal>();
-            refusal.map_or(Exit::Failed, Refusal::exit)
-        })
-        .into()
+    result.unwrap_or_else(|error| fail(&error, output)).into()
+}
+
+/// Says what went wrong and what to do about it; the exit that it means.
+fn fail(error: &anyhow::Error, output: Output) -> Exit {
+    output.error(error);
+    if let Some(hint) = next_step(error) {
+        output.hint(hint);
+    }
+    let refusal = error.downcast_ref::<Refusal>();
+    refusal.map_or(Exit::Failed, Refusal::exit)
 }
 
 impl Command {
     /// Whether it runs another command, under a keeper.
     fn runs_a_job(&self) -> bool {
+        !self.job().is_empty()
+    }
+
+    /// The command that it runs under a keeper, if it runs one.
+    fn job(&self) -> &[OsString] {
         match self {
-            Self::Lock(_) | Self::Elect(_) | Self::Rendezvous(_) | Self::Once(_) => true,
-            Self::Queue(args) => {
-                matches!(&args.command, QueueCommand::Take(args) if !args.command.is_empty())
-            }
-            Self::Tasks(args) => matches!(args.command, TasksCommand::Run(_)),
-            _ => false,
+            Self::Lock(args) => &args.command,
+            Self::Elect(args) => &args.command,
+            Self::Rendezvous(args) => &args.command,
+            Self::Once(args) => &args.command,
+            Self::Queue(args) => match &args.command {
+                QueueCommand::Take(args) => &args.command,
+                _ => &[],
+            },
+            Self::Tasks(args) => match &args.command {
+                TasksCommand::Run(args) => &args.command,
+                _ => &[],
+            },
+            _ => &[],
         }
     }
 }
@@ -166,8 +188,11 @@ fn next_step(error: &anyhow::Error) -> Option<String> {
     }
 }
 
-/// `RUST_LOG`, or else warnings. What the client library warns of when a connection breaks, commands report themselves.
-fn filter() -> EnvFilter {
-    EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| EnvFilter::new("warn,zookeeper_client=error"))
+/// `RUST_LOG`, or else the warnings of a server. Other commands log nothing: what their users have to know, they say.
+fn filter(command: &Command) -> EnvFilter {
+    let default = match command {
+        Command::Serve(_) => "warn,zookeeper_client=error",
+        _ => "off",
+    };
+    EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default))
 }

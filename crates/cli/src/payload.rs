@@ -1,7 +1,7 @@
 //! The data of nodes: where a command gets it from, and how JSON shows it.
 
 use std::fs::File;
-use std::io::{Read, Seek, Write};
+use std::io::{self, IsTerminal, Read, Seek, Write};
 use std::path::Path;
 
 use anyhow::Context;
@@ -11,10 +11,14 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 
 use crate::args::DataArgs;
+use crate::input::{self, Heard};
 use crate::refusal::Refusal;
 
 /// The longest data of a node that is read; servers take less, 1 MiB unless they are told otherwise.
 const DATA_BYTES_MAX: u64 = 64 << 20;
+
+/// What is typed for stdin.
+const STDIN: &str = "-";
 
 /// Data in JSON: text if it is UTF-8, else base64.
 #[derive(Debug, Serialize, Deserialize)]
@@ -44,29 +48,78 @@ impl TryFrom<DataJson> for Vec<u8> {
     }
 }
 
-/// The data that the arguments say; empty if they say none.
+/// The data that the arguments give, or else stdin. A terminal is refused: a user who forgot the data must not overwrite
+/// a node with nothing.
 pub(crate) fn read(args: &DataArgs) -> anyhow::Result<Vec<u8>> {
-    match (args.data.as_deref(), args.file.as_deref()) {
-        (Some("-"), _) => read_file(Path::new("-"), DATA_BYTES_MAX),
-        (Some(data), _) => Ok(data.as_bytes().to_vec()),
-        (None, Some(file)) => read_file(file, DATA_BYTES_MAX),
-        (None, None) => Ok(Vec::new()),
+    match given(args)? {
+        Some(data) => Ok(data),
+        None if io::stdin().is_terminal() => Err(Refusal::usage("the data is missing")
+            .hint("type it behind the path, or use --file FILE, or pipe it; '' is empty data")
+            .into()),
+        None => read_stdin(),
     }
 }
 
-/// Whether stdin is used up by the data.
-pub(crate) fn is_stdin(args: &DataArgs) -> bool {
-    args.data.as_deref() == Some("-") || args.file.as_deref() == Some(Path::new("-"))
+/// As [`read`], for something new, which may be empty: so it is on a terminal.
+pub(crate) fn read_or_empty(args: &DataArgs) -> anyhow::Result<Vec<u8>> {
+    match given(args)? {
+        Some(data) => Ok(data),
+        None if io::stdin().is_terminal() => Ok(Vec::new()),
+        None => read_stdin(),
+    }
+}
+
+/// The data that the arguments give, or else none, for a command that stays until stdin ends: see [`until_input_ends`].
+pub(crate) fn given_or_empty(args: &DataArgs) -> anyhow::Result<Vec<u8>> {
+    given(args).map(Option::unwrap_or_default)
+}
+
+/// Waits for the end of stdin, which is how long such a command stays; for ever if the data has used it up. Piped data
+/// that the arguments do not ask for is refused rather than dropped. Cancel safe.
+pub(crate) async fn until_input_ends(args: &DataArgs) -> anyhow::Result<()> {
+    if args.is_stdin() {
+        return std::future::pending().await;
+    }
+    let is_given = args.data.is_some() || args.file.is_some();
+    if is_given || io::stdin().is_terminal() {
+        input::end().await;
+        return Ok(());
+    }
+    match input::end_or_bytes().await {
+        Heard::End => Ok(()),
+        Heard::Bytes => Err(Refusal::usage(
+            "stdin has data, and nothing says that it is to be read",
+        )
+        .hint("`-` in the place of the data reads it; the command stays until a signal then")
+        .into()),
+    }
+}
+
+fn given(args: &DataArgs) -> anyhow::Result<Option<Vec<u8>>> {
+    match (args.data.as_deref(), args.file.as_deref()) {
+        (Some(STDIN), _) => read_stdin().map(Some),
+        (Some(data), _) => Ok(Some(data.as_bytes().to_vec())),
+        (None, Some(file)) => read_file(file, DATA_BYTES_MAX).map(Some),
+        (None, None) => Ok(None),
+    }
+}
+
+fn read_stdin() -> anyhow::Result<Vec<u8>> {
+    read_file(Path::new(STDIN), DATA_BYTES_MAX)
+}
+
+impl DataArgs {
+    /// Whether stdin is used up by the data.
+    fn is_stdin(&self) -> bool {
+        self.data.as_deref() == Some(STDIN) || self.file.as_deref() == Some(Path::new(STDIN))
+    }
 }
 
 /// Reads a whole file; `-` is stdin. What has `bytes_max` or more is refused.
 pub(crate) fn read_file(file: &Path, bytes_max: u64) -> anyhow::Result<Vec<u8>> {
     let mut data = Vec::new();
-    if file == Path::new("-") {
-        let read = std::io::stdin()
-            .lock()
-            .take(bytes_max)
-            .read_to_end(&mut data);
+    if file == Path::new(STDIN) {
+        let read = io::stdin().lock().take(bytes_max).read_to_end(&mut data);
         read.context("cannot read stdin")?;
     } else {
         let opened = File::open(file);

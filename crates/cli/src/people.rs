@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use bellwether::{Contestant, Layout, Who};
 use serde_json::{Value, json};
 
+use crate::duration;
 use crate::rendering::{data_text, hex};
 
 /// Somebody in a line: where it is found, what it runs and what it says.
@@ -21,13 +22,17 @@ pub(crate) fn contestant_text(contestant: &Contestant) -> String {
     }
 }
 
-/// `HOST:PID (COMMAND: MESSAGE)`, as far as it is known.
+/// `USER@HOST pid PID COMMAND (VALUE: MESSAGE)`, as far as it is known: the same in every message.
 pub(crate) fn who_text(who: &Who) -> String {
-    let mut text = match who.host.is_empty() {
-        true => "somebody".to_owned(),
-        false => address(who),
+    let mut text = match (&who.user, who.host.is_empty()) {
+        (_, true) => "somebody".to_owned(),
+        (Some(user), _) => format!("{}@{} pid {}", plain(user), plain(&who.host), who.pid),
+        (None, _) => format!("{} pid {}", plain(&who.host), who.pid),
     };
-    let words = [&who.command, &who.value, &who.message];
+    if let Some(command) = &who.command {
+        text += &format!(" {}", plain(command));
+    }
+    let words = [&who.value, &who.message];
     let words: Vec<_> = words
         .into_iter()
         .flatten()
@@ -37,6 +42,26 @@ pub(crate) fn who_text(who: &Who) -> String {
         text += &format!(" ({})", words.join(": "));
     }
     text
+}
+
+/// Those who hold something, with how long the first of them has been there; `None` if there is none.
+pub(crate) fn holders_text<'a>(
+    holders: impl IntoIterator<Item = &'a Contestant>,
+) -> Option<String> {
+    let mut holders = holders.into_iter();
+    let first = holders.next()?;
+    let time = duration::text(age(first.since));
+    let text = format!("{}, {time}", contestant_text(first));
+    Some(with_others(text, holders.count()))
+}
+
+/// Adds how many others there are beside the one that a text tells of.
+pub(crate) fn with_others(text: String, others: usize) -> String {
+    match others {
+        0 => text,
+        1 => format!("{text}, and one other"),
+        others => format!("{text}, and {others} others"),
+    }
 }
 
 /// The same for programs.
@@ -104,7 +129,7 @@ pub(crate) fn age(time: SystemTime) -> Duration {
     SystemTime::now().duration_since(time).unwrap_or_default()
 }
 
-/// Where somebody is found. What others say of themselves may be anything.
+/// Where somebody is found, for a program. What others say of themselves may be anything.
 pub(crate) fn address(who: &Who) -> String {
     format!("{}:{}", plain(&who.host), who.pid)
 }
@@ -122,7 +147,7 @@ mod tests {
     fn nobody_writes_to_the_terminal_by_a_name() {
         let who = br#"{"version": 1, "host": "db7\u001b[2J", "pid": 4711, "user": "me", "command": "sh", "message": "nightly"}"#;
         let who = Who::from_data(who).unwrap();
-        assert_eq!(who_text(&who), "db7[2J:4711 (sh: nightly)");
+        assert_eq!(who_text(&who), "me@db7[2J pid 4711 sh (nightly)");
         assert_eq!(who_text(&Who::default()), "somebody");
     }
 }

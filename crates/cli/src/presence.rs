@@ -3,10 +3,10 @@
 use bellwether::{Membership, Roster, StateError};
 use serde_json::{Value, json};
 
-use crate::args::PlaceArgs;
+use crate::args::{DataArgs, PlaceArgs};
 use crate::exit::Exit;
-use crate::input;
 use crate::output::{self, Output};
+use crate::payload;
 use crate::refusal;
 use crate::rendering::{data_json, data_text};
 
@@ -14,6 +14,7 @@ use crate::rendering::{data_json, data_text};
 pub(crate) async fn stay(
     joined: Result<Membership, StateError>,
     place: &PlaceArgs,
+    data: &DataArgs,
     output: Output,
 ) -> anyhow::Result<Exit> {
     let membership = joined.map_err(refusal::of_state)?;
@@ -22,12 +23,12 @@ pub(crate) async fn stay(
         true => output::answer_line(json!({"path": place.path, "name": name}))?,
         false => output::answer_line(name)?,
     };
-    input::end().await;
+    let ended = payload::until_input_ends(data).await;
     let left = tokio::time::timeout(LEAVE_LIMIT, membership.leave()).await;
     if left.is_err() {
         output.notice("the end was not acknowledged; the name goes with the session");
     }
-    Ok(exit)
+    ended.map(|()| exit)
 }
 
 /// How long the servers have to acknowledge the end.

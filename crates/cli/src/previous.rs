@@ -7,7 +7,7 @@ use bellwether::{Crash, Previous};
 
 use crate::job::Variable;
 use crate::notes;
-use crate::people::address;
+use crate::people::{address, who_text};
 use crate::rendering::data_text;
 
 /// For a job whose forerunner has crashed, and that has been seen to.
@@ -42,7 +42,7 @@ pub(crate) fn told(path: &str, crash: &Crash) -> String {
     let who = crash
         .who
         .as_ref()
-        .map_or("the holder before".into(), address);
+        .map_or("the holder before".into(), who_text);
     let note = match &crash.note {
         Some(note) => format!("; its last note: {}", data_text(Some(note))),
         None => String::new(),

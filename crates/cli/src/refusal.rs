@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bellwether::{PutError, StateError, zk};
+use bellwether::{AcquireError, PutError, StateError, zk};
 
 use crate::exit::Exit;
 
@@ -128,6 +128,16 @@ pub(crate) fn of_state(error: StateError) -> anyhow::Error {
         StateError::NameTaken { .. } | StateError::TooLarge { .. } => {
             Refusal::no(error.to_string()).into()
         }
+        error => error.into(),
+    }
+}
+
+/// The same for a place in a line: a path that is in use as something else is a mistake of the user.
+pub(crate) fn of_acquire(error: AcquireError) -> anyhow::Error {
+    match error {
+        AcquireError::OtherRecipe { ref path, .. } => Refusal::usage(error.to_string())
+            .hint(format!("`bellwether locks {path}` shows by whom"))
+            .into(),
         error => error.into(),
     }
 }

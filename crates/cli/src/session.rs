@@ -9,6 +9,7 @@ use crate::args::{ConnectArgs, TreeArgs};
 use crate::connect::connect_with;
 use crate::exit::Exit;
 use crate::output::Output;
+use crate::patience::Patience;
 use crate::signals::Signals;
 
 /// How long the end of the session may take. It ends by itself if this is not enough.
@@ -33,16 +34,32 @@ pub(crate) fn in_session(
 }
 
 /// As [`in_session`], for commands that do not show the tree.
-#[tokio::main(flavor = "current_thread")]
-pub(crate) async fn with_session(
+pub(crate) fn with_session(
     args: &ConnectArgs,
+    output: Output,
+    work: impl AsyncFnOnce(&mut Client) -> anyhow::Result<Exit>,
+) -> anyhow::Result<Exit> {
+    with_patience(args, Patience::endless(), output, work)
+}
+
+/// As [`with_session`], for commands that wait.
+#[tokio::main(flavor = "current_thread")]
+pub(crate) async fn with_patience(
+    args: &ConnectArgs,
+    patience: Patience,
     output: Output,
     work: impl AsyncFnOnce(&mut Client) -> anyhow::Result<Exit>,
 ) -> anyhow::Result<Exit> {
     let mut signals = Signals::to_end()?;
     let mut session = None;
+    let done = async {
+        match patience.connect(args, output, Connect::fail_fast).await? {
+            Some(client) => work(session.insert(client)).await,
+            None => Ok(patience.exit()),
+        }
+    };
     let exit = tokio::select! {
-        exit = async { work(session.insert(open_now(args, output).await?)).await } => exit,
+        exit = done => exit,
         signal = signals.next() => Ok(Exit::Signal(signal.as_raw())),
     };
     if let Some(client) = session {
@@ -58,12 +75,7 @@ pub(crate) async fn close(client: Client) {
     }
 }
 
-/// Opens a session for a command on the tree.
+/// Opens a session for a command on the tree. A user waits for the answer, so each server is tried once.
 pub(crate) async fn open(args: &TreeArgs, output: Output) -> anyhow::Result<Client> {
-    open_now(&args.connect, output).await
-}
-
-/// Somebody waits for the answer, so each server is tried once only.
-async fn open_now(args: &ConnectArgs, output: Output) -> anyhow::Result<Client> {
-    connect_with(args, output, Connect::fail_fast).await
+    connect_with(&args.connect, output, Connect::fail_fast).await
 }

@@ -9,7 +9,7 @@ use futures_util::{Stream, StreamExt};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::output::Output;
-use crate::people::{address, plain};
+use crate::people::{who_text, with_others};
 
 /// What a terminal shows when a wait is interrupted. The line leaves room for it: in the next row, it would be cleared instead
 /// of the line. (A bar of `indicatif` fills its row, so there is none here.)
@@ -131,27 +131,13 @@ fn place_text(place: &Place, having: Having, now: SystemTime) -> String {
     let Some(holder) = &place.holder else {
         return format!("{position}, {had} by somebody else");
     };
-    let mut text = format!("{position}, {had} by {}", address(holder));
-    let words = [&holder.command, &holder.message];
-    let words: Vec<_> = words
-        .into_iter()
-        .flatten()
-        .map(|text| plain(text))
-        .collect();
-    if !words.is_empty() {
-        text += &format!(" ({})", words.join(": "));
-    }
-    match place.holders {
-        0 | 1 => {}
-        2 => text += " and one other",
-        holders => text += &format!(" and {} others", holders - 1),
-    }
+    let mut text = format!("{position}, {had} by {}", who_text(holder));
     // Their clock may be ahead of ours.
     if let Some(since) = place.held_since {
         let held = now.duration_since(since).unwrap_or_default();
-        text += &format!(" for {}", rough(held));
+        text += &format!(", {}", rough(held));
     }
-    text
+    with_others(text, place.holders.saturating_sub(1))
 }
 
 /// `1st`, `2nd`, `3rd`, `4th`.
@@ -196,13 +182,13 @@ mod tests {
         place.held_since = Some(now - Duration::from_secs(130));
         assert_eq!(
             held(&place),
-            "3rd in line, held by db7[2J:4711 (sh: nightly) for 2m"
+            "3rd in line, held by db7[2J pid 4711 sh (nightly), 2m"
         );
         (place.ahead, place.holders) = (3, 3);
         place.held_since = None;
         assert_eq!(
             held(&place),
-            "next in line, held by db7[2J:4711 (sh: nightly) and 2 others"
+            "next in line, held by db7[2J pid 4711 sh (nightly), and 2 others"
         );
     }
 

@@ -5,16 +5,18 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use bellwether::{Client, Hold};
+use bellwether::{Client, Connect, Hold};
+use rustix::process::{Pid, getppid};
 use tokio::time::timeout;
 
 use crate::args::JobArgs;
-use crate::connect::connect;
+use crate::connect::{self, connect_with};
 use crate::exit::Exit;
 use crate::family::Family;
 use crate::job::{Job, Variable};
 use crate::keeper::{End, Keeper, Times};
 use crate::output::Output;
+use crate::patience::Patience;
 use crate::previous;
 use crate::refusal::Refusal;
 use crate::session::close;
@@ -24,6 +26,9 @@ const GRACE: Duration = Duration::from_secs(3);
 
 /// How long to rest after a session could not be opened.
 const REST: Duration = Duration::from_secs(1);
+
+/// How long it may take to record how a job ended.
+pub(crate) const ENDING_LIMIT: Duration = Duration::from_secs(2);
 
 /// The variable by which a job that takes another lock is known as the same waiter.
 const OWNER: &str = "BELLWETHER_OWNER";
@@ -45,12 +50,16 @@ pub(crate) struct Workplace<'a> {
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn at_workplace<'a>(
     args: &'a JobArgs,
+    patience: Patience,
     output: Output,
     work: impl AsyncFnOnce(&mut Workplace<'a>) -> anyhow::Result<Exit>,
 ) -> anyhow::Result<Exit> {
     let keeper = Keeper::start()?;
     let client = tokio::select! {
-        client = connect(&args.connect, output) => client?,
+        client = patience.connect(&args.connect, output, in_name_of_front) => match client? {
+            Some(client) => client,
+            None => return Ok(patience.exit()),
+        },
         exit = keeper.told_to_end() => return Ok(exit),
     };
     let mut workplace = Workplace {
@@ -66,6 +75,12 @@ pub(crate) async fn at_workplace<'a>(
     };
     close(workplace.client).await;
     exit
+}
+
+/// The process that people are told of is the front: signals to it go to the job, while the keeper ignores them.
+fn in_name_of_front(connect: Connect) -> Connect {
+    let front = getppid().map_or(0, Pid::as_raw_pid);
+    connect.process(front.unsigned_abs())
 }
 
 impl Workplace<'_> {
@@ -98,14 +113,26 @@ impl Workplace<'_> {
             ("BELLWETHER_TOKEN", Some(hold.token().to_string().into())),
             ("BELLWETHER_PATH", Some(hold.path().into())),
             (OWNER, Some(owner(&self.client).into())),
+            // Commands within the job mean the same servers.
+            (
+                connect::VARIABLE,
+                Some(connect::servers_or_local(&self.args.connect)?.into()),
+            ),
             self.keeper.variable(),
         ];
         all.extend(previous::variables(hold.previous()));
         all.extend(variables);
+        if let Some(end) = self.keeper.wait_for_front(hold, self.output).await {
+            return Ok(end);
+        }
         match Job::start(command, &all, Family::adopt()?) {
             Ok(job) => {
                 let times = self.times()?;
-                Ok(self.keeper.attend(job, hold, times, self.output).await?)
+                let end = self.keeper.attend(job, hold, times, self.output).await?;
+                if let Some(how) = end.ending() {
+                    tell_ending(hold, &how).await;
+                }
+                Ok(end)
             }
             Err((error, exit)) => {
                 let program = command.first().map(OsString::as_os_str).unwrap_or_default();
@@ -141,7 +168,11 @@ impl Workplace<'_> {
     pub(crate) async fn renew(&mut self) -> Result<(), Exit> {
         let mut told = false;
         while self.client.is_ended() {
-            let opened = self.unless_told(connect(&self.args.connect, self.output));
+            let opened = self.unless_told(connect_with(
+                &self.args.connect,
+                self.output,
+                in_name_of_front,
+            ));
             match opened.await? {
                 Ok(client) => self.client = client,
                 Err(error) => {
@@ -180,6 +211,15 @@ impl Workplace<'_> {
             session_timeout,
             grace,
         })
+    }
+}
+
+/// Leaves word of how a job ended whose hold is not given back. Without an answer in time, the next holder only knows that it
+/// was not.
+async fn tell_ending(hold: &Hold, how: &str) {
+    let told = timeout(ENDING_LIMIT, hold.tell_ending(how)).await;
+    if let Ok(Err(error)) = told {
+        tracing::debug!(%error, "the ending is not recorded");
     }
 }
 

@@ -32,6 +32,7 @@ use crate::queue::order::{Item, Rule};
 use crate::queue::put::Credit;
 use crate::queue::warm::Warm;
 use crate::receipt::Receipts;
+use crate::recipe_mark::RecipeMark;
 use crate::sabotage::Sabotage;
 use crate::who::Who;
 
@@ -113,7 +114,7 @@ impl Shelf {
 
     /// Who takes.
     pub(crate) fn who(&self) -> Who {
-        let mut who = Who::here(self.client.session_id());
+        let mut who = self.client.who();
         who.command.clone_from(&self.command);
         who.message.clone_from(&self.message);
         who
@@ -163,6 +164,7 @@ impl Shelf {
 
     /// Makes what is missing of these directories; containers, so that they go when they are empty.
     pub(crate) async fn make(&self, dirs: &[NodePath]) -> Result<(), Failure> {
+        self.mark().await?;
         // What stands above a directory would be made without the access of this place.
         let above_shards = (self.shards > 1).then(|| self.dir("items"));
         for dir in above_shards.iter().chain(dirs) {
@@ -178,6 +180,30 @@ impl Shelf {
             }
         }
         Ok(())
+    }
+
+    /// Makes the directory of the whole with its mark, or marks one that was made without.
+    async fn mark(&self) -> Result<(), Failure> {
+        let root = self.root.as_ref().expect("the path was checked");
+        let mark = match self.rule.named {
+            true => RecipeMark::Tasks,
+            false => RecipeMark::Queue,
+        };
+        let (zk, data) = (self.client.zk(), mark.to_data());
+        let marked = async {
+            self.client.make_marked_directory(root, &data).await?;
+            let (found, stat) = zk.get_data(root.as_str()).await?;
+            if found.is_empty() {
+                zk.set_data(root.as_str(), &data, Some(stat.version))
+                    .await?;
+            }
+            Ok(())
+        };
+        match marked.await {
+            Err(zk::Error::SessionExpired) => Err(Failure::SessionEnded),
+            // It only tells inspectors what is there, and others may have marked it, or not allow it.
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// The directories that hold claimable things.

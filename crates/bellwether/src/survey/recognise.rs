@@ -14,6 +14,7 @@ use crate::name::{Kind, Layout, Name};
 use crate::queue::Depth;
 use crate::queue::order::{Fifo, Item, Rules};
 use crate::queue::record::Record;
+use crate::recipe_mark::RecipeMark;
 use crate::round::{READY, State, is_after};
 use crate::semaphore::read_limit;
 use crate::simple_lock;
@@ -47,8 +48,8 @@ pub(super) struct Directory {
 
 /// What the directory as a whole is.
 enum Shape {
-    /// A queue, or tasks, by the names of its children.
-    Queue,
+    /// A queue, or tasks: by their mark, or by the names of its children where there is none.
+    Queue(Option<RecipeMark>),
     /// A double barrier, whose present round is a child.
     Rounds(State),
     /// A transaction.
@@ -71,8 +72,10 @@ impl Directory {
             .filter(|child| Name::parse(child).is_none())
             .partition(|child| [HELD, BROKEN, BARRIER].contains(&child.as_str()));
         let text = data.as_ref().map_or(&[][..], |(data, _)| data);
-        let shape = if names.is_empty() && tellers.is_empty() && is_queue(&others) {
-            Shape::Queue
+        let shape = if let Some(mark) = RecipeMark::from_data(text) {
+            Shape::Queue(Some(mark))
+        } else if names.is_empty() && tellers.is_empty() && is_queue(&others) {
+            Shape::Queue(None)
         } else if let Some(state) = State::from_data(text) {
             Shape::Rounds(state)
         } else if two_phase::is_transaction(text) {
@@ -102,7 +105,10 @@ impl Directory {
     /// The directories that belong to this one, to be listed.
     pub(super) fn parts(&self) -> Vec<String> {
         match &self.shape {
-            Shape::Queue => self.others.iter().map(|child| self.child(child)).collect(),
+            Shape::Queue(_) => {
+                let parts = self.others.iter().filter(|child| is_part(child));
+                parts.map(|child| self.child(child)).collect()
+            }
             Shape::Rounds(state) => vec![self.child(&state.generation.to_string())],
             Shape::Transaction | Shape::Leases(_) | Shape::Plain => Vec::new(),
         }
@@ -110,7 +116,7 @@ impl Directory {
 
     /// The directories that may be shards of a queue, to be listed too: they are numbered from 0 on, which tasks may be as well.
     pub(super) fn shards(&self, parts: &Lists) -> Vec<String> {
-        let Shape::Queue = self.shape else {
+        let Shape::Queue(_) = self.shape else {
             return Vec::new();
         };
         let items = self.child("items");
@@ -133,7 +139,7 @@ impl Directory {
             Some(children.iter().map(move |child| join(&part, child)))
         };
         match &self.shape {
-            Shape::Queue => {
+            Shape::Queue(_) => {
                 nodes.extend(in_part("claims").into_iter().flatten());
                 let ended = ["dead", "done"].into_iter().filter_map(in_part);
                 nodes.extend(ended.filter_map(|mut ended| ended.next()));
@@ -159,6 +165,9 @@ impl Directory {
     /// Whether this is a queue indeed: others may have directories of such names too, and the last of a queue's may be those
     /// of what has ended.
     fn is_queue_indeed(&self, parts: &Lists, nodes: &Contents) -> bool {
+        if let Shape::Queue(Some(_)) = self.shape {
+            return true;
+        }
         let has_items = self.others.iter().any(|part| part == "items");
         let has_ended = |part: &str| {
             let part = self.child(part);
@@ -172,7 +181,7 @@ impl Directory {
     /// The directories in which to look further.
     pub(super) fn below(&self, parts: &Lists, nodes: &Contents) -> Vec<String> {
         let others = self.others.iter().filter(|child| match &self.shape {
-            Shape::Queue => !self.is_queue_indeed(parts, nodes),
+            Shape::Queue(_) => !is_part(child) || !self.is_queue_indeed(parts, nodes),
             Shape::Transaction => false,
             Shape::Rounds(_) => child.parse::<u64>().is_err(),
             Shape::Leases(_) => !is_kazoo_lease(child),
@@ -193,8 +202,8 @@ impl Directory {
     pub(super) fn conclude(&self, parts: &Lists, nodes: &Contents) -> Vec<Recipe> {
         let mut found = Vec::new();
         match &self.shape {
-            Shape::Queue if !self.is_queue_indeed(parts, nodes) => {}
-            Shape::Queue => found.extend(self.queue(parts, nodes)),
+            Shape::Queue(_) if !self.is_queue_indeed(parts, nodes) => {}
+            Shape::Queue(mark) => found.extend(self.queue(*mark, parts, nodes)),
             Shape::Rounds(state) => found.extend(self.members(*state, parts, nodes)),
             Shape::Leases(limit) => found.push(self.leases(*limit, nodes)),
             // It takes a look of its own.
@@ -308,7 +317,7 @@ impl Directory {
         }))
     }
 
-    fn queue(&self, parts: &Lists, nodes: &Contents) -> Option<Recipe> {
+    fn queue(&self, mark: Option<RecipeMark>, parts: &Lists, nodes: &Contents) -> Option<Recipe> {
         let children = |part: &str| {
             let list = parts.get(&self.child(part));
             list.map_or(&[][..], |(children, _)| children)
@@ -337,7 +346,11 @@ impl Directory {
             return None;
         }
         let is_item = |name: &String| Item::parse(Fifo::RULE, name.clone(), 0).is_some();
-        if !done.is_empty() || names.clone().any(|name| !is_item(name)) {
+        let is_tasks = match mark {
+            Some(mark) => mark == RecipeMark::Tasks,
+            None => !done.is_empty() || names.clone().any(|name| !is_item(name)),
+        };
+        if is_tasks {
             return Some(Recipe::Tasks {
                 counts: TaskCounts {
                     open: items.len().saturating_sub(claims.len()),
@@ -426,9 +439,16 @@ fn kind_of(names: &[Name]) -> Option<LineKind> {
 
 /// Whether these are the directories of a queue, and nothing else.
 fn is_queue(children: &[String]) -> bool {
-    let tells = |child: &str| ["items", "claims", "dead", "done"].contains(&child);
-    let is_part = |child: &str| tells(child) || ["line", "receipts"].contains(&child);
-    children.iter().all(|child| is_part(child)) && children.iter().any(|child| tells(child))
+    children.iter().all(|child| is_part(child)) && children.iter().any(|child| tells_queue(child))
+}
+
+/// Whether a queue has a directory of this name.
+fn is_part(child: &str) -> bool {
+    tells_queue(child) || ["line", "receipts"].contains(&child)
+}
+
+fn tells_queue(child: &str) -> bool {
+    ["items", "claims", "dead", "done"].contains(&child)
 }
 
 /// Whether it has ever had children, as directories have from the start. An item never has.

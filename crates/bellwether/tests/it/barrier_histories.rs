@@ -3,7 +3,7 @@
 //! `BELLWETHER_HISTORIES_SEED` makes the same faults come again, and `BELLWETHER_HISTORIES_SECONDS` makes them last.
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bellwether::{BarrierError, Client, DoubleBarrier, Inside, Sabotage, connect};
 use bellwether_testkit::history::rounds::{Stay, check_rounds};
@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::place::soon;
+use crate::weather_settings;
 
 /// One more than make a round, so that there is always one too many.
 const MEMBERS: usize = 4;
@@ -53,9 +54,8 @@ async fn double_barrier_is_right_under_faults_apache() {
 }
 
 async fn under_faults(mut engine: Engine) {
-    let seed = setting("BELLWETHER_HISTORIES_SEED").unwrap_or_else(clock_seed);
-    let faults = setting("BELLWETHER_HISTORIES_SECONDS").map_or(FAULTS, Duration::from_secs);
-    eprintln!("seed {seed}");
+    let seed = weather_settings::seed();
+    let faults = weather_settings::duration().unwrap_or(FAULTS);
     let recorder = Recorder::new(seed);
     let mut crew = Crew::default();
     for who in 0..MEMBERS {
@@ -300,13 +300,4 @@ impl Member {
         let mut stays = self.stays.lock().unwrap();
         what(&mut stays[index], Moment::now());
     }
-}
-
-fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
-fn clock_seed() -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    u64::from(now.unwrap().subsec_nanos())
 }

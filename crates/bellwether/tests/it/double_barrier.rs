@@ -43,26 +43,45 @@ fn enter(client: &Client, size: usize) -> Entering {
 /// Enters in the background, and returns when this many are there, and wait.
 async fn enter_as(place: &Place, client: &Client, size: usize, number: usize) -> Entering {
     let entering = enter(client, size);
-    until_waiting(place, number).await;
+    until_waiting(place, number, &[&entering]).await;
     entering
 }
 
-/// Waits until so many members wait, each with a watch on its own node and on the word to pass.
-async fn until_waiting(place: &Place, members: usize) {
+/// Waits until so many members wait, each with a watch on its own node and on the word to pass. Panics if one of `entering`
+/// passes.
+///
+/// A member sets the watch on its own node when it has found that others are missing; a member inside watches nothing else.
+async fn until_waiting(place: &Place, members: usize, entering: &[&Entering]) {
+    let wait = || {
+        let has_passed = entering.iter().any(|member| member.is_finished());
+        assert!(!has_passed, "passed with {members} members");
+    };
     soon(async {
         while place.watches().await != 2 * members {
+            wait();
             place.outside().sync("/").await.unwrap();
         }
     })
     .await;
+    wait();
 }
 
 /// Two that have entered together.
 async fn two_inside(place: &Place) -> [(Client, Inside); 2] {
     let (one, two) = (place.client().await, place.client().await);
-    let first = enter_as(place, &one, 2, 1).await;
-    let second = soon(barrier(&two, 2).enter()).await.unwrap();
-    [(one, soon(first).await.unwrap().unwrap()), (two, second)]
+    let [first, second] = enter_both(place, &one, &two).await;
+    [(one, first), (two, second)]
+}
+
+async fn enter_both(place: &Place, one: &Client, two: &Client) -> [Inside; 2] {
+    let first = enter_as(place, one, 2, 1).await;
+    let second = soon(barrier(two, 2).enter()).await.unwrap();
+    [soon(first).await.unwrap().unwrap(), second]
+}
+
+/// The node of a member inside a round.
+fn node(inside: &Inside) -> String {
+    format!("/meet/{}/{}", inside.round(), inside.node())
 }
 
 async fn leave_all(inside: impl IntoIterator<Item = Inside>) {
@@ -124,7 +143,7 @@ async fn members_tell_who_is_missing(place: Place) {
     for number in 0..2 {
         let barrier = barrier(&place.client().await, 3).message(format!("worker {number}"));
         entering.push(tokio::spawn(async move { barrier.enter().await }));
-        until_waiting(&place, number + 1).await;
+        until_waiting(&place, number + 1, &entering.iter().collect::<Vec<_>>()).await;
     }
     let two = looking.members().await.unwrap();
     assert_eq!((two.missing(), two.is_open), (1, false));
@@ -169,7 +188,7 @@ async fn passes_on_a_wake_up(place: &Place, sabotage: Option<Sabotage>) -> bool 
         if second.is_finished() {
             return true;
         }
-        until_waiting(place, 2).await;
+        until_waiting(place, 2, &[]).await;
     }
     let third = place.client().await;
     let third = enter(&third, 3);
@@ -196,10 +215,8 @@ async fn t50_only_members_are_counted(place: Place) {
         place.outside().create(&path, b"", &options).await.unwrap();
     }
     let (one, two) = (place.client().await, place.client().await);
-    let first = enter_as(&place, &one, 2, 1).await;
-    assert!(!first.is_finished());
-    let second = soon(barrier(&two, 2).enter()).await.unwrap();
-    let first = soon(first).await.unwrap().unwrap();
+    // The first waits for a second, whatever else is there.
+    let [first, second] = enter_both(&place, &one, &two).await;
     assert_eq!(barrier(&one, 2).members().await.unwrap().here.len(), 2);
     leave_all([first, second]).await;
 }
@@ -224,18 +241,24 @@ async fn t51_leave_returns_with_one_too_many_and_at_its_limit(place: Place) {
 }
 
 async fn t52_what_wakes_those_who_enter_does_not_let_others_leave(place: Place) {
-    let [(_, one), (_, two)] = two_inside(&place).await;
+    let [(client, one), (_, two)] = two_inside(&place).await;
     let leaving = tokio::spawn(one.leave());
     place.until_children("/meet/0", 2).await;
+    let inside = node(&two);
+    let until_leaver_waits = async || {
+        place
+            .until_waits_for(&[&inside], client.session_id(), &leaving)
+            .await;
+    };
+    until_leaver_waits().await;
     // One who enters for the next round, and words to the one inside.
     let late = place.client().await;
     let third = enter(&late, 2);
     for data in [b"a", b"b"] {
-        let path = format!("/meet/0/{}", two.node());
-        place.outside().set_data(&path, data, None).await.unwrap();
-        soon(barrier(&late, 2).members()).await.unwrap();
+        place.outside().set_data(&inside, data, None).await.unwrap();
+        // The word has used the watch up; the leaver has looked again when there is another.
+        until_leaver_waits().await;
     }
-    assert!(!leaving.is_finished());
     soon(two.leave()).await.unwrap();
     soon(leaving).await.unwrap().unwrap();
     third.abort();
@@ -245,16 +268,11 @@ async fn t55_one_who_comes_late_enters_the_next_round(place: Place) {
     let [(_, one), (_, two)] = two_inside(&place).await;
     let client = place.client().await;
     let late = enter(&client, 2);
-    // It has found the round full when it has taken its node away again.
-    soon(async {
-        while barrier(&client, 2).members().await.unwrap().here.len() != 2
-            || place.children("/meet/0").await.len() != 3
-        {
-            place.outside().sync("/").await.unwrap();
-        }
-    })
-    .await;
-    assert!(!late.is_finished());
+    // It has found the round full when it waits for those inside to leave.
+    let inside = [node(&one), node(&two)];
+    place
+        .until_waits_for(&[&inside[0], &inside[1]], client.session_id(), &late)
+        .await;
     leave_all([one, two]).await;
     let client = place.client().await;
     let fourth = soon(barrier(&client, 2).enter()).await.unwrap();
@@ -266,7 +284,8 @@ async fn t55_one_who_comes_late_enters_the_next_round(place: Place) {
 async fn t57_quick_member_enters_the_next_round_while_a_slow_one_leaves(place: Place) {
     let (proxy, slow) = place.proxied(SESSION_TIMEOUT).await;
     let slow = barrier(&slow, 2);
-    let quick = barrier(&place.client().await, 2);
+    let client = place.client().await;
+    let quick = barrier(&client, 2);
     let entering = tokio::spawn({
         let slow = slow.clone();
         async move { slow.enter().await }
@@ -279,7 +298,10 @@ async fn t57_quick_member_enters_the_next_round_while_a_slow_one_leaves(place: P
     soon(inside.leave()).await.unwrap();
     let entering = tokio::spawn(async move { quick.enter().await });
     place.until_children("/meet/1", 1).await;
-    assert!(!leaving.is_finished() && !entering.is_finished());
+    let own = format!("/meet/1/{}", place.children("/meet/1").await[0]);
+    place
+        .until_waits_for(&[&own], client.session_id(), &entering)
+        .await;
     proxy.resume(Direction::ToClient);
     soon(leaving).await.unwrap().unwrap();
     let slow_inside = soon(slow.enter()).await.unwrap();
@@ -373,8 +395,10 @@ async fn one_too_many_looks_at_its_place_and_not_at_the_number(place: Place) {
     let first = soon(first).await.unwrap().unwrap();
     third_proxy.refuse(false);
     let third = soon(third).await.unwrap().unwrap();
-    assert!(!fifth.is_finished());
+    // The fifth has found the round full, and has taken its node away: three members and the word to pass are left.
+    place.until_children("/meet/1", 4).await;
     leave_all([first, third, fourth]).await;
+    fifth.abort();
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! The election.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bellwether::blocking::{self, Wait};
 use bellwether::{
@@ -11,7 +11,7 @@ use bellwether_testkit::{Cut, Direction, FaultProxy};
 use futures_util::StreamExt;
 use tokio::task::JoinHandle;
 
-use crate::place::{Place, SESSION_TIMEOUT, soon};
+use crate::place::{Place, SESSION_TIMEOUT, kill, soon};
 
 on_both_engines! {
     leads_one_after_the_other_with_rising_tokens,
@@ -73,12 +73,17 @@ async fn leads_one_after_the_other_with_rising_tokens(place: Place) {
     place.until_children("/election", 2).await;
     let third = campaign(&two);
     place.until_children("/election", 3).await;
-    assert!(!second.is_finished() && !third.is_finished());
+    let node = |leader: &Leadership| format!("/election/{}", leader.node());
+    place
+        .until_waits_for(&[&node(&first)], one.session_id(), &second)
+        .await;
     let token = first.token();
     first.resign().await.unwrap();
     let second = soon(second).await.unwrap().unwrap();
     assert!(second.token() > token && second.is_held());
-    assert!(!third.is_finished());
+    place
+        .until_waits_for(&[&node(&second)], two.session_id(), &third)
+        .await;
     let token = second.token();
     drop(second);
     let third = soon(third).await.unwrap().unwrap();
@@ -135,11 +140,10 @@ async fn only_a_leader_can_proclaim(place: Place) {
 
 async fn crash_mark_tells_that_the_leader_before_died(place: Place) {
     let marked = |client: &Client| election(client).crash_mark();
-    let first = soon(marked(&place.client().await).campaign())
-        .await
-        .unwrap();
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let first = soon(marked(&client).campaign()).await.unwrap();
     assert_eq!(*first.previous(), Previous::Clean);
-    drop(first);
+    kill(&proxy).await;
     let second = soon(marked(&place.client().await).campaign())
         .await
         .unwrap();
@@ -280,11 +284,16 @@ async fn t42_flapping_connection_costs_no_new_candidate(place: Place) {
     now.sort();
     assert_eq!(now, line);
     assert!(leader.is_held());
-    for (number, (proxy, _, running)) in candidates.iter().enumerate() {
+    for (proxy, ..) in &candidates {
         let requests: usize = proxy.counts().values().sum();
         // Each time: the watches, a ping or a heartbeat, and this test's own question, perhaps asked twice.
         assert!(requests <= CUTS * 6, "{:?}", proxy.counts());
-        assert!(number == 0 || !running.is_finished());
+    }
+    for ((_, client, running), before) in candidates[1..].iter().zip(&line) {
+        let node = format!("/election/{before}");
+        place
+            .until_waits_for(&[&node], client.session_id(), running)
+            .await;
     }
     leader.resign().await.unwrap();
     for (_, _, running) in candidates.drain(1..) {
@@ -299,13 +308,18 @@ async fn t43_leader_that_is_cut_off_ends_before_the_next_begins(place: Place) {
         let leader = soon(election(&client).campaign()).await.unwrap();
         let badge = leader.badge();
         let other = place.client().await;
-        let next = campaign(&other);
+        let next = tokio::spawn({
+            let election = election(&other);
+            async move { (election.campaign().await, Instant::now()) }
+        });
         place.until_children("/election", 2).await;
         proxy.hold(held);
         soon(leader.lost()).await;
-        assert!(!next.is_finished(), "{held:?}: two leaders");
+        let lost_at = Instant::now();
         assert!(!badge.is_leader() && !leader.is_held());
-        let next = soon(next).await.unwrap().unwrap();
+        let (next, elected_at) = soon(next).await.unwrap();
+        assert!(lost_at < elected_at, "{held:?}: two leaders");
+        let next = next.unwrap();
         assert!(next.token() > leader.token());
         proxy.resume(held);
         assert!(!leader.is_held(), "lost stays lost");
@@ -329,7 +343,8 @@ async fn t44_leader_of_an_expired_session_starts_at_the_end_with_a_new_node(plac
     assert_ne!(renewed, session);
     let waiting = tokio::spawn(async move { (candidacy.next().await, candidacy) });
     place.until_children("/election", 2).await;
-    assert!(!waiting.is_finished());
+    let node = format!("/election/{}", next.node());
+    place.until_waits_for(&[&node], renewed, &waiting).await;
     next.resign().await.unwrap();
     let (Some(Standing::Elected(again)), _) = soon(waiting).await.unwrap() else {
         panic!("not elected");

@@ -9,7 +9,7 @@ mod recipe;
 
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use bellwether::connect;
 use bellwether_testkit::history::{
@@ -24,6 +24,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::place::soon;
+use crate::weather_settings;
 use contender::{Orders, SESSION_TIMEOUT};
 use recipe::{Ask, Recipe};
 
@@ -85,17 +86,11 @@ async fn lock_is_right_under_faults_of_an_ensemble() {
 }
 
 async fn rounds(recipe: Recipe, mut engine: Engine) {
-    let seconds = setting("BELLWETHER_HISTORIES_SECONDS").unwrap_or(0);
-    let end = Instant::now() + Duration::from_secs(seconds);
-    let first = setting("BELLWETHER_HISTORIES_SEED").unwrap_or_else(clock_seed);
-    for seed in first.. {
-        eprintln!("seed {seed}");
+    weather_settings::rounds(async |seed| {
         let history = round(recipe, &mut engine, seed).await;
         eprintln!("{} grants", history.grants());
-        if Instant::now() >= end {
-            return;
-        }
-    }
+    })
+    .await;
 }
 
 /// One seed, from an idle server to an idle server.
@@ -243,18 +238,4 @@ async fn listen(said: ChildStderr, recorder: Recorder) {
             Err(_) => eprintln!("a contender says: {line}"),
         }
     }
-}
-
-pub(crate) fn setting(name: &str) -> Option<u64> {
-    let value = std::env::var(name).ok()?;
-    Some(
-        value
-            .parse()
-            .unwrap_or_else(|_| panic!("{name}={value} is no number")),
-    )
-}
-
-pub(crate) fn clock_seed() -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    u64::from(now.unwrap().subsec_nanos())
 }

@@ -84,11 +84,9 @@ async fn node_that_curator_puts_at_a_writers_place_is_waited_for(place: Place) {
     let ephemeral = zk::CreateMode::Ephemeral.with_acls(access);
     outside.create(&reading, b"", &ephemeral).await.unwrap();
     outside.delete(&writing, None).await.unwrap();
-    // Round trips of the waiter's session: what the deletion set off there has been handled when these are answered.
-    for _ in 0..3 {
-        client.raw().check_stat("/").await.unwrap();
-    }
-    assert!(!waiting.is_finished(), "a writer got in beside a reader");
+    place
+        .until_waits_for(&[&reading], client.session_id(), &waiting)
+        .await;
     outside.delete(&reading, None).await.unwrap();
     soon(waiting)
         .await

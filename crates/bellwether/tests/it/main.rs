@@ -53,3 +53,4 @@ mod survey;
 mod tasks;
 mod together_counts;
 mod two_phase;
+mod weather_settings;

@@ -28,7 +28,8 @@ async fn outsider(place: &Place, prefix: &str) -> String {
 }
 
 async fn t14_order_is_by_sequence_and_not_by_name(place: Place) {
-    let lock = Lock::new(&place.client().await, "/order");
+    let client = place.client().await;
+    let lock = Lock::new(&client, "/order");
     lock.acquire().await.unwrap().release().await.unwrap();
     // Sorts behind everything as text, and is first by its number.
     let first = outsider(&place, "lock-ffffffffffffffff-ffffffffffffffff-").await;
@@ -38,7 +39,9 @@ async fn t14_order_is_by_sequence_and_not_by_name(place: Place) {
     });
     place.until_children("/order", 2).await;
     assert!(lock.try_acquire().await.unwrap().is_none());
-    assert!(!waiter.is_finished(), "overtook by its name");
+    place
+        .until_waits_for(&[&first], client.session_id(), &waiter)
+        .await;
     place.outside().delete(&first, None).await.unwrap();
     let guard = soon(waiter).await.unwrap().unwrap();
     // Sorts before everything as text, and is last by its number.

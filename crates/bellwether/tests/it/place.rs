@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use bellwether::{Client, connect, zk};
-use bellwether_testkit::{Apache, FaultProxy, Op, TestServer};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use bellwether_testkit::raw::four_letter_word;
+use bellwether_testkit::{Apache, Cut, FaultProxy, Op, TestServer};
+use tokio::task::JoinHandle;
 
 /// Short enough to wait for the end of a session, long enough for a busy machine.
 pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
@@ -127,10 +127,7 @@ impl Place {
 
     /// How many watches there are in the chroot, by the server's own word for it.
     pub(crate) async fn watches(&self) -> usize {
-        let mut server = TcpStream::connect(&self.server).await.unwrap();
-        server.write_all(b"wchp").await.unwrap();
-        let mut answer = String::new();
-        server.read_to_string(&mut answer).await.unwrap();
+        let answer = self.word("wchp").await;
         let mut watches = 0;
         let mut counted = false;
         for line in answer.lines() {
@@ -141,6 +138,55 @@ impl Place {
             }
         }
         watches
+    }
+
+    /// Whether a session watches the node at `path`. Servers do not tell who watches its list of children.
+    async fn is_watched(&self, path: &str, session: i64) -> bool {
+        let (path, session) = (format!("{}{path}", self.chroot), format!("0x{session:x}"));
+        let answer = self.word("wchc").await;
+        let mut is_own = false;
+        answer.lines().any(|line| match line.strip_prefix('\t') {
+            Some(watched) => is_own && watched == path,
+            None => {
+                is_own = line == session;
+                false
+            }
+        })
+    }
+
+    async fn word(&self, word: &str) -> String {
+        four_letter_word(&self.server, word).await.unwrap()
+    }
+
+    /// Waits until `call`, made through `session`, waits for a change of one of the nodes at `paths`, and returns which. Panics if
+    /// the call returns.
+    ///
+    /// The watch on the server is the proof: the call has looked, has found something in its way, and looks again only when that
+    /// has changed. `!call.is_finished()` alone is also true of a call that is about to return.
+    pub(crate) async fn until_waits_for<'p, T>(
+        &self,
+        paths: &[&'p str],
+        session: i64,
+        call: &JoinHandle<T>,
+    ) -> &'p str {
+        let waits = || assert!(!call.is_finished(), "it did not wait for {paths:?}");
+        let watched = soon(async {
+            loop {
+                for path in paths {
+                    if self.is_watched(path, session).await {
+                        return path;
+                    }
+                }
+                waits();
+            }
+        })
+        .await;
+        // A call that sets its watch and returns all the same has had the time for that when these are answered.
+        for _ in 0..3 {
+            self.outside.sync("/").await.unwrap();
+        }
+        waits();
+        watched
     }
 
     /// Waits until there are no watches in the chroot. A removal may be on its way when its caller has gone on.
@@ -205,6 +251,13 @@ pub(crate) async fn expire(proxy: &FaultProxy) {
     proxy.refuse(true);
     proxy.expire_session().await.unwrap();
     proxy.refuse(false);
+}
+
+/// Kills the client behind a proxy, as a power failure does: nothing of it reaches the server any more, and the server expires
+/// its session when the timeout has passed.
+pub(crate) async fn kill(proxy: &FaultProxy) {
+    proxy.refuse(true);
+    proxy.cut(Cut::Reset).await;
 }
 
 /// Notes the operations of requests on such paths, as they go to the server.

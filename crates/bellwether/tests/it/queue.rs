@@ -13,7 +13,7 @@ use bellwether::{Json, PutError, Queue, SettleError, TakeError, connect, zk};
 use bellwether_testkit::TestServer;
 use serde::{Deserialize, Serialize};
 
-use crate::place::{Place, soon};
+use crate::place::{Place, SESSION_TIMEOUT, kill, soon};
 
 on_both_engines! {
     list_tells_who_has_what_and_an_acknowledgement_from_outside_is_fenced,
@@ -135,15 +135,14 @@ async fn dropped_claim_is_delivered_again(place: Place) {
 }
 
 async fn claim_ends_with_its_session(place: Place) {
-    let client = place.client().await;
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
     let consumer = Queue::new(&client, "/queue").payload::<String>();
     let queue = strings(&place).await;
     queue.put(&text("a")).await.unwrap();
-    let claim = soon(consumer.take()).await.unwrap();
+    let _claim = soon(consumer.take()).await.unwrap();
     let waiter = tokio::spawn(async move { queue.take().await });
     place.until_children("/queue/line", 1).await;
-    drop((claim, consumer));
-    client.close().await;
+    kill(&proxy).await;
     let claim = soon(waiter).await.unwrap().unwrap();
     assert_eq!(claim.attempts(), 2);
     claim.ack().await.unwrap();

@@ -4,12 +4,14 @@
 //! `BELLWETHER_HISTORIES_SEED` is the first one.
 
 mod checks;
+mod claims;
 mod recipe;
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use bellwether::{Client, PutError, Sabotage, SettleError, TakeError, connect};
+use bellwether_testkit::history::{Pulse, What};
 use bellwether_testkit::{
     Climate, Cut, Engine, FaultProxy, Forecast, Op, Recorder, Target, Weather,
 };
@@ -19,8 +21,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use self::checks::{Event, History};
+use self::claims::Claims;
 use self::recipe::{Recipe, Work, now_ms};
 use crate::place::soon;
+use crate::weather_settings;
 
 const PRODUCERS: usize = 2;
 const CONSUMERS: usize = 3;
@@ -34,6 +38,13 @@ const RECOVERY_MAX: Duration = Duration::from_secs(20);
 
 /// The longest work on an item, and the longest pause between puts.
 const MOMENT_MAX: Duration = Duration::from_millis(20);
+
+/// One work in so many may take this long: more than a session lasts that is cut off.
+const LONG_ONE_IN: u32 = 50;
+const LONG: Duration = Duration::from_secs(2);
+
+/// How long a consumer that did not run may believe in its claim when it goes on.
+const GRACE: Duration = Duration::from_millis(250);
 
 const CLIMATE: Climate = Climate {
     contenders: PRODUCERS + CONSUMERS,
@@ -109,16 +120,7 @@ async fn ignoring_due_times_would_be_noticed() {
 }
 
 async fn rounds(mut engine: Engine, run: impl AsyncFn(&mut Engine, u64)) {
-    let seconds = setting("BELLWETHER_HISTORIES_SECONDS").unwrap_or(0);
-    let end = Instant::now() + Duration::from_secs(seconds);
-    let first = setting("BELLWETHER_HISTORIES_SEED").unwrap_or_else(clock_seed);
-    for seed in first.. {
-        eprintln!("seed {seed}");
-        run(&mut engine, seed).await;
-        if Instant::now() >= end {
-            return;
-        }
-    }
+    weather_settings::rounds(async |seed| run(&mut engine, seed).await).await;
 }
 
 /// What all who take part in a round share.
@@ -127,6 +129,9 @@ struct Round {
     recipe: Recipe,
     path: String,
     events: Arc<Mutex<Vec<Event>>>,
+    claims: Claims,
+    /// The number of the producer or consumer.
+    who: usize,
     stopped: watch::Receiver<bool>,
 }
 
@@ -137,6 +142,8 @@ impl Round {
             recipe,
             path: format!("/histories/{recipe:?}-{seed}"),
             events: Arc::default(),
+            claims: Claims::default(),
+            who: 0,
             stopped,
         };
         (round, stop)
@@ -225,10 +232,19 @@ impl Round {
             token,
             at_ms: now_ms(),
         });
+        let note = |what| self.claims.note(&item, self.who, what);
+        note(What::Granted { token, weight: 1 });
+        // Some work lasts until its claim is lost, if its session ends.
+        let is_long = !neatly && random.random_range(0..LONG_ONE_IN) == 0;
+        let time = if is_long { LONG } else { MOMENT_MAX };
         let lost = tokio::select! {
-            () = moment(random) => false,
+            () = pause(time.mul_f64(random.random())) => false,
             () = work.hold().lost() => true,
         };
+        note(match lost {
+            true => What::Lost { token },
+            false => What::Releasing { token },
+        });
         match random.random_range(0..10) {
             0 if !neatly => return drop(work),
             // If that fails, the item is delivered again.
@@ -289,7 +305,10 @@ async fn storm(recipe: Recipe, engine: &mut Engine, seed: u64) {
         let address = proxy.connect_string();
         let client = connect(address).session_timeout(SESSION_TIMEOUT).await;
         let (client, random) = (client.unwrap(), random(seed, who));
-        let round = round.clone();
+        let round = Round {
+            who,
+            ..round.clone()
+        };
         if who < PRODUCERS {
             let round = Round {
                 stopped: producing_stopped.clone(),
@@ -305,6 +324,15 @@ async fn storm(recipe: Recipe, engine: &mut Engine, seed: u64) {
         }));
     }
     let recorder = Recorder::new(seed);
+    // All consumers are in this process.
+    let pulse = Pulse::start({
+        let recorder = recorder.clone();
+        move |since| {
+            for who in PRODUCERS..PRODUCERS + CONSUMERS {
+                recorder.record(who, What::Stalled { since });
+            }
+        }
+    });
     let mut weather = Weather {
         targets: &targets,
         engine,
@@ -318,6 +346,11 @@ async fn storm(recipe: Recipe, engine: &mut Engine, seed: u64) {
     round.until_empty(engine).await;
     stop.send_replace(true);
     soon(consumers.join_all()).await;
+    drop(pulse);
+    let faults = recorder.history();
+    if let Err(violation) = round.claims.check(&faults, seed, SESSION_TIMEOUT, GRACE) {
+        panic!("{violation}");
+    }
     let history = round.history();
     let count = |kind: fn(&Event) -> bool| history.0.iter().filter(|event| kind(event)).count();
     let acked = count(|event| matches!(event, Event::Acked { .. }));
@@ -437,21 +470,11 @@ fn random(seed: u64, who: usize) -> StdRng {
     StdRng::seed_from_u64(seed.wrapping_add(who as u64))
 }
 
-#[expect(clippy::disallowed_methods, reason = "stands for work")]
 async fn moment(random: &mut StdRng) {
-    tokio::time::sleep(MOMENT_MAX.mul_f64(random.random())).await;
+    pause(MOMENT_MAX.mul_f64(random.random())).await;
 }
 
-fn setting(name: &str) -> Option<u64> {
-    let value = std::env::var(name).ok()?;
-    Some(
-        value
-            .parse()
-            .unwrap_or_else(|_| panic!("{name}={value} is no number")),
-    )
-}
-
-fn clock_seed() -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    u64::from(now.unwrap().subsec_nanos())
+#[expect(clippy::disallowed_methods, reason = "stands for work")]
+async fn pause(time: Duration) {
+    tokio::time::sleep(time).await;
 }

@@ -52,7 +52,9 @@ async fn t04_node_of_another_session_is_not_adopted(place: Place) {
     place.until_children("/recovery", 2).await;
     // It has a node of its own, and waits for the other one like for anybody.
     assert!(lock.try_acquire().await.unwrap().is_none());
-    assert!(!acquired.is_finished());
+    place
+        .until_waits_for(&[&stranger], client.session_id(), &acquired)
+        .await;
     place.outside().delete(&stranger, None).await.unwrap();
     let guard = soon(acquired).await.unwrap().unwrap();
     assert!(!stranger.ends_with(guard.node()));

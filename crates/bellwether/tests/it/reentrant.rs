@@ -21,13 +21,18 @@ const PATH: &str = "/again";
 async fn t31_reader_reads_again_behind_a_queued_writer(place: Place) {
     let handle = ReentrantRwLock::new(RwLock::new(&place.client().await, PATH));
     let outer = handle.read().await.unwrap();
-    let lock = RwLock::new(&place.client().await, PATH);
+    let node = format!("{PATH}/{}", place.children(PATH).await[0]);
+    let client = place.client().await;
+    let lock = RwLock::new(&client, PATH);
     let writer = tokio::spawn(async move { lock.write().await });
     place.until_children(PATH, 2).await;
     let inner = soon(handle.read()).await.unwrap();
     assert_eq!(inner.count(), 2);
     outer.release().await.unwrap();
-    assert!(inner.is_held() && !writer.is_finished());
+    assert!(inner.is_held());
+    place
+        .until_waits_for(&[&node], client.session_id(), &writer)
+        .await;
     inner.release().await.unwrap();
     soon(writer)
         .await
@@ -52,12 +57,16 @@ async fn handle_takes_its_lock_again_and_counts(place: Place) {
 }
 
 async fn another_handle_is_another_holder(place: Place) {
-    let lock = Lock::new(&place.client().await, PATH);
+    let client = place.client().await;
+    let lock = Lock::new(&client, PATH);
     let guard = ReentrantLock::new(lock.clone()).acquire().await.unwrap();
+    let node = format!("{PATH}/{}", place.children(PATH).await[0]);
     let other = ReentrantLock::new(lock);
     let waiting = tokio::spawn(async move { other.acquire().await });
     place.until_children(PATH, 2).await;
-    assert!(!waiting.is_finished());
+    place
+        .until_waits_for(&[&node], client.session_id(), &waiting)
+        .await;
     guard.release().await.unwrap();
     soon(waiting)
         .await

@@ -83,11 +83,11 @@ async fn t27_downgrade_keeps_writers_out_and_its_token(place: Place) {
     place.until_children(PATH, 2).await;
     let reading = writing.downgrade().await.unwrap();
     assert_eq!(reading.token(), token);
-    // Round trips of the waiter's session: what the downgrade set off there has been handled when these are answered.
-    for _ in 0..3 {
-        client.raw().check_stat("/").await.unwrap();
-    }
-    assert!(!waiting.is_finished(), "a writer got in beside a reader");
+    // The downgrade wakes the writer behind it, which waits on.
+    let node = format!("{PATH}/{}", reading.node());
+    place
+        .until_waits_for(&[&node], client.session_id(), &waiting)
+        .await;
     assert!(reading.is_held());
     reading.release().await.unwrap();
     let next = soon(waiting).await.unwrap().unwrap();
@@ -120,12 +120,16 @@ async fn t28_reader_does_not_wait_for_a_later_writer(place: Place) {
     let lock = rwlock(&place).await;
     let reader = tokio::spawn(async move { lock.read().await });
     place.until_children(PATH, 2).await;
-    let lock = rwlock(&place).await;
+    let client = place.client().await;
+    let lock = RwLock::new(&client, PATH);
     let second = tokio::spawn(async move { lock.write().await });
     place.until_children(PATH, 3).await;
     first.release().await.unwrap();
     let reading = soon(reader).await.unwrap().unwrap();
-    assert!(!second.is_finished());
+    let node = format!("{PATH}/{}", reading.node());
+    place
+        .until_waits_for(&[&node], client.session_id(), &second)
+        .await;
     reading.release().await.unwrap();
     soon(second)
         .await

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use bellwether::{AcquireError, LimitError, Lock, Permit, Semaphore, blocking::Wait};
+use bellwether::{AcquireError, Client, LimitError, Lock, Permit, Semaphore, blocking::Wait};
 use bellwether_testkit::{Direction, FaultProxy, Op};
 use tokio::task::JoinHandle;
 
@@ -36,16 +36,47 @@ async fn semaphore(place: &Place, limit: u32) -> Semaphore {
     Semaphore::new(&place.client().await, PATH, limit)
 }
 
+/// A contender that waits.
+struct Waiter {
+    session: i64,
+    acquiring: JoinHandle<Result<Permit, AcquireError>>,
+}
+
+impl Waiter {
+    async fn permit(self) -> Permit {
+        soon(self.acquiring).await.unwrap().unwrap()
+    }
+
+    /// Waits until the contender waits for a change of the node at `path`. The contender that is first in line watches the
+    /// line and its limit, the others watch the one before.
+    async fn until_waits_for(&self, place: &Place, path: &str) {
+        place
+            .until_waits_for(&[path], self.session, &self.acquiring)
+            .await;
+    }
+}
+
 /// A contender that waits, as the last of so many in the line.
-async fn waiting(
-    place: &Place,
-    permits: u32,
-    line: usize,
-) -> JoinHandle<Result<Permit, AcquireError>> {
-    let semaphore = semaphore(place, 1).await;
-    let waiter = tokio::spawn(async move { semaphore.acquire_many(permits).await });
+async fn waiting(place: &Place, permits: u32, line: usize) -> Waiter {
+    let client = place.client().await;
+    let semaphore = Semaphore::new(&client, PATH, 1);
+    let acquiring = tokio::spawn(async move { semaphore.acquire_many(permits).await });
     place.until_children(PATH, line).await;
-    waiter
+    Waiter {
+        session: client.session_id(),
+        acquiring,
+    }
+}
+
+/// Waits until a contender behind a proxy has sent so many requests of a kind and has dealt with their answers.
+async fn until_asked(proxy: &FaultProxy, client: &Client, op: Op, times: usize) {
+    soon(async {
+        while proxy.count(op) < times {
+            client.raw().sync("/").await.unwrap();
+        }
+        client.raw().sync("/").await.unwrap();
+    })
+    .await;
 }
 
 async fn t61_no_fault_or_cancel_leaves_an_orphan(place: Place) {
@@ -107,13 +138,7 @@ async fn t62_raised_limit_lets_waiters_in(place: Place) {
     ];
     first.set_limit(4).await.unwrap();
     for waiter in waiters {
-        soon(waiter)
-            .await
-            .unwrap()
-            .unwrap()
-            .release()
-            .await
-            .unwrap();
+        waiter.permit().await.release().await.unwrap();
     }
     held.release().await.unwrap();
 }
@@ -151,10 +176,11 @@ async fn t64_any_release_lets_the_first_waiter_in(place: Place) {
         let first = waiting(&place, 1, 4).await;
         let second = waiting(&place, 1, 5).await;
         held.remove(released).release().await.unwrap();
-        let first = soon(first).await.unwrap().unwrap();
-        assert!(!second.is_finished());
+        let first = first.permit().await;
+        // It is first in line now, and there is nothing left for it.
+        second.until_waits_for(&place, PATH).await;
         held.remove(0).release().await.unwrap();
-        let second = soon(second).await.unwrap().unwrap();
+        let second = second.permit().await;
         for permit in held.into_iter().chain([first, second]) {
             permit.release().await.unwrap();
         }
@@ -167,21 +193,26 @@ async fn lowered_limit_evicts_nobody_and_counts_for_the_next(place: Place) {
         semaphore.acquire().await.unwrap(),
         semaphore.acquire().await.unwrap(),
     ];
-    let waiter = waiting(&place, 1, 3).await;
+    let (proxy, client) = place.counted().await;
+    let waiting = Semaphore::new(&client, PATH, 2);
+    let waiter = tokio::spawn(async move { waiting.acquire().await });
+    place.until_children(PATH, 3).await;
+    // The second list, right behind the limit, is the one with watches.
+    until_asked(&proxy, &client, Op::GetChildren, 2).await;
+    proxy.reset_counts();
     semaphore.set_limit(1).await.unwrap();
+    until_asked(&proxy, &client, Op::GetChildren, 1).await;
     assert!(held.iter().all(|permit| permit.is_held()));
     let [one, other] = held;
+    proxy.reset_counts();
     one.release().await.unwrap();
     assert!(semaphore.try_acquire(1).await.unwrap().is_none());
+    // The release wakes the waiter, which waits on.
+    until_asked(&proxy, &client, Op::GetChildren, 1).await;
     assert!(!waiter.is_finished(), "two beside a limit of one");
     other.release().await.unwrap();
-    soon(waiter)
-        .await
-        .unwrap()
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    let permit = soon(waiter).await.unwrap().unwrap();
+    permit.release().await.unwrap();
 }
 
 async fn waiter_that_came_after_a_lowering_is_let_in_by_any_release(place: Place) {
@@ -195,13 +226,7 @@ async fn waiter_that_came_after_a_lowering_is_let_in_by_any_release(place: Place
     let waiter = waiting(&place, 1, 4).await;
     held.remove(0).release().await.unwrap();
     held.remove(0).release().await.unwrap();
-    soon(waiter)
-        .await
-        .unwrap()
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    waiter.permit().await.release().await.unwrap();
     held.remove(0).release().await.unwrap();
 }
 
@@ -215,21 +240,15 @@ async fn lowered_limit_counts_for_one_who_was_cut_off(place: Place) {
         let (proxy, client) = place.counted().await;
         let waiting = Semaphore::new(&client, PATH, 2);
         let waiter = tokio::spawn(async move { waiting.acquire().await });
-        let asks = async |op, times| {
-            while proxy.count(op) < times {
-                client.raw().sync("/").await.unwrap();
-            }
-            client.raw().sync("/").await.unwrap();
-        };
         // The second list, right behind the limit, is the one with watches.
-        soon(asks(Op::GetChildren, 2)).await;
+        until_asked(&proxy, &client, Op::GetChildren, 2).await;
         proxy.hold(Direction::ToClient);
         semaphore.set_limit(1).await.unwrap();
         one.release().await.unwrap();
         proxy.reset_counts();
         proxy.resume(Direction::ToClient);
         // It looks at the new limit, and waits on.
-        soon(asks(Op::GetData, 1)).await;
+        until_asked(&proxy, &client, Op::GetData, 1).await;
         assert!(!waiter.is_finished(), "two beside a limit of one");
         other.release().await.unwrap();
         let permit = soon(waiter).await.unwrap().unwrap();
@@ -259,22 +278,24 @@ async fn heavy_contender_is_not_overtaken(place: Place) {
     let heavy = waiting(&place, 3, 2).await;
     let light = waiting(&place, 1, 3).await;
     assert!(semaphore.try_acquire(1).await.unwrap().is_none());
-    assert!(!light.is_finished());
+    let names = place.children(PATH).await;
+    let before = names.iter().find(|name| name.starts_with("permit3-"));
+    let before = format!("{PATH}/{}", before.unwrap());
+    light.until_waits_for(&place, &before).await;
     held.release().await.unwrap();
-    let heavy = soon(heavy).await.unwrap().unwrap();
+    let heavy = heavy.permit().await;
     assert_eq!(heavy.permits(), 3);
-    assert!(!light.is_finished());
+    light.until_waits_for(&place, PATH).await;
     heavy.release().await.unwrap();
-    soon(light).await.unwrap().unwrap().release().await.unwrap();
+    light.permit().await.release().await.unwrap();
 }
 
 async fn waiter_that_leaves_holds_nobody_up(place: Place) {
     let held = semaphore(&place, 2).await.acquire().await.unwrap();
     let heavy = waiting(&place, 2, 2).await;
     let light = waiting(&place, 1, 3).await;
-    heavy.abort();
-    let light = soon(light).await.unwrap().unwrap();
-    light.release().await.unwrap();
+    heavy.acquiring.abort();
+    light.permit().await.release().await.unwrap();
     held.release().await.unwrap();
 }
 

@@ -1,9 +1,11 @@
 //! Counter, folder, membership and cache under random faults of one seed, on one server, at the same time.
+//!
+//! `BELLWETHER_HISTORIES_SEED` makes the same faults come again, and `BELLWETHER_HISTORIES_SECONDS` makes them last.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bellwether::{
     Cache, CacheEvent, Client, ConfigFolder, Counter, Entries, Group, StateError, connect,
@@ -13,12 +15,13 @@ use futures_util::StreamExt;
 use tokio::task::JoinSet;
 
 use crate::place::soon;
+use crate::weather_settings;
 
 const CLIENTS: usize = 4;
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
-/// How long faults go on.
-const ROUND: Duration = Duration::from_secs(5);
+/// How long faults go on, unless told otherwise.
+const FAULTS: Duration = Duration::from_secs(5);
 
 const CLIMATE: Climate = Climate {
     contenders: CLIENTS,
@@ -56,9 +59,8 @@ struct Told {
 
 /// `hidden` are operations that the server does not know.
 async fn round(mut engine: Engine, hidden: &[Op]) {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let seed = u64::from(now.unwrap().subsec_nanos());
-    eprintln!("seed {seed}");
+    let seed = weather_settings::seed();
+    let faults = weather_settings::duration().unwrap_or(FAULTS);
     let (mut targets, mut clients) = (Vec::new(), Vec::new());
     for _ in 0..CLIENTS {
         let proxy = FaultProxy::start(engine.addresses()[0]).await.unwrap();
@@ -102,7 +104,7 @@ async fn round(mut engine: Engine, hidden: &[Op]) {
         }
     });
     weather
-        .pass(Forecast::new(seed, CLIMATE), ROUND)
+        .pass(Forecast::new(seed, CLIMATE), faults)
         .await
         .unwrap();
 

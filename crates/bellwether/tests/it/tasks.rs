@@ -8,7 +8,7 @@ use bellwether_server::proto::op::Op;
 use bellwether_testkit::Cut;
 use futures_util::StreamExt;
 
-use crate::place::{Place, soon};
+use crate::place::{Place, SESSION_TIMEOUT, kill, soon};
 
 on_both_engines! {
     each_task_is_done_once_by_one_of_the_workers,
@@ -85,15 +85,14 @@ async fn done_is_remembered(place: Place) {
 }
 
 async fn task_of_a_worker_that_dies_is_taken_again(place: Place) {
-    let client = place.client().await;
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
     let mortal = Tasks::new(&client, "/tasks").payload::<String>();
     let tasks = tasks(&place).await;
     tasks.add("a", &text("1")).await.unwrap();
-    let task = soon(mortal.take()).await.unwrap().unwrap();
+    let _task = soon(mortal.take()).await.unwrap().unwrap();
     let next = tokio::spawn(async move { tasks.take().await });
     place.until_children("/tasks/line", 1).await;
-    drop((task, mortal));
-    client.close().await;
+    kill(&proxy).await;
     let task = soon(next).await.unwrap().unwrap().unwrap();
     assert_eq!((task.name(), task.attempts()), ("a", 2));
     task.done().await.unwrap();

@@ -54,31 +54,33 @@ async fn resignation_wakes_the_next_candidate_alone(place: Place) {
         let election = Election::new(&client, "/counts");
         let campaign = tokio::spawn(async move { election.campaign().await });
         place.until_children("/counts", number).await;
-        running.push((proxy, campaign));
+        running.push((proxy, client, campaign));
     }
     // Each watches the one before it. (The first read of a session is for what kind of servers it has.)
     soon(async {
         while running
             .iter()
-            .any(|(proxy, _)| proxy.count(Op::GetData) < 2)
+            .any(|(proxy, ..)| proxy.count(Op::GetData) < 2)
         {
             place.outside().sync("/").await.unwrap();
         }
     })
     .await;
-    for (proxy, _) in &running {
+    for (proxy, ..) in &running {
         proxy.reset_counts();
     }
     first.resign().await.unwrap();
-    let (proxy, next) = running.remove(0);
+    let (proxy, _, next) = running.remove(0);
     let next = soon(next).await.unwrap().unwrap();
     assert_eq!(proxy.events(), 1);
-    for (proxy, campaign) in &running {
+    for (proxy, client, campaign) in &running {
+        // An event would come before the answer.
+        client.raw().sync("/").await.unwrap();
         assert_eq!((proxy.events(), campaign.is_finished()), (0, false));
         assert_eq!(proxy.count(Op::GetChildren), 0);
     }
     // One who stood deeper in line has to look, whether the one before it led or only ran.
-    let (proxy, after) = running.remove(0);
+    let (proxy, _, after) = running.remove(0);
     next.resign().await.unwrap();
     let after = soon(after).await.unwrap().unwrap();
     assert_eq!(proxy.count(Op::GetChildren), 1);

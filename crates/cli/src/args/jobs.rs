@@ -27,7 +27,7 @@ pub(crate) struct JobArgs {
 /// How long to wait for a turn.
 #[derive(Debug, clap::Args)]
 pub(crate) struct WaitArgs {
-    /// Give up after so long, such as 30s or 5m.
+    /// Give up after so long, such as 30s, 1h30m or 0.5; seconds without a unit.
     #[arg(short, long, value_name = "TIME", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
     /// The exit code when the turn did not come.
@@ -62,13 +62,13 @@ pub(crate) struct LockArgs {
     #[command(flatten)]
     pub(crate) wait: WaitArgs,
     /// Give up at once if somebody holds it or waits for it.
-    #[arg(long = "try", conflicts_with = "wait")]
+    #[arg(short = 'n', long = "try", alias = "nonblock", conflicts_with = "wait")]
     pub(crate) at_once: bool,
     /// Share the lock with other readers; it is a read/write lock then.
-    #[arg(long, group = "kind")]
+    #[arg(short = 's', long, alias = "shared", group = "kind")]
     pub(crate) read: bool,
     /// Hold a read/write lock alone.
-    #[arg(long, group = "kind")]
+    #[arg(short = 'x', long, alias = "exclusive", group = "kind")]
     pub(crate) write: bool,
     /// Let so many in at a time. Who comes first sets the number, which stays on the servers.
     #[arg(long, value_name = "M", group = "kind", value_parser = clap::value_parser!(u32).range(1..))]
@@ -108,9 +108,9 @@ pub(crate) struct LockArgs {
     /// With --hold or --clear: print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
-    /// The command and its arguments.
+    /// The command and its arguments; `--` in front of it may be left out.
     #[arg(
-        last = true,
+        trailing_var_arg = true,
         required_unless_present_any = ["hold", "clear"],
         conflicts_with_all = ["hold", "clear", "json"],
         value_name = "COMMAND"
@@ -181,8 +181,8 @@ pub(crate) struct ElectArgs {
     /// What this candidate stands for, such as an address, for those who look for the leader.
     #[arg(long, value_name = "TEXT")]
     pub(crate) value: Option<String>,
-    /// The command and its arguments.
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    /// The command and its arguments; `--` in front of it may be left out.
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
     #[command(flatten)]
     pub(crate) job: JobArgs,
@@ -207,8 +207,8 @@ pub(crate) struct RendezvousArgs {
     pub(crate) size: u32,
     #[command(flatten)]
     pub(crate) wait: WaitArgs,
-    /// The command and its arguments.
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    /// The command and its arguments; `--` in front of it may be left out.
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
     #[command(flatten)]
     pub(crate) job: JobArgs,
@@ -233,8 +233,8 @@ pub(crate) struct OnceArgs {
     pub(crate) path: String,
     #[command(flatten)]
     pub(crate) wait: WaitArgs,
-    /// The command and its arguments.
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    /// The command and its arguments; `--` in front of it may be left out.
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
     #[command(flatten)]
     pub(crate) job: JobArgs,

@@ -115,7 +115,7 @@ pub(crate) struct QueueTakeArgs {
     #[command(flatten)]
     pub(crate) wait: WaitArgs,
     /// Give up at once if there is nothing to take.
-    #[arg(long = "try", conflicts_with = "wait")]
+    #[arg(short = 'n', long = "try", conflicts_with = "wait")]
     pub(crate) at_once: bool,
     /// In which order items are taken.
     #[arg(long, value_enum, default_value = "arrival")]
@@ -129,8 +129,8 @@ pub(crate) struct QueueTakeArgs {
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
-    /// The command and its arguments.
-    #[arg(last = true, conflicts_with_all = ["hold", "json"], value_name = "COMMAND")]
+    /// The command and its arguments; `--` in front of it may be left out.
+    #[arg(trailing_var_arg = true, conflicts_with_all = ["hold", "json"], value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
     #[command(flatten)]
     pub(crate) job: JobArgs,
@@ -219,8 +219,8 @@ pub(crate) struct TasksRunArgs {
     /// How often a task is begun before it is set aside.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) attempts: u32,
-    /// The command and its arguments.
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    /// The command and its arguments; `--` in front of it may be left out.
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
     #[command(flatten)]
     pub(crate) job: JobArgs,

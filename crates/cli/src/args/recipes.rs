@@ -224,9 +224,8 @@ pub(crate) enum GroupCommand {
 pub(crate) struct GroupJoinArgs {
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
-    /// What the others see of it.
-    #[arg(default_value = "")]
-    pub(crate) data: String,
+    #[command(flatten)]
+    pub(crate) data: DataArgs,
     /// The name; one that nobody else has unless given.
     #[arg(long, value_name = "NAME", value_parser = node_path::parse_name)]
     pub(crate) name: Option<String>,
@@ -270,9 +269,8 @@ pub(crate) struct NameRegisterArgs {
     /// The name.
     #[arg(value_parser = node_path::parse_name)]
     pub(crate) name: String,
-    /// What it stands for.
-    #[arg(default_value = "")]
-    pub(crate) data: String,
+    #[command(flatten)]
+    pub(crate) data: DataArgs,
     /// Make a name that stays until somebody removes it.
     #[arg(long)]
     pub(crate) lasting: bool,

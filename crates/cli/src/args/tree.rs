@@ -79,7 +79,7 @@ pub(crate) struct GetArgs {
 #[derive(Debug, clap::Args)]
 #[group(multiple = false)]
 pub(crate) struct DataArgs {
-    /// The data; `-` to read it from stdin.
+    /// The data; `-` to read it from stdin, as happens without it if stdin is no terminal.
     pub(crate) data: Option<String>,
     /// Read the data from a file; `-` for stdin.
     #[arg(short, long, value_name = "FILE")]
@@ -88,10 +88,10 @@ pub(crate) struct DataArgs {
 
 /// Replace the data of a node.
 ///
-/// Without data, the node gets empty data. With --version it is a compare and set: refused if somebody has set the data
-/// since that version.
+/// Without DATA and --file, the data is read from stdin; on a terminal that is refused, and '' stands for empty data. With
+/// --version it is a compare and set: refused if somebody has set the data since that version.
 ///
-/// Exit code: 0; 1 if there is no such node or it has another version; 125 if bellwether failed.
+/// Exit code: 0; 1 if there is no such node or it has another version; 2 if the data is missing; 125 if bellwether failed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   bellwether set /config/limits --file limits.json
@@ -111,8 +111,10 @@ pub(crate) struct SetArgs {
 
 /// Create a node, and print its path.
 ///
+/// Without DATA and --file, the data is read from stdin, and is empty on a terminal.
+///
 /// An ephemeral node lives as long as the session that made it: the command prints the path and stays until its input
-/// ends or a signal comes, and then the node is gone.
+/// ends or a signal comes, and then the node is gone. Its data is read from stdin for `-` only.
 ///
 /// Exit code: 0; 1 if the node exists already or its parent does not; 123 if an ephemeral node was lost before the end;
 /// 125 if bellwether failed.

@@ -9,8 +9,9 @@ use serde_json::json;
 use crate::args::{BarrierArgs, BarrierCommand, BarrierSetArgs, BarrierWaitArgs, PlaceArgs};
 use crate::exit::Exit;
 use crate::output::{self, Output};
+use crate::patience::Patience;
 use crate::people::who_text;
-use crate::session::in_session;
+use crate::session::{in_session, with_patience};
 use crate::waiting;
 
 pub(crate) fn run(args: BarrierArgs, output: Output) -> anyhow::Result<Exit> {
@@ -55,8 +56,8 @@ fn told(place: &PlaceArgs, changed: bool) -> anyhow::Result<Exit> {
 }
 
 fn wait(args: &BarrierWaitArgs, output: Output) -> anyhow::Result<Exit> {
-    let place = &args.place;
-    in_session(&place.tree, output, async |client| {
+    let (place, patience) = (&args.place, Patience::new(&args.wait, false));
+    with_patience(&place.tree.connect, patience, output, async |client| {
         let barrier = Barrier::new(client, &place.path);
         let by = barrier.set_by().await?;
         let news = stream::iter(
@@ -64,7 +65,7 @@ fn wait(args: &BarrierWaitArgs, output: Output) -> anyhow::Result<Exit> {
                 .map(|who| move || format!("set by {}", who_text(&who))),
         );
         let what = format!("waiting at {}", place.path);
-        let limit = args.wait.wait.unwrap_or(Duration::MAX);
+        let limit = patience.left().unwrap_or(Duration::MAX);
         let lifted = async {
             match limit {
                 Duration::MAX => barrier.wait().await,
@@ -72,9 +73,9 @@ fn wait(args: &BarrierWaitArgs, output: Output) -> anyhow::Result<Exit> {
             }
         };
         match waiting::telling(what, news, lifted, output).await {
-            Err(error @ BarrierError::TimedOut { .. }) => {
-                output.notice(error);
-                Ok(Exit::NotHad(args.wait.conflict_exit_code))
+            Err(BarrierError::TimedOut { .. }) => {
+                output.notice(format_args!("{} was not lifted in time", place.path));
+                Ok(patience.exit())
             }
             lifted => {
                 lifted?;

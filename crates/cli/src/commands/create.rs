@@ -5,18 +5,21 @@ use serde_json::json;
 use zk::{Acls, CreateMode, EventType};
 
 use crate::acl_list::AclList;
-use crate::args::CreateArgs;
+use crate::args::{CreateArgs, DataArgs};
 use crate::exit::Exit;
 use crate::output::{self, Output};
 use crate::refusal::{Refusal, Verb};
 use crate::session::on_tree;
-use crate::{input, lineage, node_stat, payload};
+use crate::{lineage, node_stat, payload};
 
 pub(crate) fn run(args: CreateArgs, output: Output) -> anyhow::Result<Exit> {
     if args.path == "/" && !args.parents {
         return Err(Refusal::usage("the root is there already").into());
     }
-    let data = payload::read(&args.data)?;
+    let data = match args.ephemeral {
+        true => payload::given_or_empty(&args.data)?,
+        false => payload::read_or_empty(&args.data)?,
+    };
     on_tree(&args.tree, output, async |zk| {
         let (path, stat) = create(zk, &args, &data).await?;
         let exit = output::answer(|out| {
@@ -28,7 +31,7 @@ pub(crate) fn run(args: CreateArgs, output: Output) -> anyhow::Result<Exit> {
             Ok(Exit::Done)
         })?;
         if args.ephemeral {
-            return stay(zk, &path, payload::is_stdin(&args.data), output).await;
+            return stay(zk, &path, &args.data, output).await;
         }
         Ok(exit)
     })
@@ -77,11 +80,11 @@ async fn create(
 async fn stay(
     zk: &zk::Client,
     path: &str,
-    stdin_is_used_up: bool,
+    data: &DataArgs,
     output: Output,
 ) -> anyhow::Result<Exit> {
     let why = tokio::select! {
-        () = input::end(), if !stdin_is_used_up => return Ok(Exit::Done),
+        ended = payload::until_input_ends(data) => return ended.map(|()| Exit::Done),
         why = gone(zk, path) => why,
     };
     output.error(&anyhow::anyhow!("{path} is gone: {why}"));

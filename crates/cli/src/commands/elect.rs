@@ -6,13 +6,15 @@ use crate::args::ElectArgs;
 use crate::exit::Exit;
 use crate::keeper::End;
 use crate::output::Output;
+use crate::patience::Patience;
 use crate::presented::presented;
 use crate::previous;
+use crate::refusal;
 use crate::waiting::{self, Having};
 use crate::workplace::{Workplace, at_workplace};
 
 pub(crate) fn run(args: ElectArgs, output: Output) -> anyhow::Result<Exit> {
-    at_workplace(&args.job, output, async |workplace| {
+    at_workplace(&args.job, Patience::endless(), output, async |workplace| {
         loop {
             if let Err(exit) = workplace.renew().await {
                 return Ok(exit);
@@ -29,7 +31,7 @@ pub(crate) fn run(args: ElectArgs, output: Output) -> anyhow::Result<Exit> {
                     output.notice(format_args!("{error}; standing again"));
                     continue;
                 }
-                Ok(Err(error)) => return Err(error.into()),
+                Ok(Err(error)) => return Err(refusal::of_acquire(error)),
                 Err(exit) => return Ok(exit),
             };
             if let Previous::Crashed(crash) = leadership.previous() {

@@ -9,9 +9,9 @@ use serde_json::json;
 use crate::args::{GroupArgs, GroupCommand, GroupJoinArgs, PlaceArgs};
 use crate::exit::Exit;
 use crate::output::{Output, print_now};
-use crate::presence;
 use crate::rendering::{data_json, data_text};
 use crate::session::in_session;
+use crate::{payload, presence};
 
 pub(crate) fn run(args: GroupArgs, output: Output) -> anyhow::Result<Exit> {
     match args.command {
@@ -22,14 +22,14 @@ pub(crate) fn run(args: GroupArgs, output: Output) -> anyhow::Result<Exit> {
 }
 
 fn join(args: &GroupJoinArgs, output: Output) -> anyhow::Result<Exit> {
-    let place = &args.place;
+    let (place, data) = (&args.place, payload::given_or_empty(&args.data)?);
     in_session(&place.tree, output, async |client| {
         let group = Group::new(client, &place.path);
         let joined = match &args.name {
-            Some(name) => group.join_as(name, &*args.data).await,
-            None => group.join(&*args.data).await,
+            Some(name) => group.join_as(name, data).await,
+            None => group.join(data).await,
         };
-        presence::stay(joined, place, output).await
+        presence::stay(joined, place, &args.data, output).await
     })
 }
 

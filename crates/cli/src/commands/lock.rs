@@ -2,19 +2,19 @@
 
 mod hold;
 
-use std::time::Duration;
-
-use bellwether::{AcquireError, ClearError, Crash, Previous};
+use bellwether::{ClearError, Client, Contention, Crash, Previous};
 use serde_json::json;
 use tokio::time::timeout;
 
 use crate::any_lock::{self, AnyGuard, AnyLock};
-use crate::args::{LockArgs, OnCrash, WaitArgs};
+use crate::args::{LockArgs, OnCrash};
 use crate::exit::Exit;
 use crate::keeper::End;
 use crate::output::{self, Output};
+use crate::patience::Patience;
+use crate::people::holders_text;
 use crate::previous;
-use crate::refusal::Refusal;
+use crate::refusal::{self, Refusal};
 use crate::session::with_session;
 use crate::waiting::{self, Having};
 use crate::workplace::{Workplace, at_workplace};
@@ -23,15 +23,16 @@ pub(crate) use self::hold::hold;
 
 pub(crate) fn run(args: LockArgs, output: Output) -> anyhow::Result<Exit> {
     check(&args)?;
-    at_workplace(&args.job, output, async |workplace| {
+    let patience = Patience::new(&args.wait, args.at_once);
+    at_workplace(&args.job, patience, output, async |workplace| {
         let lock = AnyLock::of(workplace.client(), &args);
-        let acquired = acquire(&lock, &args.wait, args.at_once, output);
+        let acquired = acquire(&lock, workplace.client(), patience, output);
         let guard = match workplace.unless_told(acquired).await {
             Ok(guard) => guard?,
             Err(exit) => return Ok(exit),
         };
         let Some(guard) = guard else {
-            return Ok(Exit::NotHad(args.wait.conflict_exit_code));
+            return Ok(patience.exit());
         };
         let repaired = match guard.previous().clone() {
             Previous::Crashed(crash) => match face(&crash, &guard, &args, workplace).await? {
@@ -175,8 +176,8 @@ fn check(args: &LockArgs) -> Result<(), Refusal> {
 /// Waits for the lock as the arguments say; `None` if it was not had.
 pub(crate) async fn acquire(
     lock: &AnyLock,
-    args: &WaitArgs,
-    at_once: bool,
+    client: &Client,
+    patience: Patience,
     output: Output,
 ) -> anyhow::Result<Option<AnyGuard>> {
     let path = lock.path();
@@ -185,10 +186,15 @@ pub(crate) async fn acquire(
             "the limit of {path} is {limit}; `bellwether set {path} N` changes it"
         ));
     }
-    if at_once || args.wait == Some(Duration::ZERO) {
-        let guard = lock.try_acquire().await?;
-        if guard.is_none() {
-            output.notice(format_args!("{path} is held"));
+    if patience.is_at_once() {
+        let guard = lock.try_acquire().await.map_err(refusal::of_acquire)?;
+        if guard.is_none() && !output.is_quiet() {
+            // For people only: a look that fails, or comes too late, tells nothing.
+            let line = Contention::new(client, path).line().await;
+            let line = line.unwrap_or_default();
+            let holders = holders_text(line.iter().filter(|one| one.holds));
+            let by = holders.map_or_else(String::new, |who| format!(" by {who}"));
+            output.notice(format_args!("{path} is held{by}"));
         }
         return Ok(guard);
     }
@@ -196,21 +202,12 @@ pub(crate) async fn acquire(
         let (progress, turn) = lock.join().await?;
         waiting::for_turn(path, Having::Held, progress, turn, output).await
     };
-    within(args.wait, path, acquired, output).await
-}
-
-/// Awaits a turn for so long at most; `None` if it did not come.
-pub(crate) async fn within<T>(
-    limit: Option<Duration>,
-    path: &str,
-    turn: impl Future<Output = Result<T, AcquireError>>,
-    output: Output,
-) -> anyhow::Result<Option<T>> {
-    let Some(limit) = limit else {
-        return Ok(Some(turn.await?));
+    let acquired = async { acquired.await.map_err(refusal::of_acquire) };
+    let (Some(left), Some(limit)) = (patience.left(), patience.limit()) else {
+        return acquired.await.map(Some);
     };
-    match timeout(limit, turn).await {
-        Ok(turn) => Ok(Some(turn?)),
+    match timeout(left, acquired).await {
+        Ok(guard) => guard.map(Some),
         Err(_) => {
             output.notice(format_args!("no turn at {path} within {limit:?}"));
             Ok(None)

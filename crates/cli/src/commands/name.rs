@@ -6,10 +6,10 @@ use serde_json::json;
 use crate::args::{NameArgs, NameCommand, NameRegisterArgs, NameResolveArgs, PlaceArgs};
 use crate::exit::Exit;
 use crate::output::{self, Output};
-use crate::presence;
 use crate::refusal::{self, Refusal};
 use crate::rendering::data_json;
 use crate::session::in_session;
+use crate::{payload, presence};
 
 pub(crate) fn run(args: NameArgs, output: Output) -> anyhow::Result<Exit> {
     match args.command {
@@ -20,11 +20,16 @@ pub(crate) fn run(args: NameArgs, output: Output) -> anyhow::Result<Exit> {
 }
 
 fn register(args: &NameRegisterArgs, output: Output) -> anyhow::Result<Exit> {
-    let (place, name, data) = (&args.place, &args.name, args.data.as_bytes());
+    let (place, name) = (&args.place, &args.name);
+    let data = match args.lasting {
+        true => payload::read_or_empty(&args.data)?,
+        false => payload::given_or_empty(&args.data)?,
+    };
     in_session(&place.tree, output, async |client| {
         let names = Names::new(client, &place.path);
         if !args.lasting {
-            return presence::stay(names.register(name, data).await, place, output).await;
+            let registered = names.register(name, data).await;
+            return presence::stay(registered, place, &args.data, output).await;
         }
         let made = names.register_lasting(name, data).await;
         made.map_err(refusal::of_state)?;

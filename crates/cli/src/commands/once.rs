@@ -4,7 +4,7 @@
 
 use std::future::pending;
 
-use bellwether::{Client, Lock, Previous, WriteError, zk};
+use bellwether::{Client, Lock, Previous, Who, WriteError, zk};
 use serde_json::json;
 
 use crate::any_lock::{AnyGuard, AnyLock};
@@ -13,6 +13,7 @@ use crate::commands::lock::{acquire, finish};
 use crate::exit::Exit;
 use crate::keeper::End;
 use crate::output::Output;
+use crate::patience::Patience;
 use crate::presented::presented;
 use crate::refusal::Verb;
 use crate::rendering::time_text;
@@ -20,7 +21,8 @@ use crate::workplace::at_workplace;
 use crate::{local, node_path, previous};
 
 pub(crate) fn run(args: OnceArgs, output: Output) -> anyhow::Result<Exit> {
-    at_workplace(&args.job, output, async |workplace| {
+    let patience = Patience::new(&args.wait, false);
+    at_workplace(&args.job, patience, output, async |workplace| {
         let done = Done {
             zk: workplace.client().raw(),
             path: node_path::child(&args.path, "done"),
@@ -32,7 +34,7 @@ pub(crate) fn run(args: OnceArgs, output: Output) -> anyhow::Result<Exit> {
                 return Ok(Turn::Done(stat));
             }
             tokio::select! {
-                guard = acquire(&lock, &args.wait, false, output) => Ok(match guard? {
+                guard = acquire(&lock, workplace.client(), patience, output) => Ok(match guard? {
                     // Somebody may have done it since.
                     Some(guard) => match done.look().await? {
                         None => Turn::Mine(Box::new(guard)),
@@ -57,7 +59,7 @@ pub(crate) fn run(args: OnceArgs, output: Output) -> anyhow::Result<Exit> {
                 output.notice(format_args!("{} was done at {since}", args.path));
                 return Ok(Exit::Done);
             }
-            Turn::NotHad => return Ok(Exit::NotHad(args.wait.conflict_exit_code)),
+            Turn::NotHad => return Ok(patience.exit()),
         };
         if let Previous::Crashed(crash) = guard.previous() {
             output.notice(previous::told(&args.path, crash));
@@ -122,7 +124,7 @@ impl Done {
             "version": 1,
             "token": guard.token(),
             "host": local::host(),
-            "user": local::user(),
+            "user": Who::user_of_process(),
         });
         loop {
             let mut write = guard.write();

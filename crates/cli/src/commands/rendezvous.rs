@@ -11,6 +11,7 @@ use crate::args::RendezvousArgs;
 use crate::exit::Exit;
 use crate::keeper::End;
 use crate::output::Output;
+use crate::patience::Patience;
 use crate::refusal::Refusal;
 use crate::waiting;
 use crate::workplace::at_workplace;
@@ -19,7 +20,8 @@ use crate::workplace::at_workplace;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: RendezvousArgs, output: Output) -> anyhow::Result<Exit> {
-    at_workplace(&args.job, output, async |workplace| {
+    let patience = Patience::new(&args.wait, false);
+    at_workplace(&args.job, patience, output, async |workplace| {
         let path = &args.path;
         let size = usize::try_from(args.size).unwrap_or(usize::MAX);
         let mut barrier = DoubleBarrier::new(workplace.client(), path, size);
@@ -33,8 +35,8 @@ pub(crate) fn run(args: RendezvousArgs, output: Output) -> anyhow::Result<Exit> 
             output,
         );
         let entered = async {
-            match args.wait.wait {
-                Some(limit) => timeout(limit, entered).await.ok(),
+            match patience.left() {
+                Some(left) => timeout(left, entered).await.ok(),
                 None => Some(entered.await),
             }
         };
@@ -45,7 +47,7 @@ pub(crate) fn run(args: RendezvousArgs, output: Output) -> anyhow::Result<Exit> 
             Ok(Some(inside)) => inside?,
             Ok(None) => {
                 output.notice(format_args!("not all were at {path} in time"));
-                return Ok(Exit::NotHad(args.wait.conflict_exit_code));
+                return Ok(patience.exit());
             }
             Err(exit) => return Ok(exit),
         };

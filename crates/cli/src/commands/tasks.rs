@@ -9,6 +9,7 @@ use crate::args::{TasksAddArgs, TasksArgs, TasksCommand, TasksRunArgs, TasksStat
 use crate::exit::Exit;
 use crate::keeper::End;
 use crate::output::{self, Output};
+use crate::patience::Patience;
 use crate::presented::described;
 use crate::refusal::{self, Refusal};
 use crate::rendering::counted;
@@ -48,7 +49,7 @@ fn add(args: &TasksAddArgs, output: Output) -> anyhow::Result<Exit> {
 }
 
 fn work(args: &TasksRunArgs, output: Output) -> anyhow::Result<Exit> {
-    at_workplace(&args.job, output, async |workplace| {
+    at_workplace(&args.job, Patience::endless(), output, async |workplace| {
         let tasks = Tasks::new(workplace.client(), &args.path).attempts_max(args.attempts);
         let tasks = described!(tasks, args);
         let mut exit = Exit::Done;

@@ -9,10 +9,11 @@ use crate::args::{
 };
 use crate::exit::Exit;
 use crate::output::{self, Output};
+use crate::patience::Patience;
 use crate::people::{ms, who_json};
 use crate::refusal::Refusal;
 use crate::rendering::{data_json, data_text};
-use crate::session::in_session;
+use crate::session::{in_session, with_patience};
 use crate::transaction_text;
 
 pub(crate) fn run(args: TxArgs, output: Output) -> anyhow::Result<Exit> {
@@ -153,17 +154,17 @@ fn decide(args: &TxDecideArgs, output: Output) -> anyhow::Result<Exit> {
 }
 
 fn wait(args: &TxWaitArgs, output: Output) -> anyhow::Result<Exit> {
-    let at = &args.transaction;
-    in_session(&at.tree, output, async |client| {
+    let (at, patience) = (&args.transaction, Patience::new(&args.wait, false));
+    with_patience(&at.tree.connect, patience, output, async |client| {
         let transaction = transaction(client, at);
-        let decided = match args.wait.wait {
-            Some(limit) => transaction.decision_timeout(limit).await,
+        let decided = match patience.left() {
+            Some(left) => transaction.decision_timeout(left).await,
             None => transaction.decision().await,
         };
         match decided {
-            Err(error @ TransactionError::TimedOut { .. }) => {
-                output.notice(error);
-                Ok(Exit::NotHad(args.wait.conflict_exit_code))
+            Err(TransactionError::TimedOut { .. }) => {
+                output.notice(format_args!("{} was not decided in time", at.id));
+                Ok(patience.exit())
             }
             decided => told(decided.map_err(undecided)?, at),
         }

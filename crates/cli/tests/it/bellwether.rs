@@ -248,6 +248,14 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// `USER@HOST`, as messages tell of this process.
+pub(crate) fn user_and_host() -> String {
+    let user = Command::new("id").arg("-un").output().unwrap();
+    let host = rustix::system::uname();
+    let host = host.nodename().to_string_lossy();
+    format!("{}@{host}", text(&user.stdout).trim())
+}
+
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

@@ -40,6 +40,8 @@ on_both_engines! {
     job_that_ends_within_the_grace_of_a_break_is_clean,
     job_is_asked_to_end_by_a_break_though_nobody_reads_stderr,
     break_is_not_called_off_once_the_job_is_told,
+    break_of_a_job_is_recorded,
+    commands_within_a_job_use_its_servers,
 }
 
 /// Where a job leaves traces.
@@ -407,6 +409,39 @@ fn break_is_not_called_off_once_the_job_is_told(address: &str) {
     assert_eq!(breaking.code(), Some(130));
     assert_eq!(job.code(), Some(123));
     scene.assert_free();
+}
+
+fn break_of_a_job_is_recorded(address: &str) {
+    let scene = Scene::at(address);
+    let mut job = holding(address, &["lock", "/jobs/nightly"]);
+    let broken = scene.turn_to_the_holder("break", &["--grace", "5s", "-m", "the host goes down"]);
+    assert_code(&broken, 0);
+    assert_eq!(job.code(), Some(123));
+    let record = bellwether()
+        .args(["get", "/jobs/nightly/broken", "--connect", address])
+        .output()
+        .unwrap();
+    assert_code(&record, 0);
+    let record: serde_json::Value = serde_json::from_slice(&record.stdout).unwrap();
+    assert_eq!(record["message"], "the host goes down", "{record}");
+    assert_eq!(record["who"]["command"], "sh", "{record}");
+    assert!(record["by"]["pid"].is_u64(), "{record}");
+}
+
+fn commands_within_a_job_use_its_servers(address: &str) {
+    let scene = Scene::at(address);
+    let output = scene
+        .lock(address, &[], "echo $BELLWETHER_CONNECT")
+        .output();
+    assert_eq!(text(&output.unwrap().stdout).trim(), address);
+    // From the user's file.
+    let config = format!("connect = \"{address}\"");
+    std::fs::write(scene.folder.path().join("bellwether.toml"), config).unwrap();
+    let mut command = bellwether();
+    command
+        .args(["lock", "x", "--", "sh", "-c", "echo $BELLWETHER_CONNECT"])
+        .env("XDG_CONFIG_HOME", scene.folder.path());
+    assert_eq!(text(&command.output().unwrap().stdout).trim(), address);
 }
 
 /// A pipe that takes no more, for its reader has stopped reading.

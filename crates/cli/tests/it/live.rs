@@ -35,7 +35,7 @@ fn screen_follows_what_happens_and_is_gone_after_q() {
     let mut first = holder(&shell.address, "x");
     assert_eq!(first.line().as_deref(), Some("held"));
     shell.until_seen(|lines| {
-        begins(lines, &[title, "/x  lock", "  holds  ", foot]) && lines[2].contains("(sh: live), ")
+        begins(lines, &[title, "/x  lock", "  holds  ", foot]) && lines[2].contains(" sh (live), ")
     });
     let mut second = holder(&shell.address, "x");
     let both = [title, "/x  lock, 1 waits", "  holds  ", "  waits  ", foot];

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::bellwether::{Running, assert_code, bellwether, text};
+use crate::bellwether::{Running, assert_code, bellwether, text, user_and_host};
 use crate::line::Line;
 
 on_both_engines! {
@@ -21,6 +21,7 @@ on_both_engines! {
     held_lock_is_124_at_once_and_after_the_wait,
     two_commands_exclude_each_other,
     long_wait_is_told_in_a_line_for_every_change,
+    try_tells_who_holds_it,
     signal_ends_a_waiter_and_frees_its_place,
     lost_lock_lets_the_command_end_in_its_own_way,
 }
@@ -138,26 +139,37 @@ fn two_commands_exclude_each_other(address: &str) {
     assert_eq!(log.lines().count(), 6);
 }
 
+fn try_tells_who_holds_it(address: &str) {
+    let script = "echo held; exec tail -f /dev/null";
+    let mut holder = Running::start(&mut lock(address, &["-m", "full backup"], script));
+    assert_eq!(holder.line().as_deref(), Some("held"));
+    let output = lock(address, &["--try"], "true").output().unwrap();
+    assert_code(&output, 124);
+    let (me, pid) = (user_and_host(), holder.id());
+    let holder = format!("{PATH} is held by {me} pid {pid} sh (full backup), ");
+    let said = text(&output.stderr);
+    assert!(said.contains(&holder), "{said}");
+    let quiet = lock(address, &["--try", "--quiet"], "true").output();
+    assert_eq!(text(&quiet.unwrap().stderr), "");
+}
+
 fn long_wait_is_told_in_a_line_for_every_change(address: &str) {
     let mut first = Running::start_with(&mut hold(address, &["--message", "first one"]));
     assert!(first.line().is_some());
     let mut second = Running::start_with(&mut hold(address, &[]));
     assert!(second.error_line().is_some());
     let mut third = Running::start(&mut lock(address, &[], "echo mine"));
-    let host = rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned();
+    let me = user_and_host();
     let place = "bellwether: waiting for /jobs/nightly";
     let told = third.error_line().unwrap();
     let holder = format!(
-        "{place}: 2nd in line, held by {host}:{} (first one) for ",
+        "{place}: 2nd in line, held by {me} pid {} (first one), ",
         first.id()
     );
     assert!(told.starts_with(&holder), "{told}");
     first.end_input();
     let told = third.error_line().unwrap();
-    let holder = format!("{place}: next in line, held by {host}:{} for ", second.id());
+    let holder = format!("{place}: next in line, held by {me} pid {}, ", second.id());
     assert!(told.starts_with(&holder), "{told}");
     assert!(second.line().is_some());
     second.end_input();

@@ -4,10 +4,10 @@ use std::io::Read;
 use std::process::{Command, Output, Stdio};
 
 use rustix::io::ioctl_fionread;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::bellwether::{Running, assert_code, text, until};
+use crate::bellwether::{Running, assert_code, text, until, user_and_host};
 use crate::servers::Servers;
 
 on_local_and_apache! {
@@ -22,6 +22,9 @@ on_local_and_apache! {
     nothing_is_done_that_nobody_agreed_to,
     break_takes_an_item_from_whoever_has_it,
     log_tells_every_change,
+    queue_and_tasks_are_shown_when_the_server_has_reaped_their_empty_directories,
+    pid_that_is_shown_takes_signals_for_the_job,
+    user_that_is_shown_is_that_of_the_process,
 }
 
 pub(crate) fn run(servers: &Servers, arguments: &[&str]) -> Output {
@@ -73,7 +76,8 @@ fn holder_and_waiters_are_shown_with_token_and_message(servers: &Servers) {
     let token = holder["token"].to_string();
     assert!(
         holds.starts_with("  holds  ")
-            && holds.contains("(sh: nightly run), ")
+            && holds.contains(&format!("{} pid ", user_and_host()))
+            && holds.contains(" sh (nightly run), ")
             && holds.ends_with(&format!(", token {token}")),
         "{holds}"
     );
@@ -300,7 +304,7 @@ fn break_takes_an_item_from_whoever_has_it(servers: &Servers) {
     let mut worker = Running::start(worker.args(["sh", "-c", script]));
     assert_eq!(worker.line().as_deref(), Some("working"));
     let seen = text(&run(servers, &["locks"]).stdout);
-    assert!(seen.contains(" (sh: slow), "), "{seen}");
+    assert!(seen.contains(" sh (slow), "), "{seen}");
     let output = run(servers, &["break", "--yes", "--grace", "0s", "--json", "q"]);
     assert_code(&output, 0);
     assert_eq!(json(&output)["holders"][0]["end"], "broken");
@@ -328,4 +332,52 @@ fn log_tells_every_change(servers: &Servers) {
     assert!(line().starts_with("/x no more: holds "));
     log.signal(Signal::INT);
     assert_eq!(log.code(), Some(130));
+}
+
+fn queue_and_tasks_are_shown_when_the_server_has_reaped_their_empty_directories(servers: &Servers) {
+    assert_code(&run(servers, &["queue", "put", "work/queue", "x"]), 0);
+    assert_code(&run(servers, &["tasks", "add", "work/tasks", "users"]), 0);
+    // What a server does some time after they have become empty.
+    for place in ["work/queue", "work/tasks"] {
+        for directory in text(&run(servers, &["ls", place]).stdout).lines() {
+            // One that is not empty stays.
+            run(servers, &["rm", &format!("{place}/{directory}")]);
+        }
+        assert_eq!(text(&run(servers, &["ls", place]).stdout), "items\n");
+    }
+    let seen = json(&run(servers, &["locks", "--json", "work"]));
+    let [queue, tasks] = &seen["sights"].as_array().unwrap()[..] else {
+        panic!("{seen}");
+    };
+    assert_eq!(
+        (&queue["recipe"], &queue["items"]),
+        (&"queue".into(), &1.into())
+    );
+    assert_eq!(
+        (&tasks["recipe"], &tasks["open"]),
+        (&"tasks".into(), &1.into())
+    );
+}
+
+fn pid_that_is_shown_takes_signals_for_the_job(servers: &Servers) {
+    let script = "trap 'echo asked; exit 5' TERM; echo held; tail -f /dev/null & wait";
+    let mut holder = Running::start(&mut job(servers, "x", script));
+    assert_eq!(holder.line().as_deref(), Some("held"));
+    let seen = json(&run(servers, &["locks", "--json", "x"]));
+    let pid = seen["sights"][0]["holders"][0]["who"]["pid"].as_i64();
+    let pid = Pid::from_raw(pid.unwrap().try_into().unwrap()).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    assert_eq!(holder.line().as_deref(), Some("asked"));
+    assert_eq!(holder.code(), Some(5));
+}
+
+fn user_that_is_shown_is_that_of_the_process(servers: &Servers) {
+    let mut command = job(servers, "x", "echo held; exec tail -f /dev/null");
+    command.env("USER", "mallory").env("LOGNAME", "mallory");
+    let mut holder = Running::start(&mut command);
+    assert_eq!(holder.line().as_deref(), Some("held"));
+    let user = Command::new("id").arg("-un").output().unwrap();
+    let seen = json(&run(servers, &["locks", "--json", "x"]));
+    let who = &seen["sights"][0]["holders"][0]["who"];
+    assert_eq!(who["user"], text(&user.stdout).trim(), "{who}");
 }

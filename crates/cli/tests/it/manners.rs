@@ -2,8 +2,13 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
-use crate::bellwether::{assert_code, bellwether, serve, text};
+use bellwether_testkit::Direction;
+use rustix::process::Signal;
+
+use crate::bellwether::{Running, assert_code, bellwether, serve, text};
+use crate::line::through_proxy;
 use crate::nodes::{answer, command, make_many, run};
 
 #[test]
@@ -108,6 +113,61 @@ fn address_where_nothing_listens_is_125_with_a_hint() {
         said.contains(&address) && said.contains("hint: `bellwether serve"),
         "{said}"
     );
+}
+
+#[test]
+fn time_to_connect_is_part_of_the_wait() {
+    // It takes connections, and says nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    // Without a limit it would be the session timeout.
+    let timeout = ["--session-timeout", "40s"];
+    for (arguments, code) in [
+        (
+            &["lock", "x", "--wait", "1s", "-E", "9", "--", "true"][..],
+            9,
+        ),
+        (&["lock", "x", "--try", "--", "true"], 125),
+        (&["lock", "x", "--hold", "--wait", "1s"], 124),
+        (&["queue", "take", "q", "--wait", "1s"], 124),
+        (&["barrier", "wait", "b", "--wait", "1s"], 124),
+    ] {
+        let start = Instant::now();
+        let mut command = bellwether();
+        command.args(&arguments[..1]).args(&arguments[1..2]);
+        let output = command
+            .args(["--connect", &address])
+            .args(timeout)
+            .args(&arguments[2..])
+            .output()
+            .unwrap();
+        assert_code(&output, code);
+        let said = text(&output.stderr);
+        assert!(said.contains("no server has answered within"), "{said}");
+        let taken = start.elapsed();
+        assert!(taken < Duration::from_secs(20), "{arguments:?}: {taken:?}");
+    }
+}
+
+#[test]
+fn log_is_silent_unless_it_is_asked_for() {
+    let (_server, addresses) = serve(bellwether().args(["serve", "--listen", "127.0.0.1:0"]));
+    for (level, lines) in [(None, 0), (Some("warn"), 1)] {
+        let (_runtime, proxy, through) = through_proxy(&addresses[0]);
+        let mut command = command(&through, &["config", "watch", "x", "--json"]);
+        if let Some(level) = level {
+            command.env("RUST_LOG", level);
+        }
+        let mut watch = Running::start(&mut command);
+        assert!(watch.line().is_some());
+        // The end of the session is not acknowledged, which the library and the command log.
+        proxy.hold(Direction::Both);
+        watch.signal(Signal::INT);
+        assert_eq!(watch.code(), Some(130));
+        let logged = watch.errors();
+        let logged: Vec<_> = logged.iter().filter(|line| line.contains("WARN")).collect();
+        assert_eq!(logged.len(), lines, "{logged:?}");
+    }
 }
 
 /// A command in a terminal, whose screen can be read and whose keyboard can be typed on.

@@ -10,6 +10,7 @@ on_both_engines! {
     so_many_run_at_a_time,
     limit_of_who_came_first_counts,
     lines_of_other_libraries_are_shared,
+    another_kind_of_lock_on_the_path_is_refused_by_name,
 }
 
 /// A holder that runs until it is dropped.
@@ -49,7 +50,7 @@ fn so_many_run_at_a_time(address: &str) {
         told.contains("waiting for /x: next in line, held by"),
         "{told}"
     );
-    assert!(told.contains(" and one other"), "{told}");
+    assert!(told.contains(", and one other"), "{told}");
 }
 
 fn limit_of_who_came_first_counts(address: &str) {
@@ -87,5 +88,39 @@ fn lines_of_other_libraries_are_shared(address: &str) {
         assert!(runtime.block_on(other.try_acquire(1)).unwrap().is_none());
         drop(permit);
         drop(runtime.block_on(other.acquire()).unwrap());
+    }
+}
+
+fn another_kind_of_lock_on_the_path_is_refused_by_name(address: &str) {
+    for (path, held, name, others) in [
+        (
+            "a",
+            &[][..],
+            "a lock",
+            &[&["--of", "2"][..], &["--read"]][..],
+        ),
+        ("b", &["--of", "2"], "a semaphore", &[&[], &["--write"]]),
+        (
+            "c",
+            &["--write"],
+            "a read/write lock",
+            &[&[], &["--of", "2"]],
+        ),
+    ] {
+        let _holder = holding(address, &[&["lock", path], held].concat());
+        for other in others {
+            for wait in [&[][..], &["--try"]] {
+                let arguments = [&["lock", path], *other, wait].concat();
+                let output = job(address, &arguments, "echo ran").output().unwrap();
+                assert_code(&output, 2);
+                assert_eq!(text(&output.stdout), "", "{arguments:?}");
+                let said = text(&output.stderr);
+                assert!(
+                    said.contains(&format!("/{path} is in use as {name}")),
+                    "{said}"
+                );
+                assert!(said.contains("\nhint: "), "{said}");
+            }
+        }
     }
 }

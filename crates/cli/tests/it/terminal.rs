@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-use crate::bellwether::{Running, assert_code, bellwether, serve, until};
+use crate::bellwether::{Running, assert_code, bellwether, serve, until, user_and_host};
 use crate::screen;
 
 /// What ends the line of a command, so that its end is seen.
@@ -238,13 +238,10 @@ fn wait_is_shown_in_one_line_that_changes_and_goes() {
     assert!(second.error_line().is_some());
     shell.type_line("bellwether lock x -- echo mi\"\"ne");
     shell.until_shown("echo mi\"\"ne\r\n");
-    let host = rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned();
+    let me = user_and_host();
     let place = |place: &str, holder: &Running| {
         let holder = holder.id();
-        format!("bellwether: waiting for /x: {place} in line, held by {host}:{holder} for ")
+        format!("bellwether: waiting for /x: {place} in line, held by {me} pid {holder}, ")
     };
     let begin = place("2nd", &first);
     let row = shell.until_last_row(|row| row.starts_with(&begin));
@@ -350,4 +347,22 @@ fn terminal_is_given_back_when_the_keeper_is_killed() {
     shell.type_line("hello");
     shell.until_shown("script-hello");
     shell.until_shown("code=0");
+}
+
+#[test]
+fn waiter_that_is_stopped_does_not_run_its_job_until_it_goes_on() {
+    let mut shell = Shell::start();
+    let mut holder = contender(&shell.address);
+    assert!(holder.line().is_some());
+    shell.type_line("bellwether lock x -- echo ra\"\"n");
+    shell.until_shown("waiting for /x");
+    shell.press("\x1a");
+    shell.until_shown("Stopped");
+    holder.end_input();
+    shell.until_shown("/x is held; the command starts when this one goes on");
+    shell.type_line("fg");
+    // The shell says which command goes on before it does.
+    shell.until_shown("bellwether lock x -- echo");
+    shell.until_shown("ran\r\n");
+    assert_code(&shell.try_lock("10s"), 0);
 }

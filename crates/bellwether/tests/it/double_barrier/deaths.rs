@@ -6,8 +6,8 @@ use bellwether::{BarrierError, Lock};
 use bellwether_server::proto::op::Op;
 use bellwether_testkit::Cut;
 
-use super::{barrier, enter_as, leave_all, two_inside, until_waiting};
-use crate::place::{Place, SESSION_TIMEOUT, soon};
+use super::{barrier, enter_as, enter_both, leave_all, node, two_inside, until_waiting};
+use crate::place::{Place, SESSION_TIMEOUT, kill, soon};
 
 on_both_engines! {
     t49_enter_that_timed_out_leaves_no_member,
@@ -53,46 +53,49 @@ async fn t53_session_loss_is_told_to_one_who_enters(place: Place) {
 }
 
 async fn t54_others_wait_still_when_the_first_member_dies(place: Place) {
-    let dying = place.client().await;
-    let first = enter_as(&place, &dying, 3, 1).await;
-    let client = place.client().await;
+    let (proxy, dying) = place.proxied(SESSION_TIMEOUT).await;
+    let _first = enter_as(&place, &dying, 3, 1).await;
+    let (second_proxy, client) = place.proxied(SESSION_TIMEOUT).await;
     let second = enter_as(&place, &client, 3, 2).await;
-    first.abort();
-    drop(first);
-    soon(dying.close()).await;
+    kill(&proxy).await;
     place.until_children("/meet/0", 1).await;
-    until_waiting(&place, 1).await;
-    let client = place.client().await;
+    until_waiting(&place, 1, &[&second]).await;
+    let (third_proxy, client) = place.proxied(SESSION_TIMEOUT).await;
     let third = enter_as(&place, &client, 3, 2).await;
-    assert!(!second.is_finished() && !third.is_finished());
-    let client = place.client().await;
-    let fourth = soon(barrier(&client, 3).enter()).await.unwrap();
-    let [second, third] = [second, third].map(soon);
-    let mut inside = vec![fourth, second.await.unwrap().unwrap()];
-    inside.push(third.await.unwrap().unwrap());
-    // The same on the way out: the first one dies inside, and counts as left; the others wait for each other.
-    let (dies, stays, leaves) = (inside.pop().unwrap(), inside.pop().unwrap(), inside);
-    let leaving = tokio::spawn(leave_all(leaves));
-    drop(dies);
-    place.until_children("/meet/0", 2).await;
-    assert!(!leaving.is_finished());
+    until_waiting(&place, 2, &[&second, &third]).await;
+    let leaver = place.client().await;
+    let leaves = soon(barrier(&leaver, 3).enter()).await.unwrap();
+    let second = soon(second).await.unwrap().unwrap();
+    let third = soon(third).await.unwrap().unwrap();
+    // The same on the way out: a member dies inside, and counts as left; the others wait for each other.
+    let leaving = tokio::spawn(leaves.leave());
+    let nodes = [node(&second), node(&third)];
+    let watched = place
+        .until_waits_for(&[&nodes[0], &nodes[1]], leaver.session_id(), &leaving)
+        .await;
+    let (proxy, _dies, stays) = match watched == nodes[0] {
+        true => (second_proxy, second, third),
+        false => (third_proxy, third, second),
+    };
+    kill(&proxy).await;
+    place
+        .until_waits_for(&[&node(&stays)], leaver.session_id(), &leaving)
+        .await;
     soon(stays.leave()).await.unwrap();
-    soon(leaving).await.unwrap();
+    soon(leaving).await.unwrap().unwrap();
 }
 
 async fn t56_round_whose_members_have_died_lets_nobody_pass(place: Place) {
-    for (client, inside) in two_inside(&place).await {
-        drop(inside);
-        soon(client.close()).await;
-    }
+    let (first_proxy, first) = place.proxied(SESSION_TIMEOUT).await;
+    let (second_proxy, second) = place.proxied(SESSION_TIMEOUT).await;
+    let _inside = enter_both(&place, &first, &second).await;
+    kill(&first_proxy).await;
+    kill(&second_proxy).await;
     place.until_children("/meet/0", 1).await;
     assert_eq!(place.children("/meet/0").await, ["ready"]);
-    let client = place.client().await;
-    let one = enter_as(&place, &client, 2, 1).await;
-    assert!(!one.is_finished());
-    let client = place.client().await;
-    let two = soon(barrier(&client, 2).enter()).await.unwrap();
-    let one = soon(one).await.unwrap().unwrap();
+    // The next one waits for another.
+    let (one, two) = (place.client().await, place.client().await);
+    let [one, two] = enter_both(&place, &one, &two).await;
     assert_eq!((one.round(), two.round()), (1, 1));
     leave_all([one, two]).await;
 }
@@ -222,11 +225,11 @@ async fn lost_requests_and_replies_change_nothing(place: Place) {
 }
 
 async fn others_leave_when_the_last_one_inside_dies(place: Place) {
-    let [(_, one), (client, two)] = two_inside(&place).await;
+    let (proxy, dying) = place.proxied(SESSION_TIMEOUT).await;
+    let [one, _dies] = enter_both(&place, &place.client().await, &dying).await;
     let leaving = tokio::spawn(one.leave());
     place.until_children("/meet/0", 2).await;
-    drop(two);
-    soon(client.close()).await;
+    kill(&proxy).await;
     soon(leaving).await.unwrap().unwrap();
     assert_eq!(place.children("/meet").await, ["1"]);
 }

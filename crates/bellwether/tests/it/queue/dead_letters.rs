@@ -3,7 +3,7 @@
 use bellwether::{PutError, Queue, Tasks};
 
 use super::{drain, strings, text};
-use crate::place::{Place, soon};
+use crate::place::{Place, SESSION_TIMEOUT, kill, soon};
 
 on_both_engines! {
     t74_poison_becomes_a_dead_letter,
@@ -36,13 +36,16 @@ async fn t74_poison_becomes_a_dead_letter(place: Place) {
 async fn t74_item_of_consumers_that_die_becomes_a_dead_letter(place: Place) {
     let producer = strings(&place).await;
     producer.put(&text("deadly")).await.unwrap();
-    for _ in 0..2 {
-        let client = place.client().await;
+    let mut dead = Vec::new();
+    for attempt in 1..=2 {
+        let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
         let queue = Queue::new(&client, "/queue").attempts_max(2);
         let claim = soon(queue.take()).await.unwrap();
-        drop((claim, queue));
-        soon(client.close()).await;
+        assert_eq!(claim.attempts(), attempt);
+        kill(&proxy).await;
+        dead.push((proxy, claim));
     }
+    place.until_children("/queue/claims", 0).await;
     let queue = strings(&place).await.attempts_max(2);
     assert!(queue.try_take().await.unwrap().is_none());
     let letters = queue.dead_letters().await.unwrap();

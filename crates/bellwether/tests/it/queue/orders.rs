@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use bellwether::{DelayQueue, PriorityQueue};
 
 use super::{drain, strings, text};
-use crate::place::{Place, soon};
+use crate::place::{Place, SESSION_TIMEOUT, kill, soon};
 
 on_both_engines! {
     t75_delayed_items_come_in_the_order_of_their_times,
@@ -90,17 +90,17 @@ async fn t76_more_urgent_item_in_another_shard_is_next(place: Place) {
 
 async fn item_that_comes_back_from_a_dead_consumer_is_soon_next(place: Place) {
     let queue = PriorityQueue::new(&place.client().await, "/ranked").payload::<String>();
-    let dying = place.client().await;
+    let (proxy, dying) = place.proxied(SESSION_TIMEOUT).await;
     let urgent = queue.put(0, &text("urgent")).await.unwrap();
     let consumer = PriorityQueue::new(&dying, "/ranked");
-    let claim = soon(consumer.take()).await.unwrap();
+    let _claim = soon(consumer.take()).await.unwrap();
     let common: Vec<_> = (0..4).map(|number| (9, number.to_string())).collect();
     queue.put_all(&common).await.unwrap();
     // It has a list now in which the urgent one is not.
     let first = soon(queue.take()).await.unwrap();
     first.ack().await.unwrap();
-    drop((claim, consumer));
-    dying.close().await;
+    kill(&proxy).await;
+    place.until_children("/ranked/claims", 0).await;
     // The end of a session leaves no trace that a claim could check; the next but one has seen it.
     let second = soon(queue.take()).await.unwrap();
     let third = soon(queue.take()).await.unwrap();

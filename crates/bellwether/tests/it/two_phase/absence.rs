@@ -44,14 +44,20 @@ async fn dead_site_aborts_or_is_waited_for(place: Place) {
                 _ => coordinator.decide().await,
             }
         });
-        // Whoever counts has seen that it is there.
-        soon(async {
-            while counting.count(Op::GetChildren) == 0 {
+        // Whoever counts has seen who is there, and has dealt with that: the round trips are of its session.
+        let until_counted = async || {
+            soon(async {
+                while counting.count(Op::GetChildren) == 0 {
+                    client.raw().sync("/").await.unwrap();
+                }
+            })
+            .await;
+            for _ in 0..3 {
                 client.raw().sync("/").await.unwrap();
             }
-        })
-        .await;
-        client.raw().sync("/").await.unwrap();
+        };
+        until_counted().await;
+        counting.reset_counts();
         proxy.refuse(true);
         proxy.expire_session().await.unwrap();
         match dead_site {
@@ -70,7 +76,8 @@ async fn dead_site_aborts_or_is_waited_for(place: Place) {
             _ => {
                 let gone = |status: &Status| !status.sites["b"].is_here;
                 until_status(&seen, gone).await;
-                assert!(!deciding.is_finished());
+                until_counted().await;
+                assert!(!deciding.is_finished(), "decided without a vote");
                 let mut late = seen.join("b").await.unwrap();
                 late.vote(Vote::Commit).await.unwrap();
                 assert_eq!(soon(deciding).await.unwrap().unwrap(), Decision::Commit);

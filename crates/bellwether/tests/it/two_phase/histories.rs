@@ -19,8 +19,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::witness::{Notes, SITES, Witness};
-use crate::histories::{clock_seed, setting};
 use crate::place::soon;
+use crate::weather_settings;
 
 const COORDINATORS: usize = 2;
 const SESSION_TIMEOUT: Duration = Duration::from_secs(1);
@@ -50,9 +50,8 @@ async fn transactions_are_right_under_faults_apache() {
 }
 
 async fn under_faults(mut engine: Engine) {
-    let seed = setting("BELLWETHER_HISTORIES_SEED").unwrap_or_else(clock_seed);
-    let faults = setting("BELLWETHER_HISTORIES_SECONDS").map_or(FAULTS, Duration::from_secs);
-    eprintln!("seed {seed}");
+    let seed = weather_settings::seed();
+    let faults = weather_settings::duration().unwrap_or(FAULTS);
     let notes = Notes::default();
     let (over, _) = watch::channel(Stage::Faults);
     let mut targets = Vec::new();

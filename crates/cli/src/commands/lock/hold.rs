@@ -10,10 +10,10 @@ use crate::any_lock::{AnyGuard, AnyLock};
 use crate::args::{LockArgs, OnCrash};
 use crate::aside::Aside;
 use crate::asked;
-use crate::connect::connect;
 use crate::exit::Exit;
 use crate::input;
 use crate::output::{self, Output};
+use crate::patience::Patience;
 use crate::people::who_json;
 use crate::previous;
 use crate::rendering::data_json;
@@ -29,16 +29,20 @@ pub(crate) async fn hold(args: LockArgs, output: Output) -> anyhow::Result<Exit>
     // Ctrl-Z, or a look at stdin from the background, must not stop the heartbeat.
     terminal::never_stop()?;
     let mut signals = Signals::to_end()?;
+    let patience = Patience::new(&args.wait, args.at_once);
     let client = tokio::select! {
-        client = connect(&args.job.connect, output) => client?,
+        client = patience.connect(&args.job.connect, output, |connect| connect) => match client? {
+            Some(client) => client,
+            None => return Ok(patience.exit()),
+        },
         signal = signals.next() => return Ok(Exit::Signal(signal.as_raw())),
     };
     let lock = AnyLock::of(&client, &args);
     let limit = client.session_timeout();
     let exit = tokio::select! {
-        guard = acquire(&lock, &args.wait, args.at_once, output) => match guard {
+        guard = acquire(&lock, &client, patience, output) => match guard {
             Ok(Some(guard)) => keep(guard, &args, limit, &mut signals, output).await,
-            Ok(None) => Ok(Exit::NotHad(args.wait.conflict_exit_code)),
+            Ok(None) => Ok(patience.exit()),
             Err(error) => Err(error),
         },
         signal = signals.next() => Ok(Exit::Signal(signal.as_raw())),

@@ -1,7 +1,6 @@
 //! `bellwether queue take`: an item for a command, for a script, or to be printed.
 
 use std::ops::ControlFlow;
-use std::time::Duration;
 
 use bellwether::{
     Claim, DelayQueue, Order, OrderedQueue, PriorityQueue, Queue, SettleError, TakeError,
@@ -16,26 +15,28 @@ use crate::aside::Aside;
 use crate::exit::Exit;
 use crate::keeper::End;
 use crate::output::{self, Output};
+use crate::patience::Patience;
 use crate::presented::described;
 use crate::rendering::data_json;
-use crate::session::with_session;
+use crate::session::with_patience;
 use crate::workplace::{Workplace, at_workplace, give_back};
 use crate::{asked, input, payload, waiting};
 
 pub(super) fn run(args: QueueTakeArgs, output: Output) -> anyhow::Result<Exit> {
+    let patience = Patience::new(&args.wait, args.at_once);
     if args.command.is_empty() {
-        return with_session(&args.job.connect, output, async |client| {
+        return with_patience(&args.job.connect, patience, output, async |client| {
             with_queue!(args.order, client, &args.path, |queue| {
                 let queue = described!(queue.attempts_max(args.attempts), args);
-                for_script(&queue, &args, output).await
+                for_script(&queue, &args, patience, output).await
             })
         });
     }
-    at_workplace(&args.job, output, async |workplace| {
+    at_workplace(&args.job, patience, output, async |workplace| {
         let client = workplace.client().clone();
         with_queue!(args.order, &client, &args.path, |queue| {
             let queue = described!(queue.attempts_max(args.attempts), args);
-            for_command(&queue, &args, workplace).await
+            for_command(&queue, &args, patience, workplace).await
         })
     })
 }
@@ -44,14 +45,15 @@ pub(super) fn run(args: QueueTakeArgs, output: Output) -> anyhow::Result<Exit> {
 async fn next<O: Order>(
     queue: &OrderedQueue<O>,
     args: &QueueTakeArgs,
+    patience: Patience,
     output: Output,
 ) -> Result<Option<Claim<Vec<u8>>>, TakeError> {
-    if args.at_once || args.wait.wait == Some(Duration::ZERO) {
+    if patience.is_at_once() {
         return queue.try_take().await;
     }
     let taken = async {
-        match args.wait.wait {
-            Some(limit) => queue.take_timeout(limit).await,
+        match patience.left() {
+            Some(left) => queue.take_timeout(left).await,
             None => queue.take().await,
         }
     };
@@ -66,17 +68,18 @@ async fn next<O: Order>(
 async fn for_command<O: Order>(
     queue: &OrderedQueue<O>,
     args: &QueueTakeArgs,
+    patience: Patience,
     workplace: &Workplace<'_>,
 ) -> anyhow::Result<Exit> {
     let claim = match workplace
-        .unless_told(next(queue, args, workplace.output))
+        .unless_told(next(queue, args, patience, workplace.output))
         .await
     {
         Ok(claim) => claim?,
         Err(exit) => return Ok(exit),
     };
     let Some(claim) = claim else {
-        return Ok(Exit::NotHad(args.wait.conflict_exit_code));
+        return Ok(patience.exit());
     };
     payload::be_stdin(claim.payload())?;
     let variables = [
@@ -102,10 +105,11 @@ async fn for_command<O: Order>(
 async fn for_script<O: Order>(
     queue: &OrderedQueue<O>,
     args: &QueueTakeArgs,
+    patience: Patience,
     output: Output,
 ) -> anyhow::Result<Exit> {
-    let Some(claim) = next(queue, args, output).await? else {
-        return Ok(Exit::NotHad(args.wait.conflict_exit_code));
+    let Some(claim) = next(queue, args, patience, output).await? else {
+        return Ok(patience.exit());
     };
     let (path, limit) = (&args.path, args.job.connect.session_timeout);
     let text = match args.hold || args.json {
