@@ -39,6 +39,7 @@ mod piped;
 mod recipes;
 mod screen;
 mod scripts;
+mod security;
 mod serve;
 mod shared_locks;
 mod terminal;
