@@ -4,6 +4,7 @@ mod inspect;
 mod jobs;
 mod queues;
 mod recipes;
+mod security;
 mod tree;
 mod tx;
 
@@ -19,9 +20,9 @@ pub(crate) use self::inspect::*;
 pub(crate) use self::jobs::*;
 pub(crate) use self::queues::*;
 pub(crate) use self::recipes::*;
+pub(crate) use self::security::*;
 pub(crate) use self::tree::*;
 pub(crate) use self::tx::*;
-use crate::credential::Credential;
 use crate::{connect, duration};
 
 /// As in docs/commands.md.
@@ -160,15 +161,8 @@ pub(crate) struct ConnectArgs {
     /// How long the servers keep a hold after they last heard of its holder.
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "15s")]
     pub(crate) session_timeout: Duration,
-    /// Prove who you are, such as digest:USER:PASSWORD; may be given more than once. Others on this host can read what
-    /// is typed here, but not the variable.
-    #[arg(
-        long,
-        value_name = "SCHEME:PROOF",
-        env = "BELLWETHER_AUTH",
-        hide_env_values = true
-    )]
-    pub(crate) auth: Vec<Credential>,
+    #[command(flatten)]
+    pub(crate) security: SecurityArgs,
 }
 
 #[derive(Debug, clap::Args)]

@@ -15,10 +15,19 @@ const OF_HOST: &str = "/etc/bellwether.toml";
 
 /// What a file can say.
 #[derive(Debug, Default, Deserialize, PartialEq, Eq)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct ConfigFile {
     /// The servers, as `--connect` takes them.
     pub(crate) connect: Option<String>,
+    // The flags of these names. Secrets are in files of their own: this one is for all to read.
+    pub(crate) tls: bool,
+    pub(crate) tls_ca: Option<PathBuf>,
+    pub(crate) tls_cert: Option<PathBuf>,
+    pub(crate) tls_key: Option<PathBuf>,
+    pub(crate) tls_server_name: Option<String>,
+    pub(crate) auth_file: Option<PathBuf>,
+    pub(crate) sasl: Option<String>,
+    pub(crate) sasl_password_file: Option<PathBuf>,
 }
 
 impl ConfigFile {
@@ -55,7 +64,25 @@ impl ConfigFile {
             None => Ok(file),
         });
         let file = checked.with_context(|| format!("cannot understand {}", path.display()))?;
-        Ok(Some(file))
+        let folder = path.parent().unwrap_or(Path::new("/"));
+        Ok(Some(file.relative_to(folder)))
+    }
+
+    /// Paths are relative to the folder of the file that names them, wherever a command is run.
+    fn relative_to(mut self, folder: &Path) -> Self {
+        for path in [
+            &mut self.tls_ca,
+            &mut self.tls_cert,
+            &mut self.tls_key,
+            &mut self.auth_file,
+            &mut self.sasl_password_file,
+        ]
+        .into_iter()
+        .flatten()
+        {
+            *path = folder.join(&*path);
+        }
+        self
     }
 }
 
@@ -76,5 +103,39 @@ mod tests {
             let error = ConfigFile::at(&path).unwrap_err();
             assert!(error.to_string().contains("bellwether.toml"), "{error}");
         }
+    }
+
+    #[test]
+    fn security_is_read_and_its_files_are_beside_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bellwether.toml");
+        let text = r#"
+            tls = true
+            tls-ca = "ca.pem"
+            tls-cert = "/etc/cert.pem"
+            tls-key = "/etc/key.pem"
+            tls-server-name = "zk"
+            auth-file = "auth"
+            sasl = "alice"
+            sasl-password-file = "password"
+        "#;
+        fs::write(&path, text).unwrap();
+        let file = ConfigFile::at(&path).unwrap().unwrap();
+        let wanted = ConfigFile {
+            connect: None,
+            tls: true,
+            tls_ca: Some(folder.path().join("ca.pem")),
+            tls_cert: Some("/etc/cert.pem".into()),
+            tls_key: Some("/etc/key.pem".into()),
+            tls_server_name: Some("zk".to_owned()),
+            auth_file: Some(folder.path().join("auth")),
+            sasl: Some("alice".to_owned()),
+            sasl_password_file: Some(folder.path().join("password")),
+        };
+        assert_eq!(file, wanted);
+        // A password has no place in a file for everybody.
+        fs::write(&path, "sasl-password = \"swordfish\"").unwrap();
+        let error = ConfigFile::at(&path).unwrap_err();
+        assert!(error.to_string().contains("bellwether.toml"), "{error}");
     }
 }

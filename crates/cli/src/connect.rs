@@ -10,6 +10,7 @@ use crate::args::ConnectArgs;
 use crate::config_file::ConfigFile;
 use crate::local;
 use crate::output::Output;
+use crate::security::Security;
 
 /// How often a command starts over that met a local server which was just leaving.
 const LOCAL_TRIES_MAX: usize = 3;
@@ -29,16 +30,20 @@ pub(crate) async fn connect_with(
     output: Output,
     options: impl Fn(Connect) -> Connect,
 ) -> anyhow::Result<Client> {
+    let file = ConfigFile::read()?;
+    let servers = args.connect.as_ref().or(file.connect.as_ref());
+    let servers = servers.map(String::as_str);
+    let security = match servers {
+        None | Some(LOCAL) => Security::local(&args.security, &file, output)?,
+        Some(_) => Security::of(&args.security, &file, output).await?,
+    };
     let options = |servers: &str| {
         let connect = bellwether::connect(servers)
             .session_timeout(args.session_timeout)
             .on_current_runtime();
-        let connect = args.auth.iter().fold(connect, |connect, credential| {
-            connect.auth(&credential.scheme, &*credential.proof)
-        });
-        options(connect)
+        Ok(options(security.apply(connect)?))
     };
-    match servers(args)?.as_deref() {
+    match servers {
         None => {
             let (user, host) = (Who::user_of_process(), local::host());
             output.notice(format_args!(
@@ -48,7 +53,7 @@ pub(crate) async fn connect_with(
         }
         Some(LOCAL) => connect_local(options).await,
         Some(servers) => {
-            let mut connected = std::pin::pin!(options(servers).into_future());
+            let mut connected = std::pin::pin!(options(servers)?.into_future());
             if let Ok(client) = timeout(SILENT_WAIT, &mut connected).await {
                 return Ok(client?);
             }
@@ -107,13 +112,15 @@ pub(crate) fn whereabouts(args: &ConnectArgs) -> anyhow::Result<Whereabouts> {
     }
 }
 
-async fn connect_local(options: impl Fn(&str) -> Connect) -> anyhow::Result<Client> {
+async fn connect_local(
+    options: impl Fn(&str) -> anyhow::Result<Connect>,
+) -> anyhow::Result<Client> {
     let folder = local::Folder::of_user()?;
     let mut tries = 0;
     loop {
         tries += 1;
         let server = folder.find_or_start().await.context("no local server")?;
-        let connect = options(&server.address.to_string())
+        let connect = options(&server.address.to_string())?
             .auth("digest", server.secret.credential())
             .fail_fast();
         match connect.await {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Shows its scheme only: the rest is a secret.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Credential {
     pub(crate) scheme: String,
     pub(crate) proof: String,

@@ -14,9 +14,15 @@ use crate::core::session::{Identity, Session};
 use crate::driver::shared::Shared;
 use crate::driver::stream::{Dial, Sockets};
 use crate::driver::thread::session_thread;
+#[cfg(feature = "tls")]
+use crate::driver::tls::TlsDial;
 use crate::driver::{Driver, Opening};
 use crate::error::{ConnectError, SessionEnd};
 use crate::options::{Credential, Limits, SessionKey};
+#[cfg(feature = "sasl")]
+use crate::sasl::DigestMd5;
+#[cfg(feature = "tls")]
+use crate::tls_options::TlsOptions;
 
 /// The session timeout that is asked for unless another is set.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(15);
@@ -32,8 +38,12 @@ pub struct Connect {
     session: Option<SessionKey>,
     credentials: Vec<Credential>,
     allow_read_only: bool,
+    #[cfg(feature = "sasl")]
+    sasl: Option<DigestMd5>,
     limits: Limits,
     dial: Arc<dyn Dial>,
+    #[cfg(feature = "tls")]
+    tls: Option<TlsOptions>,
     runtime: Option<Runtime>,
 }
 
@@ -47,8 +57,12 @@ impl Connect {
             session: None,
             credentials: Vec::new(),
             allow_read_only: false,
+            #[cfg(feature = "sasl")]
+            sasl: None,
             limits: Limits::default(),
             dial: Arc::new(Sockets),
+            #[cfg(feature = "tls")]
+            tls: None,
             runtime: None,
         }
     }
@@ -81,6 +95,41 @@ impl Connect {
     /// Proves an identity on each connection: scheme `digest` with `user:password`, for example.
     pub fn auth(mut self, scheme: impl Into<String>, secret: impl Into<Vec<u8>>) -> Self {
         self.credentials.push(Credential::new(scheme, secret));
+        self
+    }
+
+    /// Proves an identity on each connection by SASL DIGEST-MD5, before anything else is sent. The servers see the user as
+    /// `sasl:USER`; the password stays here.
+    ///
+    /// Servers that refuse the user or are not configured for SASL end the session with [`SessionEnd::AuthFailed`], or with
+    /// [`ConnectError::AuthFailed`] before there is one. The same holds for a server that does not prove that it knows the
+    /// password too.
+    ///
+    /// DIGEST-MD5 encrypts nothing, and an eavesdropper can guess a weak password offline. On a network that others share, use
+    /// it over TLS.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use bellwether_client::Client;
+    ///
+    /// let password = std::fs::read_to_string("/run/secrets/zookeeper")?;
+    /// let client = Client::connect("zk1").sasl_digest_md5("alice", password.trim_end()).await?;
+    /// assert!(client.who_am_i().await?.contains(&("sasl".to_owned(), "alice".to_owned())));
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "sasl")]
+    pub fn sasl_digest_md5(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.sasl = Some(DigestMd5::new(user.into(), password.into()));
+        self
+    }
+
+    /// Speaks TLS with the servers, whichever way the streams below it are opened.
+    ///
+    /// A file that cannot be read or used is [`ConnectError::Tls`], before anything is sent. Files are read again for each
+    /// connection, so a renewed certificate counts from the next connection on.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, options: TlsOptions) -> Self {
+        self.tls = Some(options);
         self
     }
 
@@ -122,6 +171,13 @@ impl Connect {
             .session
             .map(|SessionKey { id, password }| Identity { id, password });
         let runtime = self.runtime.unwrap_or_else(|| session_thread().clone());
+        #[cfg(feature = "tls")]
+        let dial = match self.tls {
+            Some(options) => Arc::new(TlsDial::new(options, self.dial, &runtime).await?),
+            None => self.dial,
+        };
+        #[cfg(not(feature = "tls"))]
+        let dial = self.dial;
         let reply_bytes_max = self.limits.reply_bytes_max;
         let session = Session::new(
             Moment::now(),
@@ -133,9 +189,11 @@ impl Connect {
         let shared = Arc::new(Shared::new(session));
         let driver = Driver {
             shared: Arc::clone(&shared),
-            dial: self.dial,
+            dial,
             endpoints,
             allow_read_only: self.allow_read_only,
+            #[cfg(feature = "sasl")]
+            sasl: self.sasl,
             reply_bytes_max,
         };
         let (report, reported) = oneshot::channel();
@@ -166,7 +224,9 @@ impl Client {
             let _ = self.at_root().exists("/").await;
         }
         match self.shared().look(|session| session.end()) {
-            Some(SessionEnd::AuthFailed) => Err(ConnectError::AuthFailed),
+            Some(end @ SessionEnd::AuthFailed) => Err(ConnectError::AuthFailed {
+                reason: end.to_string(),
+            }),
             _ => Ok(self),
         }
     }

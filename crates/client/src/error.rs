@@ -160,8 +160,8 @@ pub enum ConnectError {
     #[error("no session within {limit:?}: {attempts}")]
     Unreachable { limit: Duration, attempts: Attempts },
     /// The servers do not accept the credentials. Correct them.
-    #[error("the servers refused the credentials")]
-    AuthFailed,
+    #[error("authentication failed: {reason}")]
+    AuthFailed { reason: String },
     /// The session to take over has expired, or its password is wrong.
     #[error("the session to take over is gone")]
     SessionExpired,

@@ -9,6 +9,12 @@
 //! - **Proof of life** ([`Client::life`]): until when the servers cannot have expired the session.
 //! - **Close means close** ([`Client::close`]).
 //!
+//! Features, none of which is on by default:
+//!
+//! - `tls`: TLS 1.2 and 1.3 by rustls (`Connect::tls` with `TlsOptions`): authorities from a file or the system, client
+//!   certificates, and the name of the server verified.
+//! - `sasl`: SASL DIGEST-MD5 (`Connect::sasl_digest_md5`), as Java's client and kazoo speak it.
+//!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use bellwether_client::{Client, CreateMode, Error};
@@ -44,6 +50,10 @@ mod multi;
 mod ops;
 mod options;
 mod reply;
+#[cfg(feature = "sasl")]
+mod sasl;
+#[cfg(feature = "tls")]
+mod tls_options;
 mod watch;
 
 pub use address::{Address, Endpoint};
@@ -64,6 +74,8 @@ pub use error::{Attempts, ConnectError, Error, ErrorCode, Invalid, PathError, Se
 pub use multi::{Multi, MultiError, MultiRead, MultiReadResult, MultiReply, MultiResult};
 pub use options::{Credential, Limits, SessionKey};
 pub use reply::Reply;
+#[cfg(feature = "tls")]
+pub use tls_options::TlsOptions;
 pub use watch::{Event, PersistentEvent, PersistentWatch, Watch, WatchMode};
 
 /// The rights of an access list.

@@ -4,6 +4,7 @@
 //! around it, so that what is killed is the server.
 
 mod ensemble;
+mod secured;
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -22,9 +23,13 @@ use crate::raw::{ConnectOptions, RawClient, four_letter_word};
 use crate::request::Request;
 
 pub use self::ensemble::Ensemble;
+use self::secured::Security;
 
-/// Where Debian puts ZooKeeper; its manifest names what it depends on. The second one logs to stderr.
-const CLASS_PATH: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar";
+/// Where Debian puts ZooKeeper; its manifest names what it depends on. The second one logs to stderr. The others are parts of Netty
+/// that the manifest forgets and TLS needs.
+const CLASS_PATH: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar\
+    :/usr/share/java/netty-codec.jar:/usr/share/java/netty-resolver.jar\
+    :/usr/share/java/netty-transport-native-unix-common.jar";
 
 /// How long a server may take until it serves.
 const START_MAX: Duration = Duration::from_secs(60);
@@ -47,6 +52,7 @@ const PROBE_MAX: Duration = Duration::from_millis(500);
 pub struct Apache {
     process: Process,
     _port: Port,
+    tls_port: Option<Port>,
     /// Removed when dropped, after the process.
     _folder: TempDir,
 }
@@ -76,6 +82,8 @@ pub struct ApacheBuilder {
     super_digest: Option<String>,
     data_dir: Option<PathBuf>,
     properties: Vec<(String, String)>,
+    settings: Vec<(String, String)>,
+    security: Security,
 }
 
 impl Apache {
@@ -94,6 +102,8 @@ impl Apache {
             super_digest: None,
             data_dir: None,
             properties: Vec::new(),
+            settings: Vec::new(),
+            security: Security::default(),
         }
     }
 
@@ -118,6 +128,12 @@ impl Apache {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.process.address
+    }
+
+    /// Where it listens for TLS, if it was built [so](ApacheBuilder::tls).
+    pub fn tls_address(&self) -> Option<SocketAddr> {
+        let port = self.tls_port.as_ref()?.number();
+        Some(SocketAddr::new(self.process.address.ip(), port))
     }
 
     /// The address as clients want it.
@@ -222,6 +238,13 @@ impl ApacheBuilder {
         self
     }
 
+    /// Sets any other line of the configuration, such as `ssl.clientAuth`.
+    #[must_use]
+    pub fn setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.settings.push((name.into(), value.into()));
+        self
+    }
+
     /// Starts the server and waits until it serves.
     pub async fn start(self) -> Result<Apache> {
         let folder = tempfile::tempdir()?;
@@ -230,12 +253,21 @@ impl ApacheBuilder {
             .clone()
             .unwrap_or_else(|| folder.path().to_owned());
         let port = Port::reserve()?;
-        let mut process = self.process(folder.path().to_owned(), data_dir, port.number(), "")?;
+        let tls_port = match self.security.has_tls() {
+            true => Some(Port::reserve()?),
+            false => None,
+        };
+        let secured = self
+            .security
+            .settings(tls_port.as_ref().map(Port::number))?;
+        let folder_path = folder.path().to_owned();
+        let mut process = self.process(folder_path, data_dir, port.number(), &secured)?;
         process.spawn()?;
         process.ready().await?;
         Ok(Apache {
             process,
             _port: port,
+            tls_port,
             _folder: folder,
         })
     }
@@ -260,6 +292,9 @@ impl ApacheBuilder {
         writeln!(config, "admin.enableServer=false")?;
         writeln!(config, "extendedTypesEnabled={}", self.extended_types)?;
         writeln!(config, "enforceQuota={}", self.enforce_quota)?;
+        for (name, value) in &self.settings {
+            writeln!(config, "{name}={value}")?;
+        }
         config.push_str(more);
         fs::write(folder.join("zoo.cfg"), config)?;
 
@@ -268,6 +303,7 @@ impl ApacheBuilder {
             let name = "zookeeper.DigestAuthenticationProvider.superDigest";
             properties.push((name.into(), digest.clone()));
         }
+        properties.extend(self.security.put_users(&folder)?);
         Ok(Process {
             child: None,
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),

@@ -59,6 +59,11 @@ pub struct ConnectReply {
 }
 
 impl ConnectReply {
+    /// Whether the server opened the session or took it up again. Otherwise it has expired, or the password is wrong.
+    pub fn is_session(&self) -> bool {
+        self.timeout_ms > 0 && self.session_id != 0
+    }
+
     /// No such session: expired, closed, never heard of, or the password is wrong.
     pub const REFUSED: Self = Self {
         timeout_ms: 0,

@@ -134,6 +134,11 @@ pub fn put_auth(out: &mut BytesMut, scheme: &str, data: Option<&[u8]>) {
     out.put_buffer(data);
 }
 
+/// Appends the body of sasl: a token of the mechanism.
+pub fn put_sasl(out: &mut BytesMut, token: &[u8]) {
+    out.put_buffer(Some(token));
+}
+
 /// create, create2, createContainer and createTTL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields of the record")]

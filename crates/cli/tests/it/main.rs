@@ -40,6 +40,7 @@ mod recipes;
 mod refused;
 mod screen;
 mod scripts;
+mod security;
 mod serve;
 mod shared_locks;
 mod terminal;

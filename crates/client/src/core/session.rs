@@ -330,6 +330,12 @@ impl Session {
         }
     }
 
+    /// A number for a request that the driver sends itself, before the session has the connection.
+    #[cfg(feature = "sasl")]
+    pub(crate) fn next_xid(&mut self) -> i32 {
+        self.requests.next_xid()
+    }
+
     // --- the connection -----------------------------------------------------------------------
 
     /// What a new connection begins with.
@@ -354,7 +360,7 @@ impl Session {
         sent: Moment,
         reply: ConnectReply,
     ) -> Result<(), Broken> {
-        if reply.timeout_ms <= 0 || reply.session_id == 0 {
+        if !reply.is_session() {
             self.finish(SessionEnd::Expired);
             return Err(Broken::Ended);
         }

@@ -12,12 +12,16 @@ use rand::rngs::StdRng;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval, timeout};
+#[cfg(feature = "sasl")]
+use tracing::error;
 use tracing::{debug, info};
 
 use crate::address::Endpoint;
 use crate::clock::Moment;
 use crate::core::hosts::{Hosts, Next};
 use crate::core::session::{Broken, put_handshake};
+#[cfg(feature = "sasl")]
+use crate::driver::authenticate;
 use crate::driver::carry::carry;
 use crate::driver::shared::Shared;
 use crate::driver::stream::{Dial, Stream};
@@ -54,6 +58,9 @@ pub(crate) struct Driver {
     pub(crate) dial: Arc<dyn Dial>,
     pub(crate) endpoints: Vec<Endpoint>,
     pub(crate) allow_read_only: bool,
+    /// Authenticated on each connection.
+    #[cfg(feature = "sasl")]
+    pub(crate) sasl: Option<crate::sasl::DigestMd5>,
     pub(crate) reply_bytes_max: usize,
 }
 
@@ -111,18 +118,19 @@ impl Driver {
                 Ok(Err(failure)) => failure,
                 Err(_) => io::Error::new(io::ErrorKind::TimedOut, "no answer"),
             };
-            let (server, error) = (endpoint.to_string(), reason(&failure));
+            let reason = reason(&failure);
+            let (server, error) = (endpoint.to_string(), reason.clone());
             log::emit(move || debug!(endpoint = server, error, "no connection"));
             if let Some((_, _, attempts)) = &mut opening {
                 let host = endpoint.to_string();
                 // An attempt that was cut short by the caller's limit says less than an earlier one that was not.
                 let is_cut_short = failure.kind() == io::ErrorKind::TimedOut && left < limit;
                 if !(is_cut_short && attempts.iter().any(|(known, _)| known == host)) {
-                    attempts.note(&host, reason(&failure));
+                    attempts.note(&host, reason.clone());
                 }
             }
             if self.shared.state().is_ended() {
-                self.report_end(opening);
+                self.report_end(opening, reason);
                 return;
             }
         }
@@ -167,7 +175,7 @@ impl Driver {
     fn give_up(&self, opening: &mut Option<(Opening, Moment, Attempts)>, rounds: u32) -> bool {
         let now = Moment::now();
         if self.shared.state().is_ended() {
-            self.report_end(opening.take());
+            self.report_end(opening.take(), "the session is over".to_owned());
             return true;
         }
         if let Some((first, began, _)) = opening {
@@ -197,12 +205,12 @@ impl Driver {
         is_gone
     }
 
-    fn report_end(&self, opening: Option<(Opening, Moment, Attempts)>) {
+    fn report_end(&self, opening: Option<(Opening, Moment, Attempts)>, reason: String) {
         let Some((opening, _, attempts)) = opening else {
             return;
         };
         let error = match self.shared.look(|session| session.end()) {
-            Some(SessionEnd::AuthFailed) => ConnectError::AuthFailed,
+            Some(SessionEnd::AuthFailed) => ConnectError::AuthFailed { reason },
             Some(SessionEnd::Expired) => ConnectError::SessionExpired,
             _ => ConnectError::Unreachable {
                 limit: opening.limit,
@@ -228,10 +236,38 @@ impl Driver {
         if is_read_only && !self.allow_read_only {
             return Err(io::Error::other("the server is read-only"));
         }
+        #[cfg(feature = "sasl")]
+        if let Some(user) = &self.sasl
+            && reply.is_session()
+        {
+            self.authenticate(user, endpoint, &mut stream, &mut input)
+                .await?;
+        }
         self.shared
             .with(|session| session.connected(Moment::now(), sent, reply))
             .map_err(|broken: Broken| io::Error::other(broken))?;
         Ok((stream, input))
+    }
+
+    /// Proves who the user is, before anything is asked. A refusal ends the session: the next server knows the same passwords.
+    #[cfg(feature = "sasl")]
+    async fn authenticate(
+        &self,
+        user: &crate::sasl::DigestMd5,
+        endpoint: &Endpoint,
+        stream: &mut Box<dyn Stream>,
+        input: &mut BytesMut,
+    ) -> io::Result<()> {
+        let next_xid = || self.shared.with(|session| session.next_xid());
+        let result = authenticate::authenticate(user, stream, input, next_xid).await;
+        if let Err(failure) = &result
+            && let Some(refusal) = authenticate::refusal(failure)
+        {
+            error!(%endpoint, reason = %refusal, "authentication failed");
+            self.shared
+                .with(|session| session.finish(SessionEnd::AuthFailed));
+        }
+        result
     }
 
     /// Carries the session until this connection is lost.
@@ -250,7 +286,11 @@ impl Driver {
     }
 }
 
-async fn read_frame(stream: &mut Box<dyn Stream>, input: &mut BytesMut) -> io::Result<BytesMut> {
+/// Reads one frame of what comes before a session has the connection.
+pub(super) async fn read_frame(
+    stream: &mut Box<dyn Stream>,
+    input: &mut BytesMut,
+) -> io::Result<BytesMut> {
     loop {
         match frame::take(input, HANDSHAKE_BYTES_MAX) {
             Ok(Some(frame)) => return Ok(BytesMut::from(&frame[..])),
@@ -266,12 +306,16 @@ async fn read_frame(stream: &mut Box<dyn Stream>, input: &mut BytesMut) -> io::R
     }
 }
 
-fn not_zookeeper() -> io::Error {
+pub(super) fn not_zookeeper() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "not a ZooKeeper server")
 }
 
 /// A failure in the words that users search for.
 fn reason(error: &io::Error) -> String {
+    #[cfg(feature = "tls")]
+    if let Some(reason) = crate::driver::tls::reason(error) {
+        return reason;
+    }
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
         io::ErrorKind::TimedOut => "timed out".to_owned(),

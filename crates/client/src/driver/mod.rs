@@ -1,9 +1,13 @@
 //! Moves bytes and time between one session and one stream.
 
+#[cfg(feature = "sasl")]
+mod authenticate;
 mod carry;
 mod establish;
 pub(crate) mod shared;
 pub(crate) mod stream;
 pub(crate) mod thread;
+#[cfg(feature = "tls")]
+pub(crate) mod tls;
 
 pub(crate) use establish::{Driver, Opening};

@@ -12,6 +12,7 @@
 #[macro_use]
 mod place;
 
+mod certificates;
 mod closing;
 mod comparison;
 mod connecting;
@@ -25,7 +26,9 @@ mod many;
 mod operations;
 mod order;
 mod reconnect;
+mod sasl;
 mod sessions;
 mod switches;
 mod tap;
+mod tls;
 mod watches;

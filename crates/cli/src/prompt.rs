@@ -1,0 +1,59 @@
+//! A question at the terminal whose answer is not shown.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
+
+use rustix::process::getpgrp;
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
+use tokio::sync::oneshot;
+
+/// Asks for a line; `None` if there is no terminal, or if this process is in its background and would be stopped for asking: the
+/// keeper of a job is.
+///
+/// # Cancel safety
+///
+/// The terminal shows again what is typed.
+pub(crate) async fn secret(question: &str) -> io::Result<Option<String>> {
+    let Ok(tty) = File::options().read(true).write(true).open("/dev/tty") else {
+        return Ok(None);
+    };
+    if tcgetpgrp(&tty) != Ok(getpgrp()) {
+        return Ok(None);
+    }
+    let _unseen = Unseen::begin(tty.try_clone()?)?;
+    (&tty).write_all(question.as_bytes())?;
+    // A thread of its own, because nothing ends a read of a terminal; the end of the process does not wait for it.
+    let (sender, line) = oneshot::channel();
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        let read = BufReader::new(tty).read_line(&mut line);
+        let _ = sender.send(read.map(|_| line));
+    });
+    let line = line.await.map_err(io::Error::other)??;
+    let line = line.trim_end_matches(['\n', '\r']);
+    Ok((!line.is_empty()).then(|| line.to_owned()))
+}
+
+/// As long as this lives, the terminal does not show what is typed.
+struct Unseen {
+    tty: File,
+    before: Termios,
+}
+
+impl Unseen {
+    fn begin(tty: File) -> io::Result<Self> {
+        let before = tcgetattr(&tty)?;
+        let mut unseen = before.clone();
+        unseen.local_modes.remove(LocalModes::ECHO);
+        // The end of the line is shown, so that what follows begins a new one.
+        unseen.local_modes.insert(LocalModes::ECHONL);
+        tcsetattr(&tty, OptionalActions::Flush, &unseen)?;
+        Ok(Self { tty, before })
+    }
+}
+
+impl Drop for Unseen {
+    fn drop(&mut self) {
+        let _ = tcsetattr(&self.tty, OptionalActions::Flush, &self.before);
+    }
+}

@@ -1,0 +1,118 @@
+//! TLS over any stream, and its failures in words.
+
+use std::io;
+use std::sync::Arc;
+
+use rustls::{AlertDescription, CertificateError};
+use tokio::runtime::Handle;
+use tokio::task::spawn_blocking;
+use tokio_rustls::TlsConnector;
+
+use crate::address::Endpoint;
+use crate::driver::stream::{Dial, Dialing, Stream};
+use crate::error::ConnectError;
+use crate::tls_options::{Tls, TlsError, TlsOptions};
+
+/// Opens TLS streams through those of another [`Dial`].
+#[derive(Clone, Debug)]
+pub(crate) struct TlsDial {
+    tls: Arc<Tls>,
+    below: Arc<dyn Dial>,
+}
+
+impl TlsDial {
+    /// Reads the files of the options on a thread of `runtime` where that may block.
+    pub(crate) async fn new(
+        options: TlsOptions,
+        below: Arc<dyn Dial>,
+        runtime: &Handle,
+    ) -> Result<Self, ConnectError> {
+        let loaded = runtime.spawn_blocking(|| Tls::load(options)).await;
+        match loaded.map_err(|_| ConnectError::RuntimeGone)? {
+            Ok(tls) => Ok(Self {
+                tls: Arc::new(tls),
+                below,
+            }),
+            Err(TlsError(reason)) => Err(ConnectError::Tls(reason)),
+        }
+    }
+
+    async fn connect(self, endpoint: Endpoint) -> io::Result<Box<dyn Stream>> {
+        let name = self.tls.server_name(&endpoint).map_err(io::Error::other)?;
+        let tls = Arc::clone(&self.tls);
+        let config = spawn_blocking(move || tls.config()).await?;
+        let config = config.map_err(io::Error::other)?;
+        let stream = self.below.dial(&endpoint).await?;
+        let connector = TlsConnector::from(Arc::new(config));
+        match connector.connect(name, stream).await {
+            Ok(stream) => Ok(Box::new(stream)),
+            Err(error) if is_closed(&error) => Err(io::Error::other(TlsError(
+                "the server closed the connection in the handshake; it may not speak TLS on this port"
+                    .to_owned(),
+            ))),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Dial for TlsDial {
+    fn dial(&self, endpoint: &Endpoint) -> Dialing {
+        Box::pin(self.clone().connect(endpoint.clone()))
+    }
+}
+
+fn is_closed(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+    )
+}
+
+/// A failure of TLS in the words that users search for; `None` for any other failure.
+///
+/// With TLS 1.3 a server refuses a client's certificate only after the handshake, so this is asked about later failures too.
+pub(crate) fn reason(error: &io::Error) -> Option<String> {
+    let error: &rustls::Error = error.get_ref()?.downcast_ref()?;
+    let reason = match error {
+        rustls::Error::InvalidCertificate(error) => certificate_reason(error),
+        rustls::Error::AlertReceived(
+            alert @ (AlertDescription::CertificateRequired
+            | AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::UnknownCA
+            | AlertDescription::AccessDenied),
+        ) => format!("the server refused the client certificate, or wants one ({alert:?})"),
+        rustls::Error::AlertReceived(alert) => format!("the server refused ({alert:?})"),
+        rustls::Error::InvalidMessage(_) => "the server does not speak TLS on this port".to_owned(),
+        error => error.to_string(),
+    };
+    Some(format!("TLS: {reason}"))
+}
+
+fn certificate_reason(error: &CertificateError) -> String {
+    match error {
+        // A signature by another key of an authority of the same name.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "certificate not trusted".to_owned()
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "certificate expired".to_owned()
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "certificate not valid yet".to_owned()
+        }
+        CertificateError::NotValidForName => "certificate is for another name".to_owned(),
+        CertificateError::NotValidForNameContext {
+            expected,
+            presented,
+        } => format!(
+            "certificate is not for {} but for {}",
+            expected.to_str(),
+            presented.join(", ")
+        ),
+        error => format!("bad certificate ({error})"),
+    }
+}
