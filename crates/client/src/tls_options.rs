@@ -273,3 +273,24 @@ impl ServerCertVerifier for AnyName {
         self.algorithms.supported_schemes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unix_socket_needs_a_name_to_expect() {
+        let socket = Endpoint::Unix("/run/socket".into());
+        let tls = |options: TlsOptions| Tls {
+            options,
+            system_roots: None,
+            provider: Arc::new(ring::default_provider()),
+        };
+        assert!(tls(TlsOptions::new()).server_name(&socket).is_err());
+        let named = tls(TlsOptions::new().server_name("zk1"));
+        assert_eq!(named.server_name(&socket).unwrap().to_str(), "zk1");
+        let host = Endpoint::Tcp("::1".to_owned(), 2281);
+        let by_host = tls(TlsOptions::new()).server_name(&host).unwrap();
+        assert_eq!(by_host.to_str(), "::1");
+    }
+}

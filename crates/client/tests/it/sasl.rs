@@ -4,7 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use bellwether_client::{Acl, Client, ConnectError, CreateMode, Error, Id, SessionEnd, acl};
+use bellwether_client::{
+    Acl, Client, ConnectError, CreateMode, Error, Id, SessionEnd, TlsOptions, acl,
+};
 use bellwether_testkit::Apache;
 use bellwether_wire::connect::ConnectReply;
 use bellwether_wire::frame;
@@ -15,6 +17,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 use tokio::time::timeout;
+
+use crate::certificates::{Authority, Files};
 
 /// The most that anything here may take.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -138,7 +142,6 @@ async fn a_reconnect_authenticates_first_and_a_changed_password_ends_the_session
     server.restart().await.unwrap();
     let (data, _) = timeout(LIMIT, read).await.unwrap().unwrap();
     assert_eq!(&data[..], b"secret");
-    assert_eq!(client.connections(), 2);
 
     server.kill();
     let users = server.data_dir().join("jaas.conf");
@@ -170,6 +173,27 @@ async fn kazoo_is_the_same_user_by_the_same_password() {
     assert_eq!(&client.get("/ours").await.unwrap().0[..], b"from kazoo");
     let (acl, _) = client.acl("/ours").await.unwrap();
     assert_eq!(acl, only("alice"));
+    client.close().await;
+}
+
+#[tokio::test]
+async fn a_user_is_authenticated_within_tls() {
+    let authority = Authority::new("authority");
+    let files = Files::new();
+    let ca = files.put("ca.pem", &authority.pem);
+    let store = authority.issue("server", &["127.0.0.1"]).store();
+    let server = Apache::builder()
+        .tls(files.put("server.pem", &store), &ca)
+        .setting("ssl.clientAuth", "none")
+        .sasl_user("alice", PASSWORD);
+    let server = server.start().await.unwrap();
+    let client = Client::connect(server.tls_address().unwrap().to_string())
+        .tls(TlsOptions::new().ca_file(ca))
+        .sasl_digest_md5("alice", PASSWORD);
+    let client = client.await.unwrap();
+    let ids = client.who_am_i().await.unwrap();
+    let me = ("sasl".to_owned(), "alice".to_owned());
+    assert!(ids.contains(&me), "{ids:?}");
     client.close().await;
 }
 
