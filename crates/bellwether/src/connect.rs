@@ -78,6 +78,18 @@ impl Connect {
         self.with(|options| options.auth(scheme, secret))
     }
 
+    /// Speaks TLS with the servers.
+    #[cfg(feature = "tls")]
+    pub fn tls(self, options: zk::TlsOptions) -> Self {
+        self.with(|connect| connect.tls(options))
+    }
+
+    /// Proves to the servers, by SASL DIGEST-MD5, to be a user, on each new connection too.
+    #[cfg(feature = "sasl")]
+    pub fn sasl_digest_md5(self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.with(|options| options.sasl_digest_md5(user, password))
+    }
+
     /// Opens streams in another way than by TCP and Unix sockets.
     pub fn dial(self, dial: impl zk::Dial) -> Self {
         self.with(|options| options.dial(dial))

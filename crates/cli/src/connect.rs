@@ -41,7 +41,7 @@ pub(crate) async fn connect_with(
         let connect = bellwether::connect(servers)
             .session_timeout(args.session_timeout)
             .on_current_runtime();
-        Ok(options(security.apply(connect)?))
+        options(security.apply(connect))
     };
     match servers {
         None => {
@@ -53,7 +53,7 @@ pub(crate) async fn connect_with(
         }
         Some(LOCAL) => connect_local(options).await,
         Some(servers) => {
-            let mut connected = std::pin::pin!(options(servers)?.into_future());
+            let mut connected = std::pin::pin!(options(servers).into_future());
             if let Ok(client) = timeout(SILENT_WAIT, &mut connected).await {
                 return Ok(client?);
             }
@@ -112,15 +112,13 @@ pub(crate) fn whereabouts(args: &ConnectArgs) -> anyhow::Result<Whereabouts> {
     }
 }
 
-async fn connect_local(
-    options: impl Fn(&str) -> anyhow::Result<Connect>,
-) -> anyhow::Result<Client> {
+async fn connect_local(options: impl Fn(&str) -> Connect) -> anyhow::Result<Client> {
     let folder = local::Folder::of_user()?;
     let mut tries = 0;
     loop {
         tries += 1;
         let server = folder.find_or_start().await.context("no local server")?;
-        let connect = options(&server.address.to_string())?
+        let connect = options(&server.address.to_string())
             .auth("digest", server.secret.credential())
             .fail_fast();
         match connect.await {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use bellwether::Connect;
+use bellwether::zk::TlsOptions;
 
 use crate::args::{AUTH, SecurityArgs};
 use crate::config_file::ConfigFile;
@@ -35,14 +36,26 @@ struct Tls {
     server_name: Option<String>,
 }
 
+impl Tls {
+    fn options(&self) -> TlsOptions {
+        let mut options = TlsOptions::new();
+        if let Some(ca) = &self.ca {
+            options = options.ca_file(ca);
+        }
+        if let Some((certificate, key)) = &self.identity {
+            options = options.client_certificate(certificate, key);
+        }
+        if let Some(name) = &self.server_name {
+            options = options.server_name(name);
+        }
+        options
+    }
+}
+
 /// A user of SASL. Its password is not shown.
 #[derive(Clone)]
 struct Sasl {
     user: String,
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "waits for the session that takes it")
-    )]
     password: String,
 }
 
@@ -86,15 +99,18 @@ impl Security {
     }
 
     /// Hands everything to the session. This is the only place that does.
-    pub(crate) fn apply(&self, connect: Connect) -> anyhow::Result<Connect> {
-        // Never without what was asked for: a session in the clear would tell others what was to be kept from them.
-        if self.tls.is_some() || self.sasl.is_some() {
-            anyhow::bail!("this build speaks neither TLS nor SASL");
+    pub(crate) fn apply(&self, connect: Connect) -> Connect {
+        let mut connect = connect;
+        if let Some(tls) = &self.tls {
+            connect = connect.tls(tls.options());
         }
-        let auth = self.auth.iter();
-        Ok(auth.fold(connect, |connect, credential| {
-            connect.auth(&credential.scheme, &*credential.proof)
-        }))
+        if let Some(Sasl { user, password }) = &self.sasl {
+            connect = connect.sasl_digest_md5(user, password);
+        }
+        for credential in &self.auth {
+            connect = connect.auth(&credential.scheme, &*credential.proof);
+        }
+        connect
     }
 }
 

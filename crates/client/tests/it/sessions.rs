@@ -90,7 +90,10 @@ async fn credentials_are_proven_again_on_each_connection(place: Place) {
 async fn refused_credentials_end_the_session(place: Place) {
     let error = place.connect().auth("no-such-scheme", "x").await;
     let error = error.unwrap_err();
-    assert!(matches!(error, ConnectError::AuthFailed { .. }), "{error:?}");
+    assert!(
+        matches!(error, ConnectError::AuthFailed { .. }),
+        "{error:?}"
+    );
     let client = place.client().await;
     let failed = Error::SessionEnded(SessionEnd::AuthFailed);
     assert_eq!(soon(client.auth("no-such-scheme", b"x")).await, Err(failed));
