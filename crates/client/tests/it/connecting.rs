@@ -256,7 +256,7 @@ async fn a_read_only_server_is_refused_unless_it_is_allowed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hosts_of_one_ensemble_are_all_used() {
+async fn every_host_of_a_connect_string_is_used() {
     let place = Place::embedded().await;
     let (one, two) = (place.proxy().await, place.proxy().await);
     let servers = format!("{},{}", one.address(), two.address());

@@ -15,6 +15,7 @@ mod place;
 mod closing;
 mod comparison;
 mod connecting;
+mod decoders;
 mod ensemble;
 mod examples;
 mod failures;
