@@ -36,6 +36,7 @@ mod core;
 mod create;
 mod driver;
 mod error;
+mod features;
 #[doc(hidden)]
 pub mod log;
 mod multi;

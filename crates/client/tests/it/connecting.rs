@@ -9,6 +9,7 @@ use bellwether_testkit::{Cut, Direction, FaultProxy, Op, Port, TestServer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 
+use crate::handshake::{REQUEST_BYTES, granted};
 use crate::place::{Place, soon};
 
 /// Each server with its reason.
@@ -226,16 +227,9 @@ async fn read_only_server() -> String {
         let mut open = Vec::new();
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let mut request = [0; 4 + 45];
+            let mut request = [0; REQUEST_BYTES];
             stream.read_exact(&mut request).await.unwrap();
-            let mut reply = Vec::new();
-            reply.extend(37_i32.to_be_bytes());
-            reply.extend(0_i32.to_be_bytes());
-            reply.extend(4_000_i32.to_be_bytes());
-            reply.extend(7_i64.to_be_bytes());
-            reply.extend(16_i32.to_be_bytes());
-            reply.extend([1; 16]);
-            reply.push(1);
+            let reply = granted(4_000, true);
             stream.write_all(&reply).await.unwrap();
             open.push(stream);
         }

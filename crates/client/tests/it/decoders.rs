@@ -10,6 +10,7 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
+use crate::handshake::granted;
 use crate::place::soon;
 
 const ROUNDS: usize = 3_000;
@@ -31,15 +32,8 @@ impl Dial for Babel {
 
 async fn babble(mut stream: DuplexStream, seed: u64) -> io::Result<()> {
     let mut random = StdRng::seed_from_u64(seed);
-    let mut granted = Vec::new();
-    granted.extend(0_i32.to_be_bytes());
-    granted.extend(60_000_i32.to_be_bytes());
-    granted.extend(7_i64.to_be_bytes());
-    granted.extend(16_i32.to_be_bytes());
-    granted.extend([1; 16]);
-    granted.push(0);
     read_frame(&mut stream).await?;
-    write_frame(&mut stream, &granted).await?;
+    stream.write_all(&granted(60_000, false)).await?;
     loop {
         let request = read_frame(&mut stream).await?;
         let mut reply = request[..4].to_vec();

@@ -20,6 +20,7 @@ mod ensemble;
 mod examples;
 mod failures;
 mod features;
+mod handshake;
 mod heartbeat;
 mod limits;
 mod many;
