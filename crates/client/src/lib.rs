@@ -44,6 +44,7 @@ mod cost;
 mod create;
 mod driver;
 mod error;
+mod features;
 #[doc(hidden)]
 pub mod log;
 mod multi;

@@ -19,6 +19,9 @@ use crate::error::Error;
 ///
 /// It survives reconnects. Dropped, it is removed from the server, unless another handle of the session shares it.
 ///
+/// It fails with [`Error::SessionEnded`], or with [`Error::NO_WATCHER`] after
+/// [`Client::remove_watches`](crate::Client::remove_watches).
+///
 /// # Cancel safety
 ///
 /// Polling it again after a dropped borrow loses nothing.

@@ -7,7 +7,7 @@ use bellwether_client::{
 };
 use bellwether_testkit::{Cut, Direction, Op, TestServer};
 
-use crate::place::{Place, SESSION_TIMEOUT, soon};
+use crate::place::{Place, SESSION_TIMEOUT, soon, until_down};
 
 on_both_engines! {
     close_ends_the_session_whatever_handles_exist,
@@ -80,11 +80,9 @@ async fn close_reaches_the_servers_after_a_reconnect(place: Place) {
         .create("/e", b"", CreateMode::Ephemeral)
         .await
         .unwrap();
-    let mut states = client.states();
     proxy.refuse(true);
     proxy.cut(Cut::Close).await;
-    let down = states.wait_for(|state| *state == SessionState::Disconnected);
-    soon(down).await.unwrap();
+    until_down(&client).await;
     let mut closing = Box::pin(client.close());
     // It is closed for everybody at once, though no server knows yet.
     assert!(futures_util::poll!(&mut closing).is_pending());

@@ -9,6 +9,7 @@ use bellwether_testkit::{Cut, Direction, FaultProxy, Op, Port, TestServer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 
+use crate::handshake::{REQUEST_BYTES, granted};
 use crate::place::{Place, soon};
 
 /// Each server with its reason.
@@ -226,16 +227,9 @@ async fn read_only_server() -> String {
         let mut open = Vec::new();
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let mut request = [0; 4 + 45];
+            let mut request = [0; REQUEST_BYTES];
             stream.read_exact(&mut request).await.unwrap();
-            let mut reply = Vec::new();
-            reply.extend(37_i32.to_be_bytes());
-            reply.extend(0_i32.to_be_bytes());
-            reply.extend(4_000_i32.to_be_bytes());
-            reply.extend(7_i64.to_be_bytes());
-            reply.extend(16_i32.to_be_bytes());
-            reply.extend([1; 16]);
-            reply.push(1);
+            let reply = granted(4_000, true);
             stream.write_all(&reply).await.unwrap();
             open.push(stream);
         }
@@ -256,7 +250,7 @@ async fn a_read_only_server_is_refused_unless_it_is_allowed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hosts_of_one_ensemble_are_all_used() {
+async fn every_host_of_a_connect_string_is_used() {
     let place = Place::embedded().await;
     let (one, two) = (place.proxy().await, place.proxy().await);
     let servers = format!("{},{}", one.address(), two.address());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bellwether_client::{CreateMode, Error, SessionEnd, WatchMode};
 use bellwether_testkit::{Cut, Direction, Op};
 
-use crate::place::{Place, SESSION_TIMEOUT, soon, until_connections};
+use crate::place::{Place, SESSION_TIMEOUT, soon, until_connections, until_down};
 use crate::tap::Tap;
 
 on_both_engines! {
@@ -64,11 +64,9 @@ async fn a_request_that_the_socket_did_not_take_was_not_sent(place: Place) {
 
 async fn requests_without_a_connection_wait_for_one(place: Place) {
     let (proxy, client) = place.proxied(SESSION_TIMEOUT * 5).await;
-    let mut states = client.states();
     proxy.refuse(true);
     proxy.cut(Cut::Close).await;
-    let down = states.wait_for(|state| *state == bellwether_client::SessionState::Disconnected);
-    soon(down).await.unwrap();
+    until_down(&client).await;
     let created = client.create("/n", b"", CreateMode::Persistent);
     let children = client.children_watched("/");
     let watch = client.watch("/n", WatchMode::Persistent);
@@ -92,9 +90,7 @@ async fn an_expired_session_ends_requests_and_watches(place: Place) {
     let mut stream = client.watch("/n", WatchMode::Recursive).await.unwrap();
     proxy.refuse(true);
     proxy.expire_session().await.unwrap();
-    let mut states = client.states();
-    let down = states.wait_for(|state| *state != bellwether_client::SessionState::Connected);
-    soon(down).await.unwrap();
+    until_down(&client).await;
     let waiting = client.get("/n");
     proxy.refuse(false);
     let ended = Error::SessionEnded(SessionEnd::Expired);
@@ -177,9 +173,7 @@ async fn a_request_timeout_holds_without_a_connection(place: Place) {
         .unwrap();
     proxy.hold(Direction::Both);
     proxy.cut(Cut::Close).await;
-    let mut states = client.states();
-    let down = states.wait_for(|state| *state == bellwether_client::SessionState::Disconnected);
-    soon(down).await.unwrap();
+    until_down(&client).await;
     let reply = tokio::time::timeout(Duration::from_secs(5), client.exists("/"));
     assert_eq!(reply.await.expect("in time"), Err(Error::NotSent));
     proxy.resume(Direction::Both);

@@ -14,6 +14,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
+use crate::handshake::{REQUEST_BYTES, granted};
 use crate::place::{Place, soon, until_connections};
 
 const SESSION_TIMEOUT: Duration = Duration::from_millis(1_200);
@@ -143,16 +144,9 @@ async fn a_server_that_drops_every_session_is_not_stormed() {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
             let _ = arrived.send(Instant::now());
-            let mut request = [0; 4 + 45];
+            let mut request = [0; REQUEST_BYTES];
             stream.read_exact(&mut request).await.unwrap();
-            let mut reply = Vec::new();
-            reply.extend(37_i32.to_be_bytes());
-            reply.extend(0_i32.to_be_bytes());
-            reply.extend(10_000_i32.to_be_bytes());
-            reply.extend(7_i64.to_be_bytes());
-            reply.extend(16_i32.to_be_bytes());
-            reply.extend([1; 17]);
-            *reply.last_mut().unwrap() = 0;
+            let reply = granted(10_000, false);
             stream.write_all(&reply).await.unwrap();
         }
     });

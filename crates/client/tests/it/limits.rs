@@ -5,7 +5,7 @@ use std::time::Duration;
 use bellwether_client::{CreateMode, Error, Invalid, Limits, PersistentEvent, WatchMode};
 use bellwether_testkit::{Cut, Direction};
 
-use crate::place::{Place, soon, until_connections};
+use crate::place::{Place, soon, until_connections, until_down};
 
 on_both_engines! {
     a_request_that_is_too_large_is_not_sent,
@@ -77,11 +77,9 @@ async fn requests_in_flight_are_limited(place: Place) {
     }
     assert!(client.exists("/").await.unwrap().is_some());
     // Without a connection too.
-    let mut states = client.states();
     proxy.refuse(true);
     proxy.cut(Cut::Close).await;
-    let down = states.wait_for(|state| *state == bellwether_client::SessionState::Disconnected);
-    soon(down).await.unwrap();
+    until_down(&client).await;
     let replies: Vec<_> = (0..10).map(|_| client.exists("/")).collect();
     assert_eq!(client.exists("/").await, too_many);
     proxy.refuse(false);

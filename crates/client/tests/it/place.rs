@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
-use bellwether_client::{Client, Connect, CreateMode};
+use bellwether_client::{Client, Connect, CreateMode, SessionState};
 use bellwether_testkit::raw::four_letter_word;
 use bellwether_testkit::{Apache, FaultProxy, TestServer};
 
@@ -140,4 +140,17 @@ pub(crate) async fn until_connections(client: &Client, count: u64) {
         }
     })
     .await;
+}
+
+/// Waits until a session has no connection.
+pub(crate) async fn until_down(client: &Client) {
+    let mut states = client.states();
+    let down = states.wait_for(|state| *state != SessionState::Connected);
+    soon(down).await.unwrap();
+}
+
+/// Makes an empty node.
+pub(crate) async fn create(client: &Client, path: &str) {
+    let created = client.create(path, b"", CreateMode::Persistent).await;
+    created.unwrap();
 }

@@ -6,7 +6,7 @@ use bellwether_client::{Client, CreateMode, Error, EventKind, PersistentEvent, W
 use bellwether_testkit::{Cut, FaultProxy, Op};
 use futures_util::FutureExt as _;
 
-use crate::place::{Place, soon, until_connections};
+use crate::place::{Place, create, soon, until_connections, until_down};
 
 on_both_engines! {
     watches_of_each_kind_are_armed_again,
@@ -17,11 +17,6 @@ on_both_engines! {
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(40);
 
-async fn create(client: &Client, path: &str) {
-    let created = client.create(path, b"", CreateMode::Persistent).await;
-    created.unwrap();
-}
-
 /// Cuts the connection, and keeps new ones away until `meanwhile` is done.
 async fn without_connection(
     proxy: &FaultProxy,
@@ -29,11 +24,9 @@ async fn without_connection(
     meanwhile: impl Future<Output = ()>,
 ) {
     let before = client.connections();
-    let mut states = client.states();
     proxy.refuse(true);
     proxy.cut(Cut::Reset).await;
-    let down = states.wait_for(|state| *state == bellwether_client::SessionState::Disconnected);
-    soon(down).await.unwrap();
+    until_down(client).await;
     meanwhile.await;
     proxy.refuse(false);
     until_connections(client, before + 1).await;

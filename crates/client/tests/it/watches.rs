@@ -1,13 +1,12 @@
 //! Watches: what they tell, and what they leave behind on the server.
 
 use bellwether_client::{
-    Client, CreateMode, Error, Event, EventKind, Invalid, PersistentEvent, PersistentWatch,
-    WatchMode,
+    CreateMode, Error, Event, EventKind, Invalid, PersistentEvent, PersistentWatch, WatchMode,
 };
 use bellwether_testkit::Direction;
 use futures_util::FutureExt as _;
 
-use crate::place::{Place, soon};
+use crate::place::{Place, create, soon};
 
 on_both_engines! {
     one_shot_watches_tell_the_first_change,
@@ -32,11 +31,6 @@ fn event(kind: EventKind, path: &str) -> Event {
 
 fn node(kind: EventKind, path: &str) -> PersistentEvent {
     PersistentEvent::Node(event(kind, path))
-}
-
-async fn create(client: &Client, path: &str) {
-    let created = client.create(path, b"", CreateMode::Persistent).await;
-    created.unwrap();
 }
 
 /// What a watch was told by now.
