@@ -72,6 +72,10 @@ impl Home {
     }
 
     /// A timer, which may be awaited anywhere.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one timer of the recipes, on the session's own runtime"
+    )]
     pub(crate) fn sleep(&self, duration: Duration) -> tokio::time::Sleep {
         let _runtime = self.0.enter();
         tokio::time::sleep(duration)

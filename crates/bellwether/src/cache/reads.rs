@@ -100,7 +100,7 @@ pub(super) async fn read_many(
             let failed = |(below, ask)| Found {
                 below,
                 ask,
-                content: Err(error.clone()),
+                content: Err(error),
                 watches: Vec::new(),
             };
             asks.into_iter().map(failed).collect()

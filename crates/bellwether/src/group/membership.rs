@@ -272,7 +272,7 @@ impl Keeper {
             };
             let look = match &step {
                 // Then the look has gone to the next server alone.
-                Err(error) if outcome(error) == Outcome::Unknown => Err(error.clone()),
+                Err(error) if outcome(error) == Outcome::Unknown => Err(*error),
                 _ => look,
             };
             is_behind = look.is_err();

@@ -40,7 +40,7 @@ async fn join_where_nothing_may_be_made_is_refused(place: Place) {
 async fn directories_that_are_reaped_while_they_are_made_are_made_again() {
     let server = TestServer::start().await.unwrap();
     let client: Client = connect(server.connect_string()).await.unwrap();
-    let outside = zk::Client::connect(&server.connect_string()).await.unwrap();
+    let outside = zk::Client::connect(server.connect_string()).await.unwrap();
     let reaping = tokio::spawn(async move {
         loop {
             server.reap_now().unwrap();

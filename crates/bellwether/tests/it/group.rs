@@ -451,7 +451,7 @@ async fn t81_directory_that_was_never_used_is_reaped() {
     let server = Arc::new(TestServer::start().await.unwrap());
     let proxy = FaultProxy::start(server.address()).await.unwrap();
     let client: Client = connect(proxy.connect_string()).await.unwrap();
-    let outside = zk::Client::connect(&server.connect_string()).await.unwrap();
+    let outside = zk::Client::connect(server.connect_string()).await.unwrap();
     let group = Group::new(&client, "/deep/in/group");
     // It is made, and then this client is heard of no more.
     let join = tokio::spawn(async move { group.join_as("a", "").await });

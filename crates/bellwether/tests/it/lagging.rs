@@ -66,7 +66,7 @@ async fn t83_readers_do_not_go_back_on_a_follower_that_lags() {
     let mut values = Config::<String>::new(&client, "/app/value").watch();
     let tree = soon(Cache::new(&client, "/app").open()).await.unwrap();
     let mut changes = tree.changes();
-    let outside = zk::Client::connect(&ensemble.address(0).to_string())
+    let outside = zk::Client::connect(ensemble.address(0).to_string())
         .await
         .unwrap();
     outside.sync("/app/value").await.unwrap();
