@@ -82,7 +82,7 @@ async fn subscriber_that_blocks_does_not_stop_the_heartbeat() {
     proxy.reset_counts();
     // Six a timeout.
     soon(async {
-        while proxy.count(Op::Exists) < 12 {
+        while proxy.count(Op::Ping) < 12 {
             tokio::task::yield_now().await;
         }
     })
