@@ -246,12 +246,11 @@ async fn multi_read_answers_each_read(place: Place) {
         .unwrap();
     let child = client.create("/n/c", b"", CreateMode::Persistent).await;
     let mut reads = client.new_multi_read();
-    reads
-        .get("/n/c")
-        .children("/n")
-        .get("/none")
-        .children("/none")
-        .get("/n");
+    reads.get("/n/c");
+    reads.children("/n");
+    reads.get("/none");
+    reads.children("/none");
+    reads.get("/n");
     let results = reads.commit().await.unwrap();
     let (data, stat) = client.get("/n").await.unwrap();
     assert_eq!(
