@@ -13,7 +13,7 @@ use crate::borne::Borne;
 use crate::connect::Connect;
 use crate::ephemerals::Ephemerals;
 use crate::error::ConnectError;
-use crate::heart::{Engine, Heart, beat_on};
+use crate::heart::{Engine, Heart, Mistakes, beat_on};
 use crate::home::Home;
 use crate::janitor::Janitor;
 use crate::path::NodePath;
@@ -63,9 +63,13 @@ impl Client {
         options: Connect,
     ) -> Self {
         let home = Home::of(&zk);
+        let engine = match options.is_sabotaged(Sabotage::TrustReads) {
+            true => Engine::Single,
+            false => engine,
+        };
         let client = Self(Arc::new(Session {
             janitor: Janitor::start(&home, zk.clone()),
-            heart: Heart::new(engine, zk.clone()),
+            heart: Heart::new(engine, zk.clone(), Mistakes::of(&options, &zk)),
             ephemerals: Ephemerals::default(),
             borne: Borne::default(),
             zk,
@@ -82,6 +86,20 @@ impl Client {
     #[must_use]
     pub fn session_timeout(&self) -> Duration {
         self.0.zk.session_timeout()
+    }
+
+    /// Whether the servers are an ensemble, as far as they tell: then an answer of one of them proves less, and holds are lost after
+    /// shorter outages.
+    #[must_use]
+    pub fn is_ensemble(&self) -> bool {
+        self.heart().engine() == Engine::Ensemble
+    }
+
+    /// How long the servers may be paused, or without a leader, and a hold of this session is not lost: three quarters of the
+    /// session timeout on a single server, half of it in an ensemble.
+    #[must_use]
+    pub fn outage_max(&self) -> Duration {
+        self.heart().outage_max()
     }
 
     /// The id of the session, as the servers' own tools show it.

@@ -6,14 +6,21 @@
 //! A single server answers and expires by one clock, and any answer is proof. In an ensemble only the leader expires, and
 //! it hears of a session through the server that the session is connected to, which goes on answering reads for
 //! a while after it was cut off from the others. There only an answered write counts, because a quorum has seen it.
+//!
+//! An answered write says that the leader had not expired the session when the write passed it, and no more: it does not renew the
+//! session. What renews it is *activity*: any request, which the follower reports when the leader asks, every half tick. So before the
+//! write the leader last heard of the session at most an activity interval and half a tick earlier, and expires it T after that.
+//! docs/ensembles.md has the table.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use bellwether_client as zk;
 
 use crate::client::{Client, WeakClient};
 use crate::clock::Moment;
+use crate::connect::Connect;
 use crate::error::{Outcome, outcome};
 use crate::home::Home;
 use crate::sabotage::Sabotage;
@@ -48,40 +55,84 @@ impl Engine {
 pub(crate) struct Heart {
     engine: Engine,
     zk: zk::Client,
-    /// How many need the heartbeat. An idle session has the client's own pings.
-    users: AtomicUsize,
-    /// A mistake on purpose: what a connection alone would prove.
-    trusted: AtomicU64,
+    users: Mutex<Users>,
+    mistakes: Mistakes,
 }
 
-/// While something is held in an ensemble, its server hears of the session this often, as a part of the session timeout.
-const ACTIVITY_PART: u32 = 20;
-/// And a quorum does twice as often as this.
-const PROOF_PART: u32 = 12;
+/// Mistakes on purpose.
+#[derive(Debug)]
+pub(crate) struct Mistakes {
+    /// What a connection alone would prove.
+    trusted: AtomicU64,
+    timeout_once: Option<Duration>,
+}
 
-impl Heart {
-    pub(crate) fn new(engine: Engine, zk: zk::Client) -> Self {
+impl Mistakes {
+    pub(crate) fn of(options: &Connect, zk: &zk::Client) -> Self {
+        let timeout_once = options.is_sabotaged(Sabotage::TimeoutOnce);
         Self {
-            engine,
-            zk,
-            users: AtomicUsize::new(0),
             trusted: AtomicU64::new(0),
+            timeout_once: timeout_once.then(|| zk.session_timeout()),
         }
     }
 
-    /// Until when a hold can be relied on, as far as is known now. The timeout is the one that was negotiated last.
-    pub(crate) fn deadline(&self) -> Moment {
-        let life = self.zk.life();
-        let t = life.timeout;
-        let margin = t / 10;
-        let (proven, good_for) = match self.engine {
-            Engine::Single => (life.any, t - margin),
-            // What a server may keep to itself: the client's word until it has been passed on (the activity interval), and the
-            // leader's question for it, asked every half tick of a T that has two at least (T/4).
-            Engine::Ensemble => (life.write, t - t / ACTIVITY_PART - t / 4 - margin),
-        };
+    /// What the mistakes make of the proof that there is.
+    fn distort(&self, mut life: zk::Life) -> zk::Life {
         let trusted = Moment::from_nanos(self.trusted.load(Ordering::Relaxed));
-        proven.max(trusted) + good_for
+        life.any = life.any.max(trusted);
+        life.write = life.write.max(trusted);
+        life.timeout = self.timeout_once.unwrap_or(life.timeout);
+        life
+    }
+}
+
+/// What needs the heartbeat: holds and contenders. An idle session has the client's own pings.
+#[derive(Debug)]
+struct Users {
+    count: usize,
+    /// When the first of them came.
+    since: Moment,
+}
+
+/// How often in a session timeout a server hears of an idle session.
+const IDLE_ACTIVITY: u32 = 6;
+/// How often it does in an ensemble while something is held.
+const ACTIVITY: u32 = 20;
+/// How often a quorum does in an ensemble while something is held.
+const PROOFS: u32 = 12;
+/// How often in a session timeout the leader asks its followers which sessions were active: every half tick, and a session timeout has
+/// two ticks at least (`Leader.lead`, `minSessionTimeout`).
+const REPORTS: u32 = 4;
+/// What is left for delays and clocks, as a part of the session timeout.
+const MARGIN: u32 = 10;
+
+impl Heart {
+    pub(crate) fn new(engine: Engine, zk: zk::Client, mistakes: Mistakes) -> Self {
+        Self {
+            engine,
+            zk,
+            users: Mutex::new(Users {
+                count: 0,
+                since: Moment::now(),
+            }),
+            mistakes,
+        }
+    }
+
+    /// Until when a hold can be relied on, as far as is known now.
+    pub(crate) fn deadline(&self) -> Moment {
+        let life = self.mistakes.distort(self.zk.life());
+        let t = life.timeout;
+        let (proven, good_for) = match self.engine {
+            Engine::Single => (life.any, t - t / MARGIN),
+            Engine::Ensemble => {
+                // A write right behind an idle time: what the leader last heard may be as old as idle sessions let it get.
+                let is_warm = life.write - self.users().since >= t / REPORTS + t / ACTIVITY;
+                let activity = if is_warm { ACTIVITY } else { IDLE_ACTIVITY };
+                (life.write, t - t / activity - t / REPORTS - t / MARGIN)
+            }
+        };
+        proven + good_for
     }
 
     pub(crate) fn is_alive(&self) -> bool {
@@ -117,26 +168,67 @@ impl Heart {
         }
     }
 
-    /// Somebody begins or ceases to rely on the session. In an ensemble the server hears of it more often meanwhile.
-    fn count(&self, more: bool) {
-        let before = match more {
-            true => self.users.fetch_add(1, Ordering::Relaxed),
-            false => self.users.fetch_sub(1, Ordering::Relaxed) - 1,
-        };
-        if before == 0 && self.engine == Engine::Ensemble {
-            let interval = more.then(|| self.zk.session_timeout() / ACTIVITY_PART);
-            self.zk.ping_at_least_every(interval);
+    /// A hold or contender begins to rely on the session.
+    fn begin(&self) {
+        let mut users = self.users();
+        users.count += 1;
+        if users.count == 1 {
+            users.since = Moment::now();
+            self.set_activity(ACTIVITY);
         }
     }
 
-    /// How often to look whether proof is due: no proof is then older than two of these while the servers answer.
-    fn interval(&self) -> Duration {
-        self.zk.session_timeout() / (2 * PROOF_PART)
+    /// A hold or contender is over.
+    fn end(&self) {
+        let mut users = self.users();
+        users.count -= 1;
+        if users.count == 0 {
+            self.set_activity(IDLE_ACTIVITY);
+        }
     }
 
-    fn is_due(&self) -> bool {
-        self.users.load(Ordering::Relaxed) > 0
-            && Moment::now() - self.zk.life().write >= self.interval()
+    /// Called with the users locked, so that the last call is that of the last change.
+    fn set_activity(&self, pings_per_timeout: u32) {
+        if self.engine == Engine::Ensemble {
+            self.zk.set_pings_per_timeout(pings_per_timeout);
+        }
+    }
+
+    fn users(&self) -> MutexGuard<'_, Users> {
+        self.users.lock().expect("nothing panics under this lock")
+    }
+
+    pub(crate) fn engine(&self) -> Engine {
+        self.engine
+    }
+
+    /// How long the servers may stand still without the loss of a hold that was proven regularly before.
+    pub(crate) fn outage_max(&self) -> Duration {
+        let t = self.zk.session_timeout();
+        match self.engine {
+            Engine::Single => t - t / IDLE_ACTIVITY - t / MARGIN,
+            Engine::Ensemble => t - t / ACTIVITY - t / REPORTS - t / MARGIN - t / PROOFS,
+        }
+    }
+
+    /// The longest time between two proofs while the servers answer.
+    fn proof_interval(&self) -> Duration {
+        self.zk.session_timeout() / PROOFS
+    }
+
+    /// How long to wait until the next look. What proved nothing is tried again soon, but not at once.
+    fn pause(&self) -> Duration {
+        let shortest = self.proof_interval() / 20;
+        self.until_due().max(shortest).max(Duration::from_millis(1))
+    }
+
+    /// How long it is until the next write is needed.
+    fn until_due(&self) -> Duration {
+        let interval = self.proof_interval();
+        match self.users().count {
+            0 => interval,
+            _ => (self.zk.life().write + interval).left(),
+        }
     }
 }
 
@@ -147,14 +239,14 @@ pub(crate) struct Pulse(Client);
 impl Pulse {
     /// Keeps the heart of a session beating as long as the result lives.
     pub(crate) fn new(client: &Client) -> Self {
-        client.heart().count(true);
+        client.heart().begin();
         Self(client.clone())
     }
 }
 
 impl Drop for Pulse {
     fn drop(&mut self) {
-        self.0.heart().count(false);
+        self.0.heart().end();
     }
 }
 
@@ -164,26 +256,25 @@ impl Drop for Pulse {
 /// writes count, and this makes them while something is held.
 pub(crate) async fn beat_on(client: WeakClient, home: Home) {
     loop {
-        let Some(interval) = client.upgrade().map(|client| client.heart().interval()) else {
+        let Some(pause) = client.upgrade().map(|client| client.heart().pause()) else {
             return;
         };
-        home.sleep(interval).await;
+        home.sleep(pause).await;
         if let Some(client) = client.upgrade()
             && client.is_sabotaged(Sabotage::TrustConnection)
             && client.zk().state() == zk::SessionState::Connected
         {
             let now = Moment::now().as_nanos();
-            client.heart().trusted.store(now, Ordering::Relaxed);
+            let trusted = &client.heart().mistakes.trusted;
+            trusted.store(now, Ordering::Relaxed);
         }
-        while let Some(client) = client.upgrade()
+        if let Some(client) = client.upgrade()
             && client.heart().engine == Engine::Ensemble
-            && client.heart().is_due()
+            && client.heart().until_due().is_zero()
+            && let Err(error) = client.heart().beat().await
+            && outcome(&error) == Outcome::SessionEnded
         {
-            match client.heart().beat().await {
-                Err(error) if outcome(&error) == Outcome::SessionEnded => return,
-                // While there is no connection, the next request waits in the client: this does not spin.
-                Err(_) | Ok(()) => {}
-            }
+            return;
         }
         if client.upgrade().is_none_or(|client| client.is_ended()) {
             return;

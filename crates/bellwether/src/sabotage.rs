@@ -20,6 +20,10 @@ pub enum Sabotage {
     SkipRelist,
     /// Takes a connection that is not known to be broken for proof of life.
     TrustConnection,
+    /// Counts by the session timeout that was granted first, whatever a reattach has changed.
+    TimeoutOnce,
+    /// Takes an answered read for proof of life in an ensemble.
+    TrustReads,
     /// Sends a deletion once and does not look whether it arrived.
     DeleteOnce,
     /// Takes any wake-up at a barrier for the word to pass.

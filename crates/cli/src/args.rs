@@ -158,9 +158,10 @@ pub(crate) struct ConnectArgs {
     /// `connect` in ~/.config/bellwether.toml or /etc/bellwether.toml says, or else the local server.
     #[arg(short, long, value_name = "SERVERS", env = connect::VARIABLE, value_parser = connect::parse_servers)]
     pub(crate) connect: Option<String>,
-    /// How long the servers keep a hold after they last heard of its holder.
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "15s")]
-    pub(crate) session_timeout: Duration,
+    /// How long the servers keep a hold after they last heard of its holder; 15s, or 30s where several servers are named. An
+    /// ensemble whose leader stands still or is replaced costs no hold for about half of it.
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) session_timeout: Option<Duration>,
     #[command(flatten)]
     pub(crate) security: SecurityArgs,
 }

@@ -39,7 +39,7 @@ pub(crate) async fn connect_with(
     };
     let options = |servers: &str| {
         let connect = bellwether::connect(servers)
-            .session_timeout(args.session_timeout)
+            .session_timeout(session_timeout(args, servers))
             .on_current_runtime();
         options(security.apply(connect))
     };
@@ -61,6 +61,21 @@ pub(crate) async fn connect_with(
             Ok(connected.await?)
         }
     }
+}
+
+/// The session timeout unless one is given.
+const SESSION_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// The same for an ensemble: half of it, less the grace of a job, is longer than the election of a leader takes.
+const ENSEMBLE_SESSION_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The session timeout to ask these servers for.
+pub(crate) fn session_timeout(args: &ConnectArgs, servers: &str) -> Duration {
+    let default = match servers.contains(',') {
+        true => ENSEMBLE_SESSION_TIMEOUT,
+        false => SESSION_TIMEOUT,
+    };
+    args.session_timeout.unwrap_or(default)
 }
 
 /// Servers as they are typed. None at all is refused: a variable that a script failed to set must not mean the local

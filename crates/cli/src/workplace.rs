@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use crate::args::JobArgs;
 use crate::connect::{self, connect_with};
+use crate::duration;
 use crate::exit::Exit;
 use crate::family::Family;
 use crate::job::{Job, Variable};
@@ -24,6 +25,9 @@ use crate::session::close;
 
 /// How long a command has to end after SIGTERM when the hold is lost; no more than a third of the session timeout.
 const GRACE: Duration = Duration::from_secs(3);
+
+/// How long the servers of an ensemble are usually without a leader at most.
+const ELECTION: Duration = Duration::from_secs(5);
 
 /// How long to rest after a session could not be opened.
 const REST: Duration = Duration::from_secs(1);
@@ -71,7 +75,10 @@ pub(crate) async fn at_workplace<'a>(
     };
     // What is wrong with the arguments is told before anybody waits.
     let exit = match workplace.times() {
-        Ok(_) => work(&mut workplace).await,
+        Ok(times) => {
+            workplace.warn_of_short_timeout(times);
+            work(&mut workplace).await
+        }
         Err(refusal) => Err(refusal.into()),
     };
     close(workplace.client).await;
@@ -192,6 +199,18 @@ impl Workplace<'_> {
             }
         }
         Ok(())
+    }
+
+    /// In an ensemble a job is stopped when nothing was proven for half a session timeout less its grace: that should be more than
+    /// an election takes.
+    fn warn_of_short_timeout(&self, times: Times) {
+        let outage_max = self.client.outage_max().saturating_sub(times.grace);
+        if self.client.is_ensemble() && outage_max < ELECTION {
+            self.output.notice(format_args!(
+                "the job is stopped if the servers have no leader for {}; a longer --session-timeout or a shorter --grace helps",
+                duration::text(outage_max)
+            ));
+        }
     }
 
     /// The times of a job. More grace than a third of the session timeout would have it stopped for outages that nobody else

@@ -116,7 +116,7 @@ impl Client {
         SessionKey::new(identity.id, identity.password)
     }
 
-    /// The session timeout that was negotiated last. A reconnect may change it.
+    /// The session timeout: what was negotiated last, or at first if that is shorter ([`Life::timeout`]). A reconnect may change it.
     pub fn session_timeout(&self) -> Duration {
         self.life().timeout
     }
@@ -157,10 +157,11 @@ impl Client {
         let _ = states.wait_for(|state| state.is_ended()).await;
     }
 
-    /// Sends pings so that the servers hear from the session at least this often; by default a sixth of its timeout.
-    pub fn ping_at_least_every(&self, interval: Option<Duration>) {
+    /// Sends pings so that the servers hear from the session at least this often in a session timeout, whatever that comes to be; six
+    /// times unless set, and never less often.
+    pub fn set_pings_per_timeout(&self, pings: u32) {
         self.shared()
-            .with(|session| session.set_quiet_max(interval));
+            .with(|session| session.set_pings_per_timeout(pings));
         self.shared().wake.notify_one();
     }
 

@@ -15,6 +15,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
@@ -406,16 +407,19 @@ impl Process {
         }
     }
 
+    /// Sends a signal to the process, if it runs.
+    fn signal(&self, signal: Signal) -> Result<()> {
+        if let Some(child) = &self.child {
+            kill_process(Pid::from_child(child), signal)?;
+        }
+        Ok(())
+    }
+
     async fn terminate(&mut self) -> Result<()> {
+        self.signal(Signal::TERM)?;
         let Some(mut child) = self.child.take() else {
             return Ok(());
         };
-        if let Some(pid) = i32::try_from(child.id())
-            .ok()
-            .and_then(rustix::process::Pid::from_raw)
-        {
-            rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
-        }
         tokio::task::spawn_blocking(move || child.wait()).await??;
         Ok(())
     }

@@ -89,7 +89,7 @@ impl SeenRequest {
 pub struct Fault(oneshot::Receiver<()>);
 
 impl Fault {
-    /// Waits until the fault has happened and the connection is cut.
+    /// Waits until the fault has happened and, if that is part of it, the connection is cut.
     ///
     /// # Errors
     ///
@@ -219,6 +219,15 @@ impl FaultProxy {
         matches: impl Fn(&SeenRequest) -> bool + Send + 'static,
     ) -> Fault {
         self.add_rule(RuleKind::DropRequest, matches)
+    }
+
+    /// Answers the next request that `matches` with this error code. The server does not get it, and the connection stays.
+    pub fn answer_with(
+        &self,
+        code: i32,
+        matches: impl Fn(&SeenRequest) -> bool + Send + 'static,
+    ) -> Fault {
+        self.add_rule(RuleKind::AnswerWith(code), matches)
     }
 
     fn add_rule(
@@ -365,6 +374,8 @@ struct Gate {
 enum RuleKind {
     SwallowReply,
     DropRequest,
+    /// The server gets a harmless request instead, so that answers stay in order, and its answer gets this code.
+    AnswerWith(i32),
 }
 
 struct Rule {

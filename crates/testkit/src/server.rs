@@ -81,6 +81,16 @@ impl TestServer {
         Ok(())
     }
 
+    /// As [`Self::restart`], with another configuration. The address stays.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Self::restart`].
+    pub async fn restart_with(&mut self, change: impl FnOnce(&mut Config)) -> Result<()> {
+        change(&mut self.config);
+        self.restart().await
+    }
+
     /// Stops the server. Its tree and sessions stay for [`Self::restart`].
     ///
     /// # Cancel safety

@@ -209,3 +209,17 @@ async fn t13_sequence_near_its_end_is_refused() {
     // Those that were refused have left nothing behind that would stand in the way.
     soon(lock.acquire()).await.unwrap().release().await.unwrap();
 }
+
+/// Such an answer does not say whether the node is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn node_is_deleted_again_after_an_error_that_nobody_knows() {
+    let place = Place::embedded().await;
+    let (proxy, client) = place.proxied(Duration::from_secs(40)).await;
+    let guard = Lock::new(&client, "/faults").acquire().await.unwrap();
+    place.until_children("/faults", 1).await;
+    let answered = proxy.answer_with(-9_999, |request| request.op == Op::Delete);
+    drop(guard);
+    answered.happened().await.unwrap();
+    place.until_children("/faults", 0).await;
+    assert_eq!(proxy.connections(), 1);
+}

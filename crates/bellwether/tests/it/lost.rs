@@ -3,17 +3,18 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bellwether::blocking::Wait;
-use bellwether::{AcquireError, Fence, HoldState, Lock, connect};
+use bellwether::{AcquireError, Connect, Fence, HoldState, Lock, Sabotage, connect};
+use bellwether_server::Config;
 use bellwether_server::proto::op::Op;
-use bellwether_testkit::{Apache, Cut, Direction, FaultProxy};
-use futures_util::StreamExt;
+use bellwether_testkit::{Cut, Direction, FaultProxy, TestServer};
+use futures_util::{StreamExt, stream};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::place::{Place, SESSION_TIMEOUT, soon};
+use crate::place::{Place, SESSION_TIMEOUT, kill, soon};
 
 on_both_engines! {
     t02_paused_holder_is_fenced_off,
@@ -259,34 +260,95 @@ async fn warning_comes_before_the_loss(place: Place) {
     assert_eq!(place.children("/lost").await.len(), 1, "still kept for us");
 }
 
-#[tokio::test]
-async fn in_an_ensemble_only_writes_are_proof_of_life() {
-    let ensemble = Apache::builder()
-        .tick(Duration::from_millis(500))
-        .ensemble(3)
-        .await
-        .unwrap();
-    let mut ensemble = ensemble;
-    let leader = ensemble.leader().await.unwrap();
-    let follower = (leader + 1) % 3;
-    let proxy = bellwether_testkit::FaultProxy::start(ensemble.address(follower))
-        .await
-        .unwrap();
-    let client = connect(proxy.connect_string())
-        .session_timeout(Duration::from_secs(3))
-        .await
-        .unwrap();
-    let guard = soon(Lock::new(&client, "/lost").acquire()).await.unwrap();
-    proxy.reset_counts();
+/// A restarted server may grant less than before, and the hold is good for that long.
+#[tokio::test(flavor = "multi_thread")]
+async fn hold_is_lost_in_time_after_a_reattach_with_a_shorter_timeout() {
+    let (lost, granted) = lost_after_a_shorter_timeout(|connect| connect).await;
+    assert!(lost < granted, "lost {:?} late", lost - granted);
+    // As one would be that counts by the timeout of the opening.
+    let mistaken = |connect: Connect| connect.sabotage(Sabotage::TimeoutOnce);
+    let (lost, granted) = lost_after_a_shorter_timeout(mistaken).await;
+    assert!(lost > granted, "the mistake went unnoticed");
+}
+
+/// When a hold was lost after its session was taken up again with a shorter timeout, and when the next one was granted.
+async fn lost_after_a_shorter_timeout(options: impl Fn(Connect) -> Connect) -> (Instant, Instant) {
+    let mut server = TestServer::start().await.unwrap();
+    let proxy = FaultProxy::start(server.address()).await.unwrap();
+    let opened = connect(proxy.connect_string()).session_timeout(SESSION_TIMEOUT * 3);
+    let client = options(opened).await.unwrap();
+    let guard = Lock::new(&client, "/lost").acquire().await.unwrap();
+    kill(&proxy).await;
+    let lower = |config: &mut Config| config.session_timeout_max = Some(SESSION_TIMEOUT);
+    server.restart_with(lower).await.unwrap();
+    let next = connect(server.connect_string()).await.unwrap();
+    proxy.refuse(false);
     soon(async {
-        while proxy.count(Op::Multi) < 3 {
+        while client.session_timeout() != SESSION_TIMEOUT {
             tokio::task::yield_now().await;
         }
     })
     .await;
-    assert!(guard.is_held(), "a quiet hold is kept by its heartbeat");
-    assert_eq!(proxy.count(Op::Exists), 0, "a read would prove nothing");
-    guard.release().await.unwrap();
-    drop(client);
-    ensemble.stop().await.unwrap();
+    assert!(guard.is_held(), "it was taken up again in time");
+
+    kill(&proxy).await;
+    let granted = tokio::spawn(async move {
+        let guard = Lock::new(&next, "/lost").acquire().await.unwrap();
+        (Instant::now(), guard)
+    });
+    soon(guard.lost()).await;
+    let lost = Instant::now();
+    let (granted, _next) = soon(granted).await.unwrap();
+    (lost, granted)
+}
+
+/// More watched paths than fit one request to arm them again.
+#[tokio::test(flavor = "multi_thread")]
+async fn thousands_of_holds_outlive_a_reset() {
+    const HOLDS: usize = 2_500;
+    let server = TestServer::start().await.unwrap();
+    let proxy = FaultProxy::start(server.address()).await.unwrap();
+    let client = connect(proxy.connect_string())
+        .session_timeout(Duration::from_secs(60))
+        .await
+        .unwrap();
+    let acquired = (0..HOLDS).map(|index| {
+        let lock = Lock::new(&client, format!("/lost/of-thousands/{index:04}"));
+        async move { lock.acquire().await.unwrap() }
+    });
+    let guards: Vec<_> = stream::iter(acquired).buffered(100).collect().await;
+    let until_all_watched = async || {
+        soon(async {
+            while server.watch_count().unwrap() < HOLDS {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    };
+    until_all_watched().await;
+
+    proxy.refuse(true);
+    proxy.cut(Cut::Reset).await;
+    soon(async {
+        while server.watch_count().unwrap() > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    proxy.reset_counts();
+    proxy.refuse(false);
+    until_all_watched().await;
+    let frames = proxy.count(Op::SetWatches) + proxy.count(Op::SetWatches2);
+    assert!(frames > 1, "all paths fit one request");
+    assert_eq!(proxy.connections(), 1, "one reconnect is enough");
+
+    // Each is still watched: one at each end and one in the middle is deleted by another hand, and only these are lost.
+    let removed = [0, HOLDS / 2, HOLDS - 1];
+    for index in removed {
+        let node = format!("{}/{}", guards[index].path(), guards[index].node());
+        client.raw().delete(&node, None).await.unwrap();
+        soon(guards[index].lost()).await;
+    }
+    let held = guards.iter().filter(|guard| guard.is_held()).count();
+    assert_eq!(held, HOLDS - removed.len());
 }

@@ -24,6 +24,7 @@ mod directories;
 mod double_barrier;
 mod dropping;
 mod election;
+mod ensemble;
 mod ephemerals;
 mod group;
 mod histories;

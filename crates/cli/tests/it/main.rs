@@ -21,6 +21,7 @@ mod doctor;
 mod durability;
 mod editing;
 mod ensemble;
+mod ensemble_outage;
 mod examples;
 mod export;
 mod habits;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// Proof of life: when the latest answered requests were *sent*, and the timeout that was negotiated last.
+/// Proof of life: when the latest answered requests were *sent*, and the timeout that the servers keep at least.
 ///
 /// A server expires a session no earlier than `timeout` after it last heard from it, so an answer proves that the session lives until
 /// `timeout` after the send. A single server proves it with any answer. In an ensemble only the leader expires sessions, and
@@ -13,9 +13,10 @@ use crate::clock::Moment;
 pub struct Life {
     /// When the latest answered request was sent, of whatever kind.
     pub any: Moment,
-    /// When the latest answered write was sent. A refused write counts: the quorum has seen it.
+    /// When the latest answered write was sent. A write that the leader refused counts: the quorum has seen it.
     pub write: Moment,
-    /// The session timeout. Each reconnect negotiates it again.
+    /// The session timeout. Each reconnect negotiates it again, so it may get shorter. It does not get longer than it was when the
+    /// session was opened: only that timeout is in the log, and a server that restarts, or the next leader, goes back to it.
     pub timeout: Duration,
 }
 

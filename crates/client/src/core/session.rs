@@ -31,6 +31,9 @@ const WATCH_BYTES_MAX: usize = 128 * 1024;
 /// The type of watches that stands for all, in removeWatches and checkWatches.
 pub(crate) const ANY_WATCH: i32 = 3;
 
+/// How often a quiet session sends a ping in its timeout, unless it is to send more.
+const PINGS_PER_TIMEOUT_MIN: u32 = 6;
+
 /// How a session is known to the servers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
@@ -76,6 +79,8 @@ pub(crate) struct Session {
     requested_timeout: Duration,
     identity: Option<Identity>,
     life: Life,
+    /// What was negotiated when the session was opened; unknown of a session that was taken over.
+    opened_with: Option<Duration>,
     last_zxid: i64,
     /// Requests on the connection that arm watches again, and the zxid up to which these had been told of changes. Until all are
     /// answered, another reconnect must count from there: an answer to the first brings a newer zxid, and says nothing of the watches
@@ -100,8 +105,8 @@ pub(crate) struct Session {
     last_sent: Moment,
     last_heard: Moment,
     ping: Option<Moment>,
-    /// A session is quiet for no longer than this.
-    quiet_max: Option<Duration>,
+    /// A session is quiet for no longer than its timeout divided by this.
+    pings_per_timeout: u32,
     deliveries: Vec<Delivery>,
 }
 
@@ -122,6 +127,7 @@ impl Session {
                 None => Life::new(now, requested_timeout),
                 Some(_) => Life::new(Moment::from_nanos(0), requested_timeout),
             },
+            opened_with: None,
             last_zxid: 0,
             rearming: 0,
             rearm_zxid: None,
@@ -140,7 +146,7 @@ impl Session {
             last_sent: now,
             last_heard: now,
             ping: None,
-            quiet_max: None,
+            pings_per_timeout: PINGS_PER_TIMEOUT_MIN,
             deliveries: Vec::new(),
         }
     }
@@ -193,9 +199,9 @@ impl Session {
         self.features.get(feature)
     }
 
-    /// Asks for pings so that the servers hear from the session at least this often; `None` for the default.
-    pub(crate) fn set_quiet_max(&mut self, quiet_max: Option<Duration>) {
-        self.quiet_max = quiet_max;
+    /// Asks for pings so that the servers hear from the session at least this often in a session timeout.
+    pub(crate) fn set_pings_per_timeout(&mut self, pings: u32) {
+        self.pings_per_timeout = pings.max(PINGS_PER_TIMEOUT_MIN);
     }
 
     // --- requests -----------------------------------------------------------------------------
@@ -371,11 +377,14 @@ impl Session {
             password: reply.password,
         });
         match is_new {
-            true => self.life = Life::new(sent, timeout),
+            true => {
+                self.life = Life::new(sent, timeout);
+                self.opened_with = Some(timeout);
+            }
             // The new session went through the quorum. Taking one up again did not: it proves no more than a read.
             false => {
                 self.life.answered(sent, false);
-                self.life.timeout = timeout;
+                self.life.timeout = self.opened_with.map_or(timeout, |first| first.min(timeout));
             }
         }
         self.link = Link::Up;
@@ -474,8 +483,7 @@ impl Session {
 
     /// Sends a ping if one is due. Returns when to look again.
     pub(crate) fn tick(&mut self, now: Moment) -> Result<Duration, Broken> {
-        let by_timeout = self.life.timeout / 6;
-        let quiet_max = self.quiet_max.map_or(by_timeout, |max| max.min(by_timeout));
+        let quiet_max = self.life.timeout / self.pings_per_timeout;
         let silence_max = self.life.timeout / 2;
         // Counted from the oldest question: newer ones must not hide that it has no answer.
         let oldest = self.requests.oldest().map(|oldest| oldest.sent);
@@ -640,8 +648,11 @@ impl Session {
             self.finish(end);
             return Err(Broken::Ended);
         }
-        if answer != Err(Error::Unknown) {
-            self.life.answered(pending.sent, pending.op.is_write());
+        match answer {
+            Err(Error::Unknown) => {}
+            // Only that server has seen it.
+            Err(Error::Refused(code)) if is_local(code) => self.life.answered(pending.sent, false),
+            _ => self.life.answered(pending.sent, pending.op.is_write()),
         }
         if let Some(arming) = pending.arming {
             let removal = self.watch_answered(pending.op, arming, &answer);
@@ -716,6 +727,17 @@ fn put_watch_flag(watches: &mut Watches, arming: Option<&Arming>, frame: &mut By
     {
         *flag = 0;
     }
+}
+
+/// Whether a server refuses with this code by itself, before the leader and the quorum have seen the request.
+fn is_local(code: ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::Unimplemented
+            | ErrorCode::NotReadOnly
+            | ErrorCode::EphemeralOnLocalSession
+            | ErrorCode::ThrottledOp
+    )
 }
 
 /// Appends the handshake of a new connection.

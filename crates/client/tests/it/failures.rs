@@ -179,3 +179,26 @@ async fn a_request_timeout_holds_without_a_connection(place: Place) {
     proxy.resume(Direction::Both);
     soon(async { while client.exists("/").await.is_err() {} }).await;
 }
+
+/// A number that no version of the protocol defines, or one that says nothing about the request.
+#[tokio::test]
+async fn an_unknown_error_code_is_no_answer() {
+    let place = Place::embedded().await;
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT * 5).await;
+    let before = client.life();
+    for code in [-9_999, -1, -4, -7, -122] {
+        let answered = proxy.answer_with(code, |request| request.op == Op::SetData);
+        let set = client.set("/", b"", None);
+        assert_eq!(soon(set).await.unwrap_err(), Error::Unknown, "{code}");
+        answered.happened().await.unwrap();
+    }
+    assert_eq!(client.connections(), 1);
+    assert_eq!(client.life().write, before.write, "it proves nothing");
+    // A refusal by the server alone is an answer, but the quorum has not seen the request.
+    let answered = proxy.answer_with(-127, |request| request.op == Op::SetData);
+    let throttled = soon(client.set("/", b"", None)).await.unwrap_err();
+    assert!(matches!(throttled, Error::Refused(_)), "{throttled:?}");
+    answered.happened().await.unwrap();
+    assert!(client.life().any > before.any);
+    assert_eq!(client.life().write, before.write);
+}

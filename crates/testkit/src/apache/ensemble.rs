@@ -4,8 +4,10 @@ use std::fmt::Write as _;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::process::Child;
 
 use anyhow::{Result, bail};
+use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::time::Instant;
 
@@ -149,6 +151,32 @@ impl Ensemble {
                 false => gate.resume(Direction::ToClient),
             }
         }
+    }
+
+    /// Cuts the first member off from the others when they lead, in both directions, while its clients reach it as before; or
+    /// reconnects it. It answers reads until, five seconds later, it notices. It must not lead.
+    pub fn cut_off(&self, cut: bool) {
+        for gate in &self.gates {
+            match cut {
+                true => gate.hold(Direction::Both),
+                false => gate.resume(Direction::Both),
+            }
+        }
+    }
+
+    /// The id of the process of member `index`, while there is one.
+    pub fn pid(&self, index: usize) -> Option<u32> {
+        self.members[index].child.as_ref().map(Child::id)
+    }
+
+    /// Stops the process of member `index` (SIGSTOP) until [`Self::resume`]. Its connections stay open.
+    pub fn pause(&self, index: usize) -> Result<()> {
+        self.members[index].signal(Signal::STOP)
+    }
+
+    /// Lets a paused member go on (SIGCONT).
+    pub fn resume(&self, index: usize) -> Result<()> {
+        self.members[index].signal(Signal::CONT)
     }
 
     /// The folder of member `index` with `version-2` in it.

@@ -9,20 +9,26 @@ use std::time::Duration;
 
 use bellwether_server::proto::connect::ConnectReply;
 use bellwether_server::proto::event::EVENT_XID;
+use bellwether_server::proto::frame;
 use bellwether_server::proto::jute::Reader;
 use bellwether_server::proto::op::Op;
-use bellwether_server::proto::request::RequestHeader;
+use bellwether_server::proto::request::{self, RequestHeader};
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
+use tokio::time::interval;
 
 use super::{Connection, Cut, Gate, Gates, Rule, RuleKind, SeenRequest, Shared};
 use crate::raw::ConnectOptions;
 
 /// Where the number of the operation is in a frame: behind the length and the xid.
 const OP_AT: usize = 8;
+
+/// How often a patient proxy tries to connect, and when: for two seconds in all.
+const TRIES_MAX: usize = 40;
+const TURN: Duration = Duration::from_millis(50);
 
 /// A number that no server knows.
 const UNKNOWN_OP: i32 = 999_999;
@@ -56,7 +62,7 @@ async fn serve(
     shared: Arc<Shared>,
 ) {
     // Registered by the accepting task under the lock that it held when it spawned this one.
-    let how = match TcpStream::connect(upstream).await {
+    let how = match connect(upstream, shared.plain).await {
         Ok(server) => {
             shared.state().connections_made += 1;
             carry(client, server, cut_off, &shared).await
@@ -68,6 +74,21 @@ async fn serve(
     if let Some(happened) = how.happened {
         // An error means that nobody waits for the fault.
         let _ = happened.send(());
+    }
+}
+
+/// Connects to the server. Members of an ensemble try a refused connection again, which this proxy has accepted already: it
+/// tries in their place until the server listens.
+async fn connect(upstream: SocketAddr, is_patient: bool) -> io::Result<TcpStream> {
+    let mut turns = interval(TURN);
+    let mut tries = if is_patient { TRIES_MAX } else { 1 };
+    loop {
+        turns.tick().await;
+        tries -= 1;
+        match TcpStream::connect(upstream).await {
+            Err(_) if tries > 0 => {}
+            connected => return connected,
+        }
     }
 }
 
@@ -170,7 +191,7 @@ impl<'a> Pump<'a> {
                 return Ok(Some(fault));
             }
             let chunk = match connected {
-                true => self.disguise(chunk),
+                true => self.replace(self.disguise(chunk)),
                 false => chunk,
             };
             connected = true;
@@ -183,14 +204,21 @@ impl<'a> Pump<'a> {
     async fn carry_replies(&mut self) -> WayEnd {
         let mut connected = false;
         loop {
-            let chunk = self.next_chunk(false).await?;
+            let mut chunk = self.next_chunk(false).await?;
             if let Some(frame) = chunk.frame().filter(|_| !connected) {
                 self.note_session(&frame);
             }
             if let Some(frame) = chunk.frame().filter(|_| connected)
-                && let Some(fault) = self.note_reply(&frame)
+                && let Some(Rule { kind, happened, .. }) = self.note_reply(&frame)
             {
-                return Ok(Some(fault));
+                match kind {
+                    RuleKind::AnswerWith(code) => {
+                        chunk = refusal(&frame, code);
+                        // An error means that nobody waits for the fault.
+                        let _ = happened.send(());
+                    }
+                    RuleKind::SwallowReply | RuleKind::DropRequest => return Ok(Some(happened)),
+                }
             }
             self.pass_gate(|gates| gates.to_client).await;
             if let Some(frame) = chunk.frame().filter(|_| connected)
@@ -306,6 +334,26 @@ impl<'a> Pump<'a> {
         }
     }
 
+    /// Puts a look at the root in the place of a request that is answered here. It was noted right before.
+    fn replace(&self, chunk: Chunk) -> Chunk {
+        let frame = chunk.frame();
+        match (
+            self.link.pending().back(),
+            frame.as_deref().and_then(xid_of),
+        ) {
+            (Some((noted, Some(rule))), Some(xid))
+                if *noted == xid && matches!(rule.kind, RuleKind::AnswerWith(_)) =>
+            {
+                let mut look = BytesMut::new();
+                request::put(&mut look, xid, Op::Exists, |out| {
+                    request::put_path_watch(out, "/", false);
+                });
+                Chunk::Frame(look.freeze())
+            }
+            _ => chunk,
+        }
+    }
+
     /// Remembers a session, if one was granted.
     fn note_session(&self, frame: &Bytes) {
         let Ok(granted) = ConnectReply::decode(frame) else {
@@ -321,14 +369,13 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Takes a reply off the list of those that are waited for; a fault to be reported if it shall
-    /// not go on.
-    fn note_reply(&self, frame: &Bytes) -> Option<oneshot::Sender<()>> {
+    /// Takes a reply off the list of those that are waited for; the rule that waited for it, if one did.
+    fn note_reply(&self, frame: &Bytes) -> Option<Rule> {
         let xid = xid_of(frame)?;
         let mut pending = self.link.pending();
         let place = pending.iter().position(|sent| sent.0 == xid)?;
         let (_, rule) = pending.remove(place)?;
-        Some(rule?.happened)
+        rule
     }
 }
 
@@ -353,6 +400,16 @@ impl Chunk {
             _ => None,
         }
     }
+}
+
+/// A reply with the xid and zxid of another, an error code and no more.
+fn refusal(reply: &Bytes, code: i32) -> Chunk {
+    let mut frame = BytesMut::new();
+    frame::put(&mut frame, |out| {
+        out.extend_from_slice(&reply[..12]);
+        out.extend_from_slice(&code.to_be_bytes());
+    });
+    Chunk::Frame(frame.freeze())
 }
 
 fn xid_of(frame: &[u8]) -> Option<i32> {

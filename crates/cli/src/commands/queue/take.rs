@@ -1,6 +1,7 @@
 //! `bellwether queue take`: an item for a command, for a script, or to be printed.
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use bellwether::{
     Claim, DelayQueue, Order, OrderedQueue, PriorityQueue, Queue, SettleError, TakeError,
@@ -28,7 +29,8 @@ pub(super) fn run(args: QueueTakeArgs, output: Output) -> anyhow::Result<Exit> {
         return with_patience(&args.job.connect, patience, output, async |client| {
             with_queue!(args.order, client, &args.path, |queue| {
                 let queue = described!(queue.attempts_max(args.attempts), args);
-                for_script(&queue, &args, patience, output).await
+                let limit = client.session_timeout();
+                for_script(&queue, &args, limit, patience, output).await
             })
         });
     }
@@ -105,13 +107,14 @@ async fn for_command<O: Order>(
 async fn for_script<O: Order>(
     queue: &OrderedQueue<O>,
     args: &QueueTakeArgs,
+    limit: Duration,
     patience: Patience,
     output: Output,
 ) -> anyhow::Result<Exit> {
     let Some(claim) = next(queue, args, patience, output).await? else {
         return Ok(patience.exit());
     };
-    let (path, limit) = (&args.path, args.job.connect.session_timeout);
+    let path = &args.path;
     let text = match args.hold || args.json {
         true => format!("{}\n", object(&claim, args)).into_bytes(),
         false => output::data_for_reader(claim.payload()),
@@ -128,7 +131,7 @@ async fn for_script<O: Order>(
     if !args.hold {
         return Ok(give_back(path, claim.ack(), limit, Exit::Done, output).await);
     }
-    Ok(hold(queue, claim, args, output).await)
+    Ok(hold(queue, claim, args, limit, output).await)
 }
 
 /// Holds an item until it is acknowledged by another command; when stdin ends before, gives it back.
@@ -136,9 +139,10 @@ async fn hold<O: Order>(
     queue: &OrderedQueue<O>,
     claim: Claim<Vec<u8>>,
     args: &QueueTakeArgs,
+    limit: Duration,
     output: Output,
 ) -> Exit {
-    let (path, limit) = (&args.path, args.job.connect.session_timeout);
+    let path = &args.path;
     let (id, aside) = (claim.id(), Aside::start());
     tokio::select! {
         biased;
