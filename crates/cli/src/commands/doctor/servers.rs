@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::finding::Finding;
 use crate::args::ConnectArgs;
 use crate::connect::{self, Whereabouts};
-use crate::local::Running;
+use crate::local::{self, Folder};
 
 /// How long a server may take to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
@@ -26,23 +26,25 @@ const OUTSTANDING_MAX: f64 = 1000.0;
 
 pub(super) async fn look(args: &ConnectArgs) -> anyhow::Result<Vec<Finding>> {
     match connect::whereabouts(args)? {
-        Whereabouts::Local(server) => Ok(vec![local(server.as_ref())]),
+        Whereabouts::Local(folder) => Ok(vec![local(&folder).await?]),
         Whereabouts::Named(addresses) => Ok(look_at(&addresses).await),
     }
 }
 
-/// The local server is private, and tells strangers nothing: it has let us in, which says enough.
-fn local(server: Option<&Running>) -> Finding {
-    match server {
-        Some(Running {
-            address, process, ..
-        }) => Finding::fine(
+/// The local server: it has answered this command, which says enough.
+async fn local(folder: &Folder) -> anyhow::Result<Finding> {
+    let server = folder.connect().await?;
+    Ok(match server.as_ref().and_then(local::process) {
+        Some(process) => Finding::fine(
             "server",
-            format!("{address} is the local server, process {process}"),
+            format!(
+                "{} is the local server, process {process}",
+                folder.socket().display()
+            ),
         ),
         None => Finding::critical("server", "the local server has just left")
-            .advice("`bellwether local status` tells where its log is"),
-    }
+            .advice("`bellwether local log` shows its log"),
+    })
 }
 
 async fn look_at(addresses: &[String]) -> Vec<Finding> {
