@@ -167,7 +167,7 @@ pub(crate) enum LocalCommand {
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ConnectArgs {
-    /// The servers, as HOST:PORT,HOST:PORT/CHROOT, or `local` for this user's server on this host. Without it, what
+    /// The servers, as HOST:PORT,HOST:PORT/CHROOT, unix:/PATH for a Unix socket, or `local` for this user's server on this host. Without it, what
     /// `connect` in ~/.config/bellwether.toml or /etc/bellwether.toml says, or else the local server.
     #[arg(short, long, value_name = "SERVERS", env = connect::VARIABLE, value_parser = connect::parse_servers)]
     pub(crate) connect: Option<String>,

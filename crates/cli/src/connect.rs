@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
+use bellwether::zk::{Address, Endpoint};
 use bellwether::{Client, Connect, ConnectError, Who};
 use tokio::time::timeout;
 
@@ -113,18 +114,14 @@ pub(crate) enum Whereabouts {
     /// The local one, in this folder.
     Local(Folder),
     /// Each by itself.
-    Named(Vec<String>),
+    Named(Vec<Endpoint>),
 }
 
 /// Where the servers are that these arguments mean.
 pub(crate) fn whereabouts(args: &ConnectArgs) -> anyhow::Result<Whereabouts> {
     match servers(args)?.as_deref() {
         None | Some(LOCAL) => Ok(Whereabouts::Local(Folder::choose(args.local.as_deref())?)),
-        Some(servers) => {
-            let hosts = servers.split('/').next().unwrap_or_default();
-            let hosts = hosts.split(',').map(str::to_owned);
-            Ok(Whereabouts::Named(hosts.collect()))
-        }
+        Some(servers) => Ok(Whereabouts::Named(Address::parse(servers)?.endpoints)),
     }
 }
 

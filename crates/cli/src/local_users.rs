@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::fs;
+use std::future::ready;
 use std::io;
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
+
+use crate::four_letter;
 
 /// The flag by which a front starts the keeper of its job.
 const KEEPER_FLAG: &str = "--keeper";
@@ -48,10 +50,8 @@ impl fmt::Display for LocalUser {
 }
 
 /// Asks the server at the other end for the commands that have a session there.
-pub(crate) async fn ask(mut server: UnixStream) -> io::Result<Vec<LocalUser>> {
-    server.write_all(b"cons").await?;
-    let mut connections = String::new();
-    server.read_to_string(&mut connections).await?;
+pub(crate) async fn ask(server: UnixStream) -> io::Result<Vec<LocalUser>> {
+    let connections = four_letter::ask(ready(Ok(server)), "cons").await?;
     let processes = connections.lines().filter_map(process_with_session);
     Ok(processes.map(LocalUser::of).collect())
 }

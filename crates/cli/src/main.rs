@@ -15,6 +15,7 @@ mod ensemble_host;
 mod exit;
 mod export_file;
 mod family;
+mod four_letter;
 mod front;
 mod habits;
 mod help;

@@ -11,7 +11,7 @@ use crate::args::{LocalArgs, LocalCommand};
 use crate::exit::Exit;
 use crate::local::{self, Folder};
 use crate::local_users::{self, LocalUser};
-use crate::output::{self, Output};
+use crate::output::{self, Hinted, Output};
 
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn run(args: LocalArgs, output: Output) -> anyhow::Result<Exit> {
@@ -128,7 +128,10 @@ async fn stop(folder: &Folder, force: bool) -> anyhow::Result<Stopped> {
         bail!("the local server runs in another namespace");
     };
     if !force {
-        let users = local_users::ask(server).await?;
+        let users = local_users::ask(server).await.with_context(|| {
+            let what = "cannot ask the local server who uses it";
+            Hinted::new(what, "--force stops it without asking")
+        })?;
         if !users.is_empty() {
             return Ok(Stopped::InUse(users));
         }

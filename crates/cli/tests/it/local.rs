@@ -350,10 +350,7 @@ fn folder_depends_on_the_user_and_not_on_the_environment() {
         text(&output.stdout)
     };
     let usual = path(&[]);
-    let (_, host) = user_and_host()
-        .split_once('@')
-        .map(|(u, h)| (u.to_owned(), h.to_owned()))
-        .unwrap();
+    let (_, host) = split_user_and_host();
     let end = format!("/.local/state/bellwether/{host}\n");
     assert!(usual.ends_with(&end), "{usual}");
     assert_eq!(path(&[("HOME", "/nonexistent")]), usual);
@@ -397,6 +394,52 @@ fn another_folder_is_another_server_and_is_announced() {
         &command.args(["ls"]).env(LOCAL_FOLDER, "").output().unwrap(),
         2,
     );
+}
+
+/// Runs a script as a user whose home, by the password database, is `home`; `None` where that cannot be set up.
+fn at_home(home: &Path, script: &str) -> Option<std::process::Output> {
+    let passwd = home.join("passwd");
+    std::fs::write(&passwd, format!("root:x:0:0::{}:/bin/sh\n", home.display())).unwrap();
+    // A namespace of its own, in which this user is root and other files can stand in the place of the system's.
+    let mut command = Command::new("unshare");
+    let setup = "mount --bind \"$1\" /etc/passwd || exit 99; eval \"$2\"";
+    command.args(["--map-root-user", "--mount", "sh", "-c", setup, "sh"]);
+    command.arg(&passwd).arg(script);
+    command.env("BW", env!("CARGO_BIN_EXE_bellwether"));
+    let output = command.output().ok()?;
+    let is_possible = !matches!(output.status.code(), Some(1 | 99));
+    is_possible.then_some(output)
+}
+
+#[test]
+fn cron_and_a_shell_exclude_each_other_whatever_their_environment() {
+    let home = tempfile::tempdir().unwrap();
+    // What cron sets, or less, around what a shell sets.
+    let shell =
+        "env -i HOME=/elsewhere XDG_STATE_HOME=/elsewhere $BW lock x --try -- true; echo code $?";
+    let script = format!(
+        "env -i BW=$BW $BW lock x -- /bin/sh -c '{shell}'; $BW local stop; $BW local path; exit 0"
+    );
+    let Some(output) = at_home(home.path(), &script) else {
+        eprintln!("skipped: no namespace of its own here");
+        return;
+    };
+    assert_code(&output, 0);
+    let (_, host) = split_user_and_host();
+    let folder = home.path().join(".local/state/bellwether").join(&host);
+    let told = format!("code 124\n{}\n", folder.display());
+    assert_eq!(text(&output.stdout), told);
+    let notice = format!("on {host}; other hosts and users are not excluded");
+    let errors = text(&output.stderr);
+    assert!(errors.contains(&notice), "{errors}");
+    let mode = std::fs::metadata(folder).unwrap().mode() & 0o777;
+    assert_eq!(mode, 0o700);
+}
+
+fn split_user_and_host() -> (String, String) {
+    let both = user_and_host();
+    let (user, host) = both.split_once('@').unwrap();
+    (user.to_owned(), host.to_owned())
 }
 
 #[test]

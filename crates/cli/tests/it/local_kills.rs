@@ -119,6 +119,20 @@ fn jobs_are_not_stopped_by_a_server_that_is_killed_every_few_seconds() {
     let mut files: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
     files.sort();
     assert_eq!(files, ["data", "log", "server.lock", "start.lock"]);
+    assert_eq!(processes_that_name(&home.folder()), [0; 0]);
+}
+
+/// The processes with a path in their command lines, as every local server has its folder there.
+fn processes_that_name(path: &Path) -> Vec<i32> {
+    let path = path.to_str().unwrap();
+    let processes = std::fs::read_dir("/proc").unwrap();
+    let numbers =
+        processes.filter_map(|process| process.unwrap().file_name().to_str()?.parse().ok());
+    let names = |process: &i32| {
+        let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        text(&line).contains(path)
+    };
+    numbers.filter(names).collect()
 }
 
 /// Runs one job after the other under a lock, each of which fails if another one is inside; returns how many ran.
