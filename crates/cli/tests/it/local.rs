@@ -243,7 +243,7 @@ fn another_user_can_neither_use_nor_disturb_the_server() {
 }
 
 #[test]
-fn config_file_names_the_servers_and_silences_the_notice_for_the_usual_folder() {
+fn config_file_names_the_servers_and_another_folder_is_announced_even_so() {
     let home = Home::new();
     let config = tempfile::tempdir().unwrap();
     let file = config.path().join("bellwether.toml");

@@ -60,21 +60,41 @@ fn leader_stays_leader_when_its_server_is_killed() {
     let mut command = job(
         "local",
         &["elect", "e", "--session-timeout", "4s"],
-        "echo $BELLWETHER_TOKEN; exec tail -f /dev/null",
+        "echo $$; exec tail -f /dev/null",
     );
     let mut leader = Running::start(command.envs([home.variable()]));
-    assert!(leader.line().is_some());
+    let work = leader.line().unwrap();
     kill_and_await_next(&home);
     // The next server puts another candidate behind it.
     let mut second = job("local", &["elect", "e"], "true");
     let mut second = Running::start(second.envs([home.variable()]));
     let waits = second.error_line().unwrap();
     assert!(waits.contains("waiting for /e"), "{waits}");
-    assert!(leader.is_running());
+    let work = std::fs::read(format!("/proc/{work}/cmdline")).unwrap_or_default();
+    assert!(
+        text(&work).starts_with("tail"),
+        "the work of the leader was stopped"
+    );
     leader.signal(Signal::TERM);
     assert_eq!(leader.code(), Some(143));
     assert_eq!(leader.line(), None, "it has led once");
     assert_eq!(second.code(), Some(0), "{:?}", second.errors());
+}
+
+#[test]
+fn server_that_a_job_has_started_again_outlives_it() {
+    let home = Home::new();
+    let mut holder = Running::start(&mut home.lock("echo $$; exec tail -f /dev/null"));
+    let work = holder.line().unwrap();
+    kill_and_await_next(&home);
+    let server = home.server();
+    holder.signal(Signal::KILL);
+    // The keeper kills all that it has started, but for the server.
+    until("the job is killed", || {
+        !Path::new(&format!("/proc/{work}")).exists()
+    });
+    assert_code(&home.lock("true").output().unwrap(), 0);
+    assert_eq!(home.server(), server);
 }
 
 #[test]
