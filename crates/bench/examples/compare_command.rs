@@ -198,7 +198,7 @@ fn report(times: &[Times]) -> Result<String> {
 fn lock(bellwether: &Path, state: &Path) -> Command {
     let mut command = Command::new(bellwether);
     command
-        .env("XDG_STATE_HOME", state)
+        .env("BELLWETHER_LOCAL", state)
         .env_remove("BELLWETHER_CONNECT")
         .args(["lock", "x", "--", "true"]);
     command
@@ -207,7 +207,7 @@ fn lock(bellwether: &Path, state: &Path) -> Command {
 /// Ends the local server; what went wrong shows in the next row.
 fn stop(bellwether: &Path, state: &Path) {
     let _ = Command::new(bellwether)
-        .env("XDG_STATE_HOME", state)
+        .env("BELLWETHER_LOCAL", state)
         .args(["--quiet", "local", "stop"])
         .status();
 }

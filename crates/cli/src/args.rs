@@ -121,17 +121,21 @@ pub(crate) enum Command {
     Man(ManArgs),
 }
 
-/// Look at this user's local server, or stop it.
+/// Look at this user's local server, start it or stop it.
 ///
-/// Commands that are told no servers start it when they need it, and it leaves when nobody has used it for ten minutes.
-/// Its data stays in its folder.
+/// There is one for each user and host, on a Unix socket to which other users cannot connect. Commands without --connect start it
+/// when they need it, and start it again if it was killed. It leaves when no command has used it for ten minutes. Its data stays
+/// in its folder.
 ///
-/// Exit code: 0; 1 if `status` finds that it does not run; 125 if bellwether failed.
+/// Exit code: 0; 1 if `status` finds that it does not run, or `stop` that it is in use; 125 if bellwether failed.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  bellwether local status\n  bellwether local status --json | jq -r .address\n  bellwether local stop"
+    after_help = "Examples:\n  bellwether local status\n  bellwether local status --json | jq -r .pid\n  bellwether local stop"
 )]
 pub(crate) struct LocalArgs {
+    /// The folder of another local server; BELLWETHER_LOCAL does the same.
+    #[arg(long, value_name = "DIR", global = true)]
+    pub(crate) local: Option<PathBuf>,
     /// Print one JSON object.
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -142,22 +146,36 @@ pub(crate) struct LocalArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum LocalCommand {
     /// Tell whether it runs, and where.
-    #[command(after_help = "Example:\n  bellwether local status --json | jq -r .address")]
+    #[command(after_help = "Example:\n  bellwether local status --json | jq -r .pid")]
     Status,
-    /// End it. Jobs that hold locks there lose them.
+    /// Start it if it does not run.
+    #[command(after_help = "Example:\n  bellwether local start")]
+    Start,
+    /// End it, unless commands use it; they are named then.
     #[command(after_help = "Example:\n  bellwether local stop")]
-    Stop,
+    Stop {
+        /// End it even if commands use it. Those that still run start it again, and keep what they hold.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Print its log.
+    #[command(after_help = "Example:\n  bellwether local log")]
+    Log,
     /// Print the folder in which it keeps everything.
-    #[command(after_help = "Example:\n  tail \"$(bellwether local path)/log\"")]
+    #[command(after_help = "Example:\n  du -s \"$(bellwether local path)\"")]
     Path,
 }
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ConnectArgs {
-    /// The servers, as HOST:PORT,HOST:PORT/CHROOT, or `local` for this user's server on this host. Without it, what
+    /// The servers, as HOST:PORT,HOST:PORT/CHROOT, unix:/PATH for a Unix socket, or `local` for this user's server on this host. Without it, what
     /// `connect` in ~/.config/bellwether.toml or /etc/bellwether.toml says, or else the local server.
     #[arg(short, long, value_name = "SERVERS", env = connect::VARIABLE, value_parser = connect::parse_servers)]
     pub(crate) connect: Option<String>,
+    /// The folder of the local server, for one besides the server of this user on this host. Commands that use another one are
+    /// not excluded. BELLWETHER_LOCAL does the same.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) local: Option<PathBuf>,
     /// How long the servers keep a hold after they last heard of its holder; 15s, or 30s where several servers are named. An
     /// ensemble whose leader stands still or is replaced costs no hold for about half of it.
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]

@@ -8,7 +8,6 @@ use anyhow::Context;
 use serde::Deserialize;
 
 use crate::connect::parse_servers;
-use crate::local::base_folder;
 
 /// Where the host's file is, which counts where the user has none.
 const OF_HOST: &str = "/etc/bellwether.toml";
@@ -84,6 +83,15 @@ impl ConfigFile {
         }
         self
     }
+}
+
+/// A base folder of the XDG specification, which says that a relative one is to be ignored.
+fn base_folder(variable: &str, below_home: &str) -> Option<PathBuf> {
+    let absolute = |variable| {
+        let path = std::env::var_os(variable).map(PathBuf::from);
+        path.filter(|path| path.is_absolute())
+    };
+    absolute(variable).or_else(|| Some(absolute("HOME")?.join(below_home)))
 }
 
 #[cfg(test)]

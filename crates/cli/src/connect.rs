@@ -3,13 +3,17 @@
 use std::time::Duration;
 
 use anyhow::Context;
+use bellwether::zk::{Address, Endpoint};
 use bellwether::{Client, Connect, ConnectError, Who};
 use tokio::time::timeout;
 
 use crate::args::ConnectArgs;
 use crate::config_file::ConfigFile;
-use crate::local;
-use crate::output::Output;
+use crate::job::Variable;
+use crate::local::{self, Folder};
+use crate::local_dial::LocalDial;
+use crate::output::{Hinted, Output};
+use crate::refusal::Refusal;
 use crate::security::Security;
 
 /// How often a command starts over that met a local server which was just leaving.
@@ -44,14 +48,14 @@ pub(crate) async fn connect_with(
         options(security.apply(connect))
     };
     match servers {
-        None => {
-            let (user, host) = (Who::user_of_process(), local::host());
-            output.notice(format_args!(
-                "local server of {user} on {host}; other hosts and users are not excluded"
-            ));
-            connect_local(options).await
+        None | Some(LOCAL) => {
+            let folder = Folder::choose(args.local.as_deref())?;
+            // A user that names the local server knows where it is, but not a file that names it for all commands.
+            if args.connect.is_none() && (servers.is_none() || folder.is_chosen()) {
+                announce(&folder, output);
+            }
+            connect_local(&folder, options).await
         }
-        Some(LOCAL) => connect_local(options).await,
         Some(servers) => {
             let mut connected = std::pin::pin!(options(servers).into_future());
             if let Ok(client) = timeout(SILENT_WAIT, &mut connected).await {
@@ -78,6 +82,21 @@ pub(crate) fn session_timeout(args: &ConnectArgs, servers: &str) -> Duration {
     args.session_timeout.unwrap_or(default)
 }
 
+/// Says which local server is used, and that a lock there excludes nobody else.
+fn announce(folder: &Folder, output: Output) {
+    let (user, host) = (Who::user_of_process(), local::host());
+    if folder.is_chosen() {
+        output.notice(format_args!(
+            "local server of {user} in {}; other folders, hosts and users are not excluded",
+            folder.path().display()
+        ));
+    } else {
+        output.notice(format_args!(
+            "local server of {user} on {host}; other hosts and users are not excluded"
+        ));
+    }
+}
+
 /// Servers as they are typed. None at all is refused: a variable that a script failed to set must not mean the local
 /// server, where a lock excludes nobody on other hosts.
 pub(crate) fn parse_servers(text: &str) -> Result<String, String> {
@@ -96,50 +115,71 @@ pub(crate) fn parse_servers(text: &str) -> Result<String, String> {
 
 /// The servers that somebody has named.
 fn servers(args: &ConnectArgs) -> anyhow::Result<Option<String>> {
-    match &args.connect {
-        Some(servers) => Ok(Some(servers.clone())),
-        None => Ok(ConfigFile::read()?.connect),
+    match (&args.connect, &args.local) {
+        (Some(servers), Some(_)) if servers != LOCAL => {
+            let what = format!("--local is given, and --connect or {VARIABLE} names {servers}");
+            Err(Refusal::usage(what)
+                .hint("--connect local means the local server")
+                .into())
+        }
+        (Some(servers), _) => Ok(Some(servers.clone())),
+        (None, Some(_)) => Ok(None),
+        (None, None) => Ok(ConfigFile::read()?.connect),
     }
-}
-
-/// The servers that these arguments mean, as `--connect` takes them.
-pub(crate) fn servers_or_local(args: &ConnectArgs) -> anyhow::Result<String> {
-    Ok(servers(args)?.unwrap_or_else(|| LOCAL.to_owned()))
 }
 
 /// Where servers are.
 pub(crate) enum Whereabouts {
-    /// The local one, if it runs.
-    Local(Option<local::Running>),
+    /// The local one, in this folder.
+    Local(Folder),
     /// Each by itself.
-    Named(Vec<String>),
+    Named(Vec<Endpoint>),
 }
 
 /// Where the servers are that these arguments mean.
 pub(crate) fn whereabouts(args: &ConnectArgs) -> anyhow::Result<Whereabouts> {
     match servers(args)?.as_deref() {
-        None | Some(LOCAL) => Ok(Whereabouts::Local(local::Folder::of_user()?.running()?)),
-        Some(servers) => {
-            let hosts = servers.split('/').next().unwrap_or_default();
-            let hosts = hosts.split(',').map(str::to_owned);
-            Ok(Whereabouts::Named(hosts.collect()))
-        }
+        None | Some(LOCAL) => Ok(Whereabouts::Local(Folder::choose(args.local.as_deref())?)),
+        Some(servers) => Ok(Whereabouts::Named(Address::parse(servers)?.endpoints)),
     }
 }
 
-async fn connect_local(options: impl Fn(&str) -> Connect) -> anyhow::Result<Client> {
-    let folder = local::Folder::of_user()?;
+/// The variables by which commands within a job mean the same servers.
+pub(crate) fn variables(args: &ConnectArgs) -> anyhow::Result<Vec<Variable>> {
+    let servers = servers(args)?.unwrap_or_else(|| LOCAL.to_owned());
+    let mut variables = Vec::new();
+    if servers == LOCAL {
+        let folder = Folder::choose(args.local.as_deref())?;
+        if folder.is_chosen() {
+            variables.push((local::VARIABLE, Some(folder.path().into())));
+        }
+    }
+    variables.push((VARIABLE, Some(servers.into())));
+    Ok(variables)
+}
+
+async fn connect_local(
+    folder: &Folder,
+    options: impl Fn(&str) -> Connect,
+) -> anyhow::Result<Client> {
     let mut tries = 0;
     loop {
         tries += 1;
         let server = folder.find_or_start().await.context("no local server")?;
-        let connect = options(&server.address.to_string())
-            .auth("digest", server.secret.credential())
-            .fail_fast();
-        match connect.await {
+        let process = local::process(&server);
+        let dial = LocalDial::new(folder.clone(), server);
+        match options(LOCAL).dial(dial).fail_fast().await {
             Ok(client) => return Ok(client),
-            Err(ConnectError::Unreachable { .. }) if tries < LOCAL_TRIES_MAX => {
-                folder.until_gone(&server).await?;
+            // Unless it was about to leave, another try would be no better.
+            Err(ConnectError::Unreachable { .. })
+                if tries < LOCAL_TRIES_MAX && folder.until_gone(process).await? => {}
+            Err(ConnectError::Unreachable { .. }) => {
+                let what = format!(
+                    "the local server in {} does not answer",
+                    folder.path().display()
+                );
+                let hint = format!("see {}", folder.log().display());
+                return Err(Hinted::new(what, hint).into());
             }
             Err(error) => return Err(error.into()),
         }

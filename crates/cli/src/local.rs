@@ -1,23 +1,21 @@
-//! The local default: a server of this user on this host, started by the first command that wants it.
+//! The local default: a server of this user on this host, started by the first command that needs it.
 //!
-//! The folder, of mode 0700 and one for each host name because homes are shared, holds
+//! Its folder, of mode 0700, holds
 //!
 //! | file | meaning |
 //! |---|---|
 //! | `server.lock` | locked by the server for as long as it lives |
-//! | `start.lock` | locked by whoever starts a server, and by a server that is about to leave |
-//! | `port` | where the server listens; counts only while `server.lock` is held |
-//! | `pid` | the server's process |
-//! | `secret` | what the server wants to hear before it serves anybody; mode 0600 |
-//! | `log` | what the server has to say |
+//! | `start.lock` | locked by a command that starts a server, and by a server that is about to leave |
+//! | `socket` | where the server listens; it appears when the server is ready |
+//! | `log` | the server's log |
 //! | `data/` | the server's data, which outlives it |
 //!
-//! A `port` of a dead server never counts: it is removed under `start.lock`, while nobody holds `server.lock`,
-//! before the next server is started. So a command sends the secret to nobody else who has got the port since.
+//! The folder depends on the user id and the host's name alone. It comes from the user's entry in the password database: `HOME`
+//! and `XDG_STATE_HOME` differ between a shell and cron, and their locks would not exclude each other. There is one folder for
+//! each host name because homes are shared. Only `--local` and `BELLWETHER_LOCAL` choose another folder.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -25,110 +23,210 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use bellwether_server::Secret;
+use nix::unistd::User;
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use rustix::process::Pid;
+use tokio::net::UnixStream;
 use tokio::time::Instant;
 
 use crate::front;
 use crate::output::Hinted;
+use crate::refusal::Refusal;
+use crate::socket_path::SocketPath;
+
+/// What chooses another folder, in the environment.
+pub(crate) const VARIABLE: &str = "BELLWETHER_LOCAL";
 
 /// How long a command waits for a server that it, or another command, is starting.
 const START_LIMIT: Duration = Duration::from_secs(20);
 
-/// How long a command waits for the end of a server that answers no more, before it tries again.
-const END_LIMIT: Duration = Duration::from_secs(2);
+/// How many servers a command starts that are killed before they are ready.
+const STARTS_MAX: usize = 3;
+
+/// How long a command waits for the end of a server that was asked to end.
+const END_LIMIT: Duration = Duration::from_secs(10);
 
 /// The folder of a local server.
-#[derive(Debug)]
-pub(crate) struct Folder(PathBuf);
-
-/// A server that lives.
-#[derive(Debug)]
-pub(crate) struct Running {
-    pub(crate) address: SocketAddr,
-    pub(crate) process: Pid,
-    pub(crate) secret: Secret,
+#[derive(Clone, Debug)]
+pub(crate) struct Folder {
+    path: PathBuf,
+    is_chosen: bool,
 }
 
 impl Folder {
-    /// This user's folder on this host; made if it is missing.
-    pub(crate) fn of_user() -> anyhow::Result<Self> {
-        let state = base_folder("XDG_STATE_HOME", ".local/state").ok_or_else(|| {
+    /// The folder that a flag or the environment names, or else the folder of this user on this host. It may be missing.
+    pub(crate) fn choose(flag: Option<&Path>) -> anyhow::Result<Self> {
+        let variable = std::env::var_os(VARIABLE).map(PathBuf::from);
+        let Some(chosen) = flag.or(variable.as_deref()) else {
+            return Self::of_user();
+        };
+        if chosen.as_os_str().is_empty() {
+            let what = format!("--local or {VARIABLE} is empty");
+            bail!(Refusal::usage(what).hint("name a folder, or unset it"));
+        }
+        Ok(Self {
+            path: std::path::absolute(chosen)?,
+            is_chosen: true,
+        })
+    }
+
+    fn of_user() -> anyhow::Result<Self> {
+        let uid = nix::unistd::geteuid();
+        let user = User::from_uid(uid).context("cannot look this user up")?;
+        let home = user.map(|user| user.dir).filter(|dir| dir.is_absolute());
+        let home = home.ok_or_else(|| {
             Hinted::new(
-                "no place for a local server: neither XDG_STATE_HOME nor HOME is an absolute path",
-                "set HOME, or name the servers with --connect or BELLWETHER_CONNECT",
+                format!(
+                    "no place for a local server: user {uid} has no home in the password database"
+                ),
+                format!(
+                    "choose a folder with --local or {VARIABLE}, or name the servers with --connect"
+                ),
             )
         })?;
-        let parent = state.join("bellwether");
-        let folder = parent.join(host());
-        let made = fs::create_dir_all(&parent).and_then(|()| {
-            match DirBuilder::new().mode(0o700).create(&folder) {
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-                made => made,
-            }
-        });
-        made.with_context(|| format!("cannot make {}", folder.display()))?;
-        let folder = Self(folder);
-        folder.check()?;
-        Ok(folder)
+        Ok(Self {
+            path: home.join(".local/state/bellwether").join(host()),
+            is_chosen: false,
+        })
     }
 
     /// The folder as it is, for the server in it.
     pub(crate) fn at(path: PathBuf) -> anyhow::Result<Self> {
-        let folder = Self(path);
+        let folder = Self {
+            path,
+            is_chosen: true,
+        };
         folder.check()?;
         Ok(folder)
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 
-    /// The server, which is started if there is none.
-    pub(crate) async fn find_or_start(&self) -> anyhow::Result<Running> {
-        if let Some(server) = self.running()? {
+    /// Whether a flag or the environment names it.
+    pub(crate) fn is_chosen(&self) -> bool {
+        self.is_chosen
+    }
+
+    /// The file to which the server writes its log.
+    pub(crate) fn log(&self) -> PathBuf {
+        self.path.join("log")
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.path.join("socket")
+    }
+
+    /// Connects to the server; `None` if there is none, or if it is not ready yet.
+    pub(crate) async fn connect(&self) -> anyhow::Result<Option<UnixStream>> {
+        let socket = self.socket();
+        let mut pauses = Pauses::until(Instant::now() + START_LIMIT);
+        loop {
+            let connected = match SocketPath::new(&socket) {
+                Ok(short) => UnixStream::connect(short.path()).await,
+                Err(error) => Err(error),
+            };
+            match connected {
+                Ok(stream) => {
+                    // In a folder of another user, that user could listen.
+                    self.check()?;
+                    return Ok(Some(stream));
+                }
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::NotFound | ErrorKind::ConnectionRefused
+                    ) =>
+                {
+                    return Ok(None);
+                }
+                // More commands connect at once than wait in the listener's queue.
+                Err(error) if error.kind() == ErrorKind::WouldBlock && pauses.next().await => {}
+                Err(error) => {
+                    return Err(error).with_context(|| format!("cannot use {}", socket.display()));
+                }
+            }
+        }
+    }
+
+    /// Connects to the server, which is started if there is none.
+    ///
+    /// # Cancel safety
+    ///
+    /// A server that is starting goes on to start, and the next call finds it.
+    pub(crate) async fn find_or_start(&self) -> anyhow::Result<UnixStream> {
+        if let Some(server) = self.connect().await? {
             return Ok(server);
         }
-        let deadline = Instant::now() + START_LIMIT;
+        self.make()?;
+        let mut pauses = Pauses::until(Instant::now() + START_LIMIT);
         let start = self.open("start.lock")?;
-        let mut pauses = Pauses::until(deadline);
         while !try_lock(&start)? {
             if !pauses.next().await {
                 bail!(
-                    "another command has been starting a server in {} for too long",
-                    self.0.display()
+                    self.trouble("another command has been starting a local server for too long")
                 );
             }
-        }
-        if let Some(server) = self.running()? {
-            return Ok(server);
-        }
-        self.forget_port()?;
-        let mut server = self.spawn()?;
-        let mut pauses = Pauses::until(deadline);
-        loop {
-            if let Some(server) = self.running()? {
+            if let Some(server) = self.connect().await? {
                 return Ok(server);
             }
-            let log = self.0.join("log");
-            if let Some(status) = server.try_wait()? {
-                let message = format!("the local server ended at once with {status}");
-                bail!(Hinted::new(message, format!("see {}", log.display())));
+        }
+        let (mut started, mut starts) = (None, 0);
+        loop {
+            if let Some(server) = self.connect().await? {
+                return Ok(server);
+            }
+            if let Some(server) = &mut started
+                && self.has_ended(server)?
+            {
+                started = None;
+            }
+            // While the folder is not free, another server is starting or leaving.
+            if started.is_none() && self.is_free()? {
+                if starts == STARTS_MAX {
+                    bail!(self.trouble("the local server ends before it is ready"));
+                }
+                starts += 1;
+                started = Some(self.spawn()?);
             }
             if !pauses.next().await {
-                let message = format!("the local server is not ready after {START_LIMIT:?}");
-                bail!(Hinted::new(message, format!("see {}", log.display())));
+                let what = format!("the local server is not ready after {START_LIMIT:?}");
+                bail!(self.trouble(&what));
             }
         }
     }
 
-    /// Waits for the end of a server that answers no more, or was told to end: a process that is killed closes its
-    /// sockets before its lock, and would be found again. False if it lives on.
-    pub(crate) async fn until_gone(&self, server: &Running) -> anyhow::Result<bool> {
+    /// Whether a server that was started has ended and there may be another one. One that has failed would fail again.
+    fn has_ended(&self, server: &mut Child) -> anyhow::Result<bool> {
+        let is_failure = match server.try_wait() {
+            Ok(None) => return Ok(false),
+            // A signal is no failure of its own.
+            Ok(Some(status)) => status.code().is_some_and(|code| code != 0),
+            // The keeper of a job waits for all children, and was first.
+            Err(error) if error.raw_os_error() == Some(Errno::CHILD.raw_os_error()) => false,
+            Err(error) => return Err(error.into()),
+        };
+        // It also fails if another server lives there.
+        if is_failure && self.is_free()? {
+            bail!(self.trouble("the local server cannot start"));
+        }
+        Ok(true)
+    }
+
+    /// Waits for the end of a server that is about to leave, or was asked to. False if it is still there.
+    pub(crate) async fn until_gone(&self, server: Option<Pid>) -> anyhow::Result<bool> {
         let mut pauses = Pauses::until(Instant::now() + END_LIMIT);
-        let is_same = |now: Running| now.process == server.process;
-        while self.running()?.is_some_and(is_same) {
+        while let Some(stream) = self.connect().await?
+            && process(&stream) == server
+        {
+            if !pauses.next().await {
+                return Ok(false);
+            }
+        }
+        // It removes its socket first, and ends a moment later.
+        while !self.is_free()? && self.connect().await?.is_none() {
             if !pauses.next().await {
                 return Ok(false);
             }
@@ -136,28 +234,37 @@ impl Folder {
         Ok(true)
     }
 
-    /// The server that lives in this folder, if there is one.
-    pub(crate) fn running(&self) -> anyhow::Result<Option<Running>> {
+    fn trouble(&self, what: &str) -> Hinted {
+        Hinted::new(what, format!("see {}", self.log().display()))
+    }
+
+    /// Makes the folder if it is missing.
+    fn make(&self) -> anyhow::Result<()> {
+        let parent = self.path.parent().unwrap_or(Path::new("/"));
+        let made = fs::create_dir_all(parent).and_then(|()| {
+            match DirBuilder::new().mode(0o700).create(&self.path) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+                made => made,
+            }
+        });
+        made.with_context(|| {
+            Hinted::new(
+                format!("cannot make {}", self.path.display()),
+                format!("choose another folder with --local or {VARIABLE}, or name the servers with --connect"),
+            )
+        })?;
+        self.check()
+    }
+
+    /// Whether no server lives in this folder.
+    fn is_free(&self) -> anyhow::Result<bool> {
         let lock = self.open("server.lock")?;
+        // The lock is released with the file when this returns.
         match flock(&lock, FlockOperation::NonBlockingLockShared) {
-            // Nobody holds it. The lock goes with the file when this returns.
-            Ok(()) => return Ok(None),
-            Err(rustix::io::Errno::WOULDBLOCK) => {}
-            Err(error) => return Err(error).context("cannot look at server.lock"),
+            Ok(()) => Ok(true),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(error) => Err(error).context("cannot look at server.lock"),
         }
-        // Without a port, it is about to be ready, or about to leave.
-        let Some(port) = self.read("port")? else {
-            return Ok(None);
-        };
-        let port: u16 = port.trim().parse().context("the file port has no port")?;
-        let process = self.read("pid")?.context("the file pid is missing")?;
-        let process = process.trim().parse().ok().and_then(Pid::from_raw);
-        let secret = self.read("secret")?.context("the file secret is missing")?;
-        Ok(Some(Running {
-            address: (Ipv4Addr::LOCALHOST, port).into(),
-            process: process.context("the file pid has no number")?,
-            secret: Secret::new(secret.trim()),
-        }))
     }
 
     fn spawn(&self) -> anyhow::Result<Child> {
@@ -165,11 +272,11 @@ impl Folder {
             .create(true)
             .append(true)
             .mode(0o600)
-            .open(self.0.join("log"))?;
+            .open(self.log())?;
         Command::new(front::PROGRAM)
             .arg0("bellwether")
             .args(["serve", "--local"])
-            .arg(&self.0)
+            .arg(&self.path)
             .current_dir("/")
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -179,7 +286,7 @@ impl Folder {
     }
 
     pub(crate) fn open(&self, name: &str) -> anyhow::Result<File> {
-        let path = self.0.join(name);
+        let path = self.path.join(name);
         let opened = OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -190,36 +297,11 @@ impl Folder {
         opened.with_context(|| format!("cannot open {}", path.display()))
     }
 
-    /// A file's text; `None` if there is no such file.
-    pub(crate) fn read(&self, name: &str) -> anyhow::Result<Option<String>> {
-        match fs::read_to_string(self.0.join(name)) {
-            Ok(text) => Ok(Some(text)),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).with_context(|| format!("cannot read the file {name}")),
-        }
-    }
-
-    /// Writes a file so that it is seen whole or not at all, and by this user alone.
-    pub(crate) fn write(&self, name: &str, text: String) -> io::Result<()> {
-        let new = self.0.join(format!("{name}.new"));
-        let mut options = OpenOptions::new();
-        options.create(true).truncate(true).write(true).mode(0o600);
-        options.open(&new)?.write_all(text.as_bytes())?;
-        fs::rename(new, self.0.join(name))
-    }
-
-    pub(crate) fn forget_port(&self) -> io::Result<()> {
-        match fs::remove_file(self.0.join("port")) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
-    }
-
     /// Refuses a folder that others could write to.
     fn check(&self) -> anyhow::Result<()> {
-        let metadata = fs::metadata(&self.0)?;
+        let folder = self.path.display();
+        let metadata = fs::metadata(&self.path).with_context(|| format!("cannot use {folder}"))?;
         if metadata.uid() != rustix::process::geteuid().as_raw() || metadata.mode() & 0o077 != 0 {
-            let folder = self.0.display();
             bail!(Hinted::new(
                 format!("{folder} must belong to this user alone (mode 0700)"),
                 format!("look at what is in it, then: chmod 700 {folder}"),
@@ -227,6 +309,11 @@ impl Folder {
         }
         Ok(())
     }
+}
+
+/// The process of the server at the other end; `None` if it is in another namespace.
+pub(crate) fn process(server: &UnixStream) -> Option<Pid> {
+    server.peer_cred().ok()?.pid().and_then(Pid::from_raw)
 }
 
 /// Whether a process is a local server, by its command line. Commands leave it alone when they clean up behind a job:
@@ -253,18 +340,9 @@ pub(crate) fn host() -> String {
 pub(crate) fn try_lock(file: &File) -> anyhow::Result<bool> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+        Err(Errno::WOULDBLOCK) => Ok(false),
         Err(error) => Err(error).context("cannot lock"),
     }
-}
-
-/// A base folder of the XDG specification, which says that a relative one is to be ignored.
-pub(crate) fn base_folder(variable: &str, below_home: &str) -> Option<PathBuf> {
-    let absolute = |variable| {
-        let path = std::env::var_os(variable).map(PathBuf::from);
-        path.filter(|path| path.is_absolute())
-    };
-    absolute(variable).or_else(|| Some(absolute("HOME")?.join(below_home)))
 }
 
 /// Pauses between looks at a file, longer and longer, up to a deadline.

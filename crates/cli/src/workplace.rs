@@ -125,13 +125,9 @@ impl Workplace<'_> {
                 nested::VARIABLE,
                 Some(nested::tokens_with(hold.token()).into()),
             ),
-            // Commands within the job mean the same servers.
-            (
-                connect::VARIABLE,
-                Some(connect::servers_or_local(&self.args.connect)?.into()),
-            ),
             self.keeper.variable(),
         ];
+        all.extend(connect::variables(&self.args.connect)?);
         all.extend(previous::variables(hold.previous()));
         all.extend(variables);
         if let Some(end) = self.keeper.wait_for_front(hold, self.output).await {

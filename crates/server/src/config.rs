@@ -5,13 +5,33 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::four_letter_words::WordList;
-use crate::secret::Secret;
+
+/// The users that may connect to a Unix socket, by the credentials that the kernel vouches for (`SO_PEERCRED`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UnixPeers {
+    /// The user of this process, and root.
+    SameUser,
+    /// All users that the file's permissions let connect.
+    AllUsers,
+}
+
+impl UnixPeers {
+    pub(crate) fn allows(self, user: u32) -> bool {
+        self == Self::AllUsers || user == 0 || user == rustix::process::geteuid().as_raw()
+    }
+}
 
 /// The settings of a server. The defaults are Apache's where it has them.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Where to listen; port 0 takes a free one.
     pub listen: Vec<SocketAddr>,
+    /// A Unix socket to listen on as well. Its file appears when the server is ready, and takes the place of one that a
+    /// killed server has left.
+    pub listen_unix: Option<PathBuf>,
+    /// The users that may connect to the Unix socket.
+    pub unix_peers: UnixPeers,
     /// The unit of time: sessions expire on its boundaries.
     pub tick: Duration,
     /// The shortest session timeout that clients get; two ticks unless set.
@@ -22,7 +42,7 @@ pub struct Config {
     pub frame_bytes_max: usize,
     /// Connections in all, 0 for no limit; one more is closed at once.
     pub connections_max: usize,
-    /// Connections from one address, 0 for no limit; one more is closed at once.
+    /// Connections from one address, 0 for no limit; one more is closed at once. Those of Unix sockets do not count.
     pub connections_per_address_max: usize,
     /// Requests that are neither answered nor given up; beyond it, connections that have such
     /// requests are not read.
@@ -63,8 +83,6 @@ pub struct Config {
     pub unsupported: Vec<String>,
     /// Whether a server starts without the protection that `unsupported` promises.
     pub ignore_unsupported: bool,
-    /// If set, only connections that know it are served, and session passwords follow from it.
-    pub secret: Option<Secret>,
     /// Whether `reconfig` is refused as not supported rather than as disabled.
     pub reconfig_enabled: bool,
     /// How often empty containers and outlived nodes are looked for.
@@ -89,6 +107,8 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+            listen_unix: None,
+            unix_peers: UnixPeers::SameUser,
             tick: Duration::from_secs(2),
             session_timeout_min: None,
             session_timeout_max: None,
@@ -112,7 +132,6 @@ impl Default for Config {
             enforce_auth_schemes: Vec::new(),
             unsupported: Vec::new(),
             ignore_unsupported: false,
-            secret: None,
             reconfig_enabled: false,
             container_check_interval: Duration::from_secs(60),
             container_deletions_per_minute_max: 10_000,

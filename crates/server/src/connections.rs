@@ -1,7 +1,7 @@
 //! All connections, and how many there may be.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crate::config::Config;
 use crate::outbox::{Outbox, Together};
 use crate::peer::Peer;
+use crate::peer_address::PeerAddress;
 
 /// The connections that are open.
 #[derive(Debug)]
@@ -42,7 +43,7 @@ impl Connections {
     }
 
     /// Takes a connection in, or `None` if there are too many, in all or from its address, or none is wanted.
-    pub(crate) fn admit(self: &Arc<Self>, address: SocketAddr) -> Option<Admitted> {
+    pub(crate) fn admit(self: &Arc<Self>, address: PeerAddress) -> Option<Admitted> {
         let mut open = self.lock();
         if open.closed {
             return None;
@@ -50,11 +51,13 @@ impl Connections {
         if self.max > 0 && open.peers.len() >= self.max {
             return None;
         }
-        let here = open.per_address.entry(address.ip()).or_default();
-        if self.per_address_max > 0 && *here >= self.per_address_max {
-            return None;
+        if let Some(ip) = address.ip() {
+            let here = open.per_address.entry(ip).or_default();
+            if self.per_address_max > 0 && *here >= self.per_address_max {
+                return None;
+            }
+            *here += 1;
         }
-        *here += 1;
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let outbox = Outbox::new(self.outbox_bytes_max, self.outboxes.clone());
         let peer = Arc::new(Peer::new(number, address, outbox));
@@ -68,11 +71,12 @@ impl Connections {
     fn remove(&self, peer: &Peer) {
         let mut open = self.lock();
         open.peers.remove(&peer.number);
-        let address = peer.address.ip();
-        if let Some(here) = open.per_address.get_mut(&address) {
+        if let Some(ip) = peer.address.ip()
+            && let Some(here) = open.per_address.get_mut(&ip)
+        {
             *here -= 1;
             if *here == 0 {
-                open.per_address.remove(&address);
+                open.per_address.remove(&ip);
             }
         }
     }
@@ -149,7 +153,7 @@ mod tests {
             connections_per_address_max: 1,
             ..Config::default()
         }));
-        let address = SocketAddr::from(([127, 0, 0, 1], 2181));
+        let address = PeerAddress::Tcp(([127, 0, 0, 1], 2181).into());
         let admitted = connections.admit(address).unwrap();
         let peer = admitted.clone();
         assert!(connections.admit(address).is_none());

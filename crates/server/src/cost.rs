@@ -5,7 +5,7 @@
 //! hash tables, which many different paths average out. What a function needs is made before it begins.
 
 use std::hint::black_box;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,6 +16,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::outbox::{Outbox, Together};
 use crate::peer::Peer;
+use crate::peer_address::PeerAddress;
 use crate::proto::jute::Reader;
 use crate::proto::op::Op;
 use crate::proto::request::{self, PathWatch, RequestHeader, SetData};
@@ -217,7 +218,7 @@ struct Client {
 
 impl Core {
     fn new() -> Self {
-        let sessions = SessionTable::new(Clock::start(), 2000, NOW_MS, None, std::iter::empty());
+        let sessions = SessionTable::new(Clock::start(), 2000, NOW_MS, std::iter::empty());
         let sessions = Arc::new(sessions);
         let tree = Tree::fresh();
         let rules = Rules {
@@ -245,7 +246,7 @@ impl Core {
 
     fn connect(&mut self) -> Client {
         self.connections += 1;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 2181));
+        let address = PeerAddress::Tcp((Ipv4Addr::LOCALHOST, 2181).into());
         let outbox = Outbox::new(usize::MAX, self.outboxes.clone());
         let peer = Arc::new(Peer::new(self.connections, address, outbox));
         let session = self.sessions.open(TIMEOUT_MS);

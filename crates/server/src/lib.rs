@@ -32,12 +32,12 @@ mod hooks;
 mod net;
 mod outbox;
 mod peer;
+mod peer_address;
 mod pipeline;
 pub mod proto;
 mod publish;
 mod reaper;
 mod request;
-mod secret;
 mod server;
 mod session;
 mod stats;
@@ -47,10 +47,9 @@ mod writer;
 pub mod zoo_cfg;
 
 pub use alarm::Failure;
-pub use config::Config;
+pub use config::{Config, UnixPeers};
 pub use four_letter_words::{UnknownWord, WordList};
 pub use hooks::Hooks;
-pub use secret::Secret;
 pub use server::{Server, ServerBuilder, StartError};
 pub use storage::{MemoryStore, RecoveryError};
 

@@ -15,8 +15,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::{Buf as _, BytesMut};
-use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
+
+use crate::net::WriteHalf;
 
 /// How large a buffer may be that is kept for the next bytes. Larger ones are given back when they are empty, or each
 /// connection would keep as much as the longest reply that it ever got.
@@ -88,7 +89,7 @@ struct State {
     counted: usize,
     next_place: u64,
     /// Shut down when it is dropped, at the end.
-    socket: Option<Arc<OwnedWriteHalf>>,
+    socket: Option<Arc<WriteHalf>>,
     turn: Turn,
     ending: Ending,
 }
@@ -286,7 +287,7 @@ impl Outbox {
 
     /// Writes to `socket` from now on, and returns when the connection is to be closed: the work of
     /// its task, which does what nobody else can do without waiting.
-    pub(crate) async fn write_to(&self, socket: OwnedWriteHalf) {
+    pub(crate) async fn write_to(&self, socket: WriteHalf) {
         let socket = Arc::new(socket);
         self.lock().socket = Some(socket.clone());
         loop {
@@ -420,11 +421,12 @@ mod tests {
     }
 
     /// Both ends of a connection.
-    async fn pair() -> (OwnedWriteHalf, TcpStream) {
+    async fn pair() -> (WriteHalf, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap());
         let (client, server) = tokio::join!(client, listener.accept());
-        (server.unwrap().0.into_split().1, client.unwrap())
+        let (_, socket) = server.unwrap().0.into_split();
+        (WriteHalf::Tcp(socket), client.unwrap())
     }
 
     /// What the client of `outbox` reads until the end.

@@ -1,6 +1,5 @@
 //! A connection, as the rest of the server knows it: who it is and where its replies go.
 
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -8,6 +7,7 @@ use bytes::BytesMut;
 use tokio::sync::Notify;
 
 use crate::outbox::{Outbox, Place};
+use crate::peer_address::PeerAddress;
 use crate::proto::acl::Id;
 use crate::proto::code::ErrorCode;
 use crate::proto::reply;
@@ -19,7 +19,7 @@ use crate::stats::{PeerStats, PeerWatches};
 pub(crate) struct Peer {
     /// Never given twice.
     pub(crate) number: u64,
-    pub(crate) address: SocketAddr,
+    pub(crate) address: PeerAddress,
     pub(crate) outbox: Outbox,
     pub(crate) stats: PeerStats,
     pub(crate) watches: PeerWatches,
@@ -31,8 +31,8 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub(crate) fn new(number: u64, address: SocketAddr, outbox: Outbox) -> Self {
-        let ids: Arc<[Id]> = Arc::new([Id::new("ip", address.ip().to_canonical().to_string())]);
+    pub(crate) fn new(number: u64, address: PeerAddress, outbox: Outbox) -> Self {
+        let ids: Arc<[Id]> = Arc::new([address.id()]);
         Self {
             number,
             address,

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicI64, AtomicUsize};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -19,7 +18,7 @@ use crate::connections::Connections;
 use crate::engine::Engine;
 use crate::files::Disk;
 use crate::hooks::Hooks;
-use crate::net;
+use crate::net::{self, Listener, UnixSocket};
 use crate::pipeline::Pipeline;
 use crate::publish::{Published, WatchLimits};
 use crate::reaper;
@@ -49,6 +48,9 @@ pub enum StartError {
         address: SocketAddr,
         source: io::Error,
     },
+    /// The socket belongs to another server, or its folder is missing. Choose another path.
+    #[error("cannot listen on {}", path.display())]
+    ListenUnix { path: PathBuf, source: io::Error },
     /// There is nowhere to listen. Name an address.
     #[error("no address to listen on")]
     NoAddress,
@@ -123,8 +125,10 @@ impl Server {
                 settings: config.unsupported,
             });
         }
-        let listeners = bind(&config.listen).await?;
-        let addresses: Vec<_> = listeners.iter().map(|(_, address)| *address).collect();
+        if config.listen.is_empty() && config.listen_unix.is_none() {
+            return Err(StartError::NoAddress);
+        }
+        let (mut listeners, addresses) = bind(&config.listen).await?;
         config.listen.clone_from(&addresses);
 
         let connections = Arc::new(Connections::new(&config));
@@ -134,6 +138,15 @@ impl Server {
             tokio::task::spawn_blocking(move || store.open(&for_store.0, &for_store.1))
                 .await
                 .expect("recovery does not panic")?;
+        // Clients that wait for the file to appear find a server that is ready.
+        if let Some(path) = &config.listen_unix {
+            let socket = UnixSocket::bind(path, config.unix_peers);
+            let socket = socket.map_err(|source| StartError::ListenUnix {
+                path: path.clone(),
+                source,
+            })?;
+            listeners.push(Listener::Unix(socket));
+        }
         let clock = Clock::start();
         let tick_ms = i64::try_from(config.tick.as_millis()).unwrap_or(i64::MAX);
         let stats = Arc::new(ServerStats::default());
@@ -141,7 +154,6 @@ impl Server {
             clock,
             tick_ms,
             clock::wall_ms(),
-            config.secret.clone(),
             tree.sessions(),
         ));
         let published = Arc::new(Published::new(
@@ -189,11 +201,11 @@ impl Server {
             server.long_reads.push(thread.map_err(StartError::Thread)?);
         }
         let engine = &server.engine;
-        for (listener, address) in listeners {
-            tracing::info!(%address, "listening");
+        tracing::info!(address = server.connect_string(), "listening");
+        for listener in listeners {
             let stopping = server.stop.subscribe();
-            let listen = net::listen(engine.clone(), listener, stopping);
-            server.listening.spawn(listen);
+            let accept = net::accept(engine.clone(), listener, stopping);
+            server.listening.spawn(accept);
         }
         let expire = expire_sessions(engine.clone(), tick_ms);
         server.housekeeping.spawn(expire);
@@ -206,8 +218,11 @@ impl Server {
         &self.addresses
     }
 
-    /// What a client takes to connect, such as `127.0.0.1:2181`.
+    /// What a client takes to connect, such as `127.0.0.1:2181`; `unix:/path` if the server listens nowhere else.
     pub fn connect_string(&self) -> String {
+        if let (true, Some(path)) = (self.addresses.is_empty(), &self.engine.config.listen_unix) {
+            return format!("unix:{}", path.display());
+        }
         self.addresses
             .iter()
             .map(SocketAddr::to_string)
@@ -313,6 +328,14 @@ impl ServerBuilder {
         self
     }
 
+    /// Listens on a Unix socket, besides the addresses of [`Config::listen`]; only the user of this process and root may
+    /// connect there, unless [`Config::unix_peers`] says otherwise.
+    #[must_use]
+    pub fn listen_unix(mut self, path: impl Into<PathBuf>) -> Self {
+        self.config.listen_unix = Some(path.into());
+        self
+    }
+
     /// Starts also if the settings promise protection that this server does not give.
     #[must_use]
     pub fn ignore_unsupported(mut self, ignore: bool) -> Self {
@@ -359,21 +382,18 @@ impl ServerBuilder {
     }
 }
 
-async fn bind(addresses: &[SocketAddr]) -> Result<Vec<(TcpListener, SocketAddr)>, StartError> {
-    if addresses.is_empty() {
-        return Err(StartError::NoAddress);
-    }
-    let mut listeners = Vec::new();
+async fn bind(addresses: &[SocketAddr]) -> Result<(Vec<Listener>, Vec<SocketAddr>), StartError> {
+    let (mut listeners, mut all_bound) = (Vec::new(), Vec::new());
     for address in addresses {
-        let failed = |source| StartError::Listen {
+        let bound = Listener::tcp(*address).await;
+        let (listener, bound) = bound.map_err(|source| StartError::Listen {
             address: *address,
             source,
-        };
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
-        let bound = listener.local_addr().map_err(failed)?;
-        listeners.push((listener, bound));
+        })?;
+        listeners.push(listener);
+        all_bound.push(bound);
     }
-    Ok(listeners)
+    Ok((listeners, all_bound))
 }
 
 /// Ends sessions whose time is over, once a tick.

@@ -1,36 +1,33 @@
-//! `bellwether local`: the local server, looked at and stopped.
+//! `bellwether local`: the local server, looked at, started and stopped.
 
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
 
-use anyhow::bail;
-use rustix::process::{Signal, kill_process};
-use serde_json::json;
+use anyhow::{Context, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
 
 use crate::args::{LocalArgs, LocalCommand};
 use crate::exit::Exit;
-use crate::local::Folder;
-use crate::output::{self, Output};
+use crate::local::{self, Folder};
+use crate::local_users::{self, LocalUser};
+use crate::output::{self, Hinted, Output};
 
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn run(args: LocalArgs, output: Output) -> anyhow::Result<Exit> {
-    let folder = Folder::of_user()?;
+    let folder = Folder::choose(args.local.as_deref())?;
     match args.command {
         LocalCommand::Path => Ok(output::answer(|out| path(&folder, args.json, out))?),
-        LocalCommand::Status => {
-            let status = Status::of(&folder)?;
-            Ok(output::answer(|out| status.print(args.json, out))?)
+        LocalCommand::Log => log(&folder),
+        LocalCommand::Status => status(&folder, args.json).await,
+        LocalCommand::Start => {
+            folder.find_or_start().await?;
+            status(&folder, args.json).await
         }
-        LocalCommand::Stop => {
-            let stopped = stop(&folder).await?;
-            if !stopped {
-                output.notice("no local server runs");
-            }
-            Ok(output::answer(|out| {
-                if args.json {
-                    writeln!(out, "{}", json!({ "stopped": stopped }))?;
-                }
-                Ok(Exit::Done)
-            })?)
+        LocalCommand::Stop { force } => {
+            let stopped = stop(&folder, force).await?;
+            stopped.tell(output);
+            Ok(output::answer(|out| stopped.print(args.json, out))?)
         }
     }
 }
@@ -45,55 +42,104 @@ fn path(folder: &Folder, json: bool, out: &mut dyn Write) -> io::Result<Exit> {
     Ok(Exit::Done)
 }
 
-struct Status {
-    folder: String,
-    /// Address and process.
-    server: Option<(String, i32)>,
+/// Prints the log of the server, and of the servers before it.
+fn log(folder: &Folder) -> anyhow::Result<Exit> {
+    let path = folder.log();
+    let mut log = match File::open(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Exit::Done),
+        opened => opened.with_context(|| format!("cannot read {}", path.display()))?,
+    };
+    Ok(output::answer(|out| {
+        io::copy(&mut log, out)?;
+        Ok(Exit::Done)
+    })?)
 }
 
-impl Status {
-    fn of(folder: &Folder) -> anyhow::Result<Self> {
-        let server = folder.running()?;
-        Ok(Self {
-            folder: folder.path().display().to_string(),
-            server: server.map(|server| {
-                let address = server.address.to_string();
-                (address, server.process.as_raw_pid())
-            }),
-        })
+async fn status(folder: &Folder, json: bool) -> anyhow::Result<Exit> {
+    let server = folder.connect().await?;
+    let process = server.as_ref().and_then(local::process);
+    let process = process.map(Pid::as_raw_pid);
+    let path = folder.path().display().to_string();
+    let exit = if server.is_some() {
+        Exit::Done
+    } else {
+        Exit::No
+    };
+    Ok(output::answer(|out| {
+        match (&server, process) {
+            (Some(_), pid) if json => {
+                let socket = folder.socket().display().to_string();
+                let status = json!({ "running": true, "pid": pid, "path": path, "socket": socket });
+                writeln!(out, "{status}")?;
+            }
+            (None, _) if json => writeln!(out, "{}", json!({ "running": false, "path": path }))?,
+            (Some(_), Some(pid)) => writeln!(out, "running, process {pid}, in {path}")?,
+            (Some(_), None) => writeln!(out, "running, in {path}")?,
+            (None, _) => writeln!(out, "not running, in {path}")?,
+        }
+        Ok(exit)
+    })?)
+}
+
+/// What became of a server that was to be stopped.
+enum Stopped {
+    Yes,
+    NotRunning,
+    InUse(Vec<LocalUser>),
+}
+
+impl Stopped {
+    fn tell(&self, output: Output) {
+        match self {
+            Self::Yes => {}
+            Self::NotRunning => output.notice("no local server runs"),
+            Self::InUse(users) => {
+                output.say("the local server is in use, by");
+                for user in users {
+                    output.say(format_args!("  {user}"));
+                }
+                output.hint("--force stops it even so; commands that still run start it again, and keep what they hold");
+            }
+        }
     }
 
     fn print(&self, json: bool, out: &mut dyn Write) -> io::Result<Exit> {
-        let folder = &self.folder;
-        match &self.server {
-            Some((address, pid)) if json => {
-                let status =
-                    json!({ "running": true, "address": address, "pid": pid, "path": folder });
-                writeln!(out, "{status}")?;
-            }
-            Some((address, pid)) => {
-                writeln!(out, "running on {address}, process {pid}, in {folder}")?;
-            }
-            None if json => writeln!(out, "{}", json!({ "running": false, "path": folder }))?,
-            None => writeln!(out, "not running, in {folder}")?,
+        let (is_stopped, users) = match self {
+            Self::Yes => (true, &[][..]),
+            Self::NotRunning => (false, &[][..]),
+            Self::InUse(users) => (false, &users[..]),
+        };
+        if json {
+            let users: Value = users.iter().map(LocalUser::object).collect();
+            writeln!(out, "{}", json!({ "stopped": is_stopped, "users": users }))?;
         }
-        Ok(if self.server.is_some() {
-            Exit::Done
-        } else {
-            Exit::No
+        Ok(match self {
+            Self::InUse(_) => Exit::No,
+            Self::Yes | Self::NotRunning => Exit::Done,
         })
     }
 }
 
-/// Ends the server; false if there was none.
-async fn stop(folder: &Folder) -> anyhow::Result<bool> {
-    let Some(server) = folder.running()? else {
-        return Ok(false);
+async fn stop(folder: &Folder, force: bool) -> anyhow::Result<Stopped> {
+    let Some(server) = folder.connect().await? else {
+        return Ok(Stopped::NotRunning);
     };
-    // It has its lock until it ends, so the number is still its own, or nobody's since a moment ago.
-    let _ = kill_process(server.process, Signal::TERM);
-    if !folder.until_gone(&server).await? {
-        bail!("the local server, process {}, does not end", server.process);
+    let Some(process) = local::process(&server) else {
+        bail!("the local server runs in another namespace");
+    };
+    if !force {
+        let users = local_users::ask(server).await.with_context(|| {
+            let what = "cannot ask the local server who uses it";
+            Hinted::new(what, "--force stops it without asking")
+        })?;
+        if !users.is_empty() {
+            return Ok(Stopped::InUse(users));
+        }
     }
-    Ok(true)
+    // Its number comes from its own socket, so it is its own still, or that of a process that has ended a moment ago.
+    let _ = kill_process(process, Signal::TERM);
+    if !folder.until_gone(Some(process)).await? {
+        bail!("the local server, process {process}, does not end");
+    }
+    Ok(Stopped::Yes)
 }

@@ -12,6 +12,9 @@ use rustix::process::{Pid, Signal, kill_process};
 /// How long anything may take that a test waits for.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
+/// What names the folder of the local server in the environment.
+pub(crate) const LOCAL_FOLDER: &str = "BELLWETHER_LOCAL";
+
 /// The command, without anything of the environment that it would read, and with no signal ignored, whatever the tests
 /// were started with.
 pub(crate) fn bellwether() -> Command {
@@ -34,8 +37,9 @@ fn started_by_env(options: &[&str]) -> Command {
     ] {
         command.env_remove(variable);
     }
-    // Somebody's own settings.
+    // The settings and the local server of the user who runs the tests.
     command.env("XDG_CONFIG_HOME", "/nonexistent");
+    command.env(LOCAL_FOLDER, "/nonexistent/local");
     command
 }
 

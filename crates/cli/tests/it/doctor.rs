@@ -56,7 +56,7 @@ fn healthy_server_is_described_and_fine(servers: &Servers) {
     let output = doctor(servers, &[]);
     let said = text(&output.stdout);
     for line in [
-        "server   127.0.0.1:",
+        "fine     server   ",
         "session  sessions live 4s",
         "latency  answers take ",
         "pauses   this machine stood still for ",
@@ -146,8 +146,20 @@ fn servers_introduce_themselves() {
         apache.contains(": 3.8.") && apache.contains(", standalone, "),
         "{apache}"
     );
-    let local = said(&Servers::local());
-    assert!(local.contains(" is the local server, process "), "{local}");
+    let local = Servers::local();
+    let said_there = said(&local);
+    assert!(
+        said_there.contains(" is the local server, process "),
+        "{said_there}"
+    );
+    // The same server by the path of its socket.
+    let path = local.bellwether().args(["local", "path"]).output().unwrap();
+    let address = format!("unix:{}/socket", text(&path.stdout).trim());
+    let named = said(&Servers::at(&address));
+    assert!(
+        named.contains(&format!("{address} answers in ")) && named.contains(", standalone, "),
+        "{named}"
+    );
 }
 
 #[test]

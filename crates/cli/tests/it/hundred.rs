@@ -37,7 +37,7 @@ fn hundred_commands_on_the_local_server_are_served_in_order() {
     let mut all: Vec<_> = (0..COMMANDS)
         .map(|_| {
             let mut command = contender("local", &folder);
-            Running::start(command.env("XDG_STATE_HOME", home.0.path()))
+            Running::start(command.envs([home.variable()]))
         })
         .collect();
     assert_served_in_order(&mut all, &folder);

@@ -31,6 +31,7 @@ mod jobs;
 mod line;
 mod live;
 mod local;
+mod local_kills;
 mod lock;
 mod locks;
 mod manners;

@@ -466,9 +466,7 @@ fn every_command_works_on_the_local_default() {
     let home = Home::new();
     let run = |arguments: &[&str]| {
         let mut command = bellwether();
-        command
-            .env("XDG_STATE_HOME", home.0.path())
-            .stdin(Stdio::null());
+        command.envs([home.variable()]).stdin(Stdio::null());
         let output = command.args(arguments).output().unwrap();
         assert_code(&output, 0);
         assert!(

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::ffi::OsString;
 use std::process::Command;
 
-use crate::bellwether::{apache, bellwether};
+use crate::bellwether::{LOCAL_FOLDER, apache, bellwether};
 use crate::local::Home;
 
 /// Commands are told by their environment where they are. They end with this, if they are the test's own.
@@ -17,12 +17,11 @@ impl Servers {
     /// The local default, of somebody who has never used it.
     pub(crate) fn local() -> Self {
         let home = Home::new();
-        let state = home.0.path().into();
         Self {
             // Without the notice that it is local.
             environment: vec![
                 ("BELLWETHER_CONNECT", "local".into()),
-                ("XDG_STATE_HOME", state),
+                (LOCAL_FOLDER, home.folder().into()),
             ],
             _kept: Box::new(home),
         }

@@ -7,11 +7,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use tokio::net::TcpStream;
-use tokio::net::tcp::OwnedReadHalf;
 use tokio::time::timeout;
 
 use super::handshake::{self, Greeting};
+use super::socket::{ReadHalf, Socket};
 use super::{authentication, words};
 use crate::connections::Admitted;
 use crate::engine::Engine;
@@ -40,16 +39,13 @@ const PING_XID: i32 = -2;
 pub(super) struct Over;
 
 /// Serves one connection to its end. Whatever ends this, a panic too, `admitted` and [`Connection`] forget it.
-pub(crate) async fn serve(engine: Arc<Engine>, socket: TcpStream, admitted: Admitted) {
+pub(crate) async fn serve(engine: Arc<Engine>, socket: Socket, admitted: Admitted) {
     let peer = admitted.clone();
-    // Only a matter of speed, and the socket may be gone already.
-    let _ = socket.set_nodelay(true);
     let (reading, writing) = socket.into_split();
     let mut connection = Connection {
         engine,
         peer: peer.clone(),
         session: None,
-        is_new: false,
         input: Input {
             socket: reading,
             bytes: BytesMut::new(),
@@ -71,8 +67,6 @@ struct Connection {
     engine: Arc<Engine>,
     peer: Arc<Peer>,
     session: Option<Arc<Session>>,
-    /// Whether the session was opened here, not taken up.
-    is_new: bool,
     input: Input,
 }
 
@@ -106,7 +100,6 @@ impl Connection {
             Ok(Ok(Greeting::Connect(request))) => {
                 self.engine.stats.received.fetch_add(1, Relaxed);
                 self.peer.request_waits();
-                self.is_new = request.session_id == 0;
                 self.session = Some(handshake::open(&self.engine, &self.peer, &request)?);
                 // What came with the request is answered behind it, even what has no order.
                 self.peer.drained().await;
@@ -222,14 +215,6 @@ impl Connection {
         }
     }
 
-    /// Whether a new session was opened by somebody who has not proven to know the server's secret.
-    fn is_strangers(&self) -> bool {
-        let config = &self.engine.config;
-        config.secret.is_some()
-            && self.is_new
-            && !authentication::suffices(config, &self.peer.ids())
-    }
-
     /// Stops reading while too much waits: for the disk, or for this client to read.
     async fn hold_back(&self) {
         let outbox = &self.peer.outbox;
@@ -250,15 +235,8 @@ impl Connection {
 impl Drop for Connection {
     /// Leaves the session without a connection.
     fn drop(&mut self) {
-        let Some(session) = &self.session else {
-            return;
-        };
-        self.engine.published.disconnect(session, &self.peer);
-        // Strangers leave no sessions behind on a private server.
-        if self.is_strangers() && session.end() {
-            let session = session.clone();
-            let expire = Submission::ExpireSession { session };
-            self.engine.submit.submit(expire);
+        if let Some(session) = &self.session {
+            self.engine.published.disconnect(session, &self.peer);
         }
     }
 }
@@ -275,7 +253,7 @@ fn is_write(request: &Request) -> bool {
 /// What has been read from a socket and not been looked at yet.
 #[derive(Debug)]
 pub(super) struct Input {
-    socket: OwnedReadHalf,
+    socket: ReadHalf,
     pub(super) bytes: BytesMut,
     /// Whether more than [`KEPT_BYTES`] were in that buffer: it is given back when it is empty.
     is_large: bool,

@@ -90,7 +90,7 @@ impl LongReads {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, SocketAddr};
+    use std::net::Ipv4Addr;
     use std::sync::Arc;
     use std::time::Instant;
 
@@ -99,13 +99,14 @@ mod tests {
     use super::*;
     use crate::outbox::{Outbox, Together};
     use crate::peer::Peer;
+    use crate::peer_address::PeerAddress;
 
     #[test]
     fn connections_take_turns() {
         let reads = LongReads::default();
         let together = Arc::new(Together::new(usize::MAX));
         let outbox = || Outbox::new(0, together.clone());
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 2181));
+        let address = PeerAddress::Tcp((Ipv4Addr::LOCALHOST, 2181).into());
         let peers = [1, 2].map(|number| Arc::new(Peer::new(number, address, outbox())));
         for (peer, xid) in [(0, 1), (0, 2), (0, 3), (1, 4), (1, 5)] {
             let peer: &Arc<Peer> = &peers[peer];

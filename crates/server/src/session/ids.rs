@@ -31,7 +31,7 @@ mod tests {
     /// Opens some sessions beside those of an earlier run, and returns their ids.
     fn opened(earlier: &[i64]) -> Vec<i64> {
         let with_timeout = earlier.iter().map(|id| (*id, 10_000));
-        let table = SessionTable::new(Clock::start(), 2000, NOW_MS, None, with_timeout);
+        let table = SessionTable::new(Clock::start(), 2000, NOW_MS, with_timeout);
         (0..10).map(|_| table.open(10_000).id).collect()
     }
 

@@ -1,24 +1,15 @@
 //! The password of a session.
 //!
 //! It follows from the session's id by Java's `java.util.Random`, so that a session opened on one
-//! implementation can be taken up on the other after the data moved. It is no secret, unless the
-//! server has one.
-
-use crate::secret::Secret;
+//! implementation can be taken up on the other after the data moved. It is no secret: whoever can
+//! connect can compute it.
 
 const SEED: i64 = 0xB341_5C00;
 const MULTIPLIER: u64 = 0x5_DEEC_E66D;
 const MASK: u64 = (1 << 48) - 1;
 
 /// The password that belongs to the session `id`.
-pub(super) fn of(id: i64, secret: Option<&Secret>) -> [u8; 16] {
-    match secret {
-        Some(secret) => secret.password(id),
-        None => apache(id),
-    }
-}
-
-fn apache(id: i64) -> [u8; 16] {
+pub(super) fn of(id: i64) -> [u8; 16] {
     let mut random = JavaRandom::new(id ^ SEED);
     let mut password = [0; 16];
     for word in password.chunks_exact_mut(4) {
@@ -53,14 +44,14 @@ mod tests {
     }
 
     #[test]
-    fn passwords_are_those_of_apache() {
-        assert_eq!(hex(apache(1)), "054cc74a37327db215e702e20c73f005");
+    fn passwords_are_those_of_of() {
+        assert_eq!(hex(of(1)), "054cc74a37327db215e702e20c73f005");
         assert_eq!(
-            hex(apache(0x0100_0000_0000_0000)),
+            hex(of(0x0100_0000_0000_0000)),
             "f22acd4a97e69d6d20a49bb638eadb38"
         );
         assert_eq!(
-            hex(apache(0x0100_000e_db2e_0000)),
+            hex(of(0x0100_000e_db2e_0000)),
             "107232ac5d224a776efb2c616e2a168d"
         );
     }

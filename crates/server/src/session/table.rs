@@ -8,7 +8,6 @@ use super::expiry::deadline_ms;
 use super::session::Session;
 use super::{ids, password};
 use crate::clock::Clock;
-use crate::secret::Secret;
 
 /// Finds sessions by their ids, and gives new ones out.
 #[derive(Debug)]
@@ -16,7 +15,6 @@ pub(crate) struct SessionTable {
     clock: Clock,
     tick_ms: i64,
     next_id: AtomicI64,
-    secret: Option<Secret>,
     sessions: Mutex<HashMap<i64, Arc<Session>>>,
 }
 
@@ -26,14 +24,13 @@ impl SessionTable {
         clock: Clock,
         tick_ms: i64,
         wall_ms: i64,
-        secret: Option<Secret>,
         earlier: impl Iterator<Item = (i64, i32)>,
     ) -> Self {
         let now_ms = clock.now_ms();
         let sessions: HashMap<_, _> = earlier
             .map(|(id, timeout_ms)| {
                 let deadline_ms = deadline_ms(now_ms, timeout_ms, tick_ms);
-                let password = password::of(id, secret.as_ref());
+                let password = password::of(id);
                 let session = Session::new(id, password, timeout_ms, deadline_ms);
                 (id, Arc::new(session))
             })
@@ -43,7 +40,6 @@ impl SessionTable {
             clock,
             tick_ms,
             next_id: AtomicI64::new(next_id),
-            secret,
             sessions: Mutex::new(sessions),
         }
     }
@@ -60,7 +56,7 @@ impl SessionTable {
 
     /// The password that belongs to the session `id`, open or not.
     pub(crate) fn password_of(&self, id: i64) -> [u8; 16] {
-        password::of(id, self.secret.as_ref())
+        password::of(id)
     }
 
     pub(crate) fn get(&self, id: i64) -> Option<Arc<Session>> {

@@ -195,3 +195,16 @@ async fn counts_follow_clients_as_they_come_and_go() {
     assert!(answer.unwrap().contains("Connections: 1\n"));
     server.shutdown().await;
 }
+
+#[tokio::test]
+async fn server_in_use_does_not_retire_and_an_unused_one_takes_nobody_in() {
+    let server = Server::builder().start().await.unwrap();
+    let mut client = client_of(&server).await;
+    assert!(!server.retire());
+    ok(&mut client, Request::CloseSession).await;
+    client.closed().await.unwrap();
+    // The connection is taken off the list when its socket is closed, which is a moment later.
+    until("nobody uses the server", || server.retire()).await;
+    assert!(RawClient::connect(server.addresses()[0]).await.is_err());
+    server.shutdown().await;
+}

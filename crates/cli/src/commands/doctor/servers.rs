@@ -1,22 +1,16 @@
 //! The servers, one by one: whether they answer, what they are, and how near they are to their limits.
 
 use std::collections::HashMap;
+use std::io;
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::time::timeout;
+use bellwether::zk::{Dial as _, Endpoint, Sockets};
 
 use super::finding::Finding;
 use crate::args::ConnectArgs;
 use crate::connect::{self, Whereabouts};
-use crate::local::Running;
-
-/// How long a server may take to answer.
-const ANSWER_MAX: Duration = Duration::from_secs(3);
-
-/// The port of a server that is named without one.
-const PORT: &str = "2181";
+use crate::four_letter;
+use crate::local::{self, Folder};
 
 /// More of a limit than this is near it.
 const NEAR: f64 = 0.8;
@@ -26,40 +20,38 @@ const OUTSTANDING_MAX: f64 = 1000.0;
 
 pub(super) async fn look(args: &ConnectArgs) -> anyhow::Result<Vec<Finding>> {
     match connect::whereabouts(args)? {
-        Whereabouts::Local(server) => Ok(vec![local(server.as_ref())]),
-        Whereabouts::Named(addresses) => Ok(look_at(&addresses).await),
+        Whereabouts::Local(folder) => Ok(vec![local(&folder).await?]),
+        Whereabouts::Named(endpoints) => Ok(look_at(&endpoints).await),
     }
 }
 
-/// The local server is private, and tells strangers nothing: it has let us in, which says enough.
-fn local(server: Option<&Running>) -> Finding {
-    match server {
-        Some(Running {
-            address, process, ..
-        }) => Finding::fine(
+/// The local server: it has answered this command, which says enough.
+async fn local(folder: &Folder) -> anyhow::Result<Finding> {
+    let server = folder.connect().await?;
+    Ok(match server.as_ref().and_then(local::process) {
+        Some(process) => Finding::fine(
             "server",
-            format!("{address} is the local server, process {process}"),
+            format!(
+                "{} is the local server, process {process}",
+                folder.socket().display()
+            ),
         ),
         None => Finding::critical("server", "the local server has just left")
-            .advice("`bellwether local status` tells where its log is"),
-    }
+            .advice("`bellwether local log` shows its log"),
+    })
 }
 
-async fn look_at(addresses: &[String]) -> Vec<Finding> {
+async fn look_at(endpoints: &[Endpoint]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let (mut answered, mut silent) = (Vec::new(), Vec::new());
-    for address in addresses {
-        let address = match address.rsplit_once(':') {
-            Some((_, port)) if port.parse::<u16>().is_ok() => address.clone(),
-            _ => format!("{address}:{PORT}"),
-        };
-        match Server::ask(&address).await {
+    for endpoint in endpoints {
+        match Server::ask(endpoint).await {
             Ok(server) => answered.push(server),
-            Err(why) => silent.push((address, why)),
+            Err(why) => silent.push((endpoint, why)),
         }
     }
-    for (address, why) in silent {
-        let what = format!("{address} does not answer: {why}");
+    for (endpoint, why) in silent {
+        let what = format!("{endpoint} does not answer: {why}");
         let finding = match answered.is_empty() {
             true => Finding::critical("server", what),
             false => Finding::warning("server", what),
@@ -98,21 +90,22 @@ struct Server {
 }
 
 impl Server {
-    async fn ask(address: &str) -> Result<Self, String> {
+    async fn ask(endpoint: &Endpoint) -> io::Result<Self> {
         let begin = Instant::now();
-        let words = word(address, "srvr").await?;
+        let words = four_letter::ask(Sockets.dial(endpoint), "srvr").await?;
         let took = begin.elapsed();
         let words = words.lines().filter_map(|line| {
             let (key, value) = line.split_once(": ")?;
             Some((key.to_owned(), value.trim().to_owned()))
         });
-        let numbers = word(address, "mntr").await.unwrap_or_default();
+        let numbers = four_letter::ask(Sockets.dial(endpoint), "mntr").await;
+        let numbers = numbers.unwrap_or_default();
         let numbers = numbers.lines().filter_map(|line| {
             let (key, value) = line.split_once('\t')?;
             Some((key.to_owned(), value.trim().parse().ok()?))
         });
         Ok(Self {
-            address: address.to_owned(),
+            address: endpoint.to_string(),
             took,
             words: words.collect(),
             numbers: numbers.collect(),
@@ -185,20 +178,5 @@ impl Server {
         let latencies = self.words.get("Latency min/avg/max")?;
         let max: f64 = latencies.rsplit('/').next()?.parse().ok()?;
         Duration::try_from_secs_f64(max / 1000.0).ok()
-    }
-}
-
-/// Asks for a four-letter word.
-async fn word(address: &str, word: &str) -> Result<String, String> {
-    let asked = timeout(ANSWER_MAX, async {
-        let mut stream = TcpStream::connect(address).await?;
-        stream.write_all(word.as_bytes()).await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        std::io::Result::Ok(answer)
-    });
-    match asked.await {
-        Ok(answer) => answer.map_err(|error| error.to_string()),
-        Err(_) => Err(format!("nothing within {ANSWER_MAX:?}")),
     }
 }

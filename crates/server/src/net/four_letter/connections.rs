@@ -1,14 +1,14 @@
 //! `cons`, and the lines of connections in other answers.
 
 use std::fmt;
-use std::net::SocketAddr;
 
+use crate::peer_address::PeerAddress;
 use crate::stats::Summary;
 
 /// What is told of a connection.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectionReport {
-    pub(crate) peer: SocketAddr,
+    pub(crate) peer: PeerAddress,
     pub(crate) interest: Interest,
     /// Requests that are not answered yet.
     pub(crate) queued: usize,
@@ -112,12 +112,15 @@ fn session(session: &SessionReport) -> String {
 }
 
 /// An address as Java's `InetSocketAddress.toString` prints one that was never looked up.
-pub(super) struct JavaAddress(pub(super) SocketAddr);
+pub(super) struct JavaAddress(pub(super) PeerAddress);
 
 impl fmt::Display for JavaAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let port = self.0.port();
-        match self.0.ip().to_canonical() {
+        let PeerAddress::Tcp(address) = self.0 else {
+            return write!(f, "/{}", self.0);
+        };
+        let port = address.port();
+        match address.ip().to_canonical() {
             std::net::IpAddr::V4(ip) => write!(f, "/{ip}:{port}"),
             std::net::IpAddr::V6(ip) => {
                 // Java leaves no zeros out.
@@ -131,7 +134,7 @@ impl fmt::Display for JavaAddress {
 #[cfg(test)]
 pub(super) fn samples() -> [ConnectionReport; 2] {
     let with_session = ConnectionReport {
-        peer: "127.0.0.1:38202".parse().unwrap(),
+        peer: PeerAddress::Tcp("127.0.0.1:38202".parse().unwrap()),
         interest: Interest::Reading,
         queued: 0,
         received: 206,
@@ -154,7 +157,7 @@ pub(super) fn samples() -> [ConnectionReport; 2] {
         }),
     };
     let asking = ConnectionReport {
-        peer: "127.0.0.1:38290".parse().unwrap(),
+        peer: PeerAddress::Tcp("127.0.0.1:38290".parse().unwrap()),
         interest: Interest::Nothing,
         queued: 0,
         received: 1,
@@ -207,7 +210,7 @@ mod tests {
 
     #[test]
     fn addresses_print_as_in_java() {
-        let print = |text: &str| JavaAddress(text.parse().unwrap()).to_string();
+        let print = |text: &str| JavaAddress(PeerAddress::Tcp(text.parse().unwrap())).to_string();
         assert_eq!(print("[::1]:42876"), "/[0:0:0:0:0:0:0:1]:42876");
         assert_eq!(print("[::ffff:10.0.0.7]:1"), "/10.0.0.7:1");
     }

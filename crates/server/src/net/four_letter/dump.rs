@@ -1,9 +1,9 @@
 //! `dump`: sessions and connections by when they expire, and ephemeral nodes by session.
 
 use std::fmt;
-use std::net::SocketAddr;
 
 use super::connections::JavaAddress;
+use crate::peer_address::PeerAddress;
 
 /// What `dump` tells. Buckets are sorted by time.
 #[derive(Debug, Clone, Default)]
@@ -25,7 +25,7 @@ pub(crate) struct ExpiryBucket<T> {
 /// A connection, with session 0 before it has one.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectionEntry {
-    pub(crate) peer: SocketAddr,
+    pub(crate) peer: PeerAddress,
     pub(crate) session: i64,
 }
 
@@ -118,7 +118,7 @@ mod tests {
             members,
         };
         let entry = |peer: &str, session| ConnectionEntry {
-            peer: peer.parse().unwrap(),
+            peer: PeerAddress::Tcp(peer.parse().unwrap()),
             session,
         };
         let connections = vec![

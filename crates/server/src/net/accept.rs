@@ -1,0 +1,47 @@
+//! Takes connections in.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::connection;
+use super::listener::Listener;
+use crate::engine::Engine;
+
+/// How long to wait when the system has no more descriptors to give.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves all clients that connect, until `stop` changes; returns when their connections have ended.
+pub(crate) async fn accept(
+    engine: Arc<Engine>,
+    listener: Listener,
+    mut stop: watch::Receiver<bool>,
+) {
+    let mut serving = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((socket, address)) => match engine.connections.admit(address) {
+                    Some(admitted) => drop(serving.spawn(connection::serve(engine.clone(), socket, admitted))),
+                    None => {
+                        engine.stats.connections_rejected.fetch_add(1, Relaxed);
+                        tracing::warn!(%address, "no more connections are taken, this one is closed");
+                    }
+                },
+                Err(error) => {
+                    tracing::warn!(%error, "cannot take a connection in");
+                    #[expect(clippy::disallowed_methods, reason = "a real pause: accept would fail again at once")]
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+            Some(_) = serving.join_next() => {}
+            _ = stop.changed() => break,
+        }
+    }
+    drop(listener);
+    engine.connections.close_all();
+    while serving.join_next().await.is_some() {}
+}
