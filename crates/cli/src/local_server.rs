@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use bellwether_server::{Config, Server, WordList};
+use bellwether_server::{Config, RecoveryError, Server, StartError, WordList};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::exit::Exit;
@@ -53,9 +53,13 @@ pub(crate) async fn run(folder: PathBuf, idle_limit: Duration) -> anyhow::Result
         data_dir: Some(folder.path().join("data")),
         ..Config::default()
     };
-    let server = Server::start(config)
-        .await
-        .context("the server cannot start")?;
+    let server = loop {
+        match Server::start(config.clone()).await {
+            // A server that was killed releases its folder a moment before its data.
+            Err(StartError::Data(RecoveryError::InUse { .. })) if pauses.next().await => {}
+            started => break started.context("the server cannot start")?,
+        }
+    };
     let start = tokio::select! {
         error = server.failed() => return Err(error.into()),
         _ = signals.next() => None,

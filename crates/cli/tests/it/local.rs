@@ -1,5 +1,6 @@
 //! The local default.
 
+use std::fs::File;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -492,6 +493,27 @@ fn folder_may_have_a_longer_path_than_a_socket_may() {
     stop.args(["local", "stop", "--local"]).arg(&deep);
     assert_code(&stop.output().unwrap(), 0);
     assert!(!deep.join("socket").exists());
+}
+
+#[test]
+fn server_waits_for_data_that_a_killed_one_releases_a_moment_later() {
+    let home = Home::new();
+    assert_code(&local(&home, &["start"]), 0);
+    assert_code(&local(&home, &["stop"]), 0);
+    let data = File::open(home.folder().join("data/bellwether.lock")).unwrap();
+    data.try_lock().unwrap();
+    let mut command = Running::start(&mut home.lock("true"));
+    // The server has its folder, and goes on to its data.
+    let folder = File::open(home.folder().join("server.lock")).unwrap();
+    until("the next server is there", || {
+        match folder.try_lock_shared() {
+            Ok(()) => folder.unlock().is_err(),
+            Err(_) => true,
+        }
+    });
+    assert!(command.is_running());
+    data.unlock().unwrap();
+    assert_eq!(command.code(), Some(0), "{:?}", command.errors());
 }
 
 #[test]
