@@ -74,7 +74,7 @@ const SESSION_TIMEOUT: Duration = Duration::from_secs(15);
 const ENSEMBLE_SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The session timeout to ask these servers for.
-pub(crate) fn session_timeout(args: &ConnectArgs, servers: &str) -> Duration {
+fn session_timeout(args: &ConnectArgs, servers: &str) -> Duration {
     let default = match servers.contains(',') {
         true => ENSEMBLE_SESSION_TIMEOUT,
         false => SESSION_TIMEOUT,
@@ -126,6 +126,12 @@ fn servers(args: &ConnectArgs) -> anyhow::Result<Option<String>> {
         (None, Some(_)) => Ok(None),
         (None, None) => Ok(ConfigFile::read()?.connect),
     }
+}
+
+/// The session timeout that a session with these arguments asks for.
+pub(crate) fn asked_timeout(args: &ConnectArgs) -> anyhow::Result<Duration> {
+    let servers = servers(args)?;
+    Ok(session_timeout(args, servers.as_deref().unwrap_or(LOCAL)))
 }
 
 /// Where servers are.

@@ -7,7 +7,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::finding::{Finding, Severity};
 use crate::args::ConnectArgs;
-use crate::connect::{servers_or_local, session_timeout};
+use crate::connect::asked_timeout;
 
 /// How many answers are timed.
 const ANSWERS: usize = 20;
@@ -18,8 +18,8 @@ const EVERY: Duration = Duration::from_millis(10);
 
 pub(super) async fn look(client: &Client, args: &ConnectArgs) -> Vec<Finding> {
     let granted = client.session_timeout();
-    let asked = servers_or_local(args).map(|servers| session_timeout(args, &servers));
-    let mut findings = vec![session(asked.unwrap_or(granted), granted)];
+    let asked = asked_timeout(args).unwrap_or(granted);
+    let mut findings = vec![session(asked, granted)];
     findings.push(answers(client, granted).await);
     findings.push(pauses(granted).await);
     findings
