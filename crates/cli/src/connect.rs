@@ -35,9 +35,8 @@ pub(crate) async fn connect_with(
     options: impl Fn(Connect) -> Connect,
 ) -> anyhow::Result<Client> {
     let file = ConfigFile::read()?;
-    let servers = args.connect.as_ref().or(file.connect.as_ref());
-    let servers = servers.map(String::as_str);
-    let security = match servers {
+    let named = servers(args)?;
+    let security = match named.as_deref() {
         None | Some(LOCAL) => Security::local(&args.security, &file, output)?,
         Some(_) => Security::of(&args.security, &file, output).await?,
     };
@@ -47,11 +46,11 @@ pub(crate) async fn connect_with(
             .on_current_runtime();
         options(security.apply(connect))
     };
-    match servers {
+    match named.as_deref() {
         None | Some(LOCAL) => {
             let folder = Folder::choose(args.local.as_deref())?;
             // A user that names the local server knows where it is, but not a file that names it for all commands.
-            if args.connect.is_none() && (servers.is_none() || folder.is_chosen()) {
+            if args.connect.is_none() && (named.is_none() || folder.is_chosen()) {
                 announce(&folder, output);
             }
             connect_local(&folder, options).await
