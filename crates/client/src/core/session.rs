@@ -1,25 +1,27 @@
 //! The state of one session: what it is, what is under way, what to send next.
 
+mod answers;
+mod asking;
+
 use std::fmt;
 use std::time::Duration;
 
 use bellwether_wire::connect::{ConnectReply, ConnectRequest};
-use bellwether_wire::event;
 use bellwether_wire::frame;
-use bellwether_wire::jute::Reader;
 use bellwether_wire::op::Op;
-use bellwether_wire::reply::ReplyHeader;
 use bellwether_wire::request;
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use tokio::sync::oneshot;
 
 use crate::clock::Moment;
 use crate::core::features::{Feature, Features};
 use crate::core::life::Life;
 use crate::core::requests::{Answer, Pending, Requests, Slot};
-use crate::core::watches::{Arming, Event, Kind, Listener, Notice, Removal, Watches, in_parts};
-use crate::error::{Error, ErrorCode, Invalid, SessionEnd};
+use crate::core::watches::{Notice, Removal, Watches, in_parts};
+use crate::error::{Error, SessionEnd};
 use crate::options::{Credential, Limits};
+
+use self::asking::put_watch_flag;
 
 /// The xid of pings and of auth requests, as every client of the protocol uses them.
 const PING_XID: i32 = -2;
@@ -204,144 +206,6 @@ impl Session {
         self.pings_per_timeout = pings.max(PINGS_PER_TIMEOUT_MIN);
     }
 
-    // --- requests -----------------------------------------------------------------------------
-
-    /// Takes a request. Its bytes are in [`out`](Self::out_mut) afterwards, or wait for a connection.
-    pub(crate) fn request(
-        &mut self,
-        now: Moment,
-        op: Op,
-        watch: Option<(Kind, &str, Listener)>,
-        body: impl FnOnce(&mut BytesMut),
-    ) -> Result<(oneshot::Receiver<Answer>, Option<u64>), Error> {
-        self.take(now, op, watch, None, body)
-    }
-
-    /// Removes all watches at a path, from the server and with its answer from their handles.
-    pub(crate) fn remove_watches(
-        &mut self,
-        now: Moment,
-        path: &str,
-    ) -> Result<oneshot::Receiver<Answer>, Error> {
-        let removes = Some(path.to_owned());
-        let taken = self.take(now, Op::RemoveWatches, None, removes, |out| {
-            request::put_path_number(out, path, ANY_WATCH);
-        });
-        taken.map(|(receiver, _)| receiver)
-    }
-
-    fn take(
-        &mut self,
-        now: Moment,
-        op: Op,
-        watch: Option<(Kind, &str, Listener)>,
-        removes: Option<String>,
-        body: impl FnOnce(&mut BytesMut),
-    ) -> Result<(oneshot::Receiver<Answer>, Option<u64>), Error> {
-        self.check_open()?;
-        if self.features.lacks(op) {
-            return Err(Error::UNIMPLEMENTED);
-        }
-        if self.requests.len() >= self.limits.requests_max
-            || self.out.len() + self.requests.waiting_bytes() > self.limits.buffered_bytes_max
-        {
-            return Err(Error::Invalid(Invalid::TooManyRequests));
-        }
-        let is_up = self.is_up();
-        let mut apart = BytesMut::new();
-        let out = if is_up { &mut self.out } else { &mut apart };
-        let start = out.len();
-        let xid = self.requests.next_xid();
-        request::put(out, xid, op, body);
-        let bytes = out.len() - start - 4;
-        if bytes > self.limits.request_bytes_max {
-            out.truncate(start);
-            return Err(Error::Invalid(Invalid::TooLarge {
-                bytes,
-                bytes_max: self.limits.request_bytes_max,
-            }));
-        }
-        let arming = watch.map(|(kind, path, listener)| self.watches.begin(kind, path, listener));
-        let id = arming.as_ref().map(|arming| arming.id);
-        if is_up {
-            put_watch_flag(&mut self.watches, arming.as_ref(), &mut self.out);
-        }
-        let (sender, receiver) = oneshot::channel();
-        let pending = Pending {
-            xid,
-            op,
-            sent: now,
-            end: 0,
-            slot: Slot::Caller(sender),
-            arming,
-            removes,
-        };
-        match is_up {
-            true => self.enqueue(now, pending),
-            false => self.requests.push_waiting(pending, apart),
-        }
-        Ok((receiver, id))
-    }
-
-    /// Proves an identity, now and on each connection to come.
-    pub(crate) fn auth(
-        &mut self,
-        now: Moment,
-        credential: Credential,
-    ) -> Result<oneshot::Receiver<Answer>, Error> {
-        self.check_open()?;
-        let (sender, receiver) = oneshot::channel();
-        if self.is_up() {
-            self.put_auth(&credential, Some(sender));
-            self.last_sent = now;
-        } else {
-            // It is sent with the others as soon as there is a connection, and nobody can tell before what comes of it.
-            self.deliveries
-                .push(Delivery::Reply(sender, Ok(Bytes::new())));
-        }
-        if !self.credentials.contains(&credential) {
-            self.credentials.push(credential);
-        }
-        Ok(receiver)
-    }
-
-    /// A watch handle was dropped.
-    pub(crate) fn drop_watch(&mut self, now: Moment, kind: Kind, path: &str, id: u64) {
-        let removal = self.watches.dropped(kind, path, id);
-        self.remove(now, removal);
-    }
-
-    pub(crate) fn has_other_watch_mode(&self, kind: Kind, path: &str) -> bool {
-        self.watches.has_other_mode(kind, path)
-    }
-
-    /// Ends the session: what was requested before is still answered, nothing more is taken.
-    pub(crate) fn close(&mut self, now: Moment) {
-        if self.closing || self.end.is_some() {
-            return;
-        }
-        self.closing = true;
-        // Without a connection the next one begins and ends with it. That may be the first: a handshake under way may have
-        // opened a session already.
-        if self.is_up() {
-            self.put_close(now);
-        }
-    }
-
-    fn check_open(&self) -> Result<(), Error> {
-        match (self.end, self.closing) {
-            (Some(end), _) => Err(Error::SessionEnded(end)),
-            (None, true) => Err(Error::SessionEnded(SessionEnd::Closed)),
-            (None, false) => Ok(()),
-        }
-    }
-
-    /// A number for a request that the driver sends itself, before the session has the connection.
-    #[cfg(feature = "sasl")]
-    pub(crate) fn next_xid(&mut self) -> i32 {
-        self.requests.next_xid()
-    }
-
     // --- the connection -----------------------------------------------------------------------
 
     /// What a new connection begins with.
@@ -451,34 +315,6 @@ impl Session {
             self.fail(pending, Error::SessionEnded(end));
         }
         self.watches.clear();
-    }
-
-    /// Reads one frame from the server.
-    pub(crate) fn frame(&mut self, now: Moment, bytes: &Bytes) -> Result<(), Broken> {
-        self.last_heard = now;
-        self.has_answered = true;
-        let mut reader = Reader::new(bytes);
-        let header = ReplyHeader::decode(&mut reader).map_err(|_| Broken::Protocol)?;
-        self.last_zxid = self.last_zxid.max(header.zxid);
-        match header.xid {
-            event::EVENT_XID => {
-                let (kind, path) = event::decode(&mut reader).map_err(|_| Broken::Protocol)?;
-                self.fire(now, &Event { kind, path });
-                Ok(())
-            }
-            PING_XID => {
-                if let Some(sent) = self.ping.take() {
-                    self.life.answered(sent, false);
-                }
-                Ok(())
-            }
-            AUTH_XID => self.auth_answered(header.err),
-            xid => {
-                let pending = self.requests.answer(xid).ok_or(Broken::Protocol)?;
-                let body = bytes.slice_ref(reader.rest());
-                self.answered(now, pending, header.err, body)
-            }
-        }
     }
 
     /// Sends a ping if one is due. Returns when to look again.
@@ -624,88 +460,6 @@ impl Session {
         }
     }
 
-    fn fire(&mut self, now: Moment, event: &Event) {
-        let (notices, removal) = self.watches.fire(event);
-        let notices = notices.into_iter().map(Delivery::Notice);
-        self.deliveries.extend(notices);
-        self.remove(now, removal);
-    }
-
-    fn answered(
-        &mut self,
-        now: Moment,
-        pending: Pending,
-        err: i32,
-        body: Bytes,
-    ) -> Result<(), Broken> {
-        let answer = match err {
-            0 => Ok(body),
-            err => Err(Error::of_code(err)),
-        };
-        self.features.learn(pending.op, &answer);
-        if let Err(Error::SessionEnded(end)) = answer {
-            self.fail(pending, Error::SessionEnded(end));
-            self.finish(end);
-            return Err(Broken::Ended);
-        }
-        match answer {
-            Err(Error::Unknown) => {}
-            // Only that server has seen it.
-            Err(Error::Refused(code)) if is_local(code) => self.life.answered(pending.sent, false),
-            _ => self.life.answered(pending.sent, pending.op.is_write()),
-        }
-        if let Some(arming) = pending.arming {
-            let removal = self.watch_answered(pending.op, arming, &answer);
-            self.remove(now, removal);
-        }
-        if let (Some(path), Ok(_)) = (&pending.removes, &answer) {
-            self.watches.removed(path);
-        }
-        match pending.slot {
-            Slot::Caller(sender) => self.deliveries.push(Delivery::Reply(sender, answer)),
-            Slot::Nobody => {}
-            Slot::Rearmed => {
-                self.rearming = self.rearming.saturating_sub(1);
-                if self.rearming == 0 {
-                    self.rearm_zxid = None;
-                }
-            }
-            Slot::Close => {
-                self.finish(SessionEnd::Closed);
-                return Err(Broken::Ended);
-            }
-        }
-        Ok(())
-    }
-
-    /// A watch is armed by success, and by exists also on a missing node.
-    fn watch_answered(&mut self, op: Op, arming: Arming, answer: &Answer) -> Option<Removal> {
-        match answer {
-            Ok(_) => self.watches.armed(arming, false),
-            Err(Error::Refused(ErrorCode::NoNode)) if op == Op::Exists => {
-                self.watches.armed(arming, true)
-            }
-            Err(_) => self.watches.not_armed(&arming),
-        }
-    }
-
-    fn auth_answered(&mut self, err: i32) -> Result<(), Broken> {
-        let slot = self.auths.pop_front().ok_or(Broken::Protocol)?;
-        let answer = match err {
-            0 => Ok(Bytes::new()),
-            err => Err(Error::of_code(err)),
-        };
-        let failed = answer.is_err();
-        if let Some(sender) = slot {
-            self.deliveries.push(Delivery::Reply(sender, answer));
-        }
-        if failed {
-            self.finish(SessionEnd::AuthFailed);
-            return Err(Broken::Ended);
-        }
-        Ok(())
-    }
-
     fn fail(&mut self, pending: Pending, error: Error) {
         if let Some(arming) = &pending.arming {
             // No connection, so there is nothing to remove.
@@ -715,29 +469,6 @@ impl Session {
             self.deliveries.push(Delivery::Reply(sender, Err(error)));
         }
     }
-}
-
-/// Finishes the frame of a request that arms a watch, as it goes to the connection: one whose events a persistent watch brings
-/// asks the server for none. The flag is the last byte of such a frame.
-fn put_watch_flag(watches: &mut Watches, arming: Option<&Arming>, frame: &mut BytesMut) {
-    let Some(arming) = arming else { return };
-    watches.sent(arming);
-    if watches.is_covered(arming.kind, &arming.path)
-        && let Some(flag) = frame.last_mut()
-    {
-        *flag = 0;
-    }
-}
-
-/// Whether a server refuses with this code by itself, before the leader and the quorum have seen the request.
-fn is_local(code: ErrorCode) -> bool {
-    matches!(
-        code,
-        ErrorCode::Unimplemented
-            | ErrorCode::NotReadOnly
-            | ErrorCode::EphemeralOnLocalSession
-            | ErrorCode::ThrottledOp
-    )
 }
 
 /// Appends the handshake of a new connection.

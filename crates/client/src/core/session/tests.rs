@@ -2,12 +2,14 @@
 
 use std::collections::VecDeque;
 
-use bellwether_wire::event::EventKind;
-use bytes::BufMut as _;
+use bellwether_wire::event::{self, EventKind};
+use bellwether_wire::jute::Reader;
+use bytes::{BufMut as _, Bytes};
 use proptest::prelude::*;
 use tokio::sync::oneshot::error::TryRecvError;
 
 use super::*;
+use crate::core::watches::{Kind, Listener};
 
 const TIMEOUT_MS: i32 = 10_000;
 

@@ -1,0 +1,136 @@
+//! What comes from the server: replies and events, frame by frame.
+
+use bellwether_wire::event;
+use bellwether_wire::jute::Reader;
+use bellwether_wire::op::Op;
+use bellwether_wire::reply::ReplyHeader;
+use bytes::Bytes;
+
+use super::{AUTH_XID, Broken, Delivery, PING_XID, Session};
+use crate::clock::Moment;
+use crate::core::requests::{Answer, Pending, Slot};
+use crate::core::watches::{Arming, Event, Removal};
+use crate::error::{Error, ErrorCode, SessionEnd};
+
+impl Session {
+    /// Reads one frame from the server.
+    pub(crate) fn frame(&mut self, now: Moment, bytes: &Bytes) -> Result<(), Broken> {
+        self.last_heard = now;
+        self.has_answered = true;
+        let mut reader = Reader::new(bytes);
+        let header = ReplyHeader::decode(&mut reader).map_err(|_| Broken::Protocol)?;
+        self.last_zxid = self.last_zxid.max(header.zxid);
+        match header.xid {
+            event::EVENT_XID => {
+                let (kind, path) = event::decode(&mut reader).map_err(|_| Broken::Protocol)?;
+                self.fire(now, &Event { kind, path });
+                Ok(())
+            }
+            PING_XID => {
+                if let Some(sent) = self.ping.take() {
+                    self.life.answered(sent, false);
+                }
+                Ok(())
+            }
+            AUTH_XID => self.auth_answered(header.err),
+            xid => {
+                let pending = self.requests.answer(xid).ok_or(Broken::Protocol)?;
+                let body = bytes.slice_ref(reader.rest());
+                self.answered(now, pending, header.err, body)
+            }
+        }
+    }
+
+    fn fire(&mut self, now: Moment, event: &Event) {
+        let (notices, removal) = self.watches.fire(event);
+        let notices = notices.into_iter().map(Delivery::Notice);
+        self.deliveries.extend(notices);
+        self.remove(now, removal);
+    }
+
+    fn answered(
+        &mut self,
+        now: Moment,
+        pending: Pending,
+        err: i32,
+        body: Bytes,
+    ) -> Result<(), Broken> {
+        let answer = match err {
+            0 => Ok(body),
+            err => Err(Error::of_code(err)),
+        };
+        self.features.learn(pending.op, &answer);
+        if let Err(Error::SessionEnded(end)) = answer {
+            self.fail(pending, Error::SessionEnded(end));
+            self.finish(end);
+            return Err(Broken::Ended);
+        }
+        match answer {
+            Err(Error::Unknown) => {}
+            // Only that server has seen it.
+            Err(Error::Refused(code)) if is_local(code) => self.life.answered(pending.sent, false),
+            _ => self.life.answered(pending.sent, pending.op.is_write()),
+        }
+        if let Some(arming) = pending.arming {
+            let removal = self.watch_answered(pending.op, arming, &answer);
+            self.remove(now, removal);
+        }
+        if let (Some(path), Ok(_)) = (&pending.removes, &answer) {
+            self.watches.removed(path);
+        }
+        match pending.slot {
+            Slot::Caller(sender) => self.deliveries.push(Delivery::Reply(sender, answer)),
+            Slot::Nobody => {}
+            Slot::Rearmed => {
+                self.rearming = self.rearming.saturating_sub(1);
+                if self.rearming == 0 {
+                    self.rearm_zxid = None;
+                }
+            }
+            Slot::Close => {
+                self.finish(SessionEnd::Closed);
+                return Err(Broken::Ended);
+            }
+        }
+        Ok(())
+    }
+
+    /// A watch is armed by success, and by exists also on a missing node.
+    fn watch_answered(&mut self, op: Op, arming: Arming, answer: &Answer) -> Option<Removal> {
+        match answer {
+            Ok(_) => self.watches.armed(arming, false),
+            Err(Error::Refused(ErrorCode::NoNode)) if op == Op::Exists => {
+                self.watches.armed(arming, true)
+            }
+            Err(_) => self.watches.not_armed(&arming),
+        }
+    }
+
+    fn auth_answered(&mut self, err: i32) -> Result<(), Broken> {
+        let slot = self.auths.pop_front().ok_or(Broken::Protocol)?;
+        let answer = match err {
+            0 => Ok(Bytes::new()),
+            err => Err(Error::of_code(err)),
+        };
+        let failed = answer.is_err();
+        if let Some(sender) = slot {
+            self.deliveries.push(Delivery::Reply(sender, answer));
+        }
+        if failed {
+            self.finish(SessionEnd::AuthFailed);
+            return Err(Broken::Ended);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a server refuses with this code by itself, before the leader and the quorum have seen the request.
+fn is_local(code: ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::Unimplemented
+            | ErrorCode::NotReadOnly
+            | ErrorCode::EphemeralOnLocalSession
+            | ErrorCode::ThrottledOp
+    )
+}
