@@ -134,10 +134,13 @@ impl Folder {
                     self.check()?;
                     return Ok(Some(stream));
                 }
+                // Reset: it closed its socket while this connection waited to be accepted.
                 Err(error)
                     if matches!(
                         error.kind(),
-                        ErrorKind::NotFound | ErrorKind::ConnectionRefused
+                        ErrorKind::NotFound
+                            | ErrorKind::ConnectionRefused
+                            | ErrorKind::ConnectionReset
                     ) =>
                 {
                     return Ok(None);
