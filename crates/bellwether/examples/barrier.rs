@@ -26,7 +26,7 @@ fn main() -> Result<()> {
         .unwrap_or_else(|| "127.0.0.1:2181".to_owned());
     let client = connect(&address).wait()?;
     let migration = Barrier::new(&client, "/examples/barrier").message("migration of the tables");
-    ensure!(migration.set().wait()?, "somebody else is at it");
+    ensure!(migration.set().wait()?, "another migration is running");
 
     let workers: Vec<_> = (0..WORKERS)
         .map(|worker| {

@@ -8,7 +8,8 @@
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use anyhow::Result;
-use bellwether::{Cache, CacheEvent, connect};
+use bellwether::cache::CacheEvent;
+use bellwether::{Cache, connect};
 use futures_util::StreamExt;
 
 #[tokio::main]

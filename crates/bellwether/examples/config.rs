@@ -11,7 +11,8 @@
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use anyhow::Result;
-use bellwether::{Config, Seen, connect};
+use bellwether::state::Seen;
+use bellwether::{Config, connect};
 use futures_util::StreamExt;
 
 #[tokio::main]

@@ -1,4 +1,4 @@
-//! Who holds and who waits at a path, and whether anybody waits in a circle below it.
+//! Shows the holders and waiters at a path, and deadlocks below it.
 //!
 //! ```sh
 //! bellwether serve &
@@ -8,7 +8,8 @@
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use anyhow::Result;
-use bellwether::{Contention, connect};
+use bellwether::connect;
+use bellwether::inspect::Contention;
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -25,7 +26,7 @@ async fn main() -> Result<()> {
             one.place,
             one.holds,
             one.wants,
-            who.map_or("somebody", |who| &who.host),
+            who.map_or("unknown", |who| &who.host),
             who.and_then(|who| who.message.as_deref())
                 .unwrap_or_default(),
         );

@@ -1,4 +1,4 @@
-//! Ten tasks count together, each on a session of its own, and nothing is counted twice or lost.
+//! Ten tasks count together, each with its own session, and nothing is counted twice or lost.
 //!
 //! ```sh
 //! bellwether serve &

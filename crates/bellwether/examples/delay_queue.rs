@@ -16,7 +16,7 @@ use bellwether::{DelayQueue, connect};
 async fn main() -> Result<()> {
     let address = std::env::args().nth(1);
     let client = connect(address.unwrap_or_else(|| "127.0.0.1:2181".to_owned())).await?;
-    let reminders = DelayQueue::new(&client, "/examples/reminders").payload::<String>();
+    let reminders = DelayQueue::<String>::new(&client, "/examples/reminders");
     let start = Instant::now();
     for (after_ms, text) in [(900, "third"), (300, "first"), (600, "second")] {
         let delay = Duration::from_millis(after_ms);

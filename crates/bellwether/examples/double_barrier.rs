@@ -1,4 +1,4 @@
-//! Workers that compute step by step, each step begun together and ended together.
+//! Workers that compute step by step; all start and end each step together.
 //!
 //! ```sh
 //! bellwether serve &
@@ -10,7 +10,8 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use bellwether::{BarrierError, DoubleBarrier, connect};
+use bellwether::error::BarrierError;
+use bellwether::{DoubleBarrier, connect};
 use tokio::task::JoinSet;
 
 const WORKERS: usize = 3;

@@ -1,4 +1,4 @@
-//! Downloads of which so many may run at once, with a limit that is raised while they wait; without `async`.
+//! A semaphore limits concurrent downloads; the limit is raised while some wait. Without `async`.
 //!
 //! ```sh
 //! bellwether serve &
@@ -11,7 +11,8 @@ use std::thread;
 
 use anyhow::Result;
 use bellwether::blocking::Wait;
-use bellwether::{Contention, Semaphore, connect};
+use bellwether::inspect::Contention;
+use bellwether::{Semaphore, connect};
 
 const PATH: &str = "/examples/downloads";
 

@@ -1,4 +1,4 @@
-//! A service that leads when it can, and an observer that follows who does.
+//! A service that leads when it can, and an observer that follows the leader.
 //!
 //! Start it in several terminals and end the leader with Ctrl-C: the next in line takes over.
 //!
@@ -7,14 +7,15 @@
 //! cargo run -p bellwether --example election -- 127.0.0.1:2181 alice
 //! ```
 //!
-//! With a number of terms, it resigns after each second and ends after so many: `… 127.0.0.1:2181 alice 3`.
+//! With a number of terms, it resigns after each second, and ends after that many terms: `… 127.0.0.1:2181 alice 3`.
 
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::time::Duration;
 
 use anyhow::Result;
-use bellwether::{Election, Leadership, Standing, connect};
+use bellwether::election::Standing;
+use bellwether::{Election, Leadership, connect};
 use futures_util::StreamExt;
 
 #[tokio::main]
@@ -37,14 +38,15 @@ async fn main() -> Result<()> {
         && let Some(standing) = candidacy.next().await
     {
         match standing {
-            Standing::Running { session } => println!("{name} runs in session {session:x}"),
+            Standing::Running { session } => println!("{name} runs in session {session}"),
             Standing::Interrupted(error) => println!("{name} does not run: {error}"),
             Standing::Elected(leadership) => {
                 led += 1;
                 println!("{name} leads with token {}", leadership.token());
-                tokio::select! {
-                    () = lead(&name, &leadership, terms.is_some()) => leadership.resign().await?,
-                    () = leadership.lost() => println!("{name} has lost the lead"),
+                let term = lead(&name, &leadership, terms.is_some());
+                match leadership.run(term).await {
+                    Ok(()) => leadership.resign().await?,
+                    Err(_) => println!("{name} has lost the lead"),
                 }
             }
             _ => {}
@@ -54,7 +56,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// The work of a leader: it goes on until it resigns, or for ever.
+/// The work of a leader: continues until it resigns, or for ever.
 #[expect(clippy::disallowed_methods, reason = "stands for work")]
 async fn lead(name: &str, leadership: &Leadership, resigns: bool) {
     let mut beats = 0;
@@ -80,7 +82,7 @@ async fn observe(election: Election) {
             }
             Ok(None) => {
                 token = None;
-                println!("  nobody leads");
+                println!("  there is no leader");
             }
             Err(error) => println!("  cannot see who leads: {error}"),
         }

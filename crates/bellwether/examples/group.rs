@@ -1,4 +1,4 @@
-//! Joins a group as an instance of a service, and shows who is there. Start it several times, and end some of them.
+//! Joins a group as an instance of a service, and shows the members. Start it several times, and end some of them.
 //!
 //! ```sh
 //! bellwether serve &
@@ -8,7 +8,8 @@
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use anyhow::Result;
-use bellwether::{Instance, Names, Seen, connect};
+use bellwether::state::{Instance, Seen};
+use bellwether::{Names, connect};
 use futures_util::StreamExt;
 
 #[tokio::main]

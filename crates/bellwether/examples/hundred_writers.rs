@@ -1,7 +1,7 @@
-//! A hundred writers append to one file, each on a session of its own.
+//! A hundred writers append to one file, each with its own session.
 //!
-//! Each record is written in several pieces, as careless programs do. With the lock the records stand whole and in
-//! order; without it they do not.
+//! Each record is written in several pieces, as careless programs do. With the lock the records are complete and in order; without it they
+//! are not.
 //!
 //! ```sh
 //! bellwether serve &
@@ -64,7 +64,7 @@ async fn write_record(address: &str, path: PathBuf, writer: usize, locked: bool)
     let mut file = OpenOptions::new().append(true).open(path)?;
     for line in 0..LINES_OF_A_RECORD {
         writeln!(file, "{writer} {line}")?;
-        // Others get to run here, as they would on a machine with more to do.
+        // Lets other tasks run, as on a busy machine.
         tokio::task::yield_now().await;
     }
     if let Some(guard) = guard {
@@ -74,7 +74,7 @@ async fn write_record(address: &str, path: PathBuf, writer: usize, locked: bool)
     Ok(())
 }
 
-/// How many records have all their lines together and in order.
+/// Number of records whose lines are together and in order.
 pub(crate) fn whole_records(text: &str) -> usize {
     let lines: Vec<_> = text.lines().collect();
     let is_whole = |record: &[&str]| {

@@ -14,7 +14,7 @@ use bellwether::{PriorityQueue, connect};
 fn main() -> Result<()> {
     let address = std::env::args().nth(1);
     let client = connect(address.unwrap_or_else(|| "127.0.0.1:2181".to_owned())).wait()?;
-    let alerts = PriorityQueue::new(&client, "/examples/alerts").payload::<String>();
+    let alerts = PriorityQueue::<String>::new(&client, "/examples/alerts");
     for (urgency, text) in [
         (5, "disk at 80 %"),
         (5, "certificate expires in June"),

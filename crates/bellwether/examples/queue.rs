@@ -21,16 +21,14 @@ struct Drain {
 async fn main() -> Result<()> {
     let address = std::env::args().nth(1);
     let client = connect(address.unwrap_or_else(|| "127.0.0.1:2181".to_owned())).await?;
-    let queue = Queue::new(&client, "/examples/to-drain")
-        .attempts_max(2)
-        .payload::<Json<Drain>>();
+    let queue = Queue::<Json<Drain>>::new(&client, "/examples/to-drain").attempts_max(2);
 
     // One transaction: all or none.
     let hosts = ["db1", "db2", "on-fire", "db3"];
     let items = hosts.map(|host| Json(Drain { host: host.into() }));
     queue.put_all(&items).await?;
 
-    // It goes on over the end of a session, and says so.
+    // It continues across sessions, and reports it.
     let mut consumer = queue.consumer();
     let mut drained = 0;
     while drained < hosts.len() - 1 {
@@ -55,11 +53,10 @@ async fn main() -> Result<()> {
 /// Whether it succeeded.
 async fn drain(claim: Claim<Json<Drain>>) -> Result<bool> {
     let host = claim.payload().0.host.clone();
-    // What drains the host takes the token along, so that a consumer which has lost its claim is turned away.
+    // Send the token to the system that drains the host, so that it can refuse a consumer that has lost its claim.
     println!("draining {host} with token {}", claim.token());
-    let worked = tokio::select! {
-        worked = reach(&host) => worked,
-        () = claim.lost() => return Ok(false),
+    let Ok(worked) = claim.run(reach(&host)).await else {
+        return Ok(false);
     };
     match worked {
         Ok(()) => claim.ack().await?,

@@ -1,6 +1,6 @@
-//! Readers of a shared configuration, and a writer that changes it under their eyes.
+//! Readers of a shared configuration, and a writer that changes it meanwhile.
 //!
-//! The writer turns into a reader when it has written, so that nobody can change what it wrote before it has looked at it.
+//! The writer downgrades to a reader after the write, so that no other writer can change the data before it has read it.
 //!
 //! ```sh
 //! bellwether serve &
@@ -25,7 +25,7 @@ async fn main() -> Result<()> {
         readers.spawn(async move {
             let lock = ReentrantRwLock::new(RwLock::new(&client, PATH));
             let guard = lock.read().await?;
-            // Also had while a writer waits: a function that is called here may lock again.
+            // Granted even while a writer waits: a function called here may lock again.
             let again = lock.read().await?;
             println!("reader {number} holds {} guards", again.count());
             again.release().await?;

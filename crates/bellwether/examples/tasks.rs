@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 async fn main() -> Result<()> {
     let address = std::env::args().nth(1);
     let client = connect(address.unwrap_or_else(|| "127.0.0.1:2181".to_owned())).await?;
-    let tasks = Tasks::new(&client, "/examples/migrations").payload::<String>();
+    let tasks = Tasks::<String>::new(&client, "/examples/migrations");
     for table in ["accounts", "invoices", "orders", "users"] {
         let added = tasks.add(table, &format!("{table}.sql")).await?;
         println!("{table}: {}", if added { "to do" } else { "known" });

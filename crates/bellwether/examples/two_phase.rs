@@ -1,4 +1,4 @@
-//! Three plain threads agree whether to have dinner, without `async`. Each prepares, votes, and does as is decided.
+//! Three plain threads agree whether to have dinner, without `async`. Each prepares, votes, and applies the decision.
 //!
 //! ```sh
 //! bellwether serve &
@@ -10,7 +10,8 @@
 
 use anyhow::{Context, Result, anyhow};
 use bellwether::blocking::{Wait, iter};
-use bellwether::{Participant, Proposal, TwoPhase, Vote, connect};
+use bellwether::two_phase::{Participant, Proposal, Vote};
+use bellwether::{TwoPhase, connect};
 
 const GUESTS: [&str; 3] = ["alice", "bob", "carol"];
 
@@ -63,7 +64,7 @@ fn main() -> Result<()> {
     for guest in guests {
         guest.join().map_err(|_| anyhow!("a guest has left"))??;
     }
-    // It ends when all are done.
+    // The stream ends when all sites are done.
     for status in iter(coordinator.progress()) {
         println!(
             "not done yet: {:?}",

@@ -1,8 +1,7 @@
 //! The recipes for programs without `async`.
 //!
-//! Every session lives on a thread of its own, and the futures of this crate only wait for it, so a plain thread can
-//! wait for them as well as a runtime can: [`Wait::wait`] takes the place of `.await`, and [`iter`] turns a stream into an
-//! iterator. There is no second set of types.
+//! Sessions run on the session thread, and the futures of this crate only wait for it, so they can be awaited without a runtime:
+//! [`Wait::wait`] takes the place of `.await`, and [`iter`] turns a stream into an iterator. There is no second set of types.
 //!
 //! ```no_run
 //! use bellwether::blocking::Wait;
@@ -29,12 +28,12 @@ use std::future::IntoFuture;
 use futures_core::Stream;
 use futures_util::StreamExt;
 
-use crate::home::block_on;
+use crate::session::home::block_on;
 
-/// Waits for a future on the present thread.
+/// Waits for a future on the current thread.
 pub trait Wait: IntoFuture + Sized {
-    /// Blocks the thread until the future is done. Not for asynchronous tasks, which have to `.await` instead: they would
-    /// keep others from running.
+    /// Blocks the thread until the future is done. Not for asynchronous tasks, which have to `.await` instead: they would block other
+    /// tasks.
     fn wait(self) -> Self::Output {
         block_on(self.into_future())
     }
@@ -42,7 +41,7 @@ pub trait Wait: IntoFuture + Sized {
 
 impl<F: IntoFuture> Wait for F {}
 
-/// The items of a stream, each waited for on the present thread.
+/// The items of a stream, each waited for on the current thread.
 pub fn iter<S: Stream + Unpin>(mut stream: S) -> impl Iterator<Item = S::Item> {
     std::iter::from_fn(move || stream.next().wait())
 }

@@ -1,169 +1,112 @@
 //! Coordination recipes on the ZooKeeper protocol.
 //!
-//! Programs agree on who may go first. The engine behind the address is a choice: the server of the
-//! `bellwether` command on one host, an Apache ZooKeeper ensemble on many.
+//! Programs on one or many hosts agree on which of them acts: locks, leader election, barriers, queues, shared configuration. The servers
+//! are a choice: the server of the `bellwether` command on one host, or an Apache ZooKeeper ensemble on several.
 //!
 //! ```no_run
 //! use bellwether::{Lock, connect};
 //!
-//! # async fn nightly(token: i64) -> Result<(), Box<dyn std::error::Error>> { Ok(()) }
+//! # async fn nightly(token: bellwether::FencingToken) -> Result<(), Box<dyn std::error::Error>> { Ok(()) }
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 //! let client = connect("127.0.0.1:2181").await?;
 //! let lock = Lock::new(&client, "/jobs/nightly");
 //!
 //! let guard = lock.acquire().await?;
-//! tokio::select! {
-//!     done = nightly(guard.token()) => done?,
-//!     () = guard.lost() => return Err("the lock was lost, and the work stopped".into()),
-//! }
+//! // Stops the work if the lock is lost.
+//! guard.run(nightly(guard.token())).await??;
 //! guard.release().await?;
 //! # Ok(()) }
 //! ```
 //!
 //! # What a hold is worth
 //!
-//! A lock in a distributed system is advisory. A process that is paused may go on for a moment after its hold has ended;
-//! it cannot know. [`Hold::lost`] tells in time whenever the process runs, and [`Hold::token`] lets the guarded resource
-//! refuse a late writer: it rises from holder to holder, so whoever stores the highest token seen can turn away a
-//! lower one, as [`Fence`] does.
+//! A lock in a distributed system is advisory. [`Hold::run`] stops the work before the servers can grant the next hold, as long as the
+//! process runs, and after a pause before the work takes another step. A step that is paused half-way continues when the process wakes,
+//! because it cannot know. For this case there is the fencing token, [`Hold::token`]: it rises from holder to holder, so a resource that
+//! stores the highest token seen can refuse a late writer, as [`Fence`] does.
 //!
 //! # Finding the way
 //!
-//! [`connect`] opens a session, the [`Client`]; a recipe is built from it and a path, and its verbs return guards, which
-//! are smart pointers to a [`Hold`]. [`Contention`] looks at any line from outside, and asks holders to let go;
-//! [`Survey`] finds all that goes on below a path. Without `async`, see [`blocking`].
+//! [`connect`] returns a [`Client`], which outlives its sessions. A recipe is built from a client and a path. Its verbs return guards, which
+//! are smart pointers to a [`Hold`] and end with the session in which they were acquired. [`Contention`](inspect::Contention) reads any
+//! line from outside, and asks holders to release; [`Survey`](inspect::Survey) finds every recipe in use below a path. Without `async`, see
+//! [`blocking`].
+//!
+//! For long-running programs, `docs/services.md` in the repository explains start, readiness, session expiry, shutdown, logging and tests;
+//! `examples/services` has eight such programs. Each call is a span of the `tracing` crate, and waits, holds and losses are metrics of the
+//! `metrics` crate, once the program installs a subscriber or a recorder.
 //!
 //! | recipe | what it is |
 //! |---|---|
-//! | [`Lock`] | one holder at a time, in the order of arrival |
+//! | [`Lock`] | one holder at a time, in order of arrival |
 //! | [`RwLock`] | many readers or one writer, in one line |
 //! | [`MultiLock`] | several locks at once, all or none |
-//! | [`ReentrantLock`], [`ReentrantRwLock`] | handles that may take again what they hold |
-//! | [`Semaphore`] | a number of permits, several at once, in the order of arrival |
-//! | [`SimpleLock`] | one holder at a time, in no order: the plain form of the documents |
-//! | [`Election`] | one leads, those who run follow in order, and anybody may watch |
-//! | [`Barrier`] | everybody waits until it is lifted |
-//! | [`DoubleBarrier`] | so many begin together and end together, round after round |
-//! | [`TwoPhase`] | several sites do something, or none of them does |
-//! | [`Tasks`] | things to do once each, by name, by whoever is there |
+//! | [`ReentrantLock`], [`ReentrantRwLock`] | re-entrant handles, which may acquire again what they hold |
+//! | [`Semaphore`] | a number of permits, several at once, in order of arrival |
+//! | [`SimpleLock`] | one holder at a time, in no order: the plain form in ZooKeeper's documentation |
+//! | [`Election`] | one candidate leads, the others follow in order, and any client may observe |
+//! | [`Barrier`] | a gate: all callers wait until it is lifted |
+//! | [`DoubleBarrier`] | a fixed number of members begin together and end together, round after round |
+//! | [`TwoPhase`] | two-phase commit: all sites apply a change, or none does |
+//! | [`Tasks`] | named tasks, each done once, by any number of workers |
 //! | [`Queue`], [`PriorityQueue`], [`DelayQueue`] | items that stay until they are acknowledged, with attempts and dead letters |
-//! | [`Counter`] | a number that many add to, each addition exactly once |
+//! | [`Counter`] | a shared number; each addition takes effect exactly once |
 //! | [`Config`], [`ConfigFolder`] | values that are watched, compared and set; several at once |
-//! | [`Group`], [`Names`] | who is there, and where: members and names that come back after a lost session |
+//! | [`Group`], [`Names`] | membership and service discovery; members return by themselves after a session expiry |
 //! | [`Cache`] | a live copy of a subtree |
 
-mod access;
-mod barrier;
+mod acquire;
+pub mod barrier;
 pub mod blocking;
-mod borne;
-mod breaking;
-mod cache;
-mod candidacy;
-mod catch_up;
-mod client;
-mod clock;
-mod config;
-mod config_folder;
-mod connect;
-mod contender;
-mod contention;
-mod counter;
-mod crash_mark;
-mod deadlock;
-mod double_barrier;
-mod election;
-mod ephemerals;
-mod error;
-mod fence;
-mod fenced_write;
-mod group;
-mod headed;
-mod heart;
-mod hold;
-mod home;
-mod janitor;
-mod lease;
+pub mod cache;
+pub mod election;
+pub mod error;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
+pub mod hold;
+pub mod inspect;
+pub mod line;
 mod lock;
-mod multi_lock;
-mod name;
-mod names;
-mod node_data;
-mod node_event;
-mod observe;
-mod own_node;
-mod path;
-mod progress;
-mod queue;
-mod reason;
-mod receipt;
-mod recipe_mark;
-mod reentrant;
-mod request_size;
-mod round;
-mod rwlock;
-mod sabotage;
-mod semaphore;
-mod simple_lock;
-mod state;
-mod successor;
-mod survey;
-mod tasks;
-mod terms;
-mod two_phase;
-mod waiting;
-mod who;
+mod node;
+pub mod queue;
+mod request;
+mod session;
+pub mod state;
+pub mod two_phase;
 
+pub use acquire::Acquire;
 pub use barrier::Barrier;
-pub use breaking::{Broken, Ending};
-pub use cache::{Cache, CacheChanges, CacheEvent, CachedNode, LiveTree, Snapshot};
-pub use candidacy::{Candidacy, Standing};
-pub use client::Client;
-pub use config::{Config, Entry, Version};
-pub use config_folder::{ConfigFolder, Entries};
-pub use connect::{Connect, connect};
-pub use contention::{Contention, Contestant, Wants};
-pub use counter::Counter;
-pub use crash_mark::{Crash, Ended, Previous};
-pub use deadlock::WaitsFor;
-pub use double_barrier::{DoubleBarrier, Inside, Members};
-pub use election::{Badge, Candidate, Election, Leadership};
-pub use error::{
-    AcquireError, BarrierError, ClearError, ConnectError, ContentionError, LimitError,
-    ReleaseError, StandError, WriteError,
-};
-pub use fence::{Fence, StaleToken};
-pub use fenced_write::FencedWrite;
-pub use group::{Group, Membership, MembershipState, Roster};
+pub use barrier::double::DoubleBarrier;
+pub use cache::Cache;
+pub use election::{Election, Leadership};
+pub use hold::fence::{Fence, FencingToken};
+pub use hold::guard::Guard;
+pub use hold::hold_watch::HoldWatch;
 pub use hold::{Hold, HoldState};
+pub use line::waiting::Waiting;
+pub use lock::multi::{MultiGuard, MultiLock};
+pub use lock::reentrant::{ReentrantGuard, ReentrantLock, ReentrantRwLock};
+pub use lock::rwlock::{ReadGuard, ReadSide, RwLock, UpgradeError, WriteGuard, WriteSide};
+pub use lock::semaphore::{Permit, Semaphore};
+pub use lock::simple::{SimpleGuard, SimpleLock};
 pub use lock::{Lock, LockGuard};
-pub use multi_lock::{MultiGuard, MultiLock};
-pub use name::Layout;
-pub use names::{Instance, Names};
-pub use node_data::Revocation;
-pub use observe::Observe;
-pub use path::PathError;
-pub use progress::{Place, Progress};
-pub use queue::{
-    ByDueTime, ByPriority, Claim, Claimed, Consumer, DeadLetter, DelayQueue, Depth, Fifo, ItemId,
-    Json, Listed, Order, OrderedQueue, Payload, Peek, PriorityQueue, PutError, Queue, SettleError,
-    TakeError,
-};
-pub use reentrant::{ReentrantGuard, ReentrantLock, ReentrantRwLock};
-pub use rwlock::{ReadGuard, RwLock, UpgradeError, WriteGuard};
+pub use node::payload::Json;
+pub use node::who::Who;
+pub use queue::tasks::{Task, Tasks};
+pub use queue::{Claim, DelayQueue, PriorityQueue, Queue};
+pub use request::events::Events;
+pub use session::client::{Client, ClientState};
+pub use session::connect::{Connect, connect};
+pub use session::id::SessionId;
 #[cfg(feature = "sabotage")]
-pub use sabotage::Sabotage;
-pub use semaphore::{Permit, Semaphore};
-pub use simple_lock::{SimpleGuard, SimpleLock};
-pub use state::{Seen, StateError, Watch};
-pub use survey::{Line, LineKind, Overview, QueueSight, Recipe, Sight, Survey};
-pub use tasks::{Task, TaskCounts, TaskProgress, Tasks};
-pub use two_phase::{
-    Ballot, Coordinator, DeadSite, Decision, Form, Invitations, Participant, ParticipateError,
-    Proposal, Seat, SiteStatus, Status, Transaction, TransactionError, TransactionProgress,
-    TwoPhase, Vote,
-};
-pub use waiting::Waiting;
-pub use who::Who;
+pub use session::sabotage::Sabotage;
+pub use state::config::Config;
+pub use state::config_folder::ConfigFolder;
+pub use state::counter::Counter;
+pub use state::group::{Group, Membership};
+pub use state::names::Names;
+pub use two_phase::TwoPhase;
 
-/// The client library under this one: for its errors and lists of access, and for what no recipe covers.
+/// The ZooKeeper client below this crate: its errors and access lists, and requests that no recipe covers.
 pub use bellwether_client as zk;

@@ -1,7 +1,7 @@
-//! What `bellwether lock x -- true` costs, beside `true` itself, `flock` and zkCli.
+//! Compares the time of `bellwether lock x -- true` with `true`, `flock` and zkCli.
 //!
 //! `crates/bench/compare/command` builds and runs it, and keeps the result under `results`. All rows are measured in
-//! turn, one process at a time, so that a change of the machine's mood hits all of them.
+//! turn, one process at a time, so that a change of the machine's speed affects all of them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,12 +10,12 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use bellwether_bench::latency::Latencies;
-use bellwether_bench::machine::machine;
+use bellwether_bench::measure::latency::Latencies;
+use bellwether_bench::measure::machine::machine;
 use bellwether_bench::server_process::{Kind, ServerProcess};
 use clap::Parser;
 
-/// Debian's zkCli, without the shell script around it.
+/// Debian's zkCli, without its wrapper script.
 const ZKCLI: [&str; 4] = [
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
     "-cp",
@@ -23,16 +23,16 @@ const ZKCLI: [&str; 4] = [
     "org.apache.zookeeper.ZooKeeperMain",
 ];
 
-/// What a command under a lock may cost more than the bare one, warm.
+/// The goal for the additional time of a command under a lock, on a running server.
 const WARM_GOAL_MS: f64 = 25.0;
 
-/// What the first command may take that starts the local server.
+/// The goal for the first command, which starts the local server.
 const FIRST_USE_GOAL_MS: f64 = 300.0;
 
-/// Measures what a command under a lock costs.
+/// Measures the cost of a command under a lock.
 #[derive(Debug, Parser)]
 struct Args {
-    /// How often each row is measured; the slow ones a fifth as often.
+    /// Runs of each row; a fifth of them for slow rows.
     #[arg(long, default_value_t = 50)]
     runs: usize,
     /// The `bellwether` to measure.
@@ -94,7 +94,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// One command line, run again and again.
+/// One command line, run repeatedly.
 struct Row<'a> {
     name: &'static str,
     runs: usize,
@@ -138,7 +138,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// What a row has come to, in milliseconds.
+/// The result of a row, in milliseconds.
 struct Times {
     name: &'static str,
     runs: usize,
@@ -204,7 +204,7 @@ fn lock(bellwether: &Path, state: &Path) -> Command {
     command
 }
 
-/// Ends the local server; what went wrong shows in the next row.
+/// Stops the local server; a failure shows in the next row.
 fn stop(bellwether: &Path, state: &Path) {
     let _ = Command::new(bellwether)
         .env("BELLWETHER_LOCAL", state)

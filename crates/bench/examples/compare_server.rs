@@ -1,15 +1,15 @@
-//! The embedded server beside Apache's, alternately, in one run: see `compare/server`.
+//! Compares the embedded server with Apache's, in turn, in one run: see `compare/server`.
 #![allow(clippy::print_stdout, reason = "a program that reports")]
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use bellwether_bench::awake::Awake;
-use bellwether_bench::comparison::{Bound, Comparison, Figure, Goal, Who, put_between_marks};
-use bellwether_bench::floor;
+use bellwether_bench::comparison::{Bound, Comparison, Figure, Goal, Who};
+use bellwether_bench::load::population::{self, Population};
 use bellwether_bench::load::{Load, Outcome, Work};
-use bellwether_bench::population::{self, Population};
+use bellwether_bench::measure::awake::Awake;
+use bellwether_bench::measure::floor;
 use bellwether_bench::server_process::{Kind, ServerProcess};
 use bellwether_bench::wire::Wire;
 use bellwether_testkit::{Create, Request};
@@ -22,18 +22,15 @@ struct Args {
     /// The `bellwether` to compare.
     #[arg(long)]
     server: PathBuf,
-    /// How often each server is measured.
+    /// Rounds for each server.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// For how long each load runs.
+    /// Seconds for each load.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Where the result is kept.
+    /// The file for the result.
     #[arg(long, default_value = "crates/bench/results/server.md")]
     result: PathBuf,
-    /// A page whose table is replaced, between marks.
-    #[arg(long)]
-    readme: Option<PathBuf>,
 }
 
 #[tokio::main]
@@ -68,15 +65,10 @@ async fn main() -> Result<()> {
     println!("{report}");
     std::fs::write(&args.result, report)?;
     println!("kept in {}", args.result.display());
-    if let Some(readme) = args.readme {
-        let page = std::fs::read_to_string(&readme)?;
-        let page = put_between_marks(&page, "server comparison", &comparison.summary())?;
-        std::fs::write(&readme, page)?;
-    }
     Ok(())
 }
 
-/// The data that servers start from.
+/// The data folders with which servers start.
 struct Folders {
     thousand: TempDir,
     million_in_log: TempDir,
@@ -94,7 +86,7 @@ impl Folders {
     }
 }
 
-/// All that is measured of one server in one round.
+/// The measurements of one server in one round.
 struct Round {
     kind: Kind,
     duration: Duration,
@@ -105,6 +97,7 @@ struct Round {
 impl Round {
     fn run(&mut self, folders: &Folders) -> Result<()> {
         self.fresh_server()?;
+        self.audit_log()?;
         self.many_children()?;
         self.growth(folders)?;
         self.snapshots(folders)?;
@@ -149,7 +142,7 @@ impl Round {
         self.load(server, work, connections, depth)?.run()
     }
 
-    /// A server that has nothing yet: start, latency, throughput, watches.
+    /// An empty server: start, latency, throughput, watches.
     fn fresh_server(&mut self) -> Result<()> {
         let folder = tempfile::tempdir()?;
         let server = &ServerProcess::start(&self.kind, folder.path(), "")?;
@@ -157,7 +150,7 @@ impl Round {
         self.note("start to first reply", "ms", started, Goal::at_most(0.05));
         let idle = mib(server.resident_kib()?);
         self.note("memory, idle", "MiB", idle, Goal::at_most(0.1));
-        // Nobody is measured cold.
+        // Warm-up.
         self.outcome(server, Work::Get, 8, 32)?;
         self.outcome(server, Work::Set, 8, 32)?;
 
@@ -245,8 +238,39 @@ impl Round {
         Ok(())
     }
 
-    /// A parent of 100,000 children of 100 bytes: the memory of a fresh server, and what it is to create
-    /// one more of them.
+    /// The same writes without and with a line in the audit log for each.
+    fn audit_log(&mut self) -> Result<()> {
+        let folders = [tempfile::tempdir()?, tempfile::tempdir()?];
+        let (log, setting) = match &self.kind {
+            Kind::Ours(_) => {
+                let log = folders[1].path().join("audit.log");
+                let setting = format!("bellwether.auditLog={}\n", log.display());
+                (log, setting)
+            }
+            // Its lines go where its other lines go.
+            Kind::Apache => (folders[1].path().join("log"), "audit.enable=true\n".into()),
+        };
+        let plain = ServerProcess::start(&self.kind, folders[0].path(), "")?;
+        let audited = ServerProcess::start(&self.kind, folders[1].path(), &setting)?;
+        let run = |server: &ServerProcess| self.outcome(server, Work::Set, 8, 32);
+        // Warm-up.
+        run(&plain)?;
+        run(&audited)?;
+        let (without, with) = (run(&plain)?.per_second, run(&audited)?.per_second);
+        let lines = std::fs::read_to_string(&log)?;
+        ensure!(
+            lines.lines().filter(|line| line.contains("set")).count() > 100,
+            "the audit log is empty"
+        );
+        self.note("set, 8 x 32, without audit log", "/s", without, Goal::NONE);
+        self.note("set, 8 x 32, with audit log", "/s", with, Goal::NONE);
+        let goal = Goal::own(Bound::AtLeast(0.7));
+        self.note("sets left with an audit log", "x", with / without, goal);
+        Ok(())
+    }
+
+    /// A parent of 100,000 children of 100 bytes: the memory of a fresh server, and the speed of creating
+    /// further children.
     fn many_children(&mut self) -> Result<()> {
         let folder = tempfile::tempdir()?;
         let server = &ServerProcess::start(&self.kind, folder.path(), "")?;
@@ -338,7 +362,7 @@ impl Round {
             load.population = Some(population);
             Ok(load.run()?.per_second)
         };
-        // Nobody is measured cold.
+        // Warm-up.
         run(Work::Get)?;
         run(Work::Set)?;
         Ok([run(Work::Get)?, run(Work::Set)?, run(Work::Create)?])
@@ -353,19 +377,19 @@ impl Round {
             let folder = population::copy(folders.million_in_snapshot.path())?;
             let server = self.start_with(Population::MILLION, &folder, config)?;
             let before = population::snapshots(folder.path())?;
-            // Nobody is measured cold, or before the first snapshot is due.
+            // Warm-up, until the first snapshot is due.
             self.outcome(&server, Work::Set, 8, 1)?;
             let outcome = self.outcome(&server, Work::Set, 8, 1)?;
             ensure!(
                 config.is_empty() || population::snapshots(folder.path())? != before,
                 "no snapshot was written"
             );
-            self.note(name, "us", p99(&outcome), Goal::TOLD);
+            self.note(name, "us", p99(&outcome), Goal::NONE);
         }
         Ok(())
     }
 
-    /// A server that has a population.
+    /// A server with a population.
     fn start_with(
         &self,
         population: Population,
@@ -378,7 +402,7 @@ impl Round {
     }
 }
 
-/// Makes a node and children of 100 bytes below it.
+/// Creates a node and children of 100 bytes below it.
 fn fill(address: &str, parent: &str, children: usize) -> Result<()> {
     let mut wire = Wire::connect(address)?;
     wire.call(&Request::create(parent, ""))?;

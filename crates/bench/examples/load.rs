@@ -6,28 +6,28 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use bellwether_bench::connect_string::ConnectString;
+use bellwether_bench::load::connect_string::ConnectString;
 use bellwether_bench::load::{Load, Work};
 use clap::Parser;
 
-/// Puts a load on a server and tells how it does.
+/// Puts a load on a server and reports throughput and latency.
 #[derive(Debug, Parser)]
 struct Args {
-    /// What every connection does over and over.
+    /// The operation that every connection repeats.
     work: Work,
-    /// The servers, and below which node: 10.0.0.1:2181,10.0.0.2:2181/app
+    /// The servers and a chroot: 10.0.0.1:2181,10.0.0.2:2181/app
     #[arg(long, default_value = "127.0.0.1:2181")]
     connect: ConnectString,
-    /// Connections at once.
+    /// Number of connections.
     #[arg(short, long, default_value_t = 8)]
     connections: usize,
-    /// Requests that each has under way.
+    /// Requests in flight on each connection.
     #[arg(short, long, default_value_t = 32)]
     depth: usize,
     /// Seconds to run.
     #[arg(short, long, default_value_t = 5.0)]
     seconds: f64,
-    /// The node below which nodes are created, which must exist, instead of one for each connection.
+    /// An existing node below which nodes are created, instead of one for each connection.
     #[arg(long)]
     parent: Option<String>,
     /// Also print a histogram.

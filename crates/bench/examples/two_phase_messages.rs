@@ -1,13 +1,14 @@
-//! The messages of a transaction, by the servers' own count, for both forms and more and more sites: see `compare/two_phase`.
+//! Counts the messages of a transaction, as the server counts them, for both forms and growing numbers of sites: see `compare/two_phase`.
 #![allow(clippy::print_stdout, reason = "a program that reports")]
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use bellwether::{Client, Decision, Form, Seat, TwoPhase, Vote, connect};
-use bellwether_bench::packets::Packets;
-use bellwether_bench::plot::{Line, plot};
+use bellwether::two_phase::{Decision, Form, Seat, Vote};
+use bellwether::{Client, TwoPhase, connect};
+use bellwether_bench::measure::packets::Packets;
+use bellwether_bench::measure::plot::{Line, plot};
 use bellwether_testkit::Engine;
 use clap::Parser;
 use tokio::task::JoinSet;
@@ -16,7 +17,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 /// Counts the messages of two-phase commit, and writes a table and a plot.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Where they are kept.
+    /// The folder for the results.
     #[arg(long, default_value = "docs")]
     results: PathBuf,
     /// The largest number of sites.
@@ -26,23 +27,23 @@ struct Args {
 
 const SITES: [u32; 9] = [2, 3, 5, 7, 10, 15, 20, 30, 50];
 
-/// So that neither heartbeats nor pings are counted.
+/// Long, so that neither heartbeats nor pings are counted.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Between two looks whether it is quiet.
+/// The interval between two checks whether the server is idle.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 const QUIET_MAX: Duration = Duration::from_secs(30);
 
-/// In which order the sites vote.
+/// The order in which sites vote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Votes {
-    /// Each when nothing is under way any more.
+    /// Each when no request is in flight.
     OneByOne,
     AtOnce,
 }
 
-/// What is counted, in the order of the columns.
+/// The counted variants, in the order of the columns.
 const COLUMNS: [(&str, Form, Votes); 4] = [
     (
         "coordinator, one by one",
@@ -74,18 +75,18 @@ async fn main() -> Result<()> {
 const HEAD: &str = "\
 # Messages of two-phase commit
 
-One committed transaction, from its beginning until every site is done and everybody has gone, each site with a session of its own. Counted by the
-embedded server itself (`zk_packets_received` and `zk_packets_sent` of `mntr`): requests and their replies. Events, which are fewer, it does not count. Written by
-`crates/bench/compare/two_phase`.
+One committed transaction, from its beginning until every site has applied it and left, each site with a session of its own. The embedded server counts
+(`zk_packets_received` and `zk_packets_sent` of `mntr`): requests and replies. It does not count events, which are fewer. `crates/bench/compare/two_phase` writes this
+page.
 
-With a coordinator each site costs the same, however many there are. Where every site counts for itself, each is told of every other one's
-vote, and reads it: the square. Sites that vote one by one, each when nothing is under way any more, are the worst case, as far as the machine lets them; of votes that come at once
-many are told of with one event, and read in one go.
+With a coordinator each site costs the same, for any number of sites. In the form of every site each site hears of every other site's
+vote, and reads it: n² messages. Votes one by one, each when no request is in flight, are the worst case. Of votes that arrive together,
+one event reports several, and one request reads them.
 
 ![messages over sites](two-phase-messages.svg)
 ";
 
-/// Messages by the number of sites, one number a column.
+/// Messages by the number of sites, one number per column.
 type Row = (u32, [f64; COLUMNS.len()]);
 
 async fn count_all(engine: &Engine, sites_max: u32) -> Result<Vec<Row>> {
@@ -102,7 +103,7 @@ async fn count_all(engine: &Engine, sites_max: u32) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// How many messages one transaction is.
+/// The number of messages of one transaction.
 async fn messages(server: &Server, n: u32, form: Form, votes: Votes) -> Result<f64> {
     let names: Vec<String> = (0..n).map(|site| format!("site-{site:02}")).collect();
     let mut clients = Vec::new();
@@ -112,7 +113,7 @@ async fn messages(server: &Server, n: u32, form: Form, votes: Votes) -> Result<f
     }
     let coordinator = clients.pop().context("one more than sites")?;
     let transactions = |client: &Client| TwoPhase::new(client, "/transactions").form(form);
-    // The directory is there, and stays.
+    // The directory exists, and stays.
     transactions(&coordinator).begin(["nobody"], "").await?;
     let (before, _) = server.when_quiet().await?;
     let mut asked = 0;
@@ -123,7 +124,7 @@ async fn messages(server: &Server, n: u32, form: Form, votes: Votes) -> Result<f
         let mut begun = begun;
         match form {
             Form::Coordinator => begun.decide().await.map(drop),
-            // Nobody needs it any more.
+            // It is not needed any more.
             _ => Ok(()),
         }
     });
@@ -159,7 +160,7 @@ async fn vote_and_end(mut seat: Seat) -> Result<()> {
     Ok(seat.applied().await?)
 }
 
-/// The counters of a server, and what it counts of a question for them.
+/// The counters of a server, and the cost of a query for them.
 struct Server {
     address: String,
     per_question: (f64, f64),
@@ -180,7 +181,7 @@ impl Server {
         })
     }
 
-    /// Its counters, once nothing is under way any more, and how often it was asked until then.
+    /// Its counters once the server is idle, and the number of queries until then.
     async fn when_quiet(&self) -> Result<(Packets, u32)> {
         let deadline = Instant::now() + QUIET_MAX;
         let mut turns = interval(LOOK_EVERY);

@@ -1,18 +1,18 @@
-//! Figures of two servers, round by round, and the table that is made of them.
+//! Figures of two servers, round by round, and their table.
 
 use std::fmt::Write as _;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
-use crate::machine::machine;
-use crate::spread::Spread;
+use crate::measure::machine::machine;
+use crate::measure::spread::Spread;
 
-/// What is aimed at.
+/// A bound to reach.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Bound {
-    /// No more than this.
+    /// At most this.
     AtMost(f64),
-    /// No less than this.
+    /// At least this.
     AtLeast(f64),
 }
 
@@ -47,38 +47,30 @@ impl Bound {
 pub struct Goal {
     own: Option<Bound>,
     ratio: Option<Bound>,
-    in_summary: bool,
 }
 
 impl Goal {
-    /// None: it is in the full table only.
+    /// No goal.
     pub const NONE: Self = Self {
         own: None,
         ratio: None,
-        in_summary: false,
     };
 
-    /// To be told beside Apache's figure, whatever it is.
-    pub const TOLD: Self = Self {
-        in_summary: true,
-        ..Self::NONE
-    };
-
-    /// So many times Apache's figure at most.
+    /// At most `limit` times Apache's figure.
     pub const fn at_most(limit: f64) -> Self {
-        Self::TOLD.and_ratio(Bound::AtMost(limit))
+        Self::NONE.and_ratio(Bound::AtMost(limit))
     }
 
-    /// So many times Apache's figure at least.
+    /// At least `limit` times Apache's figure.
     pub const fn at_least(limit: f64) -> Self {
-        Self::TOLD.and_ratio(Bound::AtLeast(limit))
+        Self::NONE.and_ratio(Bound::AtLeast(limit))
     }
 
-    /// A bound of our figure itself, whatever Apache's.
+    /// A bound of our figure, independent of Apache's.
     pub const fn own(bound: Bound) -> Self {
         Self {
             own: Some(bound),
-            ..Self::TOLD
+            ..Self::NONE
         }
     }
 
@@ -114,13 +106,13 @@ pub struct Figure {
     pub name: &'static str,
     /// Its unit.
     pub unit: &'static str,
-    /// How much it was.
+    /// The measured value.
     pub value: f64,
-    /// How much it should be.
+    /// The goal.
     pub goal: Goal,
 }
 
-/// Whose figure it is.
+/// The server of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
     /// The embedded server's.
@@ -180,32 +172,23 @@ impl Comparison {
     /// The table of medians, ranges, ratios and goals, with the raw figures behind it.
     pub fn report(&self, title: &str, how: &str) -> Result<String> {
         let mut text = format!("# {title}\n\n{}\n\n{how}\n\n", machine()?);
-        text += &self.table(|_| true, |spread, unit| spread.with_range(unit));
+        text += &self.table();
         writeln!(text, "\n## Raw\n\n```\n{}```", self.raw)?;
         Ok(text)
     }
 
-    /// The table of what has a goal, with medians alone.
-    pub fn summary(&self) -> String {
-        self.table(|row| row.goal.in_summary, |spread, unit| spread.short(unit))
-    }
-
-    fn table(
-        &self,
-        shows: impl Fn(&Row) -> bool,
-        cell: impl Fn(&Spread, &str) -> String,
-    ) -> String {
+    fn table(&self) -> String {
         let mut text = String::from(
             "| what | ours | Apache | ours / Apache | goal |\n|---|---|---|---|---|\n",
         );
-        for row in self.rows.iter().filter(|row| shows(row)) {
+        for row in &self.rows {
             let (ours, apache) = (Spread::of(&row.ours), Spread::of(&row.apache));
             let ratio = ours.median / apache.median;
             text += &format!(
                 "| {} | {} | {} | {ratio:.2} | {} |\n",
                 row.name,
-                cell(&ours, row.unit),
-                cell(&apache, row.unit),
+                ours.with_range(row.unit),
+                apache.with_range(row.unit),
                 row.goal.verdict(ours.median, ratio)
             );
         }
@@ -213,28 +196,9 @@ impl Comparison {
     }
 }
 
-/// Puts `table` between the lines of `page` that are marked with `name`.
-pub fn put_between_marks(page: &str, name: &str, table: &str) -> Result<String> {
-    let (begin, end) = (
-        format!("<!-- {name} -->\n"),
-        format!("<!-- end of {name} -->"),
-    );
-    let (head, rest) = page.split_once(&begin).context("no mark")?;
-    let (_, tail) = rest.split_once(&end).context("no end mark")?;
-    Ok(format!("{head}{begin}{table}{end}{tail}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_table_replaces_the_one_between_its_marks() {
-        let page = "a\n<!-- t -->\nold\n<!-- end of t -->\nz";
-        let new = put_between_marks(page, "t", "new\n").unwrap();
-        assert_eq!(new, "a\n<!-- t -->\nnew\n<!-- end of t -->\nz");
-        assert!(put_between_marks(page, "other", "new\n").is_err());
-    }
 
     #[test]
     fn a_table_has_medians_ratios_and_what_came_of_the_goals() {
@@ -259,16 +223,11 @@ mod tests {
         let lines = [
             "| get | 2.00 us (1.00 to 3.00) | 8.00 us (4.00 to 9.00) | 0.25 | ≤ 0.5: met |",
             "| growth | 2.00 us (1.00 to 3.00) | 8.00 us (4.00 to 9.00) | 0.25 | ≥ 2 itself, ≥ 1: **missed** |",
+            "| more | 12.0 us (12.0 to 12.0) | 12.0 us (12.0 to 12.0) | 1.00 |  |",
             "round 3 apache growth: 4.00 us",
         ];
         for line in lines {
             assert!(report.contains(line), "{report}");
         }
-        let summary = comparison.summary();
-        assert!(
-            summary.contains("| get | 2.00 us | 8.00 us | 0.25 | ≤ 0.5: met |"),
-            "{summary}"
-        );
-        assert!(!summary.contains("more"), "{summary}");
     }
 }

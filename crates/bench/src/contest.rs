@@ -1,4 +1,4 @@
-//! Recipes of several libraries, alternately, in one run, and the page that tells how they did.
+//! Compares recipes of several libraries, in turn, in one run, and writes a page with the results.
 
 #![allow(clippy::print_stdout, reason = "a comparison reports as it goes")]
 
@@ -10,16 +10,16 @@ use anyhow::{Context, Result};
 use tempfile::TempDir;
 
 use crate::comparison::Bound;
-use crate::figures::Figures;
-use crate::machine::machine;
-use crate::packets::Packets;
+use crate::measure::figures::Figures;
+use crate::measure::machine::machine;
+use crate::measure::packets::Packets;
 use crate::peer::{Outcome, Peer, Task};
 use crate::server_process::{Kind, ServerProcess};
 
-/// How long each may take to open its session and queue up: counting begins when all of them are there.
+/// The time to open sessions and enter the line: counting begins when all contenders are there.
 const QUEUE_UP: Duration = Duration::from_millis(5);
 
-/// What every comparison wants to know.
+/// Arguments of every comparison.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The `bellwether` to compare.
@@ -28,33 +28,33 @@ pub struct Args {
     /// The example `rust_peer`.
     #[arg(long)]
     pub rust_peer: String,
-    /// How Curator's peer is started.
+    /// The command of Curator's peer.
     #[arg(long)]
     pub curator_peer: String,
-    /// How kazoo's peer is started.
+    /// The command of kazoo's peer.
     #[arg(long)]
     pub kazoo_peer: String,
-    /// How often each is measured.
+    /// Rounds for each participant.
     #[arg(long, default_value_t = 5)]
     pub rounds: usize,
-    /// For how long turns are counted each time.
+    /// Seconds in which turns are counted.
     #[arg(long, default_value_t = 1.0)]
     pub seconds: f64,
     /// A single round, whose result is not kept.
     #[arg(long)]
     pub quick: bool,
-    /// Where the result is kept.
+    /// The folder for the result.
     #[arg(long, default_value = "crates/bench/results")]
     pub results: PathBuf,
 }
 
 impl Args {
-    /// In how many rounds figures are taken, behind one that is thrown away.
+    /// The number of counted rounds, after one warm-up round.
     pub fn rounds(&self) -> usize {
         if self.quick { 1 } else { self.rounds }
     }
 
-    /// Shows a page, and keeps it unless it was only a trial.
+    /// Prints a page, and writes it to a file unless this is a trial.
     pub fn keep(&self, name: &str, page: &str) -> Result<()> {
         println!("\n{page}");
         if !self.quick {
@@ -67,7 +67,7 @@ impl Args {
     }
 }
 
-/// Who is measured: a library, on a server.
+/// A participant: a library, on a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the columns say it")]
 pub enum Candidate {
@@ -85,7 +85,7 @@ pub enum Candidate {
 }
 
 impl Candidate {
-    /// What stands above its figures.
+    /// The heading of its column.
     pub fn column(self) -> &'static str {
         match self {
             Self::Ours => "ours",
@@ -102,7 +102,7 @@ impl Candidate {
         }
     }
 
-    /// Whether it is the work of others.
+    /// Whether it is another project's library.
     pub fn is_peer(self) -> bool {
         matches!(self, Self::Curator | Self::Kazoo | Self::ZookeeperClient)
     }
@@ -131,27 +131,27 @@ impl Candidate {
     }
 }
 
-/// What is done over and over, and counted.
+/// A repeated and counted operation.
 #[derive(Debug)]
 pub struct Workload {
-    /// What stands before its figures.
+    /// The name of its row.
     pub row: String,
     /// The recipe as the peers know it.
     pub recipe: &'static str,
-    /// How many take part.
+    /// The number of contenders.
     pub contenders: usize,
-    /// What is counted.
+    /// The counted unit.
     pub count: fn(&Outcome) -> u64,
-    /// Who takes part.
+    /// The participants.
     pub candidates: &'static [Candidate],
-    /// In how many rounds at most: some take long.
+    /// The most rounds: some workloads take long.
     pub rounds_max: usize,
-    /// How many times the best peer's figure is aimed at.
+    /// The goal, in units of the best peer's figure.
     pub goals: Vec<(Candidate, Bound)>,
 }
 
 impl Workload {
-    /// On how many sessions: one for each who takes part, but a cache is one, however many nodes it has.
+    /// The number of sessions: one for each contender, but one for a cache of any size.
     fn sessions(&self) -> usize {
         match self.recipe {
             "cache" | "cache-changes" => 1,
@@ -165,13 +165,13 @@ impl Workload {
 pub struct Contest {
     /// Its name, and that of its page.
     pub name: &'static str,
-    /// What stands at the head of the page.
+    /// The title of the page.
     pub title: &'static str,
-    /// What a reader has to know to read the figures.
+    /// Notes that a reader needs to understand the figures.
     pub about: &'static str,
-    /// Who takes part in any of the workloads.
+    /// All participants of the workloads.
     pub candidates: &'static [Candidate],
-    /// What is measured.
+    /// The workloads.
     pub workloads: Vec<Workload>,
 }
 
@@ -197,7 +197,7 @@ impl Servers {
         })
     }
 
-    /// Where they listen.
+    /// Their addresses.
     pub fn addresses(&self) -> [&str; 2] {
         [&self.apache.address, &self.embedded.address]
     }
@@ -211,7 +211,7 @@ impl Servers {
 }
 
 impl Contest {
-    /// Measures everybody in turn, round by round; `beside` adds what else belongs into a round.
+    /// Measures all participants in turn, round by round; `beside` adds further measurements to a round.
     pub fn run(
         &self,
         args: &Args,
@@ -222,7 +222,7 @@ impl Contest {
         for &candidate in self.candidates {
             peers.push((candidate, candidate.start(args)?));
         }
-        // Nobody is measured cold: the first round is thrown away.
+        // The first round is a warm-up and is discarded.
         self.round(args, servers, 0, &mut peers, &mut Figures::default())?;
         let mut figures = Figures::default();
         for round in 1..=args.rounds() {
@@ -263,7 +263,7 @@ impl Contest {
                 };
                 let before = Packets::of(address)?;
                 let outcome = match peer.run(&task) {
-                    // The others go on, and the page tells.
+                    // The others continue, and the page reports it.
                     Err(error) if candidate.is_peer() => {
                         println!("{}", figures.fail(&workload.row, column, &error));
                         *peer = candidate.start(args)?;
@@ -295,7 +295,7 @@ impl Contest {
         Ok(())
     }
 
-    /// The tables, behind them what `more` says, and the raw figures.
+    /// The tables, the text of `more`, and the raw figures.
     pub fn page(&self, args: &Args, figures: &Figures, more: &str) -> Result<String> {
         let mut page = format!(
             "# {}\n\n{}\n\n`crates/bench/compare/recipes {} --rounds {} --seconds {}`, syncs on; medians, with the range of \
@@ -359,7 +359,7 @@ impl Contest {
         Ok(page)
     }
 
-    /// Shows the page, and keeps it unless it was only a trial.
+    /// Prints the page, and writes it to a file unless this is a trial.
     pub fn keep(&self, args: &Args, page: &str) -> Result<()> {
         args.keep(self.name, page)
     }

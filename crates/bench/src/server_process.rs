@@ -1,4 +1,4 @@
-//! A server in a process of its own, as it is compared: started, measured, stopped.
+//! A server in a process of its own: started, measured, stopped.
 
 use std::fs;
 use std::net::TcpListener;
@@ -10,22 +10,29 @@ use anyhow::{Context, Result, bail};
 
 use crate::wire::Wire;
 
-/// How long a server may take until it serves.
+/// The time limit of a start.
 const START_MAX: Duration = Duration::from_secs(120);
 
-/// How long one question whether it serves may take.
+/// The time limit of one probe.
 const PROBE_MAX: Duration = Duration::from_millis(500);
 
-/// How Debian runs Apache's server, as far as it matters here: its own heap size, its own collector.
-const JAVA: [&str; 5] = [
+/// Debian's jars. Those of Netty are for TLS, and the manifest does not name them.
+const CLASS_PATH: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar\
+    :/usr/share/java/netty-codec.jar:/usr/share/java/netty-resolver.jar\
+    :/usr/share/java/netty-transport-native-unix-common.jar";
+
+/// Debian's options for Apache's server: heap size and garbage collector.
+const JAVA: [&str; 6] = [
     "-Xmx1000m",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    // Where `audit.enable` is set.
+    "-Dorg.slf4j.simpleLogger.log.org.apache.zookeeper.audit=info",
     "-cp",
-    "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar",
+    CLASS_PATH,
     "org.apache.zookeeper.server.quorum.QuorumPeerMain",
 ];
 
-/// Which server.
+/// The kind of server.
 #[derive(Debug, Clone)]
 pub enum Kind {
     /// Debian's ZooKeeper.
@@ -34,18 +41,18 @@ pub enum Kind {
     Ours(PathBuf),
 }
 
-/// A running server. Killed when dropped.
+/// A running server. Killed on drop.
 #[derive(Debug)]
 pub struct ServerProcess {
     child: Child,
-    /// Where it listens.
+    /// Its address.
     pub address: String,
-    /// From its start to its first answer.
+    /// The time from its start to its first answer.
     pub started_in: Duration,
 }
 
 impl ServerProcess {
-    /// Starts a server on the data in `folder`, with its defaults but for the number of connections and
+    /// Starts a server on the data in `folder`, with default settings except the number of connections and
     /// the lines in `more_config`.
     pub fn start(kind: &Kind, folder: &Path, more_config: &str) -> Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
@@ -98,13 +105,18 @@ impl ServerProcess {
         Ok(server)
     }
 
-    /// The memory that it takes, in KiB.
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its memory, in KiB.
     pub fn resident_kib(&self) -> Result<u64> {
         resident_kib(&self.child.id().to_string())
     }
 }
 
-/// The memory that a process takes, in KiB; `self` is this one.
+/// The memory of a process, in KiB; `self` is this one.
 pub fn resident_kib(process: &str) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{process}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -112,7 +124,7 @@ pub fn resident_kib(process: &str) -> Result<u64> {
     number
         .context("no VmRSS")?
         .parse()
-        .context("VmRSS is no number")
+        .context("VmRSS is not a number")
 }
 
 impl Drop for ServerProcess {

@@ -1,4 +1,4 @@
-//! A connection with as little between the benchmark and the socket as can be.
+//! A connection with minimal overhead between the benchmark and the socket.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,19 +8,19 @@ use anyhow::{Context, Result, bail, ensure};
 use bellwether_testkit::{ConnectOptions, Request};
 use bellwether_wire::connect::ConnectReply;
 
-/// Longer than any reply may take; a benchmark that hangs should say so.
+/// Longer than any reply takes, so that a benchmark that hangs fails.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// How much is read at once.
+/// The size of the read buffer.
 const READ_BYTES: usize = 64 << 10;
 
-/// A session on a blocking socket. Frames are counted and cut, not decoded.
+/// A session on a blocking socket. Frames are counted, not decoded.
 #[derive(Debug)]
 pub struct Wire {
     stream: TcpStream,
     /// The id of the session.
     pub session_id: i64,
-    /// What was read and not yet looked at is between `start` and `end`.
+    /// Unprocessed bytes are between `start` and `end`.
     input: Vec<u8>,
     start: usize,
     end: usize,
@@ -32,7 +32,7 @@ impl Wire {
         Self::connect_within(address, DEADLINE)
     }
 
-    /// Opens a session, or fails if that takes longer: a server that is starting may never answer.
+    /// Opens a session within a time limit: a starting server may never answer.
     pub fn connect_within(address: &str, limit: Duration) -> Result<Self> {
         let stream =
             TcpStream::connect(address).with_context(|| format!("cannot connect to {address}"))?;
@@ -88,7 +88,7 @@ impl Wire {
         }
     }
 
-    /// Waits for bytes and counts the whole replies that have come. Any error in one is an error here.
+    /// Waits for bytes and counts complete replies. An error in one of them is returned.
     pub fn count_replies(&mut self) -> Result<usize> {
         let mut count = 0;
         loop {

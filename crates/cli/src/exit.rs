@@ -1,4 +1,4 @@
-//! How a command can end.
+//! The exit codes of the command.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
@@ -12,15 +12,17 @@ pub(crate) enum Exit {
     No,
     /// Wrong usage.
     Usage,
-    /// Something is wrong that cannot wait.
+    /// `doctor` found something that does not work.
     Critical,
-    /// There is none of that name, where no is an answer about one that there is.
+    /// No such transaction (exit code 1 would mean that it was aborted).
     Missing,
-    /// Not run, because the one before crashed.
+    /// The command ran longer than `--max-time`.
+    TooLong,
+    /// The command was not run because the previous holder crashed.
     Refused,
     /// The hold was lost.
     Lost,
-    /// The hold was not had within the wait limit, or at once: 124, or what `-E` says.
+    /// Not acquired within the wait limit: 124, or the code of `-E`.
     NotHad(u8),
     /// Bellwether itself failed.
     Failed,
@@ -30,7 +32,7 @@ pub(crate) enum Exit {
     NotFound,
     /// The command ended with this code.
     Command(u8),
-    /// A signal ended the command, or us.
+    /// A signal ended the command, or this process.
     Signal(i32),
 }
 
@@ -43,13 +45,13 @@ impl Exit {
         }
     }
 
-    /// How a command has ended, in words.
+    /// How the command ended, for people.
     pub(crate) fn reason(self) -> String {
         let by_signal = self.ending();
         by_signal.unwrap_or_else(|| format!("exited with {}", self.code()))
     }
 
-    /// How a signal has ended a command, in words; `None` if none did.
+    /// How a signal ended the command, for people; `None` if no signal did.
     pub(crate) fn ending(self) -> Option<String> {
         let Self::Signal(number) = self else {
             return None;
@@ -69,6 +71,7 @@ impl Exit {
             Self::No => 1,
             Self::Usage => 2,
             Self::Critical | Self::Missing => 3,
+            Self::TooLong => 121,
             Self::Refused => 122,
             Self::Lost => 123,
             Self::NotHad(code) | Self::Command(code) => code,
@@ -86,7 +89,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Exit codes have one byte, whatever the call says.
+/// Exit codes have one byte.
 fn low_byte(code: i32) -> u8 {
     code.to_le_bytes()[0]
 }
@@ -98,6 +101,7 @@ mod tests {
     #[test]
     fn codes_are_those_of_the_manual() {
         let codes = [
+            Exit::TooLong,
             Exit::Refused,
             Exit::Lost,
             Exit::NotHad(124),
@@ -106,7 +110,7 @@ mod tests {
             Exit::NotFound,
         ]
         .map(Exit::code);
-        assert_eq!(codes, [122, 123, 124, 125, 126, 127]);
+        assert_eq!(codes, [121, 122, 123, 124, 125, 126, 127]);
         assert_eq!(Exit::Signal(15).code(), 143);
     }
 

@@ -1,107 +1,33 @@
 //! The bellwether command.
 
-mod acl_list;
-mod any_lock;
 mod args;
-mod aside;
-mod asked;
-mod batch;
 mod commands;
-mod config_file;
 mod connect;
-mod credential;
-mod duration;
-mod ensemble_host;
 mod exit;
-mod export_file;
-mod family;
-mod four_letter;
-mod front;
-mod habits;
-mod help;
-mod import_plan;
-mod input;
+mod hold;
 mod job;
-mod keeper;
-mod lineage;
-mod link;
 mod local;
-mod local_dial;
-mod local_server;
-mod local_users;
-mod nested;
-mod node_path;
-mod node_stat;
-mod notes;
-mod outage;
 mod output;
-mod overview;
-mod patience;
-mod payload;
-mod people;
-mod presence;
-mod presented;
-mod previous;
-mod progress;
-mod prompt;
-mod refusal;
-mod rendering;
-mod repair;
-mod screen;
-mod security;
-mod session;
-mod sighting;
 mod signals;
-mod socket_path;
-mod terminal;
-mod transaction_text;
-mod waiting;
-mod walk;
-mod workplace;
+mod tree;
+mod value;
 
-use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use bellwether::ConnectError;
-use clap::Parser;
-use clap::error::ErrorKind;
 use tracing_subscriber::EnvFilter;
 
-use crate::args::{Args, Command, QueueCommand, TasksCommand};
-use crate::exit::Exit;
+use crate::args::{Command, QueueArgs, QueueCommand, TasksArgs, TasksCommand};
 use crate::output::Output;
-use crate::refusal::Refusal;
 
-/// The server frees on one thread what another allocated, which is where the system's own allocator makes threads wait
-/// for each other.
+/// The server frees memory on another thread than it was allocated on. The system's allocator makes threads wait for each other then.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args = match args::command_line::read() {
         Ok(args) => args,
-        Err(error) => {
-            if let Some(refusal) = habits::answer(&error) {
-                return fail(&refusal.into(), Output::new(true)).into();
-            }
-            let error = match error.kind() {
-                // Read again, by a command line that differs in its help alone.
-                ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-                    let again = help::grouped().try_get_matches();
-                    again.err().unwrap_or(error)
-                }
-                _ => error,
-            };
-            // Help and version come this way too, on stdout; a closed pipe is a quiet end.
-            let _ = error.print();
-            return if error.use_stderr() {
-                Exit::Usage
-            } else {
-                Exit::Done
-            }
-            .into();
-        }
+        Err(exit) => return exit.into(),
     };
     tracing_subscriber::fmt()
         .with_env_filter(filter(&args.command))
@@ -109,107 +35,84 @@ fn main() -> ExitCode {
         .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
         .init();
     let output = Output::new(args.quiet);
-    if let Err(refusal) = habits::check_separator(args.command.job(), std::env::args_os()) {
-        return fail(&refusal.into(), output).into();
+    let is_one_of_many = args.worker || args.keeper;
+    if args.worker
+        && !args.keeper
+        && let Err(error) = job::workers::end_with_parent()
+    {
+        return output.fail(&error).into();
     }
     let result = match args.command {
-        Command::Lock(args) if args.clear => commands::lock::clear(args, output),
-        Command::Lock(args) if args.hold => commands::lock::hold(args, output),
-        command if command.runs_a_job() && !args.keeper => front::run(output),
-        Command::Lock(args) => commands::lock::run(args, output),
-        Command::Elect(args) => commands::elect::run(args, output),
-        Command::Rendezvous(args) => commands::rendezvous::run(args, output),
-        Command::Once(args) => commands::once::run(args, output),
-        Command::Note(args) => commands::note::run(args),
-        Command::Local(args) => commands::local::run(args, output),
-        Command::Barrier(args) => commands::barrier::run(args, output),
-        Command::Queue(args) => commands::queue::run(args, output),
-        Command::Tasks(args) => commands::tasks::run(args, output),
-        Command::Tx(args) => commands::tx::run(args, output),
-        Command::Group(args) => commands::group::run(args, output),
-        Command::Name(args) => commands::name::run(args, output),
-        Command::Config(args) => commands::config::run(args, output),
-        Command::Counter(args) => commands::counter::run(args, output),
-        Command::Locks(args) => commands::locks::run(args, output),
-        Command::Why(args) => commands::why::run(args, output),
-        Command::Revoke(args) => commands::revoke::revoke(args, output),
-        Command::Break(args) => commands::revoke::break_hold(args, output),
-        Command::Doctor(args) => commands::doctor::run(args, output),
-        Command::Ensemble(args) => commands::ensemble::run(args, output),
-        Command::Ls(args) => commands::ls::run(args, output),
-        Command::Tree(args) => commands::tree::run(args, output),
-        Command::Get(args) => commands::get::run(args, output),
-        Command::Set(args) => commands::set::run(args, output),
-        Command::Create(args) => commands::create::run(args, output),
-        Command::Rm(args) => commands::rm::run(args, output),
-        Command::Stat(args) => commands::stat::run(args, output),
-        Command::Watch(args) => commands::watch::run(args, output),
-        Command::Acl(args) => commands::acl::run(args, output),
-        Command::Export(args) => commands::export::run(args, output),
-        Command::Import(args) => commands::import::run(args, output),
+        command if !is_one_of_many && command.workers() > 1 => job::workers::run(command.workers()),
+        Command::Lock(args) if args.clear => commands::jobs::lock::clear(args, output),
+        Command::Lock(args) if args.hold => commands::jobs::lock::hold(args, output),
+        command if !command.job().is_empty() && !args.keeper => job::front::run(output),
+        Command::Lock(args) => commands::jobs::lock::run(args, output),
+        Command::Elect(args) => commands::jobs::elect::run(args, output),
+        Command::Rendezvous(args) => commands::coordinate::rendezvous::run(args, output),
+        Command::Once(args) => commands::jobs::once::run(args, output),
+        Command::Note(args) => commands::jobs::note::run(args),
+        Command::Local(args) => commands::server::local::run(args, output),
+        Command::Barrier(args) => commands::coordinate::barrier::run(args, output),
+        Command::Queue(args) => commands::coordinate::queue::run(args, output),
+        Command::Tasks(args) => commands::coordinate::tasks::run(args, output),
+        Command::Tx(args) => commands::coordinate::tx::run(args, output),
+        Command::Group(args) => commands::coordinate::group::run(args, output),
+        Command::Name(args) => commands::coordinate::name::run(args, output),
+        Command::Config(args) => commands::coordinate::config::run(args, output),
+        Command::Counter(args) => commands::coordinate::counter::run(args, output),
+        Command::Locks(args) => commands::look::locks::run(args, output),
+        Command::Leader(args) => commands::look::leader::run(args, output),
+        Command::Top(args) => commands::look::locks::top(args, output),
+        Command::Why(args) => commands::look::why::run(args, output),
+        Command::Revoke(args) => commands::look::revoke::revoke(args, output),
+        Command::Break(args) => commands::look::revoke::break_hold(args, output),
+        Command::Doctor(args) => commands::look::doctor::run(args, output),
+        Command::Dashboard(args) => commands::look::dashboard::run(args, output),
+        Command::Ensemble(args) => commands::server::ensemble::run(args, output),
+        Command::Torture(args) => commands::server::torture::run(args, output),
+        Command::Ls(args) => commands::nodes::ls::run(args, output),
+        Command::Tree(args) => commands::nodes::tree::run(args, output),
+        Command::Get(args) => commands::nodes::get::run(args, output),
+        Command::Set(args) => commands::nodes::set::run(args, output),
+        Command::Create(args) => commands::nodes::create::run(args, output),
+        Command::Rm(args) => commands::nodes::rm::run(args, output),
+        Command::Stat(args) => commands::nodes::stat::run(args, output),
+        Command::Watch(args) => commands::nodes::watch::run(args, output),
+        Command::Acl(args) => commands::nodes::acl::run(args, output),
+        Command::Export(args) => commands::nodes::export::run(args, output),
+        Command::Import(args) => commands::nodes::import::run(args, output),
+        Command::CompletePaths(args) => commands::nodes::complete::run(args),
         Command::Completions(args) => commands::completions::run(args),
         Command::Man(args) => commands::man::run(args),
-        Command::Log(args) => commands::log::run(args),
-        Command::Snapshot(args) => commands::snapshot::run(args),
-        Command::Serve(args) => commands::serve::run(args, output),
+        Command::Log(args) => commands::server::log::run(args),
+        Command::Snapshot(args) => commands::server::snapshot::run(args),
+        Command::Serve(args) => commands::server::serve::run(args, output),
     };
-    result.unwrap_or_else(|error| fail(&error, output)).into()
-}
-
-/// Says what went wrong and what to do about it; the exit that it means.
-fn fail(error: &anyhow::Error, output: Output) -> Exit {
-    output.error(error);
-    if let Some(hint) = next_step(error) {
-        output.hint(hint);
-    }
-    let refusal = error.downcast_ref::<Refusal>();
-    refusal.map_or(Exit::Failed, Refusal::exit)
+    result.unwrap_or_else(|error| output.fail(&error)).into()
 }
 
 impl Command {
-    /// Whether it runs another command, under a keeper.
-    fn runs_a_job(&self) -> bool {
-        !self.job().is_empty()
-    }
-
-    /// The command that it runs under a keeper, if it runs one.
-    fn job(&self) -> &[OsString] {
+    /// The number of worker processes.
+    fn workers(&self) -> u32 {
         match self {
-            Self::Lock(args) => &args.command,
-            Self::Elect(args) => &args.command,
-            Self::Rendezvous(args) => &args.command,
-            Self::Once(args) => &args.command,
-            Self::Queue(args) => match &args.command {
-                QueueCommand::Take(args) => &args.command,
-                _ => &[],
-            },
-            Self::Tasks(args) => match &args.command {
-                TasksCommand::Run(args) => &args.command,
-                _ => &[],
-            },
-            _ => &[],
+            Self::Queue(QueueArgs {
+                command: QueueCommand::Work(args),
+            }) => args.workers.jobs.get(),
+            Self::Tasks(TasksArgs {
+                command: TasksCommand::Run(args),
+            }) => args.workers.jobs.get(),
+            _ => 1,
         }
     }
 }
 
-/// What to do about an error.
-fn next_step(error: &anyhow::Error) -> Option<String> {
-    if let Some(refusal) = error.downcast_ref::<Refusal>() {
-        return refusal.next_step().map(str::to_owned);
-    }
-    match error.downcast_ref()? {
-        ConnectError::Unreachable { .. } => Some(
-            "`bellwether serve --listen ADDRESS:PORT` starts a server; without --connect, a local one is used"
-                .to_owned(),
-        ),
-        _ => None,
-    }
-}
-
-/// `RUST_LOG`, or else the warnings of a server. Other commands log nothing: what their users have to know, they say.
+/// `RUST_LOG`, or by default the warnings of a server. Other commands print what their users need to know, and log nothing.
 fn filter(command: &Command) -> EnvFilter {
     let default = match command {
-        Command::Serve(_) => "warn,bellwether_client=error",
+        Command::Serve(_) => "warn,bellwether_client=error,bellwether_dashboard=info",
+        // Actions of users of the pages, for which this process is responsible.
+        Command::Dashboard(_) => "bellwether_dashboard=info",
         _ => "off",
     };
     EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default))

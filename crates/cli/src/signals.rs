@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
@@ -10,7 +10,7 @@ use tokio::signal::unix::{self, SignalKind};
 /// The signals that ask a process to end.
 const END: [Signal; 3] = [Signal::TERM, Signal::INT, Signal::HUP];
 
-/// The signals that a job gets from whoever started it.
+/// The signals that are passed on to a job.
 const JOB: [Signal; 7] = [
     Signal::TERM,
     Signal::INT,
@@ -21,41 +21,41 @@ const JOB: [Signal; 7] = [
     Signal::CONT,
 ];
 
-/// Whether a signal to a job means that it is to end, and no other one is to follow. SIGHUP may as well mean that it shall read
-/// its settings again.
+/// Whether a signal asks a worker to end, so that it starts no further job. SIGHUP does not: many programs reload their settings
+/// on it.
 pub(crate) fn ends_a_job(signal: Signal) -> bool {
     matches!(signal, Signal::TERM | Signal::INT | Signal::QUIT)
 }
 
-/// The signals that concern whoever waits for an editor: those of the terminal, which are the editor's, and those to end.
+/// The signals that matter while an editor runs: those of the terminal, which are for the editor, and those that end this process.
 const EDITOR: [Signal; 4] = [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT];
 
-/// Signals that are caught from the moment this is made.
+/// Catches signals from the moment it is made.
 #[derive(Debug)]
 pub(crate) struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
-    /// Those that ask a process to end.
+    /// Signals that ask this process to end.
     pub(crate) fn to_end() -> io::Result<Self> {
         Self::catch(&END)
     }
 
-    /// The same, for one who stays when whoever happened to start it is gone, and does not inherit what that one ignored.
+    /// The same for a daemon, even if the command that started it ignores some of them.
     pub(crate) fn to_end_daemon() -> io::Result<Self> {
         Self::catch_all(&END)
     }
 
-    /// Those that are passed on to a job.
+    /// Signals that are passed on to a job.
     pub(crate) fn for_job() -> io::Result<Self> {
         Self::catch(&JOB)
     }
 
-    /// Those that somebody may send while an editor runs.
+    /// Signals that may arrive while an editor runs.
     pub(crate) fn beside_editor() -> io::Result<Self> {
         Self::catch(&EDITOR)
     }
 
-    /// Without those that whoever started this has it ignore, as `nohup` does: they stay ignored here, and in all that it starts.
+    /// Leaves out signals that the parent made this process ignore, as `nohup` does: they stay ignored here and in child processes.
     fn catch(signals: &[Signal]) -> io::Result<Self> {
         let ignored = ignored()?;
         let heeded = signals.iter().filter(|signal| !is_in(ignored, **signal));
@@ -70,21 +70,32 @@ impl Signals {
         caught.collect::<io::Result<_>>().map(Self)
     }
 
-    /// Waits for the next one. Cancel safe: one that comes meanwhile is kept.
+    /// Waits for the next signal. Cancel safe: no signal is lost.
     pub(crate) async fn next(&mut self) -> Signal {
-        poll_fn(|context| {
-            for (signal, caught) in &mut self.0 {
-                if caught.poll_recv(context).is_ready() {
-                    return Poll::Ready(*signal);
-                }
-            }
-            Poll::Pending
-        })
-        .await
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    /// Returns a signal that has arrived already. It first lets the runtime collect what the system has delivered: the rest would
+    /// reach the next runtime of this process.
+    pub(crate) async fn come(&mut self) -> Option<Signal> {
+        tokio::task::yield_now().await;
+        match self.poll_next(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(signal) => Some(signal),
+            Poll::Pending => None,
+        }
+    }
+
+    fn poll_next(&mut self, context: &mut Context) -> Poll<Signal> {
+        let mut caught = self.0.iter_mut();
+        let come = caught.find_map(|(signal, caught)| {
+            let is_come = caught.poll_recv(context).is_ready();
+            is_come.then_some(*signal)
+        });
+        come.map_or(Poll::Pending, Poll::Ready)
     }
 }
 
-/// The signals that this process ignores, a bit each.
+/// The signals that this process ignores, one bit each.
 fn ignored() -> io::Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -98,12 +109,33 @@ fn is_in(bits: u64, signal: Signal) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use nix::sys::signal::raise;
+
     use super::*;
 
     #[test]
     fn bits_of_ignored_signals_are_read() {
-        // What every program of Rust ignores.
+        // Every Rust program ignores it.
         assert!(is_in(ignored().unwrap(), Signal::PIPE));
         assert!(!is_in(ignored().unwrap(), Signal::USR1));
+    }
+
+    #[test]
+    fn signal_that_has_come_is_not_left_to_the_next_runtime() {
+        let runtime = || {
+            let mut builder = tokio::runtime::Builder::new_current_thread();
+            builder.enable_all().build().unwrap()
+        };
+        runtime().block_on(async {
+            let mut signals = Signals::catch(&[Signal::USR2]).unwrap();
+            // To this thread, whose handler runs before this returns.
+            raise(nix::sys::signal::Signal::SIGUSR2).unwrap();
+            assert_eq!(signals.come().await, Some(Signal::USR2));
+            assert_eq!(signals.come().await, None);
+        });
+        runtime().block_on(async {
+            let mut signals = Signals::catch(&[Signal::USR2]).unwrap();
+            assert_eq!(signals.come().await, None);
+        });
     }
 }

@@ -1,4 +1,4 @@
-//! Appends lines from standard input as numbered nodes, many at a time, and says what became of each.
+//! Appends lines from standard input as numbered nodes, many at a time, and prints the outcome of each.
 //!
 //! ```sh
 //! seq 5 | cargo run -p bellwether-client --example append -- 127.0.0.1:2181 /lines

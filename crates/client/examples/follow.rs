@@ -20,7 +20,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (data, stat, watch) = match client.get_watched(path).await {
             Ok(found) => found,
             Err(Error::NO_NODE) => break,
-            // Neither says anything about the node. A read may simply be made again.
+            // Neither says anything about the node. A read can simply be repeated.
             Err(error) if error.is_transient() => continue,
             Err(error) => return Err(error.into()),
         };

@@ -1,29 +1,34 @@
-//! The clock that deadlines are kept on: monotonic, and running on while the machine is suspended.
+//! The clock of deadlines: monotonic, and also running while the machine is suspended.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
+use nix::time::{ClockId, clock_gettime};
+
+use crate::seam;
 
 /// A point on the clock of this machine since boot.
 ///
-/// The ordinary monotonic clock stands still while a laptop sleeps; the clocks of the servers do not. So session deadlines are
-/// kept on the clock that counts suspend, where there is one.
+/// The ordinary monotonic clock stops while a laptop sleeps; the clocks of the servers do not. So session deadlines use
+/// the clock that includes suspend, where there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(Duration);
 
 impl Moment {
     /// The present moment.
     pub fn now() -> Self {
+        if let Some(simulated) = seam::boot_time() {
+            return Self(simulated);
+        }
         #[cfg(any(target_os = "linux", target_os = "android"))]
-        let clock = ClockId::Boottime;
+        let clock = ClockId::CLOCK_BOOTTIME;
         #[cfg(not(any(target_os = "linux", target_os = "android")))]
-        let clock = ClockId::Monotonic;
-        let now = clock_gettime(clock);
-        // Neither is negative on a clock that counts from boot.
+        let clock = ClockId::CLOCK_MONOTONIC;
+        let now = clock_gettime(clock).expect("every system has this clock");
+        // Neither is negative: the clock counts from boot.
         Self(Duration::new(
-            now.tv_sec.cast_unsigned(),
-            u32::try_from(now.tv_nsec).unwrap_or_default(),
+            now.tv_sec().cast_unsigned(),
+            u32::try_from(now.tv_nsec()).unwrap_or_default(),
         ))
     }
 
@@ -37,7 +42,7 @@ impl Moment {
         u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// How long it is until then; zero when it has passed.
+    /// The time left until this moment; zero when it has passed.
     pub fn left(self) -> Duration {
         self - Self::now()
     }

@@ -7,25 +7,45 @@ use std::time::Duration;
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::oneshot;
 
-use crate::address::Address;
-use crate::client::Client;
 use crate::clock::Moment;
 use crate::core::session::{Identity, Session};
 use crate::driver::shared::Shared;
 use crate::driver::stream::{Dial, Sockets};
-use crate::driver::thread::session_thread;
 #[cfg(feature = "tls")]
 use crate::driver::tls::TlsDial;
 use crate::driver::{Driver, Opening};
 use crate::error::{ConnectError, SessionEnd};
-use crate::options::{Credential, Limits, SessionKey};
+use crate::handle::client::Client;
+use crate::options::address::Address;
+use crate::options::session::{Credential, Limits, SessionKey};
+#[cfg(feature = "tls")]
+use crate::options::tls::TlsOptions;
 #[cfg(feature = "sasl")]
 use crate::sasl::DigestMd5;
-#[cfg(feature = "tls")]
-use crate::tls_options::TlsOptions;
+use crate::seam;
+use crate::session_thread::session_thread;
 
-/// The session timeout that is asked for unless another is set.
+/// The default session timeout.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(15);
+
+impl Client {
+    /// Opens a session with the servers of a connect string: `host:port,host:port/chroot`, or `unix:/path/of/socket`.
+    ///
+    /// Awaiting the result connects.
+    ///
+    /// ```no_run
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use bellwether_client::Client;
+    ///
+    /// let client = Client::connect("zk1,zk2,zk3/batch").session_timeout(Duration::from_secs(30)).await?;
+    /// let (data, stat) = client.get("/settings").await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn connect(connect_string: impl Into<String>) -> Connect {
+        Connect::new(connect_string.into())
+    }
+}
 
 /// Options of a session to open; see [`Client::connect`].
 #[derive(Clone, Debug)]
@@ -68,44 +88,44 @@ impl Connect {
     }
 
     /// How long the servers keep the session after they last heard from it. They may grant another value:
-    /// [`Client::session_timeout`]. 15 seconds unless set.
+    /// [`Client::session_timeout`]. 15 seconds by default.
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
         self
     }
 
-    /// How long to try before the session is there. As long as the session timeout unless set.
+    /// How long to try to open the session. By default, as long as the session timeout.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = Some(timeout);
         self
     }
 
-    /// Gives up when each server was tried once.
+    /// Gives up after one attempt at each server.
     pub fn fail_fast(mut self) -> Self {
         self.fail_fast = true;
         self
     }
 
-    /// Takes over a session by its id and password. Whoever had it loses its connection.
+    /// Takes over a session by its id and password. The previous client of the session loses its connection.
     pub fn session(mut self, session: SessionKey) -> Self {
         self.session = Some(session);
         self
     }
 
-    /// Proves an identity on each connection: scheme `digest` with `user:password`, for example.
+    /// Authenticates on each connection: scheme `digest` with `user:password`, for example.
     pub fn auth(mut self, scheme: impl Into<String>, secret: impl Into<Vec<u8>>) -> Self {
         self.credentials.push(Credential::new(scheme, secret));
         self
     }
 
-    /// Proves an identity on each connection by SASL DIGEST-MD5, before anything else is sent. The servers see the user as
-    /// `sasl:USER`; the password stays here.
+    /// Authenticates on each connection by SASL DIGEST-MD5, before anything else is sent. The servers see the user as
+    /// `sasl:USER`; the password is not sent.
     ///
     /// Servers that refuse the user or are not configured for SASL end the session with [`SessionEnd::AuthFailed`], or with
-    /// [`ConnectError::AuthFailed`] before there is one. The same holds for a server that does not prove that it knows the
-    /// password too.
+    /// [`ConnectError::AuthFailed`] before there is one. So does a server that does not prove that it knows the
+    /// password.
     ///
-    /// DIGEST-MD5 encrypts nothing, and an eavesdropper can guess a weak password offline. On a network that others share, use
+    /// DIGEST-MD5 encrypts nothing, and an eavesdropper can guess a weak password offline. On a shared network, use
     /// it over TLS.
     ///
     /// ```no_run
@@ -123,10 +143,10 @@ impl Connect {
         self
     }
 
-    /// Speaks TLS with the servers, whichever way the streams below it are opened.
+    /// Uses TLS, over streams of any kind.
     ///
-    /// A file that cannot be read or used is [`ConnectError::Tls`], before anything is sent. Files are read again for each
-    /// connection, so a renewed certificate counts from the next connection on.
+    /// A file that cannot be read or used is [`ConnectError::Tls`], before anything is sent. Files are read for each
+    /// connection, so a renewed certificate is used from the next connection on.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, options: TlsOptions) -> Self {
         self.tls = Some(options);
@@ -139,13 +159,13 @@ impl Connect {
         self
     }
 
-    /// How much the session may use.
+    /// Limits on the resources of the session.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Opens streams in another way than by TCP and Unix sockets.
+    /// Opens streams with `dial` instead of TCP and Unix sockets.
     pub fn dial(mut self, dial: impl Dial) -> Self {
         self.dial = Arc::new(dial);
         self
@@ -153,7 +173,7 @@ impl Connect {
 
     /// Runs the session on the tokio runtime of the caller instead of the session thread.
     ///
-    /// That saves a change of thread a request. In exchange, a task that blocks the runtime also stops the heartbeat, and the
+    /// That saves a thread switch per request. In exchange, a task that blocks the runtime also stops the heartbeat, and the
     /// session ends with the runtime.
     ///
     /// # Panics
@@ -202,9 +222,9 @@ impl Connect {
             limit,
             fail_fast: self.fail_fast,
         };
-        // From here on a dropped future closes what was opened.
+        // From here on, dropping the future closes the session.
         let client = Client::new(Arc::clone(&shared), runtime.clone(), chroot);
-        runtime.spawn(driver.run(opening));
+        runtime.spawn(seam::task(driver.run(opening)));
         match reported.await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Err(error),
@@ -217,10 +237,10 @@ impl Connect {
 }
 
 impl Client {
-    /// Waits for the first answer behind the handshake, if credentials were sent with it.
+    /// Waits for the first answer after the handshake, if credentials were sent with it.
     async fn confirm(self) -> Result<Self, ConnectError> {
         if self.shared().look(|session| session.has_credentials()) {
-            // Any read will do: what counts is that the session outlives its credentials.
+            // Any read will do: it shows that the session survives its credentials.
             let _ = self.at_root().exists("/").await;
         }
         match self.shared().look(|session| session.end()) {

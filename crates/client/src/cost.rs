@@ -2,7 +2,7 @@
 //! `crates/bench/instructions`, which runs this test.
 //!
 //! Handle, core, driver and a runtime of one thread; in place of a socket a stream that answers by itself, so that no
-//! system call, thread or clock of a server moves the count. What the stream does to answer is counted too: it is little.
+//! system call, thread or clock of a server changes the count. The answers of the stream are counted too: they cost little.
 
 use std::hint::black_box;
 use std::io;
@@ -21,7 +21,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::{Client, Dial, Dialing, Endpoint, Stream};
 
-/// How many requests are made, each after the answer to the one before.
+/// The number of requests, each sent after the answer to the previous one.
 const COUNT: usize = 5000;
 
 #[test]
@@ -31,12 +31,12 @@ fn exists() {
         let connect = Client::connect("nowhere:1").dial(Answering);
         connect.on_current_runtime().await.unwrap()
     });
-    // What is made once, buffers and the like, is there afterwards.
+    // Warms up: buffers and other one-time allocations exist afterwards.
     runtime.block_on(client.exists("/warm")).unwrap();
     assert_eq!(counted::exists(&runtime, &client), COUNT);
 }
 
-/// What is counted: this function and all that it calls.
+/// The counted code: this function and all that it calls.
 mod counted {
     use super::*;
 
@@ -53,7 +53,7 @@ mod counted {
     }
 }
 
-/// Dials streams that open a session and answer every request as if the node were there.
+/// Dials streams that open a session and answer every request as if the node existed.
 #[derive(Debug)]
 struct Answering;
 

@@ -6,14 +6,14 @@ use std::time::Duration;
 pub use bellwether_wire::code::ErrorCode;
 pub use bellwether_wire::path::PathError;
 
-/// Why a request has no result.
+/// Why a request failed.
 ///
 /// The kinds differ in what may have happened on the server, so that a caller knows whether the request may be sent again.
 /// [`Error::of_code`] is the one place that decides which codes of a server are answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The server answered no. The request had no effect; sending it again as it stands will not help.
+    /// The server refused. The request had no effect; sending it again unchanged will not help.
     #[error("{0}")]
     Refused(ErrorCode),
     /// The request never left this process. It had no effect, and it is safe to send it again.
@@ -22,8 +22,8 @@ pub enum Error {
     /// The request was sent and no answer came: it may have taken effect or not.
     #[error("the connection was lost before the reply")]
     Unknown,
-    /// The session is over. Its ephemeral nodes are deleted, or will be. A request that was under way may have taken
-    /// effect before that.
+    /// The session has ended. Its ephemeral nodes are deleted, or will be. A request that was in flight may have taken
+    /// effect before.
     #[error("{0}")]
     SessionEnded(SessionEnd),
     /// The request cannot be sent: correct it.
@@ -45,7 +45,7 @@ impl Error {
 }
 
 impl Error {
-    /// What the error number of a reply means. Only codes that the protocol defines as answers are refusals; every
+    /// The meaning of the error number of a reply. Only codes that the protocol defines as answers are refusals; every
     /// other number says nothing about the request.
     pub fn of_code(number: i32) -> Self {
         match ErrorCode::from_number(number) {
@@ -88,18 +88,28 @@ impl Error {
         }
     }
 
-    /// Whether the same request may succeed later: it was not sent, or its fate is unknown.
+    /// Whether the same request may succeed later: it was not sent, or its outcome is unknown.
     pub fn is_transient(self) -> bool {
         matches!(self, Self::NotSent | Self::Unknown)
     }
 
-    /// Whether the session is over.
+    /// Whether the request was refused: it had no effect, and sending it again unchanged will not help.
+    pub fn is_refusal(self) -> bool {
+        matches!(self, Self::Refused(_) | Self::Invalid(_))
+    }
+
+    /// Whether the request may have taken effect without an answer: it was sent, or its session ended meanwhile.
+    pub fn is_in_doubt(self) -> bool {
+        matches!(self, Self::Unknown | Self::SessionEnded(_))
+    }
+
+    /// Whether the session has ended.
     pub fn is_session_end(self) -> bool {
         matches!(self, Self::SessionEnded(_))
     }
 }
 
-/// Why a session is over.
+/// Why a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionEnd {
@@ -109,7 +119,7 @@ pub enum SessionEnd {
     /// This process closed it.
     #[error("the session is closed")]
     Closed,
-    /// The servers do not accept the credentials.
+    /// The servers refuse the credentials.
     #[error("the servers refused the credentials")]
     AuthFailed,
     /// The runtime that carried the session was shut down.
@@ -122,20 +132,20 @@ pub enum SessionEnd {
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each field is named in its message")]
 pub enum Invalid {
-    /// No node can have this path.
+    /// The path is not allowed for a node.
     #[error("{0}")]
     Path(PathError),
     /// The servers close a connection that sends a larger request.
     #[error("a request of {bytes} bytes is larger than {bytes_max}")]
     TooLarge { bytes: usize, bytes_max: usize },
-    /// A time to live belongs to the modes that have one, and is 1 ms to 34 years.
-    #[error("the time to live does not fit the mode")]
+    /// Only some modes have a time to live, from 1 ms to 34 years.
+    #[error("the time to live is missing, not allowed for this mode, or out of range")]
     Ttl,
     /// Another kind of persistent watch is armed on this path by the same session; servers before 3.9 keep one of them.
     #[error("a persistent watch of another mode is armed on this path")]
     WatchMode,
-    /// More requests are under way than the session may have.
-    #[error("too many requests are under way")]
+    /// More requests are in flight than [`Limits`](crate::Limits) allow.
+    #[error("too many requests are in flight")]
     TooManyRequests,
 }
 
@@ -150,38 +160,50 @@ impl From<PathError> for Error {
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each field is named in its message")]
 pub enum ConnectError {
-    /// The connect string cannot be read. Correct it.
+    /// The connect string is invalid. Correct it.
     #[error("bad connect string {address:?}: {reason}")]
     BadAddress {
         address: String,
         reason: &'static str,
     },
     /// No server opened a session in time. Each server that was tried has its reason.
-    #[error("no session within {limit:?}: {attempts}")]
-    Unreachable { limit: Duration, attempts: Attempts },
-    /// The servers do not accept the credentials. Correct them.
+    #[error("no session after {:.1} s: {attempts}", after.as_secs_f64())]
+    Unreachable { after: Duration, attempts: Attempts },
+    /// The servers refuse the credentials. Correct them.
     #[error("authentication failed: {reason}")]
     AuthFailed { reason: String },
     /// The session to take over has expired, or its password is wrong.
     #[error("the session to take over is gone")]
     SessionExpired,
-    /// The session was opened and lost again before it could be used. Try again.
+    /// The session was opened, and lost before it could be used. Try again.
     #[error("the session was lost at once: {0}")]
     Lost(Error),
+    /// The client was closed, and opens no further session.
+    #[error("the client is closed")]
+    Closed,
     /// The runtime that was to carry the session is shut down.
     #[error("the runtime of the session is gone")]
     RuntimeGone,
-    /// A certificate or key cannot be used. The message names the file and never shows what is in it.
+    /// A certificate or key cannot be used. The message names the file and never shows its contents.
     #[error("TLS: {0}")]
     Tls(String),
 }
 
-/// What became of the last attempt with each server.
+impl ConnectError {
+    /// Whether another attempt may succeed as it stands. A client that is closed opens no session, and wrong addresses, credentials and
+    /// certificates stay wrong.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Lost(_))
+    }
+}
+
+/// The outcome of the last attempt with each server.
 #[derive(Clone, Debug, Default)]
 pub struct Attempts(Vec<(String, String)>);
 
 impl Attempts {
-    /// Notes the outcome of an attempt; the latest one counts.
+    /// Records the outcome of an attempt; it replaces an earlier one.
     pub(crate) fn note(&mut self, host: &str, reason: String) {
         match self.0.iter_mut().find(|(known, _)| known == host) {
             Some((_, known)) => *known = reason,

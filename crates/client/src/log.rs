@@ -1,8 +1,8 @@
-//! Log lines that cannot hold up a session.
+//! Log lines that cannot block a session.
 //!
-//! A user's `tracing` subscriber may block, for example on a terminal that is stopped or a pipe that nobody reads. On the thread that
-//! sessions share it would stop the heartbeat of them all. So lines from there go to a queue, and a thread of its own emits them. Lines
-//! from anywhere else are emitted where they arise, in the caller's spans.
+//! A user's `tracing` subscriber may block, for example on a stopped terminal or a full pipe. On the thread that
+//! sessions share it would stop every heartbeat. So lines from there go to a queue, and a separate thread emits them. Lines
+//! from other threads are emitted directly, in the caller's spans.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -10,14 +10,14 @@ use std::sync::{Arc, LazyLock};
 
 use tracing::warn;
 
-use crate::driver::thread::is_session_thread;
+use crate::session_thread::is_session_thread;
 
-/// How many lines may wait for the subscriber. Further ones are dropped, and counted.
+/// The number of lines that may wait for the subscriber. Further lines are dropped and counted.
 const LINES_MAX: usize = 1_024;
 
 static LINES: LazyLock<Lines> = LazyLock::new(|| Lines::start(LINES_MAX));
 
-/// Emits a log line, which is a call of one of `tracing`'s macros. Returns at once on the thread of sessions.
+/// Emits a log line, by a call of one of `tracing`'s macros. Returns at once on the session thread.
 pub fn emit(line: impl FnOnce() + Send + 'static) {
     match is_session_thread() {
         true => LINES.push(Box::new(line)),
@@ -27,7 +27,7 @@ pub fn emit(line: impl FnOnce() + Send + 'static) {
 
 type Line = Box<dyn FnOnce() + Send>;
 
-/// A bounded queue of lines, and the count of those that found it full.
+/// A bounded queue of lines, and the number of dropped ones.
 struct Lines {
     queue: SyncSender<Line>,
     dropped: Arc<AtomicU64>,

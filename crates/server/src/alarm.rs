@@ -1,4 +1,4 @@
-//! What stops a running server, and threads whose panic does.
+//! Failures that stop a running server, and threads whose panic is one.
 
 use std::any::Any;
 use std::io;
@@ -8,17 +8,17 @@ use std::thread::{self, JoinHandle};
 
 use tokio::sync::watch;
 
-use crate::connections::Connections;
+use crate::client::Connections;
 
 /// Why a running server stopped by itself.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each field is named in its message")]
 pub enum Failure {
-    /// The log cannot be written any more, so that nothing can be acknowledged. Look after the disk and start again.
+    /// The log can no longer be written, so no write can be acknowledged. Check the disk and start again.
     #[error("cannot write the log")]
     Log(#[source] Arc<io::Error>),
-    /// A part of the server failed. That is a bug; what was acknowledged is on disk. Start again.
+    /// A thread of the server panicked. This is a bug. Acknowledged writes are on disk. Start again.
     #[error("the {thread} thread panicked: {message}")]
     Panicked {
         thread: &'static str,
@@ -26,7 +26,7 @@ pub enum Failure {
     },
 }
 
-/// Stops the server when something fails without which it cannot go on.
+/// Stops the server on a failure that it cannot survive.
 #[derive(Debug, Clone)]
 pub(crate) struct Alarm {
     connections: Arc<Connections>,
@@ -34,7 +34,7 @@ pub(crate) struct Alarm {
 }
 
 impl Alarm {
-    /// An alarm that closes all `connections`, and the place where the reason appears.
+    /// An alarm that closes all `connections`, and the receiver of the reason.
     pub(crate) fn new(connections: Arc<Connections>) -> (Self, watch::Receiver<Option<Failure>>) {
         let (failure, appears) = watch::channel(None);
         let alarm = Self {
@@ -44,10 +44,10 @@ impl Alarm {
         (alarm, appears)
     }
 
-    /// Stops the server. The first failure is the one that is told.
+    /// Stops the server. The first failure is the one reported.
     pub(crate) fn raise(&self, failure: Failure) {
-        tracing::error!(%failure, "the server stops, nothing more is acknowledged");
-        // Nobody is to wait for an answer any more, and nobody to come for another.
+        tracing::error!(%failure, "the server is stopping, no more writes are acknowledged");
+        // Clients must not wait for replies, and no new ones may connect.
         self.connections.close_all();
         self.failure.send_if_modified(|first| {
             let is_first = first.is_none();
@@ -56,7 +56,7 @@ impl Alarm {
         });
     }
 
-    /// Starts a thread whose panic stops the server: half of one would keep clients waiting for ever.
+    /// Starts a thread whose panic stops the server: without that thread, clients would wait for ever.
     pub(crate) fn spawn(
         &self,
         name: &'static str,
@@ -64,7 +64,7 @@ impl Alarm {
     ) -> io::Result<JoinHandle<()>> {
         let alarm = self.clone();
         let guarded = move || {
-            // Nothing of what `work` has left is used any more but by others that fail as well then.
+            // State that `work` leaves behind is used only by threads that then fail as well.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
                 alarm.raise(Failure::Panicked {
                     thread: name,
@@ -76,7 +76,7 @@ impl Alarm {
     }
 }
 
-/// What a panic says.
+/// Message of a panic.
 fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())

@@ -1,8 +1,8 @@
-//! Time, as the rest of the server gets it: in milliseconds, and handed in.
+//! Time in milliseconds, passed as an argument to the rest of the server.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Counts from the start of the server and never goes back.
+/// A monotonic clock that starts with the server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     start: Instant,
@@ -21,7 +21,7 @@ impl Clock {
     }
 }
 
-/// The time of day in milliseconds since 1970: what nodes show as their ctime and mtime.
+/// Wall-clock time in milliseconds since 1970, for ctime and mtime of nodes.
 pub(crate) fn wall_ms() -> i64 {
     let since_1970 = SystemTime::now()
         .duration_since(UNIX_EPOCH)

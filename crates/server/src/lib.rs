@@ -1,8 +1,7 @@
-//! An embedded server that speaks ZooKeeper's protocol.
+//! An embedded server for the ZooKeeper protocol.
 //!
-//! Any ZooKeeper client takes it for the real thing: one process, started in milliseconds, on one
-//! machine. It keeps its data in memory, or in a folder in Apache's own format; when several machines
-//! must survive, Apache ZooKeeper is the engine to use.
+//! ZooKeeper clients work with it unchanged. It is a single process on one machine, and starts in milliseconds. It keeps its data in
+//! memory, or in a folder in Apache's own format. If the service must survive the loss of a machine, use Apache ZooKeeper.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -15,48 +14,46 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A write goes one way through it: a connection hands it to the writer, which
-//! decides on the newest version of the tree; the log takes it; then its version is published, its
-//! events and its reply are put into outboxes, and connections write those out. A read is answered
-//! from the published version and waits for no disk but that of its own session's writes.
+//! A write passes through these stages: the connection submits it to the writer, which decides it on the newest version of the tree; the
+//! log makes it durable; its version is published; its events and reply are appended to outboxes, from which they are written to sockets. A
+//! read is answered from the published version, and waits for the disk only if an earlier write of its session does.
 
 mod alarm;
+mod audit;
+mod client;
 mod clock;
 mod config;
-mod connections;
 #[cfg(test)]
 mod cost;
 mod engine;
-mod four_letter_words;
-mod hooks;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
+mod metrics;
 mod net;
-mod outbox;
-mod peer;
-mod peer_address;
-mod pipeline;
-pub mod proto;
 mod publish;
-mod reaper;
-mod request;
 mod server;
 mod session;
 mod stats;
 mod storage;
+mod tls;
 mod tree;
+mod words;
 mod writer;
-pub mod zoo_cfg;
 
 pub use alarm::Failure;
-pub use config::{Config, UnixPeers};
-pub use four_letter_words::{UnknownWord, WordList};
-pub use hooks::Hooks;
-pub use server::{Server, ServerBuilder, StartError};
-pub use storage::{MemoryStore, RecoveryError};
+pub use config::{
+    ClientCertificates, Config, TlsConfig, TlsVersion, UnixPeers, UnknownWord, WordList, zoo_cfg,
+};
+pub use server::{Hooks, Monitor, Server, ServerBuilder, StartError};
+pub use storage::{Backup, BackupError, MemoryStore, RecoveryError, restore};
+pub use tls::TlsError;
 
-/// Apache's data files, for tools that read them and tests that spoil them.
+/// Apache's data files, for tools that read them and tests that corrupt them.
 pub mod files {
     pub use crate::storage::{
         Disk, DiskFile, Folder, LogEnd, LogReader, LogRecord, Repair, RepairStep, SnapshotError,
         SnapshotNode, SnapshotReader,
     };
+    pub use crate::tree::txn;
 }

@@ -1,22 +1,24 @@
-//! What is counted, for the four-letter words.
+//! Counters and latencies of the server and of each connection, for the four-letter words.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::proto::op::Op;
-use crate::request::Request;
+use bellwether_wire::op::Op;
 
-/// What is known of many measurements.
+use crate::metrics::Meters;
+
+/// Minimum, maximum, sum and count of a series of measurements.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
-    /// The smallest; any number if there were none, so that a running minimum can start high.
+    /// `u64::MAX` before the first measurement, so that a running minimum starts high.
     pub(crate) min: u64,
     pub(crate) max: u64,
     pub(crate) sum: u64,
     pub(crate) count: u64,
 }
 
-/// Latencies in milliseconds: the smallest, the largest, and what an average needs.
+/// Latencies in milliseconds: minimum, maximum, and the sum and count for the average.
 #[derive(Debug)]
 pub(crate) struct Latency {
     min_ms: AtomicU64,
@@ -44,7 +46,7 @@ impl Latency {
         self.count.fetch_add(1, Relaxed);
     }
 
-    /// What is shown of it.
+    /// Reads the current values.
     pub(crate) fn summary(&self) -> Summary {
         Summary {
             min: self.min_ms.load(Relaxed),
@@ -62,19 +64,23 @@ impl Latency {
     }
 }
 
-/// What is counted of the server as a whole.
+/// Counters of the whole server.
 #[derive(Debug, Default)]
 pub(crate) struct ServerStats {
     pub(crate) received: AtomicU64,
     pub(crate) sent: AtomicU64,
     pub(crate) outstanding: AtomicU64,
-    /// The bytes of those requests.
+    /// Total size of the outstanding requests.
     pub(crate) outstanding_bytes: AtomicU64,
     pub(crate) latency: Latency,
     pub(crate) connections_rejected: AtomicU64,
     pub(crate) auth_failures: AtomicU64,
+    pub(crate) sessions_rejected: AtomicU64,
+    /// TLS connections whose handshake failed or timed out.
+    pub(crate) tls_handshakes_failed: AtomicU64,
     pub(crate) sessions_expired: AtomicU64,
     pub(crate) commits: AtomicU64,
+    pub(crate) meters: Arc<Meters>,
 }
 
 impl ServerStats {
@@ -84,22 +90,22 @@ impl ServerStats {
         self.latency.reset();
     }
 
-    /// Counts the answer to a request that came at `received`.
+    /// Counts the reply to a request received at `received`.
     pub(crate) fn answered(&self, received: Instant) {
         self.sent.fetch_add(1, Relaxed);
         self.latency.add(elapsed_ms(received));
     }
 }
 
-/// How much is watched.
+/// Number and size of watches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct WatchUse {
     pub(crate) watches: usize,
-    /// The bytes of their paths.
+    /// Total length of the watched paths.
     pub(crate) bytes: usize,
 }
 
-/// What one connection watches. It is changed under the lock of the watches only.
+/// Watches of one connection. Modified only under the lock of the watch table.
 #[derive(Debug, Default)]
 pub(crate) struct PeerWatches {
     watches: AtomicUsize,
@@ -125,10 +131,10 @@ impl PeerWatches {
     }
 }
 
-/// Stands for the xid of the last request while there was none that counts.
+/// `last_cxid` of a connection that has sent no request that counts.
 pub(crate) const NO_CXID: i32 = -1;
 
-/// What is counted of one connection.
+/// Counters of one connection.
 #[derive(Debug)]
 pub(crate) struct PeerStats {
     pub(crate) received: AtomicU64,
@@ -140,11 +146,14 @@ pub(crate) struct PeerStats {
     pub(crate) last_zxid: AtomicI64,
     pub(crate) last_latency_ms: AtomicU64,
     pub(crate) last_response_ms: AtomicI64,
+    /// Meters of the whole server.
+    meters: Arc<Meters>,
 }
 
-impl Default for PeerStats {
-    fn default() -> Self {
+impl PeerStats {
+    pub(crate) fn new(meters: Arc<Meters>) -> Self {
         Self {
+            meters,
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             latency: Latency::default(),
@@ -156,18 +165,24 @@ impl Default for PeerStats {
             last_response_ms: AtomicI64::new(0),
         }
     }
-}
 
-impl PeerStats {
-    pub(crate) fn answered(&self, request: &Request, zxid: i64) {
-        let ms = elapsed_ms(request.received);
+    /// Counts the reply to a request received at `received`; the reply is an error unless `is_ok`.
+    pub(crate) fn answered(
+        &self,
+        op: Option<Op>,
+        xid: i32,
+        received: Instant,
+        (zxid, is_ok): (i64, bool),
+    ) {
+        let took = received.elapsed();
+        self.meters.answered(op, took, is_ok);
+        let ms = in_ms(took);
         self.sent.fetch_add(1, Relaxed);
         self.latency.add(ms);
         self.last_latency_ms.store(ms, Relaxed);
-        self.last_op
-            .store(request.op.map_or(0, Op::number), Relaxed);
-        if request.xid >= 0 {
-            self.last_cxid.store(request.xid, Relaxed);
+        self.last_op.store(op.map_or(0, Op::number), Relaxed);
+        if xid >= 0 {
+            self.last_cxid.store(xid, Relaxed);
         }
         if zxid > 0 {
             self.last_zxid.store(zxid, Relaxed);
@@ -189,5 +204,11 @@ impl PeerStats {
 }
 
 fn elapsed_ms(since: Instant) -> u64 {
-    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+    in_ms(since.elapsed())
+}
+
+/// Like `as_millis`, without its 128-bit arithmetic.
+fn in_ms(time: Duration) -> u64 {
+    let seconds = time.as_secs().saturating_mul(1000);
+    seconds.saturating_add(u64::from(time.subsec_millis()))
 }

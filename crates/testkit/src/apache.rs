@@ -1,7 +1,7 @@
 //! Debian's ZooKeeper, started for a test.
 //!
-//! Needs the packages `zookeeper` and a Java runtime. The JVM is the child itself, without a script
-//! around it, so that what is killed is the server.
+//! Needs the packages `zookeeper` and a Java runtime. The JVM is the child process itself, without a wrapper
+//! script, so that a signal reaches the server.
 
 mod ensemble;
 mod secured;
@@ -26,19 +26,19 @@ use crate::request::Request;
 pub use self::ensemble::Ensemble;
 use self::secured::Security;
 
-/// Where Debian puts ZooKeeper; its manifest names what it depends on. The second one logs to stderr. The others are parts of Netty
-/// that the manifest forgets and TLS needs.
+/// Debian's jars of ZooKeeper; the manifest names its dependencies. The second jar logs to stderr. The others are parts of Netty
+/// that TLS needs and the manifest does not name.
 const CLASS_PATH: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar\
     :/usr/share/java/netty-codec.jar:/usr/share/java/netty-resolver.jar\
     :/usr/share/java/netty-transport-native-unix-common.jar";
 
-/// How long a server may take until it serves.
+/// The time limit for a start.
 const START_MAX: Duration = Duration::from_secs(60);
 
-/// How long one question whether it serves may take: what comes too early is at times never answered.
+/// The time limit of one probe: a request that arrives too early is sometimes never answered.
 const PROBE_MAX: Duration = Duration::from_millis(500);
 
-/// A real ZooKeeper, alone. Dropping it kills it and removes its folder.
+/// A real, single ZooKeeper server. Dropping it kills it and removes its folder.
 ///
 /// ```no_run
 /// # async fn example() -> anyhow::Result<()> {
@@ -54,26 +54,26 @@ pub struct Apache {
     process: Process,
     _port: Port,
     tls_port: Option<Port>,
-    /// Removed when dropped, after the process.
+    /// Removed on drop, after the process.
     _folder: TempDir,
 }
 
-/// A real ZooKeeper that others may use at the same time, so that a test keeps to nodes of its own.
+/// A real ZooKeeper server that other tests may use at the same time: use your own nodes only.
 #[derive(Debug)]
 pub struct SharedApache {
     address: String,
-    /// Killed when dropped.
+    /// Killed on drop.
     _own: Option<Apache>,
 }
 
 impl SharedApache {
-    /// The address as clients want it.
+    /// The connect string for clients.
     pub fn connect_string(&self) -> &str {
         &self.address
     }
 }
 
-/// How an [`Apache`] is started.
+/// Options of an [`Apache`].
 #[derive(Debug, Clone)]
 pub struct ApacheBuilder {
     tick: Duration,
@@ -85,6 +85,7 @@ pub struct ApacheBuilder {
     properties: Vec<(String, String)>,
     settings: Vec<(String, String)>,
     security: Security,
+    observers: usize,
 }
 
 impl Apache {
@@ -93,7 +94,7 @@ impl Apache {
         Self::builder().start().await
     }
 
-    /// What can be chosen before the start.
+    /// Options for the start.
     pub fn builder() -> ApacheBuilder {
         ApacheBuilder {
             tick: Duration::from_millis(200),
@@ -105,11 +106,12 @@ impl Apache {
             properties: Vec::new(),
             settings: Vec::new(),
             security: Security::default(),
+            observers: 0,
         }
     }
 
-    /// The server that somebody runs for many tests, at the address in `BELLWETHER_TEST_APACHE`; if
-    /// that is not set, one of the caller's own.
+    /// The shared server at the address in `BELLWETHER_TEST_APACHE`; if that is not set, a new one for
+    /// the caller.
     pub async fn shared() -> Result<SharedApache> {
         Ok(match std::env::var("BELLWETHER_TEST_APACHE") {
             Ok(address) => SharedApache {
@@ -126,18 +128,18 @@ impl Apache {
         })
     }
 
-    /// Where it listens.
+    /// The address of the server.
     pub fn address(&self) -> SocketAddr {
         self.process.address
     }
 
-    /// Where it listens for TLS, if it was built [so](ApacheBuilder::tls).
+    /// The address for TLS, if the server was built [with it](ApacheBuilder::tls).
     pub fn tls_address(&self) -> Option<SocketAddr> {
         let port = self.tls_port.as_ref()?.number();
         Some(SocketAddr::new(self.process.address.ip(), port))
     }
 
-    /// The address as clients want it.
+    /// The connect string for clients.
     pub fn connect_string(&self) -> String {
         self.process.address.to_string()
     }
@@ -147,17 +149,17 @@ impl Apache {
         &self.process.data_dir
     }
 
-    /// The id of the server's process while there is one.
+    /// The process id of the server, while it runs.
     pub fn pid(&self) -> Option<u32> {
         self.process.child.as_ref().map(Child::id)
     }
 
-    /// What it has logged so far: warnings and errors, of every start.
+    /// The log so far: warnings and errors of every start.
     pub fn log(&self) -> Result<String> {
         Ok(fs::read_to_string(self.process.folder.join("log"))?)
     }
 
-    /// Runs a tool of Apache's, the `main` of `class`, and returns what it printed; it must succeed.
+    /// Runs a tool of Apache's, the `main` of `class`, and returns its output; it must succeed.
     pub async fn tool(class: &str, arguments: &[&OsStr]) -> Result<String> {
         let mut command = tokio::process::Command::new("java");
         command.args(["-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
@@ -171,7 +173,7 @@ impl Apache {
         Ok(printed)
     }
 
-    /// Kills the server with no chance to do anything, and waits until it is gone.
+    /// Kills the server (SIGKILL) and waits until it is gone.
     pub fn kill(&mut self) {
         self.process.kill();
     }
@@ -183,21 +185,21 @@ impl Apache {
         self.process.ready().await
     }
 
-    /// Ends the server by SIGTERM and waits until it is gone. The data stays for [`Self::restart`].
+    /// Stops the server by SIGTERM and waits until it is gone. The data stays for [`Self::restart`].
     pub async fn stop(&mut self) -> Result<()> {
         self.process.terminate().await
     }
 }
 
 impl ApacheBuilder {
-    /// The unit of time; sessions live two of them at least. 200 ms unless set.
+    /// The tick; sessions have at least two of them. 200 ms by default.
     #[must_use]
     pub fn tick(mut self, tick: Duration) -> Self {
         self.tick = tick;
         self
     }
 
-    /// The longest session timeout that clients get. 60 s unless set.
+    /// The longest session timeout that is granted. 60 s by default.
     #[must_use]
     pub fn session_timeout_max(mut self, timeout: Duration) -> Self {
         self.session_timeout_max = timeout;
@@ -218,31 +220,38 @@ impl ApacheBuilder {
         self
     }
 
-    /// Who may do everything: `super:<base64 of the digest>`.
+    /// The superuser: `super:<base64 of the digest>`.
     #[must_use]
     pub fn super_digest(mut self, digest: impl Into<String>) -> Self {
         self.super_digest = Some(digest.into());
         self
     }
 
-    /// Works on this folder, which holds or gets a `version-2`, and leaves it behind.
+    /// Uses this folder, which has or gets a `version-2`, and does not delete it.
     #[must_use]
     pub fn data_dir(mut self, folder: impl Into<PathBuf>) -> Self {
         self.data_dir = Some(folder.into());
         self
     }
 
-    /// Sets any other system property of the JVM, such as `zookeeper.snapCount`.
+    /// Sets another system property of the JVM, such as `zookeeper.snapCount`.
     #[must_use]
     pub fn property(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.properties.push((name.into(), value.into()));
         self
     }
 
-    /// Sets any other line of the configuration, such as `ssl.clientAuth`.
+    /// Sets another line of the configuration, such as `ssl.clientAuth`.
     #[must_use]
     pub fn setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.push((name.into(), value.into()));
+        self
+    }
+
+    /// Adds members that do not vote to an [ensemble](Self::ensemble), behind those that do.
+    #[must_use]
+    pub fn observers(mut self, count: usize) -> Self {
+        self.observers = count;
         self
     }
 
@@ -336,7 +345,7 @@ impl Process {
         command.args(["-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
         command.args(["-Xshare:auto", "-Djava.net.preferIPv4Stack=true"]);
         command.arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn");
-        // What is written survives the end of the process either way; only machines lose it.
+        // A killed process loses no write, with or without fsync; only a machine failure does.
         command.arg("-Dzookeeper.forceSync=no");
         command.arg("-Dzookeeper.preAllocSize=1024");
         for (name, value) in &self.properties {
@@ -377,7 +386,7 @@ impl Process {
     }
 
     async fn takes_sessions(&self) -> bool {
-        // A session that is given up here must not live on into the test for long.
+        // A session that is abandoned here must expire soon.
         let options = ConnectOptions {
             timeout: Duration::ZERO,
             ..ConnectOptions::default()
@@ -389,7 +398,7 @@ impl Process {
         matches!(timeout(PROBE_MAX, session).await, Ok(Ok(_)))
     }
 
-    /// `standalone`, `leader` or `follower`, if it serves.
+    /// `standalone`, `leader` or `follower`, if the server serves.
     async fn mode(&self) -> Option<String> {
         let answer = timeout(PROBE_MAX, four_letter_word(self.address, "srvr"));
         let answer = answer.await.ok()?.ok()?;
@@ -401,7 +410,7 @@ impl Process {
 
     fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // An error means that it has ended already, and waiting takes note of that too.
+            // An error means that it has ended already, which the wait notices.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -440,7 +449,7 @@ fn copy_folder(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Turns of a loop that asks a server until it answers.
+/// Paces a loop that probes a server until it answers.
 fn polling() -> tokio::time::Interval {
     let mut turns = interval(Duration::from_millis(20));
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -14,22 +14,22 @@ use bellwether_server::files::{Disk, DiskFile};
 use self::file::{Dice, File};
 pub use self::held::HeldDisk;
 
-/// A folder of files in memory, for a server whose machine is to fail.
+/// A folder of files in memory, for a server whose machine will fail.
 ///
-/// It remembers what was synced apart from what was only written. [`Self::crash`] is a power loss: it
-/// makes a disk that may be left of this one. [`Self::kill`] is the end of the process alone, after
-/// which the system still has everything. Both cut the old handles off, as they would be.
+/// It keeps synced bytes apart from those only written. [`Self::crash`] is a power loss: it
+/// returns a possible disk after it. [`Self::kill`] ends only the process, and
+/// the system keeps everything. Both invalidate the old handles.
 ///
 /// After a power loss
 ///
-/// - of what was written to a file and not synced, a first part is there. It ends anywhere if the
-///   file ends with it, and with a sector if the file is longer, where zeros follow.
-/// - a length that was set and not synced is there or not.
-/// - one sector of the last record of a log, or of what was not synced of any other file, may be
-///   missing; there are zeros in its place.
-/// - of the names that were given, changed and removed without a sync, a first part is in effect.
-/// - what a failed sync of a file did not get to the disk is missing, also if a later sync succeeded: a kernel may mark
-///   pages clean that it could not write. Until then readers see it.
+/// - of bytes that were written to a file and not synced, a first part is present. It ends anywhere if the
+///   file ends with it, and at a sector boundary if the file is longer, where zeros follow.
+/// - a length that was set and not synced is in effect or not.
+/// - one sector of the last record of a log, or of the unsynced bytes of any other file, may be
+///   missing; zeros replace it.
+/// - of names that were created, changed and removed without a sync, a first part is in effect.
+/// - bytes that a failed sync of a file did not write are missing, also if a later sync succeeded: a kernel may mark
+///   pages clean that it could not write. Until the power loss readers see them.
 ///
 /// Clones are handles of the same disk.
 ///
@@ -54,13 +54,15 @@ pub use self::held::HeldDisk;
 #[derive(Debug, Clone)]
 pub struct CrashDisk {
     state: Arc<Mutex<State>>,
-    /// Which process this is a handle of; all but the newest are dead.
+    /// The process of this handle; all but the newest are dead.
     process: u64,
 }
 
-/// What can be made to fail.
+/// Operations that can be made to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
+    /// A read of a file that is open.
+    Read,
     /// [`Disk::create`].
     Create,
     /// A write to a file.
@@ -93,12 +95,12 @@ struct State {
     sync_points: u64,
     crash_at: Option<u64>,
     faults: Vec<Fault>,
-    /// The error of everything that changes something, once a lasting fault was met.
+    /// The error of every change after a permanent fault.
     read_only: Option<io::ErrorKind>,
     space: Option<usize>,
 }
 
-/// Names, and the places of their files among all that ever were.
+/// Names, and the indices of their files.
 type Names = BTreeMap<String, usize>;
 
 #[derive(Debug, Clone)]
@@ -111,7 +113,7 @@ enum NameChange {
 #[derive(Debug)]
 struct Fault {
     operation: Operation,
-    /// How many of them are still done.
+    /// The number of operations before the fault.
     after: u64,
     error: io::ErrorKind,
     lasting: bool,
@@ -147,7 +149,7 @@ impl CrashDisk {
         }
     }
 
-    /// Turns the power off, and returns a disk that may be left; which one, `seed` decides. It can be
+    /// Turns the power off, and returns a possible disk after it, which `seed` chooses. It can be
     /// called again with another seed.
     #[must_use = "this disk can no longer be used"]
     pub fn crash(&self, seed: u64) -> Self {
@@ -163,8 +165,8 @@ impl CrashDisk {
         Self::with_files(files.map(|(name, place)| (name, state.files[place].torn(&mut dice))))
     }
 
-    /// Ends the process that uses the disk: what it wrote is still seen, and still not synced. The
-    /// disk that is returned has no faults.
+    /// Ends the process that uses the disk: its writes remain visible, and unsynced. The
+    /// returned disk has no faults.
     #[must_use = "this handle can no longer be used"]
     pub fn kill(&self) -> Self {
         let mut state = self.lock();
@@ -180,7 +182,7 @@ impl CrashDisk {
         }
     }
 
-    /// How many syncs there were, of files and of names; a truncation is one as well.
+    /// The number of syncs so far, of files and of names; a truncation counts as one.
     pub fn sync_points(&self) -> u64 {
         self.lock().sync_points
     }
@@ -196,14 +198,14 @@ impl CrashDisk {
         self.lock().down
     }
 
-    /// Makes one operation fail: the `nth` of its kind from now on, counted from 1. It has no effect, but for a sync of a
-    /// file, which gets a part to the disk and marks the rest clean.
+    /// Makes one operation fail: the `nth` of its kind from now on, counted from 1. It has no effect, except that a sync of a
+    /// file writes a part and marks the rest clean.
     pub fn fail(&self, operation: Operation, nth: u64, error: io::ErrorKind) {
         self.add_fault(operation, nth, error, false);
     }
 
-    /// As [`Self::fail`], and everything behind it that would change something fails as well, until [`Self::kill`]: a file
-    /// system that goes read-only after an error.
+    /// As [`Self::fail`], and every later change fails as well, until [`Self::kill`]: a file
+    /// system that becomes read-only after an error.
     pub fn fail_for_good(&self, operation: Operation, nth: u64, error: io::ErrorKind) {
         self.add_fault(operation, nth, error, true);
     }
@@ -217,13 +219,13 @@ impl CrashDisk {
         });
     }
 
-    /// Leaves room for this many more bytes. The write that meets the end is cut short, the next one
-    /// fails with [`io::ErrorKind::StorageFull`]. What is reserved takes no room until it is written.
+    /// Leaves space for `bytes` more bytes. The write that exceeds it is cut short, the next one
+    /// fails with [`io::ErrorKind::StorageFull`]. Reserved space counts only when it is written.
     pub fn limit_space(&self, bytes: usize) {
         self.lock().space = Some(bytes);
     }
 
-    /// What a reader finds in a file.
+    /// The contents of a file, as a reader sees them.
     pub fn contents(&self, name: &str) -> Option<Vec<u8>> {
         let state = self.lock();
         let place = *state.names.get(name)?;
@@ -243,7 +245,7 @@ impl CrashDisk {
         self.state.lock().expect("never panics inside")
     }
 
-    /// Enters an operation, unless it is to fail.
+    /// Starts an operation, or returns its injected error.
     fn begin(&self, operation: Operation) -> io::Result<MutexGuard<'_, State>> {
         let mut state = self.enter()?;
         if matches!(operation, Operation::SyncNames | Operation::Truncate) {
@@ -285,7 +287,9 @@ impl Disk for CrashDisk {
     fn read(&self, name: &str) -> io::Result<Box<dyn Read + Send>> {
         let state = self.enter()?;
         let place = state.place(name)?;
-        Ok(Box::new(Cursor::new(state.files[place].bytes.clone())))
+        let bytes = Cursor::new(state.files[place].bytes.clone());
+        let disk = self.clone();
+        Ok(Box::new(Reading { disk, bytes }))
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
@@ -334,7 +338,21 @@ impl Disk for CrashDisk {
     }
 }
 
-/// A file that is being written, under whatever name.
+/// A file that is being read, as it was when it was opened.
+#[derive(Debug)]
+struct Reading {
+    disk: CrashDisk,
+    bytes: Cursor<Vec<u8>>,
+}
+
+impl Read for Reading {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        drop(self.disk.begin(Operation::Read)?);
+        self.bytes.read(buffer)
+    }
+}
+
+/// An open file.
 #[derive(Debug)]
 struct Writing {
     disk: CrashDisk,
@@ -386,16 +404,20 @@ impl State {
         place.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Counts a sync, at which the power may go.
+    /// Counts a sync, at which the power may be turned off.
     fn count_sync(&mut self) -> io::Result<()> {
         self.sync_points += 1;
         self.down = self.crash_at == Some(self.sync_points);
         if self.down { Err(cut_off()) } else { Ok(()) }
     }
 
-    /// The error of an operation that is to fail.
+    /// The injected error of an operation.
     fn fault(&mut self, operation: Operation) -> Option<io::Error> {
-        let mut failed = self.read_only;
+        let mut failed = match operation {
+            // What has become read-only can still be read.
+            Operation::Read => None,
+            _ => self.read_only,
+        };
         let mut lasting = self.read_only;
         self.faults.retain_mut(|fault| {
             if fault.operation != operation {

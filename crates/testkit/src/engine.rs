@@ -1,4 +1,4 @@
-//! Any server, for tests that are to hold on all.
+//! Any server, for tests that run on all of them.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use crate::apache::{Apache, Ensemble};
 use crate::raw::four_letter_word;
 use crate::server::TestServer;
 
-/// Sessions end within a tick after their time, a few if the server itself was held up: who notices too late that its
-/// own has ended is not spared for long.
+/// A short tick. Sessions expire within a tick after their timeout, or a few ticks if the server itself was paused. So a client that
+/// notices its expiry too late fails the test soon.
 const TICK: Duration = Duration::from_millis(50);
 
 const ENSEMBLE_SIZE: usize = 3;
 
-/// How long an ensemble may take until it is quiet.
+/// Time limit until an ensemble is idle.
 const START_MAX: Duration = Duration::from_secs(10);
 
-/// A server of the test's own, which can be restarted.
+/// A server for one test, which can be restarted.
 #[derive(Debug)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Engine {
@@ -48,29 +48,31 @@ impl Engine {
     pub async fn ensemble() -> Result<Self> {
         let builder = Apache::builder().tick(TICK);
         let engine = Self::Ensemble(builder.ensemble(ENSEMBLE_SIZE).await?);
-        // Sessions by which the members were tried have ended, and not all members may know it yet.
+        // The sessions that probed the members have ended, and not all members may know it yet.
         engine
             .until(START_MAX, |census| census.sessions == 0)
             .await?;
         Ok(engine)
     }
 
-    /// Where its servers listen.
+    /// The addresses of its servers.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         match self {
             Self::Embedded(server) => vec![server.address()],
             Self::Apache(server) => vec![server.address()],
-            Self::Ensemble(ensemble) => (0..ENSEMBLE_SIZE).map(|at| ensemble.address(at)).collect(),
+            Self::Ensemble(ensemble) => (0..ensemble.size())
+                .map(|at| ensemble.address(at))
+                .collect(),
         }
     }
 
-    /// The addresses as clients want them.
+    /// The connect string for clients.
     pub fn connect_string(&self) -> String {
         let addresses: Vec<_> = self.addresses().iter().map(SocketAddr::to_string).collect();
         addresses.join(",")
     }
 
-    /// Ends the server, the leader of an ensemble, and starts it again with the same address, tree and sessions.
+    /// Stops the server (the leader of an ensemble) and starts it again with the same address, tree and sessions.
     pub async fn restart(&mut self) -> Result<()> {
         match self {
             Self::Embedded(server) => server.restart().await,
@@ -83,7 +85,7 @@ impl Engine {
         }
     }
 
-    /// What there is now.
+    /// Counts nodes, sessions and watches.
     pub async fn census(&self) -> Result<Census> {
         let mut all = Census::default();
         for address in self.addresses() {
@@ -94,7 +96,7 @@ impl Engine {
                 let (_, value) = found.with_context(|| format!("no {name} in {answer:?}"))?;
                 Ok::<u64, anyhow::Error>(value.parse()?)
             };
-            // Every server has all of the tree and knows all sessions, and the watches of its own clients.
+            // Every server has the whole tree and all sessions, but only the watches of its own clients.
             all.nodes = all.nodes.max(count("zk_znode_count")?);
             all.ephemerals = all.ephemerals.max(count("zk_ephemerals_count")?);
             all.watches += count("zk_watch_count")?;
@@ -103,7 +105,7 @@ impl Engine {
         Ok(all)
     }
 
-    /// Waits until nothing is left of what came after `before`.
+    /// Waits until everything added after `before` is gone.
     pub async fn back_at(&self, before: &Census, limit: Duration) -> Result<()> {
         let back = self.until(limit, |now| now.is_no_more_than(before)).await;
         back.with_context(|| format!("something is left of what was not there before: {before:?}"))
@@ -115,19 +117,19 @@ impl Engine {
         turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             turns.tick().await;
-            // A member that elects a leader has no answer yet.
+            // A member that elects a leader does not answer yet.
             let census = self.census().await;
             if census.as_ref().is_ok_and(&is_right) {
                 return Ok(());
             }
             if Instant::now() >= deadline {
-                bail!("after {limit:?} there is {:?}", census?);
+                bail!("after {limit:?} there is still {:?}", census?);
             }
         }
     }
 }
 
-/// How much there is on a server.
+/// Number of nodes, sessions and watches on a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Census {
@@ -138,7 +140,7 @@ pub struct Census {
 }
 
 impl Census {
-    /// Less is fine: servers remove empty containers when they come to it.
+    /// Fewer nodes are fine: servers delete empty containers some time later.
     fn is_no_more_than(&self, before: &Self) -> bool {
         self.nodes <= before.nodes
             && self.ephemerals <= before.ephemerals

@@ -1,4 +1,4 @@
-//! Something outside that a lock guards, and that knows about tokens.
+//! A store outside ZooKeeper that a lock guards, with fencing tokens.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, Write as _};
@@ -8,10 +8,10 @@ use anyhow::Result;
 
 use crate::history::{Event, What};
 
-/// A file that many processes write to, and that refuses who comes with a lower token than the last.
+/// A file that many processes write to, and that refuses a lower token than the last.
 ///
-/// It shows what a fencing token is for: a holder that was paused or cut off past its time may still write, and
-/// the store turns it away.
+/// It shows what a fencing token is for: a holder that was paused or cut off past its deadline may still write, and
+/// the store refuses it.
 #[derive(Debug)]
 pub struct FencedStore {
     /// Holds the highest token so far.
@@ -30,7 +30,7 @@ impl FencedStore {
         Ok(Self { file })
     }
 
-    /// Writes with a token, and returns what came of it. The times of such events are in the order of the writes.
+    /// Writes with a token, and returns the result as an event. The times of such events are in the order of the writes.
     pub fn write(&mut self, who: usize, token: i64) -> Result<Event> {
         self.file.lock()?;
         let written = self.write_locked(who, token);
@@ -44,7 +44,7 @@ impl FencedStore {
         self.file.read_to_string(&mut highest)?;
         let accepted = highest.is_empty() || token >= highest.parse()?;
         if accepted {
-            // The same length each time: a process that is killed between two writes leaves no half of one.
+            // The same length each time: a process that is killed leaves no partial record.
             self.file.rewind()?;
             self.file.write_all(format!("{token:020}").as_bytes())?;
         }

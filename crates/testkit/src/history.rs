@@ -1,15 +1,20 @@
-//! What several processes did and when, and whether that was right.
+//! Histories: what contenders did and when, and checks that it was correct.
 //!
-//! Contenders note what they do as [`Event`]s on one clock of the machine; in processes of their own they print them, and
-//! whoever collects them has a [`History`]. The checks are functions of it: [`check_holds`], [`check_order`],
-//! [`check_fencing`], [`check_crash_marks`] and [`check_progress`]. What is wrong comes back as a [`Violation`], which prints the part of the
-//! history that shows it, and the seed.
+//! Contenders record their actions as [`Event`]s on one clock of the machine. Separate processes print their events, and the test collects
+//! them in a [`History`]. The checks are functions of it: [`check_holds`], [`check_order`], [`check_fencing`], [`check_crash_marks`] and
+//! [`check_progress`]. They return a [`Violation`], which prints the relevant part of the history, and the seed.
 
 mod checks;
+pub mod deliveries;
 mod event;
+pub mod gates;
 mod holds;
+pub mod members;
 mod pulse;
+pub mod registers;
 pub mod rounds;
+pub mod sights;
+pub mod sums;
 pub mod transactions;
 
 use std::fmt;
@@ -21,7 +26,7 @@ pub use event::{Event, Moment, What};
 pub use holds::Terms;
 pub use pulse::Pulse;
 
-/// Takes events from any thread, in any order.
+/// Collects events from any thread, in any order.
 #[derive(Debug, Clone)]
 pub struct Recorder {
     seed: u64,
@@ -29,7 +34,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Begins an empty history; the seed is whatever makes the run happen again.
+    /// Begins an empty history; the seed reproduces the run.
     pub fn new(seed: u64) -> Self {
         Self {
             seed,
@@ -37,25 +42,25 @@ impl Recorder {
         }
     }
 
-    /// Notes what a contender does, or what is done to it, now.
+    /// Records what a contender does, or what is done to it, now.
     pub fn record(&self, who: usize, what: What) {
         self.add(Event::now(who, what));
     }
 
-    /// Adds an event that another process noted.
+    /// Adds an event of another process.
     pub fn add(&self, event: Event) {
         let mut events = self.events.lock().expect("nothing panics under this lock");
         events.push(event);
     }
 
-    /// Who was granted something last, as far as is known here.
+    /// The contender with the latest grant, as far as known here.
     pub fn last_granted(&self) -> Option<usize> {
         let events = self.events.lock().expect("nothing panics under this lock");
         let mut grants = events.iter().filter(|event| event.is_grant());
         grants.next_back().map(|event| event.who)
     }
 
-    /// All that was recorded so far, in the order of time.
+    /// All events so far, in the order of time.
     pub fn history(&self) -> History {
         let events = self.events.lock().expect("nothing panics under this lock");
         History::new(self.seed, events.clone())
@@ -70,7 +75,7 @@ pub struct History {
 }
 
 impl History {
-    /// Sorts events by time; those of one moment stay as they were.
+    /// Sorts events by time; the sort is stable.
     pub fn new(seed: u64, mut events: Vec<Event>) -> Self {
         events.sort_by_key(|event| event.at);
         Self { seed, events }
@@ -81,13 +86,13 @@ impl History {
         &self.events
     }
 
-    /// How many holds were granted.
+    /// The number of granted holds.
     pub fn grants(&self) -> usize {
         let grants = self.events.iter().filter(|event| event.is_grant());
         grants.count()
     }
 
-    /// A violation, with what happened between two moments to those it concerns, and every fault then.
+    /// A violation, with the events of its contenders between two moments, and all faults in that time.
     fn violation(&self, what: String, from: Moment, to: Moment, whom: &[usize]) -> Violation {
         let start = self.events.first().map_or(from, |event| event.at);
         let concerned = |event: &&Event| {
@@ -116,13 +121,13 @@ impl History {
     }
 }
 
-/// How much of a history a violation prints at most.
+/// Maximum number of events that a violation prints.
 const EXCERPT_LINES_MAX: usize = 60;
 
 /// On a busy machine there are many shorter ones.
 const STALL_SHOWN: Duration = Duration::from_millis(100);
 
-/// Something that must not happen, and did.
+/// A broken guarantee.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     what: String,

@@ -1,24 +1,30 @@
 //! Servers, faults and models for tests of coordination code.
 //!
-//! - [`TestServer`] is the embedded server, with handles that no client has.
+//! - [`TestServer`] is the embedded server, with controls for tests.
 //! - [`Apache`] and [`Ensemble`] start Debian's real ZooKeeper. [`Engine`] is any of these servers.
-//! - [`Port`] is one that a server can come back to.
-//! - [`FaultProxy`] stands in front of any server and cuts, holds, delays and loses what passes.
-//! - [`Weather`] makes faults of a seed happen, to contenders, their processes and their server.
-//! - [`RawClient`] speaks the protocol frame by frame, with nothing done behind the caller's back.
-//! - [`CrashDisk`] is a disk for the embedded server that loses what was not synced; [`HeldDisk`] holds syncs back.
-//! - [`Contents`] is everything that a server holds, for comparisons.
-//! - [`history`] records what contenders do under faults, and checks that it was right.
-//! - [`FencedStore`] is something outside that a lock guards.
-//! - [`Model`] is the plainest server there can be, to compare others with.
+//! - [`Port`] is a reserved port, so that a server can restart on it.
+//! - [`FaultProxy`] sits in front of any server and cuts, holds, delays and drops traffic.
+//! - [`Weather`] injects random faults from a seed into contenders, their processes and their server.
+//! - [`RawClient`] speaks the protocol frame by frame, and does nothing by itself.
+//! - [`CrashDisk`] is a disk for the embedded server that loses unsynced data in a crash; [`HeldDisk`] holds syncs back.
+//! - [`Contents`] is the whole tree of a server, for comparisons.
+//! - [`history`] records what contenders do under faults, and checks it.
+//! - [`FencedStore`] is a store outside ZooKeeper that compares fencing tokens.
+//! - [`BlockedLog`] is a log subscriber that blocks, like one with a full pipe.
+//! - [`on_both_engines!`] generates two tests from one function: on the embedded server and on Apache's.
+//! - [`Model`] is the simplest possible server, as a reference.
 
 pub mod apache;
+pub mod blocked_log;
+#[cfg(feature = "certificates")]
+pub mod certificates;
 pub mod contents;
 pub mod disk;
 pub mod engine;
 pub mod fenced_store;
 pub mod history;
 pub mod model;
+mod on_both_engines;
 pub mod port;
 pub mod proxy;
 pub mod raw;
@@ -28,9 +34,10 @@ pub mod server;
 pub mod weather;
 
 /// The kinds of requests, for faults and counts.
-pub use bellwether_server::proto::op::Op;
+pub use bellwether_wire::op::Op;
 
 pub use apache::{Apache, Ensemble, SharedApache};
+pub use blocked_log::BlockedLog;
 pub use contents::{Content, Contents, read_contents};
 pub use disk::{CrashDisk, HeldDisk};
 pub use engine::{Census, Engine};
@@ -43,4 +50,8 @@ pub use raw::{ConnectOptions, RawClient};
 pub use reply::{Body, Event, Frame, MultiResult, Reply};
 pub use request::{Create, Request, WatchLists};
 pub use server::TestServer;
-pub use weather::{Climate, Forecast, Forewarning, Spell, Target, Weather};
+pub use weather::{Climate, Forecast, Forewarning, Scope, Spell, Target, Weather};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExamples;

@@ -4,22 +4,22 @@ mod writes;
 
 use std::collections::BTreeMap;
 
-use bellwether_server::proto::acl::{self, Acl, Id};
-use bellwether_server::proto::code::ErrorCode;
-use bellwether_server::proto::op::Op;
-use bellwether_server::proto::stat::Stat;
+use bellwether_wire::acl::{self, Acl, Id};
+use bellwether_wire::code::ErrorCode;
+use bellwether_wire::op::Op;
+use bellwether_wire::stat::Stat;
 
 use crate::reply::{Body, MultiResult};
 use crate::request::Request;
 
-/// Nodes that are always there.
+/// Nodes that always exist.
 const RESERVED: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
 
-/// The plainest server there can be, to compare others with: a map from paths to nodes.
+/// The simplest possible server, as a reference: a map from paths to nodes.
 ///
 /// It does what Apache 3.8.0 does, except where that is a defect: a check outside of a multi is
-/// answered, and createTTL with another mode is refused whatever its time to live. Of access lists
-/// it knows `world:anyone` only. Watches, quotas and authentication are not modelled.
+/// answered, and createTTL with another mode is always refused. It knows only the access list
+/// `world:anyone`. Watches, quotas and authentication are not modelled.
 ///
 /// ```
 /// use bellwether_testkit::{Body, Model, Request};
@@ -116,17 +116,17 @@ impl Model {
         self.zxid
     }
 
-    /// Goes on from this zxid, for a server on which something was done before.
+    /// Continues from this zxid, for a server that is not new.
     pub fn set_zxid(&mut self, zxid: i64) {
         self.zxid = zxid;
     }
 
-    /// Takes note of a new session, which takes a zxid and changes nothing else.
+    /// Records a new session, which takes a zxid and changes nothing else.
     pub fn open_session(&mut self) {
         self.zxid += 1;
     }
 
-    /// Sets what the next sequential child of `path` is numbered with.
+    /// Sets the number of the next sequential child of `path`.
     pub fn set_child_counter(&mut self, path: &str, counter: i32) -> Result<(), ErrorCode> {
         self.node_mut(path)?.child_counter = counter;
         Ok(())
@@ -152,10 +152,9 @@ impl Model {
         self.remove(path, self.zxid);
     }
 
-    /// Does what a server does with `request` of `session` at `time_ms`.
+    /// Executes `request` of `session` at `time_ms`, as a server does.
     ///
-    /// Every write takes a zxid, whatever comes of it. A time to live counts only under createTTL,
-    /// the one request that a server reads it from.
+    /// Every write takes a zxid, also a failed one. Only createTTL has a time to live.
     ///
     /// # Panics
     ///
@@ -205,7 +204,7 @@ impl Model {
             }
             Request::GetAllChildrenNumber { path } => {
                 self.permitted(path, acl::READ)?;
-                // Apache holds the root twice and counts one of the two under its other name.
+                // Apache stores the root twice, and counts one of them under the other name.
                 let root_itself = usize::from(path.is_empty());
                 Body::Count(small(self.descendants(path) + root_itself))
             }
@@ -246,7 +245,7 @@ impl Model {
         self.nodes.get_mut(key(path)).ok_or(ErrorCode::NoNode)
     }
 
-    /// The node, if everybody has one of these rights to it.
+    /// The node, if every client has one of these permissions.
     fn permitted(&self, path: &str, perms: i32) -> Result<&Node, ErrorCode> {
         let node = self.node(path)?;
         if node.acl.iter().all(|entry| entry.perms & perms == 0) {
@@ -255,7 +254,7 @@ impl Model {
         Ok(node)
     }
 
-    /// What clients see of a node that is there.
+    /// The metadata of an existing node, as clients see it.
     fn stat(&self, path: &str) -> Stat {
         let node = &self.nodes[key(path)];
         let children = small(self.children(path).len());
@@ -329,7 +328,7 @@ fn key(path: &str) -> &str {
     if path.is_empty() { "/" } else { path }
 }
 
-/// What the paths below `path` begin with.
+/// The prefix of the paths below `path`.
 fn prefix(path: &str) -> String {
     match path {
         "" | "/" => "/".into(),

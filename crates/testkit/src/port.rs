@@ -1,4 +1,4 @@
-//! Ports for servers that cannot ask the system for one.
+//! Reserved ports, for servers that cannot bind port 0.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::{Ipv4Addr, TcpListener};
@@ -7,29 +7,29 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 
 use anyhow::{Context, Result};
 
-/// Below those that the system gives to connections, and to whoever asks for any.
+/// Below the ephemeral ports of the system.
 const PORTS: std::ops::Range<u16> = 10_000..30_000;
 
-/// A port of the loopback that nobody else has who asks here, in this process or another, until it is dropped. So a server
-/// that is told of it may end and come back.
+/// A reserved port of the loopback. No other `Port`, in this process or another, gets it until this one is dropped. So a server can restart
+/// on it.
 #[derive(Debug)]
 pub struct Port {
     number: u16,
-    /// A name that the system forgets with the process, however that ends.
+    /// An abstract socket name, which the system releases with the process.
     _claim: UnixListener,
 }
 
 impl Port {
-    /// Finds a port on which nobody listens, and reserves it.
+    /// Finds a free port and reserves it.
     pub fn reserve() -> Result<Self> {
-        // From anywhere, so that processes do not go the same way one behind the other.
+        // Starts at a random port, so that processes do not all try the same ports.
         let start = usize::try_from(RandomState::new().hash_one(()) % u64::from(u16::MAX))?;
         let ports = PORTS.cycle().skip(start).take(PORTS.len());
         let mut reserved = ports.filter_map(Self::claim);
         reserved.next().context("all ports are in use")
     }
 
-    /// Reserves as many.
+    /// Reserves `count` ports.
     pub fn reserve_all(count: usize) -> Result<Vec<Self>> {
         (0..count).map(|_| Self::reserve()).collect()
     }
@@ -42,7 +42,7 @@ impl Port {
     fn claim(number: u16) -> Option<Self> {
         let name = SocketAddr::from_abstract_name(format!("bellwether-port-{number}")).ok()?;
         let claim = UnixListener::bind_addr(&name).ok()?;
-        // Somebody may use it who has never asked here.
+        // Another program may use it.
         TcpListener::bind((Ipv4Addr::LOCALHOST, number)).ok()?;
         Some(Self {
             number,

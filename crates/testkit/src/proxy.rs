@@ -1,6 +1,7 @@
-//! A proxy that breaks things on purpose.
+//! A proxy that injects faults.
 
 mod carry;
+mod disguise;
 
 use std::collections::{HashMap, HashSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -8,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bellwether_server::proto::jute::Reader;
-use bellwether_server::proto::op::Op;
+use bellwether_wire::jute::Reader;
+use bellwether_wire::op::Op;
 use bytes::Bytes;
 use tokio::net::{TcpListener, ToSocketAddrs};
 use tokio::sync::{oneshot, watch};
@@ -23,14 +24,17 @@ use crate::request::Request;
 /// How long [`Fault::happened`] waits.
 const FAULT_MAX: Duration = Duration::from_secs(30);
 
-/// Stands between clients and a server, whichever it is, and loses what it is told to lose.
+/// Attempts of [`FaultProxy::expire_session`] to take a session over from a client that reattaches to it.
+const EXPIRE_TRIES_MAX: usize = 10;
+
+/// A proxy between clients and any server that injects faults.
 ///
-/// It understands frames, so that a fault can be put on one kind of request. Four-letter words and
-/// what is not a frame pass as they are. Dropping it ends its connections.
+/// It understands frames, so that a fault can affect one kind of request. Four-letter words and
+/// other bytes pass unchanged. Dropping it closes its connections.
 ///
 /// ```no_run
 /// # async fn example() -> anyhow::Result<()> {
-/// use bellwether_server::proto::op::Op;
+/// use bellwether_wire::op::Op;
 /// use bellwether_testkit::FaultProxy;
 ///
 /// let proxy = FaultProxy::start("127.0.0.1:2181").await?;
@@ -43,12 +47,13 @@ const FAULT_MAX: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct FaultProxy {
     address: SocketAddr,
-    upstream: SocketAddr,
+    /// Connections go to one after the other.
+    upstreams: Arc<[SocketAddr]>,
     shared: Arc<Shared>,
     accepting: JoinHandle<()>,
 }
 
-/// Which way bytes go.
+/// The direction of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Direction {
@@ -60,7 +65,7 @@ pub enum Direction {
 /// How a connection is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Cut {
-    /// In order, as if the other side had closed it.
+    /// In order (FIN), as if the other side had closed it.
     Close,
     /// By a reset, as if the other side had crashed.
     Reset,
@@ -71,34 +76,34 @@ pub enum Cut {
 pub struct SeenRequest {
     /// The operation.
     pub op: Op,
-    /// What follows the header.
+    /// The bytes after the header.
     pub body: Bytes,
 }
 
 impl SeenRequest {
-    /// The text that most bodies begin with.
+    /// The path with which most bodies begin.
     pub fn path(&self) -> Option<String> {
         let path = Reader::new(&self.body).ustring().ok()??;
         Some(path.into_owned())
     }
 }
 
-/// A fault that will happen to one request.
+/// A fault for one request.
 #[derive(Debug)]
 #[must_use = "tells when it has happened"]
 pub struct Fault(oneshot::Receiver<()>);
 
 impl Fault {
-    /// Waits until the fault has happened and, if that is part of it, the connection is cut.
+    /// Waits until the fault has happened and, if the fault includes it, the connection is cut.
     ///
     /// # Errors
     ///
-    /// If the connection ended by itself while the fault was under way, or if nothing happened within
+    /// If the connection ended by itself during the fault, or if nothing happened within
     /// thirty seconds.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future or the fault does not take the fault back.
+    /// Dropping the future or the fault does not cancel the fault.
     pub async fn happened(self) -> Result<()> {
         timeout(FAULT_MAX, self.0)
             .await
@@ -110,19 +115,21 @@ impl Fault {
 impl FaultProxy {
     /// Listens on a free port of the loopback, in front of `upstream`.
     pub async fn start(upstream: impl ToSocketAddrs) -> Result<Self> {
-        Self::start_with(upstream, false).await
+        Self::start_with(&[resolve(upstream).await?], false).await
     }
 
-    /// As [`Self::start`], for whatever goes over TCP: it looks for no frames, so there are no faults of single requests.
+    /// Listens in front of several servers: each new connection goes to the next one, so that a session moves whenever it reconnects.
+    pub async fn in_turn(upstreams: &[SocketAddr]) -> Result<Self> {
+        Self::start_with(upstreams, false).await
+    }
+
+    /// Like [`Self::start`], for any protocol over TCP: it does not parse frames, so there are no faults of single requests.
     pub async fn of_bytes(upstream: impl ToSocketAddrs) -> Result<Self> {
-        Self::start_with(upstream, true).await
+        Self::start_with(&[resolve(upstream).await?], true).await
     }
 
-    async fn start_with(upstream: impl ToSocketAddrs, plain: bool) -> Result<Self> {
-        let upstream = tokio::net::lookup_host(upstream)
-            .await?
-            .next()
-            .context("no address of the server")?;
+    async fn start_with(upstreams: &[SocketAddr], plain: bool) -> Result<Self> {
+        let upstreams: Arc<[SocketAddr]> = upstreams.into();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
@@ -130,26 +137,27 @@ impl FaultProxy {
             gates: watch::Sender::default(),
             plain,
         });
-        let accepting = tokio::spawn(accept(listener, upstream, Arc::clone(&shared)));
+        let accepting = accept(listener, Arc::clone(&upstreams), Arc::clone(&shared));
+        let accepting = tokio::spawn(accepting);
         Ok(Self {
             address,
-            upstream,
+            upstreams,
             shared,
             accepting,
         })
     }
 
-    /// Where it listens.
+    /// The address of the proxy.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The address as clients want it.
+    /// The connect string for clients.
     pub fn connect_string(&self) -> String {
         self.address.to_string()
     }
 
-    /// Ends all connections there are, on both sides, and waits until their sockets are closed.
+    /// Ends all connections, on both sides, and waits until their sockets are closed.
     pub async fn cut(&self, how: Cut) {
         let connections = std::mem::take(&mut self.shared.state().connections);
         let mut ends = Vec::new();
@@ -163,22 +171,22 @@ impl FaultProxy {
         }
     }
 
-    /// From now on resets new connections as soon as they are made, or no longer does.
+    /// Resets new connections at once, or stops doing so.
     pub fn refuse(&self, refuse: bool) {
         self.shared.state().refuse = refuse;
     }
 
-    /// Keeps what goes this way from now on, ends included; connections stay open.
+    /// Holds back all bytes in this direction from now on, and also closes; connections stay open.
     pub fn hold(&self, direction: Direction) {
         self.set_gates(direction, |gate| gate.held = true);
     }
 
-    /// Lets go what was held, and what follows.
+    /// Releases held bytes, and stops holding.
     pub fn resume(&self, direction: Direction) {
         self.set_gates(direction, |gate| gate.held = false);
     }
 
-    /// Lets each frame wait before it goes on, one after the other. Zero ends it.
+    /// Delays each frame, one after the other. Zero ends it.
     pub fn delay(&self, direction: Direction, delay: Duration) {
         self.set_gates(direction, |gate| gate.delay = delay);
     }
@@ -194,8 +202,8 @@ impl FaultProxy {
         });
     }
 
-    /// Loses the reply to the next `op`: the server gets the request, and when it has answered, the
-    /// connection is cut instead. (TCP loses no single frame: where a reply is lost, so is the rest.)
+    /// Swallows the reply to the next `op`: the server receives the request, and when it has replied, the connection is cut instead. (TCP
+    /// loses no single frame: when a reply is lost, so is everything after it.)
     pub fn swallow_reply(&self, op: Op) -> Fault {
         self.swallow_reply_where(move |request| request.op == op)
     }
@@ -208,7 +216,7 @@ impl FaultProxy {
         self.add_rule(RuleKind::SwallowReply, matches)
     }
 
-    /// Loses the next `op`: the server does not get it, and the connection is cut.
+    /// Drops the next `op`: the server does not receive it, and the connection is cut.
     pub fn drop_request(&self, op: Op) -> Fault {
         self.drop_request_where(move |request| request.op == op)
     }
@@ -221,13 +229,22 @@ impl FaultProxy {
         self.add_rule(RuleKind::DropRequest, matches)
     }
 
-    /// Answers the next request that `matches` with this error code. The server does not get it, and the connection stays.
+    /// Answers the next request that `matches` with this error code. The server does not receive it, and the connection stays open.
     pub fn answer_with(
         &self,
         code: i32,
         matches: impl Fn(&SeenRequest) -> bool + Send + 'static,
     ) -> Fault {
-        self.add_rule(RuleKind::AnswerWith(code), matches)
+        self.add_rule(RuleKind::AnswerWith(code, Bytes::new()), matches)
+    }
+
+    /// As [`Self::answer_with`], with the body of a successful answer.
+    pub fn answer_as(
+        &self,
+        body: impl Into<Bytes>,
+        matches: impl Fn(&SeenRequest) -> bool + Send + 'static,
+    ) -> Fault {
+        self.add_rule(RuleKind::AnswerWith(0, body.into()), matches)
     }
 
     fn add_rule(
@@ -244,67 +261,86 @@ impl FaultProxy {
         Fault(fault)
     }
 
-    /// From now on the server does not know this operation, and answers as one does that was made before it came: on its
-    /// way the request gets a number that no server knows. It is no fault, so [`Self::calm`] does not end it.
+    /// Replaces a text in the first bytes that each client sends by another of the same length. For protocols that send an address for
+    /// connecting back.
+    pub fn rewrite_opening(&self, from: impl Into<Vec<u8>>, to: impl Into<Vec<u8>>) {
+        let (from, to) = (from.into(), to.into());
+        assert_eq!(from.len(), to.len(), "lengths may be part of the protocol");
+        self.shared.state().opening = Some((from, to));
+    }
+
+    /// Hides an operation, also in the list of a multi: the server answers like an older one that does not have it, because the
+    /// proxy replaces its number with an unknown one. It is not a fault, so [`Self::calm`] does not end it.
     pub fn hide(&self, op: Op) {
         self.shared.state().hidden.insert(op);
     }
 
-    /// Ends all faults, also those that wait for their request. What was cut stays cut.
+    /// Ends all faults, including those that wait for their request. Closed connections stay closed.
     pub fn calm(&self) {
         {
             let mut state = self.shared.state();
             state.refuse = false;
             state.rules.clear();
         }
-        // Behind the rules: one of them may hold what comes when the gates are open.
+        // After the rules: one of them may hold what arrives once the gates are open.
         self.shared.gates.send_replace(Gates::default());
     }
 
-    /// Ends the session that was last granted through here, on any server: past all faults a client takes it
-    /// over and closes it. The client that had it hears of it when it connects again.
+    /// Ends the session that was last granted through this proxy, on any server: a client that bypasses all faults takes it
+    /// over and closes it. The previous client notices when it connects again.
     pub async fn expire_session(&self) -> Result<()> {
         let session = self.shared.state().session.clone();
         let options = session.context("no session yet")?;
-        let mut client = RawClient::connect_with(self.upstream, &options).await?;
-        // If it was refused, there is no such session any more, which is as good.
-        if !client.is_refused() {
-            client.call(Request::CloseSession).await?.ok()?;
+        let take_over_and_close = async |server: SocketAddr| {
+            let mut client = RawClient::connect_with(server, &options).await?;
+            // A refusal means that the session no longer exists, which is the goal.
+            if !client.is_refused() {
+                client.call(Request::CloseSession).await?.ok()?;
+            }
+            Ok(())
+        };
+        let mut ended = Ok(());
+        for server in self.upstreams.iter().cycle().take(EXPIRE_TRIES_MAX) {
+            ended = take_over_and_close(*server).await;
+            if ended.is_ok() {
+                break;
+            }
+            // The client may have reattached at the same moment, and the server closes the earlier connection.
         }
-        Ok(())
+        ended
     }
 
-    /// How many requests of this kind have gone to the server.
+    /// The number of requests of this kind that were sent to the server.
     pub fn count(&self, op: Op) -> usize {
         self.shared.state().counts.get(&op).copied().unwrap_or(0)
     }
 
-    /// How many requests of each kind have gone to the server.
+    /// The number of requests of each kind that were sent to the server.
     pub fn counts(&self) -> HashMap<Op, usize> {
         self.shared.state().counts.clone()
     }
 
-    /// How many connections have been made to the server.
+    /// The number of connections to the server so far.
     pub fn connections(&self) -> usize {
         self.shared.state().connections_made
     }
 
-    /// How many connections there are now.
+    /// The number of open connections.
     pub fn connections_now(&self) -> usize {
         self.shared.state().connections.len()
     }
 
-    /// How many events have gone to clients.
+    /// The number of events that were sent to clients.
     pub fn events(&self) -> usize {
         self.shared.state().events
     }
 
-    /// How many requests of one connection were unanswered at most.
+    /// The highest number of unanswered requests of one connection.
     pub fn in_flight_max(&self) -> usize {
         self.shared.state().in_flight_max
     }
 
-    /// Counts requests, connections and events from zero again.
+    /// Resets the counts of requests, connections and events.
     pub fn reset_counts(&self) {
         let mut state = self.shared.state();
         state.counts.clear();
@@ -312,6 +348,11 @@ impl FaultProxy {
         state.events = 0;
         state.in_flight_max = 0;
     }
+}
+
+async fn resolve(upstream: impl ToSocketAddrs) -> Result<SocketAddr> {
+    let mut found = tokio::net::lookup_host(upstream).await?;
+    found.next().context("no address of the server")
 }
 
 impl Drop for FaultProxy {
@@ -327,7 +368,7 @@ impl Drop for FaultProxy {
 struct Shared {
     state: Mutex<State>,
     gates: watch::Sender<Gates>,
-    /// Whether nobody speaks frames here.
+    /// Whether the proxy does not parse frames.
     plain: bool,
 }
 
@@ -344,11 +385,13 @@ struct State {
     next_connection: usize,
     rules: Vec<Rule>,
     hidden: HashSet<Op>,
+    /// Replacement in the first bytes from a client.
+    opening: Option<(Vec<u8>, Vec<u8>)>,
     counts: HashMap<Op, usize>,
     connections_made: usize,
     events: usize,
     in_flight_max: usize,
-    /// What the session that was granted last is taken over with.
+    /// The handshake that takes over the session that was granted last.
     session: Option<ConnectOptions>,
 }
 
@@ -370,12 +413,12 @@ struct Gate {
     delay: Duration,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum RuleKind {
     SwallowReply,
     DropRequest,
-    /// The server gets a harmless request instead, so that answers stay in order, and its answer gets this code.
-    AnswerWith(i32),
+    /// The server gets a harmless request instead, so that replies stay in order, and its reply gets this code and body.
+    AnswerWith(i32, Bytes),
 }
 
 struct Rule {

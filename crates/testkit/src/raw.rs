@@ -1,4 +1,4 @@
-//! A client that does nothing by itself.
+//! A client that sends only what the test tells it to.
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use bellwether_server::proto::connect::ConnectReply;
-use bellwether_server::proto::frame;
-use bellwether_server::proto::jute::Writer;
-use bellwether_server::proto::op::Op;
+use bellwether_wire::connect::ConnectReply;
+use bellwether_wire::frame;
+use bellwether_wire::jute::Writer;
+use bellwether_wire::op::Op;
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, ToSocketAddrs};
@@ -18,16 +18,16 @@ use tokio::time::timeout;
 use crate::reply::{Event, Frame, Reply};
 use crate::request::Request;
 
-/// How long a receive waits unless [`RawClient::set_deadline`] says otherwise.
+/// The default time limit of a receive; see [`RawClient::set_deadline`].
 pub const DEADLINE: Duration = Duration::from_secs(10);
 
-/// What is wrong when something was to be received from a server that is gone.
+/// The error of a receive from a server that closed the connection.
 const CLOSED: &str = "the server closed the connection";
 
 /// One connection to a server, frame by frame.
 ///
-/// It sends no ping, arms no watch again and comes back from nothing: a session outlives its timeout
-/// only if the test sends something. Every receive has a deadline and fails with what it waited for.
+/// It sends no pings, restores no watches and never reconnects: a session outlives its timeout
+/// only if the test sends something. Every receive has a deadline, and its error names what it waited for.
 ///
 /// ```no_run
 /// # async fn example() -> anyhow::Result<()> {
@@ -47,28 +47,28 @@ pub struct RawClient {
     session: ConnectReply,
     last_xid: i32,
     last_zxid: i64,
-    /// What was asked and not answered yet; `None` for raw requests.
+    /// The operations of unanswered requests; `None` for raw ones.
     pending: VecDeque<(i32, Option<Op>)>,
     events: Vec<Event>,
 }
 
-/// What a connection is opened with.
+/// Options of a connection.
 #[derive(Debug, Clone)]
 pub struct ConnectOptions {
     /// The session timeout to ask for.
     pub timeout: Duration,
-    /// The session to go on with, or 0 for a new one.
+    /// The session to reattach to, or 0 for a new one.
     pub session_id: i64,
     /// The password of that session.
     pub password: Vec<u8>,
-    /// The highest zxid to claim to have seen.
+    /// The highest zxid that the client claims to have seen.
     pub last_zxid_seen: i64,
-    /// Whether to send the read-only byte, which old clients leave out.
+    /// Whether to send the read-only byte, which old clients omit.
     pub read_only_byte: bool,
 }
 
 impl Default for ConnectOptions {
-    /// A new session of thirty seconds, or what the server makes of it.
+    /// A new session with a requested timeout of thirty seconds.
     fn default() -> Self {
         Self {
             timeout: Duration::from_secs(30),
@@ -88,7 +88,7 @@ impl RawClient {
         Ok(client)
     }
 
-    /// Connects and shakes hands; whether the server agreed is told by [`Self::is_refused`].
+    /// Connects and sends the handshake; [`Self::is_refused`] says whether the server refused.
     pub async fn connect_with(
         address: impl ToSocketAddrs,
         options: &ConnectOptions,
@@ -98,7 +98,7 @@ impl RawClient {
         Ok(client)
     }
 
-    /// Connects and goes on with this client's session, as it would after a lost connection.
+    /// Connects and reattaches to this client's session, as after a lost connection.
     pub async fn reattach(&self, address: impl ToSocketAddrs) -> Result<Self> {
         let options = ConnectOptions {
             timeout: Duration::from_millis(self.session.timeout_ms.unsigned_abs().into()),
@@ -170,12 +170,12 @@ impl RawClient {
         self.last_zxid
     }
 
-    /// The own end of the connection.
+    /// The local address of the connection.
     pub fn local_address(&self) -> Result<SocketAddr> {
         Ok(self.stream.local_addr()?)
     }
 
-    /// Changes how long receives wait.
+    /// Changes the time limit of receives.
     pub fn set_deadline(&mut self, deadline: Duration) {
         self.deadline = deadline;
     }
@@ -221,7 +221,7 @@ impl RawClient {
         self.pending.push_back((xid, op));
     }
 
-    /// Sends bytes as they are, in one write; what they ask for is not remembered.
+    /// Sends raw bytes, in one write; requests in them are not recorded.
     pub async fn send_bytes(&mut self, bytes: &[u8]) -> Result<()> {
         self.stream
             .write_all(bytes)
@@ -229,7 +229,7 @@ impl RawClient {
             .context("cannot send a request")
     }
 
-    /// Ends the sending direction only.
+    /// Closes the sending direction only.
     pub async fn shut_down_sending(&mut self) -> Result<()> {
         Ok(self.stream.shutdown().await?)
     }
@@ -238,7 +238,7 @@ impl RawClient {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses nothing: what has come so far is kept for the next receive.
+    /// Dropping the future loses nothing: bytes received so far are kept for the next receive.
     pub async fn receive(&mut self) -> Result<Frame> {
         self.receive_or_close().await?.context(CLOSED)
     }
@@ -258,7 +258,7 @@ impl RawClient {
         };
         let pending = &mut self.pending;
         let frame = Frame::decode(&raw, |xid| {
-            // Not always the first: auth and sasl are answered out of turn.
+            // Not always the first: auth and sasl are answered out of order.
             let place = pending.iter().position(|sent| sent.0 == xid)?;
             pending.remove(place)?.1
         })?;
@@ -288,7 +288,7 @@ impl RawClient {
         }
     }
 
-    /// Waits for the next reply; events before it go to [`Self::take_events`].
+    /// Waits for the next reply; events before it are kept for [`Self::take_events`].
     pub async fn receive_reply(&mut self) -> Result<Reply> {
         loop {
             match self.receive().await? {
@@ -298,7 +298,7 @@ impl RawClient {
         }
     }
 
-    /// Waits for the next event, the oldest one kept first; a reply in its place is an error.
+    /// Waits for the next event, kept ones first; a reply instead is an error.
     pub async fn receive_event(&mut self) -> Result<Event> {
         if !self.events.is_empty() {
             return Ok(self.events.remove(0));
@@ -309,7 +309,7 @@ impl RawClient {
         }
     }
 
-    /// Gives the memory of what was received back, if all of it was taken.
+    /// Releases the memory of the input buffer if all frames were taken.
     pub fn forget_input(&mut self) {
         if self.input.is_empty() {
             self.input = BytesMut::new();
@@ -331,7 +331,7 @@ impl RawClient {
         Ok(reply)
     }
 
-    /// The events that came before replies, in their order.
+    /// The events that arrived before replies, in order.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }
@@ -350,10 +350,10 @@ impl RawClient {
         Ok(self.input.split().freeze())
     }
 
-    /// Appends what comes next to the input; 0 is the end, by whatever means the peer closed.
+    /// Appends received bytes to the input; 0 means that the peer closed, in whatever way.
     async fn read_some(&mut self) -> Result<usize> {
         match timeout(self.deadline, self.stream.read_buf(&mut self.input)).await {
-            Err(_) => bail!("nothing came within {:?}", self.deadline),
+            Err(_) => bail!("nothing received within {:?}", self.deadline),
             Ok(Err(error)) if error.kind() == ErrorKind::ConnectionReset => Ok(0),
             Ok(result) => Ok(result?),
         }

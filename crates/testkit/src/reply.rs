@@ -1,22 +1,22 @@
 //! Replies and events, as a client decodes them.
 
 use anyhow::{Context, Result, bail, ensure};
-use bellwether_server::proto::acl::Acl;
-use bellwether_server::proto::code::ErrorCode;
-use bellwether_server::proto::event::{self, EVENT_XID, EventKind};
-use bellwether_server::proto::jute::{Malformed, Reader};
-use bellwether_server::proto::multi::ResultHeader;
-use bellwether_server::proto::op::Op;
-use bellwether_server::proto::reply::ReplyHeader;
-use bellwether_server::proto::stat::Stat;
+use bellwether_wire::acl::Acl;
+use bellwether_wire::code::ErrorCode;
+use bellwether_wire::event::{self, EVENT_XID, EventKind};
+use bellwether_wire::jute::{Malformed, Reader};
+use bellwether_wire::multi::ResultHeader;
+use bellwether_wire::op::Op;
+use bellwether_wire::reply::ReplyHeader;
+use bellwether_wire::stat::Stat;
 use bytes::Bytes;
 
-/// What a server sends once a session is up.
+/// A frame that a server sends after the handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
     /// The answer to a request.
     Reply(Reply),
-    /// Something happened that was watched for.
+    /// A watch event.
     Event(Event),
 }
 
@@ -25,11 +25,11 @@ pub enum Frame {
 pub struct Reply {
     /// The xid of the request.
     pub xid: i32,
-    /// The zxid of the write, or the last one that the server had applied.
+    /// The zxid of the write, or the last zxid that the server had applied.
     pub zxid: i64,
-    /// What came of the request.
+    /// The result of the request.
     pub outcome: Result<Body, ErrorCode>,
-    /// The bytes behind the header. A few errors have some, see [`Reply::decode`].
+    /// The bytes after the header. A few errors have some, see [`Reply::decode`].
     pub bytes: Bytes,
 }
 
@@ -38,7 +38,7 @@ pub struct Reply {
 pub struct Event {
     /// What happened.
     pub kind: EventKind,
-    /// Where.
+    /// The path.
     pub path: String,
     /// The zxid of the header, which is -1 before Apache 3.9.
     pub zxid: i64,
@@ -53,37 +53,37 @@ pub enum Body {
     PathStat(String, Stat),
     Stat(Stat),
     DataStat(Option<Vec<u8>>, Stat),
-    /// Names in alphabetical order: that of the server has no meaning.
+    /// Names, sorted: the server's order has no meaning.
     Children(Vec<String>),
     /// As `Children`.
     ChildrenStat(Vec<String>, Stat),
     AclStat(Vec<Acl>, Stat),
     Count(i32),
-    /// Paths in alphabetical order.
+    /// Paths, sorted.
     Ephemerals(Vec<String>),
     /// Scheme and user of each credential, in the server's order.
     ClientInfos(Vec<(String, String)>),
     Multi(Vec<MultiResult>),
     Token(Option<Vec<u8>>),
-    /// What addWatch answers: the record of an error, with no error in it.
+    /// The answer to addWatch: an error record without an error.
     Code(i32),
     /// Not decoded: the request was a raw one, or not sent as a request.
     Raw(Bytes),
 }
 
-/// What came of one operation of a multi or multiRead.
+/// The result of one operation of a multi or multiRead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MultiResult {
-    /// It was done; a server may report another operation than was asked for (create for create2).
+    /// It succeeded; a server may report another operation than the one requested (create for create2).
     Done(Op, Body),
-    /// It would have been done, had not another one failed.
+    /// It would have succeeded, but another one failed.
     Undone,
     /// It failed, or was not tried because another one had failed before.
     Failed(ErrorCode),
 }
 
 impl Frame {
-    /// Reads a frame. `op_of` tells by its xid which operation a reply belongs to.
+    /// Reads a frame. `op_of` returns the operation of a reply by its xid.
     pub fn decode(frame: &Bytes, op_of: impl FnOnce(i32) -> Option<Op>) -> Result<Self> {
         let mut reader = Reader::new(frame);
         let header = ReplyHeader::decode(&mut reader).context("header of a reply")?;
@@ -127,7 +127,7 @@ impl Reply {
         })
     }
 
-    /// The body, or an error that names what the server said.
+    /// The body, or an error with the server's code.
     pub fn ok(self) -> Result<Body> {
         let Self { xid, outcome, .. } = self;
         outcome.with_context(|| format!("request {xid} failed"))

@@ -1,14 +1,14 @@
 //! Requests, as a client encodes them.
 
-use bellwether_server::proto::acl::Acl;
-use bellwether_server::proto::frame;
-use bellwether_server::proto::jute::Writer;
-use bellwether_server::proto::multi;
-use bellwether_server::proto::op::Op;
-use bellwether_server::proto::request;
+use bellwether_wire::acl::Acl;
+use bellwether_wire::frame;
+use bellwether_wire::jute::Writer;
+use bellwether_wire::multi;
+use bellwether_wire::op::Op;
+use bellwether_wire::request;
 use bytes::{BufMut, BytesMut};
 
-/// One request. Fields are sent as they are, sensible or not.
+/// One request. Fields are sent unchecked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(
     missing_docs,
@@ -63,9 +63,9 @@ pub enum Request {
         path: String,
         version: i32,
     },
-    /// Creates, deletes, setDatas and checks, all or nothing.
+    /// Creates, deletes, setDatas and checks, all or none.
     Multi(Vec<Request>),
-    /// getDatas and getChildrens, each for itself.
+    /// getDatas and getChildrens, each with its own result.
     MultiRead(Vec<Request>),
     Reconfig {
         joining: Option<String>,
@@ -88,7 +88,7 @@ pub enum Request {
         path: String,
         mode: i32,
     },
-    /// Without the last two lists, which this request has no place for.
+    /// Without the last two lists, which this request does not have.
     SetWatches(WatchLists),
     SetWatches2(WatchLists),
     Auth {
@@ -120,28 +120,28 @@ pub struct Create {
     pub acl: Vec<Acl>,
     /// The mode, one of the constants here.
     pub flags: i32,
-    /// The time to live, sent if and only if it is there; createTTL needs it.
+    /// The time to live, sent only if set; createTTL needs it.
     pub ttl_ms: Option<i64>,
 }
 
 impl Create {
-    /// A node that stays.
+    /// A persistent node.
     pub const PERSISTENT: i32 = 0;
-    /// A node that goes with its session.
+    /// An ephemeral node, deleted with its session.
     pub const EPHEMERAL: i32 = 1;
-    /// A node that stays and gets a number.
+    /// A persistent sequential node.
     pub const PERSISTENT_SEQUENTIAL: i32 = 2;
-    /// A node that goes with its session and gets a number.
+    /// An ephemeral sequential node.
     pub const EPHEMERAL_SEQUENTIAL: i32 = 3;
-    /// A node that goes when its last child has gone.
+    /// A container, deleted after its last child.
     pub const CONTAINER: i32 = 4;
-    /// A node that goes when it has not been changed for some time.
+    /// A node with a time to live, deleted when unchanged for that time.
     pub const TTL: i32 = 5;
-    /// As [`Self::TTL`], with a number.
+    /// As [`Self::TTL`], sequential.
     pub const TTL_SEQUENTIAL: i32 = 6;
 }
 
-/// The watches of a client that comes back.
+/// The watches that a client restores after a reconnect.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[expect(missing_docs, reason = "named as the fields of ZooKeeper's record")]
 pub struct WatchLists {
@@ -219,7 +219,7 @@ impl Request {
         Self::Delete { path, version: -1 }
     }
 
-    /// Asks for the Stat of a node.
+    /// Reads the Stat of a node.
     pub fn exists(path: impl Into<String>) -> Self {
         let path = path.into();
         Self::Exists { path, watch: false }
@@ -323,7 +323,7 @@ impl Request {
         });
     }
 
-    /// Appends what follows the header.
+    /// Appends the body.
     pub fn encode_body(&self, out: &mut BytesMut) {
         match self {
             Self::Create(create) => request::put_create(
@@ -353,7 +353,7 @@ impl Request {
             | Self::GetEphemerals { prefix: path } => request::put_path(out, path),
             Self::Multi(ops) | Self::MultiRead(ops) => {
                 for op in ops {
-                    // Any number, also one that no operation has.
+                    // Any number, also an unknown one.
                     out.put_i32(op.number());
                     out.put_bool(false);
                     out.put_i32(-1);

@@ -1,4 +1,4 @@
-//! The embedded server, with handles that no client has.
+//! The embedded server, with controls for tests.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -21,11 +21,11 @@ use bellwether_server::{Config, Hooks, MemoryStore, Server, WordList};
 /// ```
 #[derive(Debug)]
 pub struct TestServer {
-    /// Listens where the first server came to listen, so that a restart finds the same place.
+    /// With the address of the first start, so that a restart uses the same one.
     config: Config,
-    /// What outlives a restart.
+    /// The data, which survives a restart.
     store: MemoryStore,
-    /// Always there but during a restart, or after one that failed.
+    /// `None` only during a restart, or after one that failed.
     server: Option<Server>,
 }
 
@@ -36,7 +36,7 @@ impl TestServer {
         Self::with(Self::config()).await
     }
 
-    /// What [`Self::start`] starts with, to be changed and given to [`Self::with`].
+    /// The configuration of [`Self::start`], to be changed and given to [`Self::with`].
     pub fn config() -> Config {
         Config {
             tick: Duration::from_millis(200),
@@ -48,7 +48,7 @@ impl TestServer {
         }
     }
 
-    /// Starts a server as `config` says.
+    /// Starts a server with `config`.
     pub async fn with(mut config: Config) -> Result<Self> {
         let store = MemoryStore::default();
         let server = start(&config, &store).await?;
@@ -60,12 +60,12 @@ impl TestServer {
         })
     }
 
-    /// Where it listens.
+    /// The address of the server.
     pub fn address(&self) -> SocketAddr {
         self.config.listen[0]
     }
 
-    /// The address as clients want it.
+    /// The connect string for clients.
     pub fn connect_string(&self) -> String {
         self.address().to_string()
     }
@@ -74,7 +74,7 @@ impl TestServer {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves no server; another restart brings it back.
+    /// Dropping the future leaves no server running; another restart starts it.
     pub async fn restart(&mut self) -> Result<()> {
         self.stop().await;
         self.server = Some(start(&self.config, &self.store).await?);
@@ -109,14 +109,14 @@ impl TestServer {
         Ok(())
     }
 
-    /// Sets what the next sequential child of `path` is numbered with.
+    /// Sets the number of the next sequential child of `path`.
     pub async fn set_child_counter(&self, path: &str, counter: i32) -> Result<()> {
         let found = self.hooks()?.set_child_counter(path, counter).await;
         ensure!(found, "no node {path}");
         Ok(())
     }
 
-    /// Looks for empty containers and outlived nodes now, and deletes them; watches tell when.
+    /// Deletes empty containers and expired nodes now; watches report it.
     pub fn reap_now(&self) -> Result<()> {
         self.hooks()?.reap_now();
         Ok(())
@@ -128,19 +128,24 @@ impl TestServer {
         Ok(())
     }
 
-    /// How many watches are armed.
+    /// The number of armed watches.
     pub fn watch_count(&self) -> Result<usize> {
         Ok(self.hooks()?.watches())
     }
 
-    /// How many sessions there are.
+    /// The number of sessions.
     pub fn session_count(&self) -> Result<usize> {
         Ok(self.hooks()?.sessions())
     }
 
-    /// How many connections there are.
+    /// The number of connections.
     pub fn connection_count(&self) -> Result<usize> {
         Ok(self.hooks()?.connections())
+    }
+
+    /// The number of connections that have no session yet.
+    pub fn handshake_count(&self) -> Result<usize> {
+        Ok(self.hooks()?.handshakes())
     }
 
     fn hooks(&self) -> Result<Hooks> {

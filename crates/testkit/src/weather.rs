@@ -1,8 +1,8 @@
 //! Random faults from one seed.
 //!
-//! A [`Forecast`] says which fault comes when and to whom: the same for the same seed. [`Weather::pass`] makes them happen
-//! to the contenders behind their proxies. What the contenders are doing at that moment is up to the machine, so
-//! another run with the seed has the same faults and not the same history.
+//! A [`Forecast`] decides which fault happens when and to which contender, by a seed. [`Weather::pass`] injects them through proxies. What
+//! the contenders do at that moment depends on the machine, so another run with the same seed has the same faults, but not the same
+//! history.
 
 mod forecast;
 
@@ -12,33 +12,89 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use anyhow::Result;
-use bellwether_server::proto::op::Op;
+use bellwether_wire::op::Op;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-pub use forecast::{Climate, Forecast, Forewarning, Spell};
+pub use forecast::{Climate, Forecast, Forewarning, Scope, Spell};
 
 use crate::engine::Engine;
 use crate::history::{Recorder, What};
 use crate::proxy::{Cut, FaultProxy, SeenRequest};
 
-/// A contender that faults happen to.
+/// A contender under faults.
 #[derive(Debug)]
 pub struct Target {
-    /// What it speaks to its server through.
+    /// The proxy between it and its server.
     pub proxy: FaultProxy,
-    /// The id of the process to pause, if it has one of its own.
+    /// The process to pause, if it has its own.
     pub process: Option<u32>,
 }
 
 impl Target {
-    /// Stops the process, if it has one of its own and that has not ended.
+    /// Injects one fault, from start to end. `note` records it.
+    ///
+    /// # Panics
+    ///
+    /// If it is a fault of the server, or if only the owner of the process can kill it.
+    pub async fn befall(&self, spell: Spell, note: impl Fn(What)) {
+        let proxy = &self.proxy;
+        if !matches!(spell, Spell::Expire | Spell::Pause(_)) {
+            note(What::Fault(format!("{spell:?}")));
+        }
+        match spell {
+            Spell::Cut(how) => proxy.cut(how).await,
+            Spell::Outage(time) => {
+                proxy.refuse(true);
+                proxy.cut(Cut::Close).await;
+                last(time).await;
+                proxy.refuse(false);
+            }
+            Spell::Hold(direction, time) => {
+                proxy.hold(direction);
+                last(time).await;
+                proxy.resume(direction);
+            }
+            Spell::Delay {
+                direction,
+                by,
+                lasting,
+            } => {
+                proxy.delay(direction, by);
+                last(lasting).await;
+                proxy.delay(direction, Duration::ZERO);
+            }
+            Spell::SwallowReply(passing) => drop(proxy.swallow_reply_where(after(passing))),
+            Spell::DropRequest(passing) => drop(proxy.drop_request_where(after(passing))),
+            Spell::Expire => {
+                note(What::Expired);
+                if let Err(error) = proxy.expire_session().await {
+                    // The server is down, or the client reattached its session first.
+                    note(What::Fault(format!("not expired: {error:#}")));
+                }
+            }
+            Spell::Pause(time) => {
+                note(What::Paused);
+                self.pause();
+                last(time).await;
+                self.resume();
+                note(What::Resumed);
+            }
+            Spell::Restart | Spell::Kill => {
+                unreachable!(
+                    "the server is not one contender's, and processes are killed by their owner"
+                )
+            }
+        }
+    }
+
+    /// Stops the process, if it has its own and that has not ended.
     fn pause(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets the process go on.
+    /// Continues the process.
     fn resume(&self) {
         self.signal(Signal::CONT);
     }
@@ -46,33 +102,33 @@ impl Target {
     fn signal(&self, signal: Signal) {
         let id = self.process.and_then(|id| i32::try_from(id).ok());
         if let Some(process) = id.and_then(Pid::from_raw) {
-            // An error means that it has ended, and then it does nothing either.
+            // An error means that it has ended, so it does not run either.
             let _ = kill_process(process, signal);
         }
     }
 }
 
-/// The contenders and the server that faults happen to.
+/// The contenders and the server under faults.
 #[derive(Debug)]
 pub struct Weather<'a> {
     /// By their numbers.
     pub targets: &'a [Arc<Target>],
-    /// The server of all.
+    /// Their server.
     pub engine: &'a mut Engine,
-    /// Takes note.
+    /// Records the faults.
     pub recorder: &'a Recorder,
 }
 
 impl Weather<'_> {
-    /// Makes faults happen for a time, and ends them.
+    /// Injects faults for `time`, then ends them.
     ///
     /// # Errors
     ///
-    /// If the server does not come back.
+    /// If the server does not restart.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future ends no fault that has begun.
+    /// Dropping the future does not end faults that have begun.
     pub async fn pass(&mut self, forecast: Forecast, time: Duration) -> Result<()> {
         let end = Instant::now() + time;
         let mut lasting = JoinSet::new();
@@ -84,7 +140,7 @@ impl Weather<'_> {
         } in forecast
         {
             let next = (Instant::now() + after).min(end);
-            // Whatever else goes on is in tasks of its own.
+            // Faults that last run in tasks of their own.
             tokio::time::sleep_until(next).await;
             if next == end {
                 break;
@@ -99,7 +155,11 @@ impl Weather<'_> {
                     .record(who, What::Fault("server is back".into()));
             } else {
                 let target = Arc::clone(&self.targets[who]);
-                lasting.spawn(befall(who, target, spell, self.recorder.clone()));
+                let recorder = self.recorder.clone();
+                lasting.spawn(async move {
+                    let note = |what| recorder.record(who, what);
+                    target.befall(spell, note).await;
+                });
             }
             while lasting.try_join_next().is_some() {}
         }
@@ -111,55 +171,7 @@ impl Weather<'_> {
     }
 }
 
-/// One fault, from its beginning to its end.
-async fn befall(who: usize, target: Arc<Target>, spell: Spell, recorder: Recorder) {
-    let proxy = &target.proxy;
-    if !matches!(spell, Spell::Expire | Spell::Pause(_)) {
-        recorder.record(who, What::Fault(format!("{spell:?}")));
-    }
-    match spell {
-        Spell::Cut(how) => proxy.cut(how).await,
-        Spell::Outage(time) => {
-            proxy.refuse(true);
-            proxy.cut(Cut::Close).await;
-            last(time).await;
-            proxy.refuse(false);
-        }
-        Spell::Hold(direction, time) => {
-            proxy.hold(direction);
-            last(time).await;
-            proxy.resume(direction);
-        }
-        Spell::Delay {
-            direction,
-            by,
-            lasting,
-        } => {
-            proxy.delay(direction, by);
-            last(lasting).await;
-            proxy.delay(direction, Duration::ZERO);
-        }
-        Spell::SwallowReply(passing) => drop(proxy.swallow_reply_where(after(passing))),
-        Spell::DropRequest(passing) => drop(proxy.drop_request_where(after(passing))),
-        Spell::Expire => {
-            recorder.record(who, What::Expired);
-            if let Err(error) = proxy.expire_session().await {
-                // The server is away, or the client was quicker to take its session back.
-                recorder.record(who, What::Fault(format!("not expired: {error:#}")));
-            }
-        }
-        Spell::Pause(time) => {
-            recorder.record(who, What::Paused);
-            target.pause();
-            last(time).await;
-            target.resume();
-            recorder.record(who, What::Resumed);
-        }
-        Spell::Restart => unreachable!("the server is not one contender's"),
-    }
-}
-
-/// Picks the request after so many others. Pings do not count: nobody waits for their replies.
+/// Matches the request after `passing` others. Pings do not count: no caller waits for their replies.
 fn after(passing: usize) -> impl Fn(&SeenRequest) -> bool {
     let left = AtomicUsize::new(passing);
     move |request| {
@@ -170,7 +182,7 @@ fn after(passing: usize) -> impl Fn(&SeenRequest) -> bool {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "so long is what the fault lasts")]
+#[expect(clippy::disallowed_methods, reason = "the duration of the fault")]
 async fn last(time: Duration) {
     tokio::time::sleep(time).await;
 }

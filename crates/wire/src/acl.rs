@@ -1,4 +1,4 @@
-//! Access lists as they travel.
+//! Access lists (ACLs) as records of the protocol.
 
 use crate::jute::{Malformed, Reader, Writer};
 
@@ -15,12 +15,12 @@ pub const ADMIN: i32 = 16;
 /// All rights.
 pub const ALL: i32 = 31;
 
-/// Somebody, in the terms of an authentication scheme.
+/// An identity, in the terms of an authentication scheme.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Id {
     /// The scheme: `world`, `digest`, `ip` …
     pub scheme: String,
-    /// Who, in the form of the scheme.
+    /// The identity, in the format of the scheme.
     pub id: String,
 }
 
@@ -33,23 +33,23 @@ impl Id {
         }
     }
 
-    /// Everybody.
+    /// All clients: `world:anyone`.
     pub fn anyone() -> Self {
         Self::new("world", "anyone")
     }
 
-    /// How many bytes the record takes.
+    /// The length of the record in bytes.
     pub fn encoded_bytes(&self) -> usize {
         4 + self.scheme.len() + 4 + self.id.len()
     }
 }
 
-/// What one id may do.
+/// The rights of one identity.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Acl {
     /// Sum of [`READ`], [`WRITE`], [`CREATE`], [`DELETE`] and [`ADMIN`]; other bits are kept as sent.
     pub perms: i32,
-    /// Whom it concerns.
+    /// The identity that has the rights.
     pub id: Id,
 }
 
@@ -59,17 +59,17 @@ impl Acl {
         Self { perms, id }
     }
 
-    /// Everything for everybody.
+    /// All rights for all clients.
     pub fn open() -> Self {
         Self::new(ALL, Id::anyone())
     }
 
-    /// Everything for the identities that the client of the request has proven.
+    /// All rights for the identities that the client of the request has authenticated as.
     pub fn creator() -> Self {
         Self::new(ALL, Id::new("auth", ""))
     }
 
-    /// How many bytes the record takes.
+    /// The length of the record in bytes.
     pub fn encoded_bytes(&self) -> usize {
         4 + self.id.encoded_bytes()
     }
@@ -81,7 +81,7 @@ impl Acl {
         out.put_ustring(&self.id.id);
     }
 
-    /// Reads a record of a server, which leaves neither scheme nor id null.
+    /// Reads a record of a server, in which neither scheme nor id is null.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let RawAcl { perms, scheme, id } = RawAcl::decode(reader)?;
         let id = Id::new(scheme.ok_or(Malformed)?, id.ok_or(Malformed)?);

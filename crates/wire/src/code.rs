@@ -103,7 +103,7 @@ impl ErrorCode {
         self as i32
     }
 
-    /// The code with this number, if there is one.
+    /// The code with this number, or `None` if it is unknown.
     pub fn from_number(number: i32) -> Option<Self> {
         Self::ALL.into_iter().find(|code| code.number() == number)
     }

@@ -4,24 +4,24 @@ use bytes::BufMut;
 
 use crate::jute::{Malformed, Reader, Writer};
 
-/// What a client opens a connection with.
+/// The request with which a client opens a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectRequest {
     /// The highest zxid that the client has seen.
     pub last_zxid_seen: i64,
-    /// The session timeout that it would like.
+    /// The session timeout that the client asks for.
     pub timeout_ms: i32,
-    /// The session to go on with, or 0 for a new one.
+    /// The session to reattach to, or 0 for a new one.
     pub session_id: i64,
     /// The password of that session.
     pub password: Vec<u8>,
     /// Whether the request had the read-only byte; the reply then has it too. Older clients read a
-    /// reply of fixed size and break on one byte more.
+    /// reply of fixed size and fail on an additional byte.
     pub has_read_only: bool,
 }
 
 impl ConnectRequest {
-    /// Reads the frame. The protocol version is read and, as in Apache, not looked at.
+    /// Reads the frame. The protocol version is ignored, as in Apache.
     pub fn decode(frame: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(frame);
         reader.int()?;
@@ -59,12 +59,12 @@ pub struct ConnectReply {
 }
 
 impl ConnectReply {
-    /// Whether the server opened the session or took it up again. Otherwise it has expired, or the password is wrong.
+    /// Whether the server opened or reattached the session. Otherwise the session has expired, or the password is wrong.
     pub fn is_session(&self) -> bool {
         self.timeout_ms > 0 && self.session_id != 0
     }
 
-    /// No such session: expired, closed, never heard of, or the password is wrong.
+    /// No such session: expired, closed, unknown, or the password is wrong.
     pub const REFUSED: Self = Self {
         timeout_ms: 0,
         session_id: 0,
@@ -87,7 +87,7 @@ impl ConnectReply {
         Self::decode_with_mode(frame).map(|(reply, _)| reply)
     }
 
-    /// Reads the record, and whether the server is read-only; one that does not say so is not.
+    /// Reads the record, and whether the server is read-only. Without the byte, it is not.
     pub fn decode_with_mode(frame: &[u8]) -> Result<(Self, bool), Malformed> {
         let mut reader = Reader::new(frame);
         reader.int()?;

@@ -1,17 +1,20 @@
-//! Frames: every message is a length and that many bytes.
+//! Frames: every message is a length and `length` bytes.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-/// A length that is negative or above the limit. The connection cannot go on.
+/// How many bytes the length takes.
+pub const LENGTH_BYTES: usize = 4;
+
+/// A length that is negative or above the limit. The connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("frame of {0} bytes")]
 pub struct BadLength(pub i32);
 
-/// Takes one whole frame from the front of `input`, or nothing while it is incomplete.
+/// Takes one whole frame from the front of `input`, or returns `None` while it is incomplete.
 ///
-/// A length that is refused is refused before its body has come.
+/// A bad length is refused before its body has arrived.
 pub fn take(input: &mut BytesMut, bytes_max: usize) -> Result<Option<Bytes>, BadLength> {
-    let Some(prefix) = input.first_chunk::<4>() else {
+    let Some(prefix) = input.first_chunk::<LENGTH_BYTES>() else {
         return Ok(None);
     };
     let announced = i32::from_be_bytes(*prefix);
@@ -19,15 +22,15 @@ pub fn take(input: &mut BytesMut, bytes_max: usize) -> Result<Option<Bytes>, Bad
         .ok()
         .filter(|length| *length <= bytes_max)
         .ok_or(BadLength(announced))?;
-    if input.len() < 4 + length {
+    if input.len() < LENGTH_BYTES + length {
         return Ok(None);
     }
-    input.advance(4);
+    input.advance(LENGTH_BYTES);
     Ok(Some(input.split_to(length).freeze()))
 }
 
-/// Appends one frame whose body `write` appends, which must be shorter than 2 GiB: whoever answers
-/// with what may be longer checks that before.
+/// Appends one frame whose body `write` appends. The body must be shorter than 2 GiB: a caller whose
+/// body may be longer checks that first.
 pub fn put(out: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) {
     let start = out.len();
     out.put_i32(0);

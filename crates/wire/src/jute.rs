@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use bytes::{Buf, BufMut};
 
-/// A record that ends early, or a length that cannot be.
+/// A record that ends early, or an impossible length.
 ///
-/// In a request it is answered with [`ErrorCode::MarshallingError`](crate::code::ErrorCode).
+/// A server answers such a request with [`ErrorCode::MarshallingError`](crate::code::ErrorCode).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed record")]
 pub struct Malformed;
@@ -23,12 +23,12 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
-    /// What has not been read yet.
+    /// The bytes that have not been read yet.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// One byte; anything but zero is true, as Apache reads it.
+    /// One byte; any value but zero is true, as in Apache.
     pub fn bool(&mut self) -> Result<bool, Malformed> {
         self.rest
             .try_get_u8()
@@ -68,14 +68,14 @@ impl<'a> Reader<'a> {
         Ok(self.ustring()?.ok_or(Malformed)?.into_owned())
     }
 
-    /// A list of texts, neither of which may be null.
+    /// A list of texts, none of which may be null.
     pub fn strings(&mut self) -> Result<Vec<String>, Malformed> {
         self.vector(Self::string)?.ok_or(Malformed)
     }
 
     /// A list; `None` is null. Any other count below one is an empty list.
     ///
-    /// The count is not trusted: memory grows with the elements that are really there.
+    /// The count is not trusted: memory grows only with the elements that are present.
     pub fn vector<T>(
         &mut self,
         mut element: impl FnMut(&mut Self) -> Result<T, Malformed>,
@@ -91,8 +91,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The text that `bytes` are. Java writes a character beyond the basic plane as two surrogates of three bytes each
-/// (`BinaryOutputArchive.stringToByteBuffer`), which is no UTF-8 and is understood here; all else that is none becomes
+/// Decodes `bytes` as text. Java writes a character beyond the basic plane as two surrogates of three bytes each
+/// (`BinaryOutputArchive.stringToByteBuffer`), which is not UTF-8 but is accepted here. Other invalid bytes become
 /// U+FFFD, as in Java.
 pub fn text(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
@@ -101,7 +101,7 @@ pub fn text(bytes: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// The same bytes with each pair of surrogates as one character.
+/// The same bytes, with each pair of surrogates replaced by one character.
 fn join_surrogates(mut bytes: &[u8]) -> Vec<u8> {
     let unit =
         |middle: u8, last: u8| 0xD000 | u16::from(middle & 0x3F) << 6 | u16::from(last & 0x3F);
@@ -158,7 +158,7 @@ pub trait Writer: BufMut {
         self.put_buffer(text.map(str::as_bytes));
     }
 
-    /// The length or count that stands before a string or a list.
+    /// The length or count before a string or a list.
     fn put_count(&mut self, count: usize) {
         self.put_i32(i32::try_from(count).expect("frames are far smaller than 2 GiB"));
     }

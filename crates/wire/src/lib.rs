@@ -1,11 +1,11 @@
 //! ZooKeeper's wire protocol as plain records, without I/O.
 //!
-//! Every message is a [`frame`]: a length and that many bytes. The first frame in either direction is the
+//! Every message is a [`frame`]: a length and `length` bytes. The first frame in either direction is the
 //! handshake ([`connect`]). After it, a client sends requests ([`request`], [`multi`]) and a server answers with
-//! replies ([`reply`]) and watch events ([`event`]). All fields are encoded as [`jute`] does.
+//! replies ([`reply`]) and watch events ([`event`]). All fields are encoded with [`jute`].
 //!
-//! Both directions are here: a server decodes requests and encodes replies, a client does the opposite. Nothing in this
-//! crate decides anything, reads a clock or touches a socket.
+//! Both directions are here: a server decodes requests and encodes replies, a client does the opposite. This
+//! crate makes no decisions, reads no clock and touches no socket.
 //!
 //! ```
 //! use bellwether_wire::jute::Reader;
@@ -26,6 +26,8 @@
 pub mod acl;
 pub mod code;
 pub mod connect;
+#[cfg(feature = "sasl")]
+pub mod digest_md5;
 pub mod event;
 pub mod frame;
 pub mod jute;

@@ -7,7 +7,7 @@ use crate::jute::{Malformed, Reader, Writer};
 use crate::op::Op;
 use crate::request::{Create, PathVersion, PathWatch, SetData};
 
-/// The type of results that failed, and of the end of a list.
+/// The type of failed results, and of the end marker of a list.
 pub const ERROR_TYPE: i32 = -1;
 
 /// One write inside a multi.
@@ -21,7 +21,7 @@ pub enum WriteOp<'a> {
 }
 
 impl WriteOp<'_> {
-    /// Whether the operation names no path at all, which spoils the whole request.
+    /// Whether the operation has a null path, which makes the whole request invalid.
     pub fn path_is_null(&self) -> bool {
         match self {
             Self::Create(_, create) => create.path.is_none(),
@@ -39,7 +39,7 @@ pub enum ReadOp<'a> {
     GetChildren(PathWatch<'a>),
 }
 
-/// The operations of a request: all of one sort, a mixture is malformed.
+/// The operations of a request: all writes or all reads; a mixture is malformed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "named for their contents")]
 pub enum Ops<'a> {
@@ -90,12 +90,12 @@ pub fn put_op(out: &mut BytesMut, op: Op) {
 /// One result of a multi or multiRead, read up to its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResultHeader {
-    /// The operation was done. Its body follows; a server may report another operation than was asked for (create for
+    /// The operation succeeded. Its body follows. A server may report another operation than the one requested (create for
     /// create2).
     Done(Op),
-    /// The number of an [`ErrorCode`]; 0 if the operation would have been done, had not another one failed.
+    /// The number of an [`ErrorCode`]; 0 if the operation would have succeeded but another one failed.
     Failed(i32),
-    /// There are no more results.
+    /// The end of the results.
     End,
 }
 
@@ -126,7 +126,7 @@ pub fn put_success(out: &mut BytesMut, kind: Op) {
     put_header(out, kind.number(), false, 0);
 }
 
-/// Appends one result that is an error, or that came to nothing because of another's.
+/// Appends one result that is an error, or that was rolled back because another operation failed.
 pub fn put_failure(out: &mut BytesMut, outcome: Result<(), ErrorCode>) {
     let code = outcome.err().map_or(0, ErrorCode::number);
     put_header(out, ERROR_TYPE, false, code);

@@ -1,6 +1,6 @@
 //! The numbers of the operations.
 
-/// An operation that a client may ask for, or that the log records.
+/// An operation that a client may request, or that the log records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "named as in ZooKeeper's OpCode")]
 pub enum Op {
@@ -73,9 +73,14 @@ const NUMBERS: [(Op, i32, &str); 31] = [
 ];
 
 impl Op {
-    /// The operation with this number, if there is one.
+    /// The operation with this number, or `None` if it is unknown.
     pub fn from_number(number: i32) -> Option<Self> {
         NUMBERS.iter().find(|row| row.1 == number).map(|row| row.0)
+    }
+
+    /// All operations, each at the place of its discriminant.
+    pub fn all() -> impl Iterator<Item = Self> {
+        NUMBERS.into_iter().map(|row| row.0)
     }
 
     /// The number on the wire.
@@ -88,7 +93,7 @@ impl Op {
         NUMBERS[self as usize].2
     }
 
-    /// Whether the operation takes a zxid, whatever comes of it.
+    /// Whether the operation takes a zxid, also if it fails.
     pub fn is_write(self) -> bool {
         matches!(
             self,

@@ -1,11 +1,11 @@
-//! Which paths a node may have.
+//! Checks whether a path is allowed for a node.
 
 /// Checks a path as Apache's `PathUtils.validatePath` does. The root is a valid path.
 pub fn check(path: &str) -> Result<(), PathError> {
     let Some(names) = path.strip_prefix('/') else {
         return Err(PathError::NotAbsolute);
     };
-    if names.is_empty() {
+    if names.is_empty() || is_plain(names) {
         return Ok(());
     }
     for name in names.split('/') {
@@ -15,41 +15,50 @@ pub fn check(path: &str) -> Result<(), PathError> {
             _ => {}
         }
     }
-    // Nearly all paths are plain ASCII, which needs no decoding.
-    if path.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
-        return Ok(());
-    }
     match path.chars().find(|c| is_refused(*c)) {
         Some(refused) => Err(PathError::Character(refused)),
         None => Ok(()),
     }
 }
 
-/// What is wrong with a path.
+/// Whether all names are printable ASCII and none begins with a dot. Nearly all paths are like that, and one pass over the bytes is enough.
+fn is_plain(names: &str) -> bool {
+    let mut before = b'/';
+    for byte in names.bytes() {
+        let is_first = before == b'/';
+        if !matches!(byte, b' '..=b'~') || is_first && matches!(byte, b'/' | b'.') {
+            return false;
+        }
+        before = byte;
+    }
+    before != b'/'
+}
+
+/// Why a path is not allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathError {
-    /// It does not start at the root.
+    /// The path does not start at the root.
     #[error("a path starts with a slash")]
     NotAbsolute,
-    /// It is the root itself, where a node below it is needed.
+    /// The path is the root, but a node below it is required.
     #[error("the root cannot be used")]
     Root,
     /// Two slashes in a row, or one at the end.
     #[error("a name in the path is empty")]
     EmptyName,
-    /// `.` or `..` stands as a name.
+    /// `.` or `..` is one of the names.
     #[error("the path is relative")]
     Relative,
     /// The protocol does not allow this character.
     #[error("character {0:?} is not allowed in a path")]
     Character(char),
-    /// The name has a meaning of its own here, or is a path where a name is needed.
+    /// The name is reserved, or is a path where a name is required.
     #[error("the name is reserved")]
     Reserved,
 }
 
-/// Java looks at UTF-16 units, so it refuses everything beyond the basic plane as a surrogate.
+/// Java checks UTF-16 units, so it refuses every character beyond the basic plane as a surrogate.
 fn is_refused(c: char) -> bool {
     matches!(
         c,

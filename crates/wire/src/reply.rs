@@ -6,7 +6,7 @@ use crate::code::ErrorCode;
 use crate::frame;
 use crate::jute::{Malformed, Reader};
 
-/// The longest body that has its place in a frame behind the header.
+/// The longest body that fits into a frame after the header.
 pub const BODY_BYTES_MAX: usize = i32::MAX as usize - ReplyHeader::LENGTH;
 
 /// The first sixteen bytes of every reply.
@@ -14,14 +14,14 @@ pub const BODY_BYTES_MAX: usize = i32::MAX as usize - ReplyHeader::LENGTH;
 pub struct ReplyHeader {
     /// The xid of the request.
     pub xid: i32,
-    /// The zxid of the write, or the last one that the server had applied.
+    /// The zxid of the write, or the last zxid that the server had applied.
     pub zxid: i64,
     /// 0, or the number of an [`ErrorCode`].
     pub err: i32,
 }
 
 impl ReplyHeader {
-    /// How many bytes it takes.
+    /// The length of the header in bytes.
     const LENGTH: usize = 16;
 
     /// Reads the header of a reply or event.
@@ -40,7 +40,13 @@ impl ReplyHeader {
     }
 }
 
-/// Appends a whole reply frame, with a body of [`BODY_BYTES_MAX`] at most.
+/// Whether a whole reply frame carries no error.
+pub fn is_ok(frame: &[u8]) -> bool {
+    const ERR: std::ops::Range<usize> = 16..20;
+    frame.get(ERR) == Some(&[0; 4])
+}
+
+/// Appends a whole reply frame, with a body of at most [`BODY_BYTES_MAX`] bytes.
 pub fn put(
     out: &mut BytesMut,
     xid: i32,

@@ -9,20 +9,20 @@ use crate::frame;
 use crate::jute::{Malformed, Reader, Writer};
 use crate::op::Op;
 
-/// A text that a client may leave null.
+/// A text that may be null.
 pub type Text<'a> = Option<Cow<'a, str>>;
 
 /// The first eight bytes of every request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestHeader {
-    /// Chosen by the client and echoed, never checked.
+    /// Chosen by the client; the server echoes it without a check.
     pub xid: i32,
     /// The number of the operation.
     pub op: i32,
 }
 
 impl RequestHeader {
-    /// The bytes of a header.
+    /// The length of the header in bytes.
     pub const LENGTH: usize = 8;
 
     /// Reads the header.
@@ -43,7 +43,7 @@ pub fn put(out: &mut BytesMut, xid: i32, op: Op, body: impl FnOnce(&mut BytesMut
     });
 }
 
-/// Appends the body of a request that is nothing but a path: getACL, sync, getEphemerals, getAllChildrenNumber.
+/// Appends the body of a request that has only a path: getACL, sync, getEphemerals, getAllChildrenNumber.
 pub fn put_path(out: &mut BytesMut, path: &str) {
     out.put_ustring(path);
 }
@@ -113,7 +113,7 @@ pub fn put_set_watches<'p>(
     }
 }
 
-/// Appends the body of a reconfig; a null text leaves that part of the membership alone.
+/// Appends the body of a reconfig; a null text leaves that part of the membership unchanged.
 pub fn put_reconfig(
     out: &mut BytesMut,
     joining: Option<&str>,
@@ -258,7 +258,7 @@ impl<'a> PathNumber<'a> {
     }
 }
 
-/// setWatches and setWatches2: what a client wants to go on hearing of after a reconnect.
+/// setWatches and setWatches2: the watches that a client restores after a reconnect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields of the record")]
 pub struct SetWatches<'a> {
@@ -293,7 +293,7 @@ impl<'a> SetWatches<'a> {
     }
 }
 
-/// reconfig, of which nothing but its being well-formed matters to a single server.
+/// reconfig. A single server only checks that it is well-formed.
 pub fn skip_reconfig(reader: &mut Reader<'_>) -> Result<(), Malformed> {
     for _ in 0..3 {
         reader.ustring()?;
@@ -310,7 +310,7 @@ pub struct Auth<'a> {
 }
 
 impl<'a> Auth<'a> {
-    /// Reads the body; its type field has no meaning.
+    /// Reads the body; its type field is ignored.
     pub fn decode(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
         reader.int()?;
         Ok(Self {

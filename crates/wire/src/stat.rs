@@ -1,10 +1,10 @@
-//! What a server tells of a node.
+//! The metadata of a node (`Stat`).
 
 use bytes::BufMut;
 
 use crate::jute::{Malformed, Reader};
 
-/// The numbers of a node, as clients see them.
+/// The metadata of a node, as clients see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[expect(missing_docs, reason = "named as in ZooKeeper's Stat")]
 pub struct Stat {

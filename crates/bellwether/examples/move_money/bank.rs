@@ -1,9 +1,8 @@
-//! The processes: a bank, and one who moves money.
+//! The processes: a bank, and a coordinator that moves money.
 
 use anyhow::{Context, Result};
-use bellwether::{
-    Decision, Json, Participant, Proposal, TransactionError, TwoPhase, Vote, connect,
-};
+use bellwether::two_phase::{Decision, Participant, Proposal, TransactionError, Vote};
+use bellwether::{Json, TwoPhase, connect};
 use futures_util::StreamExt;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use serde::{Deserialize, Serialize};
@@ -12,7 +11,7 @@ use super::step::{Step, reach};
 
 pub(crate) const BANKS: [&str; 2] = ["payer", "payee"];
 
-/// What each bank has at first.
+/// Initial balance of each bank.
 pub(crate) const BALANCE: i64 = 100;
 
 #[derive(Serialize, Deserialize)]
@@ -20,13 +19,13 @@ struct Transfer {
     amount: i64,
 }
 
-/// A bank, as far as it takes part in transfers.
+/// A bank as a participant of transfers.
 struct Bank {
     database: Connection,
     stop_at: String,
 }
 
-/// Opens a bank's database, and the bank itself if it is new.
+/// Opens a bank's database, and sets it up if it is new.
 pub(crate) fn open(database: &str) -> Result<Connection> {
     let database = Connection::open(database)?;
     database.execute_batch(
@@ -43,7 +42,7 @@ pub(crate) fn open(database: &str) -> Result<Connection> {
 }
 
 impl Bank {
-    /// Puts the change aside, unless that has been done. From then on nothing else can use that money.
+    /// Reserves the change, unless it is already reserved. From then on nothing else can use that money.
     fn reserve(&mut self, id: &str, change: i64) -> Result<Vote> {
         let begun = self
             .database
@@ -64,7 +63,7 @@ impl Bank {
         Ok(Vote::Commit)
     }
 
-    /// Does what was put aside, or forgets it. What is not there has been done before.
+    /// Applies the reserved change, or cancels it. If there is none, this was done before.
     fn settle(&mut self, id: &str, decision: Decision) -> Result<()> {
         let begun = self
             .database
@@ -115,7 +114,7 @@ impl Participant for Bank {
     }
 }
 
-/// Takes part in every transfer that waits for this bank, those first that it has left open.
+/// Takes part in every transfer that waits for this bank, unfinished ones first.
 pub(crate) async fn run(
     address: &str,
     transfers: &str,
@@ -131,13 +130,13 @@ pub(crate) async fn run(
     let mut invitations = TwoPhase::new(&client, transfers).invitations(name);
     while let Some(transfer) = invitations.next().await {
         let transfer = transfer?;
-        let decision = transfer.participate(name, &mut bank).await?;
+        let decision = transfer.participate(&mut bank).await?;
         eprintln!("{name}: {decision} of {}", transfer.id());
     }
     Ok(())
 }
 
-/// Moves an amount from one bank to the other, or goes on with that where an earlier process has left it.
+/// Moves an amount from one bank to the other, or continues a transfer of an earlier process.
 pub(crate) async fn transfer(
     address: &str,
     transfers: &str,

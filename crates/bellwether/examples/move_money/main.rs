@@ -1,8 +1,8 @@
 //! Moves money between two SQLite databases in two processes, and kills one of them at each step.
 //!
-//! Each bank is a process with a database of its own and takes part in every transfer that names it; a third process begins a
-//! transfer and decides. Whoever is killed, at whatever step, is started again, and in the end both banks have done as was decided, and the
-//! sum is what it was.
+//! Each bank is a process with its own database and takes part in every transfer that names it; a third process begins a transfer and
+//! decides. The process that is killed, at any step, is started again. In the end both banks have applied the decision, and the sum is
+//! unchanged.
 //!
 //! ```sh
 //! bellwether serve &
@@ -42,7 +42,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// What one of the processes does, until it is done or killed: the address, the role, and what belongs to it.
+/// Runs one of the processes until it is done or killed: address, role, and the arguments of the role.
 pub(crate) async fn play(role: &[String]) -> Result<()> {
     let role: Vec<&str> = role.iter().map(String::as_str).collect();
     match role[..] {

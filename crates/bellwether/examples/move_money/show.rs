@@ -1,4 +1,4 @@
-//! The play: who is killed when, and what must be true in the end.
+//! The scenes: which process is killed when, and what must be true in the end.
 
 use std::fmt;
 use std::path::Path;
@@ -6,7 +6,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use bellwether::{Client, Decision, Transaction, TwoPhase, connect};
+use bellwether::two_phase::{Decision, Transaction};
+use bellwether::{Client, TwoPhase, connect};
 use futures_util::StreamExt;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
@@ -15,12 +16,12 @@ use tokio::time::timeout;
 use super::bank::{BALANCE, BANKS, open};
 use super::step::Step;
 
-/// Nothing takes longer, unless something is wrong.
+/// Time limit of every wait.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const COORDINATOR: &str = "coordinator";
 
-/// One transfer, and who is killed in it.
+/// One transfer, and the process that is killed in it.
 #[derive(Clone, Copy)]
 pub(crate) struct Scene {
     victim: &'static str,
@@ -52,7 +53,7 @@ impl fmt::Display for Shown {
     }
 }
 
-/// All that can happen: a transfer that is possible and one that is not, and a victim at each step.
+/// All cases: a transfer that is possible and one that is not, and a victim at each step.
 pub(crate) fn scenes() -> Vec<Scene> {
     let coordinator = [Step::Waiting, Step::Begun, Step::Decided];
     let bank = [
@@ -73,14 +74,14 @@ pub(crate) fn scenes() -> Vec<Scene> {
         };
         add(COORDINATOR, &coordinator);
         add(BANKS[0], &bank);
-        // A payee need not be asked any more when the payer has voted to abort.
+        // The payee need not be asked if the payer has voted to abort.
         let first = if amount > BALANCE { 2 } else { 0 };
         add(BANKS[1], &bank[first..]);
     }
     scenes
 }
 
-/// Plays a scene with processes that `launch` makes of their roles.
+/// Plays a scene with processes that `launch` starts from their roles.
 pub(crate) async fn show(
     address: &str,
     scene: Scene,
@@ -92,7 +93,7 @@ pub(crate) async fn show(
         client: &client,
         address,
         scene,
-        // One folder, one play.
+        // A separate path per folder.
         transfers: format!("/examples/transfers-{}", process_wide_name(folder.path())),
         folder: folder.path(),
         launch,
@@ -129,7 +130,7 @@ impl<L: Fn(Vec<String>) -> Result<Command>> Cast<'_, L> {
             let bank = self.start(name, &stop_at(name))?;
             actors.push((name, bank));
         }
-        // For a bank to die between its vote and the decision, there has to be such a time.
+        // A bank can die between its vote and the decision only if the decision takes some time.
         let coordinator = match step {
             Step::Voted => Step::Begun.name(),
             _ => stop_at(COORDINATOR),
@@ -138,7 +139,7 @@ impl<L: Fn(Vec<String>) -> Result<Command>> Cast<'_, L> {
 
         let mut killed = vec![victim];
         if step == Step::Voted {
-            // What it waits for will come from the next coordinator.
+            // The next coordinator makes the decision it waits for.
             until_stopped(find(&mut actors, COORDINATOR)?).await?;
             until_voted(&transaction, victim).await?;
             killed.push(COORDINATOR);
@@ -146,7 +147,7 @@ impl<L: Fn(Vec<String>) -> Result<Command>> Cast<'_, L> {
             until_stopped(find(&mut actors, victim)?).await?;
         }
         for name in killed {
-            // As `kill -9` does, and it is gone when this returns.
+            // Like `kill -9`; the process is gone when this returns.
             find(&mut actors, name)?.kill().await?;
             actors.push((name, self.start(name, "nowhere")?));
         }
@@ -175,7 +176,7 @@ impl<L: Fn(Vec<String>) -> Result<Command>> Cast<'_, L> {
         path.display().to_string()
     }
 
-    /// Waits until both banks are done, and looks at what they have.
+    /// Waits until both banks are done, and reads their balances.
     async fn end(&self, transaction: &Transaction) -> Result<Shown> {
         let seen: Vec<_> = transaction.progress().collect().await;
         let last = seen.into_iter().next_back().context("nothing was seen")??;
@@ -204,17 +205,17 @@ impl<L: Fn(Vec<String>) -> Result<Command>> Cast<'_, L> {
     }
 }
 
-/// The process that plays a part, the last one if there were several.
+/// The process in a role, the last one if there were several.
 fn find<'c>(actors: &'c mut [(&'static str, Child)], name: &str) -> Result<&'c mut Child> {
     let found = actors.iter_mut().rfind(|(other, _)| *other == name);
     found
         .map(|(_, child)| child)
-        .with_context(|| format!("nobody is {name}"))
+        .with_context(|| format!("there is no process {name}"))
 }
 
-/// Reads what a process says until it says that it has come to its step.
+/// Reads the output of a process until it reports that it has reached its step.
 async fn until_stopped(child: &mut Child) -> Result<()> {
-    let said = child.stderr.take().context("nobody listens")?;
+    let said = child.stderr.take().context("stderr is read once")?;
     let mut lines = BufReader::new(said).lines();
     while let Some(line) = lines.next_line().await? {
         if line == "stopped" {
@@ -231,5 +232,5 @@ async fn until_voted(transaction: &Transaction, name: &str) -> Result<()> {
             return Ok(());
         }
     }
-    anyhow::bail!("nobody voted")
+    anyhow::bail!("there was no vote")
 }

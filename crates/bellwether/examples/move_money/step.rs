@@ -13,11 +13,11 @@ pub(crate) enum Step {
     Asked,
     /// It has prepared, and not voted.
     Prepared,
-    /// It has voted. This is seen from outside: between its handlers a bank runs no code of its own.
+    /// It has voted. This is seen from outside: between its handlers a bank runs no code.
     Voted,
-    /// It was told to commit or to abort.
+    /// It was asked to commit or to abort.
     Told,
-    /// It has done so, and nobody knows.
+    /// It has done so, and has not reported it.
     Applied,
 }
 
@@ -27,7 +27,7 @@ impl Step {
     }
 }
 
-/// Stops the process here for good if this is its step, and says so to whoever is to kill it.
+/// Stops the process here for good if this is its step, and reports that to the process that kills it.
 pub(crate) async fn reach(step: Step, stop_at: &str) {
     if step.name() == stop_at {
         eprintln!("stopped");

@@ -1,13 +1,13 @@
 //! Keeps a copy of a subtree up to date.
 //!
-//! Events say *where* something happened; what there is now is read. A path with news is *dirty* until its read has been
-//! sent, and there is one read a path at a time, so the read that is sent after the last event shows at least that event,
-//! and the copy comes to equal the subtree. Replies and events do not reach us in the order in which the server sent
-//! them; two rules make that harmless. Data is taken only if it is newer than what is known. And a reply that says that there is
-//! nothing, or an event that says so, counts only if no other word of that path, or of one below it, is still to come.
+//! Events say *where* something changed; the current state is read. A path with an event is *dirty* until its read has been sent, and there
+//! is one read per path at a time. So the read that is sent after the last event shows at least that event, and the copy becomes equal to
+//! the subtree. Replies and events do not reach us in the order in which the server sent them; two rules make that harmless. Data is stored
+//! only if it is newer than the known data. And a reply or event that says that a node is gone counts only if no other reply for that path,
+//! or for a path below it, is still expected.
 //!
-//! With a watch on each node, the read that follows an event also arms what the event has used up, and of a node that comes
-//! its parent tells. What ends is always read again: the event says only that it did.
+//! With a watch on each node, the read that follows an event also sets the watch again, and a new node is reported by the watch on its
+//! parent. A deleted node is always read again, since it may have been created anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -22,12 +22,14 @@ use tracing::{debug, warn};
 use super::reads::{Ask, Found};
 use super::tree::{CacheEvent, Tree};
 use super::watches::{Armed, News, TooMuch, Watches};
-use crate::client::Client;
-use crate::error::{Outcome, outcome};
-use crate::node_event::Happened;
-use crate::state::{Site, StateError, Visit};
 
-/// How much is read in one request, judging by the largest node of the last one.
+use crate::error::StateError;
+use crate::request::freshness::Freshness;
+use crate::request::node_event::Happened;
+use crate::request::site::{Site, Visit};
+use crate::session::open_session::Session;
+
+/// How many bytes are read in one request, judging by the largest node of the last read.
 const READ_BYTES: usize = 256 << 10;
 
 type Loaded = oneshot::Sender<Result<(), StateError>>;
@@ -36,6 +38,7 @@ pub(super) struct Keeper {
     site: Site,
     visit: Visit,
     tree: Arc<Tree>,
+    freshness: Arc<Freshness>,
     /// Paths to read, below the root.
     dirty: BTreeMap<String, Ask>,
     reading: BTreeSet<String>,
@@ -47,7 +50,7 @@ pub(super) struct Keeper {
     watch: Option<zk::PersistentWatch>,
 }
 
-/// Why a connection is no longer worked with.
+/// Why the work with a connection ended.
 enum Interrupted {
     Disconnected,
     SessionEnded,
@@ -63,20 +66,26 @@ impl From<TooMuch> for Interrupted {
 
 impl From<zk::Error> for Interrupted {
     fn from(error: zk::Error) -> Self {
-        match outcome(&error) {
-            Outcome::Unknown => Self::Disconnected,
-            Outcome::SessionEnded => Self::SessionEnded,
-            Outcome::Refused => Self::Refused(error),
+        match error {
+            error if error.is_transient() => Self::Disconnected,
+            zk::Error::SessionEnded(_) => Self::SessionEnded,
+            error => Self::Refused(error),
         }
     }
 }
 
 impl Keeper {
-    pub(super) fn new(site: Site, visit: Visit, tree: Arc<Tree>) -> Self {
+    pub(super) fn new(
+        site: Site,
+        visit: Visit,
+        tree: Arc<Tree>,
+        freshness: Arc<Freshness>,
+    ) -> Self {
         Self {
             site,
             visit,
             tree,
+            freshness,
             dirty: BTreeMap::new(),
             reading: BTreeSet::new(),
             node_bytes: 0,
@@ -85,11 +94,12 @@ impl Keeper {
         }
     }
 
-    /// Goes on until it is dropped, or refused.
+    /// Runs until it is dropped, or a server refuses.
     pub(super) async fn keep(mut self, loaded: Loaded) {
         let mut loaded = Some(loaded);
         loop {
             let Err(interrupted) = self.follow(&mut loaded).await;
+            self.freshness.outdated();
             let error = match interrupted {
                 Interrupted::Disconnected => continue,
                 Interrupted::SessionEnded => {
@@ -122,7 +132,7 @@ impl Keeper {
                 },
             };
             match loaded {
-                // Who opened it may have gone.
+                // The caller may be gone.
                 Some(loaded) => drop(loaded.send(Err(error))),
                 None => {
                     let (path, reason) = (self.site.path().to_owned(), error.to_string());
@@ -139,9 +149,9 @@ impl Keeper {
         &mut self,
         loaded: &mut Option<Loaded>,
     ) -> Result<std::convert::Infallible, Interrupted> {
-        let client = self.visit.client.clone();
+        let session = self.visit.session.clone();
         let root = self.visit.node.as_str().to_owned();
-        let mut watches = self.arm(&client, &root).await?;
+        let mut watches = self.arm(&session, &root).await?;
         let mut reads = FuturesUnordered::new();
         self.reading.clear();
         self.mark("", Ask::SUBTREE);
@@ -151,15 +161,17 @@ impl Keeper {
                 if asks.is_empty() {
                     break;
                 }
-                reads.push(watches.read(client.zk(), &root, asks));
+                reads.push(watches.read(session.zk(), &root, asks));
             }
-            if reads.is_empty()
-                && let Some(loaded) = loaded.take()
-            {
-                // Who opened it may have gone.
-                let _ = loaded.send(Ok(()));
+            if reads.is_empty() {
+                self.freshness.up_to_date(&session);
+                if let Some(loaded) = loaded.take() {
+                    // The caller may be gone.
+                    let _ = loaded.send(Ok(()));
+                }
             }
             let ended = tokio::select! {
+                biased;
                 news = watches.next(&root) => match news {
                     News::Of(below, what) => {
                         self.heard(&below, what);
@@ -180,18 +192,18 @@ impl Keeper {
         }
     }
 
-    /// Watches the subtree on this connection, or else only makes sure that the server knows what the last one has told us.
-    async fn arm(&mut self, client: &Client, root: &str) -> Result<Watches, Interrupted> {
-        let zk = client.zk();
+    /// Sets the watch over the subtree on this connection, or else only syncs the server with what the previous server has shown.
+    async fn arm(&mut self, session: &Session, root: &str) -> Result<Watches, Interrupted> {
+        let zk = session.zk();
         if !self.watches_each {
             let armed = zk.watch(root, zk::WatchMode::Recursive);
-            // The server may know less than the last one has told us.
+            // The server may lag behind the previous one.
             let caught_up = zk.sync(root);
             match armed.await {
                 Ok(watch) => {
                     self.watch = None;
                     return match caught_up.await {
-                        Err(error) if outcome(&error) != Outcome::Refused => {
+                        Err(error) if !error.is_refusal() => {
                             self.watch = Some(watch);
                             Err(error.into())
                         }
@@ -204,7 +216,7 @@ impl Keeper {
             }
         }
         match zk.sync(root).await {
-            Err(error) if outcome(&error) != Outcome::Refused => Err(error.into()),
+            Err(error) if !error.is_refusal() => Err(error.into()),
             _ => Ok(Watches::Each(Armed::default())),
         }
     }
@@ -216,7 +228,7 @@ impl Keeper {
         }
     }
 
-    /// Paths to read, of which no read is under way.
+    /// Paths to read for which no read is under way.
     fn next_dirty(&mut self, together: usize) -> Vec<(String, Ask)> {
         let count = (READ_BYTES / self.node_bytes.max(1)).clamp(1, together);
         let dirty = self.dirty.keys();
@@ -236,11 +248,11 @@ impl Keeper {
             && !self.dirty.contains_key(below)
             && self.is_settled_below(below);
         let ask = match (self.watches_each, what) {
-            // Nothing is waited for that could say otherwise, and if it comes again, that will be told too.
+            // No reply is expected that could say otherwise, and if the node is created again, an event will say so.
             (false, Happened::Deleted) if is_settled => {
                 return self.tree.remove(&self.tree.path(below));
             }
-            // Its children tell of themselves.
+            // Its children have their own watches.
             (false, _) | (true, Happened::DataChanged) => Ask::DATA,
             (true, Happened::ChildrenChanged) => Ask::NAMES,
             // Both watches are used up.
@@ -249,7 +261,7 @@ impl Keeper {
         self.mark(below, ask);
     }
 
-    /// Whether no word of anything below a path is still to come.
+    /// Whether no reply for any path below is still expected.
     fn is_settled_below(&self, below: &str) -> bool {
         // A zero is what follows a slash.
         let (first, end) = (format!("{below}/"), format!("{below}0"));
@@ -267,7 +279,7 @@ impl Keeper {
     ) -> Result<(), Interrupted> {
         let mut ended = Ok(());
         self.node_bytes = 0;
-        // All of them first: what is said of one may depend on whether more is to come of those below it.
+        // All replies are collected first: the meaning of one may depend on whether replies for paths below it are expected.
         for found in &found {
             self.reading.remove(&found.below);
         }
@@ -278,7 +290,7 @@ impl Keeper {
             }
         }
         match ended {
-            // Where the watches outlast the connection, all that is to be done is to read again.
+            // Where watches survive the connection, only the data has to be read again.
             Err(Interrupted::Disconnected) if self.watches_each => Ok(()),
             ended => ended,
         }
@@ -323,14 +335,14 @@ impl Keeper {
         }
     }
 
-    /// Reads what has come and gone, or everything.
+    /// Reads new and deleted nodes, or everything.
     fn take_names(&mut self, below: &str, ask: Ask, names: Vec<String>) {
         let known = self.tree.children(&self.tree.path(below));
         let names: BTreeSet<_> = names.into_iter().collect();
         for name in known.union(&names) {
             let child = format!("{below}/{name}");
             let stays = known.contains(name) && names.contains(name);
-            // One that is being read may be found missing, though it has come again by now.
+            // A node that is being read may be reported as missing although it has been created again by now.
             if ask.below || !stays || self.reading.contains(&child) {
                 self.mark(&child, Ask::SUBTREE);
             }

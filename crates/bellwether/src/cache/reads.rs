@@ -1,4 +1,4 @@
-//! What is read of nodes: of many in one request, or of one with watches on it.
+//! Reads of nodes: many in one request, or one with watches.
 
 use std::ops::BitOr;
 
@@ -11,7 +11,7 @@ use super::tree::CachedNode;
 pub(super) struct Ask {
     data: bool,
     names: bool,
-    /// Whether all children are to be read then, and not only those that come or go.
+    /// Whether to read all children then, and not only new and deleted ones.
     pub(super) below: bool,
 }
 
@@ -29,7 +29,7 @@ impl Ask {
         below: false,
     };
 
-    /// Everything: it may have changed while nobody watched.
+    /// Everything: it may have changed while no watch was set.
     pub(super) const SUBTREE: Self = Self {
         data: true,
         names: true,
@@ -55,7 +55,7 @@ pub(super) struct Found {
     pub(super) ask: Ask,
     /// `None` if there is no such node.
     pub(super) content: Result<Option<Content>, zk::Error>,
-    /// That were armed by it.
+    /// The watches that the read has set.
     pub(super) watches: Vec<zk::Watch>,
 }
 
@@ -143,8 +143,8 @@ fn content_of(results: Vec<zk::MultiReadResult>) -> Result<Option<Content>, zk::
     Ok(Some(content))
 }
 
-/// Reads a node, and watches what was asked for. Where there is nothing, only the root is watched: of any other node its
-/// parent will tell.
+/// Reads a node, and sets watches on what was read. A missing node is watched only at the root: otherwise the watch on its parent reports
+/// it.
 pub(super) async fn read_and_watch(
     zk: &zk::Client,
     root: &str,
@@ -184,7 +184,7 @@ async fn watch_content(
     ask: Ask,
     watches: &mut Vec<zk::Watch>,
 ) -> Result<Content, zk::Error> {
-    // Made before the first await: they travel together.
+    // Made before the first await: they are sent in one packet.
     let data = ask.data.then(|| zk.get_watched(node));
     let names = ask.names.then(|| zk.children_watched(node));
     let mut content = Content::default();

@@ -1,4 +1,4 @@
-//! The copy itself, and who is told of its changes.
+//! The copy itself, and its listeners.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -7,9 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bellwether_client as zk;
 use tokio::sync::broadcast;
 
-use crate::state::StateError;
+use crate::error::StateError;
+use crate::node::version::Version;
+use crate::session::id::SessionId;
 
-/// How many changes a listener may be behind before it is told that it has missed some.
+/// How many changes a listener may be behind before it gets [`CacheEvent::Missed`].
 const CHANGES_MAX: usize = 4096;
 
 /// All nodes of a subtree at one moment, by their paths.
@@ -22,23 +24,23 @@ pub struct CachedNode {
     /// The data.
     pub data: Vec<u8>,
     /// How often the data was set.
-    pub version: i32,
+    pub version: Version,
     /// The zxid that created the node.
     pub czxid: i64,
     /// The zxid that last set the data.
     pub mzxid: i64,
-    /// The session that the node ends with; 0 if it stays.
-    pub ephemeral_owner: i64,
+    /// The session that the node ends with; `None` if it stays.
+    pub ephemeral_owner: Option<SessionId>,
 }
 
 impl CachedNode {
     pub(super) fn new(data: Vec<u8>, stat: &zk::Stat) -> Self {
         Self {
             data,
-            version: stat.version,
+            version: stat.version.into(),
             czxid: stat.czxid,
             mzxid: stat.mzxid,
-            ephemeral_owner: stat.ephemeral_owner,
+            ephemeral_owner: SessionId::of_owner(stat.ephemeral_owner),
         }
     }
 }
@@ -55,9 +57,9 @@ pub enum CacheEvent {
     },
     /// A node is gone.
     Deleted { path: Arc<str> },
-    /// The session has ended, and another one keeps the copy. What changed meanwhile follows.
+    /// The session has ended, and a new session keeps the copy. The changes since then follow.
     Renewed,
-    /// The listener was too slow, and changes were left out. Take a snapshot.
+    /// The listener was too slow, and events were dropped. Take a snapshot.
     Missed,
 }
 
@@ -69,11 +71,11 @@ pub(super) struct Tree {
     telling: Mutex<Telling>,
 }
 
-/// Whether there is something to tell.
+/// Whether listeners can still get events.
 #[derive(Debug)]
 enum Telling {
     Goes(broadcast::Sender<CacheEvent>),
-    /// The copy is kept no longer. Why, until somebody has asked.
+    /// The copy is no longer updated. The reason, until a caller has taken it.
     Ended(Option<StateError>),
 }
 
@@ -107,12 +109,12 @@ impl Tree {
         }
     }
 
-    /// Nobody keeps the copy any more: its listeners hear of that when they have heard all the rest.
+    /// The copy is no longer updated: listeners see the end of the stream after all earlier events.
     pub(super) fn end(&self, why: StateError) {
         *self.telling() = Telling::Ended(Some(why));
     }
 
-    /// Why nobody keeps the copy any more. It is told once.
+    /// Why the copy is no longer updated. It is returned once.
     pub(super) fn take_end(&self) -> Option<StateError> {
         match &mut *self.telling() {
             Telling::Goes(_) => None,
@@ -121,12 +123,12 @@ impl Tree {
     }
 
     pub(super) fn snapshot_and_subscribe(&self) -> (Snapshot, broadcast::Receiver<CacheEvent>) {
-        // Changes are told under the same lock as they are made.
+        // Events are sent under the same lock as the change.
         let nodes = self.nodes();
         (nodes.clone(), self.subscribe())
     }
 
-    /// Takes what was read of a node, unless something newer is known.
+    /// Stores the data of a node, unless newer data is known.
     pub(super) fn set(&self, path: &str, node: CachedNode) {
         let mut nodes = self.nodes();
         if nodes
@@ -167,7 +169,7 @@ impl Tree {
 
     pub(super) fn tell(&self, event: CacheEvent) {
         if let Telling::Goes(events) = &*self.telling() {
-            // Nobody may be listening.
+            // There may be no listener.
             let _ = events.send(event);
         }
     }
@@ -197,10 +199,10 @@ mod tests {
     fn node(mzxid: i64) -> CachedNode {
         CachedNode {
             data: mzxid.to_string().into_bytes(),
-            version: 0,
+            version: 0.into(),
             czxid: 1,
             mzxid,
-            ephemeral_owner: 0,
+            ephemeral_owner: None,
         }
     }
 

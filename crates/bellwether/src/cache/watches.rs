@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::reads::{Ask, Found, read_and_watch, read_many};
-use crate::node_event::Happened;
+use crate::request::node_event::Happened;
 
 /// How many requests are under way at once, each for many nodes.
 const LARGE_READS_MAX: usize = 8;
@@ -40,7 +40,7 @@ pub(super) struct Armed {
     bytes: usize,
 }
 
-/// What watches tell.
+/// The events of watches.
 pub(super) enum News {
     /// Something happened to the node at this path below the root.
     Of(String, Happened),
@@ -49,7 +49,7 @@ pub(super) enum News {
     SessionEnded,
 }
 
-/// More is to be watched than can be.
+/// There are more nodes than can be watched.
 pub(super) struct TooMuch {
     pub(super) bytes: usize,
     pub(super) bytes_max: usize,
@@ -97,7 +97,7 @@ impl Watches {
         }
     }
 
-    /// Reads what has changed, and sees to it that the next change will be told.
+    /// Reads what has changed, and sets watches for the next change.
     pub(super) fn read<'a>(
         &self,
         zk: &'a zk::Client,
@@ -114,7 +114,7 @@ impl Watches {
         }
     }
 
-    /// Takes up what a read has armed.
+    /// Adds the watches that a read has set.
     pub(super) fn add(&mut self, root: &str, found: &mut Found) -> Result<(), TooMuch> {
         let Self::Each(armed) = self else {
             return Ok(());

@@ -7,44 +7,39 @@ use bellwether_client::log;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use super::HoldState;
-use crate::client::Client;
-use crate::error::{Outcome, outcome};
-use crate::node_data::Revocation;
-use crate::node_event::{Happened, OwnWatch};
-use crate::sabotage::Sabotage;
+use super::hold_watch::{HoldState, HoldWatch};
+use super::own_node::OwnWatch;
 
-/// A hold is watched for removal by another hand once it is this old. Shorter ones are over before it would matter, and
+use crate::node::node_data::Revocation;
+use crate::request::node_event::Happened;
+use crate::request::retry::Tries;
+use crate::session::open_session::Session;
+use crate::session::sabotage::Sabotage;
+
+/// The node of a hold is watched for deletion by other clients once the hold is this old. Shorter holds end before it would matter, and
 /// cost no watch.
 const WATCH_AFTER: Duration = Duration::from_millis(10);
 
-/// Keeps the state of a hold true until it is lost.
+/// Updates the state of a hold until it is lost.
 pub(super) async fn attend(
-    client: Client,
+    session: Session,
     (node, czxid): (String, i64),
     own_watch: Option<OwnWatch>,
-    state: watch::Sender<HoldState>,
+    state: HoldWatch,
     asked: watch::Sender<Option<Revocation>>,
 ) {
-    let mut states = client.zk().states();
-    let mut gone = Box::pin(node_gone(&client, &node, czxid, own_watch, &asked));
+    let mut states = session.zk().states();
+    let mut gone = Box::pin(node_gone(&session, &node, czxid, own_watch, &asked));
     loop {
         let link = *states.borrow_and_update();
         let now = match link {
-            _ if client.is_sabotaged(Sabotage::IgnoreExpiry) => HoldState::Held,
+            _ if session.is_sabotaged(Sabotage::IgnoreExpiry) => HoldState::Held,
             link if link.is_ended() => HoldState::Lost,
-            _ if is_over(&client) => HoldState::Lost,
+            _ if is_over(&session) => HoldState::Lost,
             zk::SessionState::Disconnected => HoldState::Suspended,
             _ => HoldState::Held,
         };
-        // Once lost, it stays lost, whoever noticed first.
-        let changed = state.send_if_modified(|state| {
-            let changes = *state != now && *state != HoldState::Lost;
-            if changes {
-                *state = now;
-            }
-            changes
-        });
+        let changed = state.note(now);
         if changed && now == HoldState::Lost {
             let node = node.clone();
             log::emit(move || info!(node, "hold is lost"));
@@ -52,56 +47,57 @@ pub(super) async fn attend(
         if now == HoldState::Lost {
             return;
         }
-        // Never no time at all: such a timer would be done at once, and others could not run.
-        let left = client.heart().deadline().left();
-        let look = left.clamp(Duration::from_millis(1), look_again(&client));
+        // Never zero: such a timer is done at once, and other tasks could not run.
+        let left = session.heart().deadline().left();
+        let look = left.clamp(Duration::from_millis(1), look_again(&session));
         tokio::select! {
+            biased;
             () = &mut gone => {
-                // The end of a release is told here too.
-                if state.send_replace(HoldState::Lost) != HoldState::Lost {
+                // The end of a release is seen here too.
+                if state.note(HoldState::Lost) {
                     let node = node.clone();
-                    log::emit(move || info!(node, "hold was ended by another hand"));
+                    log::emit(move || info!(node, "hold was ended by another client"));
                 }
                 return;
             }
             _ = states.changed() => {}
-            () = client.home().sleep(look) => {}
+            () = session.home().sleep(look) => {}
         }
     }
 }
 
-/// Whether the clock says that the session may be over.
-pub(super) fn is_over(client: &Client) -> bool {
-    !client.heart().is_alive() && !client.is_sabotaged(Sabotage::IgnoreExpiry)
+/// Whether the session has ended, or may have ended by the clock.
+pub(super) fn is_over(session: &Session) -> bool {
+    (session.is_ended() || !session.heart().is_alive())
+        && !session.is_sabotaged(Sabotage::IgnoreExpiry)
 }
 
-/// The longest sleep of one who watches a deadline: timers stand still while the machine is suspended.
-pub(super) fn look_again(client: &Client) -> Duration {
-    (client.session_timeout() / 20).max(Duration::from_millis(1))
+/// The longest sleep of a task that watches a deadline: timers stand still while the machine is suspended.
+pub(super) fn look_again(session: &Session) -> Duration {
+    (session.session_timeout() / 20).max(Duration::from_millis(1))
 }
 
-/// Resolves when the node is gone by another hand, and passes on meanwhile what is asked of its holder.
+/// Resolves when another client has deleted the node. Until then, passes on requests to the holder.
 async fn node_gone(
-    client: &Client,
+    session: &Session,
     node: &str,
     czxid: i64,
     mut own_watch: Option<OwnWatch>,
     asked: &watch::Sender<Option<Revocation>>,
 ) {
     if own_watch.is_none() {
-        client.home().sleep(WATCH_AFTER).await;
+        session.home().sleep(WATCH_AFTER).await;
     }
+    let read = || session.zk().get_watched(node);
     loop {
         let own = match own_watch.take() {
             Some(own) => own,
-            None => match client.zk().get_watched(node).await {
+            None => match Tries::unlimited().answer(read).await {
                 Ok((data, stat, watch)) if stat.czxid == czxid => OwnWatch::of(&data, watch),
-                // The next request waits in the client until there is a connection again, so this does not spin.
-                Err(error) if outcome(&error) == Outcome::Unknown => continue,
-                // Gone, and perhaps another's already.
+                // Gone; the next holder's node may already be there.
                 Ok(_) | Err(zk::Error::NO_NODE) => return,
-                // The session's end is told by its state.
-                Err(error) if outcome(&error) == Outcome::SessionEnded => break,
+                // The state of the session reports its end.
+                Err(zk::Error::SessionEnded(_)) => break,
                 Err(error) => {
                     let node = node.to_owned();
                     log::emit(move || {

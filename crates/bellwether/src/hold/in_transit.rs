@@ -2,10 +2,12 @@
 
 use std::ops::{Deref, DerefMut};
 
-use super::Hold;
-use crate::home::Home;
+use futures_util::future::BoxFuture;
 
-/// What can be undone as if it had never been held: without a crash mark, or with the one that was there before.
+use super::Hold;
+use crate::session::home::Home;
+
+/// A hold that can be undone as if it had never existed: the crash mark becomes what it was before.
 pub(crate) trait Undo {
     fn undo(self);
 }
@@ -30,8 +32,8 @@ impl<T: Undo, E> Undo for Result<T, E> {
     }
 }
 
-/// Something held that its caller does not have yet. Dropped before it arrives, it is undone: a drop alone would leave a crash mark,
-/// though nobody ever worked under the hold.
+/// A guard that its caller has not received yet. If it is dropped before it arrives, it is undone: a plain drop would leave a crash mark,
+/// although no work was done under the hold.
 #[derive(Debug)]
 pub(crate) struct InTransit<T: Undo>(Option<T>);
 
@@ -65,11 +67,19 @@ impl<T: Undo> Drop for InTransit<T> {
     }
 }
 
-/// Acquires where the session lives, as [`Home::there`]. A grant whose caller has gone is undone.
-pub(crate) async fn acquire_there<T: Undo + Send + 'static>(
+/// Acquires on the thread of the session, as [`Home::there`]. A grant is undone if its caller has dropped the call.
+///
+/// Boxed, because otherwise the future of each caller would contain the future of a whole acquisition.
+pub(crate) fn acquire_there<T, F>(
     home: &Home,
-    acquired: impl Future<Output = T> + Send + 'static,
-) -> T {
-    let granted = async { InTransit::new(acquired.await) };
-    home.there(granted).await.arrive()
+    acquired: F,
+) -> impl Future<Output = T> + Send + use<T, F>
+where
+    T: Undo + Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let granted: BoxFuture<'static, InTransit<T>> =
+        Box::pin(async { InTransit::new(acquired.await) });
+    let home = home.clone();
+    async move { home.there(granted).await.arrive() }
 }

@@ -1,12 +1,16 @@
-//! What the verbs of queues and tasks report.
+//! Errors of queues and tasks.
 
 use std::error::Error;
 use std::time::Duration;
 
 use bellwether_client as zk;
 
-use crate::contender::Failure;
-use crate::path::PathError;
+use crate::error::ConnectError;
+use crate::line::failure::Failure;
+use crate::node::path::PathError;
+use crate::session::place::from_unreached;
+
+from_unreached!(PutError, TakeError);
 
 /// Why an item was not put, or may not have been.
 #[derive(Debug, thiserror::Error)]
@@ -16,19 +20,22 @@ pub enum PutError {
     /// The path names no node. Correct it.
     #[error("bad path {path:?}")]
     BadPath { path: String, source: PathError },
-    /// There are as many items as are allowed. Try later, or allow more.
-    #[error("{depth} items are in {path} already")]
+    /// The session has ended, and no new session could be opened yet. The client keeps trying; call again later.
+    #[error("no session for {path}")]
+    NoSession { path: String, source: ConnectError },
+    /// The queue has reached its limit. Try later, or raise the limit.
+    #[error("{path} is full: {depth} items")]
     Full { path: String, depth: usize },
-    /// The item is larger than is allowed, or the batch than the servers take at once. Put less, or keep the bulk elsewhere
-    /// and put where it is.
-    #[error("{bytes} bytes for {path} are more than {bytes_max}")]
+    /// The item is larger than the limit, or the batch is larger than one request. Put less, or store the data elsewhere and put a
+    /// reference.
+    #[error("{bytes} bytes for {path}, the limit is {bytes_max}")]
     TooLarge {
         path: String,
         bytes: usize,
         bytes_max: usize,
     },
-    /// The value cannot be written as bytes. Nothing was put.
-    #[error("an item for {path} cannot be written")]
+    /// The value cannot be encoded. Nothing was put.
+    #[error("an item for {path} cannot be encoded")]
     NotWritable {
         path: String,
         source: Box<dyn Error + Send + Sync>,
@@ -37,25 +44,37 @@ pub enum PutError {
     /// directory of items when it is empty: a new one counts from zero.
     #[error("sequence numbers at {path} are used up")]
     SequenceUsedUp { path: String },
-    /// The session has as many ephemeral nodes as the servers can remove at its end, and a receipt does not fit any more. Put
-    /// fewer at a time, let go of some, or use another session.
+    /// The session has as many ephemeral nodes as the servers can remove at its end, and there is no room for a receipt. Put fewer at a
+    /// time, release some, or use another session.
     #[error(
-        "the ephemeral nodes of the session take {bytes} bytes, and a receipt at {path} does not fit any more"
+        "the ephemeral nodes of the session take {bytes} bytes, and there is no room for a receipt at {path}"
     )]
     TooManyEphemerals { path: String, bytes: usize },
-    /// The session had ended before: nothing was put. Connect again first.
+    /// The session had ended: nothing was put. Put again: the client opens a new session.
     #[error("session ended before the put at {path}")]
     SessionEnded { path: String },
-    /// The session ended before the answer came, and the receipt with it: it was put once, or not at all. Only whoever can
-    /// tell a second item from the first may put it again.
+    /// The session ended before the answer, and the receipt with it: the item was put once, or not at all. Put it again only if consumers
+    /// can recognise a duplicate.
     #[error("no answer; the item may be in {path} or not")]
     OutcomeUnknown { path: String, source: zk::Error },
-    /// The connection broke again and again before anything was put. Try later.
+    /// The connection was lost repeatedly before anything was put. Try later.
     #[error("connection lost too often before the put at {path}")]
     Disconnected { path: String, source: zk::Error },
-    /// The server refused; the source says why. Trying again as it stands will not help.
+    /// The server refused; the source says why. A retry of the same call will not help.
     #[error("cannot put at {path}")]
     Refused { path: String, source: zk::Error },
+}
+
+impl PutError {
+    /// Whether the same call may succeed later: the session or the connection was lost, or time or room ran out.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::NoSession { source, .. } => source.is_transient(),
+            Self::Full { .. } | Self::SessionEnded { .. } | Self::Disconnected { .. } => true,
+            _ => false,
+        }
+    }
 }
 
 impl PutError {
@@ -82,7 +101,7 @@ impl PutError {
     }
 }
 
-/// Why no item was taken, or nothing was learned about the queue.
+/// Why no item was taken, or the queue could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each field is named in its message")]
@@ -90,26 +109,44 @@ pub enum TakeError {
     /// The path names no node. Correct it.
     #[error("bad path {path:?}")]
     BadPath { path: String, source: PathError },
-    /// Nothing came within the limit. The place in the line is given up.
-    #[error("nothing to take at {path} within {limit:?}")]
+    /// The session has ended, and no new session could be opened yet. The client keeps trying; call again later.
+    #[error("no session for {path}")]
+    NoSession { path: String, source: ConnectError },
+    /// No item came within the limit. The place in line is given up.
+    #[error("timed out after {limit:?} waiting for an item at {path}")]
     TimedOut { path: String, limit: Duration },
-    /// The session is gone, and every claim made through it. Connect again first.
+    /// The session ended, and every claim of that session with it. Take again: the client opens a new session.
     #[error("session ended at {path}")]
     SessionEnded { path: String },
-    /// As many consumers as are allowed wait already. Try later.
-    #[error("{depth} wait at {path} already")]
+    /// The line of waiting consumers has reached its limit. Try later.
+    #[error("{depth} consumers wait at {path} already")]
     LineFull { path: String, depth: usize },
-    /// The session has as many ephemeral nodes as the servers can remove at its end. Let go of some, or use another session.
+    /// The session has as many ephemeral nodes as the servers can remove at its end. Release some, or use another session.
     #[error(
-        "the ephemeral nodes of the session take {bytes} bytes, and one at {path} does not fit any more"
+        "the ephemeral nodes of the session take {bytes} bytes, and there is no room for one at {path}"
     )]
     TooManyEphemerals { path: String, bytes: usize },
-    /// The connection broke again and again. Try later.
+    /// The connection was lost repeatedly. Try later.
     #[error("connection lost too often at {path}")]
     Disconnected { path: String, source: zk::Error },
-    /// The server refused; the source says why. Trying again as it stands will not help.
+    /// The server refused; the source says why. A retry of the same call will not help.
     #[error("cannot take at {path}")]
     Refused { path: String, source: zk::Error },
+}
+
+impl TakeError {
+    /// Whether the same call may succeed later: the session or the connection was lost, or time or room ran out.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::NoSession { source, .. } => source.is_transient(),
+            Self::TimedOut { .. }
+            | Self::SessionEnded { .. }
+            | Self::LineFull { .. }
+            | Self::Disconnected { .. } => true,
+            _ => false,
+        }
+    }
 }
 
 impl TakeError {
@@ -131,22 +168,20 @@ impl TakeError {
     }
 }
 
-/// Why a claim did not end as it was told to.
+/// Why a claim was not acknowledged or given back as requested.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each field is named in its message")]
 pub enum SettleError {
-    /// The claim was over before: the item is, or was, for somebody else to take, and nothing was changed. Undo what
-    /// can be undone.
+    /// The claim had ended before: another consumer may have the item, and nothing was changed. Undo the work if possible.
     #[error("{item} at {path} was no longer claimed")]
     NotClaimed { path: String, item: String },
-    /// The session is gone, and the claim with it. What was being sent may have taken effect before that; if not, the item
-    /// is delivered again.
+    /// The session has ended, and the claim with it. The request may have taken effect before that; if not, the item is delivered again.
     #[error("session ended with {item} at {path} claimed")]
     SessionEnded { path: String, item: String },
-    /// The result is more than the servers take in one request. Nothing was sent; the claim ends all the same, and the item is
-    /// delivered again. Keep the bulk elsewhere, and say where.
-    #[error("{bytes} bytes about {item} at {path} are more than {bytes_max}")]
+    /// The result is larger than one request. Nothing was sent; the claim ends all the same, and the item is delivered again. Store the
+    /// data elsewhere, and record a reference.
+    #[error("{bytes} bytes for {item} at {path}, the limit is {bytes_max}")]
     TooLarge {
         path: String,
         item: String,
@@ -160,4 +195,12 @@ pub enum SettleError {
         item: String,
         source: zk::Error,
     },
+}
+
+impl SettleError {
+    /// Whether a repetition may succeed, from the take on: the claim had ended before, and the item is delivered again.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::NotClaimed { .. } | Self::SessionEnded { .. })
+    }
 }

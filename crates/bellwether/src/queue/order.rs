@@ -1,21 +1,21 @@
-//! In which order items are taken.
+//! The order in which items are taken.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use crate::name::AcquisitionId;
+use crate::node::acquisition::AcquisitionId;
 
-/// In which order the items of a queue are taken; see [`Fifo`], [`ByPriority`] and [`ByDueTime`]. There are no others.
+/// The order in which the items of a queue are taken; see [`Fifo`], [`ByPriority`] and [`ByDueTime`]. There are no others.
 pub trait Order: Rules + fmt::Debug + Send + Sync + 'static {}
 
-/// What cannot be named outside keeps the trait to this crate.
+/// Sealed: the supertrait cannot be named outside this crate.
 pub trait Rules {
     #[doc(hidden)]
     const RULE: Rule;
 }
 
-/// As they were put: the order of a [`Queue`](crate::Queue).
+/// First in, first out: the order of a [`Queue`](crate::Queue).
 #[derive(Clone, Copy, Debug)]
 pub struct Fifo;
 
@@ -23,35 +23,34 @@ pub struct Fifo;
 #[derive(Clone, Copy, Debug)]
 pub struct ByPriority;
 
-/// The one that is due first, and none before it is: the order of a [`DelayQueue`](crate::DelayQueue).
+/// By due time, and no item before it is due: the order of a [`DelayQueue`](crate::DelayQueue).
 #[derive(Clone, Copy, Debug)]
 pub struct ByDueTime;
 
-/// What the engine has to know of an order.
+/// What the engine has to know about an order.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     /// Whether an item that is put later may have to be taken earlier.
     pub(crate) overtakes: bool,
-    /// Whether the rank is a time, before which the item is not to be taken.
+    /// Whether the rank is a time before which the item must not be taken.
     pub(crate) delays: bool,
-    /// Whether the names are the user's, so that there is nothing to read from them.
+    /// Whether the names are given by the user, and have no structure.
     pub(crate) named: bool,
 }
 
 impl Rule {
-    const FIFO: Self = Self {
+    pub(crate) const FIFO: Self = Self {
         overtakes: false,
         delays: false,
         named: false,
     };
 
-    /// Whether one who chooses among items may take this rank where that one is first. Between times that have come there is no
-    /// better one.
+    /// Returns whether an item of this rank may be taken ahead of `first`. Due times that have passed are equal.
     pub(crate) fn may_choose(self, first: Option<u64>, rank: u64) -> bool {
         self.delays || first == Some(rank)
     }
 
-    /// Tasks have names, and no order that anybody relies on.
+    /// Tasks have names, and no order to rely on.
     pub(crate) const TASKS: Self = Self {
         named: true,
         ..Self::FIFO
@@ -95,7 +94,7 @@ pub(crate) struct Item {
 }
 
 impl Item {
-    /// Reads the name of a child; `None` for a name of another shape, which is none of our business.
+    /// Parses the name of a child; `None` for a name of another shape, which is ignored.
     pub(crate) fn parse(rule: Rule, name: String, shard: usize) -> Option<Self> {
         if rule.named {
             return Some(Self {
@@ -176,7 +175,7 @@ impl PartialOrd for Item {
     }
 }
 
-/// Tells one item from all others, in whatever queue. It is part of the name of the node.
+/// A unique id of an item, across all queues. It is part of the name of the node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ItemId(String);
 

@@ -1,19 +1,23 @@
-//! Puts items, each exactly once.
+//! Putting items, each exactly once.
 
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use bellwether_client as zk;
+use bellwether_client::seam;
 
-use crate::contender::{Failure, SEQUENCE_MAX, TRIES_MAX};
-use crate::path::NodePath;
+use crate::line::contender::SEQUENCE_MAX;
+use crate::line::failure::Failure;
+use crate::node::path::NodePath;
+use crate::node::payload::Payload;
+use crate::node::request_size::WRITE_OVERHEAD_BYTES;
 use crate::queue::error::PutError;
 use crate::queue::order::{Item, ItemId, Order, to_ms};
-use crate::queue::payload::Payload;
 use crate::queue::shelf::Shelf;
 use crate::queue::{DelayQueue, OrderedQueue, PriorityQueue, Queue};
-use crate::receipt::OnceError;
-use crate::request_size::WRITE_OVERHEAD_BYTES;
+use crate::request::receipt::OnceError;
+use crate::request::retry::Tries;
+use crate::session::call::call;
 
 /// How many items there may be unless set. Their names take less than 50 bytes each, and clients of default settings read
 /// no list beyond 1 MiB.
@@ -22,17 +26,17 @@ pub(crate) const DEPTH_MAX: usize = 10_000;
 /// How large an item may be unless set: a claim writes it again, and a batch or a read-ahead holds several.
 pub(crate) const ITEM_BYTES_MAX: usize = 64 << 10;
 
-/// What is put has to fit a request with a record of how it ended, too.
+/// An item has to fit into one request together with the record of its end.
 const BATCH_BYTES_MAX: usize = 900 << 10;
 
-/// The index of the first write that is made once: its receipt goes before.
+/// The index of the first write of an exactly-once multi: the receipt comes first.
 const AFTER_RECEIPT: usize = 1;
 
-/// What the name of an item takes at most: rank, id and sequence.
+/// The longest name of an item: rank, id and sequence.
 const NAME_BYTES_MAX: usize = 50;
 
 impl<T: Payload> Queue<T> {
-    /// Puts an item, exactly once: a reply that is lost is made up for. One round trip.
+    /// Puts an item exactly once, even if a reply is lost. One round trip.
     ///
     /// # Errors
     ///
@@ -42,7 +46,9 @@ impl<T: Payload> Queue<T> {
     ///
     /// Dropped before it returns, the item may have been put or not.
     pub async fn put(&self, payload: &T) -> Result<ItemId, PutError> {
-        self.put_one(0, payload).await
+        call!("queue.put", self.path())
+            .run(self.put_one(0, payload))
+            .await
     }
 
     /// Puts several items in one transaction, in this order: all or none.
@@ -55,6 +61,12 @@ impl<T: Payload> Queue<T> {
     ///
     /// As [`put`](Self::put).
     pub async fn put_all(&self, payloads: &[T]) -> Result<Vec<ItemId>, PutError> {
+        call!("queue.put_all", self.path())
+            .run(self.put_all_untraced(payloads))
+            .await
+    }
+
+    async fn put_all_untraced(&self, payloads: &[T]) -> Result<Vec<ItemId>, PutError> {
         let items = payloads.iter().map(|payload| (0, payload)).collect();
         self.put_ranked(items).await
     }
@@ -71,7 +83,9 @@ impl<T: Payload> PriorityQueue<T> {
     ///
     /// Dropped before it returns, the item may have been put or not.
     pub async fn put(&self, priority: u32, payload: &T) -> Result<ItemId, PutError> {
-        self.put_one(priority.into(), payload).await
+        call!("queue.put", self.path())
+            .run(self.put_one(priority.into(), payload))
+            .await
     }
 
     /// Puts several items in one transaction, all or none, each with its priority.
@@ -84,6 +98,12 @@ impl<T: Payload> PriorityQueue<T> {
     ///
     /// As [`put`](Self::put).
     pub async fn put_all(&self, items: &[(u32, T)]) -> Result<Vec<ItemId>, PutError> {
+        call!("queue.put_all", self.path())
+            .run(self.put_all_untraced(items))
+            .await
+    }
+
+    async fn put_all_untraced(&self, items: &[(u32, T)]) -> Result<Vec<ItemId>, PutError> {
         let items = items
             .iter()
             .map(|(priority, payload)| (u64::from(*priority), payload));
@@ -94,8 +114,8 @@ impl<T: Payload> PriorityQueue<T> {
 impl<T: Payload> DelayQueue<T> {
     /// Puts an item that is not taken before a time, exactly once. One round trip.
     ///
-    /// The time is that of the consumers' clocks, and stands in the name of the node: a clock that is set changes when an
-    /// item is taken, but never the order.
+    /// The time refers to the clocks of the consumers, and is part of the node's name: a wrong clock changes when an item is taken, but
+    /// never the order.
     ///
     /// # Errors
     ///
@@ -105,7 +125,9 @@ impl<T: Payload> DelayQueue<T> {
     ///
     /// Dropped before it returns, the item may have been put or not.
     pub async fn put_at(&self, due: SystemTime, payload: &T) -> Result<ItemId, PutError> {
-        self.put_one(to_ms(due), payload).await
+        call!("queue.put", self.path())
+            .run(self.put_one(to_ms(due), payload))
+            .await
     }
 
     /// As [`put_at`](Self::put_at), after a delay from now.
@@ -118,7 +140,16 @@ impl<T: Payload> DelayQueue<T> {
     ///
     /// As [`put_at`](Self::put_at).
     pub async fn put_after(&self, delay: Duration, payload: &T) -> Result<ItemId, PutError> {
-        self.put_at(SystemTime::now() + delay, payload).await
+        call!("queue.put", self.path())
+            .run(self.put_after_untraced(delay, payload))
+            .await
+    }
+
+    async fn put_after_untraced(&self, delay: Duration, payload: &T) -> Result<ItemId, PutError> {
+        // A time beyond the range is never reached.
+        let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        let due_ms = to_ms(seam::system_time()).saturating_add(delay_ms);
+        self.put_one(due_ms, payload).await
     }
 }
 
@@ -132,7 +163,7 @@ impl<O: Order, T: Payload> OrderedQueue<O, T> {
             })?;
             written.push((rank, bytes));
         }
-        self.shelf.put(written).await
+        self.shelf.now_to_put().await?.put(written).await
     }
 
     async fn put_one(&self, rank: u64, payload: &T) -> Result<ItemId, PutError> {
@@ -141,7 +172,7 @@ impl<O: Order, T: Payload> OrderedQueue<O, T> {
     }
 }
 
-/// How many puts go without a look at the depth: as many as bring it a tenth closer to the limit.
+/// How many puts are made without a look at the depth: a tenth of the room that is left.
 #[derive(Debug, Default)]
 pub(crate) struct Credit(AtomicI64);
 
@@ -160,7 +191,6 @@ impl Credit {
 impl Shelf {
     /// Puts items in one multi: all or none, and once.
     pub(crate) async fn put(&self, items: Vec<(u64, Vec<u8>)>) -> Result<Vec<ItemId>, PutError> {
-        self.check_put_path()?;
         if items.is_empty() {
             return Ok(Vec::new());
         }
@@ -185,17 +215,14 @@ impl Shelf {
         })
         .await?;
         if self.rule().overtakes {
-            self.warm.outdate();
+            self.warm().outdate();
         }
         Ok(ids)
     }
 
-    /// As [`check_path`](Self::check_path), for verbs that write.
-    pub(crate) fn check_put_path(&self) -> Result<(), PutError> {
-        self.check_path().map_err(|source| PutError::BadPath {
-            path: self.path().to_owned(),
-            source,
-        })
+    /// As [`now`](Self::now), for verbs that write.
+    pub(crate) async fn now_to_put(&self) -> Result<Self, PutError> {
+        Ok(self.now().await?)
     }
 
     /// Makes writes exactly once, and first the directories that they need if those are missing.
@@ -217,7 +244,7 @@ impl Shelf {
             .await
     }
 
-    /// `false` if the write of that index misses its node.
+    /// `false` if the write of that index found no node.
     async fn write_unless_gone(
         &self,
         dirs: &[NodePath],
@@ -225,8 +252,8 @@ impl Shelf {
         fill: impl Fn(&mut zk::Multi<'_>),
     ) -> Result<bool, PutError> {
         let path = || self.path().to_owned();
-        let mut last = zk::Error::NO_NODE;
-        for _ in 0..TRIES_MAX {
+        let mut tries = Tries::limited();
+        loop {
             match self.receipts().once(&fill).await {
                 Ok(_) => return Ok(true),
                 Err(OnceError::Refused(zk::MultiError::Refused {
@@ -234,12 +261,12 @@ impl Shelf {
                     code: zk::ErrorCode::NoNode,
                 })) if index_of_gone == Some(index) => return Ok(false),
                 Err(OnceError::Refused(error)) => match zk::Error::from(error) {
+                    // Refused as a whole, so nothing was written. Empty directories are removed by the servers, so they
+                    // may vanish again before the next try.
                     zk::Error::NO_NODE => {
-                        // Refused as a whole, so nothing was written. Empty directories are removed by the servers, so they
-                        // may vanish again before the next try.
                         let made = self.make(dirs).await;
-                        made.map_err(|failure| PutError::new(failure, self.path()))?;
-                        last = zk::Error::NO_NODE;
+                        let again = made.and_then(|()| Ok(tries.again_after(Ok(()))?));
+                        again.map_err(|failure| PutError::new(failure, self.path()))?;
                     }
                     source => {
                         return Err(PutError::Refused {
@@ -265,14 +292,10 @@ impl Shelf {
                 }
             }
         }
-        Err(PutError::Refused {
-            path: path(),
-            source: last,
-        })
     }
 
-    /// Refuses what is too large or too much. The depth is looked at now and then, and each time when it is close to the
-    /// limit; puts at the same time do not see each other, so it may be passed by as many as there are at once.
+    /// Refuses an item that is too large, or a put to a full queue. The depth is read now and then, and at every put when it is close to
+    /// the limit; concurrent puts do not see each other, so they may exceed the limit by their number.
     pub(crate) async fn check_room(&self, items: &[(u64, Vec<u8>)]) -> Result<(), Failure> {
         let dir_bytes = self.items_dir(self.shards - 1).as_str().len();
         let create_bytes = dir_bytes + NAME_BYTES_MAX + WRITE_OVERHEAD_BYTES + self.access.bytes();
@@ -291,7 +314,7 @@ impl Shelf {
             return Ok(());
         }
         let tally = self.look().await?;
-        // A place of several shards has used up none of their counters before all together would have used up one.
+        // With several shards, no counter is used up before the total would have used up one counter.
         if tally.puts >= i64::from(SEQUENCE_MAX) {
             return Err(Failure::SequenceUsedUp);
         }
@@ -304,7 +327,7 @@ impl Shelf {
         Ok(())
     }
 
-    /// Refuses the task of a name that stands so often in one request.
+    /// Refuses a task whose name is so long that the request would be too large.
     pub(crate) fn check_named(
         &self,
         name: &str,
@@ -315,7 +338,7 @@ impl Shelf {
         check_bytes(data.len() + writes * (path_bytes + WRITE_OVERHEAD_BYTES + self.access.bytes()))
     }
 
-    /// Items are dealt to the shards in turn.
+    /// Items are distributed to the shards in turn.
     fn next_shard(&self) -> usize {
         static TURN: AtomicUsize = AtomicUsize::new(0);
         match self.shards {

@@ -1,12 +1,13 @@
-//! What is kept of an item that has come to an end: a line of JSON, then its bytes as they were.
+//! The record of a finished item: a line of JSON, then its payload.
 
 use std::time::{Duration, SystemTime};
 
+use bellwether_client::seam;
 use serde::{Deserialize, Serialize};
 
-use crate::headed;
+use crate::node::headed;
+use crate::node::reason;
 use crate::queue::order::to_ms;
-use crate::reason;
 
 /// How an item or a task ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,7 +28,7 @@ impl Record {
             version: 1,
             attempts,
             put_ms,
-            ended_ms: to_ms(SystemTime::now()),
+            ended_ms: to_ms(seam::system_time()),
             reason: None,
         }
     }
@@ -43,7 +44,7 @@ impl Record {
         headed::to_data(self, payload)
     }
 
-    /// The record and the bytes; `None` if somebody else's program wrote it.
+    /// The record and the bytes; `None` if another program wrote the data.
     pub(crate) fn from_data(data: &[u8]) -> Option<(Self, &[u8])> {
         headed::from_data(data)
     }

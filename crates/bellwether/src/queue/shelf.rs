@@ -1,68 +1,81 @@
-//! The engine under queues and tasks: items on the servers, and what of them can be claimed.
+//! The engine under queues and tasks: the directories of items, claims and waiting consumers.
 //!
 //! | directory | children |
 //! |---|---|
 //! | `items` | the items, persistent; the version of a node counts its claims |
 //! | `claims` | one ephemeral node for each item that is claimed, of the same name |
 //! | `line` | the consumers that wait because there is nothing to take |
+//! | `returned` | one node for each item that was given back: why, and before when it is not to be taken again |
 //! | `dead` | items that were given up |
 //! | `done` | tasks that were done |
 //! | `receipts` | see `receipt.rs` |
 //!
-//! A claim writes the item at the version that was read and creates its node in `claims`, in one multi. So of two that
-//! claim at once one fails, and whoever still has an older claim finds another version when he settles it.
+//! A claim writes the item at the version that was read and creates its node in `claims`, in one multi. So if two consumers claim an item
+//! at once, one fails, and a consumer with an older claim finds another version when it settles the claim.
 //!
-//! Where a later item may have to be taken earlier, whoever puts or gives back writes `items` itself too, and whoever
-//! claims from a list that he did not just make checks that its version is that of the list. A counter in the stat of
-//! the directory would not do, since a multi can check none; and the directory is not made anew, with versions from the
-//! beginning, while anything is left of the list.
+//! In queues where a later item may have to be taken earlier, a producer that puts and a consumer that gives back also write the node
+//! `items` itself, and a claim from a list that was not just read checks that the version of `items` is still that of the list. A counter
+//! in the stat of the directory would not do, since a multi cannot check it; and the directory is not created anew, with versions from
+//! zero, while any item of the list is left.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bellwether_client as zk;
 
-use crate::access::Access;
-use crate::client::Client;
-use crate::contender::{Failure, TRIES_MAX};
-use crate::error::{Outcome, outcome};
-use crate::path::{NodePath, PathError};
+use crate::line::failure::Failure;
+use crate::node::access::Access;
+use crate::node::path::{NodePath, PathError};
+use crate::node::recipe_mark::RecipeMark;
+use crate::node::who::Who;
 use crate::queue::order::{Item, Rule};
 use crate::queue::put::Credit;
-use crate::queue::warm::Warm;
-use crate::receipt::Receipts;
-use crate::recipe_mark::RecipeMark;
-use crate::sabotage::Sabotage;
-use crate::who::Who;
+use crate::queue::take::returned::Backoff;
+use crate::queue::take::warm::Warm;
+use crate::request::receipt::Receipts;
+use crate::request::retry::{Tries, until_answered};
+use crate::session::client::Client;
+use crate::session::open_session::Session;
+use crate::session::place::{Identity, Unreached};
+use crate::session::sabotage::Sabotage;
 
 /// How often an item is delivered before it becomes a dead letter, unless set.
 const ATTEMPTS_MAX: u32 = 5;
 
-/// One place of items. Clones share what they know about it.
+/// A queue or a set of tasks on the servers. Clones share what they know about it.
 #[derive(Clone, Debug)]
 pub(crate) struct Shelf {
     client: Client,
+    through: Through,
+    /// What clones share.
+    latest: Arc<Mutex<Through>>,
     /// As the user wrote it.
     path: String,
     root: Result<NodePath, PathError>,
     rule: Rule,
     pub(crate) access: Access,
-    pub(crate) command: Option<String>,
-    pub(crate) message: Option<String>,
+    pub(crate) identity: Identity,
     pub(crate) attempts_max: u32,
+    pub(crate) backoff: Backoff,
     pub(crate) shards: usize,
     pub(crate) depth_max: usize,
     pub(crate) item_bytes_max: usize,
-    pub(crate) warm: Arc<Warm>,
     pub(crate) credit: Arc<Credit>,
+}
+
+/// What belongs to one session.
+#[derive(Clone, Debug)]
+struct Through {
+    session: Session,
+    warm: Arc<Warm>,
     receipts: Option<Receipts>,
 }
 
-/// What the directories of items and claims look like, by their stats.
+/// Counts of items and claims, by the stats of their directories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     /// How many items were ever put.
     pub(crate) puts: i64,
-    /// How many claims ended without the end of their item.
+    /// How many claims ended without an acknowledgement.
     pub(crate) returns: i64,
     pub(crate) depth: usize,
     pub(crate) claimed: usize,
@@ -72,54 +85,96 @@ impl Shelf {
     pub(crate) fn new(client: &Client, path: String, mut rule: Rule) -> Self {
         rule.delays &= !client.is_sabotaged(Sabotage::IgnoreDueTime);
         let root = NodePath::parse(&path).map(|path| client.resolve(&path));
+        let through = Through {
+            session: client.current(),
+            warm: Arc::default(),
+            receipts: None,
+        };
         Self {
             client: client.clone(),
             path,
             root,
             rule,
-            access: Access::default(),
-            command: None,
-            message: None,
+            access: client.access().clone(),
+            identity: Identity::default(),
             attempts_max: ATTEMPTS_MAX,
+            backoff: Backoff::default(),
             shards: 1,
             depth_max: super::put::DEPTH_MAX,
             item_bytes_max: super::put::ITEM_BYTES_MAX,
-            warm: Arc::default(),
             credit: Arc::default(),
-            receipts: None,
+            latest: Arc::new(Mutex::new(through.clone())),
+            through,
         }
         .with_receipts()
     }
 
-    /// The same place through another session.
-    pub(crate) fn through(&self, client: &Client) -> Self {
+    /// The same place in the current session. Every verb calls this first.
+    pub(crate) async fn now(&self) -> Result<Self, Unreached> {
+        if let Err(error) = &self.root {
+            return Err(Unreached::bad_path(&self.path, *error));
+        }
+        let session = self.client.session_for(&self.path).await?;
+        let mut latest = self.latest();
+        if !latest.session.is(&session) {
+            *latest = self.in_session(session);
+        }
+        Ok(Self {
+            through: latest.clone(),
+            ..self.clone()
+        })
+    }
+
+    /// The same place, without cached knowledge.
+    pub(crate) fn fresh(&self) -> Self {
         Self {
-            client: client.clone(),
-            warm: Arc::default(),
+            through: self.in_session(self.session().clone()),
             ..self.clone()
         }
-        .with_receipts()
     }
 
-    /// After a change of the client or the access.
+    /// After a change of the access.
     pub(crate) fn with_receipts(self) -> Self {
+        let through = self.in_session(self.session().clone());
+        Self {
+            latest: Arc::new(Mutex::new(through.clone())),
+            through,
+            ..self
+        }
+    }
+
+    fn in_session(&self, session: Session) -> Through {
         let receipts = self.root.as_ref().ok().map(|_| {
             let dir = self.dir("receipts");
-            Receipts::new(&self.client, dir, self.access.clone())
+            Receipts::new(&session, dir, self.access.clone())
         });
-        Self { receipts, ..self }
+        Through {
+            session,
+            warm: Arc::default(),
+            receipts,
+        }
     }
 
-    /// Who takes.
+    fn latest(&self) -> MutexGuard<'_, Through> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The identity of the consumer.
     pub(crate) fn who(&self) -> Who {
-        let mut who = self.client.who();
-        who.command.clone_from(&self.command);
-        who.message.clone_from(&self.message);
-        who
+        self.identity.who(self.session())
     }
 
     pub(crate) fn client(&self) -> &Client {
         &self.client
+    }
+
+    pub(crate) fn session(&self) -> &Session {
+        &self.through.session
+    }
+
+    /// What this handle knows of the items in this session.
+    pub(crate) fn warm(&self) -> &Arc<Warm> {
+        &self.through.warm
     }
 
     pub(crate) fn path(&self) -> &str {
@@ -130,13 +185,9 @@ impl Shelf {
         self.rule
     }
 
-    /// Whether the path can be used at all; to be asked first by every verb.
-    pub(crate) fn check_path(&self) -> Result<(), PathError> {
-        self.root.as_ref().map(drop).map_err(|error| *error)
-    }
-
     pub(crate) fn receipts(&self) -> &Receipts {
-        self.receipts.as_ref().expect("the path was checked")
+        let receipts = self.through.receipts.as_ref();
+        receipts.expect("the path was checked")
     }
 
     /// A directory of this place.
@@ -160,36 +211,34 @@ impl Shelf {
         self.dir("claims").child(item.name())
     }
 
-    /// Makes what is missing of these directories; containers, so that they go when they are empty.
+    /// Creates the missing ones of these directories as containers, so that the servers remove them when they are empty.
     pub(crate) async fn make(&self, dirs: &[NodePath]) -> Result<(), Failure> {
         self.mark().await?;
-        // What stands above a directory would be made without the access of this place.
+        // Parents would be created without the access list of this place.
         let above_shards = (self.shards > 1).then(|| self.dir("items"));
         for dir in above_shards.iter().chain(dirs) {
-            let mut reaped = 0;
-            // Harmless twice. A connection that is lost again and again ends with its session.
-            while let Err(error) = self.client.make_directory(dir, &self.access).await {
-                match outcome(&error) {
-                    Outcome::Unknown => {}
-                    // What stands above it was removed while it was made.
-                    _ if error == zk::Error::NO_NODE && reaped < TRIES_MAX => reaped += 1,
-                    _ => return Err(error.into()),
-                }
+            let mut tries = Tries::limited();
+            // Idempotent. Its parent may be removed meanwhile.
+            while let Err(error) = self.session().make_directory(dir, &self.access).await {
+                tries.again_after(Err(error))?;
             }
         }
         Ok(())
     }
 
-    /// Makes the directory of the whole with its mark, or marks one that was made without.
+    /// Creates the recipe's directory with its mark, or marks a directory that was created without one.
     async fn mark(&self) -> Result<(), Failure> {
         let root = self.root.as_ref().expect("the path was checked");
         let mark = match self.rule.named {
             true => RecipeMark::Tasks,
             false => RecipeMark::Queue,
         };
-        let (zk, data) = (self.client.zk(), mark.to_data());
+        let (zk, data) = (self.session().zk(), mark.to_data());
         let marked = async {
-            self.client.make_marked_directory(root, &data).await?;
+            let made = self
+                .session()
+                .make_marked_directory(root, &data, &self.access);
+            made.await?;
             let (found, stat) = zk.get(root.as_str()).await?;
             if found.is_empty() {
                 zk.set(root.as_str(), &data, Some(stat.version)).await?;
@@ -198,7 +247,7 @@ impl Shelf {
         };
         match marked.await {
             Err(zk::Error::SessionEnded(zk::SessionEnd::Expired)) => Err(Failure::SessionEnded),
-            // It only tells inspectors what is there, and others may have marked it, or not allow it.
+            // The mark is only for inspection; another client may have set it, or the access list may forbid it.
             Ok(()) | Err(_) => Ok(()),
         }
     }
@@ -214,37 +263,37 @@ impl Shelf {
 
     /// Looks at the stats of the directories, in one round trip.
     pub(crate) async fn look(&self) -> Result<Tally, Failure> {
-        self.retry(|| async {
+        let looked = until_answered(|| async {
             let dirs = self.watched_dirs();
-            let zk = self.client.zk();
-            // Made before the first await: they travel together.
+            let zk = self.session().zk();
+            // Made before the first await: they are sent in one packet.
             let stats: Vec<_> = dirs.iter().map(|dir| zk.exists(dir.as_str())).collect();
             let mut found = Vec::new();
             for stat in stats {
                 found.push(stat.await?);
             }
             Ok(Tally::of(&found))
-        })
-        .await
+        });
+        Ok(looked.await?)
     }
 
-    /// Adds to a write that puts items or gives them back: lists that do not show them are too old to claim from.
+    /// Added to every write that puts items or gives them back, so that older lists can no longer be claimed from.
     pub(crate) fn outdate_lists(&self, writer: &mut zk::Multi<'_>) {
         if self.rule.overtakes {
             writer.set(self.dir("items").as_str(), b"", None);
         }
     }
 
-    /// The version of all lists that are asked for behind it, where that matters.
+    /// The version of all lists that are read after it, in queues where that matters.
     pub(crate) fn list_version(&self) -> impl Future<Output = Result<i32, zk::Error>> + use<'_> {
         let items = self.dir("items");
         let stat = self
             .rule
             .overtakes
-            .then(|| self.client.zk().exists(items.as_str()));
+            .then(|| self.session().zk().exists(items.as_str()));
         async {
             match stat {
-                // Whoever puts something makes it more than zero.
+                // Every put makes it greater than zero.
                 Some(stat) => Ok(stat.await?.map_or(0, |stat| stat.version)),
                 None => Ok(0),
             }
@@ -253,53 +302,34 @@ impl Shelf {
 
     /// Lists items and claims, in one round trip, for [`Warm`].
     pub(crate) async fn refill(&self) -> Result<(), Failure> {
-        self.warm.begin_refill();
-        let (version, lists) = self
-            .retry(|| async {
-                let dirs = self.watched_dirs();
-                let zk = self.client.zk();
-                let version = self.list_version();
-                let lists: Vec<_> = dirs
-                    .iter()
-                    .map(|dir| zk.children_stat(dir.as_str()))
-                    .collect();
-                let version = version.await?;
-                let mut found = Vec::new();
-                for list in lists {
-                    found.push(match list.await {
-                        Ok((children, stat)) => Some((children, stat)),
-                        Err(zk::Error::NO_NODE) => None,
-                        Err(error) => return Err(error),
-                    });
-                }
-                Ok((version, found))
-            })
-            .await?;
-        self.warm.stock(self.rule, version, lists);
-        Ok(())
-    }
-
-    /// Tries a read again over broken connections, which is harmless.
-    pub(crate) async fn retry<T, F>(&self, read: impl Fn() -> F) -> Result<T, Failure>
-    where
-        F: Future<Output = Result<T, zk::Error>>,
-    {
-        let mut last = zk::Error::Unknown;
-        for _ in 0..TRIES_MAX {
-            match read().await {
-                Ok(value) => {
-                    return Ok(value);
-                }
-                Err(error) if outcome(&error) == Outcome::Unknown => last = error,
-                Err(error) => return Err(error.into()),
+        self.warm().begin_refill();
+        let listed = until_answered(|| async {
+            let dirs = self.watched_dirs();
+            let zk = self.session().zk();
+            let version = self.list_version();
+            let lists: Vec<_> = dirs
+                .iter()
+                .map(|dir| zk.children_stat(dir.as_str()))
+                .collect();
+            let version = version.await?;
+            let mut found = Vec::new();
+            for list in lists {
+                found.push(match list.await {
+                    Ok((children, stat)) => Some((children, stat)),
+                    Err(zk::Error::NO_NODE) => None,
+                    Err(error) => return Err(error),
+                });
             }
-        }
-        Err(last.into())
+            Ok((version, found))
+        });
+        let (version, lists) = listed.await?;
+        self.warm().stock(self.rule, version, lists);
+        Ok(())
     }
 }
 
 impl Tally {
-    /// The last one is of the claims. A directory that is missing was never used, or has been emptied and removed.
+    /// The last list is that of the claims. A missing directory was never used, or was removed when it was empty.
     pub(crate) fn of(stats: &[Option<zk::Stat>]) -> Self {
         let Some((claims, items)) = stats.split_last() else {
             return Self::default();
@@ -329,20 +359,32 @@ fn child_changes(stat: &zk::Stat) -> (i64, i64) {
     (created, created - i64::from(stat.num_children))
 }
 
-/// The options of whoever takes from a shelf.
+/// The options of queues and tasks.
 macro_rules! taker_options {
     () => {
-        /// A word for people who look at who has what, kept in the node of each claim.
+        $crate::session::place::identity_options!(shelf.identity);
+
+        /// Which clients may use the directories and nodes at this path. The list of the [client](crate::Connect::acl) unless set.
+        /// Directories that have to be created above it stay open: create them first if they should not be.
         #[must_use]
-        pub fn message(mut self, message: impl Into<String>) -> Self {
-            self.shelf.message = Some(message.into());
-            self
+        pub fn acl(self, acl: impl Into<Vec<$crate::zk::Acl>>) -> Self {
+            let mut shelf = self.shelf;
+            shelf.access = $crate::node::access::Access::new(acl);
+            Self::of(shelf.with_receipts())
         }
 
-        /// The command that works on what is taken, for people who look at who has what.
+        /// The path.
         #[must_use]
-        pub fn command(mut self, command: impl Into<String>) -> Self {
-            self.shelf.command = Some(command.into());
+        pub fn path(&self) -> &str {
+            self.shelf.path()
+        }
+
+        /// Exponential backoff: delays the next delivery of an item that is given back, by `first` after the first attempt, then by twice
+        /// as long each time, up to `longest`. So a short outage of a dependency does not use up all attempts. No delay unless set; an item
+        /// whose claim was dropped, or whose session ended, is delivered again at once.
+        #[must_use]
+        pub fn backoff(mut self, first: std::time::Duration, longest: std::time::Duration) -> Self {
+            self.shelf.backoff = $crate::queue::take::returned::Backoff { first, longest };
             self
         }
     };

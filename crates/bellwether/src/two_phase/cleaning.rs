@@ -1,17 +1,20 @@
-//! What becomes of transactions that are over.
+//! Cleaning up finished transactions.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bellwether_client as zk;
+use bellwether_client::seam;
 
 use super::TwoPhase;
-use super::ballot::Decision;
-use super::child::{self, Child, DECISION};
 use super::error::TransactionError;
-use super::terms::Terms;
 use super::transaction::Transaction;
-use crate::state::{Site as Place, StateError};
-use crate::who::Who;
+use crate::error::StateError;
+use crate::node::who::Who;
+use crate::request::site::Site as Place;
+use crate::session::call::call;
+use crate::two_phase::nodes::ballot::Decision;
+use crate::two_phase::nodes::child::{self, Child, DECISION};
+use crate::two_phase::nodes::terms::Terms;
 
 /// How much is removed in one request. Servers take no more than 1 MiB.
 const BATCH_BYTES_MAX: usize = 700_000;
@@ -20,18 +23,27 @@ const BATCH_BYTES_MAX: usize = 700_000;
 const DELETE_OVERHEAD_BYTES: usize = 20;
 
 impl TwoPhase {
-    /// Forgets the transactions that are done at every site and began so long ago, and returns their ids. To be called now and
-    /// then; several who do it at once do no harm.
+    /// Removes the transactions that are done at every site and began more than `older_than` ago, and returns their ids. Call it now and
+    /// then; concurrent calls do no harm.
     ///
     /// # Cancel safety
     ///
-    /// Each one has been forgotten or not.
+    /// Each transaction has been removed or not.
     ///
     /// # Errors
     ///
     /// See [`TransactionError`].
     pub async fn clean_up(&self, older_than: Duration) -> Result<Vec<String>, TransactionError> {
-        let now = SystemTime::now();
+        call!("transaction.clean_up", self.dir.path())
+            .run(self.clean_up_untraced(older_than))
+            .await
+    }
+
+    async fn clean_up_untraced(
+        &self,
+        older_than: Duration,
+    ) -> Result<Vec<String>, TransactionError> {
+        let now = seam::system_time();
         let mut forgotten = Vec::new();
         for status in self.list().await? {
             let age = now.duration_since(status.begun).unwrap_or_default();
@@ -40,7 +52,7 @@ impl TwoPhase {
             }
             match self.transaction(&status.id).forget().await {
                 Ok(()) => forgotten.push(status.id),
-                // Somebody else was quicker.
+                // Another client was quicker.
                 Err(TransactionError::NotFound { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -50,7 +62,7 @@ impl TwoPhase {
 }
 
 impl Transaction {
-    /// Removes everything about a transaction that is done at every site. Nobody can ask for its decision any more.
+    /// Removes everything about a transaction that is done at every site. Its decision can no longer be read.
     ///
     /// # Cancel safety
     ///
@@ -61,6 +73,12 @@ impl Transaction {
     ///
     /// [`TransactionError::NotDone`] while a site is not done; else see [`TransactionError`].
     pub async fn forget(&self) -> Result<(), TransactionError> {
+        call!("transaction.forget", self.place().path())
+            .run(self.forget_untraced())
+            .await
+    }
+
+    async fn forget_untraced(&self) -> Result<(), TransactionError> {
         let status = self.status().await?;
         if !status.is_done() {
             return Err(TransactionError::NotDone {
@@ -89,9 +107,9 @@ impl Transaction {
         .await
     }
 
-    /// Gives up on sites that will not come back: decides, as [`abort`](super::Coordinator::abort) does, and removes votes and payload. The
-    /// decision stays as a tombstone, so that a site that does come back learns it; when all have, [`forget`](Self::forget) removes
-    /// that too.
+    /// Gives up on sites that will not return: decides, as [`abort`](super::Coordinator::abort) does, and removes votes and payload. The
+    /// decision stays as a tombstone, so that a site that does return learns it; when all sites have, [`forget`](Self::forget) removes that
+    /// too.
     ///
     /// # Cancel safety
     ///
@@ -101,13 +119,19 @@ impl Transaction {
     ///
     /// See [`TransactionError`].
     pub async fn forget_by_force(&self) -> Result<Decision, TransactionError> {
+        call!("transaction.forget_by_force", self.place().path())
+            .run_to(self.forget_by_force_untraced(), Decision::outcome)
+            .await
+    }
+
+    async fn forget_by_force_untraced(&self) -> Result<Decision, TransactionError> {
         let decision = self.coordinate().await?.abort("given up by force").await?;
         let (mut terms, _, _) = self.terms().await?;
-        terms.forgotten_by = Some(Who::here(self.client().session_id()));
+        terms.forgotten_by = Some(Who::here(self.client().session_id().number()));
         let tombstone = terms.to_data(b"");
         self.remove(|writer, node, _| {
             writer.set(node, &tombstone, None);
-            // Without it nothing may go.
+            // Nothing may be removed without it.
             writer.check(&format!("{node}/{DECISION}"), None);
             Ok(Left::Nothing)
         })
@@ -130,14 +154,13 @@ impl Transaction {
         }
     }
 
-    /// Makes writes about the node and all that is below it, in as many transactions of the servers as it takes, each of which is
-    /// harmless twice.
+    /// Makes writes to the node and everything below it, in as many multis as it takes, each of which is idempotent.
     async fn remove(
         &self,
         fill: impl Fn(&mut zk::Multi<'_>, &str, &[String]) -> Result<Left, zk::Error>,
     ) -> Result<(), TransactionError> {
         let place = self.place();
-        // Once something of ours is done, or may be, somebody else may do the rest.
+        // Once one of our writes is done, or may be, another client may do the rest.
         let mut is_begun = false;
         loop {
             let names = match self.children().await {
@@ -145,7 +168,7 @@ impl Transaction {
                 names => names?,
             };
             let visit = place.visit_in_time().await?;
-            let mut writer = visit.client.zk().new_multi();
+            let mut writer = visit.session.zk().new_multi();
             let node = visit.node.as_str();
             let left = match fill(&mut writer, node, &names) {
                 Ok(left) => left,
@@ -155,11 +178,11 @@ impl Transaction {
                 Ok(_) if left == Left::Nothing => return Ok(()),
                 // The rest goes next.
                 Ok(_) => is_begun = true,
-                // Somebody came or went between the two.
+                // A participant came or left between the two.
                 Err(zk::Error::NO_NODE | zk::Error::NOT_EMPTY) => {}
                 Err(error) => {
+                    is_begun |= error.is_in_doubt();
                     place.again(&visit, error).await?;
-                    is_begun = true;
                 }
             }
         }
@@ -198,7 +221,7 @@ fn delete_bytes(node: &str, names: &[&String]) -> usize {
     bytes.sum()
 }
 
-/// Refuses a transaction whose sites have names so long that its end would not fit one request.
+/// Refuses a transaction whose site names are so long that its removal would not fit into one request.
 pub(super) fn check_can_be_forgotten(place: &Place, terms: &Terms) -> Result<(), StateError> {
     let marks: Vec<_> = terms
         .sites

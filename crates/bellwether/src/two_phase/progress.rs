@@ -1,48 +1,29 @@
-//! A transaction as it goes on.
+//! The progress of a transaction, as a stream.
 
-use std::fmt;
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
-use futures_core::Stream;
-use futures_util::stream::{BoxStream, StreamExt, unfold};
+use futures_util::stream::unfold;
 
 use super::error::TransactionError;
 use super::status::Status;
 use super::transaction::Transaction;
 use super::view::{Then, View};
+use crate::request::events::Events;
 
-/// A stream of what there is to see of a transaction: who is there, who has voted, who is missing, what was decided, who is done. See
+/// A stream of the status of a transaction: which sites are present, have voted, are missing, the decision, and which sites are done. See
 /// [`Transaction::progress`].
 ///
-/// It goes on over lost connections and the end of a session, and ends when every site is done, or after an error.
-pub struct TransactionProgress(BoxStream<'static, Result<Status, TransactionError>>);
+/// It continues over lost connections and session expiry, and ends when every site is done, or after an error.
+pub type TransactionProgress = Events<Result<Status, TransactionError>>;
 
 impl TransactionProgress {
     pub(super) fn of(transaction: Transaction) -> Self {
         let watching = Watching::Begin(transaction);
-        Self(unfold(watching, Watching::next).boxed())
-    }
-}
-
-impl Stream for TransactionProgress {
-    type Item = Result<Status, TransactionError>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.0.poll_next_unpin(cx)
-    }
-}
-
-impl fmt::Debug for TransactionProgress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TransactionProgress")
-            .finish_non_exhaustive()
+        Self::from_stream(unfold(watching, Watching::next))
     }
 }
 
 enum Watching {
     Begin(Transaction),
-    /// What was shown last, and the one who looks.
+    /// The status that was shown last, and the view that reads it.
     On(Box<(Status, View)>),
     End,
 }

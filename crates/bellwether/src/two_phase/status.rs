@@ -1,14 +1,14 @@
-//! How far a transaction has come.
+//! The status of a transaction.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use super::ballot::{Ballot, Decision};
-use super::child::Child;
-use super::terms::{Form, Terms};
-use crate::who::Who;
+use crate::node::who::Who;
+use crate::two_phase::nodes::ballot::{Ballot, Decision};
+use crate::two_phase::nodes::child::Child;
+use crate::two_phase::nodes::terms::{Form, Terms};
 
-/// A transaction as it was a moment ago.
+/// The status of a transaction, as of one look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
@@ -18,23 +18,23 @@ pub struct Status {
     pub form: Form,
     /// The sites, by their names.
     pub sites: BTreeMap<String, SiteStatus>,
-    /// What was decided; `None` while it is open.
+    /// The decision; `None` while there is none.
     pub decision: Option<Decision>,
-    /// What it is about.
+    /// The payload.
     pub payload: Vec<u8>,
     /// Who began it.
     pub begun_by: Who,
     /// When it began, by the clock of the servers.
     pub begun: SystemTime,
-    /// From when on missing votes may be taken for votes to abort, by the clock of the servers.
+    /// From when on missing votes count as votes to abort, by the clock of the servers.
     pub due: Option<SystemTime>,
-    /// How many count the votes now, beside the sites.
+    /// How many coordinators count the votes now.
     pub coordinators: usize,
     /// Who has cleaned up by force, before every site was done. Only the decision has been kept.
     pub forgotten_by: Option<Who>,
 }
 
-/// How far one site has come.
+/// The status of one site.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SiteStatus {
@@ -42,7 +42,7 @@ pub struct SiteStatus {
     pub is_here: bool,
     /// Its vote, if there is one.
     pub ballot: Option<Ballot>,
-    /// Whether it has done as was decided.
+    /// Whether it has applied the decision.
     pub has_applied: bool,
 }
 
@@ -71,7 +71,7 @@ impl Status {
         missing.map(|(name, _)| name.as_str())
     }
 
-    /// The sites that have not done yet what was decided, or is to be.
+    /// The sites that have not applied the decision yet.
     pub fn unapplied(&self) -> impl Iterator<Item = &str> {
         let unapplied = self.sites.iter().filter(|(_, site)| !site.has_applied);
         unapplied.map(|(name, _)| name.as_str())
@@ -83,7 +83,7 @@ impl Status {
         self.decision.is_some() && self.unapplied().next().is_none()
     }
 
-    /// What the votes come to; `None` if that still depends on those that are missing.
+    /// The decision by the votes; `None` if it still depends on missing votes.
     #[must_use]
     pub fn outcome(&self) -> Option<Decision> {
         Ballot::count(self.sites.values().map(|site| site.ballot.as_ref()))
@@ -106,7 +106,7 @@ impl Status {
     }
 
     pub(super) fn with_site(&mut self, name: &str, change: impl FnOnce(&mut SiteStatus)) {
-        // Somebody else's program may have made a node for a site that has no part in it.
+        // Another program may have created a node for a site that has no part in it.
         if let Some(site) = self.sites.get_mut(name) {
             change(site);
         }

@@ -5,27 +5,26 @@ use std::time::Duration;
 use bellwether_client as zk;
 use tokio::select;
 
-use super::ballot::{Ballot, Decision, Verdict, Vote};
-use super::child::{self, DECISION};
-use super::coordinator::Coordinator;
 use super::error::{ParticipateError, TransactionError};
-use super::participant::Participant;
-use super::presence::Presence;
 use super::progress::TransactionProgress;
-use super::seat::Seat;
 use super::status::Status;
-use super::terms::Terms;
 use super::view::{Then, View};
-use crate::client::Client;
-use crate::group::check_name;
-use crate::node_event::NodeEvent;
-use crate::state::{Site as Place, Visit};
-use crate::who::Who;
+use crate::node::who::Who;
+use crate::request::node_event::NodeEvent;
+use crate::request::site::{Site as Place, Visit};
+use crate::session::call::call;
+use crate::session::client::Client;
+use crate::two_phase::nodes::ballot::{Ballot, Decision, Verdict, Vote};
+use crate::two_phase::nodes::child::{self, DECISION};
+use crate::two_phase::nodes::terms::Terms;
+use crate::two_phase::roles::coordinator::Coordinator;
+use crate::two_phase::roles::participant::Participant;
+use crate::two_phase::roles::presence::Presence;
+use crate::two_phase::roles::seat::Seat;
 
-/// A transaction, by its id: what can be asked of it and done about it from anywhere.
+/// A handle to a transaction, by its id, for use in any process.
 ///
-/// It is a name and no more. [`TwoPhase::transaction`](crate::TwoPhase::transaction) makes it, and nothing is sent until a
-/// verb is called. Clones are alike.
+/// It holds no state. [`TwoPhase::transaction`](crate::TwoPhase::transaction) returns it, and nothing is sent until a verb is called.
 #[derive(Clone, Debug)]
 pub struct Transaction {
     client: Client,
@@ -52,7 +51,7 @@ impl Transaction {
         &self.id
     }
 
-    /// How far it has come, who has voted, and who is missing: three round trips. Nobody has to take part for that.
+    /// The status: which sites have voted, and which are missing. Three round trips. The caller need not take part.
     ///
     /// # Cancel safety
     ///
@@ -62,6 +61,12 @@ impl Transaction {
     ///
     /// See [`TransactionError`].
     pub async fn status(&self) -> Result<Status, TransactionError> {
+        call!("transaction.status", self.place.path())
+            .run(self.status_untraced())
+            .await
+    }
+
+    async fn status_untraced(&self) -> Result<Status, TransactionError> {
         // Another process may have voted a moment ago, through a server that is ahead of ours.
         self.sync().await?;
         let mut view = self.open_view().await?;
@@ -69,14 +74,14 @@ impl Transaction {
         Ok(view.status().clone())
     }
 
-    /// The status as it changes, the present one first, until every site is done. What followed fast may be left out.
+    /// A stream of the status, the current one first, until every site is done. Quick changes may be skipped.
     pub fn progress(&self) -> TransactionProgress {
         TransactionProgress::of(self.clone())
     }
 
-    /// Takes a seat as one of the sites, and shows the others that this site is there.
+    /// Takes the seat of one of the sites, and shows the other sites that it is present.
     ///
-    /// One process at a time should be a site. A second one does no harm to the decision; its handlers are called as well.
+    /// One process at a time should act for a site. A second process does not affect the decision, but its handlers are called too.
     ///
     /// # Cancel safety
     ///
@@ -86,15 +91,17 @@ impl Transaction {
     ///
     /// [`TransactionError::NotASite`] if it was begun without this site; else see [`TransactionError`].
     pub async fn join(&self, site: &str) -> Result<Seat, TransactionError> {
-        Seat::take(self, site).await
+        call!("transaction.join", self.place.path())
+            .run(Seat::take(self, site))
+            .await
     }
 
-    /// Takes part as one of the sites, from wherever it has got to, to the end: prepares and votes unless that has been done, waits for
-    /// the decision, commits or aborts, and marks that as done.
+    /// Takes part as one of the sites, from its current state to the end: prepares and votes unless that has been done, waits for the
+    /// decision, commits or aborts, and marks that as done.
     ///
     /// # Cancel safety
     ///
-    /// Dropped at any await, a later call goes on where this one was.
+    /// Dropped at any await, a later call continues where this call was.
     ///
     /// # Errors
     ///
@@ -104,10 +111,23 @@ impl Transaction {
         site: &str,
         participant: &mut P,
     ) -> Result<Decision, ParticipateError> {
-        self.join(site).await?.run(participant).await
+        call!("transaction.participate", self.place.path())
+            .run_to(
+                self.participate_untraced(site, participant),
+                Decision::outcome,
+            )
+            .await
     }
 
-    /// Takes over as coordinator, also while another one is at it: both come to the same decision.
+    async fn participate_untraced<P: Participant>(
+        &self,
+        site: &str,
+        participant: &mut P,
+    ) -> Result<Decision, ParticipateError> {
+        self.join(site).await?.run(participant, None).await
+    }
+
+    /// Takes over as coordinator, also while another coordinator is active: both reach the same decision.
     ///
     /// # Cancel safety
     ///
@@ -117,6 +137,12 @@ impl Transaction {
     ///
     /// See [`TransactionError`].
     pub async fn coordinate(&self) -> Result<Coordinator, TransactionError> {
+        call!("transaction.coordinate", self.place.path())
+            .run(self.coordinate_untraced())
+            .await
+    }
+
+    async fn coordinate_untraced(&self) -> Result<Coordinator, TransactionError> {
         self.visit().await?;
         let enter = Presence::enter(self, child::coordinator());
         // In this order, and together. Behind its own write a session reads nothing older, also where its server lags.
@@ -126,7 +152,7 @@ impl Transaction {
         Ok(Coordinator::new(view, presence, &terms))
     }
 
-    /// Waits for the decision. This counts no votes, and is no part of the transaction.
+    /// Waits for the decision. This counts no votes, and the caller need not take part.
     ///
     /// # Cancel safety
     ///
@@ -136,6 +162,12 @@ impl Transaction {
     ///
     /// See [`TransactionError`].
     pub async fn decision(&self) -> Result<Decision, TransactionError> {
+        call!("transaction.decision", self.place.path())
+            .run_to(self.decision_untraced(), Decision::outcome)
+            .await
+    }
+
+    async fn decision_untraced(&self) -> Result<Decision, TransactionError> {
         self.visit().await?;
         self.announced(false).await
     }
@@ -150,7 +182,16 @@ impl Transaction {
     ///
     /// [`TransactionError::TimedOut`] when the limit has passed; else as [`decision`](Self::decision).
     pub async fn decision_timeout(&self, limit: Duration) -> Result<Decision, TransactionError> {
-        let decided = self.client.home().timeout(limit, self.decision());
+        call!("transaction.decision", self.place.path())
+            .run_to(self.decision_timeout_untraced(limit), Decision::outcome)
+            .await
+    }
+
+    async fn decision_timeout_untraced(
+        &self,
+        limit: Duration,
+    ) -> Result<Decision, TransactionError> {
+        let decided = self.client.home().timeout(limit, self.decision_untraced());
         decided.await.unwrap_or_else(|| {
             Err(TransactionError::TimedOut {
                 path: self.path(),
@@ -159,8 +200,8 @@ impl Transaction {
         })
     }
 
-    /// Votes for a site without taking its seat, and returns the vote that stands: a site votes once, and the first vote counts.
-    /// For programs whose parts are processes that come and go; [`Seat::vote`] is for all others.
+    /// Votes for a site without taking its seat, and returns the vote that counts: a site votes once, and the first vote counts. For
+    /// programs whose parts are processes that come and go; [`Seat::vote`] is for all others.
     ///
     /// # Cancel safety
     ///
@@ -170,12 +211,18 @@ impl Transaction {
     ///
     /// See [`TransactionError`]. It may have voted; call again to know.
     pub async fn vote(&self, site: &str, vote: Vote) -> Result<Ballot, TransactionError> {
+        call!("transaction.vote", self.place.path())
+            .run(self.vote_untraced(site, vote))
+            .await
+    }
+
+    async fn vote_untraced(&self, site: &str, vote: Vote) -> Result<Ballot, TransactionError> {
         let (terms, _, _) = self.latest_terms().await?;
         self.check_site(&terms, site)?;
         self.cast(site, vote, true).await
     }
 
-    /// Marks that a site has done as was decided. As [`Seat::applied`], without a seat.
+    /// Marks that a site has applied the decision. As [`Seat::applied`], without a seat.
     ///
     /// # Cancel safety
     ///
@@ -185,6 +232,12 @@ impl Transaction {
     ///
     /// [`TransactionError::Undecided`] while there is no decision; else see [`TransactionError`].
     pub async fn applied(&self, site: &str) -> Result<(), TransactionError> {
+        call!("transaction.applied", self.place.path())
+            .run(self.applied_untraced(site))
+            .await
+    }
+
+    async fn applied_untraced(&self, site: &str) -> Result<(), TransactionError> {
         let (terms, _, _) = self.latest_terms().await?;
         self.check_site(&terms, site)?;
         self.mark_applied(site).await
@@ -223,12 +276,12 @@ impl Transaction {
 
     /// Refuses an id that cannot be that of a node, and finds a session.
     pub(super) async fn visit(&self) -> Result<(), TransactionError> {
-        check_name(&self.dir, &self.id)?;
+        self.dir.check_child(&self.id)?;
         self.place.visit().await?;
         Ok(())
     }
 
-    /// One who has read the terms.
+    /// A view that has read the terms.
     pub(super) async fn open_view(&self) -> Result<View, TransactionError> {
         let (terms, payload, begun_ms) = self.terms().await?;
         Ok(View::new(self, &terms, &payload, begun_ms))
@@ -236,19 +289,13 @@ impl Transaction {
 
     /// The terms, the payload, and when it began.
     pub(super) async fn terms(&self) -> Result<(Terms, Vec<u8>, i64), TransactionError> {
-        loop {
-            let visit = self.place.visit_in_time().await?;
-            match visit.client.zk().get(visit.node.as_str()).await {
-                Ok((data, stat)) => {
-                    let read = Terms::from_data(&data);
-                    let (terms, payload) =
-                        read.ok_or_else(|| self.unreadable("the transaction"))?;
-                    return Ok((terms, payload.to_owned(), stat.ctime));
-                }
-                Err(zk::Error::NO_NODE) => return Err(self.not_found()),
-                Err(error) => self.place.again(&visit, error).await?,
-            }
-        }
+        let read = self
+            .place
+            .ask_in_time(|visit| visit.session.zk().get(visit.node.as_str()));
+        let (data, stat) = read.await?.ok_or_else(|| self.not_found())?;
+        let terms = Terms::from_data(&data);
+        let (terms, payload) = terms.ok_or_else(|| self.unreadable("the transaction"))?;
+        Ok((terms, payload.to_owned(), stat.ctime))
     }
 
     /// As [`terms`](Self::terms), also of a transaction that was begun a moment ago through a server that is ahead of ours.
@@ -261,28 +308,22 @@ impl Transaction {
 
     /// The names of all nodes below it.
     pub(super) async fn children(&self) -> Result<Vec<String>, TransactionError> {
-        loop {
-            let visit = self.place.visit_in_time().await?;
-            match visit.client.zk().children(visit.node.as_str()).await {
-                Ok(names) => return Ok(names),
-                Err(zk::Error::NO_NODE) => return Err(self.not_found()),
-                Err(error) => self.place.again(&visit, error).await?,
-            }
-        }
+        let listed = self
+            .place
+            .ask_in_time(|visit| visit.session.zk().children(visit.node.as_str()));
+        listed.await?.ok_or_else(|| self.not_found())
     }
 
     async fn sync(&self) -> Result<(), TransactionError> {
         self.visit().await?;
-        loop {
-            let visit = self.place.visit().await?;
-            match visit.client.zk().sync(visit.node.as_str()).await {
-                Ok(()) => return Ok(()),
-                Err(error) => self.place.again(&visit, error).await?,
-            }
-        }
+        let synced = self
+            .place
+            .ask(|visit| visit.session.zk().sync(visit.node.as_str()));
+        synced.await?;
+        Ok(())
     }
 
-    /// Casts a vote, and returns the one that stands.
+    /// Casts a vote, and returns the vote that counts.
     pub(super) async fn cast(
         &self,
         site: &str,
@@ -291,7 +332,7 @@ impl Transaction {
     ) -> Result<Ballot, TransactionError> {
         let ballot = Ballot {
             vote: vote.cut(),
-            by: Who::here(self.client.session_id()),
+            by: Who::here(self.client.session_id().number()),
             is_own,
         };
         let name = child::vote(site);
@@ -300,21 +341,21 @@ impl Transaction {
             if self.make_once(&name, &data).await? {
                 return Ok(ballot);
             }
-            // What was there has gone again if somebody has cleaned up by force.
+            // The existing node is gone again if another client has cleaned up by force.
             if let Some(stands) = self.read_ballot(site).await? {
                 return Ok(stands);
             }
         }
     }
 
-    /// Records a decision, and returns the one that stands.
+    /// Records a decision, and returns the decision that counts.
     pub(super) async fn record(&self, decision: Decision) -> Result<Decision, TransactionError> {
-        let verdict = Verdict::new(decision, Who::here(self.client.session_id()));
+        let verdict = Verdict::new(decision, Who::here(self.client.session_id().number()));
         loop {
             match self.make_once(DECISION, &verdict.to_data()).await {
                 Ok(true) => return Ok(decision),
                 Ok(false) => {}
-                // Others have decided, done it and forgotten it meanwhile. By the same votes they have decided the same.
+                // Other processes have decided, applied and removed it meanwhile. By the same votes they have reached the same decision.
                 Err(TransactionError::NotFound { .. }) => return Ok(decision),
                 Err(error) => return Err(error),
             }
@@ -343,20 +384,22 @@ impl Transaction {
                 Err(zk::Error::NO_NODE) => {
                     return match self.terms().await {
                         Ok(_) => Err(TransactionError::Undecided { path: self.path() }),
-                        // If it was marked, that may have been the last thing to do, and all of it be forgotten by now.
+                        // If the mark was written, it may have been the last step, and the transaction may be removed by now.
                         Err(TransactionError::NotFound { .. }) if in_doubt => Ok(()),
                         Err(error) => Err(error),
                     };
                 }
-                Err(error) => self.place.again(&visit, error).await?,
+                Err(error) => {
+                    in_doubt |= error.is_in_doubt();
+                    self.place.again(&visit, error).await?;
+                }
             }
-            in_doubt = true;
         }
     }
 
     async fn send_applied(&self, visit: &Visit, site: &str) -> Result<(), zk::Error> {
         let options = zk::CreateMode::Persistent.with_acl(self.place.access().acl());
-        let mut writer = visit.client.zk().new_multi();
+        let mut writer = visit.session.zk().new_multi();
         writer.check(&visit.node.child(DECISION), None);
         writer.create(&visit.node.child(child::applied(site)), b"", &options);
         writer.commit().await?;
@@ -377,11 +420,11 @@ impl Transaction {
     pub(super) async fn announced(&self, mut is_known: bool) -> Result<Decision, TransactionError> {
         loop {
             let visit = self.place.visit_in_time().await?;
-            let zk = visit.client.zk();
+            let zk = visit.session.zk();
             let mut states = zk.states();
             states.mark_unchanged();
             let node = visit.node.child(DECISION);
-            // Made before the first await: all travel together. It may have begun through a server that is ahead of ours.
+            // Created before the first await: all are sent in one packet. It may have begun through a server that is ahead of ours.
             let synced = (!is_known).then(|| zk.sync(visit.node.as_str()));
             let announced = zk.exists_watched(&node);
             let transaction = (!is_known).then(|| zk.exists(visit.node.as_str()));
@@ -408,8 +451,9 @@ impl Transaction {
             }
             if !is_announced {
                 select! {
+                    biased;
                     _ = NodeEvent::of(watch) => {}
-                    // It may have been decided and cleaned up while nobody could tell us.
+                    // It may have been decided and cleaned up while this client was disconnected.
                     _ = states.changed() => {}
                 }
             }
@@ -420,33 +464,31 @@ impl Transaction {
         }
     }
 
-    /// Makes a node that is made once; false if it was there, perhaps by an earlier try whose reply was lost.
+    /// Creates a node that is created only once; `false` if it exists, perhaps from an earlier try whose reply was lost.
     async fn make_once(&self, name: &str, data: &[u8]) -> Result<bool, TransactionError> {
         let mut in_doubt = false;
         loop {
             let visit = self.place.visit_in_time().await?;
             let options = zk::CreateMode::Persistent.with_acl(self.place.access().acl());
             let node = visit.node.child(name);
-            match visit.client.zk().create(&node, data, &options).await {
+            match visit.session.zk().create(&node, data, &options).await {
                 Ok(_) => return Ok(true),
                 Err(zk::Error::NODE_EXISTS) => return Ok(false),
-                // If it was made, it may have been the last thing to do, and all of it be forgotten by now.
+                // If the node was created, that may have been the last step, and the transaction may be removed by now.
                 Err(zk::Error::NO_NODE) if in_doubt => return Ok(false),
                 Err(zk::Error::NO_NODE) => return Err(self.not_found()),
-                Err(error) => self.place.again(&visit, error).await?,
+                Err(error) => {
+                    in_doubt |= error.is_in_doubt();
+                    self.place.again(&visit, error).await?;
+                }
             }
-            in_doubt = true;
         }
     }
 
     async fn read(&self, name: &str) -> Result<Option<Vec<u8>>, TransactionError> {
-        loop {
-            let visit = self.place.visit_in_time().await?;
-            match visit.client.zk().get(&visit.node.child(name)).await {
-                Ok((data, _)) => return Ok(Some(data.to_vec())),
-                Err(zk::Error::NO_NODE) => return Ok(None),
-                Err(error) => self.place.again(&visit, error).await?,
-            }
-        }
+        let read = self
+            .place
+            .ask_in_time(|visit| visit.session.zk().get(&visit.node.child(name)));
+        Ok(read.await?.map(|(data, _)| data.to_vec()))
     }
 }

@@ -1,35 +1,35 @@
-//! One who looks at a transaction, again and again, and counts.
+//! Reads a transaction repeatedly, and counts its votes.
 
 use std::collections::BTreeSet;
 
 use bellwether_client as zk;
 use tokio::select;
 
-use super::ballot::{Ballot, Decision, Verdict, Vote};
-use super::child::Child;
 use super::error::TransactionError;
-use super::presence::Presence;
 use super::status::Status;
-use super::terms::{DeadSite, Terms};
 use super::transaction::Transaction;
-use crate::clock::Moment;
-use crate::node_event::NodeEvent;
-use crate::sabotage::Sabotage;
-use crate::state::Visit;
+use crate::request::node_event::NodeEvent;
+use crate::request::site::Visit;
+use crate::session::clock::Moment;
+use crate::session::sabotage::Sabotage;
+use crate::two_phase::nodes::ballot::{Ballot, Decision, Verdict, Vote};
+use crate::two_phase::nodes::child::Child;
+use crate::two_phase::nodes::terms::{DeadSite, Terms};
+use crate::two_phase::roles::presence::Presence;
 
-/// A transaction as somebody has seen it.
+/// A transaction as one process has seen it.
 #[derive(Debug)]
 pub(super) struct View {
     transaction: Transaction,
     dead_site: DeadSite,
     begun_ms: i64,
     status: Status,
-    /// Who has been here since this one looks.
+    /// The sites that were present at any look of this view.
     seen: BTreeSet<String>,
     event: Option<NodeEvent>,
 }
 
-/// Whether to be told of the next change.
+/// Whether to set watches for the next change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Then {
     Watch,
@@ -37,7 +37,7 @@ pub(super) enum Then {
 }
 
 impl View {
-    /// One who knows nothing yet but the terms.
+    /// A view that knows only the terms.
     pub(super) fn new(
         transaction: &Transaction,
         terms: &Terms,
@@ -54,7 +54,7 @@ impl View {
         }
     }
 
-    /// Takes up a vote that need not be read then.
+    /// Records a vote, so that it need not be read.
     pub(super) fn know(&mut self, site: &str, ballot: &Ballot) {
         let ballot = Some(ballot.clone());
         self.status.with_site(site, |site| site.ballot = ballot);
@@ -73,8 +73,8 @@ impl View {
         &self.status
     }
 
-    /// Counts the votes until there is a decision, which it records, or finds recorded. From `due` on, it votes to abort in the
-    /// place of whoever has not voted.
+    /// Counts the votes until there is a decision, which it records, or finds recorded. From `due` on, it votes to abort in place of sites
+    /// that have not voted.
     pub(super) async fn decide(
         &mut self,
         presence: &mut Presence,
@@ -99,8 +99,9 @@ impl View {
                 continue;
             }
             select! {
+                biased;
                 () = self.changed(due) => {}
-                // The others are to see that this one goes on, in its next session.
+                // The other sites have to see that this site continues in its next session.
                 () = presence.lost() => {}
             }
         }
@@ -129,7 +130,7 @@ impl View {
         self.status.outcome()
     }
 
-    /// Votes to abort in the place of all who have not voted.
+    /// Votes to abort in place of all sites that have not voted.
     pub(super) async fn abort(&mut self, reason: &str) -> Result<(), TransactionError> {
         self.stand_in(self.missing(|_| true), reason).await
     }
@@ -150,7 +151,7 @@ impl View {
         missing.map(str::to_owned).collect()
     }
 
-    /// What was there before stays: a site that has voted meanwhile has voted.
+    /// An existing vote stays: a site that has voted meanwhile keeps its vote.
     async fn stand_in(&self, sites: Vec<String>, reason: &str) -> Result<(), TransactionError> {
         for site in sites {
             let vote = Vote::Abort(reason.to_owned());
@@ -167,6 +168,7 @@ impl View {
         let home = self.transaction.client().home();
         match until {
             Some(until) => select! {
+                biased;
                 _ = event => {}
                 () = home.sleep(until.left()) => {}
             },
@@ -189,7 +191,7 @@ impl View {
     }
 
     async fn look_through(&mut self, visit: &Visit, then: Then) -> Result<Looked, zk::Error> {
-        let zk = visit.client.zk();
+        let zk = visit.session.zk();
         let node = visit.node.as_str();
         let names = match then {
             Then::Watch => {
@@ -202,7 +204,7 @@ impl View {
         self.status.take_up(&names);
         let here = self.status.sites.iter().filter(|(_, site)| site.is_here);
         self.seen.extend(here.map(|(name, _)| name.clone()));
-        // Neither a vote nor the decision changes, so each is read once. All leave before the first answer.
+        // Neither a vote nor the decision changes, so each is read once. All reads are sent before the first answer.
         let unread = names.iter().filter(|name| self.is_unread(name));
         let reads: Vec<_> = unread
             .map(|name| (name, zk.get(&visit.node.child(name))))
@@ -232,7 +234,7 @@ impl View {
         }
     }
 
-    /// Takes up the data of a child; false if it cannot be read.
+    /// Records the data of a child; `false` if it cannot be decoded.
     fn read(&mut self, name: &str, data: &[u8]) -> bool {
         match Child::parse(name) {
             Some(Child::Decision) => {
@@ -250,7 +252,7 @@ impl View {
     }
 }
 
-/// What came of a look.
+/// The outcome of a look.
 enum Looked {
     Whole,
     /// Something went away between two requests.

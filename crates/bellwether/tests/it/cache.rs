@@ -1,26 +1,29 @@
-//! A live copy equals what it is a copy of, and never goes back.
+//! A live copy equals its original, and never goes back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
 
-use bellwether::{Cache, CacheEvent, Config, Group, LiveTree, Seen, Snapshot, StateError, zk};
-use bellwether_server::proto::op::Op;
+use bellwether::cache::{CacheEvent, LiveTree, Snapshot};
+use bellwether::error::StateError;
+use bellwether::state::Seen;
+use bellwether::{Cache, ClientState, Config, Group, zk};
 use bellwether_testkit::{Cut, Direction};
+use bellwether_wire::op::Op;
 use futures_util::StreamExt;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::sync::mpsc;
 
-use crate::place::{Place, SESSION_TIMEOUT, expire, soon};
+use crate::support::place::{Place, SESSION_TIMEOUT, expire, soon};
+use crate::support::storm;
 
-/// Makes tests on both engines of each function, and of the first ones also on servers without persistent watches.
+/// Generates tests on both engines from each function, and from the first ones also on servers without persistent watches.
 macro_rules! with_and_without_persistent_watches {
     ($($name:ident,)*; $($other:ident,)*) => {
         on_both_engines! { $($name,)* $($other,)* }
 
         mod with_a_watch_on_each_node {
-            $(async fn $name(place: crate::place::Place) {
+            $(async fn $name(place: crate::support::place::Place) {
                 super::$name(place.before_persistent_watches().await).await;
             })*
 
@@ -36,7 +39,8 @@ with_and_without_persistent_watches! {
     t79_copy_is_fresh_after_a_lost_session,
     slow_listener_is_told_that_it_missed_something,
     copy_equals_the_tree_after_random_changes_and_cuts,
-    dropped_copy_leaves_no_watch,;
+    dropped_copy_leaves_no_watch,
+    copy_and_watch_say_when_they_are_stale,;
     t83_copy_catches_up_before_it_reads_after_a_reconnect,
     node_that_was_told_to_be_gone_does_not_come_back,
     more_than_can_be_watched_one_by_one_is_refused,
@@ -62,7 +66,7 @@ async fn make_root(place: &Place) {
     root.set(&Vec::new()).await.unwrap();
 }
 
-/// Makes many nodes.
+/// Creates many nodes.
 async fn fill(zk: &zk::Client, paths: impl Iterator<Item = String>) {
     let options = zk::CreateMode::Persistent.with_acl([zk::Acl::open()]);
     let paths: Vec<_> = paths.collect();
@@ -75,7 +79,7 @@ async fn fill(zk: &zk::Client, paths: impl Iterator<Item = String>) {
     }
 }
 
-/// What there is, read node by node.
+/// The current state, read node by node.
 async fn truth(zk: &zk::Client) -> Contents {
     let mut found = Contents::new();
     let mut paths = vec!["/tree".to_owned()];
@@ -90,7 +94,7 @@ async fn truth(zk: &zk::Client) -> Contents {
     found
 }
 
-/// Waits until the copy equals what there is.
+/// Waits until the copy equals the current state.
 async fn until_equal(tree: &LiveTree, zk: &zk::Client) {
     let mut changes = tree.changes();
     let expected = truth(zk).await;
@@ -117,7 +121,7 @@ async fn copy_is_loaded_and_kept(place: Place) {
     make(zk, "/tree/e", b"e").await;
     zk.delete("/tree/a/b/c", None).await.unwrap();
     until_equal(&tree, zk).await;
-    // The changes lead from the one to the other.
+    // Applying the changes to the old state yields the new one.
     let mut copy = before;
     while contents(&copy) != truth(zk).await {
         match soon(changes.next()).await.unwrap() {
@@ -148,6 +152,7 @@ async fn t79_copy_is_fresh_after_a_reconnect(place: Place) {
         make(zk, path, b"1").await;
     }
     let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let session = client.raw();
     let tree = soon(Cache::new(&client, "/tree").open()).await.unwrap();
     for round in 0..3 {
         proxy.refuse(true);
@@ -155,7 +160,7 @@ async fn t79_copy_is_fresh_after_a_reconnect(place: Place) {
         zk.delete("/tree/a/b", None).await.unwrap();
         zk.delete("/tree/a", None).await.unwrap();
         zk.delete("/tree/c", None).await.unwrap();
-        // Made anew, at the version that it had.
+        // Created again, with the same version as before.
         make(zk, "/tree/c", format!("{round}").as_bytes()).await;
         make(zk, "/tree/a", b"").await;
         make(zk, "/tree/a/b", b"").await;
@@ -167,7 +172,7 @@ async fn t79_copy_is_fresh_after_a_reconnect(place: Place) {
             .unwrap();
         until_equal(&tree, zk).await;
     }
-    assert!(!client.is_ended());
+    assert!(!session.state().is_ended());
 }
 
 async fn t79_copy_is_fresh_after_a_lost_session(place: Place) {
@@ -236,9 +241,7 @@ async fn slow_listener_is_told_that_it_missed_something(place: Place) {
 }
 
 async fn copy_equals_the_tree_after_random_changes_and_cuts(place: Place) {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let seed = u64::from(now.unwrap().subsec_nanos());
-    eprintln!("seed {seed}");
+    let seed = storm::seed();
     let mut random = StdRng::seed_from_u64(seed);
     let zk = place.outside();
     make_root(&place).await;
@@ -253,7 +256,7 @@ async fn copy_equals_the_tree_after_random_changes_and_cuts(place: Place) {
             path = format!("{path}/{}", random.random_range(0..3));
         }
         let data = step.to_string();
-        // Some fail: a parent is missing, or a child is there.
+        // Some fail: a parent is missing, or a child exists.
         let _ = match random.random_range(0..4) {
             0 | 1 => zk.create(&path, data.as_bytes(), &options).await.map(drop),
             2 => zk.set(&path, data.as_bytes(), None).await.map(drop),
@@ -286,7 +289,7 @@ async fn node_that_was_told_to_be_gone_does_not_come_back(place: Place) {
         make(zk, "/tree/a", b"").await;
         make(zk, "/tree/a/b", b"").await;
         until_equal(&tree, zk).await;
-        // The answer to the next read is held, and what happens meanwhile comes with it.
+        // The reply to the next read is held, and events of the meantime arrive with it.
         let (held, mut is_held) = mpsc::channel(1);
         let holding = Arc::downgrade(&proxy);
         drop(proxy.drop_request_where(move |request| {
@@ -321,10 +324,11 @@ async fn node_that_was_told_to_be_gone_does_not_come_back(place: Place) {
 async fn dropped_copy_leaves_no_watch(place: Place) {
     make_root(&place).await;
     let client = place.client().await;
+    let session = client.raw();
     let tree = soon(Cache::new(&client, "/tree").open()).await.unwrap();
     drop(tree);
     place.until_no_watches().await;
-    assert!(!client.is_ended());
+    assert!(!session.state().is_ended());
 }
 
 async fn more_than_can_be_watched_one_by_one_is_refused(place: Place) {
@@ -372,7 +376,7 @@ async fn copy_that_grows_too_large_to_be_watched_ends(place: Place) {
     assert!(soon(members.next()).await.is_none());
 }
 
-/// More than the server answers at once is asked for in parts.
+/// More than the server returns at once is requested in parts.
 #[tokio::test]
 async fn copy_of_large_nodes_is_whole() {
     let place = Place::embedded().await;
@@ -384,4 +388,36 @@ async fn copy_of_large_nodes_is_whole() {
     let cache = Cache::new(&place.client().await, "/tree");
     let tree = soon(cache.open()).await.unwrap();
     assert_eq!(tree.snapshot().len(), 41);
+}
+
+async fn copy_and_watch_say_when_they_are_stale(place: Place) {
+    make_root(&place).await;
+    let zk = place.outside();
+    make(zk, "/tree/a", b"1").await;
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let tree = soon(Cache::new(&client, "/tree").open()).await.unwrap();
+    let mut watch = Config::<String>::new(&client, "/tree/a").watch();
+    assert!(watch.is_stale(), "nothing was read yet");
+    soon(watch.next()).await.unwrap().unwrap();
+    assert!(!tree.is_stale() && !watch.is_stale());
+    let mut states = client.states();
+    let mut until = async |state| while soon(states.next()).await != Some(state) {};
+    proxy.refuse(true);
+    proxy.cut(Cut::Reset).await;
+    until(ClientState::Disconnected).await;
+    assert!(tree.is_stale() && watch.is_stale());
+    // The last copy is still available.
+    assert_eq!(tree.get("/tree/a").unwrap().data, b"1");
+    proxy.refuse(false);
+    until(ClientState::Connected).await;
+    zk.set("/tree/a", b"2", None).await.unwrap();
+    soon(watch.next()).await.unwrap().unwrap();
+    until_equal(&tree, zk).await;
+    assert!(!watch.is_stale());
+    soon(async {
+        while tree.is_stale() {
+            zk.sync("/").await.unwrap();
+        }
+    })
+    .await;
 }

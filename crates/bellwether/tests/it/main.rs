@@ -10,48 +10,18 @@
 )]
 
 #[macro_use]
-mod place;
+mod support;
 
 mod barrier;
-mod barrier_histories;
 mod cache;
-mod config;
-mod contention;
-mod counter;
-mod counts;
-mod crash_mark;
-mod directories;
-mod double_barrier;
-mod dropping;
 mod election;
-mod ensemble;
-mod ephemerals;
-mod group;
-mod histories;
-mod hundred_writers;
-mod interop;
-mod lagging;
-mod leaving;
+mod errors;
+mod hold;
+mod inspect;
+mod line;
 mod lock;
-mod lock_faults;
-mod log;
-mod lost;
-mod multi_lock;
-mod options;
-mod order;
 mod queue;
-mod queue_counts;
-mod queue_faults;
-mod queue_histories;
-mod recovery;
-mod reentrant;
-mod rwlock;
-mod semaphore;
-mod simple_lock;
-mod state_counts;
-mod state_histories;
-mod survey;
-mod tasks;
-mod together_counts;
+mod services;
+mod session;
+mod state;
 mod two_phase;
-mod weather_settings;

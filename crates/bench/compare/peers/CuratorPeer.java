@@ -131,7 +131,7 @@ public final class CuratorPeer {
         queue.close();
     }
 
-    /** Puts an item for each one that it is given. Curator puts in the background, so nobody waits for that. */
+    /** Puts an item for each one that it is given. Curator puts in the background, so the consumer does not wait for it. */
     private static final class Consumer implements QueueConsumer<byte[]> {
         private final int number;
         private final Tally tally;
@@ -185,7 +185,7 @@ public final class CuratorPeer {
             barrier.enter();
             if (number == 0) {
                 tally.turn(number);
-                // Everybody is inside, and looks only when everybody has left.
+                // All members are inside, and check only when all have left.
                 tally.ended = tally.over;
             }
             barrier.leave();

@@ -91,7 +91,7 @@ def double_barrier(client, path, number, tally):
         barrier.enter()
         if number == 0:
             tally.turn(number)
-            # Everybody is inside, and looks only when everybody has left.
+            # All members are inside, and check only when all have left.
             tally.ended = tally.over
         barrier.leave()
 

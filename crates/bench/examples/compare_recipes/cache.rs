@@ -1,4 +1,4 @@
-//! The cache and the watched value beside those of other libraries.
+//! Compares the cache and the watched value with those of other libraries.
 
 use anyhow::Result;
 use bellwether_bench::comparison::Bound;
@@ -11,16 +11,16 @@ const EVERYBODY: &[Candidate] = &[Ours, Embedded, Curator, Kazoo];
 /// Nodes below each of the children of the cached node.
 const CHILDREN: usize = 1000;
 
-/// What a node holds.
+/// The data of a node.
 const DATA: [u8; 100] = [b'x'; 100];
 
-/// Requests on their way at a time while the nodes are made.
+/// Requests in flight while the nodes are created.
 const PIPELINE: usize = 500;
 
-/// How many nodes and how many watchers, and in how many rounds at most: some libraries take a minute.
+/// Numbers of nodes and watchers, and the maximum number of rounds: some libraries take a minute.
 struct Size {
     nodes: usize,
-    /// As many as all libraries can cache: Curator's counts what it waits for in 16 bits.
+    /// The most that all libraries can cache: Curator counts outstanding operations in 16 bits.
     fewer_nodes: usize,
     watchers: usize,
     rounds_max: usize,
@@ -101,7 +101,7 @@ pub(crate) fn compare(args: &Args, servers: &Servers) -> Result<()> {
     contest.keep(args, &contest.page(args, &figures, "")?)
 }
 
-/// Makes what is cached.
+/// Creates the nodes to be cached.
 async fn make_nodes(address: &str, sizes: &[usize]) -> Result<()> {
     let mut client = RawClient::connect(address).await?;
     let mut requests = vec![Request::create("/cached", "")];

@@ -1,4 +1,4 @@
-//! The lock beside those of other libraries, and beside what the machine allows.
+//! Compares the lock with those of other libraries, and with what the machine allows.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use bellwether_bench::contest::Candidate::{
     OnRuntime, Ours, ZookeeperClient,
 };
 use bellwether_bench::contest::{Args, Candidate, Contest, Servers, Workload};
-use bellwether_bench::figures::Figures;
-use bellwether_bench::floor;
+use bellwether_bench::measure::figures::Figures;
+use bellwether_bench::measure::floor;
 
 const EVERYBODY: &[Candidate] = &[
     Ours,
@@ -26,7 +26,7 @@ const EVERYBODY: &[Candidate] = &[
     ZookeeperClient,
 ];
 
-/// How near to the same protocol by hand, on the same server, each way to run a session should be.
+/// The goals in units of the same protocol by hand, for each way to run a session.
 const BY_HAND_GOALS: [(Candidate, Candidate, Bound); 5] = [
     (Ours, ByHand, Bound::AtLeast(0.85)),
     (OnRuntime, ByHand, Bound::AtLeast(0.85)),
@@ -35,7 +35,7 @@ const BY_HAND_GOALS: [(Candidate, Candidate, Bound); 5] = [
     (CurrentThreadEmbedded, ByHandEmbedded, Bound::AtLeast(0.95)),
 ];
 
-/// What is measured of the machine, and in what unit.
+/// Figures of the machine, and their units.
 const FLOOR_ROWS: [(&str, &str); 3] = [
     ("floor", "/s"),
     ("loopback round trip, p50", "us"),
@@ -86,7 +86,7 @@ pub(crate) fn compare(args: &Args, servers: &Servers) -> Result<()> {
     contest.keep(args, &contest.page(args, &figures, &more)?)
 }
 
-/// The cycles that the library has of those that its protocol allows.
+/// The share of the cycles that its protocol allows.
 fn beside_by_hand(workloads: &[Workload], figures: &Figures) -> Result<String> {
     let mut text = String::from(
         "\n## In units of the same protocol by hand, on the same server\n\n| what | ratio | goal |\n|---|---|---|\n",

@@ -1,4 +1,4 @@
-//! Recipes beside those of other libraries, alternately, in one run: see `compare/recipes`.
+//! Compares recipes with those of other libraries, in turn, in one run: see `compare/recipes`.
 #![allow(clippy::print_stdout, reason = "a program that reports")]
 
 mod cache;
@@ -15,7 +15,7 @@ use clap::{Parser, ValueEnum};
 /// Compares recipes with those of other libraries.
 #[derive(Debug, Parser)]
 struct Program {
-    /// Which ones.
+    /// The recipes to compare.
     page: Page,
     #[command(flatten)]
     args: Args,
@@ -33,7 +33,7 @@ enum Page {
     Queues,
     /// The cache and the watched value.
     Cache,
-    /// One request, below all recipes.
+    /// One request, without a recipe.
     Request,
 }
 

@@ -1,4 +1,4 @@
-//! The queue beside those of other libraries, and what it takes to empty one.
+//! Compares the queue with those of other libraries, and measures how one is drained.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use bellwether_testkit::FaultProxy;
 
 const EVERYBODY: &[Candidate] = &[Ours, Embedded, Curator, Kazoo];
 
-/// How many items are drained, by one consumer.
+/// The numbers of items that one consumer drains.
 const DRAINED: [usize; 2] = [1000, 10_000];
 
 pub(crate) fn compare(args: &Args, servers: &Servers) -> Result<()> {
@@ -49,12 +49,12 @@ fn consumers(consumers: usize) -> Workload {
     }
 }
 
-/// What it takes to empty a queue of so many items: how long, and the requests by kind.
+/// Drains a queue of `items` items: the time, and the requests by kind.
 async fn drain(address: &str, items: usize) -> Result<(Duration, String)> {
     let proxy = FaultProxy::start(address).await?;
     let connect = bellwether::connect(proxy.connect_string());
     let client = connect.session_timeout(Duration::from_secs(60)).await?;
-    let queue = bellwether::Queue::new(&client, format!("/drained-{items}"));
+    let queue = bellwether::Queue::<Vec<u8>>::new(&client, format!("/drained-{items}"));
     for batch in vec![vec![b'x'; 100]; items].chunks(500) {
         queue.put_all(batch).await?;
     }

@@ -1,22 +1,22 @@
-//! One request beside that of other clients, and beside a bare socket.
+//! Compares one request with that of other clients and of a bare socket.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bellwether_bench::awake::Awake;
 use bellwether_bench::comparison::Bound;
 use bellwether_bench::contest::Candidate::{
     ByHand, Curator, CurrentThread, Kazoo, Ours, ZookeeperClient,
 };
 use bellwether_bench::contest::{Args, Candidate, Servers};
-use bellwether_bench::figures::Figures;
-use bellwether_bench::machine::machine;
+use bellwether_bench::measure::awake::Awake;
+use bellwether_bench::measure::figures::Figures;
+use bellwether_bench::measure::machine::machine;
 use bellwether_bench::peer::{Peer, Task};
 use bellwether_bench::wire::Wire;
 use bellwether_testkit::Request;
 
-/// The clients, and what they are called here.
+/// The clients, and their names on the page.
 const CLIENTS: [(Candidate, &str); 6] = [
     (ByHand, BARE),
     (Ours, "ours, session thread"),
@@ -28,15 +28,15 @@ const CLIENTS: [(Candidate, &str); 6] = [
 
 const BARE: &str = "bare blocking socket";
 
-/// The node that is asked for.
+/// The node of the request.
 const NODE: &str = "/services-worker-17";
 
 const SERVERS: [&str; 2] = ["Apache ZooKeeper 3.8", "the embedded server"];
 
-/// What is measured, and in what unit.
+/// The figures and their units.
 const MEASURES: [(&str, &str); 3] = [("p50", "us"), ("p99", "us"), ("switches a request", "")];
 
-/// The processors while it is measured.
+/// The state of the processors during the measurement.
 const CORES: [&str; 2] = ["", ", on cores that do not sleep"];
 
 pub(crate) fn compare(args: &Args, servers: &Servers) -> Result<()> {
@@ -48,7 +48,7 @@ pub(crate) fn compare(args: &Args, servers: &Servers) -> Result<()> {
     for (candidate, name) in CLIENTS {
         peers.push((candidate, name, candidate.start(args)?));
     }
-    // No client is measured cold: the first round is thrown away.
+    // The first round is a warm-up and is discarded.
     round(args, servers, &mut peers, &mut Figures::default())?;
     let mut figures = Figures::default();
     for _ in 0..args.rounds() {
@@ -81,7 +81,7 @@ fn round(
                     duration,
                 };
                 let outcome = match peer.run(&task) {
-                    // The others go on, and the page tells.
+                    // The others continue, and the page reports it.
                     Err(error) if candidate.is_peer() => {
                         println!("{}", figures.fail(&row(server, cores, "p50"), name, &error));
                         *peer = candidate.start(args)?;
@@ -151,7 +151,7 @@ fn page(args: &Args, figures: &Figures) -> Result<String> {
     Ok(page)
 }
 
-/// How often a client may wait for each request.
+/// The goal for context switches per request.
 fn goal(candidate: Candidate) -> Option<Bound> {
     match candidate {
         Ours => Some(Bound::AtMost(2.1)),

@@ -1,4 +1,4 @@
-//! The read/write lock and the semaphore beside those of other libraries.
+//! Compares the read/write lock and the semaphore with those of other libraries.
 
 use anyhow::Result;
 use bellwether_bench::comparison::Bound;

@@ -1,4 +1,4 @@
-//! The election and the double barrier beside those of other libraries.
+//! Compares the election and the double barrier with those of other libraries.
 
 use anyhow::Result;
 use bellwether_bench::comparison::Bound;

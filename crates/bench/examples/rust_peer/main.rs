@@ -1,4 +1,4 @@
-//! The libraries in Rust as peers; see `bellwether_bench::peer` for what they read and answer.
+//! The libraries in Rust as peers; see `bellwether_bench::peer` for the protocol.
 
 mod plain;
 mod request;
@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use bellwether_bench::by_hand::Contender;
-use bellwether_bench::contend;
+use bellwether_bench::peer::by_hand::Contender;
+use bellwether_bench::peer::contend;
 use bellwether_bench::peer::{self, Outcome, Task};
 use clap::{Parser, ValueEnum};
 use tokio::runtime::Builder;
@@ -18,11 +18,11 @@ use zookeeper_client as zk;
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What stands in a queue for each consumer before the first is taken, and what an item holds.
+/// Items in the queue for each consumer at the start, and the data of an item.
 const BACKLOG: usize = 50;
 const PAYLOAD: [u8; 100] = [b'x'; 100];
 
-/// Does tasks from stdin with a library.
+/// Runs tasks from stdin with a library.
 #[derive(Debug, Parser)]
 struct Args {
     library: Library,
@@ -38,17 +38,17 @@ enum Library {
     ZookeeperClient,
     /// No library, but the same protocol on blocking sockets.
     ByHand,
-    /// The plain form of a recipe, for what the fair one avoids.
+    /// The plain form of a recipe, with the thundering herd that the fair one avoids.
     Plain,
 }
 
 /// One for each contender by hand.
 const THREADS_MAX: usize = 2000;
 
-/// Of a shared lock, each contender writes once in so many turns.
+/// A contender of a shared lock writes once in this number of turns.
 const WRITES_ONE_IN: usize = 10;
 
-/// Of a semaphore.
+/// Permits of the semaphore.
 const PERMITS: u32 = 5;
 
 fn main() -> Result<()> {
@@ -101,7 +101,7 @@ async fn bellwether(task: &Task, connect: bellwether::Connect) -> Result<Outcome
 async fn bellwether_queue(task: &Task, connect: bellwether::Connect) -> Result<Outcome> {
     let connect = || async { Ok(connect.clone().await?) };
     contend::run(task, connect, |client, place| {
-        let queue = bellwether::Queue::new(&client, &task.path);
+        let queue = bellwether::Queue::<Vec<u8>>::new(&client, &task.path);
         async move {
             queue.put_all(&vec![PAYLOAD.to_vec(); BACKLOG]).await?;
             while !place.is_over() {
@@ -111,7 +111,7 @@ async fn bellwether_queue(task: &Task, connect: bellwether::Connect) -> Result<O
                     place.turn();
                     anyhow::Ok(claim.ack().await?)
                 };
-                // Side by side, as Curator's consumer does it, which puts in the background.
+                // Concurrently, as with Curator's consumer, which puts in the background.
                 let put = async { anyhow::Ok(queue.put(&payload).await?) };
                 tokio::try_join!(put, taken)?;
             }
@@ -149,7 +149,7 @@ async fn bellwether_double_barrier(task: &Task, connect: bellwether::Connect) ->
                 let inside = barrier.enter().await?;
                 if place.is_first() {
                     place.turn();
-                    // Everybody is inside, and looks only when everybody has left.
+                    // All members are inside, and check only when all have left.
                     ended.store(place.is_over(), Ordering::SeqCst);
                 }
                 inside.leave().await?;
@@ -250,7 +250,7 @@ async fn lock_by_hand(task: &Task) -> Result<Outcome> {
     };
     contend::run(task, connect, |contender, place| async move {
         let turns = move || {
-            // Nobody else uses the session: this is locked once and for all.
+            // This thread alone uses the session, so it locks it once.
             let mut contender = contender.lock().unwrap_or_else(PoisonError::into_inner);
             while !place.is_over() {
                 let node = contender.acquire()?;
@@ -276,8 +276,8 @@ async fn zookeeper_client_lock(task: &Task) -> Result<Outcome> {
                 let prefix = zk::LockPrefix::new_curator(&path, "lock-")?;
                 let guard = client.lock(prefix, b"", options.clone()).await?;
                 place.turn();
-                // Dropping the guard deletes in the background, and nobody learns when. The release of the others
-                // is acknowledged, so this one is made to be.
+                // Dropping the guard deletes in the background, without an acknowledgement. The release of the others
+                // is acknowledged, so this one waits for it too.
                 client.delete(guard.lock_path(), None).await?;
                 std::mem::forget(guard);
             }

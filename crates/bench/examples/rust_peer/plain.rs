@@ -1,4 +1,4 @@
-//! The read/write lock in its plain form, in which everybody who waits watches the list of all: what the fair one avoids.
+//! The read/write lock in its plain form, in which every waiter watches the list of all: the thundering herd.
 
 use anyhow::Result;
 use zookeeper_client as zk;
@@ -9,7 +9,7 @@ pub(crate) struct PlainHold {
     node: String,
 }
 
-/// Waits until nobody stands before it, or no writer if it reads.
+/// Waits until no contender is ahead, or no writer if it reads.
 pub(crate) async fn acquire(client: &zk::Client, path: &str, is_reader: bool) -> Result<PlainHold> {
     let acls = zk::Acls::anyone_all();
     let prefix = match is_reader {

@@ -1,10 +1,10 @@
-//! One request after the other: `exists` of a node that is there, on one session.
+//! One request after the other: `exists` of an existing node, on one session.
 
 use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
-use bellwether_bench::context_switches;
-use bellwether_bench::latency::Latencies;
+use bellwether_bench::measure::context_switches;
+use bellwether_bench::measure::latency::Latencies;
 use bellwether_bench::peer::{Outcome, RoundTrips, Task};
 use bellwether_bench::wire::Wire;
 use bellwether_client::Client;

@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use bellwether::{Cache, CacheEvent, Client, Config, Connect, LiveTree, Seen};
+use bellwether::cache::{CacheEvent, LiveTree};
+use bellwether::state::Seen;
+use bellwether::{Cache, Client, Config, Connect};
 use bellwether_bench::peer::{Outcome, Task};
 use bellwether_bench::server_process::resident_kib;
 use futures_util::StreamExt;
@@ -14,10 +16,10 @@ use tokio::sync::mpsc;
 /// Nodes in a directory.
 const CHILDREN: usize = 1000;
 
-/// Of all nodes, one in so many changes.
+/// One in this number of nodes changes.
 const CHANGES_ONE_IN: usize = 10;
 
-/// How many nodes are set in one transaction.
+/// Nodes set in one transaction.
 const BATCH: usize = 500;
 
 pub(crate) async fn cache(task: &Task, connect: Connect) -> Result<Outcome> {
@@ -80,7 +82,7 @@ pub(crate) async fn watchers(task: &Task, connect: Connect) -> Result<Outcome> {
         watchers.spawn(async move {
             while let Some(Ok(seen)) = values.next().await {
                 if let Seen::Value(entry) = seen {
-                    // The one who counts may have gone.
+                    // The counting task may have ended.
                     let _ = told.send(entry.value);
                 }
             }
@@ -116,7 +118,7 @@ pub(crate) async fn watchers(task: &Task, connect: Connect) -> Result<Outcome> {
     }
 }
 
-/// What is cached.
+/// The cached subtree.
 fn cached(task: &Task) -> String {
     format!("/cached/{}", task.contenders)
 }

@@ -1,14 +1,16 @@
-//! The recipes that hand out work: queues and tasks.
+//! Arguments of `queue` and `tasks`.
 
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
 
 use super::{DataArgs, JobArgs, PlaceArgs, WaitArgs};
-use crate::{duration, node_path};
+use crate::value::duration;
+use crate::value::node_path;
 
-/// Items that stay until they are acknowledged.
+/// Put items into a queue, and take them with acknowledgement.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   bellwether queue put /hosts/to-drain db7
@@ -20,50 +22,50 @@ pub(crate) struct QueueArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum QueueCommand {
-    /// Put an item, exactly once, and print its id.
+    /// Put an item exactly once, and print its id.
     ///
-    /// Exit code: 0; 1 if the queue is full or the item too large; 125 if bellwether failed. If it cannot be known whether the
-    /// item was put, stderr says so.
+    /// Exit code: 0; 1 if the queue is full or the item is too large; 125 if bellwether failed. If the outcome is unknown, stderr says so.
     #[command(after_help = "Examples:
   bellwether queue put /hosts/to-drain db7
   bellwether queue put /jobs --priority 3 - < job.json
   bellwether queue put /reminders --delay 2h 'look at the backup'")]
     Put(QueuePutArgs),
     Take(QueueTakeArgs),
-    /// Acknowledge an item that `queue take --hold` has: it is removed for good, and that command ends with 0.
+    Work(QueueWorkArgs),
+    /// Acknowledge an item that `queue take --hold` holds: it is deleted, and that command exits with 0.
     ///
-    /// Exit code: 0; 1 if nobody has it, or somebody else by now; 125 if bellwether failed.
+    /// Exit code: 0; 1 if the item is not claimed, or by another claim than --token; 125 if bellwether failed.
     #[command(
         after_help = "Example:\n  bellwether queue ack /hosts/to-drain \"$id\" --token \"$token\""
     )]
     Ack(QueueAckArgs),
-    /// Print what would be taken next.
+    /// Print the next item without taking it.
     ///
-    /// Exit code: 0; 1 if there is nothing to take; 125 if bellwether failed.
+    /// Exit code: 0; 1 if there is no item to take; 125 if bellwether failed.
     #[command(after_help = "Example:\n  bellwether queue peek /hosts/to-drain")]
     Peek(QueueLookArgs),
-    /// List all items: id, rank, bytes, attempts, age, and who has it.
+    /// List all items: id, rank, size, attempts, age and consumer.
     ///
     /// Exit code: 0; 125 if bellwether failed.
     #[command(after_help = "Example:\n  bellwether queue ls /hosts/to-drain")]
     Ls(QueueLookArgs),
-    /// List the items that were given up, with the reasons; put them back, or forget them.
+    /// List dead letters, the items that failed too often; put them back, or delete them.
     ///
-    /// Exit code: 0; 1 if there is none of that id; 125 if bellwether failed.
+    /// Exit code: 0; 1 if there is no dead letter with that id; 125 if bellwether failed.
     #[command(after_help = "Examples:
   bellwether queue dead /hosts/to-drain
   bellwether queue dead /hosts/to-drain --revive all")]
     Dead(QueueDeadArgs),
 }
 
-/// In which order items are taken. Everybody who uses a queue has to say the same.
+/// The order in which items are taken. All users of a queue have to use the same order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum QueueOrder {
-    /// As they were put.
+    /// First in, first out.
     Arrival,
-    /// The lowest number first; put with --priority.
+    /// The lowest number first, of items put with --priority.
     Priority,
-    /// When they are due; put with --delay.
+    /// The earliest due time first, of items put with --delay.
     Due,
 }
 
@@ -71,7 +73,7 @@ pub(crate) enum QueueOrder {
 pub(crate) struct QueueLookArgs {
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
-    /// In which order items are taken.
+    /// The order of the queue; the same for all its users.
     #[arg(long, value_enum, default_value = "arrival")]
     pub(crate) order: QueueOrder,
 }
@@ -82,55 +84,101 @@ pub(crate) struct QueuePutArgs {
     pub(crate) place: PlaceArgs,
     #[command(flatten)]
     pub(crate) data: DataArgs,
-    /// The lowest number is taken first; for a queue that is taken from with --order priority.
+    /// The priority of the item, lowest first. For queues whose consumers use --order priority.
     #[arg(long, value_name = "N")]
     pub(crate) priority: Option<u32>,
-    /// Not to be taken before; for a queue that is taken from with --order due.
+    /// Deliver the item only after this time. For queues whose consumers use --order due.
     #[arg(long, value_name = "TIME", value_parser = duration::parse, conflicts_with = "priority")]
     pub(crate) delay: Option<Duration>,
 }
 
-/// Take an item: for a command, for a script, or to print it.
+/// Take an item from a queue: for a command, for a script, or to print it.
 ///
-/// With a command, the item is on its stdin, and it is acknowledged if the command succeeds and given back if not, up to
-/// --attempts times; then it becomes a dead letter. The command finds its token in BELLWETHER_TOKEN, the id in
-/// BELLWETHER_ITEM and in BELLWETHER_ATTEMPTS how often the item was taken. If the claim is lost, the command is stopped.
+/// With a command, its stdin is the item. The item is acknowledged if the command succeeds, and otherwise returned to the queue; after
+/// --attempts failures it becomes a dead letter. The environment has the fencing token (BELLWETHER_TOKEN), the id of the item
+/// (BELLWETHER_ITEM) and how often it was taken (BELLWETHER_ATTEMPTS). If the claim is lost, the command is stopped.
 ///
-/// With --hold, prints one JSON object with id, token and data, and holds the item until `queue ack` says that it is done.
-/// When stdin ends before, the item is given back.
+/// With --hold, prints one JSON object with id, token and data, and holds the item until `queue ack` acknowledges it. If stdin ends
+/// first, the item is returned to the queue.
 ///
-/// With neither, prints the item and acknowledges it; if nobody reads it, it is given back.
+/// With neither, prints the item and acknowledges it. If the output is closed, the item is returned to the queue.
 ///
-/// Exit code: that of the command; without one 0, 1 if the item was given back; 123 if the claim was lost; 124 if there was
-/// nothing to take in time; 125 if bellwether failed; 126 if the command cannot be run; 127 if it is not found.
+/// Exit code: that of the command; without a command 0, or 1 if the item was returned; 121 if the command ran longer than --max-time;
+/// 123 if the claim was lost; 124 if there was no item in time; 125 if bellwether failed; 126 if the command cannot be run; 127 if it is
+/// not found.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   bellwether queue take /hosts/to-drain -- ./drain.sh
   bellwether queue take --wait 5m /hosts/to-drain -- ./drain.sh
   coproc bellwether queue take --hold /hosts/to-drain; read -r item <&\"${COPROC[0]}\"")]
 pub(crate) struct QueueTakeArgs {
-    /// The queue; a leading slash may be left out.
+    /// The path of the queue; the leading slash is optional.
     #[arg(value_parser = node_path::parse)]
     pub(crate) path: String,
     #[command(flatten)]
     pub(crate) wait: WaitArgs,
-    /// Give up at once if there is nothing to take.
+    /// Do not wait: fail if there is no item.
     #[arg(short = 'n', long = "try", conflicts_with = "wait")]
     pub(crate) at_once: bool,
-    /// In which order items are taken.
+    /// The order of the queue; the same for all its users.
     #[arg(long, value_enum, default_value = "arrival")]
     pub(crate) order: QueueOrder,
-    /// How often an item is taken in vain before it becomes a dead letter.
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) attempts: u32,
-    /// Print it as JSON, and hold it until it is acknowledged.
+    /// Make an item a dead letter after N failed attempts.
+    #[arg(long, value_name = "N", default_value = "5")]
+    pub(crate) attempts: NonZeroU32,
+    /// Print the item as JSON, and hold it until it is acknowledged.
     #[arg(long)]
     pub(crate) hold: bool,
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
-    /// The command and its arguments; `--` in front of it may be left out.
+    /// The command and its arguments; the `--` before it is optional.
     #[arg(trailing_var_arg = true, conflicts_with_all = ["hold", "json"], value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+}
+
+/// How many workers, and their pauses.
+#[derive(Debug, clap::Args)]
+pub(crate) struct WorkerArgs {
+    /// Run this many commands at a time, each with a session of its own.
+    #[arg(short = 'j', long, value_name = "N", default_value = "1")]
+    pub(crate) jobs: NonZeroU32,
+    /// How long a worker pauses after a failed command. The pause doubles with each further failure, up to a minute.
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "1s")]
+    pub(crate) pause: Duration,
+}
+
+/// Take items one after the other, and run a command for each.
+///
+/// A loop of `queue take` with a command: an item is acknowledged if the command succeeds, and otherwise returned to the queue; after
+/// --attempts failures it becomes a dead letter. A worker pauses after a failure, and opens a new session if its session expires. It
+/// ends after --idle without items, or on a signal, when its present command has ended.
+///
+/// Exit code: 0 after --idle without items; 128+n if signal n ended it; 125 if bellwether failed; 126 if the command cannot be run; 127
+/// if it is not found.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  bellwether queue work -j 4 /hosts/to-drain -- ./drain.sh
+  bellwether queue work --idle 5m --max-time 1h /reports -- ./report.sh")]
+pub(crate) struct QueueWorkArgs {
+    /// The path of the queue; the leading slash is optional.
+    #[arg(value_parser = node_path::parse)]
+    pub(crate) path: String,
+    #[command(flatten)]
+    pub(crate) workers: WorkerArgs,
+    /// Exit after this time without an item.
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) idle: Option<Duration>,
+    /// The order of the queue; the same for all its users.
+    #[arg(long, value_enum, default_value = "arrival")]
+    pub(crate) order: QueueOrder,
+    /// Make an item a dead letter after N failed attempts.
+    #[arg(long, value_name = "N", default_value = "5")]
+    pub(crate) attempts: NonZeroU32,
+    /// The command and its arguments; the `--` before it is optional.
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
     #[command(flatten)]
     pub(crate) job: JobArgs,
@@ -142,24 +190,24 @@ pub(crate) struct QueueAckArgs {
     pub(crate) look: QueueLookArgs,
     /// The id of the item.
     pub(crate) id: String,
-    /// Only if it is still this claim.
+    /// Only if the item is still claimed with this token.
     #[arg(long, value_name = "TOKEN")]
-    pub(crate) token: Option<i64>,
+    pub(crate) token: Option<bellwether::FencingToken>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct QueueDeadArgs {
     #[command(flatten)]
     pub(crate) look: QueueLookArgs,
-    /// Put this one back for new attempts, or all.
+    /// Put the dead letter with this id, or all, back into the queue for new attempts.
     #[arg(long, value_name = "ID|all")]
     pub(crate) revive: Option<String>,
-    /// Delete this one for good, or all.
+    /// Delete the dead letter with this id, or all.
     #[arg(long, value_name = "ID|all", conflicts_with = "revive")]
     pub(crate) forget: Option<String>,
 }
 
-/// Things to do once each, by name, by whoever is there.
+/// Add named tasks, and do each of them once, with any number of workers.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   bellwether tasks add /migrations users orders
@@ -171,17 +219,17 @@ pub(crate) struct TasksArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TasksCommand {
-    /// Add tasks, unless there are some of these names already, done ones among them.
+    /// Add tasks. Names that were added before, even if their tasks are done, are ignored.
     ///
-    /// Exit code: 0, also if none is new; 1 if there are too many, or the data is too large; 125 if bellwether failed.
+    /// Exit code: 0, also if no task is new; 1 if there are too many tasks, or the data is too large; 125 if bellwether failed.
     #[command(after_help = "Examples:
   bellwether tasks add /migrations users orders
   bellwether tasks add /migrations users --data users.sql")]
     Add(TasksAddArgs),
     Run(TasksRunArgs),
-    /// Show how many tasks are in which state, and those that have failed with the reasons.
+    /// Count tasks by state, and list failed tasks with their reasons.
     ///
-    /// Exit code: 0 if all are done; 1 if some are not; 125 if bellwether failed.
+    /// Exit code: 0 if all tasks are done; 1 if not; 125 if bellwether failed.
     #[command(after_help = "Examples:
   bellwether tasks status /migrations
   bellwether tasks status /migrations --retry all")]
@@ -192,34 +240,36 @@ pub(crate) enum TasksCommand {
 pub(crate) struct TasksAddArgs {
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
-    /// The names.
+    /// The names of the tasks.
     #[arg(required = true, value_parser = node_path::parse_name)]
     pub(crate) names: Vec<String>,
-    /// What the command that does them finds on its stdin.
+    /// Data for the commands of these tasks, on their stdin.
     #[arg(long, default_value = "")]
     pub(crate) data: String,
 }
 
-/// Do the tasks that nobody does, one after the other, until nothing is left to do.
+/// Run a command for each open task, until no task is left.
 ///
-/// The command finds the name in BELLWETHER_TASK, its token in BELLWETHER_TOKEN, and what was added with the name on its stdin. A
-/// task is done if the command succeeds, and done again later if not, up to --attempts times; then it is set aside. When
-/// others are at all that is left, this waits: a worker may die, or fail.
+/// The environment of the command has the name of the task (BELLWETHER_TASK) and the fencing token (BELLWETHER_TOKEN); its stdin has
+/// the data of the task. A task is done if the command succeeds, and is tried again later if not; after --attempts failures it counts as
+/// failed. A worker pauses after a failure. While other workers run the last tasks, this worker waits, because they may fail.
 ///
-/// Exit code: 0 when nothing is left to do and no command has failed here; 1 if one has; 123 if a claim was lost; 128+n for a
-/// signal; 125 if bellwether failed; 126 if the command cannot be run; 127 if it is not found.
+/// Exit code: 0 when no task is left and no command failed here; 1 if a command failed; 123 if a claim was lost; 128+n if signal n ended
+/// it; 125 if bellwether failed; 126 if the command cannot be run; 127 if it is not found.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  bellwether tasks run /migrations -- sh -c './migrate.sh \"$BELLWETHER_TASK\"'"
+    after_help = "Example:\n  bellwether tasks run -j 2 /migrations -- sh -c './migrate.sh \"$BELLWETHER_TASK\"'"
 )]
 pub(crate) struct TasksRunArgs {
-    /// The tasks; a leading slash may be left out.
+    /// The path of the tasks; the leading slash is optional.
     #[arg(value_parser = node_path::parse)]
     pub(crate) path: String,
-    /// How often a task is begun before it is set aside.
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) attempts: u32,
-    /// The command and its arguments; `--` in front of it may be left out.
+    #[command(flatten)]
+    pub(crate) workers: WorkerArgs,
+    /// Give a task up as failed after N attempts.
+    #[arg(long, value_name = "N", default_value = "5")]
+    pub(crate) attempts: NonZeroU32,
+    /// The command and its arguments; the `--` before it is optional.
     #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
     #[command(flatten)]
@@ -230,7 +280,7 @@ pub(crate) struct TasksRunArgs {
 pub(crate) struct TasksStatusArgs {
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
-    /// Give a task that was set aside new attempts, or all.
+    /// Open the failed task of this name, or all failed tasks, for new attempts.
     #[arg(long, value_name = "NAME|all")]
     pub(crate) retry: Option<String>,
 }

@@ -1,23 +1,23 @@
-//! The recipes for scripts, but for those that hand out work.
+//! Arguments of `barrier`, `counter`, `config`, `group` and `name`.
 
 use std::path::PathBuf;
 
 use clap::Subcommand;
 
 use super::{DataArgs, TreeArgs, WaitArgs};
-use crate::node_path;
+use crate::value::node_path;
 
-/// A path, and how the tree is reached.
+/// A path, and the options of the connection.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PlaceArgs {
-    /// Where; a leading slash may be left out.
+    /// The path; the leading slash is optional.
     #[arg(value_parser = node_path::parse)]
     pub(crate) path: String,
     #[command(flatten)]
     pub(crate) tree: TreeArgs,
 }
 
-/// Hold everybody up at a barrier, until it is lifted.
+/// Make commands wait at a barrier until it is lifted.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  bellwether barrier set /deploy/migration -m 'until the tables are moved'"
@@ -29,21 +29,21 @@ pub(crate) struct BarrierArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BarrierCommand {
-    /// Set the barrier. It stays, whatever becomes of whoever set it.
+    /// Set the barrier. It stays set until it is lifted.
     ///
     /// Exit code: 0, also if it was set already; 125 if bellwether failed.
     #[command(
         after_help = "Example:\n  bellwether barrier set /deploy/migration -m 'until the tables are moved'"
     )]
     Set(BarrierSetArgs),
-    /// Wait until the barrier is lifted; not at all if it is not set.
+    /// Wait until the barrier is lifted. Returns at once if it is not set.
     ///
-    /// Exit code: 0; 124 if it was not lifted in time; 125 if bellwether failed.
+    /// Exit code: 0; 124 if the wait limit passed; 125 if bellwether failed.
     #[command(
         after_help = "Example:\n  bellwether barrier wait --wait 10m /deploy/migration && ./start.sh"
     )]
     Wait(BarrierWaitArgs),
-    /// Lift the barrier, and so let everybody pass.
+    /// Lift the barrier, and so release all waiters.
     ///
     /// Exit code: 0, also if it was not set; 125 if bellwether failed.
     #[command(after_help = "Example:\n  bellwether barrier lift /deploy/migration")]
@@ -52,7 +52,7 @@ pub(crate) enum BarrierCommand {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BarrierSetArgs {
-    /// A word for people who ask why it is set.
+    /// A message for people who ask why the barrier is set.
     #[arg(short, long, value_name = "TEXT")]
     pub(crate) message: Option<String>,
     #[command(flatten)]
@@ -67,7 +67,7 @@ pub(crate) struct BarrierWaitArgs {
     pub(crate) place: PlaceArgs,
 }
 
-/// A number that many add to, each addition exactly once.
+/// Read, set, and add to a shared number, exactly once.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  bellwether counter add /stats/builds")]
 pub(crate) struct CounterArgs {
@@ -77,30 +77,49 @@ pub(crate) struct CounterArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CounterCommand {
-    /// Print the number; 0 where there is none yet.
+    /// Print the number; 0 if it was never set.
     ///
     /// Exit code: 0; 125 if bellwether failed.
     #[command(after_help = "Example:\n  bellwether counter get /stats/builds")]
     Get(PlaceArgs),
     /// Add to the number, and print the sum.
     ///
-    /// Exit code: 0; 125 if bellwether failed. If it cannot be known whether the addition was made, stderr says so.
+    /// Exit code: 0; 125 if bellwether failed. If the outcome is unknown, stderr says so.
     #[command(after_help = "Examples:
   bellwether counter add /stats/builds
   bellwether counter add /stats/seats -2")]
     Add(CounterAddArgs),
+    /// Set the number; with --expect, only if it has the expected value (compare and set).
+    ///
+    /// Exit code: 0; 1 if the number is not the expected one; 125 if bellwether failed. If the outcome is unknown, stderr says so.
+    #[command(after_help = "Examples:
+  bellwether counter set /stats/builds 0
+  bellwether counter set /stats/seats 12 --expect 10")]
+    Set(CounterSetArgs),
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CounterAddArgs {
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
-    /// How much; it may be less than nothing.
+    /// The number to add; it may be negative.
     #[arg(default_value_t = 1, allow_negative_numbers = true)]
     pub(crate) by: i64,
 }
 
-/// Values that are watched, compared and set.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CounterSetArgs {
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// The new number.
+    #[arg(allow_negative_numbers = true)]
+    pub(crate) value: i64,
+    /// Set it only if the present number is N.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) expect: Option<i64>,
+}
+
+/// Get, set, edit and watch configuration values.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  bellwether config edit /app/limits")]
 pub(crate) struct ConfigArgs {
@@ -112,42 +131,47 @@ pub(crate) struct ConfigArgs {
 pub(crate) enum ConfigCommand {
     /// Print a value, byte for byte.
     ///
-    /// Exit code: 0; 1 if there is none; 125 if bellwether failed.
+    /// Exit code: 0; 1 if there is no value; 125 if bellwether failed.
     #[command(after_help = "Example:\n  bellwether config get /app/limits | jq .")]
     Get(PlaceArgs),
-    /// Set a value, exactly once, whatever it was; with --version only if that is still its version.
+    /// Set a value exactly once; with --version, only if it still has that version (compare and set).
     ///
-    /// What is missing above it is made.
+    /// Missing parents are created.
     ///
-    /// Exit code: 0; 1 if it has another version, or is too large; 125 if bellwether failed.
+    /// Exit code: 0; 1 if the version differs, or the value is too large; 125 if bellwether failed.
     #[command(after_help = "Example:\n  bellwether config set /app/limits '{\"requests\": 100}'")]
     Set(ConfigSetArgs),
-    /// Edit a value with $VISUAL or $EDITOR, and set it if nobody else has meanwhile.
+    /// Edit a value with $VISUAL or $EDITOR, and set it unless it was changed meanwhile.
     ///
-    /// Nothing is set if the text is the same at the end. If it cannot be set, it is kept in a file. Ctrl-C is for the editor.
+    /// Nothing is set if you leave the text as it is. If the value cannot be set, your text is kept in a file. Ctrl-C goes to the editor.
     ///
-    /// Exit code: 0; 1 if somebody else has set it meanwhile, it is too large, or the editor has failed; 128+n for a signal that ended it;
-    /// 125 if bellwether failed.
+    /// Exit code: 0; 1 if the value was changed meanwhile, the text is too large, or the editor failed; 128+n if signal n ended it; 125 if
+    /// bellwether failed.
     #[command(after_help = "Example:\n  EDITOR=vi bellwether config edit /app/limits")]
     Edit(PlaceArgs),
-    /// Print a value each time that it changes: the present one first.
+    /// Print a value, and print it again each time it changes.
     ///
-    /// With --json one object a line, `data` null where there is no value. Else each value is followed by a line end. Goes on
-    /// over lost connections and sessions until a signal comes or nobody reads any more.
+    /// With --json, prints one object per line, with `data` null while there is no value. Otherwise a newline follows each value.
+    /// Continues over lost connections and sessions, until a signal arrives or the output is closed.
     ///
-    /// Exit code: 0 with --count; 128+n for a signal; 125 if bellwether failed.
+    /// Exit code: 0 with --count; 128+n if signal n ended it; 125 if bellwether failed.
     #[command(
         after_help = "Example:\n  bellwether config watch --json /app/limits | while read -r l; do ./reload.sh; done"
     )]
     Watch(ConfigWatchArgs),
-    /// Replace all values of a folder by those of a file, at once: nobody ever sees half of them.
+    /// Replace all values of a folder atomically with those of a file.
     ///
-    /// The file is what `config export` writes: a JSON object with a value for each name.
+    /// The file has the format of `config export`: a JSON object with a value for each name.
     ///
-    /// Exit code: 0; 1 if it is too large; 2 if the file is no such object; 125 if bellwether failed.
+    /// Exit code: 0; 1 if the file is too large; 2 if it has another format; 125 if bellwether failed.
     #[command(after_help = "Example:\n  bellwether config import /app/database database.json")]
     Import(ConfigImportArgs),
-    /// Write all values of a folder as one JSON object, as they were at one moment.
+    /// List all values of a folder, with their data.
+    ///
+    /// Exit code: 0; 125 if bellwether failed.
+    #[command(after_help = "Example:\n  bellwether config ls /app")]
+    Ls(PlaceArgs),
+    /// Write all values of a folder as one JSON object, in one consistent read.
     ///
     /// Exit code: 0; 125 if bellwether failed.
     #[command(after_help = "Example:\n  bellwether config export /app/database > database.json")]
@@ -160,7 +184,7 @@ pub(crate) struct ConfigSetArgs {
     pub(crate) place: PlaceArgs,
     #[command(flatten)]
     pub(crate) data: DataArgs,
-    /// Only if this is still the version of the value.
+    /// Set it only if the present version is N.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..))]
     pub(crate) version: Option<i32>,
 }
@@ -169,7 +193,7 @@ pub(crate) struct ConfigSetArgs {
 pub(crate) struct ConfigWatchArgs {
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
-    /// End after so many values.
+    /// Exit after N values.
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
 }
@@ -178,14 +202,14 @@ pub(crate) struct ConfigWatchArgs {
 pub(crate) struct ConfigImportArgs {
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
-    /// The file; stdin unless given, or `-`.
+    /// The file; stdin by default, or with `-`.
     pub(crate) file: Option<PathBuf>,
-    /// Keep values that the file has not.
+    /// Keep values that are not in the file.
     #[arg(long)]
     pub(crate) merge: bool,
 }
 
-/// Who is there: members that come and go.
+/// Join a group as a member; list and watch members.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  bellwether group ls /workers")]
 pub(crate) struct GroupArgs {
@@ -195,11 +219,11 @@ pub(crate) struct GroupArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum GroupCommand {
-    /// Be a member, print the name, and stay one until stdin ends or a signal comes.
+    /// Join as a member, print its name, and stay a member until stdin ends or a signal arrives.
     ///
-    /// A member comes back by itself after a lost session.
+    /// After an expired session, the member joins again.
     ///
-    /// Exit code: 0; 1 if the name is taken, or the data is too large; 128+n for a signal; 125 if bellwether failed.
+    /// Exit code: 0; 1 if the name is taken, or the data is too large; 128+n if signal n ended it; 125 if bellwether failed.
     #[command(after_help = "Example:\n  coproc bellwether group join /workers \"$HOSTNAME:8080\"")]
     Join(GroupJoinArgs),
     /// List the members with their data.
@@ -209,11 +233,11 @@ pub(crate) enum GroupCommand {
         after_help = "Example:\n  bellwether group ls --json /workers | jq -r '.members[].name'"
     )]
     Ls(PlaceArgs),
-    /// Print who comes, goes, and changes its data: those who are there first.
+    /// Print the members, and then each change.
     ///
-    /// One line a change: `joined`, `left` or `changed`, the name, and the data. Goes on over lost connections and sessions.
+    /// One line per change: `joined`, `left` or `changed`, the name, and the data. Continues over lost connections and sessions.
     ///
-    /// Exit code: 128+n for a signal; 0 when nobody reads any more; 125 if bellwether failed.
+    /// Exit code: 128+n if signal n ended it; 0 when the output is closed; 125 if bellwether failed.
     #[command(
         after_help = "Example:\n  bellwether group watch --json /workers | jq -r '.event + \" \" + .name'"
     )]
@@ -226,12 +250,12 @@ pub(crate) struct GroupJoinArgs {
     pub(crate) place: PlaceArgs,
     #[command(flatten)]
     pub(crate) data: DataArgs,
-    /// The name; one that nobody else has unless given.
+    /// The name of the member; by default, a unique name is made.
     #[arg(long, value_name = "NAME", value_parser = node_path::parse_name)]
     pub(crate) name: Option<String>,
 }
 
-/// Names with data: some for as long as who bears them, some to stay.
+/// Register names with data, such as addresses; resolve and list them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  bellwether name resolve /names db-primary")]
 pub(crate) struct NameArgs {
@@ -241,16 +265,16 @@ pub(crate) struct NameArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NameCommand {
-    /// Bear a name until stdin ends or a signal comes; with --lasting make one that stays.
+    /// Register a name until stdin ends or a signal arrives, or for good with --lasting.
     ///
-    /// Exit code: 0; 1 if the name is taken, or the data is too large; 128+n for a signal; 125 if bellwether failed.
+    /// Exit code: 0; 1 if the name is taken, or the data is too large; 128+n if signal n ended it; 125 if bellwether failed.
     #[command(after_help = "Examples:
   coproc bellwether name register /names db-primary 10.0.0.7:5432
   bellwether name register --lasting /names depot 10.0.0.9")]
     Register(NameRegisterArgs),
     /// Print the data of a name.
     ///
-    /// Exit code: 0; 1 if nobody bears it; 125 if bellwether failed.
+    /// Exit code: 0; 1 if the name is not registered; 125 if bellwether failed.
     #[command(
         after_help = "Example:\n  psql \"postgresql://$(bellwether name resolve /names db-primary)/app\""
     )]
@@ -271,7 +295,7 @@ pub(crate) struct NameRegisterArgs {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) data: DataArgs,
-    /// Make a name that stays until somebody removes it.
+    /// Register the name until it is deleted, and exit.
     #[arg(long)]
     pub(crate) lasting: bool,
 }

@@ -1,16 +1,17 @@
-//! How a session is protected, and whom it is for.
+//! Options for TLS, credentials and SASL of a session, and for the access list of what it creates.
 
 use std::path::PathBuf;
 
-use crate::credential::Credential;
+use crate::value::acl_list::{self, AclList};
+use crate::value::credential::Credential;
 
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Security options")]
 pub(crate) struct SecurityArgs {
-    /// Speak TLS with the servers, and trust the authorities that the system trusts.
+    /// Use TLS, and trust the certificate authorities of the system.
     #[arg(long, env = "BELLWETHER_TLS", hide_short_help = true)]
     pub(crate) tls: bool,
-    /// Speak TLS, and trust the authorities in this PEM file only.
+    /// Use TLS, and trust only the certificate authorities in this PEM file.
     #[arg(
         long,
         value_name = "FILE",
@@ -18,7 +19,7 @@ pub(crate) struct SecurityArgs {
         hide_short_help = true
     )]
     pub(crate) tls_ca: Option<PathBuf>,
-    /// Speak TLS, and prove who you are by the certificate in this PEM file.
+    /// Use TLS, and authenticate with the client certificate in this PEM file.
     #[arg(
         long,
         value_name = "FILE",
@@ -26,7 +27,7 @@ pub(crate) struct SecurityArgs {
         hide_short_help = true
     )]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// The key of the certificate: a PEM file, not encrypted.
+    /// The private key of the certificate: a PEM file, not encrypted.
     #[arg(
         long,
         value_name = "FILE",
@@ -34,7 +35,7 @@ pub(crate) struct SecurityArgs {
         hide_short_help = true
     )]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Expect certificates of the servers to be for this name, instead of the host in --connect.
+    /// Expect this name in the certificates of the servers, instead of the host in --connect.
     #[arg(
         long,
         value_name = "NAME",
@@ -42,8 +43,8 @@ pub(crate) struct SecurityArgs {
         hide_short_help = true
     )]
     pub(crate) tls_server_name: Option<String>,
-    /// Prove who you are, such as digest:USER:PASSWORD; may be given more than once. Others on this host can read what
-    /// is typed here, but not the variable.
+    /// Authenticate with a credential, such as digest:USER:PASSWORD; may be given more than once. Other users of this host can read
+    /// the flag, but not the variable.
     #[arg(
         long,
         value_name = "SCHEME:PROOF",
@@ -51,7 +52,7 @@ pub(crate) struct SecurityArgs {
         hide_env_values = true
     )]
     pub(crate) auth: Vec<Credential>,
-    /// As --auth, from a file with one SCHEME:PROOF a line.
+    /// Credentials as for --auth, from a file with one per line.
     #[arg(
         long,
         value_name = "FILE",
@@ -59,8 +60,8 @@ pub(crate) struct SecurityArgs {
         hide_short_help = true
     )]
     pub(crate) auth_file: Option<PathBuf>,
-    /// Prove to be this user by SASL DIGEST-MD5. The password comes from --sasl-password-file, from the variable
-    /// BELLWETHER_SASL_PASSWORD or, where no job is run, from the terminal.
+    /// Authenticate as this user by SASL DIGEST-MD5. The password comes from --sasl-password-file, from the variable
+    /// BELLWETHER_SASL_PASSWORD or, for commands that run no job, from the terminal.
     #[arg(
         long,
         value_name = "USER",
@@ -68,7 +69,7 @@ pub(crate) struct SecurityArgs {
         hide_short_help = true
     )]
     pub(crate) sasl: Option<String>,
-    /// The file whose only line is the password of the user.
+    /// A file with the password of the SASL user, on one line.
     #[arg(
         long,
         value_name = "FILE",
@@ -76,6 +77,10 @@ pub(crate) struct SecurityArgs {
         hide_short_help = true
     )]
     pub(crate) sasl_password_file: Option<PathBuf>,
+    /// Who may use the nodes that this command creates: an access list SCHEME:ID:RIGHTS,..., such as world:anyone:r,auth::cdrwa. By
+    /// default every client has all rights. The scheme `auth` means the identities of this session, such as that of --auth.
+    #[arg(long, value_name = "ACL", env = "BELLWETHER_ACL", value_parser = acl_list::parse)]
+    pub(crate) acl: Option<AclList>,
 }
 
 /// The variable of `--auth`.

@@ -1,16 +1,17 @@
-//! Transactions among sites.
+//! Arguments of `tx`, two-phase commit among sites.
 
 use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
 
 use super::{TreeArgs, WaitArgs};
-use crate::{duration, node_path};
+use crate::value::duration;
+use crate::value::node_path;
 
-/// Several sites do something, or none of them does.
+/// Commit a change at several sites or at none, by two-phase commit.
 ///
-/// One begins a transaction among named sites; each site joins it, prepares, and votes; whoever decides counts the votes; and
-/// every site does as was decided. It is decided to commit only if every site has voted so, and that never changes.
+/// `begin` starts a transaction among named sites. Each site joins, prepares and votes; `decide` counts the votes; and every site applies
+/// the decision. The decision is to commit only if every site has voted to commit, and it never changes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   id=$(bellwether tx begin /payments payer payee --data 60)
@@ -25,55 +26,53 @@ pub(crate) struct TxArgs {
 pub(crate) enum TxCommand {
     /// Begin a transaction among sites, and print its id.
     ///
-    /// Nobody stays to decide: that is `tx decide`, or, after the deadline, one of the sites that have joined.
+    /// This command does not wait for the decision: `tx decide` makes it, or, after the deadline, one of the joined sites.
     ///
-    /// Exit code: 0; 1 if there is one of that id already; 125 if bellwether failed.
+    /// Exit code: 0; 1 if a transaction with that id exists already; 125 if bellwether failed.
     #[command(
         after_help = "Example:\n  bellwether tx begin /payments payer payee --data '{\"amount\": 60}'"
     )]
     Begin(TxBeginArgs),
-    /// Be there as a site, print what it is about, and wait for the decision, which is printed too.
+    /// Join as a site: print the data of the transaction, wait for the decision, and print it.
     ///
-    /// While it stays, the others see that the site is there; if it goes before the site has voted, they may abort. The site votes
-    /// by `tx vote`.
+    /// While it runs, the other sites see that this site is present. If it ends before the site has voted, they may abort. The site votes
+    /// with `tx vote`.
     ///
-    /// Exit code: 0 if it is to commit; 1 if it is to abort; 3 if there is no such transaction, or none any more; 125 if bellwether
-    /// failed.
+    /// Exit code: 0 for commit; 1 for abort; 3 if there is no such transaction, or it was forgotten; 125 if bellwether failed.
     #[command(after_help = "Example:\n  bellwether tx join /payments \"$id\" payer")]
     Join(TxSiteArgs),
-    /// Vote for a site. A site votes once: the first vote counts.
+    /// Cast the vote of a site. Only the first vote of a site counts.
     ///
-    /// A vote to commit is a promise: everything is prepared, and can be done whatever happens.
+    /// A vote to commit is a promise: the site has prepared everything, and can commit whatever happens.
     ///
-    /// Exit code: 0 if the vote stands; 1 if another one does; 125 if bellwether failed.
+    /// Exit code: 0 if this vote counts; 1 if an earlier one does; 125 if bellwether failed.
     #[command(after_help = "Examples:
   bellwether tx vote /payments \"$id\" payer commit
   bellwether tx vote /payments \"$id\" payee abort --reason 'the account is closed'")]
     Vote(TxVoteArgs),
-    /// Wait for the votes, decide by them, and print the decision. Any number may do so: all decide alike.
+    /// Wait for the votes, decide, and print the decision. Several commands may decide; the decision is the same.
     ///
-    /// Exit code: 0 if it is to commit; 1 if it is to abort; 3 if there is no such transaction, or none any more; 125 if bellwether
-    /// failed.
+    /// Exit code: 0 for commit; 1 for abort; 3 if there is no such transaction, or it was forgotten; 125 if bellwether failed.
     #[command(after_help = "Examples:
   bellwether tx decide /payments \"$id\"
   bellwether tx decide /payments \"$id\" --abort 'no longer wanted'")]
     Decide(TxDecideArgs),
-    /// Show how far a transaction is, or all of them: who is there, who has voted what, and what was decided.
+    /// Show the state of one transaction, or of all: present sites, votes, decision.
     ///
     /// Exit code: 0; 1 if there is no such transaction; 125 if bellwether failed.
     #[command(after_help = "Example:\n  bellwether tx status /payments")]
     Status(TxStatusArgs),
     /// Wait for the decision, and print it.
     ///
-    /// Exit code: 0 if it is to commit; 1 if it is to abort; 3 if there is no such transaction, or none any more: once all sites have
-    /// done as was decided, it is forgotten; 124 if there was no decision in time; 125 if bellwether failed.
+    /// Exit code: 0 for commit; 1 for abort; 3 if there is no such transaction, or it was forgotten because all sites have applied the
+    /// decision; 124 if the wait limit passed; 125 if bellwether failed.
     #[command(
         after_help = "Example:\n  bellwether tx wait --wait 1m /payments \"$id\" && ./ship.sh"
     )]
     Wait(TxWaitArgs),
-    /// Say that a site has done as was decided. When all have, the transaction is forgotten.
+    /// Record that a site has applied the decision. When all sites have, the transaction is forgotten.
     ///
-    /// Exit code: 0; 1 if there is no such transaction or site, or nothing is decided; 125 if bellwether failed.
+    /// Exit code: 0; 1 if there is no such transaction or site, or no decision; 125 if bellwether failed.
     #[command(after_help = "Example:\n  bellwether tx applied /payments \"$id\" payer")]
     Applied(TxSiteArgs),
 }
@@ -81,7 +80,7 @@ pub(crate) enum TxCommand {
 /// A transaction.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TransactionArgs {
-    /// Where the transactions are; a leading slash may be left out.
+    /// The path of the transactions; the leading slash is optional.
     #[arg(value_parser = node_path::parse)]
     pub(crate) path: String,
     /// The id of the transaction.
@@ -93,22 +92,22 @@ pub(crate) struct TransactionArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TxBeginArgs {
-    /// Where the transactions are; a leading slash may be left out.
+    /// The path of the transactions; the leading slash is optional.
     #[arg(value_parser = node_path::parse)]
     pub(crate) path: String,
-    /// The sites that have to agree.
+    /// The names of the sites.
     #[arg(required = true, value_name = "SITE")]
     pub(crate) sites: Vec<String>,
-    /// What it is about, for the sites.
+    /// Data for the sites.
     #[arg(long, default_value = "")]
     pub(crate) data: String,
-    /// An id of your own, which must never be used again.
+    /// The id of the transaction, which must never be used again. By default, a unique id is made.
     #[arg(long, value_name = "ID", value_parser = node_path::parse_name)]
     pub(crate) id: Option<String>,
-    /// How long the votes are waited for; a site that has not voted then is taken to abort.
+    /// How long to wait for votes. After this time, a missing vote counts as a vote to abort.
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "30s")]
     pub(crate) deadline: Duration,
-    /// Let every site count the votes for itself, so that nobody has to decide.
+    /// Let every site count the votes itself, so that `tx decide` is not needed.
     #[arg(long)]
     pub(crate) every_site: bool,
     #[command(flatten)]
@@ -119,7 +118,7 @@ pub(crate) struct TxBeginArgs {
 pub(crate) struct TxSiteArgs {
     #[command(flatten)]
     pub(crate) transaction: TransactionArgs,
-    /// The site.
+    /// The name of the site.
     pub(crate) site: String,
 }
 
@@ -127,16 +126,16 @@ pub(crate) struct TxSiteArgs {
 pub(crate) struct TxVoteArgs {
     #[command(flatten)]
     pub(crate) transaction: TransactionArgs,
-    /// The site.
+    /// The name of the site.
     pub(crate) site: String,
-    /// What it says.
+    /// The vote.
     #[arg(value_enum)]
     pub(crate) vote: VoteName,
-    /// Why it cannot.
+    /// The reason for a vote to abort.
     #[arg(
         long,
         value_name = "TEXT",
-        default_value = "it said so",
+        default_value = "no reason given",
         hide_default_value = true
     )]
     pub(crate) reason: String,
@@ -144,9 +143,9 @@ pub(crate) struct TxVoteArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum VoteName {
-    /// All is prepared.
+    /// The site is prepared.
     Commit,
-    /// It cannot be done here.
+    /// The site cannot commit.
     Abort,
 }
 
@@ -154,20 +153,20 @@ pub(crate) enum VoteName {
 pub(crate) struct TxDecideArgs {
     #[command(flatten)]
     pub(crate) transaction: TransactionArgs,
-    /// Do not wait for votes that are missing: abort, for this reason, unless it is decided otherwise already.
+    /// Abort for this reason without waiting for missing votes, unless there is a decision already.
     #[arg(long, value_name = "REASON")]
     pub(crate) abort: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TxStatusArgs {
-    /// Where the transactions are; a leading slash may be left out.
+    /// The path of the transactions; the leading slash is optional.
     #[arg(value_parser = node_path::parse)]
     pub(crate) path: String,
-    /// The id of one of them.
+    /// The id of one transaction.
     #[arg(value_parser = node_path::parse_name)]
     pub(crate) id: Option<String>,
-    /// Only those that wait for a decision.
+    /// Only transactions without a decision.
     #[arg(long, conflicts_with = "id")]
     pub(crate) in_doubt: bool,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `bellwether man`: the manual.
+//! `bellwether man`: pages of the manual.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -11,7 +11,7 @@ use clap::{Command, CommandFactory};
 use crate::args::{Args, ManArgs};
 use crate::exit::Exit;
 use crate::output;
-use crate::refusal::Refusal;
+use crate::output::refusal::Refusal;
 
 pub(crate) fn run(args: ManArgs) -> anyhow::Result<Exit> {
     if let [folder] = &args.what[..]
@@ -37,23 +37,25 @@ fn write_all(folder: &Path) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// The command that these words name.
+/// The command with this name.
 fn command(words: &[OsString]) -> Result<Command, Refusal> {
     let mut command = Args::command();
-    // Gives each command its full name, and the options that all have.
+    // Gives each command its full name and the global options.
     command.build();
     for word in words {
         let word = word.to_string_lossy();
         let Some(below) = command.find_subcommand(&*word) else {
             let what = format!("there is no command `{word}`");
-            return Err(Refusal::usage(what).hint("a folder for all pages has a slash in it"));
+            return Err(
+                Refusal::usage(what).hint("the name of a folder for all pages contains a slash")
+            );
         };
         command = below.clone();
     }
     Ok(command)
 }
 
-/// Whether `man` has shown a page. It may not be installed.
+/// Shows a page with `man`. Returns false if it is not installed.
 fn is_shown_by_man(page: &[u8]) -> bool {
     let started = Process::new("man")
         .args(["-l", "-"])
@@ -64,7 +66,7 @@ fn is_shown_by_man(page: &[u8]) -> bool {
         return false;
     };
     if let Some(mut stdin) = man.stdin.take() {
-        // A reader that has quit has seen enough.
+        // `man` may have been quit.
         let _ = stdin.write_all(page);
     }
     man.wait().is_ok_and(|status| status.success())

@@ -1,7 +1,7 @@
 //! The command, run as a process.
 //!
-//! Commands are tested twice: on an embedded server, and on a real Apache ZooKeeper, in a chroot of its own. The embedded one is
-//! the local default that a user gets, or `bellwether serve` where a test goes to it by itself or disturbs it.
+//! Commands are tested twice: on an embedded server, and on a real Apache ZooKeeper, in a separate chroot. The embedded one is the local
+//! default that a user gets, or `bellwether serve` where a test connects to it directly or disturbs it.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,43 +10,15 @@
 )]
 
 #[macro_use]
-mod bellwether;
-#[macro_use]
-mod servers;
+mod support;
 
-mod answers;
-mod crashes;
-mod data_files;
-mod doctor;
-mod durability;
-mod editing;
-mod ensemble;
-mod ensemble_outage;
-mod examples;
-mod export;
-mod habits;
-mod hundred;
-mod interchange;
+mod args;
+mod connect;
+mod coordinate;
+mod documents;
+mod imports;
 mod jobs;
-mod line;
-mod live;
 mod local;
-mod local_kills;
-mod lock;
-mod locks;
-mod manners;
+mod look;
 mod nodes;
-mod other_libraries;
-mod piped;
-mod recipes;
-mod refused;
-mod screen;
-mod scripts;
-mod security;
-mod serve;
-mod shared_locks;
-mod terminal;
-mod thousand;
-mod tour;
-mod tx;
-mod watch;
+mod server;

@@ -1,4 +1,4 @@
-//! The queue between a session and a persistent watch. It is bounded: a reader that does not read must not use up the memory.
+//! The queue between a session and a persistent watch. It is bounded, so that a slow reader cannot exhaust the memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,8 +31,8 @@ impl EventSender {
         self.sender.is_closed()
     }
 
-    /// Adds an event. In a full queue [`PersistentEvent::Missed`] takes the place of the first one that does not fit; as long as the reader has
-    /// not come to it, it stands for all that follow.
+    /// Adds an event. In a full queue [`PersistentEvent::Missed`] replaces the first event that does not fit, and all later ones until the
+    /// reader has received it.
     pub(crate) fn send(&self, event: PersistentEvent) {
         let waiting = self.waiting.fetch_add(1, Ordering::Relaxed);
         let event = match waiting.cmp(&self.events_max) {
@@ -43,7 +43,7 @@ impl EventSender {
                 return;
             }
         };
-        // A reader that has gone hears nothing, and that is all right.
+        // The reader may be gone, which is no error.
         let _ = self.sender.send(event);
     }
 }
@@ -55,7 +55,7 @@ pub(crate) struct EventReceiver {
 }
 
 impl EventReceiver {
-    /// The next event; `None` if no more will come.
+    /// The next event; `None` at the end.
     pub(crate) async fn recv(&mut self) -> Option<PersistentEvent> {
         let event = self.receiver.recv().await?;
         self.waiting.fetch_sub(1, Ordering::Relaxed);

@@ -1,24 +1,27 @@
-//! What the servers of a session can do, as far as it is known.
+//! Which features the servers of a session are known to have.
 
 use bellwether_wire::op::Op;
 
 use crate::core::requests::Answer;
 use crate::error::Error;
 
-/// Something that servers can do from some version on, or if they are configured for it; see [`Client::supports`](crate::Client::supports).
+/// A feature that servers have from some version on, or if configured; see [`Client::supports`](crate::Client::supports).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Feature {
-    /// A create that answers with the [`Stat`](crate::Stat) of the node: 3.5.
+    /// A create that answers with the [`Stat`](crate::Stat) of the node: 3.5. Before, [`Client::create`](crate::Client::create) sends a
+    /// second request for it.
     Create2,
     /// [`CreateMode::Container`](crate::CreateMode::Container): 3.5.3.
     Containers,
-    /// Nodes with a time to live: 3.5.3, if it is switched on.
+    /// Nodes with a time to live: 3.5.3, if enabled.
     Ttl,
     /// [`Client::watch`](crate::Client::watch): 3.6.
     PersistentWatches,
-    /// [`Client::new_multi_read`](crate::Client::new_multi_read): 3.6.
+    /// Several reads in one request: 3.6. Before, [`Client::new_multi_read`](crate::Client::new_multi_read) sends single requests.
     MultiRead,
+    /// A request that removes a watch: 3.5. Before, watches of dropped handles stay on the server until they fire.
+    RemoveWatches,
 }
 
 impl Feature {
@@ -30,15 +33,16 @@ impl Feature {
             Op::CreateTtl => Some(Self::Ttl),
             Op::AddWatch => Some(Self::PersistentWatches),
             Op::MultiRead => Some(Self::MultiRead),
+            Op::RemoveWatches => Some(Self::RemoveWatches),
             _ => None,
         }
     }
 }
 
-/// The features that were seen, and those that are missing. What is known stays known for the session: Apache's servers close the connection of a
-/// client that sends an operation they do not know, so it must not be tried again on each new connection.
+/// Features that are known to be present, and those known to be missing. This is remembered for the session: Apache's servers close the connection of a
+/// client that sends an unknown operation, so it must not be tried again on each new connection.
 #[derive(Debug, Default)]
-pub(crate) struct Features([Option<bool>; 5]);
+pub(crate) struct Features([Option<bool>; 6]);
 
 impl Features {
     pub(crate) fn get(&self, feature: Feature) -> Option<bool> {
@@ -50,7 +54,14 @@ impl Features {
         Feature::of(op).is_some_and(|feature| self.get(feature) == Some(false))
     }
 
-    /// Any answer but *unimplemented* shows that the operation is known.
+    /// Whether the server closes the connection because it does not know this operation. A server with nodes that have a time to live
+    /// switched off knows the operation, and refuses it in the same way.
+    pub(crate) fn is_fatal(op: Op, answer: &Answer) -> bool {
+        let feature = Feature::of(op).filter(|feature| *feature != Feature::Ttl);
+        feature.is_some() && answer == &Err(Error::UNIMPLEMENTED)
+    }
+
+    /// Any answer but *unimplemented* shows that the server has the operation.
     pub(crate) fn learn(&mut self, op: Op, answer: &Answer) {
         if let Some(feature) = Feature::of(op)
             && matches!(answer, Ok(_) | Err(Error::Refused(_)))

@@ -5,11 +5,11 @@ use std::time::Duration;
 use rand::Rng;
 use rand::seq::SliceRandom as _;
 
-use crate::address::Endpoint;
+use crate::options::address::Endpoint;
 
 /// The longest pause after the first round of servers without success.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
-/// The longest pause ever.
+/// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// What to do next to get a connection.
@@ -22,11 +22,11 @@ pub(crate) enum Next {
 }
 
 /// The servers of a session: tried in rounds, each in a new random order, with a growing random pause between rounds, so that
-/// a thousand clients of a server that came back do not arrive at once.
+/// a thousand clients of a restarted server do not connect at once (thundering herd).
 #[derive(Debug)]
 pub(crate) struct Hosts {
     all: Vec<Endpoint>,
-    /// What is left of the present round.
+    /// The servers left in the present round.
     round: Vec<Endpoint>,
     /// Rounds without success.
     failed: u32,
@@ -55,18 +55,18 @@ impl Hosts {
         }
     }
 
-    /// A connection was lost: how long to wait before the next attempt. Not at once, so that a process which takes the session
-    /// over has it for a moment, and clients of a server that went down do not come to the next one all together.
+    /// A connection was lost: how long to wait before the next attempt. A short wait gives a process that takes the session
+    /// over time to use it, and keeps the clients of a failed server from connecting to the next one all at once.
     pub(crate) fn after_loss(random: &mut impl Rng) -> Duration {
         PAUSE_MIN.mul_f64(random.random_range(0.5..2.0))
     }
 
-    /// Rounds in which every server was tried in vain.
+    /// Rounds in which every server failed.
     pub(crate) fn failed_rounds(&self) -> u32 {
         self.failed
     }
 
-    /// A session was reached: the next search starts afresh.
+    /// A connection was established: the next search starts from the beginning.
     pub(crate) fn succeeded(&mut self, random: &mut impl Rng) {
         self.failed = 0;
         self.shuffle(random);

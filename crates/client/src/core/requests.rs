@@ -10,19 +10,19 @@ use crate::clock::Moment;
 use crate::core::watches::Arming;
 use crate::error::Error;
 
-/// The body of a successful reply, or why there is none.
+/// The body of a successful reply, or the error.
 pub(crate) type Answer = Result<Bytes, Error>;
 
-/// What to do with an answer.
+/// The purpose of a request, which decides what happens to its answer.
 #[derive(Debug)]
 pub(crate) enum Slot {
     /// A caller waits for it.
     Caller(oneshot::Sender<Answer>),
-    /// The client sent the request for itself, to remove a watch.
+    /// The client itself sent the request, to remove a watch.
     Nobody,
     /// The client armed watches again.
     Rearmed,
-    /// It is the end of the session.
+    /// It ends the session.
     Close,
 }
 
@@ -31,9 +31,9 @@ pub(crate) enum Slot {
 pub(crate) struct Pending {
     pub(crate) xid: i32,
     pub(crate) op: Op,
-    /// When it was handed to the connection, or made, as long as there is none.
+    /// When it was handed to the connection, or when it was made while there is no connection.
     pub(crate) sent: Moment,
-    /// Where its frame ends in the bytes of the connection.
+    /// The offset of the end of its frame in the byte stream of the connection.
     pub(crate) end: u64,
     pub(crate) slot: Slot,
     pub(crate) arming: Option<Arming>,
@@ -45,19 +45,30 @@ pub(crate) struct Pending {
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     last_xid: i32,
+    /// The number of requests that callers have made.
+    made: u64,
     on_connection: VecDeque<Pending>,
     waiting: VecDeque<(Pending, BytesMut)>,
     waiting_bytes: usize,
 }
 
 impl Requests {
-    /// The number of the next request: positive, and for ever new as far as one connection can tell.
+    /// The number of the next request: positive, and unique within a connection.
     pub(crate) fn next_xid(&mut self) -> i32 {
         self.last_xid = match self.last_xid {
             i32::MAX => 1,
             xid => xid + 1,
         };
         self.last_xid
+    }
+
+    /// Counts a request of a caller.
+    pub(crate) fn count(&mut self) {
+        self.made += 1;
+    }
+
+    pub(crate) fn made(&self) -> u64 {
+        self.made
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -77,7 +88,7 @@ impl Requests {
         self.waiting.push_back((pending, frame));
     }
 
-    /// The oldest request on the connection, which the next reply belongs to.
+    /// The oldest request on the connection, to which the next reply belongs.
     pub(crate) fn oldest(&self) -> Option<&Pending> {
         self.on_connection.front()
     }
@@ -86,9 +97,15 @@ impl Requests {
         self.waiting.front().map(|(pending, _)| pending)
     }
 
-    /// Takes the oldest request if its number is `xid`. Servers answer in order, so any other number is a broken connection.
+    /// Takes the oldest request if its number is `xid`. Servers answer in order, so any other number means that the connection is broken.
     pub(crate) fn answer(&mut self, xid: i32) -> Option<Pending> {
         self.on_connection.pop_front_if(|oldest| oldest.xid == xid)
+    }
+
+    /// Takes the request with this number.
+    pub(crate) fn take(&mut self, xid: i32) -> Option<Pending> {
+        let place = self.on_connection.iter().position(|one| one.xid == xid)?;
+        self.on_connection.remove(place)
     }
 
     pub(crate) fn next_waiting(&mut self) -> Option<(Pending, BytesMut)> {

@@ -1,4 +1,4 @@
-//! The state of one session: what it is, what is under way, what to send next.
+//! The state of one session: its identity, its requests in flight, and the bytes to send next.
 
 mod answers;
 mod asking;
@@ -15,11 +15,11 @@ use tokio::sync::oneshot;
 
 use crate::clock::Moment;
 use crate::core::features::{Feature, Features};
-use crate::core::life::Life;
+use crate::core::life::{Life, Proof};
 use crate::core::requests::{Answer, Pending, Requests, Slot};
 use crate::core::watches::{Notice, Removal, Watches, in_parts};
 use crate::error::{Error, SessionEnd};
-use crate::options::{Credential, Limits};
+use crate::options::session::{Credential, Limits};
 
 use self::asking::put_watch_flag;
 
@@ -27,16 +27,16 @@ use self::asking::put_watch_flag;
 const PING_XID: i32 = -2;
 const AUTH_XID: i32 = -4;
 
-/// Paths in one setWatches, as Apache's client splits them: far below what any server refuses.
+/// Bytes of paths in one setWatches, as in Apache's client: far below the limit of any server.
 const WATCH_BYTES_MAX: usize = 128 * 1024;
 
-/// The type of watches that stands for all, in removeWatches and checkWatches.
+/// The type *any* of removeWatches and checkWatches.
 pub(crate) const ANY_WATCH: i32 = 3;
 
-/// How often a quiet session sends a ping in its timeout, unless it is to send more.
+/// How many pings an idle session sends in its timeout by default.
 const PINGS_PER_TIMEOUT_MIN: u32 = 6;
 
-/// How a session is known to the servers.
+/// The identity of a session.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) id: i64,
@@ -49,25 +49,27 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// What has to be told to others once the lock of the session is free.
+/// An answer or event to deliver once the lock of the session is free.
 #[derive(Debug)]
 pub(crate) enum Delivery {
     Reply(oneshot::Sender<Answer>, Answer),
     Notice(Notice),
 }
 
-/// Why a connection cannot go on.
+/// Why a connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Broken {
-    #[error("the server sent what is no reply of the protocol")]
+    #[error("the server sent an invalid reply")]
     Protocol,
-    #[error("the server fell silent")]
+    #[error("the server stopped answering")]
     Silent,
     #[error("the session is over")]
     Ended,
+    #[error("the server does not know an operation")]
+    UnknownOperation,
 }
 
-/// What an answered request was.
+/// The kind of an answered request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
     Down,
@@ -80,34 +82,34 @@ pub(crate) struct Session {
     limits: Limits,
     requested_timeout: Duration,
     identity: Option<Identity>,
-    life: Life,
-    /// What was negotiated when the session was opened; unknown of a session that was taken over.
+    proof: Proof,
+    /// The timeout negotiated when the session was opened; unknown for a session that was taken over.
     opened_with: Option<Duration>,
     last_zxid: i64,
-    /// Requests on the connection that arm watches again, and the zxid up to which these had been told of changes. Until all are
-    /// answered, another reconnect must count from there: an answer to the first brings a newer zxid, and says nothing of the watches
+    /// Requests on the connection that arm watches again, and the zxid up to which these watches have seen changes. Until all are
+    /// answered, another reconnect must start from there: the answer to the first has a newer zxid, and says nothing about the watches
     /// in the others.
     rearming: usize,
     rearm_zxid: Option<i64>,
     link: Link,
-    /// How often a connection was established, and whether the latest one has brought anything.
+    /// The number of connections so far, and whether the latest one has received anything.
     connections: u64,
     has_answered: bool,
     end: Option<SessionEnd>,
     closing: bool,
     credentials: Vec<Credential>,
-    /// Auth requests on the connection; servers answer them out of order with all others.
+    /// Auth requests on the connection; servers answer them out of order.
     auths: std::collections::VecDeque<Option<oneshot::Sender<Answer>>>,
     requests: Requests,
     watches: Watches,
     features: Features,
-    /// Bytes for the connection that the socket has not taken yet, and how many it has taken.
+    /// Bytes that the socket has not accepted yet, and the number that it has accepted.
     out: BytesMut,
     written: u64,
     last_sent: Moment,
     last_heard: Moment,
     ping: Option<Moment>,
-    /// A session is quiet for no longer than its timeout divided by this.
+    /// A session is idle for no longer than its timeout divided by this.
     pings_per_timeout: u32,
     deliveries: Vec<Delivery>,
 }
@@ -124,10 +126,10 @@ impl Session {
             limits,
             requested_timeout,
             identity,
-            // One that is taken over has proven nothing to this process yet.
-            life: match identity {
-                None => Life::new(now, requested_timeout),
-                Some(_) => Life::new(Moment::from_nanos(0), requested_timeout),
+            // A session that is taken over has given this process no proof yet.
+            proof: match identity {
+                None => Proof::new(now, requested_timeout),
+                Some(_) => Proof::new(Moment::from_nanos(0), requested_timeout),
             },
             opened_with: None,
             last_zxid: 0,
@@ -153,14 +155,14 @@ impl Session {
         }
     }
 
-    // --- what it is ---------------------------------------------------------------------------
+    // --- identity ---------------------------------------------------------------------------
 
     pub(crate) fn identity(&self) -> Option<Identity> {
         self.identity
     }
 
     pub(crate) fn life(&self) -> Life {
-        self.life
+        self.proof.life()
     }
 
     pub(crate) fn has_credentials(&self) -> bool {
@@ -187,7 +189,12 @@ impl Session {
         self.connections
     }
 
-    /// Whether the server has said anything on the latest connection, beyond the handshake.
+    /// How many requests callers have made.
+    pub(crate) fn requests(&self) -> u64 {
+        self.requests.made()
+    }
+
+    /// Whether the server has sent anything on the latest connection after the handshake.
     pub(crate) fn has_answered(&self) -> bool {
         self.has_answered
     }
@@ -196,19 +203,19 @@ impl Session {
         self.last_zxid
     }
 
-    /// Whether the servers have a feature, if it is known.
+    /// Whether the servers have a feature; `None` if that is unknown.
     pub(crate) fn feature(&self, feature: Feature) -> Option<bool> {
         self.features.get(feature)
     }
 
-    /// Asks for pings so that the servers hear from the session at least this often in a session timeout.
+    /// Asks for pings so that the servers hear from the session at least `pings` times in a session timeout.
     pub(crate) fn set_pings_per_timeout(&mut self, pings: u32) {
         self.pings_per_timeout = pings.max(PINGS_PER_TIMEOUT_MIN);
     }
 
     // --- the connection -----------------------------------------------------------------------
 
-    /// What a new connection begins with.
+    /// The first bytes of a new connection.
     pub(crate) fn connect_request(&self) -> ConnectRequest {
         let identity = self.identity.unwrap_or(Identity {
             id: 0,
@@ -223,7 +230,7 @@ impl Session {
         }
     }
 
-    /// A server answered the handshake that was sent at `sent`: the session is there, or it is over.
+    /// A server answered the handshake that was sent at `sent`: the session is open, or it has ended.
     pub(crate) fn connected(
         &mut self,
         now: Moment,
@@ -242,13 +249,12 @@ impl Session {
         });
         match is_new {
             true => {
-                self.life = Life::new(sent, timeout);
+                self.proof = Proof::new(sent, timeout);
                 self.opened_with = Some(timeout);
             }
-            // The new session went through the quorum. Taking one up again did not: it proves no more than a read.
             false => {
-                self.life.answered(sent, false);
-                self.life.timeout = self.opened_with.map_or(timeout, |first| first.min(timeout));
+                let timeout = self.opened_with.map_or(timeout, |first| first.min(timeout));
+                self.proof.reattached(now, sent, timeout);
             }
         }
         self.link = Link::Up;
@@ -275,7 +281,7 @@ impl Session {
         Ok(())
     }
 
-    /// The connection is gone. Requests that the server cannot have read whole were not sent; the fate of the others is unknown.
+    /// The connection is lost. Requests that the server cannot have read completely were not sent; the outcome of the others is unknown.
     pub(crate) fn disconnected(&mut self) {
         if self.link == Link::Down {
             return;
@@ -299,12 +305,12 @@ impl Session {
         }
     }
 
-    /// The session is over for this process.
+    /// Ends the session for this process.
     pub(crate) fn finish(&mut self, end: SessionEnd) {
         if self.end.is_some() {
             return;
         }
-        // The answer to a close may get lost; then the session is found to be gone, which is what was asked for.
+        // If the answer to a close is lost, a reconnect finds that the session is gone, as requested.
         let end = match end {
             SessionEnd::Expired if self.closing => SessionEnd::Closed,
             end => end,
@@ -317,11 +323,12 @@ impl Session {
         self.watches.clear();
     }
 
-    /// Sends a ping if one is due. Returns when to look again.
+    /// Sends a ping if one is due. Returns when to call again.
     pub(crate) fn tick(&mut self, now: Moment) -> Result<Duration, Broken> {
-        let quiet_max = self.life.timeout / self.pings_per_timeout;
-        let silence_max = self.life.timeout / 2;
-        // Counted from the oldest question: newer ones must not hide that it has no answer.
+        let timeout = self.life().timeout;
+        let quiet_max = timeout / self.pings_per_timeout;
+        let silence_max = timeout / 2;
+        // Counted from the oldest unanswered request: newer ones must not hide it.
         let oldest = self.requests.oldest().map(|oldest| oldest.sent);
         let asked = oldest.into_iter().chain(self.ping).min();
         if asked.is_some_and(|asked| now - asked.max(self.last_heard) > silence_max) {
@@ -334,8 +341,8 @@ impl Session {
             return Err(Broken::Silent);
         }
         if now - self.last_sent >= quiet_max {
-            // A second ping before the answer to the first would only tell the servers that this end lives, which
-            // is what it is for; its answer is taken for that to the first.
+            // A second ping before the answer to the first still shows the servers that this client is alive; its
+            // answer counts as that to the first.
             self.ping.get_or_insert(now);
             request::put(&mut self.out, PING_XID, Op::Ping, |_| {});
             self.last_sent = now;
@@ -348,7 +355,7 @@ impl Session {
         Ok(next.max(Duration::from_millis(1)))
     }
 
-    /// While there is no connection: gives up what has waited too long. Returns whether the session must be over.
+    /// While there is no connection: fails requests that have waited too long. Returns whether the session must have expired.
     pub(crate) fn tick_down(&mut self, now: Moment) -> bool {
         if let Some(limit) = self.limits.request_timeout {
             while self
@@ -361,21 +368,21 @@ impl Session {
                 }
             }
         }
-        self.identity.is_some() && now >= self.life.gone()
+        self.identity.is_some() && self.proof.is_gone(now)
     }
 
     // --- bytes and deliveries -----------------------------------------------------------------
 
-    /// What the socket should take.
+    /// The bytes to write to the socket.
     pub(crate) fn out(&self) -> &[u8] {
         &self.out
     }
 
-    /// The socket took that many bytes.
+    /// The socket accepted `bytes` bytes.
     pub(crate) fn wrote(&mut self, bytes: usize) {
         self.written += bytes as u64;
         if bytes == self.out.len() {
-            // A buffer that once held a large request is not kept.
+            // A buffer that held a large request is released.
             match self.out.capacity() > 64 * 1024 {
                 true => self.out = BytesMut::new(),
                 false => self.out.clear(),
@@ -389,9 +396,9 @@ impl Session {
         std::mem::take(&mut self.deliveries)
     }
 
-    // --- inside -------------------------------------------------------------------------------
+    // --- internals -------------------------------------------------------------------------------
 
-    /// Notes a request whose frame is the last one in `out`.
+    /// Records a request whose frame is the last one in `out`.
     fn enqueue(&mut self, now: Moment, mut pending: Pending) {
         if let Some(path) = &pending.removes {
             self.watches.removing(path);
@@ -432,7 +439,7 @@ impl Session {
         let relative_zxid = self.rearm_zxid.unwrap_or(self.last_zxid);
         self.rearming = 0;
         for lists in in_parts(lists, WATCH_BYTES_MAX) {
-            // Servers before 3.6 know neither setWatches2 nor the watches that need it.
+            // Servers before 3.6 have neither setWatches2 nor persistent watches.
             let (op, count) = match lists[3].is_empty() && lists[4].is_empty() {
                 true => (Op::SetWatches, 3),
                 false => (Op::SetWatches2, 5),
@@ -449,10 +456,11 @@ impl Session {
     }
 
     fn remove(&mut self, now: Moment, removal: Option<Removal>) {
-        // Without a connection there is nothing to remove: the server forgot the watch with the last one.
+        // Without a connection there is nothing to remove: the server dropped the watch with the last connection.
         if let Some(Removal { kind, path }) = removal
             && self.is_up()
             && !self.closing
+            && !self.features.lacks(Op::RemoveWatches)
         {
             self.enqueue_own(now, Op::RemoveWatches, Slot::Nobody, |out| {
                 request::put_path_number(out, &path, kind.removal_type());

@@ -1,10 +1,10 @@
-//! Which watches are armed, for which handles, and what a server must be told of them after a reconnect.
+//! Which watches are armed, for which handles, and how to restore them after a reconnect.
 //!
-//! A server knows one watch for each path, table and connection; any number of handles may share it.
+//! A server keeps one watch for each path, table and connection; any number of handles may share it.
 //!
-//! Servers before 3.9 also keep one *mode* for it, and the mode that was set last counts: a one-shot watch at the path of a persistent
-//! one would end it with the next event, and to remove one would remove both. So where a persistent watch is armed, one-shot
-//! handles live on its events: their requests arm nothing, and the persistent watch stays until the last of them is gone.
+//! Servers before 3.9 also keep one *mode* for it, and the last mode wins: a one-shot watch at the path of a persistent
+//! one would end it with the next event, and removing one would remove both. So where a persistent watch is armed, one-shot
+//! handles use its events: their requests arm nothing, and the persistent watch stays until the last of them is gone.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ use crate::core::events::EventSender;
 pub struct Event {
     /// What happened.
     pub kind: EventKind,
-    /// To which node.
+    /// The path of the node.
     pub path: String,
 }
 
@@ -27,7 +27,7 @@ pub struct Event {
 pub enum PersistentEvent {
     /// A node changed.
     Node(Event),
-    /// The connection was lost and is back: events may have been missed. Read again what must be current.
+    /// The connection was lost and established again: events may have been missed. Read again what must be current.
     Missed,
 }
 
@@ -47,7 +47,7 @@ pub(crate) enum Kind {
 impl Kind {
     const ALL: [Self; 4] = [Self::Data, Self::Child, Self::Persistent, Self::Recursive];
 
-    /// The type that removeWatches takes. Servers before 3.9 have no number for persistent watches but *any*.
+    /// The type for removeWatches. Servers before 3.9 have no type for persistent watches except *any*.
     pub(crate) fn removal_type(self) -> i32 {
         match self {
             Self::Child => 1,
@@ -57,7 +57,7 @@ impl Kind {
     }
 }
 
-/// Who hears of an event.
+/// The receiver of an event.
 #[derive(Debug)]
 pub(crate) enum Listener {
     OneShot(oneshot::Sender<Event>),
@@ -73,7 +73,7 @@ impl Listener {
     }
 }
 
-/// A watch that a request under way arms.
+/// A watch that a request in flight arms.
 #[derive(Debug)]
 pub(crate) struct Arming {
     pub(crate) kind: Kind,
@@ -82,10 +82,10 @@ pub(crate) struct Arming {
     pub(crate) listener: Listener,
 }
 
-/// An event and a handle that hears of it.
+/// An event and the handle that receives it.
 pub(crate) type Notice = (Listener, PersistentEvent);
 
-/// A watch that nobody needs any more: tell the server.
+/// A watch without handles, to be removed from the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Removal {
     pub(crate) kind: Kind,
@@ -103,15 +103,15 @@ struct Handle {
     missing: bool,
 }
 
-/// What is armed at one path in one table.
+/// The watch at one path in one table.
 #[derive(Debug, Default)]
 struct Spot {
     handles: Vec<Handle>,
-    /// Requests under way that arm the same watch. While there are any, removing it would remove theirs.
+    /// Requests in flight that arm the same watch. While there are any, removing it would remove theirs.
     arming: usize,
-    /// A handle was dropped while a request was under way.
+    /// A handle was dropped while a request was in flight.
     dropped: bool,
-    /// Persistent watches: the connection carries a request that arms it.
+    /// Persistent watches: a request that arms it is on the connection.
     on_wire: bool,
 }
 
@@ -123,7 +123,7 @@ pub(crate) struct Watches {
     child: HashMap<String, Spot>,
     persistent: HashMap<String, Spot>,
     recursive: HashMap<String, Spot>,
-    /// Persistent watches without a handle, which the server keeps for the one-shot handles at their paths.
+    /// Persistent watches without a handle, kept on the server for the one-shot handles at their paths.
     kept: HashMap<String, Kind>,
 }
 
@@ -171,7 +171,7 @@ impl Watches {
             Kind::Data => {
                 is_on_wire(&self.persistent) || is_on_wire(&self.recursive) || kept.is_some()
             }
-            // Recursive watches do not tell of children.
+            // Recursive watches do not report changes of children lists.
             Kind::Child => is_on_wire(&self.persistent) || kept == Some(&Kind::Persistent),
             Kind::Persistent | Kind::Recursive => false,
         }
@@ -184,7 +184,7 @@ impl Watches {
         }
     }
 
-    /// A request that removes all watches at a path is on the connection: what is armed from now on is armed anew.
+    /// A request that removes all watches at a path is on the connection: later requests arm new watches.
     pub(crate) fn removing(&mut self, path: &str) {
         self.kept.remove(path);
         for table in [&mut self.persistent, &mut self.recursive] {
@@ -194,8 +194,8 @@ impl Watches {
         }
     }
 
-    /// The watches at a path are removed: their handles hear of it, because their senders are dropped. Requests under way arm theirs
-    /// anew.
+    /// The watches at a path are removed: dropping the senders tells their handles. Requests in flight arm theirs
+    /// again.
     pub(crate) fn removed(&mut self, path: &str) {
         for kind in Kind::ALL {
             let table = self.table(kind);
@@ -208,7 +208,7 @@ impl Watches {
         }
     }
 
-    /// The connection is gone, and with it what the server knew of watches.
+    /// The connection is lost, and with it all watches on the server.
     pub(crate) fn disconnected(&mut self) {
         self.kept.clear();
         for spot in self
@@ -254,7 +254,7 @@ impl Watches {
         self.settle(kind, &path)
     }
 
-    /// The request failed or was lost, and its handle hears nothing.
+    /// The request failed or was lost: its handle receives nothing.
     pub(crate) fn not_armed(&mut self, arming: &Arming) -> Option<Removal> {
         if let Some(spot) = self.table(arming.kind).get_mut(&arming.path) {
             spot.arming = spot.arming.saturating_sub(1);
@@ -271,7 +271,7 @@ impl Watches {
         self.settle(kind, path)
     }
 
-    /// Forgets a spot that nobody uses; tells whether the server has to be told.
+    /// Removes an unused spot; returns the removal to send to the server, if any.
     fn settle(&mut self, kind: Kind, path: &str) -> Option<Removal> {
         let table = self.table(kind);
         let spot = table.get(path)?;
@@ -314,7 +314,7 @@ impl Watches {
         Some(Removal { kind, path })
     }
 
-    /// An event came: who hears of it. One-shot watches are used up, and what was kept for them is not needed any more.
+    /// Returns the receivers of an event. One-shot watches are used up, and persistent watches kept for them are released.
     pub(crate) fn fire(&mut self, event: &Event) -> (Vec<Notice>, Option<Removal>) {
         let mut notices = Vec::new();
         let one_shot: &[Kind] = match event.kind {
@@ -347,7 +347,7 @@ impl Watches {
         (notices, removal)
     }
 
-    /// The connection is back: what to arm again, and the persistent handles, which may have missed events. Requests that wait arm
+    /// After a reconnect: the watches to arm again, and the persistent handles, which may have missed events. Waiting requests arm
     /// their watches themselves.
     pub(crate) fn rearm(&mut self) -> (WatchLists, Vec<Notice>) {
         let mut lists = WatchLists::default();
@@ -365,6 +365,10 @@ impl Watches {
                 child.push(path.clone());
             }
         }
+        // One order for the same watches, whatever that of the table is.
+        for list in [data, exist, child] {
+            list.sort_unstable();
+        }
         let mut notices = Vec::new();
         for (list, table) in [
             (persistent, &mut self.persistent),
@@ -377,11 +381,12 @@ impl Watches {
                     spot.tell(&PersistentEvent::Missed, &mut notices);
                 }
             }
+            list.sort_unstable();
         }
         (lists, notices)
     }
 
-    /// The session is over: every handle hears of it, because its sender is dropped.
+    /// The session has ended: dropping the senders tells every handle.
     pub(crate) fn clear(&mut self) {
         for kind in Kind::ALL {
             self.table(kind).clear();

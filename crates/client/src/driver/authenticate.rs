@@ -7,7 +7,8 @@ use bellwether_wire::op::Op;
 use bellwether_wire::reply::ReplyHeader;
 use bellwether_wire::request;
 use bytes::BytesMut;
-use rand::Rng as _;
+use rand::TryRngCore as _;
+use rand::rngs::OsRng;
 use tokio::io::AsyncWriteExt as _;
 
 use crate::driver::establish::{not_zookeeper, read_frame};
@@ -15,7 +16,7 @@ use crate::driver::stream::Stream;
 use crate::error::{Error, SessionEnd};
 use crate::sasl::{DigestMd5, SaslError};
 
-/// Authenticates `user` on a connection whose handshake is done. What the server refuses is a [`SaslError`] inside the error.
+/// Authenticates `user` on a connection whose handshake is done. A refusal is a [`SaslError`] inside the error.
 pub(super) async fn authenticate(
     user: &DigestMd5,
     stream: &mut Box<dyn Stream>,
@@ -23,7 +24,9 @@ pub(super) async fn authenticate(
     mut next_xid: impl FnMut() -> i32,
 ) -> io::Result<()> {
     let challenge = exchange(stream, input, next_xid(), &[]).await?;
-    let cnonce = format!("{:032x}", rand::rng().random::<u128>());
+    let mut nonce = [0; 16];
+    OsRng.try_fill_bytes(&mut nonce).map_err(io::Error::other)?;
+    let cnonce = format!("{:032x}", u128::from_be_bytes(nonce));
     let response = user
         .respond(&challenge, &cnonce)
         .map_err(io::Error::other)?;
@@ -31,12 +34,12 @@ pub(super) async fn authenticate(
     response.check(&proof).map_err(io::Error::other)
 }
 
-/// The reason why the user is not authenticated, if that is what `error` says.
+/// Why the user is not authenticated, if `error` is such a refusal.
 pub(super) fn refusal(error: &io::Error) -> Option<SaslError> {
     error.get_ref()?.downcast_ref().copied()
 }
 
-/// Sends a token and reads the one that answers it.
+/// Sends a token and reads the token in the answer.
 async fn exchange(
     stream: &mut Box<dyn Stream>,
     input: &mut BytesMut,

@@ -7,8 +7,6 @@ use std::time::Duration;
 use bellwether_wire::connect::ConnectReply;
 use bellwether_wire::frame;
 use bytes::BytesMut;
-use rand::SeedableRng as _;
-use rand::rngs::StdRng;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -16,7 +14,6 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::error;
 use tracing::{debug, info};
 
-use crate::address::Endpoint;
 use crate::clock::Moment;
 use crate::core::hosts::{Hosts, Next};
 use crate::core::session::{Broken, put_handshake};
@@ -27,25 +24,28 @@ use crate::driver::shared::Shared;
 use crate::driver::stream::{Dial, Stream};
 use crate::error::{Attempts, ConnectError, SessionEnd};
 use crate::log;
+use crate::options::address::Endpoint;
+use crate::seam;
 
 /// The longest reply to a handshake.
 const HANDSHAKE_BYTES_MAX: usize = 1024;
-/// An attempt with one server has at least this long, however short the session.
+/// The minimum time for an attempt with one server, also for short sessions.
 const ATTEMPT_MIN: Duration = Duration::from_millis(500);
-/// A session without a connection looks at the clock no more often than this.
+/// The shortest and the longest interval at which a session without a connection checks its clock.
 const TURN_MIN: Duration = Duration::from_millis(10);
+const TURN_MAX: Duration = Duration::from_secs(3600);
 
-/// The first connection, which a caller waits for.
+/// The first connection, for which a caller waits.
 #[derive(Debug)]
 pub(crate) struct Opening {
     pub(crate) report: oneshot::Sender<Result<(), ConnectError>>,
     pub(crate) limit: Duration,
-    /// Give up when each server was tried once.
+    /// Give up after one attempt at each server.
     pub(crate) fail_fast: bool,
 }
 
 impl Opening {
-    /// How much is left of the caller's limit.
+    /// The time left until the caller's limit.
     fn left(&self, began: Moment) -> Duration {
         self.limit.saturating_sub(Moment::now() - began)
     }
@@ -64,15 +64,15 @@ pub(crate) struct Driver {
     pub(crate) reply_bytes_max: usize,
 }
 
-/// An established connection, and what came behind its handshake.
+/// An established connection, and the bytes that arrived after its handshake.
 type Established = (Box<dyn Stream>, BytesMut);
 
 impl Driver {
-    /// Runs until the session is over.
+    /// Runs until the session has ended.
     pub(crate) async fn run(self, opening: Opening) {
-        // If the runtime drops this task, nobody else would tell the callers.
+        // If the runtime drops this task, this guard tells the callers.
         let _end = EndOnDrop(Arc::clone(&self.shared));
-        let mut random = StdRng::from_os_rng();
+        let mut random = seam::rng();
         let mut hosts = Hosts::new(self.endpoints.clone(), &mut random);
         let mut opening = Some((opening, Moment::now(), Attempts::default()));
         loop {
@@ -101,14 +101,14 @@ impl Driver {
             let failure = match attempt.await {
                 Ok(Ok((stream, input))) => {
                     if let Some((opening, ..)) = opening.take() {
-                        // A caller that has gone has closed the session too.
+                        // A caller that is gone has closed the session.
                         let _ = opening.report.send(Ok(()));
                     }
                     self.connected(&endpoint, stream, input).await;
                     if self.shared.state().is_ended() {
                         return;
                     }
-                    // A server that accepts sessions and drops them is no better than one that refuses.
+                    // A server that accepts sessions and drops them counts as one that refuses.
                     if self.shared.look(|session| session.has_answered()) {
                         hosts.succeeded(&mut random);
                     }
@@ -123,7 +123,7 @@ impl Driver {
             log::emit(move || debug!(endpoint = server, error, "no connection"));
             if let Some((_, _, attempts)) = &mut opening {
                 let host = endpoint.to_string();
-                // An attempt that was cut short by the caller's limit says less than an earlier one that was not.
+                // An attempt that the caller's limit cut short says less than an earlier complete one.
                 let is_cut_short = failure.kind() == io::ErrorKind::TimedOut && left < limit;
                 if !(is_cut_short && attempts.iter().any(|(known, _)| known == host)) {
                     attempts.note(&host, reason.clone());
@@ -136,22 +136,22 @@ impl Driver {
         }
     }
 
-    /// Waits between two rounds. A session that ends meanwhile need not wait.
+    /// Waits between two rounds, or until the session ends.
     async fn pause(&self, pause: Duration) {
         let mut states = self.shared.states();
         let ended = states.wait_for(|state| state.is_ended());
         let _ = self.keeping_time(timeout(pause, ended)).await;
     }
 
-    /// Waits for `future`, and meanwhile gives up requests that have waited for a connection too long.
+    /// Waits for `future`, and meanwhile fails requests that have waited for a connection too long.
     async fn keeping_time<T>(&self, future: impl Future<Output = T>) -> T {
         tokio::pin!(future);
         let limit = self.shared.look(|session| session.request_timeout());
         let Some(limit) = limit else {
-            // Thousands of sessions without a connection need not wake up for nothing.
+            // Thousands of sessions without a connection should not wake up needlessly.
             return future.await;
         };
-        let mut turns = interval((limit / 4).max(TURN_MIN));
+        let mut turns = interval((limit / 4).clamp(TURN_MIN, TURN_MAX));
         turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -164,14 +164,14 @@ impl Driver {
         }
     }
 
-    /// How long one attempt may take: each server gets its share of half the time for which the session is kept.
+    /// The time limit of one attempt: each server gets an equal share of half the session timeout.
     fn attempt_limit(&self) -> Duration {
         let session_timeout = self.shared.look(|session| session.life().timeout);
         let servers = u32::try_from(self.endpoints.len()).unwrap_or(u32::MAX);
         (session_timeout / 2 / servers).max(ATTEMPT_MIN)
     }
 
-    /// Whether to try no longer: the caller's limit has passed, or the session's.
+    /// Whether to give up: the caller's limit has passed, or the session's.
     fn give_up(&self, opening: &mut Option<(Opening, Moment, Attempts)>, rounds: u32) -> bool {
         let now = Moment::now();
         if self.shared.state().is_ended() {
@@ -180,17 +180,17 @@ impl Driver {
         }
         if let Some((first, began, _)) = opening {
             if first.report.is_closed() {
-                // Nobody waits any more, and this attempt has opened nothing.
+                // No caller waits any more, and this attempt has opened nothing.
                 self.shared
                     .with(|session| session.finish(SessionEnd::Closed));
                 return true;
             }
             let is_over = first.left(*began).is_zero() || (first.fail_fast && rounds > 0);
-            if is_over && let Some((first, _, attempts)) = opening.take() {
-                let limit = first.limit;
+            if is_over && let Some((first, began, attempts)) = opening.take() {
+                let after = Moment::now() - began;
                 let _ = first
                     .report
-                    .send(Err(ConnectError::Unreachable { limit, attempts }));
+                    .send(Err(ConnectError::Unreachable { after, attempts }));
                 self.shared
                     .with(|session| session.finish(SessionEnd::Closed));
             }
@@ -206,14 +206,14 @@ impl Driver {
     }
 
     fn report_end(&self, opening: Option<(Opening, Moment, Attempts)>, reason: String) {
-        let Some((opening, _, attempts)) = opening else {
+        let Some((opening, began, attempts)) = opening else {
             return;
         };
         let error = match self.shared.look(|session| session.end()) {
             Some(SessionEnd::AuthFailed) => ConnectError::AuthFailed { reason },
             Some(SessionEnd::Expired) => ConnectError::SessionExpired,
             _ => ConnectError::Unreachable {
-                limit: opening.limit,
+                after: Moment::now() - began,
                 attempts,
             },
         };
@@ -249,7 +249,7 @@ impl Driver {
         Ok((stream, input))
     }
 
-    /// Proves who the user is, before anything is asked. A refusal ends the session: the next server knows the same passwords.
+    /// Authenticates the user, before any request. A refusal ends the session: the next server has the same passwords.
     #[cfg(feature = "sasl")]
     async fn authenticate(
         &self,
@@ -286,7 +286,7 @@ impl Driver {
     }
 }
 
-/// Reads one frame of what comes before a session has the connection.
+/// Reads one frame before the session has the connection.
 pub(super) async fn read_frame(
     stream: &mut Box<dyn Stream>,
     input: &mut BytesMut,
@@ -300,7 +300,8 @@ pub(super) async fn read_frame(
         if stream.read_buf(input).await? == 0 {
             return Err(io::Error::new(
                 io::ErrorKind::UnexpectedEof,
-                "closed before a session was opened",
+                // Servers do not say why.
+                "closed before a session was opened: the server is read-only, behind this client, or has too many connections",
             ));
         }
     }
@@ -310,7 +311,7 @@ pub(super) fn not_zookeeper() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "not a ZooKeeper server")
 }
 
-/// A failure in the words that users search for.
+/// A failure in the usual words, which users search for.
 fn reason(error: &io::Error) -> String {
     #[cfg(feature = "tls")]
     if let Some(reason) = crate::driver::tls::reason(error) {
@@ -323,7 +324,7 @@ fn reason(error: &io::Error) -> String {
     }
 }
 
-/// Ends the session when its driver is dropped: with the runtime that carried it.
+/// Ends the session when its driver is dropped with the runtime that carried it.
 #[derive(Debug)]
 struct EndOnDrop(Arc<Shared>);
 

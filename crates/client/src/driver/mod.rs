@@ -6,7 +6,6 @@ mod carry;
 mod establish;
 pub(crate) mod shared;
 pub(crate) mod stream;
-pub(crate) mod thread;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;
 

@@ -1,7 +1,7 @@
 //! A session between its callers and its driver.
 //!
-//! The caller writes: a request is encoded under the session's lock, on the thread that makes it, and goes to the socket right
-//! there. The driver only reads, keeps the clock, and writes what the socket did not take.
+//! The caller writes: a request is encoded under the session's lock, on the thread that makes it, and is written to the socket
+//! there. The driver only reads, keeps the clock, and writes what the socket did not accept.
 
 use std::fmt;
 use std::pin::Pin;
@@ -25,24 +25,24 @@ pub enum SessionState {
     Disconnected,
     /// There is a connection.
     Connected,
-    /// The session is over, for good.
+    /// The session has ended.
     Ended(SessionEnd),
 }
 
 impl SessionState {
-    /// Whether the session is over.
+    /// Whether the session has ended.
     pub fn is_ended(self) -> bool {
         matches!(self, Self::Ended(_))
     }
 }
 
-/// The half of a stream that requests go to.
+/// The write half of a stream.
 pub(crate) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// What callers and the driver share.
+/// The state that callers and the driver share.
 pub(crate) struct Shared {
     inner: Mutex<Inner>,
-    /// Wakes the driver: bytes are left to write, or the session is to end.
+    /// Wakes the driver: bytes are left to write, or the session shall end.
     pub(crate) wake: Notify,
     state: watch::Sender<SessionState>,
 }
@@ -50,7 +50,7 @@ pub(crate) struct Shared {
 struct Inner {
     session: Session,
     writer: Option<Writer>,
-    /// How many batches are open. Until the last one is done, nothing is written.
+    /// The number of open batches. Until the last one ends, nothing is written.
     batches: usize,
 }
 
@@ -67,7 +67,7 @@ impl Shared {
         }
     }
 
-    /// A panic under the lock is a bug of this crate; the session goes on as well as it can.
+    /// A panic under the lock is a bug of this crate; the session continues as well as it can.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -80,12 +80,12 @@ impl Shared {
         *self.state.borrow()
     }
 
-    /// Looks at the session.
+    /// Reads the session.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&Session) -> T) -> T {
         look(&self.lock().session)
     }
 
-    /// Does something with the session; then writes what there is to write, and tells everybody concerned.
+    /// Changes the session; then writes its bytes and delivers its answers and events.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Session) -> T) -> T {
         let mut inner = self.lock();
         let result = act(&mut inner.session);
@@ -97,7 +97,7 @@ impl Shared {
         result
     }
 
-    /// Lets the session look at the clock. A heartbeat does not wait for the end of a batch, whatever that waits for.
+    /// Lets the session check the clock. A heartbeat does not wait for the end of a batch.
     pub(crate) fn tick(&self) -> Result<Duration, Broken> {
         let mut inner = self.lock();
         let before = inner.session.out().len();
@@ -111,7 +111,7 @@ impl Shared {
         next
     }
 
-    /// Holds requests back until [`end_batch`](Self::end_batch), so that they leave together.
+    /// Holds requests back until [`end_batch`](Self::end_batch), so that they are sent together.
     pub(crate) fn begin_batch(&self) {
         self.lock().batches += 1;
     }
@@ -134,7 +134,7 @@ impl Shared {
         self.unlock(inner);
     }
 
-    /// Writes as much as the socket takes, for the driver, which is woken when it takes more.
+    /// Writes as much as the socket accepts. The driver is woken when it accepts more.
     pub(crate) fn poll_write(&self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         let mut inner = self.lock();
         if inner.batches > 0 {
@@ -144,7 +144,7 @@ impl Shared {
         inner.poll_write(cx)
     }
 
-    /// Lets go of the lock, then tells callers and watchers what has come for them.
+    /// Releases the lock, then delivers answers and events.
     fn unlock(&self, mut inner: MutexGuard<'_, Inner>) {
         let deliveries = inner.session.take_deliveries();
         let state = match (inner.session.end(), inner.session.is_up()) {
@@ -152,7 +152,7 @@ impl Shared {
             (None, true) => SessionState::Connected,
             (None, false) => SessionState::Disconnected,
         };
-        // Under the lock, so that states are told in the order in which they were.
+        // Under the lock, so that states are reported in order.
         self.state.send_if_modified(|known| {
             let is_new = *known != state;
             *known = state;
@@ -170,13 +170,13 @@ impl Shared {
 }
 
 impl Inner {
-    /// Writes from the caller's thread. Returns whether something is left, for which the driver must wait.
+    /// Writes from the caller's thread. Returns whether bytes are left for the driver.
     fn write_now(&mut self) -> bool {
         if self.session.out().is_empty() {
             return false;
         }
         let mut cx = Context::from_waker(Waker::noop());
-        // An error is left to the driver too: it meets the same one.
+        // The driver handles errors: it gets the same one.
         !matches!(self.poll_write(&mut cx), Poll::Ready(Ok(())))
     }
 
@@ -200,7 +200,7 @@ impl Inner {
 
 fn deliver(delivery: Delivery) {
     match delivery {
-        // A caller that has gone hears nothing, and that is all right.
+        // The caller may be gone, which is no error.
         Delivery::Reply(sender, answer) => drop(sender.send(answer)),
         Delivery::Notice((Listener::OneShot(sender), PersistentEvent::Node(event))) => {
             drop(sender.send(event));

@@ -1,4 +1,4 @@
-//! Streams to servers: TCP and Unix sockets, and whatever else a [`Dial`] can open.
+//! Streams to servers: TCP and Unix sockets, and those that a [`Dial`] opens.
 
 use std::fmt;
 use std::io;
@@ -10,23 +10,24 @@ use rand::seq::SliceRandom as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 
-use crate::address::Endpoint;
+use crate::options::address::Endpoint;
+use crate::seam;
 
 /// A connection to a server, in both directions.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// What [`Dial::dial`] returns.
+/// The result of [`Dial::dial`].
 pub type Dialing = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Send>>;
 
-/// Opens streams to servers. A simulated network, a tunnel or a way to start a server first is a `Dial` of its own.
+/// Opens streams to servers. Implement it for a simulated network, a tunnel, or to start a server first.
 pub trait Dial: fmt::Debug + Send + Sync + 'static {
-    /// Opens a stream. It is called anew for each attempt, so names are resolved anew too.
+    /// Opens a stream. It is called for each attempt, so names are resolved each time.
     fn dial(&self, endpoint: &Endpoint) -> Dialing;
 }
 
-/// TCP without delay, and Unix sockets.
+/// TCP with `TCP_NODELAY`, and Unix sockets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sockets;
 
@@ -58,12 +59,12 @@ pub(crate) async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
             .map_err(|error| io::Error::new(error.kind(), format!("no such host ({error})")))?
             .collect::<Vec<_>>(),
     };
-    addresses.shuffle(&mut rand::rng());
+    addresses.shuffle(&mut seam::rng());
     let mut last = io::Error::new(io::ErrorKind::NotFound, "no such host");
     for address in addresses {
         match TcpStream::connect(address).await {
             Ok(stream) => {
-                // Requests are small and somebody waits for each of them.
+                // Requests are small, and a caller waits for each of them.
                 stream.set_nodelay(true)?;
                 return Ok(stream);
             }

@@ -1,4 +1,4 @@
-//! TLS over any stream, and its failures in words.
+//! TLS over any stream, and clear messages for its failures.
 
 use std::io;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 use tokio_rustls::TlsConnector;
 
-use crate::address::Endpoint;
 use crate::driver::stream::{Dial, Dialing, Stream};
 use crate::error::ConnectError;
-use crate::tls_options::{Tls, TlsError, TlsOptions};
+use crate::options::address::Endpoint;
+use crate::options::tls::{Tls, TlsError, TlsOptions};
 
-/// Opens TLS streams through those of another [`Dial`].
+/// Opens TLS streams over those of another [`Dial`].
 #[derive(Clone, Debug)]
 pub(crate) struct TlsDial {
     tls: Arc<Tls>,
@@ -68,9 +68,9 @@ fn is_closed(error: &io::Error) -> bool {
     )
 }
 
-/// A failure of TLS in the words that users search for; `None` for any other failure.
+/// A message for a failure of TLS, in the usual words; `None` for any other failure.
 ///
-/// With TLS 1.3 a server refuses a client's certificate only after the handshake, so this is asked about later failures too.
+/// With TLS 1.3 a server refuses a client's certificate only after the handshake, so later failures come here too.
 pub(crate) fn reason(error: &io::Error) -> Option<String> {
     let error: &rustls::Error = error.get_ref()?.downcast_ref()?;
     let reason = match error {

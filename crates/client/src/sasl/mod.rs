@@ -1,4 +1,4 @@
-//! SASL: how a user proves to know a password without sending it.
+//! SASL: authentication by a password that is not sent.
 
 mod digest_md5;
 

@@ -84,7 +84,7 @@ async fn close_reaches_the_servers_after_a_reconnect(place: Place) {
     proxy.cut(Cut::Close).await;
     until_down(&client).await;
     let mut closing = Box::pin(client.close());
-    // It is closed for everybody at once, though no server knows yet.
+    // It is closed for all handles at once, though no server knows yet.
     assert!(futures_util::poll!(&mut closing).is_pending());
     assert_eq!(client.get("/e").await, Err(CLOSED));
     proxy.refuse(false);
@@ -120,7 +120,7 @@ async fn a_silent_server_does_not_hold_up_the_close_for_ever() {
     proxy.hold(Direction::Both);
     let read = client.exists("/");
     soon(client.close()).await;
-    // It was sent, so its fate is unknown, unless the session has ended first.
+    // It was sent, so its outcome is unknown, unless the session has ended first.
     let read = read.await.unwrap_err();
     assert!(read == Error::Unknown || read == CLOSED, "{read:?}");
 }
@@ -132,7 +132,7 @@ fn a_session_ends_with_the_runtime_that_carries_it() {
         builder.enable_all().build().unwrap()
     };
     let (here, carrier, servers) = (runtime(), runtime(), runtime());
-    // Its tasks run while somebody is in this runtime.
+    // Its tasks run only while a thread is inside this runtime.
     let server = servers.block_on(TestServer::start()).unwrap();
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
     let serving = std::thread::spawn(move || {

@@ -20,7 +20,7 @@ const OPERATIONS: usize = 80;
 
 /// Nodes that one-shot watches are armed at.
 const WATCHED: [&str; 5] = ["/a", "/b", "/a/x", "/a/y", "/a/x/z"];
-/// Nodes that persistent watches report. They are others: servers before 3.9 and the other client mix the two up.
+/// Nodes of persistent watches. They are different ones, because servers before 3.9 and the other client confuse the two kinds.
 const PERSISTENT: &str = "/p";
 const RECURSIVE: &str = "/r";
 const OTHERS: [&str; 5] = ["/p", "/p/x", "/r", "/r/x", "/r/x/y"];
@@ -88,7 +88,7 @@ fn write(random: &mut StdRng) -> Operation {
     }
 }
 
-/// What both clients say in the same words.
+/// A result of either client, in the same form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Told {
     Path(String, Option<Facts>),
@@ -103,7 +103,7 @@ enum Told {
     Events(Vec<Option<(String, String)>>),
 }
 
-/// What of a Stat is not the server's own.
+/// The fields of a Stat that do not depend on the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Facts {
     versions: [i32; 3],
@@ -245,7 +245,7 @@ async fn our_result(
                     results
                         .into_iter()
                         .map(|result| match result {
-                            // Servers differ in whether they tell the Stat.
+                            // Not all servers send the Stat.
                             MultiResult::Created { path, .. } => Told::Path(path, None),
                             MultiResult::Set(stat) => Told::Facts(Some(facts(&stat))),
                             _ => Told::Done,

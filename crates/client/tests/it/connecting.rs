@@ -1,4 +1,4 @@
-//! How a session is opened, and what is said when it cannot be.
+//! How a session is opened, and the errors when it cannot be.
 
 use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ fn reasons(error: &ConnectError) -> Vec<(String, String)> {
         .collect()
 }
 
-/// A port at which something listens that says `answer` and nothing more.
+/// A port whose listener sends `answer` and nothing else.
 async fn impostor(answer: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -196,7 +196,7 @@ async fn servers_are_reached_by_unix_sockets() {
             let (mut near, _) = listener.accept().await.unwrap();
             tokio::spawn(async move {
                 let mut far = TcpStream::connect(upstream).await.unwrap();
-                // An end is an end, in whichever way it comes.
+                // Either kind of end will do.
                 let _ = copy_bidirectional(&mut near, &mut far).await;
             });
         }

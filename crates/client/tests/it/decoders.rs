@@ -1,4 +1,4 @@
-//! Replies that no server sends: they are no panic, and say nothing about the request.
+//! Invalid replies: the client does not panic, and reports the outcome as unknown.
 
 use std::io;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::place::soon;
 
 const ROUNDS: usize = 3_000;
 
-/// A server that answers each request with random bytes behind a right header.
+/// A server that answers each request with a valid header and random bytes.
 #[derive(Debug)]
 struct Babel(u64);
 
@@ -44,7 +44,7 @@ async fn babble(mut stream: DuplexStream, seed: u64) -> io::Result<()> {
     }
 }
 
-/// Numbers as they stand in records, most of them small, or any bytes.
+/// Numbers as in records, most of them small, or random bytes.
 fn body(random: &mut StdRng) -> Vec<u8> {
     let words = random.random_range(0..40);
     let mut body = Vec::new();

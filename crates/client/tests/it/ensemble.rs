@@ -7,11 +7,11 @@ use bellwether_testkit::Ensemble;
 
 use crate::place::soon;
 
-/// Reads that survive what happens to their connection.
+/// Reads, retried over lost connections.
 async fn current(client: &Client) -> (u64, i32) {
     soon(async {
         loop {
-            // Another server may be behind the one that was lost.
+            // The next server may lag behind the lost one.
             let read = client.batch(|client| (client.sync("/"), client.get("/n")));
             if let (Ok(()), Ok((data, stat))) = (read.0.await, read.1.await) {
                 return (
@@ -25,7 +25,7 @@ async fn current(client: &Client) -> (u64, i32) {
     .await
 }
 
-/// Makes `count` changes, each of which must take effect exactly once, whatever is known of it at first.
+/// Makes `count` changes, each of which must take effect exactly once, even if its outcome is unknown at first.
 async fn change(client: &Client, number: &mut u64, version: &mut i32, count: u64) -> u64 {
     let mut uncertain = 0;
     for _ in 0..count {
@@ -33,7 +33,7 @@ async fn change(client: &Client, number: &mut u64, version: &mut i32, count: u64
         loop {
             match soon(client.set("/n", &number.to_be_bytes(), Some(*version))).await {
                 Ok(stat) => {
-                    assert_eq!(stat.version, *version + 1, "somebody else writes");
+                    assert_eq!(stat.version, *version + 1, "another client writes");
                     *version = stat.version;
                     break;
                 }
@@ -83,7 +83,7 @@ async fn an_ensemble_whose_members_stop_and_start_keeps_its_promises() {
     let (mut number, mut version, mut uncertain) = (0, 0, 0);
     uncertain += change(&client, &mut number, &mut version, 100).await;
     for round in 0..4 {
-        // The leader in one round, a member that follows in the next.
+        // The leader in one round, a follower in the next.
         let leader = ensemble.leader().await.unwrap();
         let member = if round % 2 == 0 {
             leader
@@ -117,7 +117,7 @@ async fn an_ensemble_whose_members_stop_and_start_keeps_its_promises() {
     );
     let own = client.exists("/e").await.unwrap().unwrap();
     assert_eq!(own.ephemeral_owner, client.session_id(), "the same session");
-    // The watch of the other session is armed still.
+    // The watch of the other session is still armed.
     soon(async { while watcher.sync("/").await.is_err() {} }).await;
     while futures_util::FutureExt::now_or_never(tokio::task::unconstrained(stream.next())).is_some()
     {

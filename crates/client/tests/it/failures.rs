@@ -36,7 +36,7 @@ async fn a_request_lost_on_its_way_is_unknown_too(place: Place) {
         let created = client.create("/n", b"", CreateMode::Persistent);
         (created, client.exists("/"))
     });
-    // Nobody here can tell how far it got.
+    // This client cannot know how far it got.
     assert_eq!(soon(behind.0).await, Err(Error::Unknown));
     assert_eq!(soon(behind.1).await, Err(Error::Unknown));
     lost.happened().await.unwrap();
@@ -119,7 +119,7 @@ async fn a_silent_connection_is_given_up_by_an_idle_session(place: Place) {
     soon(client.exists("/")).await.unwrap();
 }
 
-/// A caller that goes on sending must not hide that nothing comes back.
+/// A caller that keeps sending must not hide that no answers arrive.
 async fn a_silent_connection_is_given_up_by_a_busy_session(place: Place) {
     let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
     proxy.hold(Direction::ToClient);
@@ -159,7 +159,7 @@ async fn one_slow_request_does_not_hang_past_its_timeout(place: Place) {
     soon(client.exists("/")).await.unwrap();
 }
 
-/// Also while an attempt to connect hangs, as with a server that is not there at all.
+/// Also while an attempt to connect hangs, as with a server that does not exist.
 async fn a_request_timeout_holds_without_a_connection(place: Place) {
     let proxy = place.proxy().await;
     let limits = bellwether_client::Limits {
@@ -180,7 +180,7 @@ async fn a_request_timeout_holds_without_a_connection(place: Place) {
     soon(async { while client.exists("/").await.is_err() {} }).await;
 }
 
-/// A number that no version of the protocol defines, or one that says nothing about the request.
+/// A code that no version of the protocol defines, or one that says nothing about the request.
 #[tokio::test]
 async fn an_unknown_error_code_is_no_answer() {
     let place = Place::embedded().await;

@@ -27,7 +27,7 @@ async fn a_request_that_is_too_large_is_not_sent(place: Place) {
     };
     assert!(bytes > 2 << 20);
     assert_eq!(bytes_max, 1_048_575);
-    // The connection is as it was.
+    // The connection is unaffected.
     assert_eq!(client.exists("/n").await, Ok(None));
     assert_eq!(client.connections(), 1);
 }
@@ -106,7 +106,7 @@ async fn bytes_that_wait_are_limited(place: Place) {
     proxy.hold(Direction::ToServer);
     let data = vec![0; 500_000];
     let mut replies = Vec::new();
-    // More than the buffers of the sockets take.
+    // More than fits into the buffers of the sockets.
     let refused = loop {
         assert!(replies.len() < 200, "100 MB are buffered");
         let mut reply = Box::pin(client.set("/n", &data, None));

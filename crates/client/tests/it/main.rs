@@ -12,7 +12,6 @@
 #[macro_use]
 mod place;
 
-mod certificates;
 mod closing;
 mod comparison;
 mod connecting;

@@ -52,7 +52,7 @@ async fn create_makes_each_kind_of_node(place: Place) {
     }
     assert_eq!(numbers, ["0000000000", "0000000001", "0000000002"]);
 
-    // The servers show no owner for these; what they are is seen from how they are asked for.
+    // The servers report no owner for these; the request shows their kind.
     let container = client.create("/box", b"", CreateMode::Container).await;
     assert_eq!(container.unwrap().stat.ephemeral_owner, 0);
     let ttl = CreateMode::PersistentWithTtl.with_ttl(Duration::from_secs(60));
@@ -305,7 +305,7 @@ async fn paths_that_no_node_can_have_are_not_sent(place: Place) {
         assert!(client.chroot(path).is_err());
     }
     assert_eq!(proxy.counts().values().sum::<usize>(), 0);
-    // A name that is nothing but its number.
+    // A name that consists of its number only.
     client
         .create("/n", b"", CreateMode::Persistent)
         .await

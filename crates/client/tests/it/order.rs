@@ -1,4 +1,4 @@
-//! Rules of writing and order: who writes, what leaves together, and what is told before what.
+//! Rules of writing and order: which thread writes, what is sent together, and the order of deliveries.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ async fn tapped(place: &Place) -> (Tap, Client) {
     let tap = Tap::default();
     let connect = place.connect().session_timeout(Duration::from_secs(60));
     let client = connect.dial(tap.clone()).await.unwrap();
-    // What opens a session is behind it.
+    // The requests that open a session are done.
     client.exists("/").await.unwrap();
     (tap, client)
 }
@@ -56,7 +56,7 @@ async fn requests_of_a_batch_leave_in_one_write(place: Place) {
     for read in reads {
         assert_eq!(&read.await.unwrap().0[..], b"x");
     }
-    // An empty batch writes nothing, and one that panics lets later requests go.
+    // An empty batch writes nothing, and one that panics does not block later requests.
     let before = tap.writes();
     client.batch(|_| ());
     assert_eq!(tap.writes(), before);
@@ -87,16 +87,16 @@ async fn replies_come_in_the_order_of_requests(place: Place) {
         assert_eq!(stat.version, number + 1);
         assert!(last < Some(stat.mzxid));
         last = Some(stat.mzxid);
-        // The reply is there: what was requested before it is answered.
+        // The reply has arrived, so all earlier requests are answered.
         let (data, read_stat) = soon(read).await.unwrap();
         assert_eq!(data[..], number.to_be_bytes());
         assert_eq!(read_stat, stat);
     }
-    // The last of many: all that were made before are answered with it.
+    // The last of many: all earlier ones are answered with it.
     let mut replies: Vec<_> = (0..200).map(|_| client.get("/n")).collect();
     soon(replies.pop().unwrap()).await.unwrap();
     for reply in replies {
-        // As many polls as that use up what tokio grants a task.
+        // So many polls exhaust the cooperative budget that tokio grants a task.
         let reply = tokio::task::unconstrained(reply).now_or_never();
         assert!(reply.expect("answered before").is_ok());
     }
@@ -112,7 +112,7 @@ async fn an_event_comes_before_the_reply_that_shows_its_change(place: Place) {
         let (_, stat, watch) = client.get_watched("/n").await.unwrap();
         let told = Arc::new(AtomicBool::new(false));
         let (telling, mut watch) = (told.clone(), Box::pin(watch));
-        // Who writes is another session at times, and at times this one.
+        // The writer is sometimes another session, and sometimes this one.
         let writer = if round % 2 == 0 { &other } else { &client };
         let set = writer.set("/n", b"", None);
         let seen = loop {
@@ -143,7 +143,7 @@ async fn an_event_never_comes_before_the_reply_that_armed_its_watch(place: Place
         let one_shot = client.get_watched("/n");
         let stream = client.watch("/n", WatchMode::Persistent);
         let marker = client.sync("/");
-        // The server has armed both, and fires both, before this end hears of it.
+        // The server has armed both, and fires both, before this client receives anything.
         let before = other.exists("/n").await.unwrap().unwrap().version;
         proxy.resume(Direction::ToClient);
         soon(marker).await.unwrap();

@@ -25,19 +25,7 @@ pub(crate) struct Place {
 /// Makes two tests of each function: on the embedded server, and on Apache's.
 macro_rules! on_both_engines {
     ($($name:ident,)*) => {
-        mod embedded {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() {
-                super::$name($crate::place::Place::embedded().await).await;
-            })*
-        }
-
-        mod apache {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() {
-                super::$name($crate::place::Place::apache().await).await;
-            })*
-        }
+        bellwether_testkit::on_both_engines! { $crate::place::Place: $($name,)* }
     };
 }
 
@@ -111,7 +99,7 @@ impl Place {
         (proxy, client)
     }
 
-    /// The paths below the chroot that somebody watches, by the server's own word for it.
+    /// The watched paths below the chroot, as the server reports them.
     pub(crate) async fn watched_paths(&self) -> Vec<String> {
         let answer = four_letter_word(&self.server, "wchp").await.unwrap();
         let paths = answer.lines().filter_map(|line| {
@@ -124,14 +112,14 @@ impl Place {
     }
 }
 
-/// Awaits what must happen, and fails when it does not.
+/// Awaits a future that must resolve, and fails after a time limit.
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future)
         .await
         .expect("it should have happened by now")
 }
 
-/// Waits until a session has as many connections behind it.
+/// Waits until a session has had `count` connections.
 pub(crate) async fn until_connections(client: &Client, count: u64) {
     let mut states = client.states();
     soon(async {

@@ -18,12 +18,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::certificates::{Authority, Files};
+use bellwether_testkit::certificates::{Authority, Files};
 
-/// The most that anything here may take.
+/// The time limit of every wait in these tests.
 const LIMIT: Duration = Duration::from_secs(60);
 const PASSWORD: &str = "sword, fish=%1";
-/// Java hashes letters of Latin 1 in another form than all others.
+/// Java hashes Latin-1 characters in another encoding than all others.
 const OTHERS: [(&str, &str); 2] = [
     ("bj\u{f6}rn", "sv\u{e4}rd"),
     ("\u{436}", "\u{43c}\u{435}\u{447}"),
@@ -37,7 +37,7 @@ async fn start() -> Apache {
     builder.start().await.unwrap()
 }
 
-/// Everything for this user alone.
+/// All rights for this user only.
 fn only(user: &str) -> Vec<Acl> {
     vec![Acl {
         perms: acl::ALL,
@@ -45,7 +45,7 @@ fn only(user: &str) -> Vec<Acl> {
     }]
 }
 
-/// Why no session is opened; says nothing of the password.
+/// The error of a failed connect; it must not contain the password.
 async fn refusal(address: &str, user: &str, password: &str) -> String {
     let connect = Client::connect(address).sasl_digest_md5(user, password);
     assert!(!format!("{connect:?}").contains(password));
@@ -97,7 +97,7 @@ async fn wrong_passwords_and_unknown_users_are_refused() {
     for (user, password) in [
         ("alice", "guess"),
         ("alice", OTHERS[0].1),
-        // Nobody's password: to Apache 3.8 an unknown user is the last known one under another name.
+        // A password of no user: Apache 3.8 takes an unknown user for the last known one under another name.
         ("mallory", "nobody's"),
     ] {
         let reason = refusal(&address, user, password).await;
@@ -116,7 +116,7 @@ async fn servers_without_sasl_are_named_as_such() {
         let reason = refusal(&address, "alice", PASSWORD).await;
         assert_eq!(
             reason,
-            "authentication failed: SASL: the server is not configured for it"
+            "authentication failed: SASL: the server is not configured for SASL"
         );
     }
     embedded.shutdown().await;
@@ -197,7 +197,7 @@ async fn a_user_is_authenticated_within_tls() {
     client.close().await;
 }
 
-/// A server that accepts anybody, which proves that it does not know the password.
+/// A server that accepts every user, and so does not prove that it knows the password.
 #[tokio::test]
 async fn a_server_that_cannot_prove_to_know_the_password_is_refused() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -224,14 +224,14 @@ async fn a_server_that_cannot_prove_to_know_the_password_is_refused() {
             });
             stream.write_all(&out).await.unwrap();
         }
-        // Whatever comes now must not come: the end of the connection is all that may.
+        // Only the end of the connection may follow.
         let rest = stream.read_buf(&mut input).await.unwrap_or(0);
         assert_eq!(rest, 0);
     });
     let reason = refusal(&address, "alice", PASSWORD).await;
     assert_eq!(
         reason,
-        "authentication failed: SASL: the server does not know the password itself"
+        "authentication failed: SASL: the server does not know the password"
     );
     timeout(LIMIT, impostor).await.unwrap().unwrap();
 }

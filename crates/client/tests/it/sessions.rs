@@ -120,7 +120,7 @@ async fn proof_of_life_is_dated_at_the_send(place: Place) {
     assert_eq!(soon(client.set("/", b"", None)).await, Err(Error::Unknown));
     lost.happened().await.unwrap();
     assert_eq!(client.life().write, write.write);
-    // A reattached session proves that it lives, and no write.
+    // A reattach proves that the session lives, but it is not a write.
     until_connections(&client, 2).await;
     let back = client.life();
     assert_eq!(back.write, write.write);
@@ -160,8 +160,8 @@ async fn the_timeout_is_negotiated_again_at_a_reattach() {
     assert_eq!(client.session_id(), id);
     assert_eq!(client.session_timeout(), Duration::from_secs(6));
     assert_eq!(client.life().timeout, Duration::from_secs(6));
-    // Now it is granted all that it asks for. But the log has the timeout of the opening alone, and a server that restarts counts
-    // by that until the client is back.
+    // Now it is granted all that it asks for. But the log has only the timeout of the opening, and a restarted server uses
+    // that until the client reconnects.
     let higher = |config: &mut bellwether_server::Config| config.session_timeout_max = limited(60);
     server.restart_with(higher).await.unwrap();
     until_connections(&client, 3).await;
@@ -210,7 +210,7 @@ async fn pings_come_as_often_as_asked_for() {
     assert!(client.life().any > client.life().write);
 }
 
-/// Seldom pings are no reason to lose the session.
+/// Rare pings do not lose the session.
 #[tokio::test]
 async fn a_session_lives_however_seldom_it_is_to_ping() {
     let place = Place::embedded().await;

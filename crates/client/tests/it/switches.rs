@@ -7,7 +7,7 @@ use bellwether_testkit::TestServer;
 
 const REQUESTS: u64 = 2_000;
 
-/// How often a thread gave up the processor to wait for something.
+/// The number of voluntary context switches of a thread.
 fn waits(status: &str) -> u64 {
     let text = fs::read_to_string(status).unwrap();
     let line = text
@@ -27,7 +27,7 @@ fn session_thread() -> String {
     path.join("status").display().to_string()
 }
 
-/// A server in threads of its own, so that what it waits for is not counted.
+/// A server on threads of its own, so that its waits are not counted.
 fn server() -> (tokio::runtime::Runtime, TestServer) {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(1).enable_all().build().unwrap();
@@ -57,7 +57,7 @@ fn a_request_on_the_current_runtime_wakes_one_thread_once() {
         ask(&client).await;
         let waited = waits("/proc/thread-self/status") - before;
         eprintln!("{waited} waits for {REQUESTS} requests");
-        // A heartbeat or a page fault may come in between.
+        // A heartbeat or a page fault may add some.
         assert!(waited <= REQUESTS + REQUESTS / 20, "{waited}");
     });
 }

@@ -1,4 +1,4 @@
-//! A way to servers that counts what is written, and can stop taking it.
+//! A `Dial` that counts writes, and can stop accepting them.
 
 use std::io;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use bellwether_client::{Dial, Dialing, Endpoint, Sockets, Stream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Opens sockets, and looks at what is written to them.
+/// Opens sockets, and observes what is written to them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tap(Arc<Counts>);
 
@@ -20,17 +20,17 @@ struct Counts {
 }
 
 impl Tap {
-    /// How many writes the sockets took.
+    /// The number of writes that the sockets accepted.
     pub(crate) fn writes(&self) -> usize {
         self.0.writes.load(Ordering::SeqCst)
     }
 
-    /// From now on the sockets take nothing, as one does whose peer does not read.
+    /// From now on the sockets accept nothing, like those of a peer that does not read.
     pub(crate) fn clog(&self) {
         self.0.clogged.store(true, Ordering::SeqCst);
     }
 
-    /// New connections take everything again.
+    /// New connections accept everything again.
     pub(crate) fn unclog(&self) {
         self.0.clogged.store(false, Ordering::SeqCst);
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use bellwether_client::{Client, ConnectError, CreateMode, TlsOptions};
 use bellwether_testkit::Apache;
 
-use crate::certificates::{Authority, Files, Issued};
+use bellwether_testkit::certificates::{Authority, Files, Issued};
 
-/// The most that anything here may take.
+/// The time limit of every wait in these tests.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The files of a server and of a client that trust each other.
@@ -61,7 +61,7 @@ fn secure(server: &Apache) -> String {
     server.tls_address().unwrap().to_string()
 }
 
-/// The reason for which the only server of `address` is not used.
+/// Why the only server of `address` is refused.
 async fn refusal(address: &str, options: TlsOptions) -> String {
     match Client::connect(address).tls(options).fail_fast().await {
         Err(ConnectError::Unreachable { attempts, .. }) => {
@@ -104,7 +104,7 @@ async fn both_versions_of_tls_carry_a_session_and_the_name_of_the_client() {
         assert_eq!(watch.await.unwrap().path, "/node");
         client.close().await;
 
-        // A server that refuses a client says so within the handshake of 1.2, and behind that of 1.3.
+        // A server that refuses a client says so within the handshake of 1.2, and after that of 1.3.
         let stranger = Authority::new("stranger").issue("client", &[]);
         let certificate = setup.files.put("other-cert.pem", &stranger.certificate);
         let key = setup.files.put("other-key.pem", &stranger.key);
@@ -272,7 +272,7 @@ async fn a_reconnect_uses_the_files_as_they_are_then() {
     node.unwrap();
     server.kill();
 
-    // Everything is renewed, by a new authority: nothing from before would do.
+    // Everything is renewed, by a new authority: no old certificate is accepted any more.
     let renewed = Authority::new("renewed");
     setup.files.put("ca.pem", &renewed.pem);
     setup.put_server(&renewed.issue("server", &["127.0.0.1"]));
@@ -280,7 +280,7 @@ async fn a_reconnect_uses_the_files_as_they_are_then() {
     server.restart().await.unwrap();
     let ids = tokio::time::timeout(LIMIT, async {
         loop {
-            // A request that was lost with the connection says nothing.
+            // A request that was lost with the connection proves nothing.
             match client.who_am_i().await {
                 Err(error) if error.is_transient() => {}
                 ids => break ids.unwrap(),
@@ -294,7 +294,7 @@ async fn a_reconnect_uses_the_files_as_they_are_then() {
     client.close().await;
 }
 
-/// Many requests at once overflow the buffers of TLS and of the socket, and nothing is lost or left behind there.
+/// Many requests at once overflow the buffers of TLS and of the socket, and nothing is lost or left in them.
 #[tokio::test]
 async fn more_than_the_buffers_hold_is_written_in_the_end() {
     let setup = Setup::new();

@@ -1,4 +1,4 @@
-//! Watches: what they tell, and what they leave behind on the server.
+//! Watches: what they report, and what they leave on the server.
 
 use bellwether_client::{
     CreateMode, Error, Event, EventKind, Invalid, PersistentEvent, PersistentWatch, WatchMode,
@@ -33,7 +33,7 @@ fn node(kind: EventKind, path: &str) -> PersistentEvent {
     PersistentEvent::Node(event(kind, path))
 }
 
-/// What a watch was told by now.
+/// The events that a watch has received so far.
 fn told(watch: &mut PersistentWatch) -> Vec<PersistentEvent> {
     std::iter::from_fn(|| watch.next().now_or_never())
         .map(Result::unwrap)
@@ -65,7 +65,7 @@ async fn one_shot_watches_tell_the_first_change(place: Place) {
         soon(children_stat).await,
         Ok(event(EventKind::NodeChildrenChanged, "/n"))
     );
-    // The end of the node is told to all kinds.
+    // All kinds of watches report the deletion of the node.
     let (_, _, data) = client.get_watched("/n/c").await.unwrap();
     let (_, children) = client.children_watched("/n/c").await.unwrap();
     client.delete("/n/c", None).await.unwrap();
@@ -130,11 +130,11 @@ async fn a_dropped_reply_leaves_no_watch_on_the_server(place: Place) {
     proxy.resume(Direction::ToClient);
     let (_, kept) = soon(kept).await.unwrap();
     client.sync("/").await.unwrap();
-    // The answers have come, and behind them the removals.
+    // The answers have arrived, and after them the removals.
     client.sync("/").await.unwrap();
     client.set("/n", b"", None).await.unwrap();
     create(&client, "/p").await;
-    assert!(proxy.events() == 0, "nobody watches these");
+    assert!(proxy.events() == 0, "these have no watches");
     create(&client, "/n/c").await;
     soon(kept).await.unwrap();
     assert!(place.watched_paths().await.is_empty());

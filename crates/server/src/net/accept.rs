@@ -1,4 +1,4 @@
-//! Takes connections in.
+//! Accepts connections.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,10 +11,10 @@ use super::connection;
 use super::listener::Listener;
 use crate::engine::Engine;
 
-/// How long to wait when the system has no more descriptors to give.
+/// Pause when the process has run out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves all clients that connect, until `stop` changes; returns when their connections have ended.
+/// Serves all clients that connect until `stop` changes. Returns when their connections have ended.
 pub(crate) async fn accept(
     engine: Arc<Engine>,
     listener: Listener,
@@ -28,11 +28,11 @@ pub(crate) async fn accept(
                     Some(admitted) => drop(serving.spawn(connection::serve(engine.clone(), socket, admitted))),
                     None => {
                         engine.stats.connections_rejected.fetch_add(1, Relaxed);
-                        tracing::warn!(%address, "no more connections are taken, this one is closed");
+                        tracing::warn!(%address, "connection refused: limit reached or server stopping");
                     }
                 },
                 Err(error) => {
-                    tracing::warn!(%error, "cannot take a connection in");
+                    tracing::warn!(%error, "cannot accept a connection");
                     #[expect(clippy::disallowed_methods, reason = "a real pause: accept would fail again at once")]
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }

@@ -1,29 +1,29 @@
-//! Who a client is. Handled when it comes, outside the order of the session, as in Apache.
+//! Authenticates clients. Packets are handled on arrival, outside the order of the session, as in Apache.
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use bellwether_wire::acl::Id;
+use bellwether_wire::code::ErrorCode;
+use bellwether_wire::jute::{Reader, Writer as _};
+use bellwether_wire::request::Auth;
+
 use super::connection::Over;
+use crate::client::sasl::{Negotiation, Step};
+use crate::client::{Peer, Request};
 use crate::config::Config;
 use crate::engine::Engine;
-use crate::proto::acl::Id;
-use crate::proto::code::ErrorCode;
-use crate::proto::jute::{Reader, Writer as _};
-use crate::proto::request::Auth;
-use crate::request::Request;
 use crate::tree::access;
 
-/// The zxid in answers to these packets.
+/// The zxid in replies to authentication packets.
 const NO_ZXID: i64 = 0;
 
-/// How many ids a connection has at most: each request is checked against all of them. One more is
-/// refused like one that was not proven.
+/// Maximum number of ids per connection: each request is checked against all of them. A further id is refused like an invalid one.
 const IDS_MAX: usize = 100;
 
-/// How long all of them may be: each `auth` in an access list becomes all that were proven. Beyond it, another is
-/// refused as well.
+/// Maximum total length of these ids: each `auth` in an access list expands to all proven ids. A further id is refused as well.
 const IDS_BYTES_MAX: usize = 64 << 10;
 
-/// Adds what the client proves to the ids of its connection.
+/// Adds the id that the client proves to the ids of its connection.
 pub(super) fn auth(engine: &Engine, request: &Request) -> Result<(), Over> {
     let peer = &request.peer;
     let Ok(auth) = Auth::decode(&mut Reader::new(&request.body)) else {
@@ -39,10 +39,12 @@ pub(super) fn auth(engine: &Engine, request: &Request) -> Result<(), Over> {
             }
             peer.set_ids(access::with_id(&ids, Id::new("digest", id)));
         }
-        // The address was known before.
+        // The address of the connection is already among its ids.
         (Some("ip"), _) => {}
+        (Some(scheme @ ("x509" | "unix")), _)
+            if request.ids.iter().any(|id| id.scheme == scheme) => {}
         _ => {
-            engine.stats.auth_failures.fetch_add(1, Relaxed);
+            note_failure(engine, peer, "addAuth");
             tracing::warn!(address = %peer.address, scheme = ?auth.scheme, "authentication failed");
             peer.reply(request, NO_ZXID, Err(ErrorCode::AuthFailed), |_| {});
             peer.outbox.finish();
@@ -53,29 +55,77 @@ pub(super) fn auth(engine: &Engine, request: &Request) -> Result<(), Over> {
     Ok(())
 }
 
-/// Whether a connection with these ids may have another of so many bytes.
+/// Counts a failed attempt, and writes it to the audit log.
+fn note_failure(engine: &Engine, peer: &Peer, operation: &str) {
+    engine.stats.auth_failures.fetch_add(1, Relaxed);
+    if let Some(audit) = &engine.audit {
+        audit.note(peer, operation, false);
+    }
+}
+
+/// Whether a connection with these ids may get another one of `bytes` bytes.
 fn has_room(ids: &[Id], bytes: usize) -> bool {
     let used: usize = ids.iter().map(Id::encoded_bytes).sum();
     ids.len() < IDS_MAX && used + bytes <= IDS_BYTES_MAX
 }
 
-/// No mechanism is set up: any token is answered with none, as Apache does then.
-pub(super) fn sasl(request: &Request) -> Result<(), Over> {
-    match Reader::new(&request.body).buffer() {
-        Ok(Some(_)) => {
-            request
-                .peer
-                .reply(request, NO_ZXID, Ok(()), |out| out.put_buffer(None));
-            Ok(())
-        }
-        _ => {
-            request.peer.outbox.close();
-            Err(Over)
-        }
+/// Adds the subject of a verified certificate to the ids.
+pub(super) fn certified(config: &Config, peer: &Peer, subject: String) {
+    let mut ids = peer.ids();
+    let super_subject = config
+        .tls
+        .as_ref()
+        .and_then(|tls| tls.super_subject.as_ref());
+    if super_subject == Some(&subject) {
+        ids = access::with_id(&ids, Id::new("super", ""));
     }
+    peer.set_ids(access::with_id(&ids, Id::new("x509", subject)));
 }
 
-/// Whether a connection with these ids may ask for anything.
+/// Continues the SASL exchange in which a user proves a password. If no users are configured, any token is answered with null, as in
+/// Apache.
+pub(super) fn sasl(
+    engine: &Engine,
+    negotiation: &mut Negotiation,
+    request: &Request,
+) -> Result<(), Over> {
+    let peer = &request.peer;
+    let Ok(Some(token)) = Reader::new(&request.body).buffer() else {
+        peer.outbox.close();
+        return Err(Over);
+    };
+    let answer = |token: Option<&str>| {
+        let token = token.map(str::as_bytes);
+        peer.reply(request, NO_ZXID, Ok(()), |out| out.put_buffer(token));
+    };
+    let Some(users) = &engine.sasl_users else {
+        answer(None);
+        return Ok(());
+    };
+    match negotiation.step(users, token) {
+        Ok(Step::Challenge(challenge)) => answer(Some(&challenge)),
+        Ok(Step::Proven(proof, user)) if has_room(&request.ids, user.len()) => {
+            let mut ids = request.ids.clone();
+            if engine.config.sasl_super_user.as_ref() == Some(&user) {
+                ids = access::with_id(&ids, Id::new("super", ""));
+            }
+            peer.set_ids(access::with_id(&ids, Id::new("sasl", user)));
+            answer(Some(&proof));
+        }
+        _ => {
+            note_failure(engine, peer, "sasl");
+            tracing::warn!(address = %peer.address, "SASL authentication failed");
+            peer.reply(request, NO_ZXID, Err(ErrorCode::AuthFailed), |out| {
+                out.put_buffer(None);
+            });
+            peer.outbox.finish();
+            return Err(Over);
+        }
+    }
+    Ok(())
+}
+
+/// Whether a connection with these ids may send requests.
 pub(super) fn suffices(config: &Config, ids: &[Id]) -> bool {
     let schemes = &config.enforce_auth_schemes;
     schemes.is_empty() || ids.iter().any(|id| schemes.contains(&id.scheme))

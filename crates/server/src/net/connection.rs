@@ -1,77 +1,87 @@
-//! One connection: reads requests and hands them on, and writes what comes back.
+//! One connection: reads requests, hands them on, and writes the replies.
 
-use std::io::ErrorKind;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
+use bellwether_wire::code::ErrorCode;
+use bellwether_wire::frame;
+use bellwether_wire::jute::Reader;
+use bellwether_wire::op::Op;
+use bellwether_wire::request::{RequestHeader, skip_reconfig};
 use tokio::time::timeout;
 
+use super::authentication;
 use super::handshake::{self, Greeting};
-use super::socket::{ReadHalf, Socket};
-use super::{authentication, words};
-use crate::connections::Admitted;
+use super::input::Input;
+use crate::client::sasl::Negotiation;
+use crate::client::{Admitted, Newcomer, Peer, Request, Socket};
 use crate::engine::Engine;
-use crate::outbox::KEPT_BYTES;
-use crate::peer::Peer;
-use crate::proto::code::ErrorCode;
-use crate::proto::frame;
-use crate::proto::jute::Reader;
-use crate::proto::op::Op;
-use crate::proto::request::{RequestHeader, skip_reconfig};
-use crate::request::Request;
 use crate::session::Session;
+use crate::words;
 use crate::writer::Submission;
 
-/// How long a client has to take its last replies.
+/// Time a client has to read its last replies.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// How much is read from a socket at once.
-const READ_BYTES: usize = 16 << 10;
-
-/// The xid of every answer to a ping.
+/// The xid of every reply to a ping.
 const PING_XID: i32 = -2;
 
-/// The connection is over; if anything was to be said, it is in the outbox.
+/// The connection is over. A last reply, if any, is in the outbox.
 #[derive(Debug)]
 pub(super) struct Over;
 
-/// Serves one connection to its end. Whatever ends this, a panic too, `admitted` and [`Connection`] forget it.
-pub(crate) async fn serve(engine: Arc<Engine>, socket: Socket, admitted: Admitted) {
+/// Serves one connection until it ends. However this ends, even by a panic, `admitted` and [`Connection`] clean up.
+pub(crate) async fn serve(engine: Arc<Engine>, socket: Socket, mut admitted: Admitted) {
+    let newcomer = admitted.take_newcomer();
     let peer = admitted.clone();
-    let (reading, writing) = socket.into_split();
+    let opened = tokio::select! {
+        opened = timeout(engine.config.handshake_timeout, socket.open()) => opened,
+        // The server is stopping.
+        () = peer.outbox.ended() => return,
+    };
+    let Ok(Ok(opened)) = opened else {
+        engine.stats.tls_handshakes_failed.fetch_add(1, Relaxed);
+        tracing::debug!(address = %peer.address, ?opened, "TLS handshake failed");
+        if let Some(audit) = &engine.audit {
+            audit.note(&peer, "tlsHandshake", false);
+        }
+        return;
+    };
+    if let Some(subject) = opened.client_name {
+        authentication::certified(&engine.config, &peer, subject);
+    }
     let mut connection = Connection {
         engine,
         peer: peer.clone(),
+        newcomer,
         session: None,
-        input: Input {
-            socket: reading,
-            bytes: BytesMut::new(),
-            is_large: false,
-        },
+        input: Input::new(opened.reading),
+        sasl: Negotiation::default(),
     };
-    let mut written = pin!(peer.outbox.write_to(writing));
+    let mut written = pin!(peer.outbox.write_to(opened.writing));
     let all_written = tokio::select! {
         () = connection.converse() => false,
         () = &mut written => true,
     };
     drop(connection);
     if !all_written && timeout(LINGER, written).await.is_err() {
-        tracing::debug!(address = %peer.address, "client did not take its last replies");
+        tracing::debug!(address = %peer.address, "client did not read its last replies in time");
     }
 }
 
 struct Connection {
     engine: Arc<Engine>,
     peer: Arc<Peer>,
+    newcomer: Option<Newcomer>,
     session: Option<Arc<Session>>,
     input: Input,
+    sasl: Negotiation,
 }
 
 impl Connection {
-    /// Reads until there is nothing more to read. Whatever ends it ends the outbox too.
+    /// Reads until there is nothing more to read, and then ends the outbox.
     async fn converse(&mut self) {
         if let Err(Over) = self.greet().await {
             return;
@@ -79,7 +89,7 @@ impl Connection {
         while let Ok(()) = self.requests().await {}
     }
 
-    /// The start: a four-letter word, or a session.
+    /// Handles the first message: a four-letter word or a session.
     async fn greet(&mut self) -> Result<(), Over> {
         let limit = self.engine.config.handshake_timeout;
         let frame_bytes_max = self.engine.frame_bytes_max.load(Relaxed);
@@ -91,6 +101,10 @@ impl Connection {
             Ok(Ok(Greeting::Word(word, argument))) => {
                 self.engine.stats.received.fetch_add(1, Relaxed);
                 let text = words::answer(&self.engine, &self.peer, word, argument);
+                let is_change = matches!(word, "crst" | "srst" | "stmk");
+                if let (Some(audit), true) = (&self.engine.audit, is_change) {
+                    audit.note(&self.peer, word, self.engine.config.words.contains(word));
+                }
                 self.peer
                     .outbox
                     .push(|out| out.extend_from_slice(text.as_bytes()));
@@ -101,8 +115,9 @@ impl Connection {
                 self.engine.stats.received.fetch_add(1, Relaxed);
                 self.peer.request_waits();
                 self.session = Some(handshake::open(&self.engine, &self.peer, &request)?);
-                // What came with the request is answered behind it, even what has no order.
+                // Requests that arrived with the connect request are answered after it, even those without an order.
                 self.peer.drained().await;
+                self.newcomer = None;
                 Ok(())
             }
             Ok(Err(Over)) | Err(_) => {
@@ -112,7 +127,7 @@ impl Connection {
         }
     }
 
-    /// Handles all requests that have come, then waits for more.
+    /// Handles all complete requests, then waits for more.
     async fn requests(&mut self) -> Result<(), Over> {
         loop {
             let frame_bytes_max = self.engine.frame_bytes_max.load(Relaxed);
@@ -143,7 +158,10 @@ impl Connection {
             .expect("requests are read only with a session");
         self.engine.stats.received.fetch_add(1, Relaxed);
         self.peer.stats.received.fetch_add(1, Relaxed);
-        // A session that has ended stays so, and nothing of it is answered any more.
+        let bytes = frame::LENGTH_BYTES + RequestHeader::LENGTH + body.len();
+        let meters = &self.engine.stats.meters;
+        meters.received_bytes.fetch_add(bytes as u64, Relaxed);
+        // A session that has ended stays ended, and its requests get no more replies.
         if !self.engine.sessions.touch(session) {
             return Ok(());
         }
@@ -162,7 +180,7 @@ impl Connection {
         };
         match op {
             Some(Op::Auth) => return authentication::auth(&self.engine, &request),
-            Some(Op::Sasl) => return authentication::sasl(&request),
+            Some(Op::Sasl) => return authentication::sasl(&self.engine, &mut self.sasl, &request),
             _ => {}
         }
         if !authentication::suffices(&self.engine.config, &request.ids) {
@@ -171,7 +189,7 @@ impl Connection {
             self.peer.outbox.finish();
             return Err(Over);
         }
-        // Nothing behind these is read any more: their answers are the last.
+        // No request after these is read: their replies are the last.
         let is_last = matches!(op, None | Some(Op::CloseSession));
         if is_write(&request) {
             self.write(request)?;
@@ -181,14 +199,14 @@ impl Connection {
         }
         if is_last {
             self.peer.outbox.ended().await;
-            // Reads before it may take long.
+            // Earlier reads may still be running.
             self.peer.drained().await;
             return Err(Over);
         }
         Ok(())
     }
 
-    /// Hands a write to the writer, in the order of this session.
+    /// Submits a write, in the order of this session.
     fn write(&self, request: Request) -> Result<(), Over> {
         let session = self
             .session
@@ -215,7 +233,7 @@ impl Connection {
         }
     }
 
-    /// Stops reading while too much waits: for the disk, or for this client to read.
+    /// Backpressure: stops reading while too many requests wait for the disk, or too many replies for this client.
     async fn hold_back(&self) {
         let outbox = &self.peer.outbox;
         let (stats, config) = (&self.engine.stats, &self.engine.config);
@@ -233,7 +251,7 @@ impl Connection {
 }
 
 impl Drop for Connection {
-    /// Leaves the session without a connection.
+    /// Detaches the session from this connection.
     fn drop(&mut self) {
         if let Some(session) = &self.session {
             self.engine.published.disconnect(session, &self.peer);
@@ -241,51 +259,11 @@ impl Drop for Connection {
     }
 }
 
-/// Whether a request takes a zxid. reconfig does if it can be read at all.
+/// Whether a request takes a zxid. A `reconfig` takes one if it can be decoded.
 fn is_write(request: &Request) -> bool {
     match request.op {
         Some(Op::Reconfig) => skip_reconfig(&mut Reader::new(&request.body)).is_ok(),
         Some(op) => op.is_write(),
         None => false,
-    }
-}
-
-/// What has been read from a socket and not been looked at yet.
-#[derive(Debug)]
-pub(super) struct Input {
-    socket: ReadHalf,
-    pub(super) bytes: BytesMut,
-    /// Whether more than [`KEPT_BYTES`] were in that buffer: it is given back when it is empty.
-    is_large: bool,
-}
-
-impl Input {
-    /// Sends the answers to what has come, all at once, and waits for more bytes.
-    pub(super) async fn fill(&mut self, peer: &Peer) -> Result<(), Over> {
-        peer.outbox.flush();
-        // A frame that was long is no reason to keep its room for as long as the connection lives.
-        if self.bytes.is_empty() && std::mem::take(&mut self.is_large) {
-            self.bytes = BytesMut::new();
-        }
-        loop {
-            tokio::select! {
-                // An error shows when it is read.
-                _ = self.socket.readable() => {}
-                () = peer.outbox.ended() => return Err(Over),
-            }
-            // Idle connections have no room reserved.
-            self.bytes.reserve(READ_BYTES);
-            match self.socket.try_read_buf(&mut self.bytes) {
-                Ok(count) if count > 0 => break,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // The client is gone, and nothing can be said to it any more.
-                _ => {
-                    peer.outbox.close();
-                    return Err(Over);
-                }
-            }
-        }
-        self.is_large |= self.bytes.len() > KEPT_BYTES;
-        Ok(())
     }
 }

@@ -1,24 +1,25 @@
-//! The first thing that a client says.
+//! The first message of a client: a four-letter word, or a request for a session.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use bellwether_wire::connect::{ConnectReply, ConnectRequest};
+use bellwether_wire::frame;
 use bytes::BytesMut;
 
-use super::connection::{Input, Over};
+use super::connection::Over;
+use super::input::Input;
+use crate::client::Peer;
 use crate::clock;
+use crate::config::known_word;
 use crate::engine::Engine;
-use crate::four_letter_words;
-use crate::peer::Peer;
-use crate::proto::connect::{ConnectReply, ConnectRequest};
-use crate::proto::frame;
 use crate::session::Session;
 use crate::writer::Submission;
 
 /// What a connection is for.
 #[derive(Debug)]
 pub(super) enum Greeting {
-    /// A four-letter word, and the number that follows `stmk`.
+    /// A four-letter word, and the number after `stmk`.
     Word(&'static str, i64),
     /// A session.
     Connect(ConnectRequest),
@@ -35,7 +36,7 @@ pub(super) async fn greeting(
     }
     let word = std::str::from_utf8(&input.bytes[..4])
         .ok()
-        .and_then(four_letter_words::known);
+        .and_then(known_word);
     if let Some(word) = word {
         let argument = if word == "stmk" {
             mask(input, peer).await?
@@ -66,22 +67,27 @@ async fn mask(input: &mut Input, peer: &Peer) -> Result<i64, Over> {
     }
 }
 
-/// Opens the session that the client asked for, new or known. The reply is on its way then, or
-/// will be when the session is on disk.
+/// Opens the requested session, new or existing. The reply is sent now, or when a new session is on disk.
 pub(super) fn open(
     engine: &Engine,
     peer: &Arc<Peer>,
     request: &ConnectRequest,
 ) -> Result<Arc<Session>, Over> {
     if request.last_zxid_seen > engine.published.last_zxid() {
-        // The client has seen more than we have. It must not be told that its session expired: it
-        // would give up what it holds.
-        tracing::warn!(address = %peer.address, seen = request.last_zxid_seen, "client is ahead of us");
+        // The client has seen a later zxid than this server has. It must not receive "session expired", because it would give up its locks.
+        tracing::warn!(address = %peer.address, seen = request.last_zxid_seen, "client has seen a later zxid than this server, connection closed");
         peer.outbox.close();
         return Err(Over);
     }
     let timeout_ms = engine.config.negotiate_timeout_ms(request.timeout_ms);
     peer.stats.established_ms.store(clock::wall_ms(), Relaxed);
+    if request.session_id == 0 && engine.sessions.len() >= engine.config.sessions_max {
+        // Closed without a reply: a refusal would look like an expired session, and the client would not retry.
+        engine.stats.sessions_rejected.fetch_add(1, Relaxed);
+        tracing::warn!(address = %peer.address, "session limit reached, connection closed");
+        peer.outbox.close();
+        return Err(Over);
+    }
     let session = if request.session_id == 0 {
         create(engine, peer, request, timeout_ms)?
     } else {
@@ -123,7 +129,7 @@ fn reattach(
     timeout_ms: i32,
 ) -> Result<Arc<Session>, Over> {
     let known = engine.sessions.get(request.session_id);
-    // A session that is not on disk has no client that could come back: its id and password are guessed.
+    // No client can know a session that is not on disk yet: its id and password are guessed.
     let session = known.filter(|session| {
         session.has_password(&request.password) && engine.published.has_session(session.id)
     });

@@ -1,45 +1,59 @@
-//! Where clients connect.
+//! Listening sockets: TCP, TLS and Unix.
 
+use std::fs::Permissions;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tokio::net::{TcpListener, UnixListener};
 
-use super::socket::Socket;
+use crate::client::{PeerAddress, Socket};
 use crate::config::UnixPeers;
-use crate::peer_address::PeerAddress;
+use crate::tls::Acceptor;
 
-/// A socket that takes connections.
+/// A listening socket.
 #[derive(Debug)]
 pub(crate) enum Listener {
     Tcp(TcpListener),
+    Tls(TcpListener, Arc<Acceptor>),
     Unix(UnixSocket),
 }
 
 impl Listener {
-    /// Listens on an address; returns it with the port that was free if it has none.
-    pub(crate) async fn tcp(address: SocketAddr) -> io::Result<(Self, SocketAddr)> {
+    /// Listens on `address`, with TLS if there is an acceptor. Returns the address with the actual port.
+    pub(crate) async fn tcp(
+        address: SocketAddr,
+        acceptor: Option<&Arc<Acceptor>>,
+    ) -> io::Result<(Self, SocketAddr)> {
         let listener = TcpListener::bind(address).await?;
         let bound = listener.local_addr()?;
-        Ok((Self::Tcp(listener), bound))
+        let listener = match acceptor {
+            None => Self::Tcp(listener),
+            Some(acceptor) => Self::Tls(listener, acceptor.clone()),
+        };
+        Ok((listener, bound))
     }
 
-    /// Takes the next connection in. Cancel safe.
+    /// Accepts the next connection. Cancel safe.
     pub(crate) async fn accept(&self) -> io::Result<(Socket, PeerAddress)> {
         match self {
             Self::Tcp(listener) => {
                 let (socket, address) = listener.accept().await?;
                 Ok((Socket::Tcp(socket), address.into()))
             }
+            Self::Tls(listener, acceptor) => {
+                let (socket, address) = listener.accept().await?;
+                Ok((Socket::Tls(socket, acceptor.clone()), address.into()))
+            }
             Self::Unix(listener) => listener.accept().await,
         }
     }
 }
 
-/// A Unix socket that listens. Its file is removed with it.
+/// A listening Unix socket. Dropping it removes its file.
 #[derive(Debug)]
 pub(crate) struct UnixSocket {
     listener: UnixListener,
@@ -56,6 +70,10 @@ impl UnixSocket {
             }
             bound => bound,
         }?;
+        if peers == UnixPeers::AllUsers {
+            // Connecting takes write permission on the file.
+            std::fs::set_permissions(path, Permissions::from_mode(0o666))?;
+        }
         Ok(Self {
             listener,
             path: path.to_owned(),
@@ -63,7 +81,7 @@ impl UnixSocket {
         })
     }
 
-    /// Takes the next connection in that is allowed to connect. Others are closed before a byte of theirs is read.
+    /// Accepts the next connection from a permitted user. Other connections are closed before a byte is read.
     async fn accept(&self) -> io::Result<(Socket, PeerAddress)> {
         loop {
             let (socket, _) = self.listener.accept().await?;
@@ -74,14 +92,14 @@ impl UnixSocket {
                 let address = PeerAddress::Unix { user, process };
                 return Ok((Socket::Unix(socket), address));
             }
-            tracing::warn!(user, "connection of another user is refused");
+            tracing::warn!(user, "refused a connection of another user");
         }
     }
 }
 
 impl Drop for UnixSocket {
-    /// The file is removed while the socket still listens: the next server does not find it left over, and so cannot have
-    /// put its own in its place.
+    /// Removes the file while the socket still listens. Until then no other server takes the file for stale, so this is never the file of
+    /// another server.
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_file(&self.path) {
             tracing::warn!(path = %self.path.display(), %error, "cannot remove the socket");
@@ -89,12 +107,12 @@ impl Drop for UnixSocket {
     }
 }
 
-/// Whether a server that was killed has left its socket behind.
+/// Whether the file is the stale socket of a server that was killed.
 fn is_left_over(path: &Path) -> bool {
     let is_refused = |connected: io::Result<_>| {
         connected.is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused)
     };
-    // Other kinds of files refuse connections too.
+    // Connecting to a file of another kind is refused too.
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
     is_socket && is_refused(UnixStream::connect(path))
 }

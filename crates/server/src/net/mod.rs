@@ -1,14 +1,11 @@
-//! Connections: from bytes to requests, and back.
+//! Connections: decodes bytes into requests, and sends the replies.
 
 mod accept;
 mod authentication;
 mod connection;
-mod four_letter;
 mod handshake;
+mod input;
 mod listener;
-mod socket;
-mod words;
 
 pub(crate) use accept::accept;
 pub(crate) use listener::{Listener, UnixSocket};
-pub(crate) use socket::WriteHalf;

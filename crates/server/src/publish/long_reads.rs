@@ -1,23 +1,23 @@
-//! Reads that take long, in line for the threads that compute them.
+//! Queue of reads that take long, for the threads that compute them.
 //!
-//! Under the lock such a read only arms its watch and reserves its place in the outbox. Its answer is computed later, on
-//! the version of that moment, which costs nothing to keep. Connections take turns: one that asks for much waits for
-//! itself, and not the others for it.
+//! Under the lock such a read only arms its watch and reserves its place in the outbox. Its reply is computed later from the version of
+//! that moment, which copy-on-write makes free to keep. Connections take turns (round robin), so a connection with many long reads delays
+//! only itself.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-use crate::outbox::Place;
-use crate::request::Request;
+use crate::client::Request;
+use crate::client::outbox::Place;
 use crate::tree::Tree;
 
-/// How much may be copied into a reply, in bytes, before a read takes long.
+/// Reply size in bytes from which a read counts as long.
 pub(super) const LONG_BYTES: usize = 64 << 10;
 
-/// What the name of a child, a path or an entry of an access list counts as, its own bytes apart.
+/// Overhead per child name, path or access list entry, in addition to its bytes.
 pub(super) const ITEM_BYTES: usize = 32;
 
-/// A read whose place is reserved.
+/// A read whose place in the outbox is reserved.
 #[derive(Debug)]
 pub(super) struct LongRead {
     pub(super) tree: Tree,
@@ -26,7 +26,7 @@ pub(super) struct LongRead {
     pub(super) place: Place,
 }
 
-/// All that wait to be computed.
+/// All reads waiting to be computed.
 #[derive(Debug, Default)]
 pub(super) struct LongReads {
     line: Mutex<Line>,
@@ -35,14 +35,14 @@ pub(super) struct LongReads {
 
 #[derive(Debug, Default)]
 struct Line {
-    /// The numbers of the connections that have reads here, each once, in the order of their turns.
+    /// Numbers of the connections with reads here, each once, in the order of their turns.
     turns: VecDeque<u64>,
     by_peer: HashMap<u64, VecDeque<LongRead>>,
     is_stopped: bool,
 }
 
 impl LongReads {
-    /// Puts a read in line. Connections are not read while too much of theirs is here.
+    /// Enqueues a read. The number per connection is limited: a connection is not read while too many of its requests are outstanding.
     pub(super) fn push(&self, read: LongRead) {
         let mut line = self.lock();
         let number = read.request.peer.number;
@@ -54,7 +54,7 @@ impl LongReads {
         }
     }
 
-    /// Waits for the next read; `None` when there will be no more.
+    /// Waits for the next read; `None` after [`stop`](Self::stop).
     pub(super) fn next(&self) -> Option<LongRead> {
         let line = self.lock();
         let waits = |line: &mut Line| line.turns.is_empty() && !line.is_stopped;
@@ -77,7 +77,7 @@ impl LongReads {
         read
     }
 
-    /// Ends the threads. What waits is not computed any more.
+    /// Ends the threads. Reads still queued are dropped.
     pub(super) fn stop(&self) {
         self.lock().is_stopped = true;
         self.changed.notify_all();
@@ -97,9 +97,9 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::outbox::{Outbox, Together};
-    use crate::peer::Peer;
-    use crate::peer_address::PeerAddress;
+    use crate::client::Peer;
+    use crate::client::PeerAddress;
+    use crate::client::outbox::{Outbox, Together};
 
     #[test]
     fn connections_take_turns() {
@@ -107,7 +107,8 @@ mod tests {
         let together = Arc::new(Together::new(usize::MAX));
         let outbox = || Outbox::new(0, together.clone());
         let address = PeerAddress::Tcp((Ipv4Addr::LOCALHOST, 2181).into());
-        let peers = [1, 2].map(|number| Arc::new(Peer::new(number, address, outbox())));
+        let peers =
+            [1, 2].map(|number| Arc::new(Peer::new(number, address, outbox(), Arc::default())));
         for (peer, xid) in [(0, 1), (0, 2), (0, 3), (1, 4), (1, 5)] {
             let peer: &Arc<Peer> = &peers[peer];
             reads.push(LongRead {

@@ -1,8 +1,9 @@
-//! What everybody sees: the version that is on disk, and who is told when it changes.
+//! Publishes versions: readers see the newest one on disk, and clients get its replies and events.
 
 mod long_reads;
 mod published;
 mod reads;
+mod told;
 mod watch_limits;
 mod watch_table;
 mod watches;

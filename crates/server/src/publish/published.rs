@@ -1,32 +1,33 @@
-//! The version that readers see, and the moment in which it changes.
+//! The version that readers see, and the publication of the next one.
 //!
-//! One lock orders everything that a client can observe. A read holds it shared while it takes its
-//! answer from the version, arms its watch and puts the reply on its way; a write holds it
-//! exclusively while its version becomes visible and its events and its reply are put on theirs.
-//! So an event comes before any reply that shows its change, and never before the reply that armed
-//! its watch. The order of locks: the version, then a session's lane, then watches or an outbox.
-//! Nothing is written to a socket before the lock is gone, and nothing that takes long is done under it: such a
-//! read reserves the place of its reply.
+//! One lock orders everything that a client can observe. A read holds it shared while it computes its reply from the version, arms its
+//! watch and appends the reply to the outbox. Publishing holds it exclusively while a version becomes visible and its events and replies
+//! are appended. So an event precedes every reply that shows its change, and follows the reply that armed its watch. Lock order: the
+//! version, then a session's lane, then watches or an outbox. Sockets are written after the lock is released. A read that takes long only
+//! reserves the place of its reply under the lock.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
 
+use bellwether_wire::op::Op;
+use bellwether_wire::reply;
 use bytes::BytesMut;
 
 use super::long_reads::{LongRead, LongReads};
 use super::reads::Read;
+use super::told::Told;
 use super::watch_limits::WatchLimits;
 use super::watches::{WatchReport, Watches};
-use crate::peer::Peer;
-use crate::proto::op::Op;
-use crate::request::Request;
+use crate::audit::{Audit, Lines};
+use crate::client::{Peer, Request};
 use crate::session::{Parked, Session, SessionTable};
 use crate::stats::ServerStats;
 use crate::tree::Tree;
-use crate::writer::{Answer, Decided, Group};
+use crate::writer::{Answer, Decided, Group, Publish};
 
-/// What everybody sees.
+/// The published state: version, watches and digests.
 #[derive(Debug)]
 pub(crate) struct Published {
     committed: RwLock<Tree>,
@@ -37,6 +38,7 @@ pub(crate) struct Published {
     sessions: Arc<SessionTable>,
     stats: Arc<ServerStats>,
     skip_acl: bool,
+    audit: Option<Arc<Audit>>,
 }
 
 impl Published {
@@ -46,6 +48,7 @@ impl Published {
         stats: Arc<ServerStats>,
         skip_acl: bool,
         watch_limits: WatchLimits,
+        audit: Option<Arc<Audit>>,
     ) -> Self {
         Self {
             committed: RwLock::new(tree),
@@ -55,6 +58,7 @@ impl Published {
             sessions,
             stats,
             skip_acl,
+            audit,
         }
     }
 
@@ -63,18 +67,18 @@ impl Published {
         self.committed().clone()
     }
 
-    /// The zxid of that version.
+    /// Zxid of the newest version that is on disk.
     pub(crate) fn last_zxid(&self) -> i64 {
         self.committed().last_zxid()
     }
 
-    /// Whether the session is on disk: what is not may still come to nothing.
+    /// Whether the session is on disk. A session that is not may still be lost.
     pub(crate) fn has_session(&self, id: i64) -> bool {
         self.committed().has_session(id)
     }
 
-    /// Answers a read, now or as soon as the writes of its session before it are published. False if it takes long: then
-    /// its connection is not to be read until it is answered.
+    /// Answers a read, now or after the earlier writes of its session are published. Returns false if it takes long: then its connection is
+    /// not read until the reply is sent.
     pub(crate) fn read(&self, session: &Session, request: Request) -> bool {
         let tree = self.committed();
         let mut lane = session.lane();
@@ -94,8 +98,8 @@ impl Published {
         answered
     }
 
-    /// Hands a session to the connection `peer`, which came back for it, and answers with `frame`
-    /// when all that was accepted before is published. False if the session has ended.
+    /// Moves a session to the connection `peer`, which resumes it, and replies with `frame` once all earlier writes are published. Returns
+    /// false if the session has ended.
     pub(crate) fn reattach(&self, session: &Session, peer: &Arc<Peer>, frame: BytesMut) -> bool {
         let _version = self.committed();
         let mut lane = session.lane();
@@ -119,9 +123,9 @@ impl Published {
         true
     }
 
-    /// Forgets a connection. Its session lives on until its timeout.
+    /// Detaches a connection. Its session lives on until its timeout.
     ///
-    /// Never panics: it may be what is left to do after a panic, and a second one would end the whole process.
+    /// Never panics: it may run during unwinding, where a second panic aborts the process.
     pub(crate) fn disconnect(&self, session: &Session, peer: &Arc<Peer>) {
         session.detach(peer);
         let watches = self.watches.lock();
@@ -130,10 +134,9 @@ impl Published {
             .remove_peer(peer);
     }
 
-    /// Makes writes visible that are on disk: their version, then the events and the reply of each,
-    /// and at last the reads that waited for them. Those see what the whole group made, and every
-    /// event of it has been sent before.
-    pub(crate) fn publish(&self, group: Group) {
+    /// Makes a version visible, then sends the events and the reply of each of its writes, and finally answers the reads that waited for
+    /// these writes. Such reads see the version of the whole group, after all of its events.
+    pub(super) fn make_visible(&self, group: Group) -> (Tree, Told) {
         let mut committed = self
             .committed
             .write()
@@ -151,21 +154,17 @@ impl Published {
         for session in with_reads {
             self.unpark(&committed, &session, &mut told.answered);
         }
-        drop(committed);
-        told.flush();
-        // If nobody else has it, that frees all that has changed since, which may be much.
-        drop(before);
+        (before, told)
     }
 
-    /// Tells everybody who is to hear of one write, and returns its session if reads waited for it.
-    /// Those who were told are added to `told`.
+    /// Sends the reply and events of one write, and adds their receivers to `told`. Returns the session if reads waited for this write.
     fn tell(&self, decided: Decided, told: &mut Told) -> Option<Arc<Session>> {
         if let Some((txn, digest)) = &decided.txn {
             self.stats.commits.fetch_add(1, Relaxed);
             self.remember_digest(txn.zxid, *digest);
         }
         if let Answer::Expired { session } = &decided.answer {
-            // It is told nothing more, not even that its own nodes are gone.
+            // It receives nothing more, not even the deletes of its own nodes.
             if let Some(peer) = session.lane().peer() {
                 peer.outbox.close();
             }
@@ -183,7 +182,8 @@ impl Published {
                 frame,
                 zxid,
             } => {
-                request.peer.stats.answered(&request, zxid);
+                let is_ok = reply::is_ok(&frame);
+                request.peer.count_answer(&request, zxid, is_ok);
                 request
                     .peer
                     .outbox
@@ -213,7 +213,7 @@ impl Published {
             }
             Answer::Nobody => None,
             Answer::CounterSet { found, done } => {
-                // Whoever asked may have gone; then there is nobody to tell.
+                // The caller may have stopped waiting.
                 let _ = done.send(found);
                 None
             }
@@ -225,7 +225,7 @@ impl Published {
         while let Some(parked) = lane.unpark() {
             let peer = match parked {
                 Parked::Read(request) if !request.peer.outbox.is_open() => {
-                    // Nobody reads the answer.
+                    // The client is gone and does not receive the reply.
                     self.wait_no_more(&request);
                     continue;
                 }
@@ -246,7 +246,7 @@ impl Published {
         }
     }
 
-    /// Answers a read under the lock; false if that takes long.
+    /// Answers a read under the lock; false if it takes long.
     fn answer(&self, tree: &Tree, session: &Session, request: &Request) -> bool {
         let read = Read {
             tree,
@@ -262,7 +262,7 @@ impl Published {
         answered
     }
 
-    /// Reserves the place of an answer that takes long, under the lock.
+    /// Reserves, under the lock, the place of a reply that takes long.
     fn answer_later(&self, tree: &Tree, session: &Session, request: Request) {
         self.long_reads.push(LongRead {
             tree: tree.clone(),
@@ -272,11 +272,11 @@ impl Published {
         });
     }
 
-    /// Computes answers that take long, until [`Self::stop_long_reads`]: the work of a thread of its own.
+    /// Computes replies that take long, until [`Self::stop_long_reads`]. Runs on its own thread.
     pub(crate) fn serve_long_reads(&self) {
         while let Some(long) = self.long_reads.next() {
             let request = &long.request;
-            // If the connection is gone, nobody reads the answer.
+            // If the connection is closed, no one receives the reply.
             if !request.peer.outbox.is_closed() {
                 let read = Read {
                     tree: &long.tree,
@@ -293,12 +293,12 @@ impl Published {
         }
     }
 
-    /// Ends what [`Self::serve_long_reads`] does.
+    /// Ends the threads in [`Self::serve_long_reads`].
     pub(crate) fn stop_long_reads(&self) {
         self.long_reads.stop();
     }
 
-    /// Counts a request that waits for a disk, or to be computed.
+    /// Counts a request that waits for the disk or to be computed.
     pub(crate) fn wait(&self, request: &Request) {
         self.stats.outstanding.fetch_add(1, Relaxed);
         let bytes = request.body.len() as u64;
@@ -313,7 +313,7 @@ impl Published {
         request.peer.request_waits_no_more();
     }
 
-    /// Keeps the digests that `hash` shows: every 128th, the last 1024 of them.
+    /// Stores the digests that `hash` shows: every 128th, the last 1024 of them.
     fn remember_digest(&self, zxid: i64, digest: u64) {
         if zxid % 128 == 0 {
             let mut digests = self.digests.lock().expect("never panics inside");
@@ -324,7 +324,7 @@ impl Published {
         }
     }
 
-    /// Those digests, with their zxids.
+    /// The stored digests with their zxids.
     pub(crate) fn digests(&self) -> Vec<(i64, u64)> {
         self.digests
             .lock()
@@ -334,22 +334,22 @@ impl Published {
             .collect()
     }
 
-    /// How many watches there are.
+    /// Number of watches.
     pub(crate) fn watch_count(&self) -> usize {
         self.watches().used().watches
     }
 
-    /// The bytes of all watched paths, each counted once for every watch.
+    /// Total bytes of watched paths, counted once per watch.
     pub(crate) fn watch_bytes(&self) -> usize {
         self.watches().used().bytes
     }
 
-    /// How many connections watch how many paths, and how many watches that are.
+    /// Number of watching connections, watched paths, and watches.
     pub(crate) fn watch_summary(&self) -> (usize, usize, usize) {
         self.watches().summary()
     }
 
-    /// Who watches what.
+    /// Watches by connection and by path.
     pub(crate) fn watch_report(&self) -> WatchReport {
         self.watches().report()
     }
@@ -367,25 +367,26 @@ impl Published {
     }
 }
 
-/// Whose outboxes have something new in them.
-#[derive(Default)]
-struct Told {
-    /// Who waits for an answer.
-    answered: Vec<Arc<Peer>>,
-    /// Who watches what has changed. There may be thousands of them.
-    watching: Vec<Arc<Peer>>,
-}
-
-impl Told {
-    /// Writes to all of them, first to those who wait.
-    fn flush(self) {
-        for peer in self.answered.iter().chain(&self.watching) {
-            peer.outbox.flush();
+impl Publish for Published {
+    fn publish(&self, group: Group) -> Tree {
+        if let Some(audit) = &self.audit {
+            let mut lines = Lines::default();
+            for decided in &group.decided {
+                decided.tell_audit(&mut lines);
+            }
+            audit.write(&lines);
         }
+        let (before, told) = self.make_visible(group);
+        told.flush();
+        before
+    }
+
+    fn took(&self, time: Duration) {
+        self.stats.meters.commit_time.add_time(time);
     }
 }
 
-/// Counts a write of `session`, and returns it if something waited for that.
+/// Counts a published write of `session`, and returns the session if something waited for it.
 fn written(session: Arc<Session>) -> Option<Arc<Session>> {
     let mut lane = session.lane();
     lane.write_published();
@@ -394,7 +395,7 @@ fn written(session: Arc<Session>) -> Option<Arc<Session>> {
     has_due.then_some(session)
 }
 
-/// Answers a client that has asked for a session, and lets its requests in.
+/// Replies to a connect request, and lets the connection read further requests.
 fn greet(peer: &Peer, frame: &[u8]) {
     peer.outbox.push(|out| out.extend_from_slice(frame));
     peer.request_waits_no_more();

@@ -1,39 +1,38 @@
-//! Everything that is answered from a version without making another.
+//! Answers all requests that read the tree without changing it.
 
 use std::sync::{Mutex, MutexGuard};
 
+use bellwether_wire::acl::{ADMIN, Acl, Id, READ};
+use bellwether_wire::code::ErrorCode;
+use bellwether_wire::event::EventKind;
+use bellwether_wire::jute::{Reader, Writer as _};
+use bellwether_wire::multi::{self, Ops, ReadOp};
+use bellwether_wire::op::Op;
+use bellwether_wire::reply;
+use bellwether_wire::request::{PathNumber, PathWatch, SetWatches, Text};
 use bytes::{BufMut, BytesMut};
 
 use super::long_reads::{ITEM_BYTES, LONG_BYTES};
-use super::watches::{WatchType, Watches, send};
-use crate::outbox::Place;
-use crate::peer::Peer;
-use crate::proto::acl::{ADMIN, Acl, Id, READ};
-use crate::proto::code::ErrorCode;
-use crate::proto::event::EventKind;
-use crate::proto::jute::{Reader, Writer as _};
-use crate::proto::multi::{self, Ops, ReadOp};
-use crate::proto::op::Op;
-use crate::proto::reply;
-use crate::proto::request::{PathNumber, PathWatch, SetWatches, Text};
-use crate::request::Request;
+use super::watches::{WatchSort, WatchType, Watches, send};
+use crate::client::outbox::Place;
+use crate::client::{Peer, Request};
 use crate::tree::{Node, Tree, access};
 
-/// The zxid in the answer to an operation that does not exist.
+/// The zxid in the reply to an unknown operation.
 const UNKNOWN_OP_ZXID: i64 = -1;
 
-/// One read about to be answered.
+/// One read to be answered.
 #[derive(Debug)]
 pub(super) struct Read<'a> {
     pub(super) tree: &'a Tree,
-    /// `None` outside the lock: watches are armed by then, and nothing takes too long.
+    /// `None` outside the lock: watches are armed by then, and reads of any length are answered.
     pub(super) watches: Option<&'a Mutex<Watches>>,
     pub(super) session_id: i64,
     pub(super) request: &'a Request,
     pub(super) skip_acl: bool,
 }
 
-/// What to send: a body, or a code, or in two odd cases both.
+/// Reply of a failed read: a body, or an error code, or in two odd cases both.
 struct Failure {
     code: ErrorCode,
     body: BytesMut,
@@ -48,16 +47,16 @@ impl<E: Into<ErrorCode>> From<E> for Failure {
     }
 }
 
-/// How far a read has come.
+/// State of a read.
 enum Progress {
     Done,
-    /// Its watch is armed, but the answer takes too long to be given under the lock.
+    /// The watch is armed, but the reply takes too long to compute under the lock.
     Long,
 }
 
 impl Read<'_> {
-    /// Arms the watch of the request, if it has one, before anything can change, and answers it. False if that takes long:
-    /// then the answer is to be put into a reserved place, outside the lock.
+    /// Arms the watch of the request, if any, before anything can change, and answers it. Returns false if that takes long: then the caller
+    /// fills a reserved place outside the lock.
     #[must_use = "a read that takes long is not answered yet"]
     pub(super) fn answer(&self) -> bool {
         let request = self.request;
@@ -77,10 +76,14 @@ impl Read<'_> {
         let zxid = self.tree.last_zxid();
         let peer = &request.peer;
         peer.reply(request, zxid, outcome, |out| out.unsplit(body));
+        let is_rearming = matches!(op, Op::SetWatches | Op::SetWatches2);
+        if is_rearming && outcome == Err(ErrorCode::QuotaExceeded) {
+            peer.outbox.finish();
+        }
         true
     }
 
-    /// Answers a request that takes long.
+    /// Answers a read that takes long.
     pub(super) fn answer_in(&self, place: Place) {
         let request = self.request;
         let op = request.op.expect("only known operations take long");
@@ -91,7 +94,7 @@ impl Read<'_> {
         peer.reply_in(place, request, zxid, outcome, |out| out.unsplit(body));
     }
 
-    /// What to send, or `None` if that takes long.
+    /// Computes the reply, or returns `None` if that takes long.
     fn outcome(&self, op: Op) -> Option<(Result<(), ErrorCode>, BytesMut)> {
         let mut body = BytesMut::new();
         match self.execute(op, &mut body) {
@@ -104,7 +107,7 @@ impl Read<'_> {
         }
     }
 
-    /// Whether an answer of about so many bytes takes too long here.
+    /// Whether a reply of about `bytes` bytes takes too long here.
     fn is_long(&self, bytes: usize) -> bool {
         self.watches.is_some() && bytes > LONG_BYTES
     }
@@ -117,11 +120,7 @@ impl Read<'_> {
             Op::GetData => {
                 let body = PathWatch::decode(&mut reader)?;
                 let node = self.readable(&body.path)?;
-                if body.watch
-                    && let Some(mut watches) = self.armable()
-                {
-                    watches.arm_data(&body.path.unwrap_or_default(), &self.request.peer)?;
-                }
+                self.arm(&body, WatchSort::Data)?;
                 if self.is_long(node.data_len()) {
                     return Ok(Progress::Long);
                 }
@@ -130,11 +129,7 @@ impl Read<'_> {
             Op::GetChildren | Op::GetChildren2 => {
                 let body = PathWatch::decode(&mut reader)?;
                 let node = self.readable(&body.path)?;
-                if body.watch
-                    && let Some(mut watches) = self.armable()
-                {
-                    watches.arm_child(&body.path.unwrap_or_default(), &self.request.peer)?;
-                }
+                self.arm(&body, WatchSort::Child)?;
                 if self.is_long(node.children.len() * ITEM_BYTES) {
                     return Ok(Progress::Long);
                 }
@@ -170,7 +165,7 @@ impl Read<'_> {
                 self.change_watches(op, &PathNumber::decode(&mut reader)?)?;
             }
             Op::WhoAmI => who_am_i(&self.request.ids, out),
-            // Writes do not come here; what is left is malformed, or not for clients.
+            // Writes do not get here; the rest is malformed, or not allowed to clients.
             _ => return Err(ErrorCode::MarshallingError.into()),
         }
         Ok(Progress::Done)
@@ -186,7 +181,8 @@ impl Read<'_> {
             self.permit(node, READ)?;
         }
         if body.watch {
-            self.watches().arm_data(path, &self.request.peer)?;
+            self.watches()
+                .arm(path, &self.request.peer, WatchSort::Data)?;
         }
         node.ok_or(ErrorCode::NoNode)?.stat().encode(out);
         Ok(())
@@ -225,13 +221,13 @@ impl Read<'_> {
         }
     }
 
-    /// Many reads may name one node, so that a short request could ask for any amount of memory: it is
-    /// refused when the results are more than may wait for a client.
+    /// Many reads may name the same node, so a short request could ask for any amount of memory. It is refused if its results exceed what
+    /// may wait for a client.
     fn multi_read(&self, reader: &mut Reader<'_>, out: &mut BytesMut) -> Result<Progress, Failure> {
         if self.is_long(self.request.body.len().saturating_mul(ITEM_BYTES)) {
             return Ok(Progress::Long);
         }
-        let bytes_max = self.request.peer.outbox.crowded_at();
+        let bytes_max = self.request.peer.outbox.largest_reply();
         let ops = match Ops::decode(reader)? {
             Ops::Empty => Vec::new(),
             Ops::Reads(ops) => ops,
@@ -272,55 +268,74 @@ impl Read<'_> {
         Ok(Progress::Done)
     }
 
-    /// Arms again what a client watched before it lost its connection, and makes up for what it
-    /// missed meanwhile.
+    /// Re-arms the watches of a client that reconnected, and sends the events it missed. If that exceeds a limit, no watch is armed and no
+    /// event sent. Clients ignore the result and would assume that all watches are armed, so the connection is closed too.
     fn set_watches(&self, body: &SetWatches<'_>) -> Result<(), ErrorCode> {
         let peer = &self.request.peer;
-        type Handle<'h> = &'h dyn Fn(&str, Option<&Node>) -> Result<(), ErrorCode>;
-        let each = |list: &Option<Vec<Text<'_>>>, handle: Handle<'_>| {
-            for path in list.as_ref().ok_or(ErrorCode::MarshallingError)? {
-                let path = path.as_deref().ok_or(ErrorCode::MarshallingError)?;
-                handle(path, self.tree.get(path))?;
-            }
-            Ok::<_, ErrorCode>(())
-        };
-        let sent = |kind, path: &str| {
+        let (mut armed, mut missed) = (Vec::new(), Vec::new());
+        // A malformed list leaves the lists before it in force, as in Apache.
+        let outcome = self.sort_watches(body, &mut armed, &mut missed);
+        self.watches().arm_all(&armed, peer)?;
+        for (kind, path) in missed {
             send(peer, kind, path);
-            Ok(())
-        };
-        each(&body.data, &|path, node| match node {
-            None => sent(EventKind::NodeDeleted, path),
-            Some(node) if node.mzxid > body.relative_zxid => sent(EventKind::NodeDataChanged, path),
-            Some(_) => self.watches().arm_data(path, peer),
-        })?;
-        each(&body.exist, &|path, node| match node {
-            None => self.watches().arm_data(path, peer),
-            Some(_) => sent(EventKind::NodeCreated, path),
-        })?;
-        each(&body.child, &|path, node| match node {
-            None => sent(EventKind::NodeDeleted, path),
-            Some(node) if node.pzxid > body.relative_zxid => {
-                sent(EventKind::NodeChildrenChanged, path)
+        }
+        outcome
+    }
+
+    /// Sorts these watches into those to arm and those that have missed their event.
+    fn sort_watches<'b>(
+        &self,
+        body: &'b SetWatches<'_>,
+        armed: &mut Vec<(&'b str, WatchSort)>,
+        missed: &mut Vec<(EventKind, &'b str)>,
+    ) -> Result<(), ErrorCode> {
+        for path in paths(&body.data)? {
+            let path = path?;
+            match self.tree.get(path) {
+                None => missed.push((EventKind::NodeDeleted, path)),
+                Some(node) if node.mzxid > body.relative_zxid => {
+                    missed.push((EventKind::NodeDataChanged, path));
+                }
+                Some(_) => armed.push((path, WatchSort::Data)),
             }
-            Some(_) => self.watches().arm_child(path, peer),
-        })?;
-        each(&body.persistent, &|path, _| {
-            self.watches().arm_persistent(path, peer)
-        })?;
-        each(&body.recursive, &|path, _| {
-            self.watches().arm_recursive(path, peer)
-        })
+        }
+        for path in paths(&body.exist)? {
+            let path = path?;
+            match self.tree.get(path) {
+                None => armed.push((path, WatchSort::Data)),
+                Some(_) => missed.push((EventKind::NodeCreated, path)),
+            }
+        }
+        for path in paths(&body.child)? {
+            let path = path?;
+            match self.tree.get(path) {
+                None => missed.push((EventKind::NodeDeleted, path)),
+                Some(node) if node.pzxid > body.relative_zxid => {
+                    missed.push((EventKind::NodeChildrenChanged, path));
+                }
+                Some(_) => armed.push((path, WatchSort::Child)),
+            }
+        }
+        for (list, sort) in [
+            (&body.persistent, WatchSort::Persistent),
+            (&body.recursive, WatchSort::Recursive),
+        ] {
+            for path in paths(list)? {
+                armed.push((path?, sort));
+            }
+        }
+        Ok(())
     }
 
     fn add_watch(&self, body: &PathNumber<'_>, out: &mut BytesMut) -> Result<(), ErrorCode> {
         let peer: &std::sync::Arc<Peer> = &self.request.peer;
         let path = body.path.as_deref().unwrap_or_default();
         match body.number {
-            0 => self.watches().arm_persistent(path, peer)?,
-            1 => self.watches().arm_recursive(path, peer)?,
+            0 => self.watches().arm(path, peer, WatchSort::Persistent)?,
+            1 => self.watches().arm(path, peer, WatchSort::Recursive)?,
             _ => return Err(ErrorCode::MarshallingError),
         }
-        // An error record that says there was none.
+        // An error record with code 0.
         out.put_i32(0);
         Ok(())
     }
@@ -360,25 +375,44 @@ impl Read<'_> {
         }
     }
 
-    /// All watches. What is about nothing else takes no long.
+    /// All watches. Requests about watches alone are always answered under the lock.
     fn watches(&self) -> MutexGuard<'_, Watches> {
         self.armable().expect("it is answered under the lock")
     }
 
-    /// All watches, under the lock.
+    /// Arms the watch of a read, if it asks for one.
+    fn arm(&self, read: &PathWatch<'_>, sort: WatchSort) -> Result<(), Failure> {
+        if read.watch
+            && let Some(mut watches) = self.armable()
+        {
+            let path = read.path.as_deref().unwrap_or_default();
+            watches.arm(path, &self.request.peer, sort)?;
+        }
+        Ok(())
+    }
+
     fn armable(&self) -> Option<MutexGuard<'_, Watches>> {
         let watches = self.watches?.lock();
         Some(watches.expect("no code panics while it holds the watches"))
     }
 }
 
-/// Appends what getData tells of a node.
+/// The paths in one list of setWatches.
+fn paths<'a>(
+    list: &'a Option<Vec<Text<'_>>>,
+) -> Result<impl Iterator<Item = Result<&'a str, ErrorCode>>, ErrorCode> {
+    let list = list.as_ref().ok_or(ErrorCode::MarshallingError)?;
+    let path = |path: &'a Text<'_>| path.as_deref().ok_or(ErrorCode::MarshallingError);
+    Ok(list.iter().map(path))
+}
+
+/// Appends the reply body of getData.
 fn put_data(node: &Node, out: &mut BytesMut) {
     out.put_buffer(node.data.as_deref());
     node.stat().encode(out);
 }
 
-/// Appends the names of its children.
+/// Appends the names of the children.
 fn put_children(node: &Node, out: &mut BytesMut) {
     out.put_count(node.children.len());
     for name in &node.children {
@@ -386,7 +420,7 @@ fn put_children(node: &Node, out: &mut BytesMut) {
     }
 }
 
-/// A multiRead that breaks off: what there is of its results, then the end.
+/// A multiRead that breaks off: the results so far, then the end marker.
 fn ended(mut results: BytesMut) -> Failure {
     multi::put_end(&mut results);
     Failure {
@@ -395,7 +429,7 @@ fn ended(mut results: BytesMut) -> Failure {
     }
 }
 
-/// Appends who the connection is, without the hashes of digests.
+/// Appends the ids of the connection, without digest hashes.
 fn who_am_i(ids: &[Id], out: &mut BytesMut) {
     out.put_count(ids.len());
     for Id { scheme, id } in ids {

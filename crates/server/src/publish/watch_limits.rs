@@ -1,9 +1,9 @@
-//! How much may be watched.
+//! Limits on watches.
 
 use crate::config::Config;
 use crate::stats::WatchUse;
 
-/// Limits of one session and of all together, in watches and in bytes of their paths.
+/// Limits per session and in total, in watches and in bytes of their paths.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WatchLimits {
     per_session: WatchUse,
@@ -24,7 +24,7 @@ impl WatchLimits {
         }
     }
 
-    /// Whether `more` has its place beside what one session and all together watch.
+    /// Whether `more` fits within the limits of the session and of all sessions.
     pub(super) fn allow(&self, more: WatchUse, session: WatchUse, all: WatchUse) -> bool {
         let fits = |used: WatchUse, limit: WatchUse| {
             used.watches + more.watches <= limit.watches && used.bytes + more.bytes <= limit.bytes

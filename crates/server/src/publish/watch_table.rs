@@ -1,13 +1,13 @@
-//! Who watches which path.
+//! Table of watches by path and by connection.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::peer::Peer;
+use crate::client::Peer;
 use crate::stats::WatchUse;
 use crate::tree::path;
 
-/// How long a watch lasts and how far it sees.
+/// Duration and scope of a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WatchMode {
     /// Until it fires.
@@ -18,8 +18,8 @@ pub(crate) enum WatchMode {
     Recursive,
 }
 
-/// The modes in which one connection watches one path. A watch of one mode leaves those of the
-/// others alone (Apache 3.9; before, the last one replaced them).
+/// Modes in which one connection watches one path. Modes are independent of each other (Apache 3.9; before, the last one replaced the
+/// others).
 #[derive(Debug, Clone, Copy, Default)]
 struct Modes {
     one_shot: bool,
@@ -41,22 +41,22 @@ impl Modes {
     }
 }
 
-/// Those who watch one path, by the numbers of their connections.
+/// Watchers of one path, by connection number.
 type Watchers = HashMap<u64, (Arc<Peer>, Modes)>;
 
-/// The watches of one sort: on data and existence, or on children.
+/// Watches of one kind: on data and existence, or on children.
 #[derive(Debug, Default)]
 pub(super) struct WatchTable {
     by_path: HashMap<Arc<str>, Watchers>,
     by_peer: HashMap<u64, HashSet<Arc<str>>>,
-    /// How many there are that see below their path; without any, nobody looks upwards.
+    /// Number of recursive watches. If it is zero, `fire` does not look at ancestors.
     recursive: usize,
-    /// How many pairs of a connection and a path there are, and their bytes.
+    /// Number of pairs of connection and path, and the bytes of their paths.
     used: WatchUse,
 }
 
 impl WatchTable {
-    /// Adds a watch; one that is there already stays one.
+    /// Adds a watch; no effect if it is already there.
     pub(super) fn arm(&mut self, path: &str, peer: &Arc<Peer>, mode: WatchMode) {
         let key = match self.by_path.get_key_value(path) {
             Some((key, _)) => key.clone(),
@@ -84,14 +84,14 @@ impl WatchTable {
         watchers.is_some_and(|watchers| watchers.contains_key(&peer.number))
     }
 
-    /// Whether `peer` watches `path` in that mode.
+    /// Whether `peer` watches `path` in `mode`.
     pub(super) fn contains(&self, path: &str, peer: &Peer, mode: WatchMode) -> bool {
         let watchers = self.by_path.get(path);
         let modes = watchers.and_then(|watchers| watchers.get(&peer.number));
         modes.is_some_and(|(_, modes)| *modes.clone().has(mode))
     }
 
-    /// Takes a watch away; false if there was none.
+    /// Removes a watch; false if there was none.
     pub(super) fn disarm(&mut self, path: &str, peer: &Peer, mode: WatchMode) -> bool {
         let Some(watchers) = self.by_path.get_mut(path) else {
             return false;
@@ -115,7 +115,7 @@ impl WatchTable {
         true
     }
 
-    /// Takes all watches of a connection away.
+    /// Removes all watches of a connection.
     pub(super) fn remove_peer(&mut self, peer: &Peer) {
         for path in self.by_peer.remove(&peer.number).unwrap_or_default() {
             self.forgotten(peer, &path);
@@ -131,9 +131,9 @@ impl WatchTable {
         }
     }
 
-    /// Everybody who is to hear of a change at `path`, each once. One-shot watches are gone then.
+    /// Returns all watchers of a change at `path`, each once, and removes one-shot watches.
     ///
-    /// `upwards` also finds those who watch a node above and all below it.
+    /// `upwards` includes recursive watches on ancestors.
     pub(super) fn fire(&mut self, path: &str, upwards: bool) -> Vec<Arc<Peer>> {
         let mut found = Vec::new();
         if let Some(watchers) = self.by_path.get_mut(path) {
@@ -190,17 +190,17 @@ impl WatchTable {
         peer.watches.remove(path);
     }
 
-    /// How many pairs of a connection and a path there are, and the bytes of the paths.
+    /// Number of pairs of connection and path, and the bytes of the paths.
     pub(super) fn used(&self) -> WatchUse {
         self.used
     }
 
-    /// The watched paths of each connection, by its number.
+    /// Watched paths of each connection, by its number.
     pub(super) fn by_peer(&self) -> impl Iterator<Item = (u64, &HashSet<Arc<str>>)> {
         self.by_peer.iter().map(|(number, paths)| (*number, paths))
     }
 
-    /// How many paths are watched.
+    /// Number of watched paths.
     pub(super) fn path_count(&self) -> usize {
         self.by_path.len()
     }

@@ -1,21 +1,21 @@
-//! Both tables of watches, and the events that a change means to each.
+//! Both watch tables, and the events that a change triggers in each.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use bellwether_wire::acl::{Acl, READ};
+use bellwether_wire::code::ErrorCode;
+use bellwether_wire::event::{self, EVENT_XID, EVENT_ZXID, EventKind};
+use bellwether_wire::reply;
 use bytes::BytesMut;
 
 use super::watch_limits::WatchLimits;
 use super::watch_table::{WatchMode, WatchTable};
-use crate::peer::Peer;
-use crate::proto::acl::{Acl, READ};
-use crate::proto::code::ErrorCode;
-use crate::proto::event::{self, EVENT_XID, EVENT_ZXID, EventKind};
-use crate::proto::reply;
+use crate::client::Peer;
 use crate::stats::WatchUse;
 use crate::tree::{Change, ChangeKind, access, path};
 
-/// What removeWatches and checkWatches may ask about.
+/// Watch types of removeWatches and checkWatches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WatchType {
     Children,
@@ -38,12 +38,33 @@ impl WatchType {
     }
 }
 
+/// Kinds of watches that requests arm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WatchSort {
+    Data,
+    Child,
+    Persistent,
+    Recursive,
+}
+
+impl WatchSort {
+    /// The mode in the data table, and the mode in the child table.
+    fn modes(self) -> (Option<WatchMode>, Option<WatchMode>) {
+        match self {
+            Self::Data => (Some(WatchMode::OneShot), None),
+            Self::Child => (None, Some(WatchMode::OneShot)),
+            Self::Persistent => (Some(WatchMode::Persistent), Some(WatchMode::Persistent)),
+            Self::Recursive => (Some(WatchMode::Recursive), None),
+        }
+    }
+}
+
 /// All watches of the server.
 #[derive(Debug)]
 pub(crate) struct Watches {
     /// Armed by exists and getData.
     data: WatchTable,
-    /// Armed by the calls that list children.
+    /// Armed by calls that list children.
     child: WatchTable,
     limits: WatchLimits,
 }
@@ -57,54 +78,55 @@ impl Watches {
         }
     }
 
-    pub(super) fn arm_data(&mut self, path: &str, peer: &Arc<Peer>) -> Result<(), ErrorCode> {
-        self.arm(path, peer, Some(WatchMode::OneShot), None)
-    }
-
-    pub(super) fn arm_child(&mut self, path: &str, peer: &Arc<Peer>) -> Result<(), ErrorCode> {
-        self.arm(path, peer, None, Some(WatchMode::OneShot))
-    }
-
-    pub(super) fn arm_persistent(&mut self, path: &str, peer: &Arc<Peer>) -> Result<(), ErrorCode> {
-        let mode = Some(WatchMode::Persistent);
-        self.arm(path, peer, mode, mode)
-    }
-
-    pub(super) fn arm_recursive(&mut self, path: &str, peer: &Arc<Peer>) -> Result<(), ErrorCode> {
-        self.arm(path, peer, Some(WatchMode::Recursive), None)
-    }
-
-    /// Arms a watch in each table that a mode is given for, or none of them if that is too much.
-    fn arm(
+    /// Arms a watch, or refuses it if a limit is reached.
+    pub(super) fn arm(
         &mut self,
         path: &str,
         peer: &Arc<Peer>,
-        data: Option<WatchMode>,
-        child: Option<WatchMode>,
+        sort: WatchSort,
     ) -> Result<(), ErrorCode> {
-        // A connection that is ending takes its watches away only once, and perhaps already has.
+        self.arm_all(&[(path, sort)], peer)
+    }
+
+    /// Arms all these watches, or none of them if a limit is reached.
+    pub(super) fn arm_all(
+        &mut self,
+        wanted: &[(&str, WatchSort)],
+        peer: &Arc<Peer>,
+    ) -> Result<(), ErrorCode> {
+        // An ending connection removes its watches only once, and may have done so already.
         if !peer.outbox.is_open() {
             return Ok(());
         }
-        let watches = usize::from(data.is_some()) + usize::from(child.is_some());
-        let more = WatchUse {
-            watches,
-            bytes: watches * path.len(),
+        // A further mode on a path already watched takes no more room, but that is looked up only near the limit.
+        let fits = |is_new: &dyn Fn(&WatchTable, &str) -> bool| {
+            let more = wanted
+                .iter()
+                .fold(WatchUse::default(), |more, (path, sort)| {
+                    let (data, child) = sort.modes();
+                    let tables = [(data, &self.data), (child, &self.child)];
+                    let tables = tables
+                        .iter()
+                        .filter(|(mode, table)| mode.is_some() && is_new(table, path));
+                    let watches = tables.count();
+                    WatchUse {
+                        watches: more.watches + watches,
+                        bytes: more.bytes + watches * path.len(),
+                    }
+                });
+            self.limits.allow(more, peer.watches.get(), self.used())
         };
-        let fits = self.limits.allow(more, peer.watches.get(), self.used());
-        // Another mode on a path that is watched takes no more room.
-        let is_there = || {
-            (data.is_none() || self.data.has(path, peer))
-                && (child.is_none() || self.child.has(path, peer))
-        };
-        if !fits && !is_there() {
+        if !fits(&|_, _| true) && !fits(&|table, path| !table.has(path, peer)) {
             return Err(ErrorCode::QuotaExceeded);
         }
-        if let Some(mode) = data {
-            self.data.arm(path, peer, mode);
-        }
-        if let Some(mode) = child {
-            self.child.arm(path, peer, mode);
+        for (path, sort) in wanted {
+            let (data, child) = sort.modes();
+            if let Some(mode) = data {
+                self.data.arm(path, peer, mode);
+            }
+            if let Some(mode) = child {
+                self.child.arm(path, peer, mode);
+            }
         }
         Ok(())
     }
@@ -124,7 +146,7 @@ impl Watches {
         }
     }
 
-    /// Takes watches away; false if there was none.
+    /// Removes watches; false if there was none.
     pub(super) fn disarm(&mut self, path: &str, peer: &Peer, kind: WatchType) -> bool {
         use WatchMode::{OneShot, Persistent, Recursive};
         match kind {
@@ -149,8 +171,8 @@ impl Watches {
         self.child.remove_peer(peer);
     }
 
-    /// Tells everybody who watches of a change, in the order that clients rely on
-    /// (`DataTree.createNode`, `deleteNode`, `setData`), and adds them to `told`.
+    /// Sends the events of a change to all watchers, in the order that clients rely on (`DataTree.createNode`, `deleteNode`, `setData`),
+    /// and adds the watchers to `told`.
     pub(super) fn fire(&mut self, change: &Change, skip_acl: bool, told: &mut Vec<Arc<Peer>>) {
         let Change {
             kind,
@@ -165,7 +187,7 @@ impl Watches {
             let mut event = BytesMut::new();
             put_event(&mut event, kind, path);
             for peer in &peers {
-                // Who may not read a node is not told that it changed (CVE-2024-23944).
+                // A client that may not read a node gets no event of its changes (CVE-2024-23944).
                 if skip_acl || access::allows(acl, READ, &peer.ids()) {
                     peer.outbox.push(|out| out.extend_from_slice(&event));
                 }
@@ -194,7 +216,7 @@ impl Watches {
         }
     }
 
-    /// The watches in both tables, and the bytes of their paths.
+    /// Watches in both tables, and the bytes of their paths.
     pub(super) fn used(&self) -> WatchUse {
         let (data, child) = (self.data.used(), self.child.used());
         WatchUse {
@@ -203,7 +225,7 @@ impl Watches {
         }
     }
 
-    /// The connections, paths and watches of the data table, which alone the four-letter words show.
+    /// Number of connections, paths and watches in the data table, the only one that four-letter words show.
     pub(super) fn summary(&self) -> (usize, usize, usize) {
         let connections = self.data.by_peer().count();
         (
@@ -225,14 +247,14 @@ impl Watches {
     }
 }
 
-/// Who watches what, for inspection.
+/// Watches by connection and by path, for inspection.
 #[derive(Debug)]
 pub(crate) struct WatchReport {
-    /// The number of each watching connection, with the paths.
+    /// Number of each watching connection, with its paths.
     pub(crate) by_peer: Vec<(u64, Vec<Arc<str>>)>,
 }
 
-/// Puts one event on its way.
+/// Appends an event to the outbox of `peer`.
 pub(super) fn send(peer: &Peer, kind: EventKind, path: &str) {
     peer.outbox.push(|out| put_event(out, kind, path));
 }

@@ -1,26 +1,25 @@
-//! When sessions end by silence.
+//! Session expiry.
 //!
-//! A session is never ended early: its deadline is the first tick boundary that lies a whole
-//! timeout after it was last heard of, as in Apache's `ExpiryQueue`. It is ended there, or a few ticks
-//! later if the server itself was held up.
+//! A session never expires early: its deadline is the first tick boundary at least one timeout after its last message, as in Apache's
+//! `ExpiryQueue`. It expires then, or a few ticks later if the server itself was stalled.
 
 use std::sync::Arc;
 
 use super::session::Session;
 
-/// The deadline of a session that was heard of at `now_ms`.
+/// Deadline of a session whose last message arrived at `now_ms`.
 pub(super) fn deadline_ms(now_ms: i64, timeout_ms: i32, tick_ms: i64) -> i64 {
     ((now_ms + i64::from(timeout_ms)) / tick_ms + 1) * tick_ms
 }
 
-/// How late a sweep may be on a busy machine; with the shortest ticks, a quarter of one is less.
+/// Usual lateness of a sweep on a busy machine; with the shortest ticks, a quarter of a tick is less.
 const LATE_MS_USUAL: i64 = 10;
 
-/// How many late sweeps in a row spare who is due. Where every sweep is late, that is how the machine is and no
-/// stall, and sessions must end all the same.
+/// Number of consecutive late sweeps that expire nothing. If every sweep is late, the machine is slow rather than stalled, and sessions
+/// must expire all the same.
 const LATE_SWEEPS_MAX: u32 = 3;
 
-/// Looks for sessions that are due, once a tick.
+/// Finds overdue sessions, once per tick.
 #[derive(Debug)]
 pub(crate) struct Sweeper {
     tick_ms: i64,
@@ -37,12 +36,12 @@ impl Sweeper {
         }
     }
 
-    /// When to sweep next.
+    /// Time of the next sweep.
     pub(crate) fn next_ms(&self) -> i64 {
         self.next_ms
     }
 
-    /// Ends the sessions that are due, and returns them.
+    /// Ends the overdue sessions and returns them.
     pub(crate) fn sweep(&mut self, now_ms: i64, sessions: Vec<Arc<Session>>) -> Vec<Arc<Session>> {
         let stalled = self.was_stalled(now_ms - self.next_ms);
         self.next_ms = (now_ms / self.tick_ms + 1) * self.tick_ms;
@@ -58,8 +57,8 @@ impl Sweeper {
         ended
     }
 
-    /// Whether a sweep that comes so late must spare who is due. A server that was stopped itself has not
-    /// listened: what its clients sent meanwhile lies in the sockets and is to be read before anybody is given up.
+    /// Whether the server was stalled, so that a sweep this late must expire nothing. A stalled server has not read its sockets: heartbeats
+    /// that arrived meanwhile must be read before a session expires.
     fn was_stalled(&mut self, late_ms: i64) -> bool {
         if late_ms <= (self.tick_ms / 4).max(LATE_MS_USUAL) {
             self.late_in_a_row = 0;
@@ -108,7 +107,7 @@ mod tests {
         assert_eq!(session.deadline_ms(), 9_000);
     }
 
-    /// It may have asked in time, and nobody has looked.
+    /// Its heartbeat may have arrived in time without being read.
     #[test]
     fn a_stall_of_a_tick_ends_nobody_who_was_heard_before_it() {
         let mut sweeper = Sweeper::new(0, 100);

@@ -1,19 +1,19 @@
-//! Which ids new sessions get.
+//! Ids of new sessions.
 
-/// Ids from 0 to this one are given out here, all with 0 in their highest byte.
+/// Largest session id assigned here: the highest byte of all ids is 0.
 ///
-/// Apache puts the number of the server there, which is 1 for a single server and from 1 to 255 in an ensemble
-/// (`SessionTrackerImpl.initializeNextSessionId`): no session of a folder that Apache has used, open or closed, has an id of
-/// ours. Neither have the marks of containers and of times to live, which take the place of an id in a node.
+/// Apache puts the server's number there, which is 1 for a single server and 1 to 255 in an ensemble
+/// (`SessionTrackerImpl.initializeNextSessionId`). So no session, open or closed, of a folder used by Apache has an id of ours. Nor does an
+/// id collide with the marks of containers and TTLs, which a node stores in place of an id.
 const LAST: i64 = (1 << 56) - 1;
 
-/// The bits of an id that count sessions within a millisecond.
+/// Bits of an id that count sessions within a millisecond.
 const COUNTER_BITS: u32 = 16;
 
-/// The id of the first session after a start, the others follow: above that of every session that is `open`.
+/// First session id after a start: above the ids of all sessions that are `open`. The others follow it.
 ///
-/// The time of day keeps it above those of closed sessions as well, whose clients may come back and must not find
-/// another's session under their id. Apache's clock counts from boot, and may repeat ids.
+/// The time of day keeps it above the ids of closed sessions as well: their clients may return, and must not find another client's session
+/// under their id. Apache's clock counts from boot, and may repeat ids.
 pub(super) fn first(wall_ms: i64, open: impl Iterator<Item = i64>) -> i64 {
     let by_time = (wall_ms << COUNTER_BITS) & LAST;
     let ours = open.filter(|id| (0..LAST).contains(id)).max();
@@ -24,14 +24,20 @@ pub(super) fn first(wall_ms: i64, open: impl Iterator<Item = i64>) -> i64 {
 mod tests {
     use super::*;
     use crate::clock::Clock;
-    use crate::session::SessionTable;
+    use crate::session::{Passwords, SessionTable};
 
     const NOW_MS: i64 = 1_790_000_000_000;
 
     /// Opens some sessions beside those of an earlier run, and returns their ids.
     fn opened(earlier: &[i64]) -> Vec<i64> {
         let with_timeout = earlier.iter().map(|id| (*id, 10_000));
-        let table = SessionTable::new(Clock::start(), 2000, NOW_MS, with_timeout);
+        let table = SessionTable::new(
+            Clock::start(),
+            2000,
+            NOW_MS,
+            Passwords::Apache,
+            with_timeout,
+        );
         (0..10).map(|_| table.open(10_000).id).collect()
     }
 

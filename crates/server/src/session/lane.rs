@@ -1,65 +1,62 @@
 //! The order in which one session is served.
 //!
-//! Writes leave for the writer and come back when they are on disk. Reads need nobody's disk, but
-//! a read that came behind a write of its own session waits for it here, and is answered from the
-//! very version that the write made.
+//! Writes go to the writer and return when they are on disk. Reads need no disk, but a read after a write of the same session waits here
+//! for that write, and is answered from the version that the write made.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::BytesMut;
 
-use crate::peer::Peer;
-use crate::request::Request;
+use crate::client::Peer;
+use crate::client::Request;
 
-/// One session's place in the flow: which connection may speak for it, and what waits.
+/// Queue of one session: its current connection, and the reads that wait for writes.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
     peer: Option<Arc<Peer>>,
-    /// Writes handed to the writer, and those of them that were published.
+    /// Number of writes submitted, and of those published.
     accepted: u64,
     published: u64,
-    /// What waits, each with the number of writes that must be published before.
+    /// Waiting work, each with the number of writes that must be published before it.
     parked: VecDeque<(u64, Parked)>,
 }
 
-/// What waits for the writes before it.
+/// Work that waits for earlier writes.
 #[derive(Debug)]
 pub(crate) enum Parked {
     /// A read of this session.
     Read(Request),
-    /// The answer to a client that came back: all that it had asked for before is settled then.
+    /// The reply to a client that resumes the session: all of its earlier requests are settled by then.
     ConnectReply { peer: Arc<Peer>, frame: BytesMut },
 }
 
 impl Lane {
-    /// Whether this connection speaks for the session now.
+    /// Whether `peer` is the current connection of the session.
     pub(crate) fn belongs_to(&self, peer: &Arc<Peer>) -> bool {
         self.peer
             .as_ref()
             .is_some_and(|current| Arc::ptr_eq(current, peer))
     }
 
-    /// The connection that speaks for the session.
+    /// The current connection of the session.
     pub(crate) fn peer(&self) -> Option<&Arc<Peer>> {
         self.peer.as_ref()
     }
 
-    /// Hands the session to a connection and returns the one before: nothing more is accepted
-    /// from that.
+    /// Moves the session to a connection and returns the previous one, from which no further request is accepted.
     pub(crate) fn attach(&mut self, peer: Arc<Peer>) -> Option<Arc<Peer>> {
         self.peer.replace(peer)
     }
 
-    /// Leaves the session without a connection, if `peer` is still its.
+    /// Detaches `peer` if it is still the current connection.
     pub(crate) fn detach(&mut self, peer: &Arc<Peer>) {
         if self.belongs_to(peer) {
             self.peer = None;
         }
     }
 
-    /// Notes that a write was handed to the writer, and tells whether reads wait between it and the
-    /// write before: they must not see it.
+    /// Counts a submitted write. Returns whether reads wait between it and the previous write: they must not see it.
     pub(crate) fn accept_write(&mut self) -> bool {
         let behind_reads = self
             .parked
@@ -69,7 +66,7 @@ impl Lane {
         behind_reads
     }
 
-    /// Notes that the next write was published.
+    /// Counts a published write.
     pub(crate) fn write_published(&mut self) {
         self.published += 1;
         debug_assert!(
@@ -78,7 +75,7 @@ impl Lane {
         );
     }
 
-    /// Whether nothing of this session is under way, so that a read need not wait.
+    /// Whether no write of this session is in progress, so that a read need not wait.
     pub(crate) fn is_idle(&self) -> bool {
         self.published == self.accepted
     }
@@ -88,14 +85,14 @@ impl Lane {
         self.parked.push_back((self.accepted, work));
     }
 
-    /// Whether something waits no more.
+    /// Whether some work is due.
     pub(crate) fn has_due(&self) -> bool {
         self.parked
             .front()
             .is_some_and(|(after, _)| *after <= self.published)
     }
 
-    /// The next thing that waits no more.
+    /// Takes the next work that is due.
     pub(crate) fn unpark(&mut self) -> Option<Parked> {
         if !self.has_due() {
             return None;

@@ -1,7 +1,8 @@
-//! Sessions: who is alive, and in which order each is served.
+//! Sessions: liveness, and the order in which each session is served.
 
 mod expiry;
 mod ids;
+mod key;
 mod lane;
 mod password;
 #[expect(
@@ -13,5 +14,6 @@ mod table;
 
 pub(crate) use expiry::Sweeper;
 pub(crate) use lane::Parked;
+pub(crate) use password::Passwords;
 pub(crate) use session::Session;
 pub(crate) use table::SessionTable;

@@ -1,15 +1,48 @@
-//! The password of a session.
+//! Session passwords.
 //!
-//! It follows from the session's id by Java's `java.util.Random`, so that a session opened on one
-//! implementation can be taken up on the other after the data moved. It is no secret: whoever can
-//! connect can compute it.
+//! Apache derives them from session ids with `java.util.Random`, so that a session can be resumed on the other implementation after the
+//! data has moved. They are no secret: any client can compute them and take over a session. A secret password is derived from a key that
+//! only the server has.
+
+use std::io;
+use std::path::Path;
+
+use ring::hmac;
+
+use super::key;
+
+/// How passwords are derived from session ids.
+#[derive(Debug, Clone)]
+pub(crate) enum Passwords {
+    Apache,
+    Secret(hmac::Key),
+}
+
+impl Passwords {
+    /// Secret passwords, with the key in `folder`.
+    pub(crate) fn secret(folder: Option<&Path>) -> io::Result<Self> {
+        key::load(folder).map(Self::Secret)
+    }
+
+    /// Password of the session `id`.
+    pub(super) fn of(&self, id: i64) -> [u8; 16] {
+        match self {
+            Self::Apache => of(id),
+            Self::Secret(key) => {
+                let tag = hmac::sign(key, &id.to_be_bytes());
+                let half = tag.as_ref()[..16].try_into();
+                half.expect("the tag has 32 bytes")
+            }
+        }
+    }
+}
 
 const SEED: i64 = 0xB341_5C00;
 const MULTIPLIER: u64 = 0x5_DEEC_E66D;
 const MASK: u64 = (1 << 48) - 1;
 
-/// The password that belongs to the session `id`.
-pub(super) fn of(id: i64) -> [u8; 16] {
+/// Apache's password of the session `id`.
+fn of(id: i64) -> [u8; 16] {
     let mut random = JavaRandom::new(id ^ SEED);
     let mut password = [0; 16];
     for word in password.chunks_exact_mut(4) {
@@ -44,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn passwords_are_those_of_of() {
+    fn passwords_are_those_of_apache() {
         assert_eq!(hex(of(1)), "054cc74a37327db215e702e20c73f005");
         assert_eq!(
             hex(of(0x0100_0000_0000_0000)),

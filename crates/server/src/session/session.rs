@@ -4,15 +4,15 @@ use std::sync::atomic::{AtomicI32, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::lane::Lane;
-use crate::peer::Peer;
+use crate::client::Peer;
 
-/// In place of a deadline: the session has ended or is about to, and nobody can bring it back.
+/// Deadline of a session that has ended or is about to: this is final.
 const ENDED: i64 = i64::MIN;
 
-/// A session that is open, or was a moment ago.
+/// A session that is open, or was until a moment ago.
 ///
-/// Its deadline is the one place where touch and end are decided: whoever changes it first wins,
-/// and nothing of a session whose end was decided is accepted any more.
+/// Touch and expiry race on one atomic deadline: the first to change it wins. Once the end is decided, no more requests of the session are
+/// accepted.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) id: i64,
@@ -37,7 +37,7 @@ impl Session {
         self.password
     }
 
-    /// Whether `password` is the session's, in a time that does not tell how much of it is right.
+    /// Whether `password` is the session's password, compared in constant time.
     pub(crate) fn has_password(&self, password: &[u8]) -> bool {
         let differences = self.password.iter().zip(password);
         password.len() == self.password.len()
@@ -48,7 +48,7 @@ impl Session {
         self.timeout_ms.load(Ordering::Relaxed)
     }
 
-    /// The timeout of the connection that it has now. The one in the log stays as it was.
+    /// Sets the timeout negotiated by the current connection. The timeout in the log stays unchanged.
     pub(crate) fn set_timeout_ms(&self, timeout_ms: i32) {
         self.timeout_ms.store(timeout_ms, Ordering::Relaxed);
     }
@@ -59,7 +59,7 @@ impl Session {
             .expect("no code panics while it holds a lane")
     }
 
-    /// Leaves the session without a connection, if `peer` is still its. Never panics.
+    /// Detaches `peer` if it is still the current connection. Never panics.
     pub(crate) fn detach(&self, peer: &Arc<Peer>) {
         let lane = self.lane.lock();
         lane.unwrap_or_else(PoisonError::into_inner).detach(peer);
@@ -70,17 +70,17 @@ impl Session {
         self.change_deadline(|_| Some(deadline_ms))
     }
 
-    /// Moves a deadline that has come; one that a touch has moved meanwhile stays.
+    /// Moves a deadline that is due; one moved meanwhile by a touch stays.
     pub(crate) fn defer_if_due(&self, now_ms: i64, until_ms: i64) -> bool {
         self.change_deadline(|deadline_ms| (deadline_ms <= now_ms).then_some(until_ms))
     }
 
-    /// Ends the session if its deadline has come; true for the one caller that ended it.
+    /// Ends the session if its deadline is due; true for the only caller that ends it.
     pub(crate) fn end_if_due(&self, now_ms: i64) -> bool {
         self.change_deadline(|deadline_ms| (deadline_ms <= now_ms).then_some(ENDED))
     }
 
-    /// Ends the session; true for the one caller that ended it.
+    /// Ends the session; true for the only caller that ends it.
     pub(crate) fn end(&self) -> bool {
         self.change_deadline(|_| Some(ENDED))
     }

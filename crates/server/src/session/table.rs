@@ -1,36 +1,39 @@
-//! All sessions that are open.
+//! All open sessions.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::expiry::deadline_ms;
+use super::ids;
+use super::password::Passwords;
 use super::session::Session;
-use super::{ids, password};
 use crate::clock::Clock;
 
-/// Finds sessions by their ids, and gives new ones out.
+/// Finds sessions by id, and assigns new ids.
 #[derive(Debug)]
 pub(crate) struct SessionTable {
     clock: Clock,
     tick_ms: i64,
     next_id: AtomicI64,
+    passwords: Passwords,
     sessions: Mutex<HashMap<i64, Arc<Session>>>,
 }
 
 impl SessionTable {
-    /// A table with the sessions of the last run, each with a fresh timeout.
+    /// A table with the sessions of the previous run, each with a fresh timeout.
     pub(crate) fn new(
         clock: Clock,
         tick_ms: i64,
         wall_ms: i64,
+        passwords: Passwords,
         earlier: impl Iterator<Item = (i64, i32)>,
     ) -> Self {
         let now_ms = clock.now_ms();
         let sessions: HashMap<_, _> = earlier
             .map(|(id, timeout_ms)| {
                 let deadline_ms = deadline_ms(now_ms, timeout_ms, tick_ms);
-                let password = password::of(id);
+                let password = passwords.of(id);
                 let session = Session::new(id, password, timeout_ms, deadline_ms);
                 (id, Arc::new(session))
             })
@@ -40,11 +43,12 @@ impl SessionTable {
             clock,
             tick_ms,
             next_id: AtomicI64::new(next_id),
+            passwords,
             sessions: Mutex::new(sessions),
         }
     }
 
-    /// A new session, open as soon as the writer has seen it.
+    /// Creates a session. It is open once the writer has decided it.
     pub(crate) fn open(&self, timeout_ms: i32) -> Arc<Session> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let password = self.password_of(id);
@@ -54,9 +58,9 @@ impl SessionTable {
         session
     }
 
-    /// The password that belongs to the session `id`, open or not.
+    /// Password of the session `id`, open or not.
     pub(crate) fn password_of(&self, id: i64) -> [u8; 16] {
-        password::of(id)
+        self.passwords.of(id)
     }
 
     pub(crate) fn get(&self, id: i64) -> Option<Arc<Session>> {
@@ -75,7 +79,7 @@ impl SessionTable {
         self.lock().len()
     }
 
-    /// Notes that the client of `session` was heard; false if the session has ended.
+    /// Records a message from the client of `session`; false if the session has ended.
     pub(crate) fn touch(&self, session: &Session) -> bool {
         session.touch(self.deadline_ms(session.timeout_ms()))
     }

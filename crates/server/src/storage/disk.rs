@@ -1,4 +1,4 @@
-//! The little that data files need of a disk, so that a test can put a treacherous one in its place.
+//! File operations of the storage layer, as a trait, so that tests can inject disk faults.
 
 use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions};
@@ -11,52 +11,51 @@ use rustix::io::{Errno, retry_on_intr};
 
 /// One folder of files.
 pub trait Disk: Debug + Send + Sync {
-    /// The names of all files.
+    /// Names of all files.
     fn list(&self) -> io::Result<Vec<String>>;
 
     /// Reads a file from its start.
     fn read(&self, name: &str) -> io::Result<Box<dyn Read + Send>>;
 
-    /// Makes an empty file, in place of any other of that name.
+    /// Creates an empty file, replacing any other of that name.
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
 
-    /// Gives a file another name, in place of any other of that name.
+    /// Renames a file, replacing any other of that name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
     /// Removes a file.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Cuts a file to `bytes`, and returns when that cannot be lost any more.
+    /// Truncates a file to `bytes`. Returns when that is durable.
     fn truncate(&self, name: &str, bytes: u64) -> io::Result<()>;
 
-    /// Returns when what is in a file cannot be lost any more, whoever wrote it.
+    /// Returns when the content of a file is durable, even if another process wrote it.
     fn sync(&self, name: &str) -> io::Result<()>;
 
-    /// Returns when the names of the files cannot be lost any more.
+    /// Returns when the names of the files are durable (fsync of the folder).
     fn sync_names(&self) -> io::Result<()>;
 }
 
-/// A file that is being written. What is written goes behind what was written before.
+/// A file open for appending.
 pub trait DiskFile: Write + Debug + Send {
-    /// Makes the file `bytes` long, which is longer than it was, and takes the room for it from the disk if that is
-    /// possible. What is not written yet reads as zeros.
+    /// Extends the file to `bytes` and allocates disk space for it if possible. Bytes not yet written read as zeros.
     fn reserve(&mut self, bytes: u64) -> io::Result<()>;
 
-    /// Cuts the file to `bytes`. Nothing is written to it behind that.
+    /// Truncates the file to `bytes`. Nothing is written to it afterwards.
     fn cut(&mut self, bytes: u64) -> io::Result<()>;
 
-    /// Returns when what was written cannot be lost any more.
+    /// Returns when all written bytes are durable (fsync).
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// A folder of a real file system.
+/// A folder of a real file system. Its errors name the file.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
 }
 
 impl Folder {
-    /// The folder at `path`, made for its owner alone if there is none.
+    /// Opens the folder at `path`, or creates it, accessible only to its owner.
     pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
         let exists = |folder: &Path| folder.as_os_str().is_empty() || folder.exists();
@@ -64,15 +63,16 @@ impl Folder {
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
-            .create(&path)?;
-        // The name of a new folder can be lost as that of a file can, with everything in it.
+            .create(&path)
+            .map_err(named(&path))?;
+        // The name of a new folder can be lost in a crash like that of a file, with everything in it.
         for folder in missing {
             sync_folder(folder.parent().unwrap_or(folder))?;
         }
         Ok(Self { path })
     }
 
-    /// Where it is.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -82,42 +82,68 @@ impl Folder {
     }
 }
 
+/// An open file, and its path for errors.
+#[derive(Debug)]
+struct NamedFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl NamedFile {
+    fn open(path: PathBuf, options: &OpenOptions) -> io::Result<Self> {
+        match options.open(&path) {
+            Ok(file) => Ok(Self { file, path }),
+            Err(error) => Err(named(&path)(error)),
+        }
+    }
+}
+
+/// Puts the path before an error.
+pub(super) fn named(path: &Path) -> impl Fn(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
 impl Disk for Folder {
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in fs::read_dir(&self.path)? {
-            // A name that is not UTF-8 is none of ours.
-            names.extend(entry?.file_name().into_string());
+        for entry in fs::read_dir(&self.path).map_err(named(&self.path))? {
+            let entry = entry.map_err(named(&self.path))?;
+            // A name that is not UTF-8 is not one of our files.
+            names.extend(entry.file_name().into_string());
         }
         Ok(names)
     }
 
     fn read(&self, name: &str) -> io::Result<Box<dyn Read + Send>> {
-        Ok(Box::new(File::open(self.file(name))?))
+        let file = NamedFile::open(self.file(name), OpenOptions::new().read(true))?;
+        Ok(Box::new(file))
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
-        Ok(Box::new(options.open(self.file(name))?))
+        Ok(Box::new(NamedFile::open(self.file(name), &options)?))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        fs::rename(self.file(from), self.file(to))
+        let to = self.file(to);
+        fs::rename(self.file(from), &to).map_err(named(&to))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        fs::remove_file(self.file(name))
+        let path = self.file(name);
+        fs::remove_file(&path).map_err(named(&path))
     }
 
     fn truncate(&self, name: &str, bytes: u64) -> io::Result<()> {
-        let file = OpenOptions::new().write(true).open(self.file(name))?;
-        file.set_len(bytes)?;
-        file.sync_all()
+        let mut opened = NamedFile::open(self.file(name), OpenOptions::new().write(true))?;
+        opened.cut(bytes)?;
+        opened.file.sync_all().map_err(named(&opened.path))
     }
 
     fn sync(&self, name: &str) -> io::Result<()> {
-        File::open(self.file(name))?.sync_all()
+        let opened = NamedFile::open(self.file(name), OpenOptions::new().read(true))?;
+        opened.file.sync_all().map_err(named(&opened.path))
     }
 
     fn sync_names(&self) -> io::Result<()> {
@@ -127,25 +153,43 @@ impl Disk for Folder {
 
 fn sync_folder(path: &Path) -> io::Result<()> {
     let here = path.as_os_str().is_empty();
-    File::open(if here { Path::new(".") } else { path })?.sync_all()
+    let path = if here { Path::new(".") } else { path };
+    let synced = File::open(path).and_then(|folder| folder.sync_all());
+    synced.map_err(named(path))
 }
 
-impl DiskFile for File {
+impl Read for NamedFile {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.file.read(buffer).map_err(named(&self.path))
+    }
+}
+
+impl Write for NamedFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes).map_err(named(&self.path))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush().map_err(named(&self.path))
+    }
+}
+
+impl DiskFile for NamedFile {
     fn reserve(&mut self, bytes: u64) -> io::Result<()> {
-        let reserved = retry_on_intr(|| fallocate(&*self, FallocateFlags::empty(), 0, bytes));
+        let reserved = retry_on_intr(|| fallocate(&self.file, FallocateFlags::empty(), 0, bytes));
         match reserved {
-            // Not every file system can. A nearly full one may still have room for what is written.
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOSPC) => self.set_len(bytes),
-            reserved => Ok(reserved?),
+            // Not every file system supports it. A nearly full one may still have space for the records.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOSPC) => self.cut(bytes),
+            reserved => reserved.map_err(|error| named(&self.path)(error.into())),
         }
     }
 
     fn cut(&mut self, bytes: u64) -> io::Result<()> {
-        self.set_len(bytes)
+        self.file.set_len(bytes).map_err(named(&self.path))
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        self.sync_data()
+        self.file.sync_data().map_err(named(&self.path))
     }
 }
 

@@ -1,21 +1,20 @@
-//! A log that remembers as long as the process lives.
+//! A log in memory, lost when the process ends.
 
 use std::io;
 use std::sync::{Arc, Mutex};
 
 use super::Log;
-use crate::proto::txn::Txn;
 use crate::tree::Tree;
+use crate::tree::txn::Txn;
 
-/// A place in memory for the data of a server: a later server that is given the same one goes on
-/// where the earlier stopped, sessions included.
+/// Data of a server in memory. A later server that gets the same store continues where the earlier one stopped, sessions included.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryStore {
     tree: Arc<Mutex<Option<Tree>>>,
 }
 
 impl MemoryStore {
-    /// The tree as it was left, or a fresh one.
+    /// The stored tree, or a new one.
     pub(crate) fn recover(&self) -> Tree {
         self.lock().clone().unwrap_or_else(Tree::fresh)
     }
@@ -25,7 +24,7 @@ impl MemoryStore {
     }
 }
 
-/// Keeps the newest version; the transactions that led to it are not needed.
+/// Keeps the newest version; its transactions are not needed.
 #[derive(Debug)]
 pub(crate) struct MemoryLog {
     store: MemoryStore,

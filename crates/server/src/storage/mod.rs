@@ -1,44 +1,37 @@
-//! Where transactions are kept: in memory, or in Apache's data files.
+//! Storage of transactions: in memory, or in Apache's data files.
 
-mod digest_check;
+mod backup;
 mod disk;
-mod last_log;
-mod log_reader;
-pub(crate) mod log_record;
-mod log_writer;
+pub(crate) mod log;
 mod memory;
 mod names;
-mod newest_snapshot;
-mod pace;
 mod progress;
 mod recovery;
-mod repair;
 mod retention;
-mod snappy;
-mod snapshot_reader;
-mod snapshot_writer;
-mod snapshotter;
+mod snapshot;
 mod store;
+mod timed;
 
+pub(crate) use backup::write as write_backup;
+pub use backup::{Backup, BackupError, restore};
 pub use disk::{Disk, DiskFile, Folder};
-pub use log_reader::{LogEnd, LogReader, LogRecord};
+pub use log::{LogEnd, LogReader, LogRecord};
 pub use memory::MemoryStore;
-pub use recovery::RecoveryError;
-pub use repair::{Repair, RepairStep};
-pub use snapshot_reader::{SnapshotError, SnapshotNode, SnapshotReader};
+pub use recovery::{RecoveryError, Repair, RepairStep};
+pub use snapshot::{SnapshotError, SnapshotNode, SnapshotReader};
 pub(crate) use store::Store;
+pub(crate) use timed::TimedLog;
 
 use std::io;
 
-use crate::proto::txn::Txn;
 use crate::tree::Tree;
+use crate::tree::txn::Txn;
 
-/// What stands between a decision and its being seen: nothing is answered before `sync` returns.
+/// The write-ahead log. A write is neither published nor answered before `sync` returns.
 pub(crate) trait Log: Send {
-    /// Adds a transaction behind the ones before; `digest` is that of the tree after it.
+    /// Appends a transaction; `digest` is that of the tree after it.
     fn append(&mut self, txn: &Txn, digest: u64) -> io::Result<()>;
 
-    /// Returns when the `txns` that were appended since the last call cannot be lost any more. `tree`
-    /// is the version that the last of them made.
+    /// Returns when the `txns` transactions appended since the last call are durable. `tree` is the version after the last of them.
     fn sync(&mut self, tree: &Tree, txns: usize) -> io::Result<()>;
 }

@@ -1,4 +1,4 @@
-//! The names of data files: what they hold, and from which zxid on.
+//! Names of data files: kind and first zxid.
 
 /// A data file, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -9,8 +9,8 @@ pub(crate) enum DataFile {
     Snapshot(i64, Compression),
 }
 
-/// How a snapshot is packed; Apache goes by the end of the name. Of two with one zxid the unpacked one is the
-/// last, for it may be ours, written after a start from the other.
+/// Compression of a snapshot; Apache decides by the file extension. Of two files with one zxid the uncompressed one sorts last: it may be
+/// ours, written after a start from the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Compression {
     Gzip,
@@ -19,8 +19,7 @@ pub(crate) enum Compression {
 }
 
 impl DataFile {
-    /// What Apache takes a name for: the first part tells the kind, the second the zxid, and what
-    /// follows is ignored but for the packing.
+    /// Parses a name as Apache does: the first part is the kind, the second the zxid, and the rest is ignored except for the compression.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let mut parts = name.split('.');
         let kind = parts.next()?;
@@ -35,27 +34,27 @@ impl DataFile {
     }
 }
 
-/// The name of the log whose first transaction is `zxid`.
+/// Name of the log whose first transaction is `zxid`.
 pub(crate) fn log(zxid: i64) -> String {
     format!("log.{zxid:x}")
 }
 
-/// The name of the snapshot after `zxid`.
+/// Name of the snapshot after `zxid`.
 pub(crate) fn snapshot(zxid: i64) -> String {
     format!("snapshot.{zxid:x}")
 }
 
-/// What a file is called while it is being made. Apache takes no notice of it.
+/// Temporary name of a file while it is being written. Apache ignores it.
 pub(crate) fn unfinished(name: &str) -> String {
     format!("unfinished-{name}")
 }
 
-/// What a repair calls what it takes from a file at `offset`. Neither server takes notice of it.
+/// Name for the bytes that a repair removes from a file at `offset`. Both servers ignore it.
 pub(crate) fn cut(name: &str, offset: u64) -> String {
     format!("cut-{name}-{offset}")
 }
 
-/// Whether a name is that of a file that was never finished.
+/// Whether this is a temporary name of an unfinished file.
 pub(crate) fn is_unfinished(name: &str) -> bool {
     name.starts_with("unfinished-")
 }

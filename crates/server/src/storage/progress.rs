@@ -1,11 +1,11 @@
-//! Tells how far a long recovery is.
+//! Logs the progress of a long recovery.
 
 use std::time::{Duration, Instant};
 
-/// Recoveries that take longer than this are told of, and then again each time it has passed.
+/// Interval of progress messages; shorter recoveries log none.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How far one part of a recovery is.
+/// Progress of one part of a recovery.
 #[derive(Debug)]
 pub(super) struct Progress<'a> {
     file: &'a str,
@@ -15,7 +15,7 @@ pub(super) struct Progress<'a> {
 }
 
 impl<'a> Progress<'a> {
-    /// The start of reading `file`.
+    /// Starts with reading `file`.
     pub(super) fn of(file: &'a str) -> Self {
         let now = Instant::now();
         Self {
@@ -26,10 +26,10 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// One more node or transaction.
+    /// Counts one node or transaction.
     pub(super) fn count(&mut self) {
         self.count += 1;
-        // A look at the clock costs more than most of what is counted.
+        // Reading the clock costs more than most items.
         if self.count.is_multiple_of(1024) && self.told.elapsed() > PATIENCE {
             self.told = Instant::now();
             tracing::warn!(file = self.file, done = self.count, elapsed = ?self.start.elapsed(), "recovering");

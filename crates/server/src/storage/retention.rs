@@ -1,12 +1,11 @@
-//! Removes data files that no recovery needs any more.
+//! Deletes data files that no recovery needs any more.
 
 use std::io;
 
 use super::disk::Disk;
 use super::names::DataFile;
 
-/// Keeps the newest `retain` snapshots, and every log that a recovery from the oldest of them needs
-/// (`PurgeTxnLog`).
+/// Keeps the newest `retain` snapshots, and every log that recovery from the oldest of them needs (`PurgeTxnLog`).
 pub(crate) fn purge(snapshots: &dyn Disk, logs: &dyn Disk, retain: usize) -> io::Result<()> {
     let snapshot_names = snapshots.list()?;
     let mut zxids: Vec<i64> = snapshot_names
@@ -24,7 +23,7 @@ pub(crate) fn purge(snapshots: &dyn Disk, logs: &dyn Disk, retain: usize) -> io:
         snapshots.remove(name)?;
     }
     let log_names = logs.list()?;
-    // A log that begins before the snapshot may well go on behind it.
+    // A log that begins before the snapshot may contain transactions after it.
     let first_needed = log_names
         .iter()
         .filter_map(|name| log_zxid(name))

@@ -1,4 +1,4 @@
-//! Where a server keeps its data, and how it opens it.
+//! Opens the data of a server, in memory or in files.
 
 use std::fs::{File, TryLockError};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -6,31 +6,31 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Log;
-use super::disk::{Disk, Folder};
-use super::log_writer::{LogWriter, Rolling};
+use super::disk::{Disk, Folder, named};
 use super::memory::{MemoryLog, MemoryStore};
 use super::names::DataFile;
 use super::recovery::{RecoveryError, recover};
-use super::snapshotter::Snapshotter;
 use crate::alarm::Alarm;
 use crate::config::Config;
+use crate::storage::log::writer::{LogWriter, Rolling};
+use crate::storage::snapshot::snapshotter::Snapshotter;
 use crate::tree::Tree;
 
-/// The folder within a data folder that Apache keeps its files in.
+/// Subfolder of a data folder in which Apache keeps its files.
 const VERSION_FOLDER: &str = "version-2";
 
-/// Locked by the server that uses a folder. Apache takes no notice of it.
+/// Locked by the server that uses a folder. Apache ignores it.
 const LOCK_FILE: &str = "bellwether.lock";
 
-/// How many bytes a log has at most before a snapshot is due (Apache's `snapSizeLimitInKb`).
+/// Log size at which a snapshot is due (Apache's `snapSizeLimitInKb`).
 const LOG_BYTES_MAX: u64 = 4 << 30;
 
-/// Where the data is.
+/// Location of the data.
 #[derive(Debug, Clone)]
 pub(crate) enum Store {
     /// In this process.
     Memory(MemoryStore),
-    /// On disks of a test's making.
+    /// On [`Disk`]s that a test implements.
     Disks {
         snapshots: Arc<dyn Disk>,
         logs: Arc<dyn Disk>,
@@ -40,7 +40,7 @@ pub(crate) enum Store {
 }
 
 impl Store {
-    /// Where `config` wants the data.
+    /// The location that `config` names.
     pub(crate) fn of(config: &Config) -> Self {
         match &config.data_dir {
             None => Self::Memory(MemoryStore::default()),
@@ -51,9 +51,9 @@ impl Store {
         }
     }
 
-    /// Recovers what is there, and opens the log to go on with.
+    /// Recovers the data, and opens the log for further writes.
     ///
-    /// `alarm` is raised if something fails later without which the server cannot go on.
+    /// `alarm` is raised on a later failure that the server cannot survive.
     pub(crate) fn open(
         self,
         config: &Config,
@@ -73,7 +73,7 @@ impl Store {
     }
 }
 
-/// Folders that no other server uses as long as this is there.
+/// Folders locked for this process.
 #[derive(Debug)]
 pub(super) struct OpenFolders {
     pub(super) snapshots: Folder,
@@ -134,12 +134,12 @@ fn open_disks(
     Ok((recovered.tree, Box::new(log)))
 }
 
-/// Makes a folder if there is none, and takes it for this process alone.
+/// Creates a folder if needed, and locks it for this process.
 fn lock(folder: &Path) -> Result<File, RecoveryError> {
     let path = Folder::open(folder)?.path().join(LOCK_FILE);
     let mut options = File::options();
     options.create(true).truncate(false).write(true).mode(0o600);
-    let file = options.open(&path)?;
+    let file = options.open(&path).map_err(named(&path))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(RecoveryError::InUse {
@@ -149,7 +149,7 @@ fn lock(folder: &Path) -> Result<File, RecoveryError> {
     }
 }
 
-/// Files in the wrong one of two folders would be overlooked, and with them what they hold.
+/// Data files in the wrong one of the two folders would be ignored, and their data lost.
 fn refuse_misplaced(
     folder: &Folder,
     wrong: impl Fn(DataFile) -> bool,

@@ -1,4 +1,4 @@
-//! Who may do what: access lists and the ids of a connection.
+//! Access control: access lists and the ids of a connection.
 
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
@@ -6,19 +6,19 @@ use std::sync::{Arc, LazyLock};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use bellwether_wire::acl::{Acl, Id, READ, RawAcl};
+use bellwether_wire::code::ErrorCode;
 use sha1::{Digest as _, Sha1};
 
-use crate::proto::acl::{Acl, Id, READ, RawAcl};
-use crate::proto::code::ErrorCode;
-use crate::proto::txn::AclList;
+use super::txn::AclList;
 
-/// The list that allows everything to everybody.
+/// The list that allows everything to every client.
 pub(crate) fn open() -> AclList {
     static OPEN: LazyLock<AclList> = LazyLock::new(|| Arc::new([Acl::open()]));
     OPEN.clone()
 }
 
-/// The list that allows everybody to read, and nothing else.
+/// The list that allows every client to read, and nothing else.
 pub(crate) fn world_readable() -> AclList {
     Arc::new([Acl {
         perms: READ,
@@ -26,7 +26,7 @@ pub(crate) fn world_readable() -> AclList {
     }])
 }
 
-/// Stands for the list of a node that a snapshot does not have: it allows nothing to anybody.
+/// Placeholder for a list that is missing in a snapshot: allows nothing.
 pub(crate) fn unknown() -> AclList {
     static UNKNOWN: LazyLock<AclList> = LazyLock::new(|| {
         Arc::new([Acl {
@@ -37,12 +37,32 @@ pub(crate) fn unknown() -> AclList {
     UNKNOWN.clone()
 }
 
-/// Whether `acl` is no list, but stands for one that is not known.
+/// Whether `acl` is that placeholder.
 pub(crate) fn is_unknown(acl: &AclList) -> bool {
     Arc::ptr_eq(acl, &unknown())
 }
 
-/// Whether one of `ids` may do one of `perms` under `acl`.
+/// Optional schemes that access lists may name, besides `world`, `auth`, `digest` and `ip`.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Schemes {
+    pub(crate) x509: bool,
+    pub(crate) sasl: bool,
+    pub(crate) unix: bool,
+}
+
+impl Schemes {
+    fn has(self, scheme: &str) -> bool {
+        match scheme {
+            "world" | "digest" | "ip" => true,
+            "x509" => self.x509,
+            "sasl" => self.sasl,
+            "unix" => self.unix,
+            _ => false,
+        }
+    }
+}
+
+/// Whether one of `ids` has one of `perms` under `acl`.
 pub(crate) fn allows(acl: &[Acl], perms: i32, ids: &[Id]) -> bool {
     acl.is_empty()
         || acl.iter().any(|entry| {
@@ -66,13 +86,14 @@ fn matches(wanted: &Id, have: &Id) -> bool {
         }
 }
 
-/// The list that is stored for one that a client sent: checked, without duplicates, and with
-/// `auth` replaced by the ids of the connection (`PrepRequestProcessor.fixupACL`).
+/// The list to store for the one that a client sent: checked, without duplicates, and with `auth` replaced by the ids of the connection
+/// (`PrepRequestProcessor.fixupACL`).
 ///
-/// It is taken from `bytes_left`, for `auth` makes much of little. Beyond that it is refused.
+/// Its size is subtracted from `bytes_left`, because `auth` can expand a short list to a long one. A longer list is refused.
 pub(crate) fn resolve(
     list: Option<Vec<RawAcl>>,
     ids: &[Id],
+    schemes: Schemes,
     bytes_left: &mut usize,
 ) -> Result<Vec<Acl>, ErrorCode> {
     let list = list
@@ -83,8 +104,10 @@ pub(crate) fn resolve(
     for RawAcl { perms, scheme, id } in list {
         let scheme = scheme.ok_or(ErrorCode::InvalidAcl)?;
         if scheme == "auth" {
-            // Addresses and the super user are not identities that a node could belong to.
-            let mut authenticated = ids.iter().filter(|id| id.scheme == "digest").peekable();
+            // Addresses and the super user cannot own a node.
+            let is_owner =
+                |id: &&Id| matches!(id.scheme.as_str(), "digest" | "sasl" | "unix" | "x509");
+            let mut authenticated = ids.iter().filter(is_owner).peekable();
             if authenticated.peek().is_none() {
                 return Err(ErrorCode::InvalidAcl);
             }
@@ -96,16 +119,11 @@ pub(crate) fn resolve(
             }
             continue;
         }
-        if !matches!(scheme.as_str(), "world" | "digest" | "ip") {
+        if !schemes.has(&scheme) {
             return Err(ErrorCode::InvalidAcl);
         }
         let id = id.ok_or(ErrorCode::MarshallingError)?;
-        let valid = match scheme.as_str() {
-            "world" => id == "anyone",
-            "ip" => Network::parse(&id).is_some(),
-            _ => is_digest_id(&id),
-        };
-        if !valid {
+        if !is_valid(&scheme, &id) {
             return Err(ErrorCode::InvalidAcl);
         }
         let id = Id { scheme, id };
@@ -114,10 +132,10 @@ pub(crate) fn resolve(
     Ok(resolved.list)
 }
 
-/// A list whose entries differ, in the order in which they came first.
+/// A list without duplicates, in order of first occurrence.
 struct Distinct {
     list: Vec<Acl>,
-    /// The same entries, as soon as there are two: most lists have one.
+    /// The same entries, filled from the second one on: most lists have one.
     seen: HashSet<Acl>,
 }
 
@@ -146,7 +164,34 @@ impl Distinct {
     }
 }
 
-/// Two parts around a colon, counted as Java's `split` counts them: trailing empty ones are dropped.
+/// Whether `id` is valid for an available scheme.
+fn is_valid(scheme: &str, id: &str) -> bool {
+    match scheme {
+        "world" => id == "anyone",
+        "ip" => Network::parse(id).is_some(),
+        "digest" => is_digest_id(id),
+        "x509" => is_distinguished_name(id),
+        "unix" => id.parse().is_ok_and(|user: u32| user.to_string() == id),
+        _ => !id.is_empty(),
+    }
+}
+
+/// Attributes with values, separated by unescaped commas. An id that no certificate can have does no harm, so this does not check the whole
+/// syntax of RFC 2253.
+fn is_distinguished_name(id: &str) -> bool {
+    let mut is_escaped = false;
+    let mut parts = id.split(|character| {
+        let is_end = character == ',' && !is_escaped;
+        is_escaped = character == '\\' && !is_escaped;
+        is_end
+    });
+    parts.all(|part| {
+        part.split_once('=')
+            .is_some_and(|(name, _)| !name.trim().is_empty())
+    })
+}
+
+/// Two parts around a colon, counted like Java's `split`, which drops trailing empty parts.
 fn is_digest_id(id: &str) -> bool {
     let mut parts: Vec<_> = id.split(':').collect();
     while parts.last().is_some_and(|part| part.is_empty()) {
@@ -155,7 +200,7 @@ fn is_digest_id(id: &str) -> bool {
     parts.len() == 2
 }
 
-/// The id that somebody has who sends `user:password`.
+/// Id of a client that sends `user:password`.
 pub(crate) fn digest_id(user_password: &str) -> String {
     let user = user_password.split(':').next().unwrap_or_default();
     format!(
@@ -164,7 +209,7 @@ pub(crate) fn digest_id(user_password: &str) -> String {
     )
 }
 
-/// The list as somebody without the right to change it sees it: without the hashes.
+/// The list without its hashes, for clients without the right to change it.
 pub(crate) fn redact(acl: &[Acl]) -> Vec<Acl> {
     let redacted = |entry: &Acl| match entry.id.id.split_once(':') {
         Some((user, _)) if entry.id.scheme == "digest" => Acl {
@@ -176,8 +221,7 @@ pub(crate) fn redact(acl: &[Acl]) -> Vec<Acl> {
     acl.iter().map(redacted).collect()
 }
 
-/// Adds an id to those of a connection, in the order in which a Java hash set would show them:
-/// clients see it in `whoAmI` and in expanded lists.
+/// Adds an id to those of a connection, in the order of a Java hash set: clients see that order in `whoAmI` and in expanded lists.
 pub(crate) fn with_id(ids: &[Id], more: Id) -> Arc<[Id]> {
     let mut all = ids.to_vec();
     if !all.contains(&more) {
@@ -200,7 +244,7 @@ fn java_bucket(id: &Id) -> u32 {
     (hash ^ hash >> 16) % 16
 }
 
-/// An address with the number of its bits that count.
+/// An address with a prefix length.
 struct Network {
     address: u32,
     bits: u32,
@@ -244,7 +288,7 @@ mod tests {
     }
 
     fn checked(list: Option<Vec<RawAcl>>, ids: &[Id]) -> Result<Vec<Acl>, ErrorCode> {
-        resolve(list, ids, &mut 1000)
+        resolve(list, ids, Schemes::default(), &mut 1000)
     }
 
     #[test]
@@ -340,15 +384,20 @@ mod tests {
             .collect();
         let auths = |perms: std::ops::Range<i32>| {
             let list = perms.map(|perms| raw(perms, "auth", "")).collect();
-            resolve(Some(list), &ids, &mut 1000)
+            resolve(Some(list), &ids, Schemes::default(), &mut 1000)
         };
         let entry_bytes = 4 + 4 + "digest".len() + 4 + "0:x".len();
         let most = i32::try_from(1000 / (10 * entry_bytes)).unwrap();
         assert_eq!(auths(0..most).unwrap().len(), 10 * most as usize);
         assert_eq!(auths(0..most + 1), Err(ErrorCode::InvalidAcl));
-        // Duplicates count for nothing.
+        // Duplicates do not count.
         let list = vec![raw(1, "auth", ""); 1000];
-        assert_eq!(resolve(Some(list), &ids, &mut 1000).unwrap().len(), 10);
+        assert_eq!(
+            resolve(Some(list), &ids, Schemes::default(), &mut 1000)
+                .unwrap()
+                .len(),
+            10
+        );
     }
 
     #[test]

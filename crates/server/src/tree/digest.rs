@@ -1,10 +1,10 @@
-//! The digest of a tree: a sum over its nodes, so that each change costs only what it touches.
+//! Digest of a tree: a sum over its nodes, so that a change costs only the nodes it touches.
 
 use super::node::Node;
 use super::path::ROOT;
 
-/// What a node adds to the digest (`DigestCalculator`): a CRC-32 of its path, data and numbers.
-/// Nothing below `/zookeeper` counts, because quotas change there without a transaction.
+/// Contribution of a node to the digest (`DigestCalculator`): a CRC-32 of its path, data and numbers. Nodes below `/zookeeper` do not
+/// count, because quotas change there without a transaction.
 pub(crate) fn of_node(path: &str, node: &Node) -> u32 {
     if path.starts_with("/zookeeper/") {
         return 0;

@@ -1,6 +1,8 @@
-//! The tree: one immutable version after another.
+//! The tree of nodes: immutable versions that share structure (copy-on-write).
 
 pub(crate) mod access;
+mod apply;
+mod below;
 mod digest;
 mod node;
 pub(crate) mod path;
@@ -10,6 +12,8 @@ mod quota;
     reason = "the folder is named for its main concept"
 )]
 mod tree;
+pub mod txn;
 
+pub(crate) use apply::{Change, ChangeKind};
 pub(crate) use node::{Node, Owner};
-pub(crate) use tree::{Change, ChangeKind, Tree};
+pub(crate) use tree::Tree;

@@ -1,12 +1,13 @@
-//! One node.
+//! One node of the tree.
 
 use std::sync::Arc;
 
+use bellwether_wire::stat::Stat;
 use bytes::{BufMut as _, BytesMut};
 use imbl::OrdSet;
 
-use crate::proto::stat::Stat;
-use crate::proto::txn::{AclList, Data, Lifetime};
+use super::below::Below;
+use super::txn::{AclList, Data, Lifetime};
 
 /// What keeps a node alive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,14 +16,14 @@ pub(crate) enum Owner {
     Nobody,
     /// The session with this id.
     Session(i64),
-    /// Its children: it goes some time after the last one.
+    /// Its children: it is deleted some time after the last one.
     Container,
-    /// Its last change: it goes when that is this long ago and it has no children.
+    /// Its last change: it is deleted `ms` later if it has no children.
     Ttl { ms: i64 },
 }
 
 impl Owner {
-    /// The owner that a create by `session_id` gives its node.
+    /// Owner of a node created by `session_id`.
     pub(crate) fn of(lifetime: Lifetime, session_id: i64) -> Self {
         match lifetime {
             Lifetime::Persistent => Self::Nobody,
@@ -32,7 +33,7 @@ impl Owner {
         }
     }
 
-    /// The number that data files and digests hold (`EphemeralType`).
+    /// The number used in data files and digests (`EphemeralType`).
     pub(crate) fn stored(self) -> i64 {
         match self {
             Self::Nobody => 0,
@@ -42,8 +43,7 @@ impl Owner {
         }
     }
 
-    /// What such a number means. A time to live is one whether or not new ones are allowed: nothing
-    /// is lost because a setting is not.
+    /// Decodes such a number. A TTL is decoded even if new TTL nodes are not allowed, so that changing that setting loses no node.
     pub(crate) fn from_stored(number: i64) -> Self {
         match number {
             0 => Self::Nobody,
@@ -56,10 +56,10 @@ impl Owner {
     }
 }
 
-/// The bits that tell a time to live from a session, which never has all of them.
+/// Bits that mark a TTL; a session id never has all of them set.
 const TTL_MARK: i64 = 0xFF << 56;
 
-/// A node as the tree holds it. Its path is its key there.
+/// A node as stored in the tree, with its path as the key.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     pub(crate) data: Data,
@@ -70,24 +70,15 @@ pub(crate) struct Node {
     pub(crate) ctime: i64,
     pub(crate) mtime: i64,
     pub(crate) version: i32,
-    /// How many children were ever created here. Clients see another number, and it is the next
-    /// sequence number.
+    /// Number of children ever created here; also the next sequence number. Clients see a different number, see [`stat`](Self::stat).
     pub(crate) cversion: i32,
     pub(crate) aversion: i32,
     pub(crate) owner: Owner,
     /// The names of the children.
     pub(crate) children: OrdSet<Arc<str>>,
     pub(crate) below: Below,
-    /// What this node adds to the digest of the tree.
+    /// Contribution of this node to the digest of the tree.
     pub(crate) digest: u32,
-}
-
-/// What lies below a node, at any depth. The tree keeps it current, so that nobody has to walk.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Below {
-    pub(crate) nodes: i64,
-    /// The bytes of their data.
-    pub(crate) bytes: i64,
 }
 
 impl Node {
@@ -95,8 +86,8 @@ impl Node {
         self.data.as_ref().map_or(0, |data| data.len())
     }
 
-    /// Whether it is an empty container that had children once, or none for `never_used_ms` (if not zero), or
-    /// an empty node that has outlived its time.
+    /// Whether this is a container that has lost its last child, a container that never had one for `never_used_ms` (if not zero), or a TTL
+    /// node without children whose time has passed.
     pub(crate) fn is_outlived(&self, now_ms: i64, never_used_ms: i64) -> bool {
         let unchanged_ms = now_ms.saturating_sub(self.mtime);
         let is_due = match self.owner {
@@ -109,7 +100,7 @@ impl Node {
         is_due && self.children.is_empty()
     }
 
-    /// Appends the numbers that snapshots hold; the others follow from the rest.
+    /// Appends the fields that snapshots store; the others are derived.
     pub(crate) fn encode_persisted(&self, out: &mut BytesMut) {
         for number in [self.czxid, self.mzxid, self.ctime, self.mtime] {
             out.put_i64(number);
@@ -121,7 +112,7 @@ impl Node {
         out.put_i64(self.pzxid);
     }
 
-    /// What clients see.
+    /// The stat that clients receive.
     pub(crate) fn stat(&self) -> Stat {
         let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
         let num_children = number(self.children.len());
@@ -131,7 +122,7 @@ impl Node {
             ctime: self.ctime,
             mtime: self.mtime,
             version: self.version,
-            // Creates and deletes: what was created twice, less what is still there.
+            // Creates plus deletes: twice the creates, minus the children left.
             cversion: self.cversion.wrapping_mul(2).wrapping_sub(num_children),
             aversion: self.aversion,
             ephemeral_owner: match self.owner {

@@ -1,11 +1,11 @@
-//! What may be a path, and what stands above it.
+//! Path validation and ancestors.
 
-use crate::proto::code::ErrorCode;
+use bellwether_wire::code::ErrorCode;
 
 /// The path of the root.
 pub(crate) const ROOT: &str = "/";
 
-/// Refuses a path that no node may have.
+/// Refuses a path that is not valid for a node.
 pub(crate) fn validate(path: &str) -> Result<(), ErrorCode> {
     bellwether_wire::path::check(path).map_err(|_| ErrorCode::BadArguments)
 }
@@ -15,18 +15,18 @@ pub(crate) fn parent(path: &str) -> Option<&str> {
     path.rfind('/').map(|slash| &path[..slash])
 }
 
-/// The text behind the last slash.
+/// The text after the last slash.
 pub(crate) fn name(path: &str) -> &str {
     path.rfind('/').map_or(path, |slash| &path[slash + 1..])
 }
 
-/// Everything above a path but the root, the highest first. Only for valid paths.
+/// Ancestors of a path except the root, highest first. Only for valid paths.
 pub(crate) fn below_root(path: &str) -> impl Iterator<Item = &str> {
     let slashes = path.match_indices('/').skip(1);
     slashes.map(|(slash, _)| &path[..slash])
 }
 
-/// The path itself and everything above it, the root last. Only for valid paths.
+/// The path itself and its ancestors, the root last. Only for valid paths.
 pub(crate) fn with_ancestors(path: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(path), |path| match path.rfind('/')? {
         _ if *path == ROOT => None,

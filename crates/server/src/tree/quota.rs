@@ -1,26 +1,28 @@
 //! Quotas: limits on the nodes and bytes below a path, and the statistics kept for them.
 //!
-//! A quota on `/x` is the node `/zookeeper/quota/x/zookeeper_limits`; what is used stands in
-//! `zookeeper_stats` beside it and is kept current outside the log, as Apache does.
+//! A quota on `/x` is the node `/zookeeper/quota/x/zookeeper_limits`. Current usage is in `zookeeper_stats` beside it, which is updated
+//! outside the log, as in Apache.
 
 use std::sync::Arc;
 
+use bellwether_wire::code::ErrorCode;
+
+use super::below::signed;
 use super::path;
-use super::tree::{Tree, signed};
-use crate::proto::code::ErrorCode;
+use super::tree::Tree;
 
 const QUOTA_ROOT: &str = "/zookeeper/quota";
 const LIMITS: &str = "zookeeper_limits";
 const STATS: &str = "zookeeper_stats";
 
-/// The path that a quota node is about, if `node` is one called `name`.
+/// Path that a quota node refers to, if `node` is a quota node named `name`.
 fn subject<'a>(node: &'a str, name: &str) -> Option<&'a str> {
     node.strip_prefix(QUOTA_ROOT)?
         .strip_suffix(name)?
         .strip_suffix('/')
 }
 
-/// Numbers such as `count=3,bytes=7` or `count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=3`.
+/// Parses numbers such as `count=3,bytes=7` or `count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=3`.
 fn number(text: &str, key: &str) -> Option<i64> {
     text.split([',', ';', '='])
         .zip(text.split([',', ';', '=']).skip(1))
@@ -29,7 +31,7 @@ fn number(text: &str, key: &str) -> Option<i64> {
 }
 
 impl Tree {
-    /// Called when a node was created: it may be a quota, or fall under one.
+    /// Called after a create: the node may be a quota, or be subject to one.
     pub(super) fn quota_after_create(&mut self, node: &str) {
         if let Some(subject) = subject(node, LIMITS) {
             self.quotas.insert(subject.into());
@@ -43,7 +45,7 @@ impl Tree {
         }
     }
 
-    /// Called when a node of `bytes` was deleted.
+    /// Called after the delete of a node with `bytes` of data.
     pub(super) fn quota_after_delete(&mut self, node: &str, bytes: usize) {
         if let Some(subject) = subject(node, LIMITS) {
             self.quotas.remove(subject);
@@ -53,14 +55,14 @@ impl Tree {
         }
     }
 
-    /// Called when the data of a node grew by `bytes`.
+    /// Called after the data of a node grew by `bytes`.
     pub(super) fn quota_after_set(&mut self, node: &str, bytes: i64) {
         if !self.quotas.is_empty() {
             self.adjust(node, 0, bytes);
         }
     }
 
-    /// Finds the quotas of a tree that was put back, and counts anew what each is about.
+    /// Finds the quotas of a restored tree, and counts their usage again.
     pub(super) fn restore_quotas(&mut self) {
         let mut limits = Vec::new();
         self.walk(&Arc::from(QUOTA_ROOT), |node, _| {
@@ -72,8 +74,8 @@ impl Tree {
         }
     }
 
-    /// Refuses what would end beyond a hard limit. Where the limit is passed already, as with one that
-    /// came later, even a change for the better is refused unless it is good enough.
+    /// Refuses a write whose result exceeds a hard limit. If usage already exceeds it, as with a limit set later, a write that reduces
+    /// usage is refused too unless the result is within the limit.
     pub(crate) fn check_quota(&self, node: &str, count: i64, bytes: i64) -> Result<(), ErrorCode> {
         let Some(subject) = self.quota_over(node) else {
             return Ok(());
@@ -99,7 +101,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The deepest path with a quota at or above `node`. A quota on the root is ignored.
+    /// Deepest path with a quota at or above `node`. A quota on the root is ignored.
     fn quota_over(&self, node: &str) -> Option<Arc<str>> {
         path::with_ancestors(node)
             .find_map(|path| self.quotas.get(path))
@@ -115,14 +117,14 @@ impl Tree {
             return;
         };
         let text = String::from_utf8_lossy(found.data.as_deref().unwrap_or_default()).into_owned();
-        // Anybody may write anything there, and Apache's numbers wrap around as well.
+        // Any client may write anything there, and Apache's numbers wrap around as well.
         let count = number(&text, "count").unwrap_or(0).wrapping_add(count);
         let bytes = number(&text, "bytes").unwrap_or(0).wrapping_add(bytes);
         self.write_stats(&stats, count, bytes);
     }
 
-    /// Counts a subtree anew: the root of the quota counts, and only data counts as bytes. Anybody may ask for that
-    /// again and again, so it takes no walk: so deep that only a walk could tell, the numbers stay as they are.
+    /// Counts the usage of a subtree again: the root of the quota counts, and only data counts as bytes. Clients can trigger this as often
+    /// as they like, so it never walks the subtree. Too deep for a known count, the numbers stay unchanged.
     fn recount(&mut self, subject: &str) {
         let (count, bytes) = match (self.get(subject), self.below(subject)) {
             (None, _) => (0, 0),
@@ -133,7 +135,7 @@ impl Tree {
         self.write_stats(&stats, count, bytes);
     }
 
-    /// Changes the data of the statistics in place: no version, no zxid, no time changes.
+    /// Changes the data of the statistics in place: version, zxid and times stay the same.
     fn write_stats(&mut self, stats: &str, count: i64, bytes: i64) {
         let text = format!("count={count},bytes={bytes}");
         let after = signed(text.len());

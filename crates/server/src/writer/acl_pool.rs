@@ -1,18 +1,19 @@
-//! Equal access lists are kept once.
+//! Stores equal access lists only once.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::proto::acl::Acl;
-use crate::proto::txn::AclList;
+use bellwether_wire::acl::Acl;
+
 use crate::tree::access;
+use crate::tree::txn::AclList;
 
 /// The access lists in use.
 #[derive(Debug)]
 pub(crate) struct AclPool {
     open: AclList,
     lists: HashSet<AclList>,
-    /// When the pool has grown to this, what nobody uses any more is dropped.
+    /// Pool size at which lists no longer in use are dropped.
     clean_at: usize,
 }
 
@@ -25,7 +26,7 @@ impl AclPool {
         }
     }
 
-    /// The shared copy of `list`.
+    /// Returns the shared copy of `list`.
     pub(crate) fn share(&mut self, list: Vec<Acl>) -> AclList {
         if list[..] == self.open[..] {
             return self.open.clone();

@@ -1,10 +1,10 @@
-//! The one place that decides writes.
+//! Decides all writes, one at a time.
 //!
-//! No sockets, files or clocks: a submission and the time come in, a transaction, the next version
-//! and the reply come out.
+//! Without sockets, files or clocks: submission and time are arguments; transaction, next version and reply are results.
 
 mod acl_pool;
 mod multi;
+mod pipeline;
 mod prepare;
 #[expect(
     clippy::module_inception,
@@ -12,5 +12,6 @@ mod prepare;
 )]
 mod writer;
 
+pub(crate) use pipeline::{Pipeline, Publish, Submit};
 pub(crate) use prepare::Rules;
 pub(crate) use writer::{Answer, Decided, Group, Submission, Writer};

@@ -1,39 +1,39 @@
-//! Several writes as one: all or nothing.
+//! `multi`: several writes that succeed or fail together.
 
+use bellwether_wire::acl::Id;
+use bellwether_wire::code::ErrorCode;
+use bellwether_wire::multi::{self, Ops, WriteOp};
+use bellwether_wire::op::Op;
 use bytes::BytesMut;
 
 use super::acl_pool::AclPool;
 use super::prepare::{Mode, Preparation, Rules};
 use super::writer::put_result;
-use crate::proto::acl::Id;
-use crate::proto::code::ErrorCode;
-use crate::proto::multi::{self, Ops, WriteOp};
-use crate::proto::op::Op;
-use crate::proto::txn::{Lifetime, Txn, TxnBody};
+use crate::tree::txn::{Lifetime, Txn, TxnBody};
 use crate::tree::{Change, Tree};
 
-/// What a multi came to.
+/// Result of a multi.
 #[derive(Debug)]
 pub(super) struct Outcome {
-    /// What the log records: the writes, or errors from the one that failed on.
+    /// What the log records: the writes, or errors from the failed operation on.
     pub(super) body: TxnBody,
-    /// The version that it makes; the one before if it failed.
+    /// The next tree version; the unchanged one if the multi failed.
     pub(super) tree: Tree,
     pub(super) changes: Vec<Change>,
-    /// The results, one by one: a multi that failed is answered like one that succeeded.
+    /// Encoded results. A failed multi is answered in the same form as a successful one.
     pub(super) results: BytesMut,
 }
 
 /// Why a multi has no results.
 #[derive(Debug)]
 pub(super) enum Spoiled {
-    /// Answered with the code alone.
+    /// Answered with the error code alone.
     Malformed,
-    /// A path that is null is noticed late in Apache: the code comes with an empty list.
+    /// Apache detects a null path late: the reply has the code and an empty list.
     NullPath,
 }
 
-/// Decides the operations in order, each on what the ones before it made.
+/// Decides the operations in order, each on the result of the previous ones.
 pub(super) fn decide(
     tree: &Tree,
     rules: Rules,
@@ -60,6 +60,7 @@ pub(super) fn decide(
         let mut preparation = Preparation {
             tree: &next,
             rules,
+            session_id: txn.session_id,
             ids,
             acl_pool,
             acl_bytes_left: &mut acl_bytes_left,
@@ -71,8 +72,8 @@ pub(super) fn decide(
                 put_result(&mut results, kind, &body, &next);
                 bodies.push(body);
             }
-            // Spoils all of it, too, but only when its turn comes: an access list with a null id, or
-            // a mode with a time to live in a record that has no place for one.
+            // Also fails the whole multi, but only once the operation is reached: an access list with a null id, or a TTL mode in a record
+            // that has no TTL field.
             Err(ErrorCode::MarshallingError) => return Err(Spoiled::Malformed),
             Err(code) => return Ok(failed(tree, bodies, count, code)),
         }
@@ -86,7 +87,7 @@ pub(super) fn decide(
     })
 }
 
-/// Prepares one operation, and tells as what its result is reported.
+/// Prepares one operation. Also returns the operation type to report in its result.
 fn prepare(preparation: &mut Preparation<'_>, op: WriteOp<'_>) -> Result<(Op, TxnBody), ErrorCode> {
     match op {
         WriteOp::Create(_, create) if matches!(create.flags, 5 | 6) && create.ttl_ms.is_none() => {
@@ -107,7 +108,7 @@ fn prepare(preparation: &mut Preparation<'_>, op: WriteOp<'_>) -> Result<(Op, Tx
     }
 }
 
-/// The writes before the failure keep their records, the ones behind it are not even looked at.
+/// Operations before the failed one keep their records; those after it are not checked.
 fn failed(tree: &Tree, mut bodies: Vec<TxnBody>, count: usize, code: ErrorCode) -> Outcome {
     let mut results = BytesMut::new();
     for _ in &bodies {

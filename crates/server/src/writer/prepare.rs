@@ -1,48 +1,54 @@
-//! Whether a write may be done, and what it comes to.
+//! Checks a write and turns it into a transaction.
 //!
-//! The order of the checks is Apache's (`PrepRequestProcessor.pRequest2Txn`), because the first
-//! that fails is what the client hears of.
+//! The checks run in Apache's order (`PrepRequestProcessor.pRequest2Txn`), because the client receives the error of the first check that
+//! fails.
 
 use std::sync::Arc;
 
-use super::acl_pool::AclPool;
-use crate::proto::acl::{ADMIN, CREATE, DELETE, Id, READ, WRITE};
-use crate::proto::code::ErrorCode;
-use crate::proto::op::Op;
-use crate::proto::request::{Create, PathVersion, SetAcl, SetData, Text};
-use crate::proto::txn::{Data, Lifetime, TxnBody};
-use crate::tree::{Node, Owner, Tree, access, path};
+use bellwether_wire::acl::{ADMIN, CREATE, DELETE, Id, READ, WRITE};
+use bellwether_wire::code::ErrorCode;
+use bellwether_wire::op::Op;
+use bellwether_wire::request::{Create, PathVersion, SetAcl, SetData, Text};
 
-/// What a client may give as a version if it does not care.
+use super::acl_pool::AclPool;
+use crate::tree::access::{self, Schemes};
+use crate::tree::txn::{Data, Lifetime, TxnBody};
+use crate::tree::{Node, Owner, Tree, path};
+
+/// Version in a request that matches every version.
 const ANY_VERSION: i32 = -1;
 
-/// The longest time to live, 40 bits of milliseconds.
+/// Maximum time to live: 40 bits of milliseconds.
 const TTL_MS_MAX: i64 = 0xFF_FFFF_FFFF;
 
-/// The settings that decide what is allowed.
+/// Settings that limit what writes may do.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rules {
     pub(crate) extended_types: bool,
     pub(crate) skip_acl: bool,
     pub(crate) enforce_quota: bool,
     pub(crate) reconfig_enabled: bool,
-    /// How long the access lists of one request may be, once they are expanded: what a frame may be in all. With
-    /// the frame itself that is the longest transaction that Apache reads back.
+    pub(crate) schemes: Schemes,
+    /// Maximum number of ephemeral nodes per session.
+    pub(crate) ephemerals_per_session_max: usize,
+    /// Maximum size of the access lists of one request after expansion: the maximum frame length. Together with the frame itself, this is
+    /// the longest transaction that Apache can read back.
     pub(crate) acl_bytes_max: usize,
 }
 
-/// A write about to be checked: on which version, under which rules, for whom.
+/// Context of a check: the tree version, the rules, and the client.
 #[derive(Debug)]
 pub(super) struct Preparation<'a> {
     pub(super) tree: &'a Tree,
     pub(super) rules: Rules,
+    pub(super) session_id: i64,
     pub(super) ids: &'a [Id],
     pub(super) acl_pool: &'a mut AclPool,
-    /// What the request has left of [`Rules::acl_bytes_max`].
+    /// What is left of [`Rules::acl_bytes_max`] for this request.
     pub(super) acl_bytes_left: &'a mut usize,
 }
 
-/// What kind of node a create makes, and whether its name gets a number.
+/// Kind of node that a create makes, and whether its name gets a sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mode {
     pub(super) lifetime: Lifetime,
@@ -50,13 +56,12 @@ pub(super) struct Mode {
 }
 
 impl Mode {
-    /// The mode of a request by itself, where the operation has a say (`CreateMode.fromFlag`).
+    /// Mode of a single create request, which also depends on the operation (`CreateMode.fromFlag`).
     pub(super) fn of_request(op: Op, create: &Create<'_>, rules: Rules) -> Result<Self, ErrorCode> {
         let mode = Self::of_flags(create, rules)?;
         let is_ttl = matches!(mode.lifetime, Lifetime::Ttl { .. });
         match op {
-            // A time to live belongs to the modes that have one. Apache lets a negative one slip
-            // through and does not start again afterwards.
+            // Only TTL modes take a time to live. Apache accepts a negative one, and then fails to start again from its log.
             Op::CreateTtl if !is_ttl => Err(ErrorCode::BadArguments),
             Op::CreateContainer => Ok(Self {
                 lifetime: Lifetime::Container,
@@ -66,7 +71,7 @@ impl Mode {
         }
     }
 
-    /// The mode inside a multi, where the flags alone decide.
+    /// Mode of a create inside a multi, where only the flags count.
     pub(super) fn of_flags(create: &Create<'_>, rules: Rules) -> Result<Self, ErrorCode> {
         let (lifetime, sequential) = match create.flags {
             0 => (Lifetime::Persistent, false),
@@ -100,7 +105,12 @@ impl<'t> Preparation<'t> {
         if asked.contains('\0') {
             return Err(ErrorCode::BadArguments);
         }
-        let acl = access::resolve(create.acl, self.ids, self.acl_bytes_left)?;
+        let acl = access::resolve(
+            create.acl,
+            self.ids,
+            self.rules.schemes,
+            self.acl_bytes_left,
+        )?;
         let parent = self.tree.get(parent_path).ok_or(ErrorCode::NoNode)?;
         self.permit(parent, CREATE)?;
         let path: Arc<str> = if mode.sequential {
@@ -114,6 +124,11 @@ impl<'t> Preparation<'t> {
         }
         if matches!(parent.owner, Owner::Session(_)) {
             return Err(ErrorCode::NoChildrenForEphemerals);
+        }
+        let is_ephemeral = mode.lifetime == Lifetime::Ephemeral;
+        let most = self.rules.ephemerals_per_session_max;
+        if is_ephemeral && self.tree.ephemeral_count_of(self.session_id) >= most {
+            return Err(ErrorCode::QuotaExceeded);
         }
         let data = owned(create.data);
         if self.rules.enforce_quota {
@@ -168,7 +183,7 @@ impl<'t> Preparation<'t> {
 
     pub(super) fn set_acl(&mut self, body: SetAcl<'_>) -> Result<TxnBody, ErrorCode> {
         path::validate(body.path.as_deref().unwrap_or_default())?;
-        let acl = access::resolve(body.acl, self.ids, self.acl_bytes_left)?;
+        let acl = access::resolve(body.acl, self.ids, self.rules.schemes, self.acl_bytes_left)?;
         let (path, node) = self.existing(&body.path)?;
         self.permit(node, ADMIN)?;
         check_version(node.aversion, body.version)?;
@@ -183,14 +198,14 @@ impl<'t> Preparation<'t> {
         let (path, node) = self.existing(&body.path)?;
         self.permit(node, READ)?;
         check_version(node.version, body.version)?;
-        // Apache stores the version after this one, and never reads it.
+        // Apache logs the next version here and never reads it.
         Ok(TxnBody::Check {
             path: path.into(),
             version: node.version.wrapping_add(1),
         })
     }
 
-    /// The node at a path that must be one.
+    /// Returns the node at `path`, or an error if there is none.
     fn existing<'p>(&self, path: &'p Text<'_>) -> Result<(&'p str, &'t Node), ErrorCode> {
         let path = path.as_deref().unwrap_or_default();
         path::validate(path)?;
@@ -214,7 +229,7 @@ fn check_version(current: i32, expected: i32) -> Result<(), ErrorCode> {
     }
 }
 
-/// A copy of its own: the frame that the data came in belongs to a much larger buffer.
+/// Copies the data: a slice would keep the much larger receive buffer alive.
 fn owned(data: Option<&[u8]>) -> Data {
     data.map(Arc::from)
 }

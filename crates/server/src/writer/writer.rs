@@ -1,61 +1,61 @@
-//! From a submission to what the log and the readers get of it.
+//! Turns a submission into a transaction, a new tree version and a reply.
 
 use std::sync::Arc;
 
+use bellwether_wire::code::ErrorCode;
+use bellwether_wire::connect::ConnectReply;
+use bellwether_wire::jute::{Reader, Writer as _};
+use bellwether_wire::multi as multi_proto;
+use bellwether_wire::op::Op;
+use bellwether_wire::request::{Create, PathVersion, SetAcl, SetData};
+use bellwether_wire::{frame, reply};
 use bytes::BytesMut;
 use tokio::sync::oneshot;
 
 use super::acl_pool::AclPool;
 use super::multi::{self, Spoiled};
 use super::prepare::{Mode, Preparation, Rules};
-use crate::peer::Peer;
-use crate::proto::code::ErrorCode;
-use crate::proto::connect::ConnectReply;
-use crate::proto::jute::{Reader, Writer as _};
-use crate::proto::multi as multi_proto;
-use crate::proto::op::Op;
-use crate::proto::request::{Create, PathVersion, SetAcl, SetData};
-use crate::proto::txn::{Txn, TxnBody};
-use crate::proto::{frame, reply};
-use crate::request::Request;
+use crate::audit::Lines;
+use crate::client::{Peer, Request};
 use crate::session::Session;
+use crate::tree::txn::{Txn, TxnBody};
 use crate::tree::{Change, Tree};
 
-/// Something that may change the tree.
+/// A request to change the tree.
 #[derive(Debug)]
 pub(crate) enum Submission {
-    /// What a client asked for.
+    /// A client's write.
     Request {
         session: Arc<Session>,
         request: Request,
-        /// Whether reads of the session wait between this and its write before.
+        /// Whether reads of the session wait between its previous write and this one.
         behind_reads: bool,
     },
-    /// A client without a session came.
+    /// A client asks for a new session.
     OpenSession {
         session: Arc<Session>,
-        /// The connection that asked for it, and is answered, whatever becomes of the session meanwhile.
+        /// The connection that asked. It gets the reply, whatever happens to the session meanwhile.
         peer: Arc<Peer>,
         timeout_ms: i32,
         has_read_only: bool,
     },
-    /// The time of a session is over.
+    /// A session timed out.
     ExpireSession { session: Arc<Session> },
-    /// A container or a node with a time to live seems to be no longer wanted. It may stay that long if
-    /// it is a container that never had a child; zero for ever.
+    /// A container or TTL node that looks due for deletion. A container that never had a child may stay for `never_used_ms`; zero means for
+    /// ever.
     DeleteContainer { path: Arc<str>, never_used_ms: i64 },
-    /// A test wants the next sequence number under `path` to be `count`.
+    /// A test sets the next sequence number under `path` to `count`.
     SetChildCounter {
         path: String,
         count: i32,
         done: oneshot::Sender<bool>,
     },
-    /// The server stops: nothing behind this is decided.
+    /// The server stops: later submissions are not decided.
     Stop,
 }
 
 impl Submission {
-    /// Whether somebody must see the version before this as it is.
+    /// Whether a read must see the version before this write, so that the write starts a new group.
     pub(crate) fn ends_group(&self) -> bool {
         matches!(
             self,
@@ -67,44 +67,43 @@ impl Submission {
     }
 }
 
-/// Writes that become visible together, because nobody can tell the versions between them.
+/// Writes that become visible together, because no reader asked for the versions between them.
 #[derive(Debug)]
 pub(crate) struct Group {
     /// In the order of their zxids.
     pub(crate) decided: Vec<Decided>,
-    /// The version that the last of them makes.
+    /// The version after the last of them.
     pub(crate) tree: Tree,
 }
 
-/// A write that was decided: on disk first, then seen by everybody.
+/// A decided write. It is written to disk first, then published.
 #[derive(Debug)]
 pub(crate) struct Decided {
-    /// What the log records, with the digest of the tree after it; `None` if nothing happened that
-    /// anybody must remember.
+    /// What the log records, with the digest of the tree after it; `None` if there is nothing to record.
     pub(crate) txn: Option<(Txn, u64)>,
     pub(crate) changes: Vec<Change>,
     pub(crate) answer: Answer,
 }
 
-/// Who is told when a write is on disk.
+/// Who gets a reply when the write is on disk.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// The client that asked.
+    /// The client that sent the request.
     Reply {
         session: Arc<Session>,
         request: Request,
         frame: BytesMut,
         zxid: i64,
     },
-    /// The client that has a session now.
+    /// The client that asked for a session.
     Connected {
         session: Arc<Session>,
         peer: Arc<Peer>,
         frame: BytesMut,
     },
-    /// The client whose session is no more; its connection just ends.
+    /// The client whose session has expired: its connection is closed.
     Expired { session: Arc<Session> },
-    /// Nobody.
+    /// No reply.
     Nobody,
     /// A test that set a child counter.
     CounterSet {
@@ -113,7 +112,21 @@ pub(crate) enum Answer {
     },
 }
 
-/// Decides writes one after the other, each on the version that the one before made.
+impl Decided {
+    /// Adds the audit log's lines for this write.
+    pub(crate) fn tell_audit(&self, lines: &mut Lines) {
+        let Some((txn, _)) = &self.txn else {
+            return;
+        };
+        match &self.answer {
+            Answer::Reply { request, .. } => lines.add_write(Some(request), None, txn),
+            Answer::Connected { peer, .. } => lines.add_write(None, Some(peer), txn),
+            _ => lines.add_write(None, None, txn),
+        }
+    }
+}
+
+/// Decides writes in order, each on the version that the previous one made.
 #[derive(Debug)]
 pub(crate) struct Writer {
     head: Tree,
@@ -130,12 +143,12 @@ impl Writer {
         }
     }
 
-    /// The newest version. As long as nobody has a copy of it, writes change it in place.
+    /// The newest version. While no one else holds a copy of it, writes change it in place (copy-on-write).
     pub(crate) fn head(&self) -> &Tree {
         &self.head
     }
 
-    /// Decides one submission, unless it is the end. `now_ms` is the time of day.
+    /// Decides one submission. Returns `None` for `Stop`. `now_ms` is the time of day.
     pub(crate) fn decide(&mut self, submission: Submission, now_ms: i64) -> Option<Decided> {
         let decided = match submission {
             Submission::Request {
@@ -167,7 +180,7 @@ impl Writer {
                 self.apply(txn, Answer::Expired { session })
             }
             Submission::ExpireSession { session } => self.nothing(Answer::Expired { session }),
-            // What was due when it was found may have got a child or other data since.
+            // The node may have got a child or other data since it was found due.
             Submission::DeleteContainer {
                 path,
                 never_used_ms,
@@ -226,8 +239,7 @@ impl Writer {
                     put_result(out, op, &txn.body, &self.head);
                 });
                 if op == Op::Check {
-                    // By itself a check is nothing that a log could hold: Apache would not start
-                    // again from it.
+                    // Apache cannot recover from a log that holds a check by itself, so it is logged as a multi.
                     txn.body = TxnBody::Multi(vec![txn.body]);
                 }
                 (txn, changes)
@@ -249,6 +261,7 @@ impl Writer {
         let mut preparation = Preparation {
             tree: &self.head,
             rules: self.rules,
+            session_id: txn.session_id,
             ids: &request.ids,
             acl_pool: &mut self.acl_pool,
             acl_bytes_left: &mut acl_bytes_left,
@@ -265,10 +278,10 @@ impl Writer {
             Op::SetAcl => preparation.set_acl(SetAcl::decode(&mut body)?),
             Op::Check => preparation.check(&PathVersion::decode(&mut body)?),
             Op::CloseSession => Ok(self.close_body(txn.session_id)),
-            // There is nobody else to make an ensemble with.
+            // This server forms no ensemble.
             Op::Reconfig if self.rules.reconfig_enabled => Err(ErrorCode::Unimplemented),
             Op::Reconfig => Err(ErrorCode::ReconfigDisabled),
-            // Only the server itself may do this.
+            // Only the server itself submits this.
             Op::DeleteContainer => Err(ErrorCode::BadArguments),
             _ => Err(ErrorCode::MarshallingError),
         }
@@ -314,7 +327,7 @@ impl Writer {
         (txn, changes)
     }
 
-    /// The end of a session, with all that lives and dies with it.
+    /// The transaction that ends a session and deletes its ephemeral nodes.
     fn close_body(&self, session_id: i64) -> TxnBody {
         TxnBody::CloseSession {
             paths: self.head.ephemerals_of(session_id).cloned().collect(),
@@ -349,7 +362,7 @@ impl Writer {
     }
 }
 
-/// Appends what a successful write tells, once it is applied to `tree`.
+/// Appends the reply of a successful write, after it was applied to `tree`.
 pub(super) fn put_result(out: &mut BytesMut, op: Op, body: &TxnBody, tree: &Tree) {
     let (path, with_path, with_stat) = match body {
         TxnBody::Create { path, .. } => (path, true, op != Op::Create),
@@ -361,7 +374,7 @@ pub(super) fn put_result(out: &mut BytesMut, op: Op, body: &TxnBody, tree: &Tree
     }
     if with_stat {
         let mut stat = tree.get(path).expect("it was just written").stat();
-        // A node that counts for a quota gets its count at once, but behind this answer.
+        // A new quota statistics node gets its numbers at once, but this reply shows the data of the request.
         if let TxnBody::Create { data, .. } = body {
             let length = data.as_ref().map_or(0, |data| data.len());
             stat.data_length = i32::try_from(length).unwrap_or(i32::MAX);
@@ -373,10 +386,10 @@ pub(super) fn put_result(out: &mut BytesMut, op: Op, body: &TxnBody, tree: &Tree
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::txn::Lifetime;
     use crate::tree::access;
+    use crate::tree::txn::Lifetime;
 
-    /// Whether the writer deletes `/x` at `now_ms`, which was created at 0 and last changed at `set_ms`.
+    /// Whether the writer deletes `/x` at `now_ms`; the node was created at 0 and last changed at `set_ms`.
     fn is_deleted(lifetime: Lifetime, set_ms: i64, now_ms: i64) -> bool {
         let mut writer = Writer::new(Tree::fresh(), Rules::default());
         let path: Arc<str> = "/x".into();

@@ -1,11 +1,11 @@
-//! Clients that are broken, slow, greedy or none at all: each is dealt with, and the others go on.
+//! Clients that are broken, slow, greedy or no clients at all: the server handles each of them, and others are not affected.
 
 mod greed;
 
-use bellwether_server::proto::code::ErrorCode::{SessionExpired, Unimplemented};
-use bellwether_server::proto::jute::Reader;
-use bellwether_server::proto::reply::ReplyHeader;
 use bellwether_testkit::{Apache, ConnectOptions, RawClient, Request, TestServer};
+use bellwether_wire::code::ErrorCode::{SessionExpired, Unimplemented};
+use bellwether_wire::jute::Reader;
+use bellwether_wire::reply::ReplyHeader;
 use bytes::BufMut;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 
 use crate::{client_of, exists, ok, server_and_client, until};
 
-/// How much memory this process has, the server in it included.
+/// Memory of this process, including the server in it.
 pub(crate) fn resident_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -37,21 +37,21 @@ fn framed(body: &[u8]) -> Vec<u8> {
 
 // --- the same bytes to both -----------------------------------------------------------------------------
 
-/// What came back: xid, error and length of the body of each reply, and whether that was the end.
+/// The replies: xid, error and body length of each, and whether the connection ended.
 #[derive(Debug, PartialEq)]
 struct Answers {
     replies: Vec<(i32, i32, usize)>,
     closed: bool,
 }
 
-/// The xid that nothing but the last ping is answered with.
+/// The xid of the last ping, which no other request uses.
 const PING: i32 = -2;
 
-/// Sends bytes and a ping behind them on a session of their own, and reads to the ping or the end.
+/// Sends bytes and then a ping on a session of their own, and reads up to the ping or the end.
 async fn answers(address: &str, bytes: &[u8]) -> Answers {
     let mut client = RawClient::connect(address).await.unwrap();
     let ping = Request::Ping.encode(PING);
-    // Whoever has closed the connection by now cannot be told more.
+    // The server may have closed the connection already.
     let _ = client.send_bytes(&[bytes, &ping].concat()).await;
     let mut replies = Vec::new();
     loop {
@@ -67,7 +67,7 @@ async fn answers(address: &str, bytes: &[u8]) -> Answers {
         }
         replies.push((xid, err, reader.rest().len()));
         if err == Unimplemented.number() {
-            // Apache closes the connection then, but at times the ping is faster.
+            // Apache closes the connection then, but sometimes the ping is faster.
             let closed = true;
             return Answers { replies, closed };
         }
@@ -100,8 +100,8 @@ async fn bad_frames_and_requests_are_answered_as_apache_answers_them() {
         "TLS",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec(),
     );
-    // Every operation without a body, with a negative length, and with one beyond the frame.
-    // Not check and createSession: what Apache makes of those would stop it for good.
+    // Every operation without a body, with a negative length, and with one beyond the frame. Not check and createSession: these would stop
+    // Apache for good.
     let operations = (1..=9)
         .chain(14..=19)
         .chain([0, 10, 12, 20, 21, 22, 23, 99]);
@@ -170,7 +170,7 @@ async fn flipped_bits_are_answered_as_apache_answers_them() {
     let server = TestServer::start().await.unwrap();
     let apache = Apache::shared().await.unwrap();
     let apache = apache.connect_string();
-    // Of a length from which no flipped bit leads to the root, which both have with other nodes in it.
+    // Long enough that no flipped bit leads to the root, whose nodes differ between both.
     let path = || "/bellwether-no-node".to_owned();
     assert_eq!(path().len(), 0b1_0011);
     for request in [
@@ -192,7 +192,7 @@ async fn flipped_bits_are_answered_as_apache_answers_them() {
     ] {
         let whole = request.encode(1).to_vec();
         let mut segment = Vec::new();
-        // Behind the length, the xid and the operation.
+        // After the length, the xid and the operation.
         for bit in 12 * 8..whole.len() * 8 {
             let mut flipped = whole.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
@@ -204,7 +204,7 @@ async fn flipped_bits_are_answered_as_apache_answers_them() {
     }
 }
 
-/// What a first frame gets: the length of the answer, or nothing but the end.
+/// Reply to a first frame: its length, or `None` if the connection just ends.
 async fn greeting(address: &str, bytes: &[u8]) -> Option<usize> {
     let mut client = RawClient::open(address).await.unwrap();
     client.send_bytes(bytes).await.unwrap();

@@ -1,12 +1,12 @@
-//! Access lists and who a client is.
+//! Access lists and client identity.
 
 use bellwether_server::Config;
-use bellwether_server::proto::acl::{ADMIN, ALL, Acl, CREATE, DELETE, Id, READ, WRITE};
-use bellwether_server::proto::code::ErrorCode::{
+use bellwether_testkit::{Body, Create, MultiResult, RawClient, Request, TestServer};
+use bellwether_wire::acl::{ADMIN, ALL, Acl, CREATE, DELETE, Id, READ, WRITE};
+use bellwether_wire::code::ErrorCode::{
     AuthRequired, BadVersion, InvalidAcl, MarshallingError, NoAuth,
 };
-use bellwether_server::proto::op::Op;
-use bellwether_testkit::{Body, Create, MultiResult, RawClient, Request, TestServer};
+use bellwether_wire::op::Op;
 
 use crate::{client_of, exists, ok, refusal, server_and_client};
 
@@ -84,7 +84,7 @@ async fn each_operation_needs_its_permission() {
     ok(&mut client, set_acl("/n", world(ALL & !ADMIN), -1)).await;
     let again = set_acl("/n", world(ALL), -1);
     assert_eq!(refusal(&mut client, again).await, NoAuth);
-    // Nobody's permission is asked for these.
+    // These need no permission.
     for request in [
         Request::Sync { path: path.clone() },
         Request::AddWatch { path, mode: 0 },
@@ -222,7 +222,7 @@ async fn a_multi_asks_for_the_permissions_of_each_of_its_operations() {
     let multi = Request::Multi(vec![check, Request::set_data("/a", "")]);
     let expected = vec![MultiResult::Undone, MultiResult::Failed(NoAuth)];
     assert_eq!(ok(&mut client, multi).await, Body::Multi(expected));
-    // An id that is null spoils the whole.
+    // A null id makes the whole request malformed.
     let mut body = b"\0\0\0\x01\0\xff\xff\xff\xff\0\0\0\x02/b\0\0\0\0\0\0\0\x01\0\0\0\x1f".to_vec();
     body.extend(b"\0\0\0\x05world\xff\xff\xff\xff\0\0\0\0\xff\xff\xff\xff\x01\xff\xff\xff\xff");
     let reply = client.call(Request::Raw { op: 14, body }).await.unwrap();

@@ -1,19 +1,21 @@
-//! Clients of other projects: each program under `tests/clients` takes an address, checks what the
-//! server there answers, and prints `ok` at the end.
+//! Clients of other projects: each program under `tests/clients` takes the address of a server, checks its replies, and prints `ok` at the
+//! end.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::Duration;
 
+use bellwether_server::{Config, Server, TlsConfig};
+use bellwether_testkit::certificates::{Authority, Files};
 use bellwether_testkit::{Apache, TestServer};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// Where Debian keeps its jars; each names those it needs in its manifest.
+/// Debian's folder of jars; each jar names its dependencies in its manifest.
 const JARS: &str = "/usr/share/java";
 
-/// Compiling included, on a busy machine. The programs bound each of their own waits by 10 s.
+/// Includes compiling on a busy machine. The programs limit each of their own waits to 10 s.
 const CLIENT_LIMIT: Duration = Duration::from_secs(60);
 
 #[tokio::test]
@@ -64,21 +66,65 @@ async fn c_client_works_with_apache() {
     run_client("c_smoke.c", apache.connect_string()).await;
 }
 
-/// Builds the program where it needs to be and runs it against the server at `address`.
+#[tokio::test]
+async fn kazoo_works_over_tls_and_sasl() {
+    let (server, files) = secure_server().await;
+    run_secure("kazoo_secure.py", &server, &files).await;
+}
+
+#[tokio::test]
+async fn zkcli_works_over_tls_and_sasl() {
+    let (server, files) = secure_server().await;
+    run_secure("zkcli_secure.sh", &server, &files).await;
+}
+
+/// A server that requires client certificates and has a SASL user, and the files of the client.
+async fn secure_server() -> (Server, Files) {
+    let (authority, files) = (Authority::new("authority"), Files::new());
+    // Java verifies the host name, and resolves it.
+    let server = authority.issue("server", &["127.0.0.1", "localhost"]);
+    let client = authority.issue("client", &[]);
+    files.put("ca.pem", &authority.pem);
+    files.put("client.pem", &client.store());
+    files.put("cert.pem", &client.certificate);
+    files.put("key.pem", &client.key);
+    let server = files.put("server.pem", &server.store());
+    let config = Config {
+        tls: Some(TlsConfig {
+            client_authorities: Some(files.path("ca.pem")),
+            ..TlsConfig::new(&server, &server)
+        }),
+        sasl_users: Some(files.put("users", "alice:sword fish\n")),
+        ..TestServer::config()
+    };
+    (Server::start(config).await.unwrap(), files)
+}
+
+/// Like [`run_client`], with the folder of the client's files.
+async fn run_secure(name: &str, server: &Server, files: &Files) {
+    let address = server.tls_addresses()[0].to_string();
+    run(name, &[&address, files.path("").to_str().unwrap()]).await;
+}
+
+/// Builds the program if necessary, and runs it against the server at `address`.
 async fn run_client(name: &str, address: &str) {
+    run(name, &[address]).await;
+}
+
+async fn run(name: &str, arguments: &[&str]) {
     let build = tempfile::tempdir().unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/clients")
         .join(name);
     let run = async {
         let mut program = match name {
-            "kazoo_smoke.py" => python(&source),
+            "kazoo_smoke.py" | "kazoo_secure.py" => python(&source),
             "CuratorSmoke.java" => curator(&source, build.path()).await,
-            "zkcli_smoke.sh" => command("bash", [&source]),
+            "zkcli_smoke.sh" | "zkcli_secure.sh" => command("bash", [&source]),
             "c_smoke.c" => c(&source, build.path()).await,
             _ => panic!("no way to run {name}"),
         };
-        output(program.arg(address)).await
+        output(program.args(arguments)).await
     };
     let output = timeout(CLIENT_LIMIT, run)
         .await
@@ -89,7 +135,7 @@ async fn run_client(name: &str, address: &str) {
     );
 }
 
-/// The virtual environment that `./test` makes has kazoo in it.
+/// The virtual environment that `./test` creates contains kazoo.
 fn python(source: &Path) -> Command {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     command(workspace.join(".venv/bin/python"), [source])
@@ -122,7 +168,7 @@ fn command(
     command
 }
 
-/// What the command printed, after it has succeeded.
+/// Output of the command, which must succeed.
 async fn output(command: &mut Command) -> Output {
     let output = command
         .output()

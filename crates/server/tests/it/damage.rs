@@ -1,5 +1,4 @@
-//! Data files that were cut or changed: a server starts with what some first part of its writes led
-//! to, or not at all.
+//! Truncated or changed data files: a server starts with the result of some prefix of its writes, or not at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -35,7 +34,7 @@ async fn a_flipped_byte_costs_the_last_record_at_most_or_is_refused() {
         for mask in [0xFF, 1] {
             let files = written.with("log.1", |bytes| bytes[position] ^= mask);
             match written.start(files).await {
-                // The part of the header that Apache does not look at either.
+                // The part of the header that Apache does not check either.
                 Ok(found) if position < 16 => assert_eq!(found, records.len()),
                 Ok(found) if position < last => {
                     panic!("flipped at {position}: {found} of {}", records.len())
@@ -56,7 +55,7 @@ async fn a_log_before_the_last_is_whole_or_refused() {
     let written = Written::new(3).await;
     let logs = log_names(&written.files);
     let all = written.models.len() - 1;
-    // Only the snapshot that there always is: everything else must come from the logs.
+    // Only the initial snapshot: everything else must come from the logs.
     let mut base = written.files.clone();
     base.retain(|name, _| name.starts_with("log") || name == "snapshot.0");
     let log = &logs[0];
@@ -99,7 +98,7 @@ async fn a_bad_snapshot_is_passed_over_for_the_one_before() {
             let mut files = alone.clone();
             spoil(files.get_mut(&newest).unwrap(), position);
             match written.start(files).await {
-                // Without its digest a snapshot is as good.
+                // A snapshot without its digest is equally valid.
                 Ok(found) => assert_eq!(found, all, "{kind} at {position}"),
                 Err(error) => assert!(
                     matches!(error, RecoveryError::NoGoodSnapshot { count: 1 }),
@@ -154,7 +153,7 @@ async fn a_missing_log_is_a_gap() {
             "{missing}: {error}"
         );
     }
-    // What no snapshot and no log tells of cannot be missed.
+    // Data that no snapshot or log mentions cannot be missed.
     let last = logs.last().unwrap();
     files.remove(last);
     let found = written.start(files).await.unwrap();
@@ -191,7 +190,7 @@ async fn leftovers_of_an_interrupted_start_are_removed() {
     let disk = CrashDisk::with_files(files);
     let found = written.start_on(&disk).await.unwrap();
     assert_eq!(found, written.models.len() - 1);
-    // What the server is writing itself by now has such a name too.
+    // A file that the running server writes itself has such a name too.
     let left = disk.files();
     assert!(leftovers.iter().all(|name| !left.contains_key(*name)));
 }
@@ -239,7 +238,7 @@ fn zxid_of(name: &str) -> i64 {
     i64::from_str_radix(zxid, 16).unwrap()
 }
 
-/// The files of a server that was stopped, and what it had after each of its writes.
+/// Files of a stopped server, and its state after each write.
 struct Written {
     files: Files,
     models: Vec<Model>,
@@ -276,7 +275,7 @@ impl Written {
             models.push(model.clone());
             client.call(request).await.unwrap();
             seen.extend(log_names(&disk.files()));
-            // The next log begins with the next snapshot, and there is one at a time.
+            // The next log begins with the next snapshot, and only one is written at a time.
             until("the snapshot before the log is there", || {
                 let files = disk.files();
                 let log = log_names(&files).pop();
@@ -287,7 +286,7 @@ impl Written {
         server.shutdown().await;
         assert_eq!(seen.len(), logs);
         let mut files = disk.files();
-        // As a killed server leaves it, with room that was reserved.
+        // As a killed server leaves it, with preallocated space.
         let last = log_names(&files).pop().unwrap();
         files.get_mut(&last).unwrap().extend([0; 40]);
         Self {
@@ -324,8 +323,7 @@ impl Written {
         self.start_on(&CrashDisk::with_files(files)).await
     }
 
-    /// Starts a server, which may be refused. If not, it must have exactly what some number of
-    /// writes led to: that number is returned.
+    /// Starts a server, which may fail. Otherwise it must have exactly the result of some number of writes, which is returned.
     async fn start_on(&self, disk: &CrashDisk) -> Result<usize, RecoveryError> {
         let server = match start(&self.config, disk).await {
             Ok(server) => server,
@@ -357,7 +355,7 @@ async fn start(config: &Config, disk: &CrashDisk) -> Result<Server, StartError> 
     builder.disks(disk.clone(), disk).start().await
 }
 
-/// One of each kind, some of which fail.
+/// One of each kind; some fail.
 fn requests() -> [Request; 8] {
     [
         Request::create("/a", "1"),

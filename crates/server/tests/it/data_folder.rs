@@ -5,9 +5,9 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bellwether_server::proto::event::EventKind;
 use bellwether_server::{Config, RecoveryError, Server, StartError};
 use bellwether_testkit::{Body, ConnectOptions, RawClient, Request};
+use bellwether_wire::event::EventKind;
 use tempfile::TempDir;
 
 #[tokio::test]
@@ -83,7 +83,7 @@ async fn files_in_the_wrong_one_of_two_folders_are_refused() {
     let server = Server::builder().data(data.path()).start().await.unwrap();
     drop(RawClient::connect(server.addresses()[0]).await.unwrap());
     server.shutdown().await;
-    // The log would be overlooked now, with what it holds.
+    // The log would be ignored now, and its data with it.
     let apart = config(data.path(), Some(log.path()));
     assert_misplaced(&apart, &data.path().join("version-2/log.1")).await;
     let swapped = config(log.path(), Some(data.path()));

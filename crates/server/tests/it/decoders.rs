@@ -1,22 +1,22 @@
-//! Everything that reads bytes of others: it may refuse them, and nothing worse.
+//! Everything that decodes foreign bytes: it may refuse them, but must not panic.
 
-use bellwether_server::proto::acl::{Acl, Id, RawAcl};
-use bellwether_server::proto::connect::{ConnectReply, ConnectRequest};
-use bellwether_server::proto::event::{self, EventKind};
-use bellwether_server::proto::frame;
-use bellwether_server::proto::jute::{Malformed, Reader};
-use bellwether_server::proto::multi::{Ops, ReadOp, WriteOp};
-use bellwether_server::proto::op::Op;
-use bellwether_server::proto::reply::{self, ReplyHeader};
-use bellwether_server::proto::request as proto;
-use bellwether_server::proto::stat::Stat;
 use bellwether_testkit::{ConnectOptions, Create, Request, WatchLists};
+use bellwether_wire::acl::{Acl, Id, RawAcl};
+use bellwether_wire::connect::{ConnectReply, ConnectRequest};
+use bellwether_wire::event::{self, EventKind};
+use bellwether_wire::frame;
+use bellwether_wire::jute::{Malformed, Reader};
+use bellwether_wire::multi::{Ops, ReadOp, WriteOp};
+use bellwether_wire::op::Op;
+use bellwether_wire::reply::{self, ReplyHeader};
+use bellwether_wire::request as proto;
+use bellwether_wire::stat::Stat;
 use bytes::BytesMut;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-/// Reads the body of a request with the server's decoders, back into what the testkit encodes.
+/// Decodes the body of a request with the server's decoders, back into the testkit's form.
 fn decode(op: Op, body: &[u8]) -> Result<Request, Malformed> {
     let reader = &mut Reader::new(body);
     Ok(match op {
@@ -172,7 +172,7 @@ fn any_create() -> impl Strategy<Value = Request> {
         Just(Op::CreateContainer),
         Just(Op::CreateTtl)
     ];
-    // Modes with a time to live belong to createTTL inside a multi.
+    // TTL modes belong to createTTL inside a multi.
     (
         op,
         any_text(),
@@ -284,7 +284,7 @@ const OPS: [Op; 17] = [
     Op::MultiRead,
 ];
 
-/// Reads `bytes` as everything that there is; only a panic is wrong.
+/// Decodes `bytes` as every type; only a panic is wrong.
 fn decode_as_anything(bytes: &[u8]) {
     for op in OPS {
         let _ = decode(op, bytes);

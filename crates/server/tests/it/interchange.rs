@@ -1,4 +1,4 @@
-//! Data folders go from this server to Apache's and back, and nothing about them changes.
+//! Data folders move between this server and Apache's, and nothing in them changes.
 
 mod killed;
 mod workload;
@@ -18,10 +18,10 @@ use bellwether_testkit::{
 };
 use tempfile::TempDir;
 
-/// Who may read everything, on all servers here.
+/// The superuser, on all servers here.
 const SUPER: &str = "super:secret";
 
-/// The same as servers are told.
+/// The same as a server setting.
 const SUPER_DIGEST: &str = "super:lK75jTNcA+U9vtVEw5vB51mj/w4=";
 
 /// The timeout of the sessions that move.
@@ -39,7 +39,7 @@ enum Stop {
     Kill,
 }
 
-/// How often servers take snapshots: hardly ever, so that all comes from the logs, or all the time.
+/// How often servers take snapshots: hardly ever, so that everything comes from the logs, or all the time.
 #[derive(Debug, Clone, Copy)]
 enum Snapshots {
     Few,
@@ -84,7 +84,7 @@ async fn folders_with_many_snapshots_and_logs_go_both_ways() {
         .unwrap();
 }
 
-/// One server after the other opens the folder, finds all as it was left, and goes on writing.
+/// One server after the other opens the folder, finds everything unchanged, and continues to write.
 async fn round_trip(first: Engine, stop: Stop, snapshots: Snapshots) -> Result<()> {
     let mut folder = tempfile::tempdir()?;
     let mut engine = first;
@@ -113,7 +113,7 @@ async fn round_trip(first: Engine, stop: Stop, snapshots: Snapshots) -> Result<(
     Ok(())
 }
 
-/// Takes up sessions on another server, or opens some to begin with. Their nodes must be theirs still.
+/// Resumes sessions on another server, or opens the first ones. They must still own their nodes.
 async fn go_on(sessions: &[RawClient], address: SocketAddr) -> Result<Vec<RawClient>> {
     let mut taken_up = Vec::new();
     for session in sessions {
@@ -125,7 +125,7 @@ async fn go_on(sessions: &[RawClient], address: SocketAddr) -> Result<Vec<RawCli
         assert!(matches!(body, Body::Ephemerals(paths) if !paths.is_empty()));
         taken_up.push(client);
     }
-    // As long as servers grant: a busy machine takes its time between two of them.
+    // The maximum that servers grant: a busy machine takes its time between two of them.
     let options = ConnectOptions {
         timeout: SESSION_TIMEOUT,
         ..ConnectOptions::default()
@@ -187,7 +187,7 @@ impl Running {
         contents(self.address()).await
     }
 
-    /// Apache has found nothing to complain about, be it in its own files or in ours.
+    /// Apache reports no problem, in its own files or in ours.
     async fn assert_content(&self) -> Result<()> {
         if let Kind::Apache(server) = &self.server {
             assert_no_complaint(&server.log()?);
@@ -200,7 +200,7 @@ impl Running {
         Ok(())
     }
 
-    /// Ends the server and returns its folder, or what a crash would leave of it.
+    /// Stops the server and returns its folder, or what a crash would leave of it.
     async fn stop(self, how: Stop) -> Result<TempDir> {
         match (self.server, how) {
             (Kind::Ours(server), Stop::Clean) => {
@@ -297,7 +297,7 @@ async fn packed_snapshots_of_apache_are_read() {
             .filter(|path| path.extension() == Some(OsStr::new(method)))
             .collect();
         assert!(packed.len() >= 2, "{packed:?}");
-        // Without the logs, all must come from the snapshot.
+        // Without the logs, everything must come from the snapshot.
         for log in data_files(folder.path(), "log.") {
             fs::remove_file(version.join(log)).unwrap();
         }
@@ -328,7 +328,7 @@ async fn an_ensemble_takes_over_and_gives_back() {
         .super_digest(SUPER_DIGEST)
         .property("zookeeper.snapCount", "10");
     let mut ensemble = builder.ensemble(3).await.unwrap();
-    // Members that were brought up to date by others do not tell the members there.
+    // Members that were synchronized by others do not store the list of members there.
     let mut telling = None;
     for member in 0..3 {
         let mut found = contents(ensemble.address(member)).await.unwrap();
@@ -387,11 +387,11 @@ fn config(folder: &Path) -> Config {
     }
 }
 
-/// Everything, as only the superuser may read it.
+/// Everything, read as the superuser.
 async fn contents(address: SocketAddr) -> Result<Contents> {
     let mut client = RawClient::connect(address).await?;
     client.call(Request::auth_digest(SUPER)).await?.ok()?;
-    // A member of an ensemble may lag behind what others have acknowledged.
+    // A member of an ensemble may lag behind acknowledged writes.
     let path = String::from("/");
     client.call(Request::Sync { path }).await?.ok()?;
     let contents = read_contents(&mut client).await?;
@@ -399,7 +399,7 @@ async fn contents(address: SocketAddr) -> Result<Contents> {
     Ok(contents)
 }
 
-/// Compares node by node: a difference of whole trees could not be read.
+/// Compares node by node: the difference of whole trees would be unreadable.
 fn assert_same(left: &Contents, found: &Contents, context: &str) {
     for (path, content) in left {
         assert_eq!(Some(content), found.get(path), "{path} in {context}");
@@ -411,7 +411,7 @@ fn assert_same(left: &Contents, found: &Contents, context: &str) {
     assert!(more.is_empty(), "{more:?} in {context}");
 }
 
-/// Nothing was wrong with data files. What Apache says of connections that break is no concern here.
+/// No complaint about data files. Messages about broken connections do not matter here.
 fn assert_no_complaint(log: &str) {
     let about_data = [
         "server.persistence.",
@@ -468,7 +468,7 @@ fn copy(folder: &Path) -> Result<TempDir> {
             .join(from.file_name().unwrap());
         match fs::copy(&from, to) {
             Ok(_) => {}
-            // A snapshot may just get its name; a crash would leave one or the other.
+            // A snapshot may just be renamed; a crash would leave one name or the other.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(error.into()),
         }

@@ -1,4 +1,4 @@
-//! The server as a part of another program: several in one process, started and stopped at will.
+//! The server as a library: several in one process, started and stopped at will.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ async fn a_server_that_was_shut_down_leaves_nothing_behind() {
     }
     idle.closed().await.unwrap();
     assert!(TcpStream::connect(address).await.is_err());
-    // The place is free at once, though there were connections a moment ago.
+    // The address is free at once, though there were connections a moment ago.
     let again = Server::builder().listen(address).start().await.unwrap();
     again.shutdown().await;
 }
@@ -162,7 +162,7 @@ async fn what_cannot_be_started_says_why() {
     assert_eq!(server_threads(), 0, "a failed start leaves nothing either");
 }
 
-/// It would answer reads for ever, from a version that nothing follows.
+/// It would answer reads for ever, from a version that no write follows.
 #[tokio::test]
 async fn a_server_whose_log_has_failed_takes_nobody_in() {
     let (snapshots, logs) = (CrashDisk::new(), CrashDisk::new());
@@ -203,8 +203,8 @@ async fn server_in_use_does_not_retire_and_an_unused_one_takes_nobody_in() {
     assert!(!server.retire());
     ok(&mut client, Request::CloseSession).await;
     client.closed().await.unwrap();
-    // The connection is taken off the list when its socket is closed, which is a moment later.
-    until("nobody uses the server", || server.retire()).await;
+    // The connection is removed from the list when its socket is closed, which is a moment later.
+    until("the server is idle", || server.retire()).await;
     assert!(RawClient::connect(server.addresses()[0]).await.is_err());
     server.shutdown().await;
 }

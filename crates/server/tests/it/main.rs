@@ -3,6 +3,7 @@
 
 mod abuse;
 mod acl;
+mod backup;
 mod clients;
 mod damage;
 mod data_folder;
@@ -11,11 +12,13 @@ mod differential;
 mod durability;
 mod interchange;
 mod library;
+mod metrics;
 mod model;
 mod panics;
 mod quota;
 mod reaping;
 mod rules;
+mod security;
 mod sessions;
 mod stalls;
 mod traps;
@@ -26,12 +29,12 @@ mod words;
 
 use std::time::Duration;
 
-use bellwether_server::proto::code::ErrorCode;
-use bellwether_server::proto::event::EventKind;
-use bellwether_server::proto::stat::Stat;
 use bellwether_testkit::{Body, ConnectOptions, RawClient, Request, TestServer};
+use bellwether_wire::code::ErrorCode;
+use bellwether_wire::event::EventKind;
+use bellwether_wire::stat::Stat;
 
-/// A server as tests mostly want it, and a client with a session on it.
+/// A server with the usual test settings, and a client with a session on it.
 async fn server_and_client() -> (TestServer, RawClient) {
     let server = TestServer::start().await.unwrap();
     let client = client_of(&server).await;
@@ -42,7 +45,7 @@ async fn client_of(server: &TestServer) -> RawClient {
     RawClient::connect(server.address()).await.unwrap()
 }
 
-/// A client whose session ends after so much silence.
+/// A client whose session expires after `timeout_ms` of silence.
 async fn client_with_timeout(server: &TestServer, timeout_ms: u64) -> RawClient {
     let options = ConnectOptions {
         timeout: Duration::from_millis(timeout_ms),
@@ -52,12 +55,12 @@ async fn client_with_timeout(server: &TestServer, timeout_ms: u64) -> RawClient 
     client.await.unwrap()
 }
 
-/// What the server answers to a request that it carries out.
+/// Reply to a request that must succeed.
 async fn ok(client: &mut RawClient, request: Request) -> Body {
     client.call(request).await.unwrap().ok().unwrap()
 }
 
-/// What the server answers to a request that it refuses.
+/// Reply to a request that must be refused.
 async fn refusal(client: &mut RawClient, request: Request) -> ErrorCode {
     let reply = client.call(request.clone()).await.unwrap();
     match reply.outcome {
@@ -66,7 +69,7 @@ async fn refusal(client: &mut RawClient, request: Request) -> ErrorCode {
     }
 }
 
-/// The path of a node that is created.
+/// The path of a created node.
 async fn created(client: &mut RawClient, request: Request) -> String {
     match ok(client, request).await {
         Body::Path(path) | Body::PathStat(path, _) => path,
@@ -101,20 +104,20 @@ async fn exists(client: &mut RawClient, path: &str) -> bool {
         .is_ok()
 }
 
-/// The events that have come by now, in short: all that precede the reply to a ping.
+/// The events received so far, in short form: all that precede the reply to a ping.
 async fn events(client: &mut RawClient) -> Vec<(EventKind, String)> {
     ok(client, Request::Ping).await;
     let events = client.take_events();
     events.into_iter().map(|e| (e.kind, e.path)).collect()
 }
 
-/// The next event, in short.
+/// The next event, in short form.
 async fn event(client: &mut RawClient) -> (EventKind, String) {
     let event = client.receive_event().await.unwrap();
     (event.kind, event.path)
 }
 
-/// Looks again and again until `condition` holds; what nobody announces is waited for like this.
+/// Polls until `condition` holds, for conditions without a notification.
 async fn until(what: &str, condition: impl Fn() -> bool) {
     let waiting = async {
         while !condition() {

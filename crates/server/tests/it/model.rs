@@ -1,7 +1,7 @@
-//! Long histories against the plainest server there can be, with restarts and without Apache.
+//! Long histories compared with the reference model, with restarts and without Apache.
 
-use bellwether_server::proto::acl::Acl;
 use bellwether_testkit::{Body, Create, Model, RawClient, Request, TestServer};
+use bellwether_wire::acl::Acl;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
@@ -39,7 +39,7 @@ async fn compare(seed: u64) {
                 }
             }
             2..4 => {
-                // The end of the counter, where it stays.
+                // The end of the counter's range, where it stays.
                 let counter = i32::MAX - rng.random_range(0..4);
                 if model.set_child_counter("/a", counter).is_ok() {
                     server.set_child_counter("/a", counter).await.unwrap();
@@ -84,7 +84,7 @@ fn modelled_request(vocabulary: &mut Vocabulary, who: usize) -> Request {
     }
 }
 
-/// No authentication, nothing about watches only, nothing by hand.
+/// No authentication, no requests about watches alone, no raw ones.
 fn is_modelled(request: &Request) -> bool {
     let is_simple = |acl: &[Acl]| {
         let schemes = ["world", "none"];

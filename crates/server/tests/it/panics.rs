@@ -1,4 +1,4 @@
-//! A bug in a thread that the server cannot do without: it stops and says so, instead of leaving its clients waiting.
+//! A panic in an essential thread: the server stops and reports it, instead of leaving its clients waiting.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use bellwether_server::{Config, Server};
 use bellwether_testkit::{CrashDisk, RawClient, Request};
 use tokio::time::timeout;
 
-/// A disk that panics, once it is armed, when a file is created whose name contains a certain text.
+/// A disk that panics, once armed, when a file with a certain text in its name is created.
 #[derive(Debug)]
 struct PanickingDisk {
     disk: CrashDisk,
@@ -73,10 +73,12 @@ async fn server_that_panics_at(name: &'static str) -> Server {
     server
 }
 
-/// Why the server has stopped; it must take no more connections then.
+/// Why the server has stopped; it must not accept connections any more.
 async fn reason(server: Server) -> String {
     let limit = Duration::from_secs(10);
-    let failure = timeout(limit, server.failed()).await.expect("it goes on");
+    let failure = timeout(limit, server.failed())
+        .await
+        .expect("the server still runs");
     let mut late = RawClient::open(server.addresses()[0]).await.unwrap();
     late.closed().await.unwrap();
     timeout(limit, server.shutdown()).await.expect("it hangs");
@@ -96,7 +98,7 @@ async fn a_panic_while_the_log_is_written_stops_the_server() {
 async fn a_panic_while_a_snapshot_is_written_stops_the_server() {
     let server = server_that_panics_at("snapshot.").await;
     let mut client = RawClient::connect(server.addresses()[0]).await.unwrap();
-    // A snapshot is due now and then; what has been written until it fails is on disk.
+    // A snapshot is due now and then; everything written until it fails is on disk.
     while client.call(Request::set_data("/", "x")).await.is_ok() {}
     let reason = reason(server).await;
     assert_eq!(reason, "the snapshot thread panicked: a bug in the disk");

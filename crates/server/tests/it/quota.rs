@@ -1,8 +1,8 @@
-//! Quotas: what is counted, and what is refused when it is too much.
+//! Quotas: what is counted, and what is refused.
 
 use bellwether_server::Config;
-use bellwether_server::proto::code::ErrorCode::QuotaExceeded;
 use bellwether_testkit::{Body, MultiResult, RawClient, Request, TestServer};
+use bellwether_wire::code::ErrorCode::QuotaExceeded;
 
 use crate::{client_of, data, ok, refusal, server_and_client, stat};
 
@@ -11,7 +11,7 @@ async fn set_quota(client: &mut RawClient, path: &str, limits: &str) {
     let mut folder = "/zookeeper/quota".to_owned();
     for name in path.split('/').filter(|name| !name.is_empty()) {
         folder = format!("{folder}/{name}");
-        // It may be there from a quota on a node above.
+        // It may exist from a quota on an ancestor.
         client.call(Request::create(&folder, "")).await.unwrap();
     }
     ok(
@@ -42,7 +42,7 @@ async fn enforcing() -> (TestServer, RawClient) {
     (server, client)
 }
 
-/// Anybody may write there; the numbers wrap around, as Apache's do.
+/// Any client may write there; the numbers wrap around, as Apache's do.
 #[tokio::test]
 async fn statistics_at_the_end_of_their_range_stop_nobody() {
     let (_server, mut client) = enforcing().await;

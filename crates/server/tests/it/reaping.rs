@@ -1,15 +1,15 @@
-//! Containers and nodes with a time to live, and when the server deletes them by itself.
+//! Containers and TTL nodes, and when the server deletes them by itself.
 
 use std::time::Duration;
 
 use bellwether_server::Config;
-use bellwether_server::proto::event::EventKind::{NodeChildrenChanged, NodeDeleted};
-use bellwether_server::proto::op::Op;
 use bellwether_testkit::{Create, RawClient, Request, TestServer};
+use bellwether_wire::event::EventKind::{NodeChildrenChanged, NodeDeleted};
+use bellwether_wire::op::Op;
 
 use crate::{children, client_of, event, exists, ok, server_and_client, stat};
 
-/// A server that looks for such nodes all the time.
+/// A server that deletes such nodes all the time.
 async fn eager(config: Config) -> (TestServer, RawClient) {
     let server = TestServer::with(Config {
         container_check_interval: Duration::from_millis(20),
@@ -26,7 +26,7 @@ async fn use_up(client: &mut RawClient, container: &str) {
     ok(client, Request::delete(format!("{container}/child"))).await;
 }
 
-/// Waits until the server has looked once: what is due before `path` is gone with it.
+/// Waits until the server has searched once: whatever was due before `path` is gone as well.
 async fn until_reaped(client: &mut RawClient, path: &str) {
     if client
         .call(Request::exists(path).watching())
@@ -110,7 +110,7 @@ async fn containers_are_made_by_operation_or_flag() {
         op: Op::CreateContainer,
         path: "/op-".into(),
         data: None,
-        acl: vec![bellwether_server::proto::acl::Acl::open()],
+        acl: vec![bellwether_wire::acl::Acl::open()],
         flags: Create::EPHEMERAL_SEQUENTIAL,
         ttl_ms: None,
     });
@@ -149,7 +149,7 @@ async fn a_time_to_live_counts_from_the_last_change_of_data() {
 
 #[tokio::test]
 async fn no_minute_sees_more_deletions_than_are_allowed() {
-    // One look a minute, and two for each.
+    // One search per minute, with at most two deletes.
     let server = TestServer::with(Config {
         container_deletions_per_minute_max: 2,
         ..TestServer::config()
@@ -165,7 +165,7 @@ async fn no_minute_sees_more_deletions_than_are_allowed() {
     server.reap_now().unwrap();
     event(&mut client).await;
     event(&mut client).await;
-    // A write is decided behind whatever the look has found.
+    // A write is decided after the deletes of that search.
     ok(&mut client, Request::set_data("/", "")).await;
     assert_eq!(children(&mut client, "/").await.len(), 2);
     server.reap_now().unwrap();

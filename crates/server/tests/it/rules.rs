@@ -1,4 +1,4 @@
-//! The rules of order: what a client may rely on, whatever else happens at the same time.
+//! Ordering guarantees: what a client may rely on, whatever else happens at the same time.
 
 mod limits;
 mod order;

@@ -1,11 +1,11 @@
-//! Sessions and the handshake: who gets one, how it ends, and what is left of it.
+//! Sessions and the handshake: opening, ending, and what remains.
 
 mod uncommitted;
 
 use std::time::Duration;
 
-use bellwether_server::proto::event::EventKind::{NodeChildrenChanged, NodeDeleted};
 use bellwether_testkit::{Body, ConnectOptions, Frame, RawClient, Request, TestServer};
+use bellwether_wire::event::EventKind::{NodeChildrenChanged, NodeDeleted};
 
 use crate::{
     client_of, client_with_timeout, event, events, exists, ok, refusal, server_and_client, until,
@@ -188,7 +188,7 @@ async fn a_bad_frame_behind_the_connect_request_costs_the_connection_only() {
     let mut segment = ConnectOptions::default().encode();
     segment.extend_from_slice(&[0; 4]);
     client.send_bytes(&segment).await.unwrap();
-    // Apache may or may not get its reply out; the session is there in any case.
+    // Apache may or may not send its reply; the session exists in any case.
     client.receive_to_end().await.unwrap();
     assert_eq!(server.session_count().unwrap(), 1);
 }

@@ -1,5 +1,4 @@
-//! The traps that servers of this protocol fall into, by their numbers. 15 to 18 and 33 are about
-//! files; 29, when sessions expire, is among the rules.
+//! Pitfalls of ZooKeeper servers, by their numbers. 15 to 18 and 33 are about files; 29, when sessions expire, is among the rules.
 
 mod access;
 mod nodes;

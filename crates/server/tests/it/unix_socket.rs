@@ -6,13 +6,16 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bellwether_client::{Acl, Client, CreateMode, Error, Id, acl};
+use bellwether_client::{Acl, Client, CreateMode, CreateOptions, Error, Id, acl};
 use bellwether_server::{Config, MemoryStore, Server, StartError, UnixPeers, WordList};
+use bellwether_wire::code::ErrorCode;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
-/// A user that is neither root nor the one of the tests.
+const INVALID_ACL: Error = Error::Refused(ErrorCode::InvalidAcl);
+
+/// A user that is neither root nor the user of the tests.
 const NOBODY: u32 = 65534;
 
 struct Scene {
@@ -29,7 +32,7 @@ impl Scene {
         self.folder.path().join("socket")
     }
 
-    /// Settings of a server that listens on the socket alone.
+    /// Settings of a server that listens only on the socket.
     fn config(&self) -> Config {
         Config {
             listen: Vec::new(),
@@ -62,7 +65,7 @@ async fn clients_are_served_there_and_no_limit_per_address_counts() {
     let address = format!("unix:{}", scene.socket().display());
     assert_eq!(server.connect_string(), address);
     let (first, second) = (scene.client().await, scene.client().await);
-    // More than a socket takes at once.
+    // More than a socket accepts at once.
     let large = vec![7; 900 << 10];
     let created = first.create("/a", &large, CreateMode::Persistent);
     created.await.unwrap();
@@ -114,6 +117,56 @@ async fn no_address_in_an_access_list_matches_them() {
 }
 
 #[tokio::test]
+async fn a_node_can_belong_to_a_user_of_the_host() {
+    let scene = Scene::new();
+    let config = Config {
+        listen: Config::default().listen,
+        ..scene.config()
+    };
+    let server = Server::start(config).await.unwrap();
+    let client = scene.client().await;
+    let user = rustix::process::geteuid().as_raw();
+    let only = |user: &str| {
+        [Acl {
+            perms: acl::ALL,
+            id: Id::new("unix", user),
+        }]
+    };
+    let create = async |path: &str, acl: &[Acl]| {
+        let options = CreateOptions::from(CreateMode::Persistent).acl(acl.to_vec());
+        client.create(path, b"x", options).await.map(drop)
+    };
+    create("/mine", &only(&user.to_string())).await.unwrap();
+    create("/theirs", &only(&(user + 1).to_string()))
+        .await
+        .unwrap();
+    let me = [Acl {
+        perms: acl::ALL,
+        id: Id::new("auth", ""),
+    }];
+    create("/by-auth", &me).await.unwrap();
+    for not_a_user in ["", "root", "01", "-1", "4294967296"] {
+        let refused = create("/none", &only(not_a_user)).await;
+        assert_eq!(refused.err(), Some(INVALID_ACL), "{not_a_user:?}");
+    }
+    let stranger = Client::connect(server.addresses()[0].to_string());
+    let stranger = stranger.on_current_runtime().await.unwrap();
+    for (path, is_mine) in [("/mine", true), ("/theirs", false), ("/by-auth", true)] {
+        let expected = (!is_mine).then_some(Error::NO_AUTH);
+        assert_eq!(client.get(path).await.err(), expected, "{path}");
+        assert_eq!(
+            stranger.get(path).await.err(),
+            Some(Error::NO_AUTH),
+            "{path}"
+        );
+    }
+    let options = CreateOptions::from(CreateMode::Persistent).acl(me.to_vec());
+    let refused = stranger.create("/none", b"", options).await.err();
+    assert_eq!(refused, Some(INVALID_ACL), "an address owns nothing");
+    server.shutdown().await;
+}
+
+#[tokio::test]
 async fn other_users_are_refused_before_a_byte_is_read() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root can be another user");
@@ -126,9 +179,11 @@ async fn other_users_are_refused_before_a_byte_is_read() {
             ..scene.config()
         };
         let server = Server::start(config).await.unwrap();
-        // Nothing but the server stands in the way.
+        // Only the server itself can refuse.
         fs::set_permissions(scene.folder.path(), Permissions::from_mode(0o755)).unwrap();
-        fs::set_permissions(scene.socket(), Permissions::from_mode(0o777)).unwrap();
+        if peers == UnixPeers::SameUser {
+            fs::set_permissions(scene.socket(), Permissions::from_mode(0o777)).unwrap();
+        }
         let socket = scene.socket();
         let stranger = tokio::task::spawn_blocking(move || {
             let script = "import socket, sys\n\
@@ -171,7 +226,7 @@ async fn socket_of_a_killed_server_is_replaced_and_that_of_a_live_one_is_not() {
         .create("/a", b"", CreateMode::Persistent)
         .await
         .unwrap();
-    // The session goes on with the next server there.
+    // The session continues on the next server there.
     first.shutdown().await;
     let next = Server::builder().config(scene.config()).memory(store);
     let next = next.start().await.unwrap();

@@ -1,6 +1,6 @@
-//! Random requests: few names, so that they meet, and all that clients may send, sensible or not.
+//! Random requests: few paths, so that requests interact, and everything that clients may send, valid or not.
 //!
-//! What Apache's server is known to do differently is left out, see [`crate::differential`].
+//! Known differences of Apache's server are left out, see [`crate::differential`].
 
 mod damage;
 mod watches;
@@ -8,13 +8,13 @@ mod writes;
 
 use std::collections::{HashMap, HashSet};
 
-use bellwether_server::proto::op::Op;
 use bellwether_testkit::Request;
+use bellwether_wire::op::Op;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 
-/// Who may do everything.
+/// The superuser.
 pub(crate) const SUPER: &str = "super:admin";
 
 /// Names for most requests.
@@ -33,8 +33,8 @@ const PATHS: [&str; 12] = [
     "/a/b0000000002",
 ];
 
-/// Names that are refused by some requests, reserved, or just strange. For characters of four bytes
-/// see `a_long_character_comes_back_as_it_was_sent`.
+/// Paths that some requests refuse, reserved ones, and unusual ones. For characters of four bytes see
+/// `a_long_character_comes_back_as_it_was_sent`.
 pub(crate) const ODD_PATHS: [&str; 31] = [
     "",
     " ",
@@ -69,7 +69,7 @@ pub(crate) const ODD_PATHS: [&str; 31] = [
     "/zookeeper/quota",
 ];
 
-/// Where quotas are set and counted. A limit for the root would end Apache's process.
+/// Where quotas are set and counted. A limit on the root would stop Apache's process.
 const QUOTA_PATHS: [&str; 7] = [
     "/zookeeper/quota/a",
     "/zookeeper/quota/a/zookeeper_limits",
@@ -83,17 +83,15 @@ const QUOTA_PATHS: [&str; 7] = [
 /// What the requests are about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Theme {
-    /// Everybody may read everything.
+    /// All clients may read everything.
     Watches,
-    /// Rights are missing, and nobody asks whether a node exists: see
-    /// `exists_needs_the_right_to_read`.
+    /// Permissions are missing, and no request uses exists: see `exists_needs_the_right_to_read`.
     Access,
-    /// As `Watches`, with quotas.
+    /// Like `Watches`, with quotas.
     Quotas,
 }
 
-/// How a session watches a path, always the same way: see
-/// `a_path_may_be_watched_in_more_than_one_way`.
+/// How a session watches a path, always in the same mode: see `a_path_may_be_watched_in_more_than_one_way`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Watching {
     Once,
@@ -101,17 +99,17 @@ enum Watching {
     Recursive,
 }
 
-/// Makes requests from a seed.
+/// Generates requests from a seed.
 #[derive(Debug)]
 pub(crate) struct Vocabulary {
     rng: StdRng,
     theme: Theme,
-    /// How long multis are.
+    /// Maximum length of a multi.
     operations_max: usize,
-    /// What was asked to be created, and not to be deleted since.
+    /// Paths that were requested to be created, and not deleted since.
     likely: Vec<String>,
     watching: HashMap<(usize, String), Watching>,
-    /// Who has watched what so far, whatever has become of it.
+    /// Sessions and paths that were watched so far, fired or not.
     watched: HashSet<(usize, String)>,
 }
 
@@ -127,7 +125,7 @@ impl Vocabulary {
         }
     }
 
-    /// Makes multis of one operation at most.
+    /// Generates multis of at most one operation.
     #[must_use]
     pub(crate) fn with_short_multis(mut self) -> Self {
         self.operations_max = 1;
@@ -148,7 +146,7 @@ impl Vocabulary {
         paths.into_iter().map(create).collect()
     }
 
-    /// A proof of who the client is, or not.
+    /// A valid or invalid authentication.
     pub(crate) fn authentication(&mut self) -> Request {
         let auth = |scheme: &str, data: Option<&str>| Request::Auth {
             scheme: scheme.into(),
@@ -178,7 +176,7 @@ impl Vocabulary {
         }
     }
 
-    /// A number that means nothing; the connection ends.
+    /// An unknown operation; it ends the connection.
     pub(crate) fn unknown(&mut self) -> Request {
         let op = *[0, -1, 10, 23, 99, 108, -12, i32::MAX, i32::MIN]
             .choose(&mut self.rng)

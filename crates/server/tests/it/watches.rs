@@ -1,12 +1,12 @@
-//! Watches: what arms them, what fires, in which order, and when they are gone.
+//! Watches: what arms them, what fires them, in which order, and when they are removed.
 
 use bellwether_server::Config;
-use bellwether_server::proto::acl::{ALL, Acl, Id, WRITE};
-use bellwether_server::proto::code::ErrorCode::{MarshallingError, NoNode, NoWatcher};
-use bellwether_server::proto::event::EventKind::{
+use bellwether_testkit::{Body, RawClient, Request, TestServer};
+use bellwether_wire::acl::{ALL, Acl, Id, WRITE};
+use bellwether_wire::code::ErrorCode::{MarshallingError, NoNode, NoWatcher};
+use bellwether_wire::event::EventKind::{
     NodeChildrenChanged, NodeCreated, NodeDataChanged, NodeDeleted,
 };
-use bellwether_testkit::{Body, RawClient, Request, TestServer};
 
 use crate::{client_of, event, events, ok, refusal, server_and_client};
 
@@ -31,11 +31,11 @@ fn check(path: &str, kind: i32) -> Request {
     }
 }
 
-/// Carries out requests one after the other, and returns the events that came meanwhile.
+/// Carries out requests one after the other, and returns the events that arrived meanwhile.
 async fn events_of<const N: usize>(
     client: &mut RawClient,
     requests: [Request; N],
-) -> Vec<(bellwether_server::proto::event::EventKind, String)> {
+) -> Vec<(bellwether_wire::event::EventKind, String)> {
     for request in requests {
         ok(client, request).await;
     }
@@ -144,7 +144,7 @@ async fn modes_and_types_of_watches_are_checked() {
             MarshallingError
         );
     }
-    // A path is not looked at, there or not, sensible or not.
+    // The path is not checked: it need not exist or be valid.
     for path in ["/none", "relative", ""] {
         assert_eq!(ok(&mut client, add(path, 0)).await, Body::Code(0));
     }

@@ -1,4 +1,4 @@
-//! Four-letter words, as the tools read them that operators have.
+//! Four-letter words, parsed as operators' tools do.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -92,7 +92,7 @@ async fn a_word_is_none_once_a_session_was_asked_for() {
     client.closed().await.unwrap();
 }
 
-/// kazoo reads once, up to 8192 bytes, and takes what comes for the whole answer.
+/// kazoo reads once, up to 8192 bytes, and takes the result for the whole answer.
 #[tokio::test]
 async fn every_answer_comes_in_one_piece() {
     let (server, mut client) = server_and_client().await;
@@ -159,7 +159,7 @@ async fn mntr_is_a_key_a_tab_and_a_value_on_every_line() {
     }
 }
 
-/// zktop takes the answer apart like this.
+/// zktop parses the answer like this.
 #[tokio::test]
 async fn stat_can_be_taken_apart() {
     let (server, mut client) = server_and_client().await;

@@ -1,45 +1,37 @@
-//! Several real servers that follow one leader.
+//! An ensemble of real servers.
 
-use std::fmt::Write as _;
+mod links;
+
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Child;
+use std::time::Duration;
 
-use anyhow::{Result, bail};
-use rustix::process::Signal;
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
+use self::links::Links;
 use super::{Apache, ApacheBuilder, Process, START_MAX, copy_folder, polling};
 use crate::port::Port;
-use crate::proxy::{Direction, FaultProxy};
+use crate::proxy::Direction;
 
 impl ApacheBuilder {
-    /// Starts an ensemble of `size` members and waits until all of them serve. Each begins with a copy
-    /// of the `version-2` in the chosen folder, if one was chosen.
+    /// Starts an ensemble of `size` voting members and the configured number of [observers](Self::observers), and waits until all of them
+    /// serve. Each starts with a copy of `version-2` in the configured folder, if there is one.
     pub async fn ensemble(self, size: usize) -> Result<Ensemble> {
         let folder = tempfile::tempdir()?;
-        let ports = Port::reserve_all(3 * size)?;
+        let all = size + self.observers;
+        let ports = Port::reserve_all(3 * all)?;
         let numbers: Vec<_> = ports.iter().map(Port::number).collect();
-        let (client_ports, peer_ports) = numbers.split_at(size);
-        let mut gates = Vec::new();
-        let limits = String::from("initLimit=50\nsyncLimit=25\n");
-        let (mut more, mut gated) = (limits.clone(), limits);
-        for (index, pair) in peer_ports.chunks(2).enumerate() {
-            let id = index + 1;
-            writeln!(more, "server.{id}=127.0.0.1:{}:{}", pair[0], pair[1])?;
-            // Its own port is the one it binds.
-            let port = match index {
-                0 => pair[0],
-                _ => {
-                    let gate = FaultProxy::of_bytes((Ipv4Addr::LOCALHOST, pair[0])).await?;
-                    gates.push(gate);
-                    gates[index - 1].address().port()
-                }
-            };
-            writeln!(gated, "server.{id}=127.0.0.1:{port}:{}", pair[1])?;
-        }
+        let (client_ports, peer_ports) = numbers.split_at(all);
+        let peer_ports: Vec<_> = peer_ports
+            .chunks(2)
+            .map(|pair| (pair[0], pair[1]))
+            .collect();
+        let links = Links::between(&peer_ports).await?;
         let mut members = Vec::new();
         for (index, client) in client_ports.iter().enumerate() {
             let id = (index + 1).to_string();
@@ -49,14 +41,14 @@ impl ApacheBuilder {
             if let Some(data_dir) = &self.data_dir {
                 copy_folder(&data_dir.join("version-2"), &home.join("version-2"))?;
             }
-            let more = if index == 0 { &gated } else { &more };
-            let mut member = self.process(home.clone(), home, *client, more)?;
+            let more = links.settings(index, size)?;
+            let mut member = self.process(home.clone(), home, *client, &more)?;
             member.spawn()?;
             members.push(member);
         }
         let mut ensemble = Ensemble {
             members,
-            gates,
+            links,
             _ports: ports,
             _folder: Some(folder),
         };
@@ -65,15 +57,27 @@ impl ApacheBuilder {
     }
 }
 
-/// A real ensemble. Dropping it kills its members, and removes the folders that were made for it.
+/// A real ensemble, with a proxy on each connection between two members. Dropping it kills its members, and removes the folders that were
+/// created for it.
+///
+/// ```no_run
+/// # async fn example() -> anyhow::Result<()> {
+/// use bellwether_testkit::Ensemble;
+///
+/// let mut ensemble = Ensemble::start(3).await?;
+/// let leader = ensemble.leader().await?;
+/// ensemble.partition(&[leader]); // The others elect another one.
+/// ensemble.heal();
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Ensemble {
     members: Vec<Process>,
-    /// Through which the first member reaches the others when they lead.
-    gates: Vec<FaultProxy>,
-    /// Unless the caller has them.
+    /// Empty if the caller wrote the members' configuration.
+    links: Links,
     _ports: Vec<Port>,
-    /// Removed when dropped, after the processes.
+    /// `None` if the caller owns the folders. Removed on drop, after the processes.
     _folder: Option<TempDir>,
 }
 
@@ -83,8 +87,8 @@ impl Ensemble {
         Apache::builder().ensemble(size).await
     }
 
-    /// Starts a member on each of these folders, by the `zoo.cfg` in it, which says that it listens at this address, and waits until all of
-    /// them serve. The folders are left behind.
+    /// Starts a member on each of these folders, with the `zoo.cfg` in it, which must name this address, and waits until all of
+    /// them serve. The folders are not deleted.
     pub async fn in_folders(folders: &[(PathBuf, SocketAddr)]) -> Result<Self> {
         let mut members = Vec::new();
         for (folder, address) in folders {
@@ -100,7 +104,7 @@ impl Ensemble {
         }
         let mut ensemble = Self {
             members,
-            gates: Vec::new(),
+            links: Links::default(),
             _ports: Vec::new(),
             _folder: None,
         };
@@ -108,7 +112,7 @@ impl Ensemble {
         Ok(ensemble)
     }
 
-    /// Waits until all members serve that run. One that elects a leader does not.
+    /// Waits until all running members serve. A member that elects a leader does not serve.
     pub async fn ready(&mut self) -> Result<()> {
         for member in self.members.iter_mut().filter(|one| one.child.is_some()) {
             member.ready().await?;
@@ -116,12 +120,12 @@ impl Ensemble {
         Ok(())
     }
 
-    /// Where member `index` listens, from 0.
+    /// The address of member `index`, from 0.
     pub fn address(&self, index: usize) -> SocketAddr {
         self.members[index].address
     }
 
-    /// All addresses as clients want them.
+    /// The connect string of all members.
     pub fn connect_string(&self) -> String {
         let addresses: Vec<_> = self.members.iter().map(|m| m.address.to_string()).collect();
         addresses.join(",")
@@ -142,29 +146,76 @@ impl Ensemble {
         bail!("no leader within {START_MAX:?}")
     }
 
-    /// From now on the first member learns nothing new, and goes on serving what it knows, until it is let go or, five
-    /// seconds later, notices; or lets it go. It must not lead.
+    /// The role of member `index`: `leader`, `follower` or `observer`; `None` while it does not serve.
+    pub async fn role(&self, index: usize) -> Option<String> {
+        self.members[index].mode().await
+    }
+
+    /// The number of members, with observers.
+    pub fn size(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Makes the first member lag, or stops doing so: it receives nothing from the leader and serves old state, until it notices after five
+    /// seconds. It must not be the leader.
     pub fn hold_back(&self, hold: bool) {
-        for gate in &self.gates {
-            match hold {
-                true => gate.hold(Direction::ToClient),
-                false => gate.resume(Direction::ToClient),
-            }
-        }
+        self.links.hold_peer(0, Direction::ToClient, hold);
     }
 
-    /// Cuts the first member off from the others when they lead, in both directions, while its clients reach it as before; or
-    /// reconnects it. It answers reads until, five seconds later, it notices. It must not lead.
+    /// Disconnects the first member from the leader, in both directions, or reconnects it. Its clients still reach it, and it answers reads
+    /// until it notices after five seconds. It must not be the leader.
     pub fn cut_off(&self, cut: bool) {
-        for gate in &self.gates {
-            match cut {
-                true => gate.hold(Direction::Both),
-                false => gate.resume(Direction::Both),
+        self.links.hold_peer(0, Direction::Both, cut);
+    }
+
+    /// Separates these members from the others until [`Self::heal`]. Clients can reach all of them.
+    pub fn partition(&self, some: &[usize]) {
+        for from in 0..self.size() {
+            for to in 0..self.size() {
+                if some.contains(&from) != some.contains(&to) {
+                    self.links.block(from, to);
+                }
             }
         }
     }
 
-    /// The id of the process of member `index`, while there is one.
+    /// Blocks everything from one member to another until [`Self::heal`]. The other direction stays open.
+    pub fn block(&self, from: usize, to: usize) {
+        self.links.block(from, to);
+    }
+
+    /// Delays everything between this member and the others until [`Self::heal`].
+    pub fn slow(&self, index: usize, delay: Duration) {
+        self.links.slow(index, delay);
+    }
+
+    /// Ends all faults between members. Held bytes arrive late, as after a network failure.
+    pub fn heal(&self) {
+        self.links.heal();
+    }
+
+    /// From now on every write to a file of member `index` fails, as on a full disk. A restart ends it.
+    pub fn fill_disk(&self, index: usize) -> Result<()> {
+        let child = self.members[index].child.as_ref().context("not started")?;
+        let none = Rlimit {
+            current: Some(0),
+            maximum: None,
+        };
+        prlimit(Some(Pid::from_child(child)), Resource::Fsize, none)?;
+        Ok(())
+    }
+
+    /// Restarts one member after the other, the leader last, each once the previous one serves again.
+    pub async fn rolling_restart(&mut self) -> Result<()> {
+        let leader = self.leader().await?;
+        let others = (0..self.size()).filter(|index| *index != leader);
+        for index in others.chain([leader]) {
+            self.restart(index).await?;
+        }
+        self.ready().await
+    }
+
+    /// The process id of member `index`, while it runs.
     pub fn pid(&self, index: usize) -> Option<u32> {
         self.members[index].child.as_ref().map(Child::id)
     }
@@ -174,7 +225,7 @@ impl Ensemble {
         self.members[index].signal(Signal::STOP)
     }
 
-    /// Lets a paused member go on (SIGCONT).
+    /// Continues a paused member (SIGCONT).
     pub fn resume(&self, index: usize) -> Result<()> {
         self.members[index].signal(Signal::CONT)
     }
@@ -184,7 +235,7 @@ impl Ensemble {
         &self.members[index].data_dir
     }
 
-    /// Ends all members by SIGTERM and waits until they are gone. Their data stays until the drop.
+    /// Stops all members by SIGTERM and waits until they are gone. Their data stays until the drop.
     pub async fn stop(&mut self) -> Result<()> {
         for member in &mut self.members {
             member.terminate().await?;
@@ -197,8 +248,8 @@ impl Ensemble {
         self.members[index].kill();
     }
 
-    /// Kills member `index` if it runs, starts it with the same address and data, and waits until
-    /// it serves; for that a majority must run.
+    /// Kills member `index` if it runs, starts it with the same address and data, and waits until it serves, which takes a running
+    /// majority.
     pub async fn restart(&mut self, index: usize) -> Result<()> {
         let member = &mut self.members[index];
         member.kill();

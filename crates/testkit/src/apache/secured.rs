@@ -1,4 +1,4 @@
-//! Apache's server with TLS and SASL, for tests of clients that speak them.
+//! Apache's server with TLS and SASL, for tests of clients that use them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 
 use super::ApacheBuilder;
 
-/// What a server asks of its clients beyond the plain protocol.
+/// TLS and SASL settings of a server.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Security {
     tls: Option<Stores>,
@@ -16,7 +16,7 @@ pub(super) struct Security {
     users: Vec<(String, String)>,
 }
 
-/// PEM files that the server reads.
+/// PEM files of the server.
 #[derive(Debug, Clone)]
 struct Stores {
     key: PathBuf,
@@ -24,9 +24,9 @@ struct Stores {
 }
 
 impl ApacheBuilder {
-    /// Serves TLS too, on a port of its own: [`Apache::tls_address`](super::Apache::tls_address). `key_store` is a PEM file with
+    /// Also serves TLS, on a separate port: [`Apache::tls_address`](super::Apache::tls_address). `key_store` is a PEM file with
     /// the server's key and certificate, `trust_store` one with the authorities that issue certificates to clients. Clients
-    /// must have one unless the setting `ssl.clientAuth` says otherwise.
+    /// need a certificate unless `ssl.clientAuth` is set otherwise.
     #[must_use]
     pub fn tls(mut self, key_store: impl Into<PathBuf>, trust_store: impl Into<PathBuf>) -> Self {
         self.security.tls = Some(Stores {
@@ -36,7 +36,7 @@ impl ApacheBuilder {
         self
     }
 
-    /// Knows this user of SASL DIGEST-MD5; may be called more than once. Clients need not authenticate.
+    /// Adds a user of SASL DIGEST-MD5; may be called more than once. Clients need not authenticate.
     #[must_use]
     pub fn sasl_user(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.security.users.push((user.into(), password.into()));

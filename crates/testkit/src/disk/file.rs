@@ -1,23 +1,23 @@
-//! What a file is before a sync and after it, and what a crash leaves of it.
+//! A file before and after a sync, and its state after a crash.
 
 use std::ops::Range;
 
 use bellwether_server::files::{LogEnd, LogReader};
 
-/// The unit in which it writes: what shares a sector is lost or kept together.
+/// The size of a sector: its bytes are lost or kept together.
 pub(super) const SECTOR_BYTES: usize = 512;
 
 #[derive(Debug, Default)]
 pub(super) struct File {
-    /// What a reader sees.
+    /// The contents that a reader sees.
     pub(super) bytes: Vec<u8>,
-    /// Where the next write goes.
+    /// The offset of the next write.
     pub(super) position: usize,
-    /// What is on the disk.
+    /// The contents on the disk.
     pub(super) synced: Vec<u8>,
-    /// Where the bytes begin that the next sync writes.
+    /// The offset from which the next sync writes.
     pub(super) synced_position: usize,
-    /// What a failed sync has left clean in the cache: readers see it, and no later sync writes it.
+    /// Bytes that a failed sync left clean in the cache: readers see them, and no later sync writes them.
     lost: Vec<Range<usize>>,
 }
 
@@ -61,8 +61,8 @@ impl File {
         self.synced_position = self.position;
     }
 
-    /// Writes the first sectors of what a sync has to write, and takes the rest for written too, as Linux does when a
-    /// write to the device has failed: the pages are clean, and nothing will write them again.
+    /// Writes the first sectors of a sync, and marks the rest as written too, as Linux does when a
+    /// write to the device has failed: the pages are clean, and no later sync writes them.
     pub(super) fn fail_sync(&mut self) {
         let (start, end) = (self.synced_position, self.position);
         let half = (start + end) / 2 / SECTOR_BYTES * SECTOR_BYTES;
@@ -77,7 +77,7 @@ impl File {
         self.synced_position = end;
     }
 
-    /// What may be left of it.
+    /// A possible state of the file after a crash.
     pub(super) fn torn(&self, dice: &mut Dice) -> Vec<u8> {
         let mut left = self.synced.clone();
         if dice.roll(2) == 0 {
@@ -106,13 +106,13 @@ impl File {
     }
 }
 
-/// Loses one of the sectors that the last record before `end` lies in, as far as it is behind `start`.
+/// Loses one of the sectors of the last record before `end`, if it is after `start`.
 fn lose_sector(bytes: &mut [u8], start: usize, end: usize, dice: &mut Dice) {
     let record = last_record(&bytes[..end]).max(start);
     let (first, last) = (record / SECTOR_BYTES, (end - 1) / SECTOR_BYTES);
     let sector = (first + dice.roll(last - first + 1)) * SECTOR_BYTES;
     let (lost, lost_end) = (sector.max(start), (sector + SECTOR_BYTES).min(end));
-    // Zeros already: the record would stay whole behind others that do not.
+    // Already zeros: the record would stay complete.
     if bytes[lost.max(record)..lost_end]
         .iter()
         .any(|byte| *byte != 0)
@@ -121,7 +121,7 @@ fn lose_sector(bytes: &mut [u8], start: usize, end: usize, dice: &mut Dice) {
     }
 }
 
-/// Where the last record of a log begins, whole or not; the start of what is no log.
+/// The offset of the last record of a log, complete or not; 0 for other files.
 fn last_record(bytes: &[u8]) -> usize {
     let Ok(mut log) = LogReader::open(bytes) else {
         return 0;
@@ -136,7 +136,7 @@ fn last_record(bytes: &[u8]) -> usize {
     usize::try_from(last).expect("it is in memory")
 }
 
-/// Numbers that look random and follow from a seed (splitmix64).
+/// Pseudo-random numbers from a seed (splitmix64).
 #[derive(Debug)]
 pub(super) struct Dice(pub(super) u64);
 

@@ -7,8 +7,7 @@ use bellwether_server::files::{Disk, DiskFile};
 
 use super::CrashDisk;
 
-/// A [`CrashDisk`] whose syncs a test can hold back: what a server has decided is not on disk until
-/// [`Self::release`].
+/// A [`CrashDisk`] whose syncs a test can hold back: a server's writes are not on disk until [`Self::release`].
 ///
 /// Clones are handles of the same disk.
 #[derive(Debug, Clone, Default)]
@@ -24,17 +23,17 @@ struct Gate {
 }
 
 impl HeldDisk {
-    /// A disk without files that holds nothing yet.
+    /// A disk without files that does not hold syncs yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Lets no sync return from now on.
+    /// Holds every sync from now on.
     pub fn hold(&self) {
         *self.gate.lock() = true;
     }
 
-    /// Lets all syncs return, those that wait and those to come.
+    /// Releases all syncs, waiting and later ones.
     pub fn release(&self) {
         *self.gate.lock() = false;
         self.gate.released.notify_all();

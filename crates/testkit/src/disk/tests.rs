@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 
-/// Every disk that may be left, as far as a few hundred seeds tell.
+/// All possible disks after a crash, by a few hundred seeds.
 fn left(disk: &CrashDisk) -> BTreeSet<BTreeMap<String, Vec<u8>>> {
     (0..500).map(|seed| disk.crash(seed).files()).collect()
 }

@@ -1,4 +1,4 @@
-//! What must be true of every history.
+//! Checks that hold for every history.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::event::{Moment, What};
 use super::holds::{Excuses, Hold, Terms, holds};
 use super::{History, Violation};
 
-/// At no moment is more held than there is.
+/// Checks that the holds at any moment do not exceed the capacity.
 ///
 /// Tokens alone prove nothing here: two holders at once also have rising tokens.
 pub fn check_holds(history: &History, terms: &Terms) -> Result<(), Violation> {
@@ -38,9 +38,9 @@ pub fn check_holds(history: &History, terms: &Terms) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Grants come in the order in which the places in line were made, which is that of their tokens.
+/// Checks that grants follow the order in which the places in line were created, which is that of their tokens.
 ///
-/// Two that fit beside each other may be noted in either order.
+/// Two holds that fit together may be recorded in either order.
 pub fn check_order(history: &History, terms: &Terms) -> Result<(), Violation> {
     let excuses = Excuses::of(&history.events, terms);
     let holds = holds(&history.events);
@@ -56,12 +56,12 @@ pub fn check_order(history: &History, terms: &Terms) -> Result<(), Violation> {
             .filter(|hold| hold.token > late.token);
         for early in overtakers {
             let held = holds[..index].iter().filter(|hold| {
-                // One that had ended and could not know yet took no room.
+                // A hold that had ended without its contender's knowledge took no capacity.
                 hold.is_on(early.from) && !excuses.explain(hold, early.from)
             });
             let weight: u64 = held.map(|hold| u64::from(hold.weight)).sum();
             let fits = weight + u64::from(late.weight) <= u64::from(terms.capacity);
-            // It had its turn before and lost it, and could not run to say so.
+            // It had its turn before and lost it, and was paused before it could record that.
             let was_away = excuses.cover(late.who, early.from, late.from);
             if !fits && !was_away {
                 return Err(history.violation(
@@ -81,7 +81,7 @@ pub fn check_order(history: &History, terms: &Terms) -> Result<(), Violation> {
     Ok(())
 }
 
-/// The fenced store takes no lower token after a higher one, and turns nobody away who holds.
+/// Checks that the fenced store accepts no lower token after a higher one, and refuses no holder.
 pub fn check_fencing(history: &History, terms: &Terms) -> Result<(), Violation> {
     let excuses = Excuses::of(&history.events, terms);
     let holds = holds(&history.events);
@@ -92,16 +92,16 @@ pub fn check_fencing(history: &History, terms: &Terms) -> Result<(), Violation> 
         };
         let (before, holder, since) = highest.unwrap_or((i64::MIN, event.who, event.at));
         let wrong = if accepted && token < before {
-            Some("was taken")
+            Some("was accepted")
         } else {
             let held = |hold: &&Hold| {
                 (hold.who, hold.token) == (event.who, token)
                     && hold.is_on(event.at)
                     && !excuses.explain(hold, event.at)
             };
-            // The last grants come first: a writer's hold is among them.
+            // Search the latest grants first: a writer's hold is among them.
             let refused = !accepted && holds.iter().rev().any(|hold| held(&hold));
-            refused.then_some("was turned away though held")
+            refused.then_some("was refused though it held")
         };
         if let Some(wrong) = wrong {
             return Err(history.violation(
@@ -121,10 +121,10 @@ pub fn check_fencing(history: &History, terms: &Terms) -> Result<(), Violation> 
     Ok(())
 }
 
-/// Each holder was told rightly whether the one before crashed: no crash is forgotten, and none made up.
+/// Checks that each holder learned correctly whether the previous holder crashed: no crash is missed, and none invented.
 ///
-/// Where a release was not acknowledged, either answer is right. And a contender may have died right after its
-/// grant, with no hold of it in the history; its crash is one too.
+/// If a release was not acknowledged, either answer is right. A contender may also have died right after its
+/// grant, without a hold in the history; that is a crash too.
 pub fn check_crash_marks(history: &History) -> Result<(), Violation> {
     #[derive(Clone, Copy, PartialEq)]
     enum End {
@@ -146,7 +146,7 @@ pub fn check_crash_marks(history: &History) -> Result<(), Violation> {
             _ => continue,
         };
         if let Some((_, known)) = ends.get_mut(&token)
-            // What is lost while it is being released is in doubt as before.
+            // A hold lost during its release is in doubt, too.
             && (*known == End::Open || end == End::Clean)
         {
             *known = end;
@@ -157,23 +157,23 @@ pub fn check_crash_marks(history: &History) -> Result<(), Violation> {
             continue;
         };
         let wrong = match crashed {
-            // Whoever released since then had cleared it.
+            // A later release had cleared it.
             Some(crashed) => {
                 let mut since = ends.range(crashed..token);
                 since
                     .rfind(|(_, (_, end))| *end == End::Clean)
-                    .map(|(_, (grant, _))| (grant, "a crash that was none, or is long cleared"))
+                    .map(|(_, (grant, _))| (grant, "of a false or a cleared crash"))
             }
             None => {
                 let before = ends.range(..token).next_back();
                 before
                     .filter(|(_, (_, end))| *end == End::Crash)
-                    .map(|(_, (grant, _))| (grant, "nothing of the crash before"))
+                    .map(|(_, (grant, _))| (grant, "nothing of the previous crash"))
             }
         };
         if let Some((grant, what)) = wrong {
             return Err(history.violation(
-                format!("contender {} with token {token} was told {what}", event.who),
+                format!("contender {} with token {token} learned {what}", event.who),
                 grant.at,
                 event.at,
                 &[grant.who, event.who],
@@ -183,7 +183,7 @@ pub fn check_crash_marks(history: &History) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Each of `contenders` was granted something after `since`.
+/// Checks that each of `contenders` was granted a hold after `since`.
 pub fn check_progress(
     history: &History,
     since: Moment,
@@ -193,13 +193,13 @@ pub fn check_progress(
         let came_through = |event: &super::Event| event.is_grant() && event.who == who;
         let later = history.events.iter().rev();
         if !later.take_while(|event| event.at > since).any(came_through) {
-            // What it did last, and everybody since.
+            // Its last events, and those of all others since.
             let own = history.events.iter().filter(|event| event.who == who);
             let mut deeds = own.filter(|event| !event.what.is_fault());
             let last = deeds.next_back().map_or(since, |event| event.at);
             let everybody: Vec<usize> = history.events.iter().map(|event| event.who).collect();
             return Err(history.violation(
-                format!("contender {who} did not get through though nothing was broken any more"),
+                format!("contender {who} made no progress after all faults had ended"),
                 last.min(since),
                 Moment::NEVER,
                 &everybody,

@@ -1,21 +1,20 @@
-//! One thing that happened, as a value and as a line of text.
+//! One event of a history. Processes pass events to each other as lines of JSON.
 
 use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
 use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 
-/// A moment on the machine's clock that never goes back and counts while the machine sleeps. All processes share it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// A moment on the machine's monotonic clock, which also runs while the machine sleeps. All processes share it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Moment(u64);
 
 impl Moment {
-    /// Later than every other.
+    /// Later than every other moment.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// This moment.
+    /// The present moment.
     pub fn now() -> Self {
         let time = clock_gettime(ClockId::Boottime);
         let since_boot =
@@ -23,79 +22,80 @@ impl Moment {
         Self::after_boot(since_boot)
     }
 
-    /// The moment so long after the machine was started.
+    /// The moment `since_boot` after the machine was started.
     pub fn after_boot(since_boot: Duration) -> Self {
         Self(u64::try_from(since_boot.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// The moment so much later.
+    /// The moment `time` later.
     #[must_use]
     pub fn plus(self, time: Duration) -> Self {
         Self(self.0.saturating_add(Self::after_boot(time).0))
     }
 
-    /// How long after another moment this is; nothing if it is before.
+    /// The time since another moment; zero if that is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
 /// What happened, when, and to whom.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// When.
+    /// The time.
     pub at: Moment,
     /// The number of the contender.
     pub who: usize,
-    /// What.
+    /// The event.
     pub what: What,
 }
 
 /// What a contender does, and what is done to it.
 ///
-/// A hold must look no longer than it was: note its grant after the call has returned, its release before the call.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A hold must not look longer than it was: record its grant after the call has returned, and its release before the call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum What {
     /// Asks for a hold.
     Asked,
-    /// Has a hold: so many parts of what there is to hold; see [`Terms`](super::Terms).
+    /// Has a hold of this weight; see [`Terms`](super::Terms).
     #[expect(missing_docs, reason = "said above")]
     Granted { token: i64, weight: u32 },
-    /// Was told that the hold is lost.
+    /// Learned that the hold is lost.
     #[expect(missing_docs, reason = "said above")]
     Lost { token: i64 },
-    /// Is about to give the hold back.
+    /// Is about to release the hold.
     #[expect(missing_docs, reason = "said above")]
     Releasing { token: i64 },
-    /// Was told that the hold has been given back in order.
+    /// The release was acknowledged.
     #[expect(missing_docs, reason = "said above")]
     Released { token: i64 },
     /// Is about to drop the hold, without a release.
     #[expect(missing_docs, reason = "said above")]
     Dropping { token: i64 },
-    /// Was told how the hold before this one ended: in order, or by the crash of a holder with that token.
+    /// Learned how the previous hold ended: released, or by the crash of a holder with that token.
     #[expect(missing_docs, reason = "said above")]
     Found { token: i64, crashed: Option<i64> },
-    /// Wrote to a fenced store, which took it or not.
+    /// Wrote to a fenced store, which accepted or refused it.
     #[expect(missing_docs, reason = "said above")]
     Wrote { token: i64, accepted: bool },
-    /// Was told of a failure, and goes on.
+    /// A call failed; the contender continues.
     Failed(String),
     /// Is about to be stopped by a signal.
     Paused,
-    /// Goes on after a pause.
+    /// Continues after a pause.
     Resumed,
-    /// Finds that it did not run since then, by whatever cause.
+    /// Notices that it did not run since that moment.
     #[expect(missing_docs, reason = "said above")]
     Stalled { since: Moment },
-    /// Its session is about to be ended by another hand.
+    /// The test is about to end its session.
     Expired,
-    /// Another fault, in words. It excuses nothing.
+    /// Another fault, as text. It excuses nothing.
     Fault(String),
 }
 
 impl What {
-    /// Whether it was done to the contender rather than by it.
+    /// Whether it is a fault, rather than an action of the contender.
     pub fn is_fault(&self) -> bool {
         matches!(
             self,
@@ -105,7 +105,7 @@ impl What {
 }
 
 impl Event {
-    /// What happens now.
+    /// An event at the present moment.
     pub fn now(who: usize, what: What) -> Self {
         let at = Moment::now();
         Self { at, who, what }
@@ -115,20 +115,14 @@ impl Event {
         matches!(self.what, What::Granted { .. })
     }
 
-    /// For people: the time in seconds since `start`.
+    /// For readers: the time in seconds since `start`.
     pub(super) fn line_after(&self, start: Moment) -> String {
         let seconds = self.at.since(start).as_secs_f64();
         format!("  {seconds:>11.6} s  contender {} {}", self.who, self.what)
     }
 }
 
-/// A line for [`Event::from_str`].
-impl fmt::Display for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.at.0, self.who, self.what)
-    }
-}
-
+/// For readers.
 impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -143,7 +137,7 @@ impl fmt::Display for What {
                 None => write!(f, "found {token} clean"),
             },
             Self::Wrote { token, accepted } => write!(f, "wrote {token} {accepted}"),
-            // A line each, whatever an error has to say.
+            // One line each, also for errors of several lines.
             Self::Failed(text) => write!(f, "failed {}", text.replace('\n', " ")),
             Self::Paused => f.write_str("paused"),
             Self::Resumed => f.write_str("resumed"),
@@ -151,71 +145,6 @@ impl fmt::Display for What {
             Self::Expired => f.write_str("expired"),
             Self::Fault(text) => write!(f, "fault {}", text.replace('\n', " ")),
         }
-    }
-}
-
-impl FromStr for Event {
-    type Err = anyhow::Error;
-
-    fn from_str(line: &str) -> Result<Self> {
-        let parse = || -> Result<Self> {
-            let mut parts = line.splitn(3, ' ');
-            let mut part = || parts.next().context("too short");
-            Ok(Self {
-                at: Moment(part()?.parse()?),
-                who: part()?.parse()?,
-                what: part()?.parse()?,
-            })
-        };
-        parse().with_context(|| format!("not an event: {line:?}"))
-    }
-}
-
-impl FromStr for What {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let (name, rest) = text.split_once(' ').unwrap_or((text, ""));
-        let two = || rest.split_once(' ').context("two values expected");
-        Ok(match name {
-            "asked" => Self::Asked,
-            "granted" => Self::Granted {
-                token: two()?.0.parse()?,
-                weight: two()?.1.parse()?,
-            },
-            "lost" => Self::Lost {
-                token: rest.parse()?,
-            },
-            "releasing" => Self::Releasing {
-                token: rest.parse()?,
-            },
-            "released" => Self::Released {
-                token: rest.parse()?,
-            },
-            "dropping" => Self::Dropping {
-                token: rest.parse()?,
-            },
-            "found" => Self::Found {
-                token: two()?.0.parse()?,
-                crashed: match two()?.1 {
-                    "clean" => None,
-                    token => Some(token.parse()?),
-                },
-            },
-            "wrote" => Self::Wrote {
-                token: two()?.0.parse()?,
-                accepted: two()?.1.parse()?,
-            },
-            "failed" => Self::Failed(rest.to_owned()),
-            "paused" => Self::Paused,
-            "resumed" => Self::Resumed,
-            "stalled" => Self::Stalled {
-                since: Moment(rest.parse()?),
-            },
-            "expired" => Self::Expired,
-            "fault" => Self::Fault(rest.to_owned()),
-            _ => bail!("unknown event {name:?}"),
-        })
     }
 }
 
@@ -245,7 +174,7 @@ mod tests {
                 token,
                 accepted: false,
             },
-            What::Failed("connection lost: by peer".into()),
+            What::Failed("connection lost:\nby peer".into()),
             What::Paused,
             What::Resumed,
             What::Stalled {
@@ -255,15 +184,9 @@ mod tests {
             What::Fault("held".into()),
         ] {
             let event = Event::now(4, what);
-            assert_eq!(event.to_string().parse::<Event>().unwrap(), event);
-        }
-    }
-
-    #[test]
-    fn other_lines_are_refused_by_name() {
-        for line in ["", "running 1 test", "1 2 slept", "1 2 granted 3"] {
-            let error = line.parse::<Event>().unwrap_err();
-            assert!(error.to_string().contains(line), "{error}");
+            let line = serde_json::to_string(&event).unwrap();
+            assert!(!line.contains('\n'), "{line}");
+            assert_eq!(serde_json::from_str::<Event>(&line).unwrap(), event);
         }
     }
 

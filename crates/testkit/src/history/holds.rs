@@ -1,25 +1,25 @@
-//! The holds in a history, and when one of them may look longer than it was.
+//! The holds in a history, and excuses for a hold that looks longer than it was.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use super::event::{Event, Moment, What};
 
-/// What is held, and how soon its end must be noticed.
+/// The capacity of the recipe, and how soon a contender must notice the end of a hold.
 ///
-/// There are `capacity` parts of it, and each hold takes its weight. A lock has one. Of a semaphore, there are as
-/// many as permits. A read/write lock has very many, of which a reader takes one and a writer all.
+/// Each hold takes its weight of `capacity`. The capacity of a lock is one, that of a semaphore its
+/// number of permits. A read/write lock has a large capacity, of which a reader takes one and a writer all.
 #[derive(Debug, Clone, Copy)]
 pub struct Terms {
-    /// How much can be held at a time.
+    /// The sum of weights that can be held at a time.
     pub capacity: u32,
     /// The session timeout that the servers granted.
     pub session_timeout: Duration,
-    /// How long after it goes on, a contender that did not run may still believe that it holds.
+    /// How long after a pause a contender may still believe that it holds.
     pub grace: Duration,
 }
 
-/// From the return of acquire to the call of release, the drop, or the word that it is lost, whichever is first.
+/// A hold: from the return of acquire to the call of release, the drop, or the loss, whichever is first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hold {
     pub(super) who: usize,
@@ -64,8 +64,8 @@ pub(super) fn holds(events: &[Event]) -> Vec<Hold> {
 
 /// The times in which a contender could not know that its holds had ended.
 ///
-/// It did not run, by a signal or for want of a processor; or somebody ended its session at once, which it hears of
-/// when its connection tells, or by its own clock within a session timeout.
+/// It did not run, because of a signal or a busy machine; or the test ended its session, which it notices by
+/// its connection, or by its own clock within a session timeout.
 #[derive(Debug, Default)]
 pub(super) struct Excuses(HashMap<usize, Vec<(Moment, Moment)>>);
 
@@ -98,7 +98,7 @@ impl Excuses {
         excuses
     }
 
-    /// Whether a hold that goes on after `moment` has already ended there, and its contender could not yet know.
+    /// Whether a hold that continues after `moment` had already ended, and its contender could not know yet.
     pub(super) fn explain(&self, hold: &Hold, moment: Moment) -> bool {
         self.cover(hold.who, moment, hold.until)
     }
@@ -106,7 +106,7 @@ impl Excuses {
     /// Whether one excuse covers the time between two moments.
     pub(super) fn cover(&self, who: usize, from: Moment, until: Moment) -> bool {
         self.0.get(&who).is_some_and(|all| {
-            // The last that begins by then is the only one that can: they do not overlap.
+            // Only the last one that begins by then can: they do not overlap.
             let next = all.partition_point(|&(since, _)| since <= from);
             next > 0 && until <= all[next - 1].1
         })
@@ -116,7 +116,7 @@ impl Excuses {
         self.0.entry(who).or_default().push((since, until));
     }
 
-    /// Makes one of those that overlap: who is stopped while it is about to notice needs the time of both.
+    /// Merges overlapping excuses: a contender that is paused while it is about to notice needs the time of both.
     fn join(&mut self) {
         for all in self.0.values_mut() {
             all.sort_unstable();

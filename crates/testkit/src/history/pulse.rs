@@ -1,4 +1,4 @@
-//! Notices when this process did not run.
+//! Detects when this process did not run.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use super::event::Moment;
 
-/// How often it looks.
+/// Interval between two checks.
 const BEAT: Duration = Duration::from_millis(5);
 
-/// What is late by less is ordinary scheduling.
+/// A shorter delay is ordinary scheduling.
 const STALL_MIN: Duration = Duration::from_millis(25);
 
-/// A thread that finds out afterwards that the process was stopped, or got no processor.
+/// A thread that detects afterwards that the process was stopped, or got no CPU time.
 ///
-/// A holder that does not run cannot notice the end of its hold; a history that says so tells it from one that
-/// does not care. Dropping it ends the thread.
+/// A paused holder cannot notice the end of its hold. The history records the pause, so that a check can tell it from a
+/// holder that ignores the end. Dropping it ends the thread.
 #[derive(Debug)]
 pub struct Pulse {
     stop: Option<Sender<()>>,
@@ -47,7 +47,7 @@ impl Drop for Pulse {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // It has nothing to say but that it ended.
+            // The thread returns no value.
             let _ = thread.join();
         }
     }

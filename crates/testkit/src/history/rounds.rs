@@ -1,24 +1,41 @@
-//! What must be true of a double barrier: everybody in a round begins and ends together, and rounds do not mix.
+//! Checks of a double barrier: all members of a round start and end together, and rounds do not mix.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use super::event::Moment;
+use serde::{Deserialize, Serialize};
 
-/// One stay at a double barrier, from the call to enter to the end of the call to leave. What did not happen is `None`.
+use super::event::{Event, Moment, What};
+
+/// A step at a double barrier, as a process records it; [`stays`] combines them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Step {
+    /// See [`Stay::arrived`].
+    Arrived,
+    /// See [`Stay::entered`].
+    #[expect(missing_docs, reason = "said above")]
+    Entered { round: u64 },
+    /// The process gave up entering, began to leave, learned that its membership was lost, or died.
+    Ending,
+    /// See [`Stay::left`].
+    Left,
+}
+
+/// One stay at a double barrier, from the call to enter to the end of the call to leave. Steps that did not happen are `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stay {
     /// The number of the member.
     pub who: usize,
-    /// When it called enter: noted before.
+    /// When it called enter: recorded before the call.
     pub arrived: Moment,
-    /// When it was let in, and to which round: noted after the call returned.
+    /// When it was admitted, and to which round: recorded after the call returned.
     pub entered: Option<(Moment, u64)>,
-    /// When it gave up, entering: noted after the call returned or was dropped.
+    /// When it gave up entering: recorded after the call returned or was dropped.
     pub gave_up: Option<Moment>,
-    /// When it began to leave, or heard that its membership was lost, or had its session ended by another hand: noted before.
+    /// When it began to leave, learned that its membership was lost, or the test ended its session: recorded before.
     pub leaving: Option<Moment>,
-    /// When it was told that all have left.
+    /// When it learned that all have left.
     pub left: Option<Moment>,
 }
 
@@ -35,16 +52,78 @@ impl Stay {
         }
     }
 
-    /// Whether it may have been counted between two moments, if one who gave up may be seen for so long.
+    /// Ends the stay early if the server may have removed the member by then without its knowledge: its process was stopped, or another
+    /// process ended its session.
+    pub fn excuse(&mut self, events: &[Event], session_timeout: Duration) {
+        let Some((entered, _)) = self.entered else {
+            return;
+        };
+        let until = self.leaving.unwrap_or(Moment::NEVER);
+        let mut paused = None;
+        let mut excuse = |since: Moment, to: Moment| {
+            if since <= until && to >= entered {
+                let ended = since.max(entered);
+                self.leaving = Some(self.leaving.map_or(ended, |leaving| leaving.min(ended)));
+            }
+        };
+        for event in events.iter().filter(|event| event.who == self.who) {
+            match event.what {
+                What::Paused => paused = Some(event.at),
+                What::Resumed => {
+                    if let Some(since) = paused.take() {
+                        excuse(since, event.at);
+                    }
+                }
+                // A shorter stall ends no session without its process noticing in time.
+                What::Stalled { since } if event.at.since(since) >= session_timeout / 4 => {
+                    excuse(since, event.at);
+                }
+                What::Expired => excuse(event.at, event.at.plus(session_timeout)),
+                _ => {}
+            }
+        }
+        if let Some(since) = paused {
+            excuse(since, Moment::NEVER);
+        }
+    }
+
+    /// Whether it may have been counted between two moments, if a member that gave up stays visible for `linger`.
     fn may_have_been_there(&self, from: Moment, to: Moment, linger: Duration) -> bool {
         let until = self.gave_up.map_or(Moment::NEVER, |at| at.plus(linger));
         self.arrived <= to && until >= from
     }
 }
 
-/// Checks the stays at a barrier for so many members; what is wrong comes back in words.
+/// Combines steps, which are in the order of time, each with the number of its member.
+pub fn stays(steps: impl IntoIterator<Item = (Moment, usize, Step)>) -> Vec<Stay> {
+    let mut stays: Vec<Stay> = Vec::new();
+    let mut open: HashMap<usize, usize> = HashMap::new();
+    for (at, who, step) in steps {
+        if step == Step::Arrived {
+            open.insert(who, stays.len());
+            stays.push(Stay {
+                arrived: at,
+                ..Stay::begin(who)
+            });
+            continue;
+        }
+        let Some(stay) = open.get(&who).map(|index| &mut stays[*index]) else {
+            continue;
+        };
+        match step {
+            Step::Arrived => {}
+            Step::Entered { round } => stay.entered = Some((at, round)),
+            Step::Ending if stay.entered.is_none() => stay.gave_up = stay.gave_up.or(Some(at)),
+            Step::Ending => stay.leaving = stay.leaving.or(Some(at)),
+            Step::Left => stay.left = Some(at),
+        }
+    }
+    stays
+}
+
+/// Checks the stays at a barrier of `size` members; returns the violation as text.
 ///
-/// One who gave up while it was cut off is counted until the server hears of it or ends its session: so long at most.
+/// A member that gave up while it was cut off is counted until the server notices or expires its session: at most `linger`.
 pub fn check_rounds(stays: &[Stay], size: usize, linger: Duration) -> Result<(), String> {
     let mut rounds: BTreeMap<u64, Vec<(Moment, &Stay)>> = BTreeMap::new();
     for stay in stays {
@@ -57,15 +136,18 @@ pub fn check_rounds(stays: &[Stay], size: usize, linger: Duration) -> Result<(),
         let first_in = members.iter().map(|(at, _)| *at).min();
         let first_in = first_in.unwrap_or(Moment::NEVER);
         if members.len() > size {
-            return Err(format!("round {round}: {} of {size} are in", members.len()));
+            return Err(format!(
+                "round {round}: {} of {size} members are inside",
+                members.len()
+            ));
         }
         if let Some((_, late)) = members.iter().find(|(_, stay)| stay.arrived > first_in) {
             return Err(format!(
-                "round {round}: somebody was let in before member {} had come",
+                "round {round}: a member passed before member {} had arrived",
                 late.who
             ));
         }
-        // Those who were counted and never heard of it.
+        // Members that were counted but never learned it.
         let last_came = members.iter().map(|(_, stay)| stay.arrived).max();
         let last_came = last_came.unwrap_or(first_in);
         let others = stays.iter().filter(|stay| {
@@ -73,7 +155,7 @@ pub fn check_rounds(stays: &[Stay], size: usize, linger: Duration) -> Result<(),
         });
         if members.len() + others.count() < size {
             return Err(format!(
-                "round {round}: let in with {} of {size}",
+                "round {round}: passed with {} of {size} members",
                 members.len()
             ));
         }
@@ -82,7 +164,7 @@ pub fn check_rounds(stays: &[Stay], size: usize, linger: Duration) -> Result<(),
             let stayed = |other: &Stay| other.leaving.is_none_or(|leaving| leaving > left);
             if let Some((_, other)) = members.iter().find(|(_, other)| stayed(other)) {
                 return Err(format!(
-                    "round {round}: member {} was let out while member {} was inside",
+                    "round {round}: member {} left while member {} was inside",
                     stay.who, other.who
                 ));
             }
@@ -111,7 +193,7 @@ mod tests {
         Moment::after_boot(Duration::from_millis(ms))
     }
 
-    /// Two who meet in a round that begins at a moment.
+    /// Two members of a round that begins at one moment.
     fn met(round: u64, from: u64) -> [Stay; 2] {
         [0, 1].map(|who| Stay {
             who,
@@ -121,6 +203,39 @@ mod tests {
             leaving: Some(at(from + 3 + who as u64)),
             left: Some(at(from + 5)),
         })
+    }
+
+    #[test]
+    fn steps_become_stays() {
+        let steps = [
+            (at(0), 0, Step::Arrived),
+            (at(1), 1, Step::Arrived),
+            (at(2), 0, Step::Entered { round: 7 }),
+            (at(3), 1, Step::Ending),
+            (at(4), 0, Step::Ending),
+            (at(5), 0, Step::Left),
+        ];
+        let [inside, outside] = stays(steps).try_into().unwrap();
+        assert_eq!(inside.entered, Some((at(2), 7)));
+        assert_eq!((inside.leaving, inside.left), (Some(at(4)), Some(at(5))));
+        assert_eq!((outside.gave_up, outside.leaving), (Some(at(3)), None));
+    }
+
+    #[test]
+    fn member_that_was_stopped_may_have_been_gone_since() {
+        let [mut stay, _] = met(0, 10);
+        let left = stay.leaving;
+        let event = |ms, who, what| Event {
+            at: at(ms),
+            who,
+            what,
+        };
+        let others = [event(12, 1, What::Paused), event(0, 0, What::Expired)];
+        stay.excuse(&others, Duration::from_millis(5));
+        assert_eq!(stay.leaving, left, "of another member, and long over");
+        let early = [event(11, 0, What::Paused), event(20, 0, What::Resumed)];
+        stay.excuse(&early, Duration::from_millis(5));
+        assert_eq!(stay.leaving, Some(at(12)));
     }
 
     #[test]
@@ -136,7 +251,7 @@ mod tests {
         assert!(
             check_rounds(&stays, 2, LINGER)
                 .unwrap_err()
-                .contains("had come")
+                .contains("had arrived")
         );
         let [alone, _] = met(0, 0);
         let found = check_rounds(&[alone], 2, LINGER).unwrap_err();
@@ -170,14 +285,14 @@ mod tests {
         assert!(
             check_rounds(&stays, 2, LINGER)
                 .unwrap_err()
-                .contains("let out")
+                .contains("left while")
         );
         stays = met(0, 0);
         stays[1].leaving = None;
         assert!(
             check_rounds(&stays, 2, LINGER)
                 .unwrap_err()
-                .contains("let out")
+                .contains("left while")
         );
     }
 

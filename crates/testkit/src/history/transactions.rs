@@ -1,37 +1,40 @@
-//! What must be true of transactions: one decision for all, to commit only what all have voted for, and an end.
+//! Checks of transactions: one decision for all sites, commit only if all voted for it, and every transaction ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use super::event::Moment;
 
-/// Something that a site or a coordinator noted about a transaction.
+/// An event of a transaction, recorded by a site or a coordinator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// When.
+    /// The time.
     pub at: Moment,
     /// The id of the transaction.
     pub transaction: String,
-    /// The number of the site; `None` if it was none of them.
+    /// The number of the site; `None` for a coordinator.
     pub site: Option<usize>,
-    /// What.
+    /// The event.
     pub deed: Deed,
 }
 
-/// What was done about a transaction. `true` is commit, and `false` abort.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A step of a transaction. `true` is commit, and `false` abort.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Deed {
-    /// The site is about to vote: noted before the call.
+    /// The site is about to vote: recorded before the call.
     Votes(bool),
-    /// The vote of the site that stands for good: its own, or one in its place.
+    /// The final vote of the site: its own, or one in its place.
     Stands(bool),
-    /// Somebody was told the decision: noted after the call.
+    /// A process learned the decision: recorded after the call.
     Told(bool),
-    /// The site was called to do as was decided.
+    /// The handler of the site was called with the decision.
     Applies(bool),
 }
 
 impl Note {
-    /// Something that happens now.
+    /// An event at the present moment.
     pub fn now(transaction: &str, site: Option<usize>, deed: Deed) -> Self {
         Self {
             at: Moment::now(),
@@ -42,10 +45,10 @@ impl Note {
     }
 }
 
-/// Checks transactions among so many sites; what is wrong comes back in words.
+/// Checks transactions among `sites` sites; returns the violation as text.
 ///
-/// Nobody may be told anything else than the others, and nobody of a commit before every site has begun to vote for it. If
-/// all votes that stand are for it, it is committed, and aborted if one is against it.
+/// All processes must learn the same decision, and none a commit before every site has begun to vote for it. If
+/// all final votes are for it, it must be committed, and aborted if one is against it.
 pub fn check_transactions(notes: &[Note], sites: usize) -> Result<(), String> {
     for (id, notes) in by_transaction(notes) {
         check_one(&notes, sites).map_err(|wrong| format!("{id}: {wrong}\n{notes:#?}"))?;

@@ -1,15 +1,15 @@
-//! What writes do to the model.
+//! Writes to the model.
 
-use bellwether_server::proto::acl::{self, Acl, Id};
-use bellwether_server::proto::code::ErrorCode;
-use bellwether_server::proto::op::Op;
-use bellwether_server::proto::stat::Stat;
+use bellwether_wire::acl::{self, Acl, Id};
+use bellwether_wire::code::ErrorCode;
+use bellwether_wire::op::Op;
+use bellwether_wire::stat::Stat;
 
 use super::{Lifetime, Model, Moment, Node, RESERVED, unmodelled};
 use crate::reply::{Body, MultiResult};
 use crate::request::{Create, Request};
 
-/// The longest time to live: what fits beside its marker in the owner field.
+/// The longest time to live that fits beside its marker in the owner field.
 const TTL_MS_MAX: i64 = 0xFF_FFFF_FFFF;
 
 impl Model {
@@ -33,7 +33,7 @@ impl Model {
         }
     }
 
-    /// The writes that are the same inside and outside of a multi.
+    /// Writes that work the same inside and outside of a multi.
     fn write_simple(&mut self, request: &Request, moment: Moment) -> Result<Body, ErrorCode> {
         match request {
             Request::Delete { path, version } => self.delete(path, *version, moment),
@@ -70,7 +70,7 @@ impl Model {
         let before = self.nodes.clone();
         let mut results = Vec::new();
         for op in ops {
-            // Spoils the whole request, but only when its turn comes.
+            // Fails the whole multi, but only once this operation is reached.
             if lacks_ttl(op) {
                 self.nodes = before;
                 return Err(ErrorCode::MarshallingError);
@@ -96,7 +96,7 @@ impl Model {
         Ok(Body::Multi(results))
     }
 
-    /// The mode alone says what is created, not the operation.
+    /// Only the mode decides what is created, not the operation.
     fn create_in_multi(
         &mut self,
         create: &Create,
@@ -165,7 +165,7 @@ impl Model {
         };
         self.nodes.insert(path.clone(), node);
         let parent = self.node_mut(&parent_path)?;
-        // It is never set back: at the end of its range it stays there, and with it the zxid.
+        // The counter never wraps: at the end of its range it stays, and so does the pzxid.
         if let Some(next) = counter.checked_add(1) {
             parent.child_counter = next;
             parent.pzxid = moment.zxid;
@@ -264,7 +264,7 @@ fn check_version(expected: i32, actual: i32) -> Result<(), ErrorCode> {
     Ok(())
 }
 
-/// The list without repetitions, if it is about everybody and about somebody.
+/// The list without repetitions, if it is valid and not empty.
 fn valid_acl(acl: &[Acl]) -> Result<Vec<Acl>, ErrorCode> {
     let mut list: Vec<Acl> = Vec::new();
     for entry in acl {
@@ -281,7 +281,7 @@ fn valid_acl(acl: &[Acl]) -> Result<Vec<Acl>, ErrorCode> {
     Ok(list)
 }
 
-/// What a create outside of a multi makes: two of the operations have a say in it.
+/// The kind of node of a create outside of a multi: two operations override the mode.
 fn lifetime_alone(create: &Create, session: i64) -> Result<Lifetime, ErrorCode> {
     match create.op {
         Op::CreateContainer if create.flags < Create::TTL => Ok(Lifetime::Container),
@@ -290,7 +290,7 @@ fn lifetime_alone(create: &Create, session: i64) -> Result<Lifetime, ErrorCode> 
     }
 }
 
-/// What the mode says.
+/// The kind of node of a mode.
 fn lifetime_of(create: &Create, session: i64) -> Result<Lifetime, ErrorCode> {
     Ok(match create.flags {
         Create::EPHEMERAL | Create::EPHEMERAL_SEQUENTIAL => Lifetime::Ephemeral(session),

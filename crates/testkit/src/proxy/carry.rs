@@ -1,4 +1,4 @@
-//! The connections of a proxy, and what happens to the frames on them.
+//! Connections of a proxy, and the faults applied to their frames.
 
 use std::collections::VecDeque;
 use std::io;
@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use bellwether_server::proto::connect::ConnectReply;
-use bellwether_server::proto::event::EVENT_XID;
-use bellwether_server::proto::frame;
-use bellwether_server::proto::jute::Reader;
-use bellwether_server::proto::op::Op;
-use bellwether_server::proto::request::{self, RequestHeader};
+use bellwether_wire::connect::ConnectReply;
+use bellwether_wire::event::EVENT_XID;
+use bellwether_wire::frame;
+use bellwether_wire::jute::Reader;
+use bellwether_wire::op::Op;
+use bellwether_wire::request::{self, RequestHeader};
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -20,40 +20,40 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::time::interval;
 
+use super::disguise::disguise;
 use super::{Connection, Cut, Gate, Gates, Rule, RuleKind, SeenRequest, Shared};
 use crate::raw::ConnectOptions;
 
-/// Where the number of the operation is in a frame: behind the length and the xid.
-const OP_AT: usize = 8;
-
-/// How often a patient proxy tries to connect, and when: for two seconds in all.
+/// Attempts of a patient proxy to connect, and their interval: two seconds in all.
 const TRIES_MAX: usize = 40;
 const TURN: Duration = Duration::from_millis(50);
 
-/// A number that no server knows.
-const UNKNOWN_OP: i32 = 999_999;
-
-pub(super) async fn accept(listener: TcpListener, upstream: SocketAddr, shared: Arc<Shared>) {
+pub(super) async fn accept(
+    listener: TcpListener,
+    upstreams: Arc<[SocketAddr]>,
+    shared: Arc<Shared>,
+) {
     loop {
-        // Errors of accept concern the connection that was not made.
+        // An accept error concerns only the connection that failed.
         let Ok((client, _)) = listener.accept().await else {
             continue;
         };
         let mut state = shared.state();
         if state.refuse {
-            // If it cannot be a reset, it is a close.
+            // If a reset is not possible, the connection is closed normally.
             let _ = client.set_zero_linger();
             continue;
         }
         let id = state.next_connection;
         state.next_connection += 1;
+        let upstream = upstreams[id % upstreams.len()];
         let (cut, cut_off) = oneshot::channel();
         let task = tokio::spawn(serve(id, client, upstream, cut_off, Arc::clone(&shared)));
         state.connections.insert(id, Connection { cut, task });
     }
 }
 
-/// One connection from its first to its last byte.
+/// Serves one connection from its first to its last byte.
 async fn serve(
     id: usize,
     client: TcpStream,
@@ -67,18 +67,18 @@ async fn serve(
             shared.state().connections_made += 1;
             carry(client, server, cut_off, &shared).await
         }
-        // As a server that is down: the client sees the end of its connection.
+        // Like a server that is down: the client sees its connection closed.
         Err(_) => End::default(),
     };
     shared.state().connections.remove(&id);
     if let Some(happened) = how.happened {
-        // An error means that nobody waits for the fault.
+        // An error means that no test waits for the fault.
         let _ = happened.send(());
     }
 }
 
-/// Connects to the server. Members of an ensemble try a refused connection again, which this proxy has accepted already: it
-/// tries in their place until the server listens.
+/// Connects to the server. Members of an ensemble retry a refused connection, but this proxy has already accepted theirs. So it retries for
+/// them until the server listens.
 async fn connect(upstream: SocketAddr, is_patient: bool) -> io::Result<TcpStream> {
     let mut turns = interval(TURN);
     let mut tries = if is_patient { TRIES_MAX } else { 1 };
@@ -99,7 +99,7 @@ struct End {
     happened: Option<oneshot::Sender<()>>,
 }
 
-/// Carries bytes both ways until both have ended, or a fault cuts them; the sockets are closed then.
+/// Copies bytes in both directions until both have ended or a fault cuts them; then the sockets are closed.
 async fn carry(
     client: TcpStream,
     server: TcpStream,
@@ -107,7 +107,7 @@ async fn carry(
     shared: &Shared,
 ) -> End {
     for stream in [&client, &server] {
-        // Only a matter of speed.
+        // Only for speed.
         let _ = stream.set_nodelay(true);
     }
     let (from_client, to_client) = client.into_split();
@@ -127,8 +127,7 @@ async fn carry(
             tokio::pin!(requests);
             let replies = replies.carry_replies();
             tokio::pin!(replies);
-            // When the client has sent its last, the server may still answer; when the server has,
-            // there is nothing more to come.
+            // After the client has closed its side, the server may still reply; after the server has, nothing more follows.
             tokio::select! {
                 end = &mut requests => match end {
                     Ok(None) => replies.await,
@@ -143,26 +142,26 @@ async fn carry(
     };
     if end.cut == Some(Cut::Reset) {
         for stream in [requests.from.as_ref(), replies.from.as_ref()] {
-            // If it cannot be a reset, it is a close.
+            // If a reset is not possible, the connection is closed normally.
             let _ = stream.set_zero_linger();
         }
     }
     end
 }
 
-/// What the two ways of one connection share.
+/// State that both directions of a connection share.
 struct Link<'a> {
     shared: &'a Shared,
-    /// Whether the client speaks no frames.
+    /// Whether the client sends something other than frames.
     plain: AtomicBool,
-    /// The requests under way: their xids, and the rule that waits for the reply.
+    /// Requests in flight: their xids, and the rule that waits for the reply.
     pending: Mutex<VecDeque<(i32, Option<Rule>)>>,
 }
 
-/// How a way ended: in order, or by a fault that is to be reported.
+/// How a direction ended: normally, or by a fault to report.
 type WayEnd = io::Result<Option<oneshot::Sender<()>>>;
 
-/// One way of a connection.
+/// One direction of a connection.
 struct Pump<'a> {
     from: OwnedReadHalf,
     to: OwnedWriteHalf,
@@ -192,7 +191,7 @@ impl<'a> Pump<'a> {
             }
             let chunk = match connected {
                 true => self.replace(self.disguise(chunk)),
-                false => chunk,
+                false => self.rewrite(chunk),
             };
             connected = true;
             if !self.forward(chunk).await? {
@@ -212,9 +211,9 @@ impl<'a> Pump<'a> {
                 && let Some(Rule { kind, happened, .. }) = self.note_reply(&frame)
             {
                 match kind {
-                    RuleKind::AnswerWith(code) => {
-                        chunk = refusal(&frame, code);
-                        // An error means that nobody waits for the fault.
+                    RuleKind::AnswerWith(code, body) => {
+                        chunk = answer(&frame, code, &body);
+                        // An error means that no test waits for the fault.
                         let _ = happened.send(());
                     }
                     RuleKind::SwallowReply | RuleKind::DropRequest => return Ok(Some(happened)),
@@ -233,7 +232,7 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Reads the next frame, or whatever comes if it is not frames.
+    /// Reads the next frame, or any bytes if they are not frames.
     async fn next_chunk(&mut self, may_be_word: bool) -> io::Result<Chunk> {
         loop {
             if may_be_word && let Some(word) = self.input.first_chunk::<4>() {
@@ -261,7 +260,7 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Waits for the delay and until nothing holds this way.
+    /// Waits for the delay, and until nothing holds this direction.
     async fn pass_gate(&self, gate: fn(&Gates) -> Gate) {
         let mut gates = self.link.shared.gates.subscribe();
         let delay = gate(&gates.borrow()).delay;
@@ -273,7 +272,7 @@ impl<'a> Pump<'a> {
         let _ = gates.wait_for(|gates| !gate(gates).held).await;
     }
 
-    /// Passes on; false at the end.
+    /// Forwards a chunk; false at the end.
     async fn forward(&mut self, chunk: Chunk) -> io::Result<bool> {
         match chunk {
             Chunk::Frame(bytes) | Chunk::Plain(bytes) => {
@@ -288,7 +287,7 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Counts a request and remembers its xid; a fault to be reported if it shall not go on.
+    /// Counts a request and remembers its xid. Returns a fault to report if the request must not be forwarded.
     fn note_request(&self, frame: &Bytes) -> Option<oneshot::Sender<()>> {
         let mut reader = Reader::new(frame);
         let header = RequestHeader::decode(&mut reader).ok()?;
@@ -308,7 +307,7 @@ impl<'a> Pump<'a> {
             return Some(happened);
         }
         *state.counts.entry(op).or_default() += 1;
-        // A ping is answered with this xid whatever its own.
+        // The reply to a ping has this xid, whatever the xid of the ping.
         let xid = if op == Op::Ping { -2 } else { header.xid };
         let mut pending = self.link.pending();
         pending.push_back((xid, rule));
@@ -316,25 +315,36 @@ impl<'a> Pump<'a> {
         None
     }
 
-    /// Gives a request that the server shall not know another number.
+    /// Replaces the numbers of hidden operations by an unknown one.
     fn disguise(&self, chunk: Chunk) -> Chunk {
-        let header = chunk
-            .frame()
-            .and_then(|frame| RequestHeader::decode(&mut Reader::new(&frame)).ok());
-        let op = header.and_then(|header| Op::from_number(header.op));
-        match chunk {
-            Chunk::Frame(bytes)
-                if op.is_some_and(|op| self.link.shared.state().hidden.contains(&op)) =>
-            {
-                let mut bytes = BytesMut::from(bytes);
-                bytes[OP_AT..OP_AT + 4].copy_from_slice(&UNKNOWN_OP.to_be_bytes());
+        let state = self.link.shared.state();
+        match chunk.frame().filter(|_| !state.hidden.is_empty()) {
+            None => chunk,
+            Some(request) => {
+                let disguised = disguise(&request, &state.hidden);
+                let mut bytes = BytesMut::new();
+                frame::put(&mut bytes, |out| out.extend_from_slice(&disguised));
                 Chunk::Frame(bytes.freeze())
             }
-            chunk => chunk,
         }
     }
 
-    /// Puts a look at the root in the place of a request that is answered here. It was noted right before.
+    /// Replaces a text in the first bytes of a connection without frames.
+    fn rewrite(&self, chunk: Chunk) -> Chunk {
+        let state = self.link.shared.state();
+        let Some(((from, to), Chunk::Plain(bytes))) = state.opening.as_ref().zip(Some(&chunk))
+        else {
+            return chunk;
+        };
+        let Some(at) = bytes.windows(from.len()).position(|window| window == from) else {
+            return chunk;
+        };
+        let mut bytes = BytesMut::from(&bytes[..]);
+        bytes[at..at + to.len()].copy_from_slice(to);
+        Chunk::Plain(bytes.freeze())
+    }
+
+    /// Replaces a request that the proxy answers by a read of the root. The request was noted right before.
     fn replace(&self, chunk: Chunk) -> Chunk {
         let frame = chunk.frame();
         match (
@@ -342,7 +352,7 @@ impl<'a> Pump<'a> {
             frame.as_deref().and_then(xid_of),
         ) {
             (Some((noted, Some(rule))), Some(xid))
-                if *noted == xid && matches!(rule.kind, RuleKind::AnswerWith(_)) =>
+                if *noted == xid && matches!(rule.kind, RuleKind::AnswerWith(..)) =>
             {
                 let mut look = BytesMut::new();
                 request::put(&mut look, xid, Op::Exists, |out| {
@@ -369,7 +379,7 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Takes a reply off the list of those that are waited for; the rule that waited for it, if one did.
+    /// Removes a reply from the expected ones, and returns the rule that waited for it, if any.
     fn note_reply(&self, frame: &Bytes) -> Option<Rule> {
         let xid = xid_of(frame)?;
         let mut pending = self.link.pending();
@@ -385,7 +395,7 @@ impl Link<'_> {
     }
 }
 
-/// What passes at a time, with the length of a frame in front.
+/// A unit to forward: a frame with its length, or other bytes.
 #[derive(Debug)]
 enum Chunk {
     Frame(Bytes),
@@ -402,12 +412,13 @@ impl Chunk {
     }
 }
 
-/// A reply with the xid and zxid of another, an error code and no more.
-fn refusal(reply: &Bytes, code: i32) -> Chunk {
+/// A reply with the xid and zxid of another, and this error code and body.
+fn answer(reply: &Bytes, code: i32, body: &[u8]) -> Chunk {
     let mut frame = BytesMut::new();
     frame::put(&mut frame, |out| {
         out.extend_from_slice(&reply[..12]);
         out.extend_from_slice(&code.to_be_bytes());
+        out.extend_from_slice(body);
     });
     Chunk::Frame(frame.freeze())
 }

@@ -1,4 +1,4 @@
-//! Which fault comes when, and to whom.
+//! Plans which fault happens when, and to which contender.
 
 use std::time::Duration;
 
@@ -8,61 +8,78 @@ use rand::{Rng as _, SeedableRng as _};
 
 use crate::proxy::{Cut, Direction};
 
-/// One thing that goes wrong.
+/// One kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spell {
-    /// The connection ends, and the next one is welcome.
+    /// The connection is cut, and the next one succeeds.
     Cut(Cut),
-    /// The connection ends, and no other one is made for a time.
+    /// The connection is cut, and new ones are refused for a time.
     Outage(Duration),
-    /// Nothing passes this way for a time, and connections stay open.
+    /// Nothing passes in this direction for a time, and connections stay open.
     Hold(Direction, Duration),
-    /// Each frame takes so long, for a time.
+    /// Each frame is delayed, for a time.
     #[expect(missing_docs, reason = "said above")]
     Delay {
         direction: Direction,
         by: Duration,
         lasting: Duration,
     },
-    /// The server gets a request, and its reply is lost with the connection. So many requests pass before.
+    /// The server receives a request, but its reply is lost with the connection, after this number of other requests.
     SwallowReply(usize),
-    /// A request does not reach the server, and the connection ends. So many requests pass before.
+    /// A request does not reach the server, and the connection is cut, after this number of other requests.
     DropRequest(usize),
     /// The session ends at once.
     Expire,
     /// The process is stopped for a time.
     Pause(Duration),
+    /// The process is killed and started again.
+    Kill,
     /// The server ends and starts again.
     Restart,
 }
 
-/// How rough it is.
+/// Parameters of the faults.
 #[derive(Debug, Clone, Copy)]
 pub struct Climate {
-    /// How many contenders there are.
+    /// The number of contenders.
     pub contenders: usize,
     /// Their session timeout; faults that last are shorter and longer than this.
     pub session_timeout: Duration,
     /// The longest time from one fault to the next.
     pub calm_max: Duration,
+    /// What may be disturbed.
+    pub scope: Scope,
 }
 
-/// One fault to come.
+/// What faults happen to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scope {
+    /// Connections of contenders.
+    pub links: bool,
+    /// Processes of contenders are paused.
+    pub pauses: bool,
+    /// Processes of contenders are killed.
+    pub kills: bool,
+    /// Servers are restarted.
+    pub restarts: bool,
+}
+
+/// One planned fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forewarning {
-    /// How long after the one before.
+    /// The time after the previous fault.
     pub after: Duration,
-    /// Whom it happens to.
+    /// The contender.
     pub who: usize,
-    /// Whether it happens to the last who was granted something instead: a fault of a holder shows most.
+    /// Whether it affects the contender with the latest grant instead: faults of holders reveal most.
     pub at_holder: bool,
-    /// What happens.
+    /// The fault.
     pub spell: Spell,
 }
 
-/// Faults to come, without end.
+/// An endless sequence of faults; empty if there is nothing to disturb.
 ///
-/// They are dealt from a shuffled pack that has each kind, so that a short run sees all of them.
+/// They are dealt from a shuffled pack that contains each kind, so that even a short run has all of them.
 #[derive(Debug)]
 pub struct Forecast {
     climate: Climate,
@@ -83,12 +100,13 @@ enum Kind {
     Expire,
     ShortPause,
     LongPause,
+    Kill,
     Restart,
 }
 
 impl Kind {
-    /// What is cheap comes more often.
-    const PACK: [Self; 23] = [
+    /// Cheap faults are more frequent.
+    const PACK: [Self; 25] = [
         Self::Cut,
         Self::Cut,
         Self::Cut,
@@ -111,8 +129,19 @@ impl Kind {
         Self::ShortPause,
         Self::ShortPause,
         Self::LongPause,
+        Self::Kill,
+        Self::Kill,
         Self::Restart,
     ];
+
+    fn is_in(self, scope: Scope) -> bool {
+        match self {
+            Self::ShortPause | Self::LongPause => scope.pauses,
+            Self::Kill => scope.kills,
+            Self::Restart => scope.restarts,
+            _ => scope.links,
+        }
+    }
 }
 
 impl Forecast {
@@ -143,6 +172,7 @@ impl Forecast {
             Kind::Expire => Spell::Expire,
             Kind::ShortPause => Spell::Pause(self.short()),
             Kind::LongPause => Spell::Pause(self.long()),
+            Kind::Kill => Spell::Kill,
             Kind::Restart => Spell::Restart,
         }
     }
@@ -152,7 +182,7 @@ impl Forecast {
         self.part_of_timeout(0.0, 0.6)
     }
 
-    /// A time that a session may just survive, or not at all.
+    /// A time that a session may barely survive, or not survive.
     fn long(&mut self) -> Duration {
         self.part_of_timeout(0.7, 2.0)
     }
@@ -173,7 +203,9 @@ impl Iterator for Forecast {
 
     fn next(&mut self) -> Option<Forewarning> {
         if self.pack.is_empty() {
-            self.pack = Kind::PACK.to_vec();
+            let scope = self.climate.scope;
+            let pack = Kind::PACK.into_iter().filter(|kind| kind.is_in(scope));
+            self.pack = pack.collect();
             self.pack.shuffle(&mut self.random);
         }
         let kind = self.pack.pop()?;
@@ -197,6 +229,12 @@ mod tests {
         contenders: 3,
         session_timeout: Duration::from_secs(1),
         calm_max: Duration::from_millis(100),
+        scope: Scope {
+            links: true,
+            pauses: true,
+            kills: true,
+            restarts: true,
+        },
     };
 
     #[test]
@@ -207,13 +245,34 @@ mod tests {
     }
 
     #[test]
+    fn nothing_outside_the_scope_is_disturbed() {
+        let scope = Scope {
+            links: false,
+            pauses: true,
+            kills: true,
+            restarts: false,
+        };
+        let climate = Climate { scope, ..CLIMATE };
+        for fault in Forecast::new(1, climate).take(100) {
+            assert!(matches!(fault.spell, Spell::Pause(_) | Spell::Kill));
+        }
+        let scope = Scope {
+            pauses: false,
+            kills: false,
+            ..scope
+        };
+        let climate = Climate { scope, ..CLIMATE };
+        assert_eq!(Forecast::new(1, climate).next(), None);
+    }
+
+    #[test]
     fn a_pack_has_every_kind_for_somebody() {
         let dealt: Vec<_> = Forecast::new(1, CLIMATE).take(Kind::PACK.len()).collect();
         let kinds: HashSet<_> = dealt
             .iter()
             .map(|fault| discriminant(&fault.spell))
             .collect();
-        assert_eq!(kinds.len(), 9);
+        assert_eq!(kinds.len(), 10);
         let whom: HashSet<_> = dealt.iter().map(|fault| fault.who).collect();
         assert_eq!(whom.len(), 3);
         assert!(dealt.iter().all(|fault| fault.after <= CLIMATE.calm_max));

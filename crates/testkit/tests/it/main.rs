@@ -3,6 +3,7 @@
 
 mod apache;
 mod engine;
+mod ensemble;
 mod model;
 mod proxy;
 mod raw;

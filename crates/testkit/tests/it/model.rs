@@ -1,13 +1,13 @@
 use std::net::SocketAddr;
 
-use bellwether_server::proto::acl::{self, Acl, Id};
-use bellwether_server::proto::op::Op;
 use bellwether_testkit::{Apache, Body, Create, Model, RawClient, Request};
+use bellwether_wire::acl::{self, Acl, Id};
+use bellwether_wire::op::Op;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
-/// Few names, so that requests meet; some that are refused, some that are reserved.
+/// Few names, so that requests interact; some are refused, some reserved.
 const PATHS: [&str; 22] = [
     "/",
     "/a",
@@ -34,7 +34,7 @@ const PATHS: [&str; 22] = [
 ];
 
 fn path(rng: &mut StdRng) -> String {
-    // Mostly the sensible ones.
+    // Mostly the valid ones.
     let count = if rng.random_bool(0.85) {
         10
     } else {
@@ -85,7 +85,7 @@ fn create(rng: &mut StdRng) -> Request {
         _ if sensible => rng.random_range(0..=3),
         _ => rng.random_range(-1..=7),
     };
-    // Another mode with a negative time to live ends Apache's process: a defect, not for the model.
+    // Another mode with a negative time to live stops Apache's process: a defect that the model does not have.
     let ttl_ms = *[1_000_000, 1_000_000, 0, 1 << 40].choose(rng).unwrap();
     Request::Create(Create {
         op,
@@ -113,7 +113,7 @@ fn write_in_multi(rng: &mut StdRng) -> Request {
             path: path(rng),
             version: version(rng),
         },
-        // Out of place in a multi, but not often.
+        // Not allowed in a multi, but rare.
         _ if rng.random_bool(0.1) => Request::get_data(path(rng)),
         _ => Request::set_data("/", "x"),
     }

@@ -1,9 +1,9 @@
 use std::time::Duration;
 
-use bellwether_server::proto::code::ErrorCode;
-use bellwether_server::proto::op::Op;
 use bellwether_testkit::raw::four_letter_word;
 use bellwether_testkit::{Apache, Body, Cut, Direction, FaultProxy, RawClient, Request};
+use bellwether_wire::code::ErrorCode;
+use bellwether_wire::op::Op;
 
 async fn setup() -> (Apache, FaultProxy, RawClient) {
     let server = Apache::start().await.unwrap();
@@ -40,7 +40,7 @@ async fn a_swallowed_reply_leaves_its_effect() {
     client.closed().await.unwrap();
     assert!(exists(server.address(), "/a").await);
 
-    // Only the next one.
+    // Only the next request is affected.
     let mut client = client.reattach(proxy.address()).await.unwrap();
     client
         .call(Request::create("/b", ""))
@@ -76,7 +76,7 @@ async fn held_bytes_come_later() {
     let (server, proxy, mut client) = setup().await;
     proxy.hold(Direction::ToServer);
     client.send(&Request::create("/a", "")).await.unwrap();
-    // Another connection of the same proxy is held too; past the proxy all is well.
+    // Another connection of the same proxy is held too; without the proxy everything works.
     assert!(!exists(server.address(), "/a").await);
     assert_eq!(proxy.count(Op::Create), 0);
     proxy.resume(Direction::Both);
@@ -144,7 +144,7 @@ async fn a_session_seen_is_ended_past_all_faults() {
     proxy.refuse(true);
     proxy.expire_session().await.unwrap();
     assert!(!exists(server.address(), "/a").await);
-    // There is none any more, and that is fine.
+    // The session no longer exists, which is no error.
     proxy.expire_session().await.unwrap();
     proxy.calm();
     client.closed().await.unwrap();

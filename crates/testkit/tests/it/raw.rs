@@ -1,10 +1,10 @@
-use bellwether_server::proto::acl::Acl;
-use bellwether_server::proto::code::ErrorCode;
-use bellwether_server::proto::event::EventKind;
-use bellwether_server::proto::op::Op;
 use bellwether_testkit::{
     Apache, Body, ConnectOptions, Create, Frame, MultiResult, RawClient, Request, WatchLists,
 };
+use bellwether_wire::acl::Acl;
+use bellwether_wire::code::ErrorCode;
+use bellwether_wire::event::EventKind;
+use bellwether_wire::op::Op;
 
 fn path(text: &str) -> String {
     text.into()

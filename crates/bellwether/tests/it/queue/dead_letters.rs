@@ -1,9 +1,10 @@
-//! Items that fail again and again.
+//! Items that fail repeatedly.
 
-use bellwether::{PutError, Queue, Tasks};
+use bellwether::queue::PutError;
+use bellwether::{Queue, Tasks};
 
 use super::{drain, strings, text};
-use crate::place::{Place, SESSION_TIMEOUT, kill, soon};
+use crate::support::place::{Place, SESSION_TIMEOUT, kill, soon};
 
 on_both_engines! {
     t74_poison_becomes_a_dead_letter,
@@ -39,7 +40,7 @@ async fn t74_item_of_consumers_that_die_becomes_a_dead_letter(place: Place) {
     let mut dead = Vec::new();
     for attempt in 1..=2 {
         let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
-        let queue = Queue::new(&client, "/queue").attempts_max(2);
+        let queue = Queue::<Vec<u8>>::new(&client, "/queue").attempts_max(2);
         let claim = soon(queue.take()).await.unwrap();
         assert_eq!(claim.attempts(), attempt);
         kill(&proxy).await;
@@ -55,7 +56,7 @@ async fn t74_item_of_consumers_that_die_becomes_a_dead_letter(place: Place) {
 }
 
 async fn t74_unreadable_item_becomes_a_dead_letter(place: Place) {
-    let bytes = Queue::new(&place.client().await, "/queue");
+    let bytes = Queue::<Vec<u8>>::new(&place.client().await, "/queue");
     bytes.put(&vec![0xff]).await.unwrap();
     bytes.put(&b"good".to_vec()).await.unwrap();
     let queue = strings(&place).await;
@@ -63,7 +64,7 @@ async fn t74_unreadable_item_becomes_a_dead_letter(place: Place) {
     let letters = queue.dead_letters().await.unwrap();
     assert_eq!(letters.len(), 1);
     assert_eq!(letters[0].payload, [0xff]);
-    assert!(letters[0].reason.starts_with("cannot be read"));
+    assert!(letters[0].reason.starts_with("cannot be decoded"));
 }
 
 async fn dead_letters_can_be_put_back_and_forgotten(place: Place) {
@@ -111,12 +112,14 @@ async fn letter_is_not_put_back_at_a_bad_path(place: Place) {
     let claim = soon(queue.take()).await.unwrap();
     claim.reject("no").await.unwrap();
     let letter = queue.dead_letters().await.unwrap().remove(0);
-    let refused = Queue::new(&client, "/a//b").revive(&letter).await;
+    let refused = Queue::<Vec<u8>>::new(&client, "/a//b")
+        .revive(&letter)
+        .await;
     assert!(
         matches!(refused, Err(PutError::BadPath { .. })),
         "{refused:?}"
     );
-    let refused = Tasks::new(&client, "/a//b").retry(&letter).await;
+    let refused = Tasks::<Vec<u8>>::new(&client, "/a//b").retry(&letter).await;
     assert!(
         matches!(refused, Err(PutError::BadPath { .. })),
         "{refused:?}"

@@ -1,4 +1,4 @@
-//! Which item is next, and who gets it.
+//! Which item is next, and which consumer gets it.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant, SystemTime};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use bellwether::{DelayQueue, PriorityQueue};
 
 use super::{drain, strings, text};
-use crate::place::{Place, SESSION_TIMEOUT, kill, soon};
+use crate::support::place::{Place, SESSION_TIMEOUT, kill, soon};
 
 on_both_engines! {
     t75_delayed_items_come_in_the_order_of_their_times,
@@ -20,7 +20,7 @@ on_both_engines! {
 }
 
 async fn t75_delayed_items_come_in_the_order_of_their_times(place: Place) {
-    let queue = DelayQueue::new(&place.client().await, "/delayed").payload::<String>();
+    let queue = DelayQueue::<String>::new(&place.client().await, "/delayed");
     let start = SystemTime::now();
     let later = start + Duration::from_secs(3600);
     queue.put_at(later, &text("late")).await.unwrap();
@@ -37,7 +37,7 @@ async fn t75_delayed_items_come_in_the_order_of_their_times(place: Place) {
     }
     assert!(SystemTime::now() >= soon_due, "taken before it was due");
     assert!(queue.try_take().await.unwrap().is_none());
-    // One that is due earlier than what is waited for wakes the waiter.
+    // An item that is due earlier than the awaited one wakes the waiter.
     let waiter = tokio::spawn({
         let queue = queue.clone();
         async move { queue.take().await }
@@ -50,15 +50,15 @@ async fn t75_delayed_items_come_in_the_order_of_their_times(place: Place) {
 }
 
 async fn t76_more_urgent_item_put_meanwhile_is_next(place: Place) {
-    let consumer = PriorityQueue::new(&place.client().await, "/ranked").payload::<String>();
-    let producer = PriorityQueue::new(&place.client().await, "/ranked").payload::<String>();
+    let consumer = PriorityQueue::<String>::new(&place.client().await, "/ranked");
+    let producer = PriorityQueue::<String>::new(&place.client().await, "/ranked");
     for number in 0..5 {
         producer.put(10, &format!("10 {number}")).await.unwrap();
     }
     let first = soon(consumer.take()).await.unwrap();
     assert_eq!(first.payload(), "10 0");
     first.ack().await.unwrap();
-    // The consumer has a list now, and has read ahead.
+    // The consumer now has a list, and has read ahead.
     producer.put(9, &text("9")).await.unwrap();
     producer
         .put_all(&[(11, text("11")), (0, text("0"))])
@@ -73,8 +73,7 @@ async fn t76_more_urgent_item_put_meanwhile_is_next(place: Place) {
 
 async fn t76_more_urgent_item_in_another_shard_is_next(place: Place) {
     let ranked = async |place: &Place| {
-        let queue = PriorityQueue::new(&place.client().await, "/ranked").shards(3);
-        queue.payload::<String>()
+        PriorityQueue::<String>::new(&place.client().await, "/ranked").shards(3)
     };
     let (consumer, producer) = (ranked(&place).await, ranked(&place).await);
     let common: Vec<_> = (0..9).map(|number| (9, number.to_string())).collect();
@@ -89,28 +88,28 @@ async fn t76_more_urgent_item_in_another_shard_is_next(place: Place) {
 }
 
 async fn item_that_comes_back_from_a_dead_consumer_is_soon_next(place: Place) {
-    let queue = PriorityQueue::new(&place.client().await, "/ranked").payload::<String>();
+    let queue = PriorityQueue::<String>::new(&place.client().await, "/ranked");
     let (proxy, dying) = place.proxied(SESSION_TIMEOUT).await;
     let urgent = queue.put(0, &text("urgent")).await.unwrap();
-    let consumer = PriorityQueue::new(&dying, "/ranked");
+    let consumer = PriorityQueue::<Vec<u8>>::new(&dying, "/ranked");
     let _claim = soon(consumer.take()).await.unwrap();
     let common: Vec<_> = (0..4).map(|number| (9, number.to_string())).collect();
     queue.put_all(&common).await.unwrap();
-    // It has a list now in which the urgent one is not.
+    // It now has a list without the urgent item.
     let first = soon(queue.take()).await.unwrap();
     first.ack().await.unwrap();
     kill(&proxy).await;
     place.until_children("/ranked/claims", 0).await;
-    // The end of a session leaves no trace that a claim could check; the next but one has seen it.
+    // An expired session leaves no trace that a claim could check; the second take at the latest has seen it.
     let second = soon(queue.take()).await.unwrap();
     let third = soon(queue.take()).await.unwrap();
     assert!([second.id(), third.id()].contains(&urgent));
-    // Who gives it back leaves one.
+    // Giving it back leaves a trace.
     let (given, kept) = match second.id() == urgent {
         true => (second, third),
         false => (third, second),
     };
-    let other = PriorityQueue::new(&place.client().await, "/ranked").payload::<String>();
+    let other = PriorityQueue::<String>::new(&place.client().await, "/ranked");
     let common = soon(other.take()).await.unwrap();
     given.give_back("not now").await.unwrap();
     let again = soon(other.take()).await.unwrap();
@@ -176,9 +175,7 @@ async fn shards_lose_nothing(place: Place) {
 async fn oldest_age_is_of_the_item_that_was_put_first(place: Place) {
     const APART: Duration = Duration::from_millis(30);
 
-    let queue = PriorityQueue::new(&place.client().await, "/ranked")
-        .payload::<String>()
-        .shards(2);
+    let queue = PriorityQueue::<String>::new(&place.client().await, "/ranked").shards(2);
     assert_eq!(queue.oldest_age().await.unwrap(), None);
     queue.put(1000, &text("oldest")).await.unwrap();
     let start = Instant::now();

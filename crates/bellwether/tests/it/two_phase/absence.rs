@@ -1,12 +1,13 @@
-//! Sites and coordinators that are away: dead, late, or cut off.
+//! Sites and coordinators that are absent: dead, late, or cut off.
 
 use std::time::Duration;
 
-use bellwether::{DeadSite, Decision, Form, Seat, Status, TwoPhase, Vote};
-use bellwether_server::proto::op::Op;
+use bellwether::TwoPhase;
+use bellwether::two_phase::{DeadSite, Decision, Form, Seat, Status, Vote};
+use bellwether_wire::op::Op;
 
 use super::{Actor, SITES, elsewhere, spawn, transactions, until_status};
-use crate::place::{Place, SESSION_TIMEOUT, expire, soon};
+use crate::support::place::{Place, SESSION_TIMEOUT, expire, soon};
 
 on_both_engines! {
     dead_site_aborts_or_is_waited_for,
@@ -44,7 +45,7 @@ async fn dead_site_aborts_or_is_waited_for(place: Place) {
                 _ => coordinator.decide().await,
             }
         });
-        // Whoever counts has seen who is there, and has dealt with that: the round trips are of its session.
+        // The counting process has seen which sites are present, and has handled that: the round trips are of its session.
         let until_counted = async || {
             soon(async {
                 while counting.count(Op::GetChildren) == 0 {
@@ -67,7 +68,7 @@ async fn dead_site_aborts_or_is_waited_for(place: Place) {
                 let ballot = status.sites["b"].ballot.clone().unwrap();
                 assert!(!ballot.is_own);
                 assert_eq!(ballot.vote, Vote::Abort("the site is gone".into()));
-                // It comes back, and cannot vote any more.
+                // It returns, and cannot vote any more.
                 proxy.refuse(false);
                 let mut late = seen.join("b").await.unwrap();
                 assert_eq!(*late.vote(Vote::Commit).await.unwrap(), ballot);
@@ -144,7 +145,7 @@ async fn coordinator_is_followed_by_another(place: Place) {
     drop(coordinator);
     let voted = |status: &Status| status.missing().next().is_none();
     until_status(&transactions.transaction(&id), voted).await;
-    // Another process finds it, and that nobody is at it.
+    // Another process finds the transaction without a coordinator.
     let other = TwoPhase::new(&place.client().await, "/tx");
     let in_doubt = soon(async {
         loop {
@@ -170,7 +171,7 @@ async fn lost_replies_change_nothing(place: Place) {
     let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
     let transactions = TwoPhase::new(&client, "/tx");
     transactions.begin(["z"], "").await.unwrap();
-    // The reply of each create and of each look.
+    // The reply of each create and of each read.
     for form in [Form::Coordinator, Form::EverySite] {
         for lost in 0..12 {
             let transactions = transactions.clone().form(form);
@@ -215,7 +216,7 @@ async fn new_session_goes_on(place: Place) {
         let voted = |status: &Status| status.sites["a"].ballot.is_some();
         until_status(&seen, voted).await;
         expire(&proxy).await;
-        // Both are there again.
+        // Both have returned.
         let back = |status: &Status| status.sites["a"].is_here && status.coordinators == 1;
         until_status(&seen, back).await;
         seen.vote("b", Vote::Commit).await.unwrap();

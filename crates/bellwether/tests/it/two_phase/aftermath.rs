@@ -1,18 +1,18 @@
-//! What is told of a transaction, and what stays of it.
+//! What is reported of a transaction, and what stays of it.
 
 use bellwether::blocking::Wait;
 use futures_util::StreamExt;
 use std::time::Duration;
 
 use bellwether::blocking::iter;
-use bellwether::{
-    Decision, Form, ParticipateError, StateError, Status, TransactionError, TwoPhase, Vote, zk,
-};
+use bellwether::error::StateError;
+use bellwether::two_phase::{Decision, Form, ParticipateError, Status, TransactionError, Vote};
+use bellwether::{TwoPhase, zk};
 use futures_util::future::try_join_all;
 
 use super::{Actor, spawn, transactions};
-use crate::place::{Place, soon};
-use crate::together_counts::until_watches;
+use crate::barrier::together_counts::until_watches;
+use crate::support::place::{Place, soon};
 
 on_both_engines! {
     status_is_seen_without_taking_part,
@@ -69,7 +69,7 @@ async fn progress_tells_who_is_missing(place: Place) {
     for site in ["a", "b"] {
         coordinator.applied(site).await.unwrap();
     }
-    // It ends by itself, when all are done.
+    // The stream ends by itself when all sites are done.
     let last = soon(progress.map(Result::unwrap).collect::<Vec<_>>()).await;
     let last = last.last().unwrap();
     assert!(last.is_done() && last.decision == Some(Decision::Commit));
@@ -98,7 +98,7 @@ async fn failed_handler_is_called_again(place: Place) {
     let decision = soon(coordinator.participate("a", &mut actor)).await;
     assert_eq!(decision.unwrap(), Decision::Commit);
     assert_eq!(actor.calls, ["commit a", "commit a"]);
-    // What is done is not done again.
+    // A site that is done is not called again.
     soon(coordinator.participate("a", &mut actor))
         .await
         .unwrap();
@@ -146,13 +146,13 @@ async fn done_transactions_are_forgotten(place: Place) {
     }
 }
 
-/// As many sites as there may be. Votes and marks of them together do not fit one request.
+/// The maximum number of sites. Their votes and marks together do not fit into one request.
 fn long_names() -> Vec<String> {
     let name = |number| format!("{number:03}{}", "x".repeat(600));
     (0..1000).map(name).collect()
 }
 
-/// Makes a node for each of them by another hand: a verb would read their names each time.
+/// Creates a node for each of them directly: the recipe's calls would read their names each time.
 async fn make_for_all(place: &Place, first_part: &str, data: &[u8]) {
     let options = &zk::CreateMode::Persistent.with_acl([zk::Acl::open()]);
     let made = long_names().into_iter().map(|site| async move {
@@ -164,7 +164,7 @@ async fn make_for_all(place: &Place, first_part: &str, data: &[u8]) {
 
 async fn sites_with_long_names_are_forgotten_in_several_steps(place: Place) {
     let transactions = transactions(&place, Form::Coordinator).await;
-    // What a vote looks like.
+    // The format of a vote.
     let other = transactions.begin_as("other", ["a"], "").await.unwrap();
     other.vote("a", Vote::Commit).await.unwrap();
     let (vote, _) = place.outside().get("/tx/other/vote-a").await.unwrap();
@@ -229,7 +229,7 @@ async fn tombstone_keeps_the_decision(place: Place) {
         place
             .until_children(&format!("/tx/{}", transaction.id()), 1)
             .await;
-        // Those who come back do as was decided, and then there is nothing left to know.
+        // Sites that return apply the decision, and then nothing is left to know.
         for site in ["a", "b"] {
             let mut actor = Actor::default();
             let decision = soon(transaction.participate(site, &mut actor)).await;
@@ -246,7 +246,7 @@ async fn invitations_tell_what_is_open_and_what_is_new(place: Place) {
     let other = TwoPhase::new(&place.client().await, "/tx");
     let mut invitations = other.invitations("a");
     let first = {
-        // There is not even a directory.
+        // Not even the directory exists.
         let next = invitations.next();
         let begin = async {
             until_watches(&place, 1).await;
@@ -260,10 +260,8 @@ async fn invitations_tell_what_is_open_and_what_is_new(place: Place) {
     transactions.begin_as("3", ["a"], "").await.unwrap();
     let next = soon(invitations.next()).await.unwrap().unwrap();
     assert_eq!(next.id(), "3");
-    soon(next.participate("a", &mut Actor::default()))
-        .await
-        .unwrap();
-    // Another process of the same site finds what is left, and not what is done.
+    soon(next.participate(&mut Actor::default())).await.unwrap();
+    // Another process of the same site finds the open transactions, and not the finished ones.
     first.vote("a", Vote::Commit).await.unwrap();
     let mut anew = transactions.invitations("a");
     assert_eq!(soon(anew.next()).await.unwrap().unwrap().id(), "1");

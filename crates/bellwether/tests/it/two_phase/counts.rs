@@ -1,13 +1,14 @@
-//! What a transaction costs: requests and events, counted between clients and server (but for the syncs of the tests). With a coordinator they grow as the number of
-//! sites, and where every site counts as its square.
+//! Cost of a transaction: requests and events, counted between clients and server (except the syncs of the tests). With a coordinator the
+//! cost is linear in the number of sites; if every site counts, it is quadratic.
 
-use bellwether::{Client, Decision, Form, Seat, TwoPhase, Vote};
-use bellwether_server::proto::op::Op;
+use bellwether::two_phase::{Decision, Form, Seat, Vote};
+use bellwether::{Client, TwoPhase};
 use bellwether_testkit::{Direction, FaultProxy};
+use bellwether_wire::op::Op;
 use tokio::task::JoinHandle;
 
-use crate::counts::{LONG, expected, requests};
-use crate::place::{Place, soon};
+use crate::line::counts::{LONG, expected, requests};
+use crate::support::place::{Place, soon};
 
 on_both_engines! {
     coordinator_makes_it_linear,
@@ -46,7 +47,7 @@ impl Sites {
     }
 }
 
-/// Waits until so many requests of a kind have passed.
+/// Waits until `count` requests of a kind have passed.
 async fn until(proxy: &FaultProxy, op: Op, count: usize) {
     soon(async {
         while proxy.count(op) < count {
@@ -57,12 +58,12 @@ async fn until(proxy: &FaultProxy, op: Op, count: usize) {
     assert_eq!(proxy.count(op), count, "{op:?}");
 }
 
-/// Waits until everything has been answered that a session has asked so far, at the cost of one more request.
+/// Waits until all requests of a session so far are answered, at the cost of one more request.
 async fn answered(client: &Client) {
     client.raw().sync("/").await.unwrap();
 }
 
-/// A directory with something in it, so that it is there to stay.
+/// A directory that is not empty, so that it is not deleted.
 async fn directory(client: &Client) {
     let other = TwoPhase::new(client, "/tx").begin(["other"], "").await;
     drop(other.unwrap());
@@ -93,11 +94,11 @@ async fn coordinator_makes_it_linear(place: Place) {
         let deciding = tokio::spawn(async move { coordinator.decide().await.unwrap() });
         until(&proxy, Op::GetChildren, 1).await;
         answered(&client).await;
-        // One vote after the other is the worst case: votes that come together are read together.
+        // One vote after the other is the worst case: concurrent votes are read together.
         let mut ends = Vec::new();
         for (site, mut seat) in seats.into_iter().enumerate() {
             if site == n - 1 {
-                // The last one is to wait like the others.
+                // The last site has to wait like the others.
                 proxy.hold(Direction::ToServer);
             }
             seat.vote(Vote::Commit).await.unwrap();
@@ -112,7 +113,7 @@ async fn coordinator_makes_it_linear(place: Place) {
         for end in ends {
             soon(end).await.unwrap();
         }
-        // The coordinator's node, and the receipt of the beginning.
+        // The coordinator's node, and the receipt of the begin.
         until(&proxy, Op::Delete, 2).await;
         until(&sites.proxy, Op::Delete, n).await;
         assert_eq!(
@@ -138,7 +139,7 @@ async fn coordinator_makes_it_linear(place: Place) {
                 (Op::Sync, n),
             ])
         );
-        // Of each vote and of its own decision the coordinator is told, and each site of the decision.
+        // The coordinator gets an event for each vote and for its own decision, and each site one for the decision.
         assert_eq!((proxy.events(), sites.proxy.events()), (n + 1, n));
     }
 }
@@ -159,7 +160,7 @@ async fn every_site_makes_it_quadratic(place: Place) {
         let mut ends = Vec::new();
         for (before, mut seat) in seats.into_iter().enumerate() {
             seat.vote(Vote::Commit).await.unwrap();
-            // It looks for itself, and those before it look again: each reads what is new to it.
+            // It reads the votes, and the sites before it read again: each reads what is new to it.
             ends.push(tokio::spawn(async move {
                 assert_eq!(seat.decision().await.unwrap(), Decision::Commit);
                 seat
@@ -172,7 +173,7 @@ async fn every_site_makes_it_quadratic(place: Place) {
                 until(&sites.proxy, Op::GetData, reads).await;
             }
         }
-        // Those who have decided together have to see who was first.
+        // Sites that decided together have to read which decision was first.
         reads += n - 1;
         until(&sites.proxy, Op::GetData, reads).await;
         assert_eq!(looks, 2 * n + n * (n - 1) / 2);
@@ -184,7 +185,7 @@ async fn every_site_makes_it_quadratic(place: Place) {
             seat.applied().await.unwrap();
         }
         assert_eq!(sites.proxy.count(Op::Multi), n);
-        // Presence, vote, and the decision of those who did not see it yet.
+        // Presence, vote, and the decision of sites that did not see it yet.
         let creates = sites.proxy.count(Op::Create2);
         assert!((2 * n + 1..=3 * n).contains(&creates), "{creates} of {n}");
     }
@@ -195,7 +196,7 @@ async fn beginning_and_joining_are_one_round_trip_each(place: Place) {
     directory(&client).await;
     until(&proxy, Op::Delete, 2).await;
     proxy.reset_counts();
-    // Without any answer, all that is needed has been sent.
+    // All requests that are needed are sent without waiting for a reply.
     proxy.hold(Direction::ToClient);
     let transactions = TwoPhase::new(&client, "/tx");
     let begin = {

@@ -3,14 +3,15 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bellwether::{Decision, Form, Transaction, TransactionError, TwoPhase};
-use bellwether_server::proto::op::Op;
+use bellwether::TwoPhase;
+use bellwether::two_phase::{Decision, Form, Transaction, TransactionError};
 use bellwether_testkit::{Cut, Fault, FaultProxy, SeenRequest};
+use bellwether_wire::op::Op;
 use futures_util::StreamExt;
 use tokio::task::JoinHandle;
 
 use super::witness::{Notes, SITES, Witness};
-use crate::place::{Place, SESSION_TIMEOUT, soon};
+use crate::support::place::{Place, SESSION_TIMEOUT, soon};
 
 on_both_engines! {
     site_may_crash_at_every_request,
@@ -20,16 +21,16 @@ on_both_engines! {
 
 const FORMS: [Form; 2] = [Form::Coordinator, Form::EverySite];
 
-/// When a process dies, of its request.
+/// When a process dies, relative to its request.
 #[derive(Clone, Copy, Debug)]
 enum When {
-    /// The servers never get it.
+    /// The servers do not receive it.
     Before,
-    /// They do as it says, and their answer finds nobody.
+    /// They carry it out, but the process is gone when the reply arrives.
     After,
 }
 
-/// Lets so many requests pass, and ends the connection at the next. There is no other one after that.
+/// Lets `point` requests pass, and cuts the connection at the next. No other connection follows.
 fn die_at(proxy: &FaultProxy, when: When, point: usize) -> Fault {
     let left = AtomicUsize::new(point);
     let is_it = move |request: &SeenRequest| {
@@ -44,7 +45,7 @@ fn die_at(proxy: &FaultProxy, when: When, point: usize) -> Fault {
     }
 }
 
-/// Takes part in a process of its own, as far as the servers can tell.
+/// Takes part as a separate process, as far as the servers can tell.
 fn take_part(transaction: Transaction, mut witness: Witness) -> JoinHandle<Decision> {
     tokio::spawn(async move {
         let site = SITES[witness.site];
@@ -56,7 +57,7 @@ fn take_part(transaction: Transaction, mut witness: Witness) -> JoinHandle<Decis
 }
 
 async fn transactions(place: &Place, form: Form) -> TwoPhase {
-    // Nothing here is ended by the clock.
+    // Nothing here ends by a timeout.
     TwoPhase::new(&place.client().await, "/tx")
         .form(form)
         .no_deadline()
@@ -86,7 +87,8 @@ async fn site_may_crash_in_every_handler(place: Place) {
     }
 }
 
-/// One transaction in which the first site dies at a request or in a handler, and comes back; false if it came to the end before.
+/// One transaction in which the first site dies at a request or in a handler, and returns. Returns false if the transaction ended before
+/// that.
 async fn crash_of_a_site(
     place: &Place,
     form: Form,
@@ -119,7 +121,7 @@ async fn crash_of_a_site(
         () = happened(fault) => true,
     };
     if is_dead {
-        // The process is gone, and so are its connection and, soon, its session.
+        // The process is dead, and so are its connection and, soon, its session.
         proxy.refuse(true);
         proxy.cut(Cut::Reset).await;
         dying.abort();
@@ -148,7 +150,7 @@ async fn happened(fault: Option<Fault>) {
     }
 }
 
-/// Everybody has come to the end, everything was right, and nothing is left.
+/// All processes have reached the end, everything is correct, and nothing is left.
 async fn finish(transactions: &TwoPhase, notes: &Notes, of: &str) {
     assert!(transactions.in_doubt().await.unwrap().is_empty(), "{of}");
     if let Err(wrong) = notes.check(transactions).await {
@@ -178,7 +180,8 @@ async fn crash_of_a_coordinator(place: &Place, form: Form, when: When, point: us
         let mut invitations = TwoPhase::new(&place.client().await, "/tx").invitations(name);
         let notes = notes.clone();
         sites.push(tokio::spawn(async move {
-            let transaction = invitations.next().await.unwrap().unwrap();
+            let invitation = invitations.next().await.unwrap().unwrap();
+            let transaction = invitation.transaction().clone();
             take_part(transaction, Witness::new(site, &notes))
                 .await
                 .unwrap()
@@ -208,7 +211,7 @@ async fn crash_of_a_coordinator(place: &Place, form: Form, when: When, point: us
     is_dead
 }
 
-/// Begins, or goes on with what it began in an earlier life, to the end.
+/// Begins a transaction, or continues one from an earlier life, to the end.
 async fn coordinate(transactions: &TwoPhase) -> Decision {
     let mut coordinator = match transactions.begin_as("order-7", SITES, "").await {
         Err(TransactionError::AlreadyBegun { .. }) => {

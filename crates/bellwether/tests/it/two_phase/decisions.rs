@@ -1,9 +1,10 @@
-//! Votes, and what follows from them.
+//! Votes, and the decisions that follow from them.
 
-use bellwether::{Decision, Form, StateError, TransactionError, Vote};
+use bellwether::error::StateError;
+use bellwether::two_phase::{Decision, Form, TransactionError, Vote};
 
 use super::{Actor, SITES, elsewhere, spawn, transactions};
-use crate::place::{Place, soon};
+use crate::support::place::{Place, soon};
 
 on_both_engines! {
     all_commit_when_all_vote_for_it,
@@ -37,7 +38,7 @@ async fn all_abort_when_one_votes_against_it(place: Place) {
     }
 }
 
-/// One transaction among sites with sessions of their own: the decision, and what each was called for.
+/// One transaction among sites with separate sessions: returns the decision, and the calls of each site.
 async fn run(
     place: &Place,
     form: Form,
@@ -84,7 +85,7 @@ async fn abort_is_known_with_the_first_vote_for_it(place: Place) {
         if form == Form::Coordinator {
             assert_eq!(soon(coordinator.decide()).await.unwrap(), Decision::Abort);
         }
-        // The others have not even come.
+        // The other sites have not even joined.
         assert_eq!(soon(seat.decision()).await.unwrap(), Decision::Abort);
         let status = coordinator.status().await.unwrap();
         assert_eq!(status.missing().collect::<Vec<_>>(), ["b", "c"]);
@@ -186,6 +187,6 @@ async fn bad_calls_are_refused(place: Place) {
         matches!(undecided, Err(TransactionError::Undecided { .. })),
         "{undecided:?}"
     );
-    // What was begun is as it was.
+    // The transaction is unchanged.
     place.until_children("/tx/x", 1).await;
 }

@@ -1,16 +1,10 @@
-//! Transactions under random faults: sites and coordinators, each behind a fault proxy, that die and come back.
-//!
-//! `BELLWETHER_HISTORIES_SEED` makes the same faults come again, and `BELLWETHER_HISTORIES_SECONDS` makes them last.
+//! Transactions under random faults: sites and coordinators that die and return.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use bellwether::{
-    Client, Coordinator, DeadSite, Decision, Form, Sabotage, TransactionError, TwoPhase, connect,
-};
-use bellwether_testkit::{
-    Climate, Engine, FaultProxy, Forecast, Recorder, Target, TestServer, Weather,
-};
+use bellwether::two_phase::{Coordinator, DeadSite, Decision, Form, TransactionError};
+use bellwether::{Client, Sabotage, TwoPhase, connect};
+use bellwether_testkit::TestServer;
 use futures_util::StreamExt;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -19,48 +13,29 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::witness::{Notes, SITES, Witness};
-use crate::place::soon;
-use crate::weather_settings;
+use crate::support::place::soon;
+use crate::support::storm::{SESSION_TIMEOUT, Storm};
 
 const COORDINATORS: usize = 2;
-const SESSION_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long faults go on, unless told otherwise.
-const FAULTS: Duration = Duration::from_secs(5);
-
-/// How long it may take until everything has come to an end without faults.
+/// Time limit until all transactions have ended after the faults.
 const RECOVERY_MAX: Duration = Duration::from_secs(30);
-
-const CLIMATE: Climate = Climate {
-    contenders: SITES.len() + COORDINATORS,
-    session_timeout: SESSION_TIMEOUT,
-    calm_max: Duration::from_millis(200),
-};
 
 const PATH: &str = "/histories/transactions";
 
-#[tokio::test(flavor = "multi_thread")]
-async fn transactions_are_right_under_faults_embedded() {
-    under_faults(Engine::embedded().await.unwrap()).await;
+under_faults! {
+    transactions_are_right_under_faults: transact,
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn transactions_are_right_under_faults_apache() {
-    under_faults(Engine::apache().await.unwrap()).await;
-}
-
-async fn under_faults(mut engine: Engine) {
-    let seed = weather_settings::seed();
-    let faults = weather_settings::duration().unwrap_or(FAULTS);
+async fn transact(mut storm: Storm<'_>) {
+    let seed = storm.seed;
     let notes = Notes::default();
     let (over, _) = watch::channel(Stage::Faults);
-    let mut targets = Vec::new();
     let mut crew = JoinSet::new();
-    for who in 0..CLIMATE.contenders {
-        let proxy = FaultProxy::start(engine.addresses()[0]).await.unwrap();
+    for who in 0..SITES.len() + COORDINATORS {
         let life = Life {
-            address: proxy.connect_string(),
-            random: StdRng::seed_from_u64(seed.wrapping_add(who as u64)),
+            address: storm.exposed().await,
+            random: storm.random(who),
             notes: notes.clone(),
             stage: over.subscribe(),
         };
@@ -68,21 +43,10 @@ async fn under_faults(mut engine: Engine) {
             true => crew.spawn(life.of_site(who)),
             false => crew.spawn(life.of_coordinator()),
         };
-        targets.push(Arc::new(Target {
-            proxy,
-            process: None,
-        }));
     }
-    let recorder = Recorder::new(seed);
-    let mut weather = Weather {
-        targets: &targets,
-        engine: &mut engine,
-        recorder: &recorder,
-    };
-    let forecast = Forecast::new(seed, CLIMATE);
-    weather.pass(forecast, faults).await.unwrap();
+    storm.pass().await;
     over.send_replace(Stage::Recovery);
-    let outside = connect(engine.connect_string()).await.unwrap();
+    let outside = connect(storm.engine.connect_string()).await.unwrap();
     let transactions = TwoPhase::new(&outside, PATH);
     let ended = timeout(RECOVERY_MAX, recover(&transactions)).await;
     if ended.is_err() {
@@ -101,8 +65,8 @@ async fn under_faults(mut engine: Engine) {
     let forgotten = transactions.clean_up(Duration::ZERO).await.unwrap();
     assert_eq!(forgotten.len(), committed + aborted);
     soon(async {
-        // Those of dead sessions go when the server ends them.
-        while engine.census().await.unwrap().ephemerals > 0 {
+        // Nodes of dead processes are deleted when the server expires their sessions.
+        while storm.engine.census().await.unwrap().ephemerals > 0 {
             outside.raw().sync("/").await.unwrap();
         }
     })
@@ -112,12 +76,12 @@ async fn under_faults(mut engine: Engine) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Faults,
-    /// Nothing new begins.
+    /// No new transaction begins.
     Recovery,
     End,
 }
 
-/// Takes over what nobody decides, until all sites have come to the end of all.
+/// Takes over transactions without a coordinator, until all sites have finished all of them.
 async fn recover(transactions: &TwoPhase) {
     let mut turns = tokio::time::interval(Duration::from_millis(50));
     loop {
@@ -153,7 +117,7 @@ impl Life {
             let attend = attend(&client, site, &self.notes, self.random.random());
             tokio::select! {
                 () = attend => {}
-                // The process dies, wherever it was.
+                // The process dies, at whatever point.
                 _ = timeout(lives, stage.wait_for(|stage| *stage == Stage::End)) => {}
             }
         }
@@ -165,7 +129,7 @@ impl Life {
                 continue;
             };
             let lives = self.lifetime();
-            // It dies wherever it was.
+            // It dies at whatever point.
             let _ = timeout(lives, self.begin_and_decide(&client)).await;
         }
     }
@@ -211,7 +175,7 @@ impl Life {
     }
 }
 
-/// Takes part in whatever waits for a site, until something fails.
+/// Takes part in all transactions that wait for a site, until something fails.
 async fn attend(client: &Client, site: usize, notes: &Notes, seed: u64) {
     let mut random = StdRng::seed_from_u64(seed);
     let mut invitations = TwoPhase::new(client, PATH).invitations(SITES[site]);
@@ -219,15 +183,15 @@ async fn attend(client: &Client, site: usize, notes: &Notes, seed: u64) {
     loop {
         tokio::select! {
             invitation = invitations.next() => {
-                let Some(Ok(transaction)) = invitation else {
+                let Some(Ok(invitation)) = invitation else {
                     return;
                 };
                 let mut witness = Witness::new(site, notes);
                 witness.refuses = random.random_ratio(1, 10);
                 parts.spawn(async move {
-                    let decision = transaction.participate(SITES[site], &mut witness).await;
+                    let decision = invitation.participate(&mut witness).await;
                     let decision = decision.ok()?;
-                    witness.notes.told(transaction.id(), Some(site), decision);
+                    witness.notes.told(invitation.id(), Some(site), decision);
                     Some(())
                 });
             }

@@ -1,14 +1,14 @@
-//! The example that moves money between two databases: killed at each step, the sum is what it was.
+//! The example that moves money between two databases: killed at each step, the sum stays the same.
 
 use tokio::process::Command;
 
-use crate::place::Place;
+use crate::support::place::Place;
 
 #[path = "../../../examples/move_money/main.rs"]
 #[expect(dead_code, reason = "the example has a main of its own")]
 mod example;
 
-/// What makes this binary one of the processes of the example.
+/// Makes this binary one of the processes of the example.
 const ROLE: &str = "BELLWETHER_TEST_ROLE";
 
 on_both_engines! {
@@ -30,7 +30,7 @@ async fn money_is_neither_lost_nor_made(place: Place) {
 }
 
 #[tokio::test]
-#[ignore = "this is no test, but the processes of the other one"]
+#[ignore = "not a test, but the processes of the other one"]
 async fn process() {
     if let Ok(role) = std::env::var(ROLE) {
         let role: Vec<String> = role.lines().map(str::to_owned).collect();

@@ -1,16 +1,17 @@
-//! A participant that notes what happens to it, and may die.
+//! A participant that records what happens to it, and may die.
 
 use std::future::pending;
 use std::sync::{Arc, Mutex};
 
-use bellwether::{Decision, Participant, Proposal, TwoPhase, Vote};
+use bellwether::TwoPhase;
+use bellwether::two_phase::{Decision, Participant, Proposal, Vote};
 use bellwether_testkit::history::transactions::{Deed, Note, check_ends, check_transactions};
 use tokio::sync::Notify;
 
 /// The sites, by their numbers.
 pub(super) const SITES: [&str; 3] = ["a", "b", "c"];
 
-/// What everybody has noted.
+/// Everything recorded.
 #[derive(Clone, Default)]
 pub(super) struct Notes(Arc<Mutex<Vec<Note>>>);
 
@@ -19,12 +20,12 @@ impl Notes {
         self.0.lock().unwrap().push(Note::now(id, site, deed));
     }
 
-    /// Whoever it was, it was told.
+    /// A process learned the decision.
     pub(super) fn told(&self, id: &str, site: Option<usize>, decision: Decision) {
         self.take_down(id, site, Deed::Told(decision == Decision::Commit));
     }
 
-    /// Takes down what the servers have kept of all transactions, and checks all of it. Returns how many were committed, and aborted.
+    /// Records what the servers have kept of all transactions, and checks everything. Returns the numbers of commits and aborts.
     pub(super) async fn check(&self, transactions: &TwoPhase) -> Result<(usize, usize), String> {
         let all = transactions.list().await.unwrap();
         let mut committed = 0;
@@ -56,7 +57,7 @@ pub(super) struct Witness {
     pub(super) site: usize,
     pub(super) refuses: bool,
     pub(super) notes: Notes,
-    /// At how many points of its handlers it lives on before it dies.
+    /// Number of points in its handlers that it survives before it dies.
     pub(super) points_left: Option<usize>,
     pub(super) died: Arc<Notify>,
 }
@@ -72,7 +73,7 @@ impl Witness {
         }
     }
 
-    /// The process may end here, and does not go on then.
+    /// The process may die here.
     async fn point(&mut self) {
         let Some(left) = self.points_left else {
             return;

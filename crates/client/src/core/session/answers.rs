@@ -1,4 +1,4 @@
-//! What comes from the server: replies and events, frame by frame.
+//! Frames from the server: replies and events.
 
 use bellwether_wire::event;
 use bellwether_wire::jute::Reader;
@@ -8,6 +8,8 @@ use bytes::Bytes;
 
 use super::{AUTH_XID, Broken, Delivery, PING_XID, Session};
 use crate::clock::Moment;
+use crate::core::features::Features;
+use crate::core::life::Reach;
 use crate::core::requests::{Answer, Pending, Slot};
 use crate::core::watches::{Arming, Event, Removal};
 use crate::error::{Error, ErrorCode, SessionEnd};
@@ -28,13 +30,18 @@ impl Session {
             }
             PING_XID => {
                 if let Some(sent) = self.ping.take() {
-                    self.life.answered(sent, false);
+                    self.proof.answered(now, sent, Reach::Server);
                 }
                 Ok(())
             }
             AUTH_XID => self.auth_answered(header.err),
             xid => {
-                let pending = self.requests.answer(xid).ok_or(Broken::Protocol)?;
+                let pending = match Error::of_code(header.err) {
+                    // An unknown operation is refused before earlier requests are answered (`ZooKeeperServer.submitRequestNow`).
+                    Error::UNIMPLEMENTED => self.requests.take(xid),
+                    _ => self.requests.answer(xid),
+                };
+                let pending = pending.ok_or(Broken::Protocol)?;
                 let body = bytes.slice_ref(reader.rest());
                 self.answered(now, pending, header.err, body)
             }
@@ -60,6 +67,7 @@ impl Session {
             err => Err(Error::of_code(err)),
         };
         self.features.learn(pending.op, &answer);
+        let is_fatal = Features::is_fatal(pending.op, &answer);
         if let Err(Error::SessionEnded(end)) = answer {
             self.fail(pending, Error::SessionEnded(end));
             self.finish(end);
@@ -67,9 +75,18 @@ impl Session {
         }
         match answer {
             Err(Error::Unknown) => {}
-            // Only that server has seen it.
-            Err(Error::Refused(code)) if is_local(code) => self.life.answered(pending.sent, false),
-            _ => self.life.answered(pending.sent, pending.op.is_write()),
+            // Only that server has seen it, not the quorum.
+            Err(Error::Refused(code)) if is_local(code) => {
+                self.proof.answered(now, pending.sent, Reach::Server);
+            }
+            _ => {
+                let reach = match pending.op {
+                    Op::Sync => Reach::Leader,
+                    op if op.is_write() => Reach::Quorum,
+                    _ => Reach::Server,
+                };
+                self.proof.answered(now, pending.sent, reach);
+            }
         }
         if let Some(arming) = pending.arming {
             let removal = self.watch_answered(pending.op, arming, &answer);
@@ -92,10 +109,15 @@ impl Session {
                 return Err(Broken::Ended);
             }
         }
+        if is_fatal {
+            // What is sent from now on waits for the next connection, and is not lost with this one.
+            self.disconnected();
+            return Err(Broken::UnknownOperation);
+        }
         Ok(())
     }
 
-    /// A watch is armed by success, and by exists also on a missing node.
+    /// Success arms a watch; exists also arms it on a missing node.
     fn watch_answered(&mut self, op: Op, arming: Arming, answer: &Answer) -> Option<Removal> {
         match answer {
             Ok(_) => self.watches.armed(arming, false),

@@ -1,4 +1,4 @@
-//! What callers ask of a session: requests, credentials, the end.
+//! Calls into a session: requests, credentials, close.
 
 use bellwether_wire::op::Op;
 use bellwether_wire::request;
@@ -10,10 +10,10 @@ use crate::clock::Moment;
 use crate::core::requests::{Answer, Pending, Slot};
 use crate::core::watches::{Arming, Kind, Listener, Watches};
 use crate::error::{Error, Invalid, SessionEnd};
-use crate::options::Credential;
+use crate::options::session::Credential;
 
 impl Session {
-    /// Takes a request. Its bytes are in [`out`](Self::out_mut) afterwards, or wait for a connection.
+    /// Accepts a request. Its bytes are in [`out`](Self::out_mut) afterwards, or wait for a connection.
     pub(crate) fn request(
         &mut self,
         now: Moment,
@@ -24,7 +24,7 @@ impl Session {
         self.take(now, op, watch, None, body)
     }
 
-    /// Removes all watches at a path, from the server and with its answer from their handles.
+    /// Removes all watches at a path: from the server and, when it has answered, from their handles.
     pub(crate) fn remove_watches(
         &mut self,
         now: Moment,
@@ -83,6 +83,7 @@ impl Session {
             arming,
             removes,
         };
+        self.requests.count();
         match is_up {
             true => self.enqueue(now, pending),
             false => self.requests.push_waiting(pending, apart),
@@ -90,7 +91,7 @@ impl Session {
         Ok((receiver, id))
     }
 
-    /// Proves an identity, now and on each connection to come.
+    /// Authenticates, now and on each later connection.
     pub(crate) fn auth(
         &mut self,
         now: Moment,
@@ -102,7 +103,7 @@ impl Session {
             self.put_auth(&credential, Some(sender));
             self.last_sent = now;
         } else {
-            // It is sent with the others as soon as there is a connection, and nobody can tell before what comes of it.
+            // It is sent with the other credentials on the next connection, and its outcome is unknown until then.
             self.deliveries
                 .push(Delivery::Reply(sender, Ok(Bytes::new())));
         }
@@ -122,17 +123,22 @@ impl Session {
         self.watches.has_other_mode(kind, path)
     }
 
-    /// Ends the session: what was requested before is still answered, nothing more is taken.
+    /// Ends the session: earlier requests are still answered, later ones refused.
     pub(crate) fn close(&mut self, now: Moment) {
         if self.closing || self.end.is_some() {
             return;
         }
         self.closing = true;
-        // Without a connection the next one begins and ends with it. That may be the first: a handshake under way may have
+        // Without a connection, the close is the first request on the next one. That may be the first connection: a handshake in flight may have
         // opened a session already.
         if self.is_up() {
             self.put_close(now);
         }
+    }
+
+    /// Whether new requests are refused: the session has ended, or is to.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.check_open().is_err()
     }
 
     fn check_open(&self) -> Result<(), Error> {
@@ -150,8 +156,8 @@ impl Session {
     }
 }
 
-/// Finishes the frame of a request that arms a watch, as it goes to the connection: one whose events a persistent watch brings
-/// asks the server for none. The flag is the last byte of such a frame.
+/// Finishes the frame of a request that arms a watch, when it goes to the connection: if a persistent watch delivers its events, the
+/// request asks the server for no watch. The flag is the last byte of such a frame.
 pub(super) fn put_watch_flag(watches: &mut Watches, arming: Option<&Arming>, frame: &mut BytesMut) {
     let Some(arming) = arming else { return };
     watches.sent(arming);

@@ -50,9 +50,9 @@ fn event_frame(kind: EventKind, path: &str) -> Bytes {
 enum Step {
     /// A caller makes a request; every third one arms a watch.
     Request(u8),
-    /// The socket takes some bytes.
+    /// The socket accepts some bytes.
     Write(usize),
-    /// The server answers what it has read first.
+    /// The server answers its oldest request.
     Answer {
         err: bool,
     },
@@ -192,7 +192,7 @@ impl World {
         }
     }
 
-    /// The socket takes bytes, and the server reads whole requests.
+    /// The socket accepts bytes, and the server reads whole requests.
     fn write(&mut self, bytes: usize) {
         let bytes = bytes.min(self.session.out().len());
         self.wire.extend_from_slice(&self.session.out()[..bytes]);
@@ -216,7 +216,7 @@ impl World {
         } else {
             0
         };
-        // The answer is the request, so that one for another request is seen.
+        // The answer echoes the request, so that a mix-up is noticed.
         let body = if err == 0 { &body[..] } else { &[] };
         let result = self.session.frame(now, &reply(xid, self.zxid, err, body));
         match op == Op::CloseSession.number() {
@@ -226,14 +226,14 @@ impl World {
     }
 
     fn disconnect(&mut self) {
-        // What the server has read whole may have been done; the rest cannot have been.
+        // Requests that the server has read completely may have taken effect; the others cannot.
         let read: Vec<_> = self.read.drain(..).map(|(_, _, body)| body).collect();
         self.wire.clear();
         self.session.disconnected();
         self.deliver(Some(&read));
     }
 
-    /// Delivers what the session has to tell. Answers come in the order of requests, and to the right ones.
+    /// Delivers answers and events. Answers come in the order of requests, to the right callers.
     fn deliver(&mut self, lost: Option<&[Bytes]>) {
         for delivery in self.session.take_deliveries() {
             let Delivery::Reply(sender, answer) = delivery else {
@@ -304,8 +304,8 @@ proptest! {
     }
 }
 
-/// The first of two setWatches is answered with a newer zxid, then the connection is lost: the watches in the second were
-/// not looked at.
+/// The first of two setWatches is answered with a newer zxid, then the connection is lost: the server has not checked the watches
+/// in the second.
 #[test]
 fn a_reconnect_counts_from_the_last_zxid_that_all_watches_were_told_of() {
     let mut session = session(Limits::default());
@@ -344,4 +344,36 @@ fn a_reconnect_counts_from_the_last_zxid_that_all_watches_were_told_of() {
     }
     let frames = reconnect(&mut session);
     assert!(frames.iter().all(|(_, zxid)| *zxid == 9), "{frames:?}");
+}
+
+/// The server closes the connection then, so earlier requests get no answer, and later ones wait for the next connection.
+#[test]
+fn unknown_operation_is_refused_ahead_of_earlier_requests() {
+    let mut session = session(Limits::default());
+    session.connected(at(1), at(1), granted()).unwrap();
+    let send = |session: &mut Session, op| {
+        let taken = session.request(at(1), op, None, |_| {});
+        taken.map(|(answer, _)| answer)
+    };
+    let mut earlier = send(&mut session, Op::SetData).unwrap();
+    let mut unknown = send(&mut session, Op::MultiRead).unwrap();
+    let written = session.out().len();
+    session.wrote(written);
+    let refused = session.frame(at(2), &reply(2, 5, -6, &[]));
+    assert_eq!(refused, Err(Broken::UnknownOperation));
+    let mut later = send(&mut session, Op::SetData).unwrap();
+    for delivery in session.take_deliveries() {
+        if let Delivery::Reply(sender, answer) = delivery {
+            sender.send(answer).unwrap();
+        }
+    }
+    assert_eq!(unknown.try_recv(), Ok(Err(Error::UNIMPLEMENTED)));
+    assert_eq!(earlier.try_recv(), Ok(Err(Error::Unknown)));
+    assert_eq!(later.try_recv(), Err(TryRecvError::Empty));
+    assert!(session.out().is_empty());
+    assert_eq!(session.feature(Feature::MultiRead), Some(false));
+    let again = send(&mut session, Op::MultiRead);
+    assert_eq!(again.map(drop), Err(Error::UNIMPLEMENTED));
+    session.connected(at(3), at(3), granted()).unwrap();
+    assert!(!session.out().is_empty(), "the later request");
 }

@@ -49,7 +49,7 @@ fn a_request_under_way_keeps_the_watch_that_it_arms() {
     let (second, second_end) = one_shot();
     let arming = watches.begin(Kind::Child, "/a", second);
     assert_eq!(watches.dropped(Kind::Child, "/a", first), None);
-    // Its caller has given up as well, so the answer finds nobody.
+    // Its caller has given up too, so the answer has no receiver.
     drop(second_end);
     assert!(watches.armed(arming, false).is_some());
 }

@@ -1,12 +1,13 @@
-//! Too much of something: clients that want more than their share get no more, and the others go on.
+//! Clients that ask for too much: they get no more than their share, and other clients are not affected.
 
 use std::time::{Duration, Instant};
 
 use bellwether_server::Config;
-use bellwether_server::proto::acl::{Acl, Id};
-use bellwether_server::proto::code::ErrorCode::{AuthFailed, InvalidAcl, MarshallingError};
-use bellwether_server::proto::op::Op;
+use bellwether_testkit::raw::four_letter_word;
 use bellwether_testkit::{Body, Create, RawClient, Request, TestServer};
+use bellwether_wire::acl::{Acl, Id};
+use bellwether_wire::code::ErrorCode::{AuthFailed, InvalidAcl, MarshallingError};
+use bellwether_wire::op::Op;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use super::resident_bytes;
@@ -14,7 +15,7 @@ use crate::{children, client_of, ok, refusal, server_and_client, until};
 
 const MEBIBYTE: usize = 1 << 20;
 
-/// A server that keeps little for a client that does not read.
+/// A server with small buffers for clients that do not read.
 async fn frugal_server() -> TestServer {
     let config = Config {
         outbox_bytes_max: 8 * MEBIBYTE,
@@ -32,7 +33,7 @@ async fn a_client_that_asks_and_does_not_read_costs_little_and_gets_all_in_the_e
     let before = resident_bytes();
     let asked = vec![Request::get_data("/big"); 200];
     greedy.send_all(&asked).await.unwrap();
-    // Until the server does not read it any more, and for some time then.
+    // Until the server stops reading it, and for some time after that.
     for _ in 0..200 {
         ok(&mut other, Request::set_data("/", "x")).await;
     }
@@ -41,6 +42,40 @@ async fn a_client_that_asks_and_does_not_read_costs_little_and_gets_all_in_the_e
     for _ in asked {
         let reply = greedy.receive_reply().await.unwrap();
         assert_eq!(reply.bytes.len(), 4 + 1_000_000 + 68);
+    }
+}
+
+/// Not even as much as fits into its outbox is computed for a client that does not read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_does_not_read_is_not_read_either() {
+    const GREEDY: usize = 10;
+    let server = TestServer::start().await.unwrap();
+    let mut other = client_of(&server).await;
+    ok(&mut other, Request::create("/big", vec![b'x'; 500_000])).await;
+    let mut greedy = Vec::new();
+    for _ in 0..GREEDY {
+        let mut client = client_of(&server).await;
+        client
+            .send_all(&vec![Request::get_data("/big"); 100])
+            .await
+            .unwrap();
+        greedy.push(client);
+    }
+    // Long enough for all replies, if they were computed.
+    for _ in 0..200 {
+        ok(&mut other, Request::set_data("/", "x")).await;
+    }
+    let monitor = four_letter_word(server.address(), "mntr").await.unwrap();
+    let waiting = monitor
+        .lines()
+        .find_map(|line| line.strip_prefix("zk_outbox_bytes\t"))
+        .unwrap();
+    let waiting: usize = waiting.parse().unwrap();
+    assert!(waiting <= GREEDY * 2 * MEBIBYTE, "{waiting} bytes wait");
+    for mut client in greedy {
+        for _ in 0..100 {
+            client.receive_reply().await.unwrap().outcome.unwrap();
+        }
     }
 }
 
@@ -75,7 +110,7 @@ async fn replies_that_waited_for_a_write_are_limited_too() {
     }
 }
 
-/// A request of a few bytes for each result, all of them of one node.
+/// Each result costs a few bytes of the request, and all results are of the same node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_request_for_any_number_of_results_is_limited_too() {
     let server = frugal_server().await;
@@ -124,7 +159,7 @@ async fn thousands_of_levels_are_no_trouble() {
     }
 }
 
-/// Lists as long as a frame, and lists that become long, are not what others wait for.
+/// Lists as long as a frame, and lists that expand, delay no other client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_access_lists_keep_nobody_waiting() {
     let (server, mut other) = server_and_client().await;
@@ -160,7 +195,7 @@ async fn long_access_lists_keep_nobody_waiting() {
         (with_acl("/long", long), Ok(())),
         (with_acl("/short", short), Ok(())),
         (with_acl("/longer", longer), Err(InvalidAcl)),
-        // Its results say so.
+        // The results contain the refusal.
         (Request::Multi(vec![each; 10_000]), Ok(())),
     ];
     for (request, _) in &requests {
@@ -214,7 +249,7 @@ async fn a_client_can_be_only_somebody_of_so_many_bytes() {
 #[tokio::test]
 async fn two_thousand_idle_connections_are_no_trouble() {
     const IDLE: usize = 2000;
-    // Both ends are in this process.
+    // Both ends of each connection are in this process.
     let mut files = getrlimit(Resource::Nofile);
     files.current = files.maximum;
     setrlimit(Resource::Nofile, files).unwrap();
@@ -249,7 +284,7 @@ async fn two_thousand_idle_connections_are_no_trouble() {
     ok(&mut other, Request::Ping).await;
 }
 
-/// What the clients hold themselves is little: each drops what it has read.
+/// The clients themselves hold little: each drops what it has read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_goes_back_when_a_thousand_clients_have_read_a_megabyte_each() {
     const CLIENTS: usize = 1000;

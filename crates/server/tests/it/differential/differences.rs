@@ -1,46 +1,44 @@
-//! What this server does otherwise than Apache 3.8.0, and why; the only things that the random plans
-//! and the tables leave out.
+//! All known differences between this server and Apache 3.8.0, with the reasons. The random plans and the tables leave out only these.
 //!
 //! | this server | Apache 3.8.0 |
 //! |---|---|
-//! | as 3.9: a path may be watched in several ways by one connection | the last way replaces the others |
-//! | as 3.9: types 1 and 2 of removeWatches mean watches that fire once | any watch in that table |
-//! | as 3.9: checkWatches is about the caller's watches | about anybody's; a path without a slash is an error |
-//! | as 3.8.4: exists needs the right to read | it needs none |
+//! | as 3.9: one connection may watch a path in several modes | the last mode replaces the others |
+//! | as 3.9: types 1 and 2 of removeWatches mean one-shot watches | any watch in that table |
+//! | as 3.9: checkWatches is about the caller's watches | about those of all clients; a path without a slash is an error |
+//! | as 3.8.4: exists needs read permission | it needs none |
 //! | as 3.8.2: create2 in a multi is answered with a Stat | it becomes a create |
-//! | a check that succeeds is answered | it is not, and the log cannot be read any more |
-//! | a time to live without its mode is refused | a negative one ends the process for good |
-//! | a limit for the root is ignored | it ends the process |
-//! | a multi with a null path is answered with its zxid | with the one before |
-//! | a new access list counts for the next write | from when it is applied, so not for one right behind it |
-//! | nothing is left of a spoiled multi | a write right behind it still sees what came before the spoiler |
+//! | a check that succeeds is answered | it is not, and the log becomes unreadable |
+//! | a time to live without its mode is refused | a negative one stops the process for good |
+//! | a limit on the root is ignored | it stops the process |
+//! | a multi with a null path is answered with its zxid | with the previous zxid |
+//! | a new access list applies to the next write | once it is applied, so not to a write right after it |
+//! | a malformed multi leaves nothing behind | a write right after it still sees the operations before the malformed one |
 //! | a container may have children at once | not while it is pending, if its mode was an ephemeral's |
-//! | a hard limit holds for every write | not for one right behind another, or in the same multi |
-//! | an unknown operation is answered in its turn | at once; what was sent before may go unanswered |
+//! | a hard limit applies to every write | not to a write right after another, or in the same multi |
+//! | an unknown operation is answered in order | at once; earlier requests may stay unanswered |
 //! | createSession is refused | it is answered with a second session |
 //! | a watch on a null path ends with its connection | the connection does not end |
-//! | characters of four bytes come back as they were sent | as two surrogates of three bytes each |
+//! | characters of four bytes are returned as sent | as two surrogates of three bytes each |
 //! | such surrogates, which Java's clients send too, are read as the character | as U+FFFD each |
 //! | create with the mode of a container makes one | it makes a persistent node |
-//! | a connection has a hundred ids and 64 KiB of them at most, one more is refused | as many as are sent |
-//! | access lists of a request that take more than a frame, `auth` expanded, are refused with -114 | they are stored |
+//! | a connection has at most a hundred ids and 64 KiB of them, one more is refused | no limit |
+//! | access lists of a request longer than a frame, `auth` expanded, are refused with -114 | they are stored |
 //! | a multiRead with more results than half of what may wait for a client is refused with -5 | it is answered |
 //!
-//! Debian's 3.8.0 holds events back from those who may not read, as 3.8.4 does and as this server
-//! does (CVE-2024-23944).
+//! Debian's 3.8.0 sends no events to clients without read permission, like 3.8.4 and this server (CVE-2024-23944).
 //!
-//! Where the other column is a matter of chance, or the end of the process, only this server is tried.
+//! Where Apache's behaviour is random, or ends its process, only this server is tested.
 
 use bellwether_server::Config;
-use bellwether_server::proto::acl::{self, Acl, Id};
-use bellwether_server::proto::code::ErrorCode;
-use bellwether_server::proto::event::EventKind;
-use bellwether_server::proto::op::Op;
 use bellwether_testkit::{Apache, Body, Create, MultiResult, RawClient, Request, TestServer};
+use bellwether_wire::acl::{self, Acl, Id};
+use bellwether_wire::code::ErrorCode;
+use bellwether_wire::event::EventKind;
+use bellwether_wire::op::Op;
 
 type Outcome = Result<Body, ErrorCode>;
 
-/// A client of either server, sending the same.
+/// A client of each server; both send the same.
 struct Both {
     embedded: RawClient,
     apache: RawClient,
@@ -60,7 +58,7 @@ impl Both {
         }
     }
 
-    /// The answers of this server and of Apache's.
+    /// Replies of this server and of Apache's.
     async fn answers(&mut self, request: Request) -> (Outcome, Outcome) {
         (
             self.embedded.call(request.clone()).await.unwrap().outcome,
@@ -68,7 +66,7 @@ impl Both {
         )
     }
 
-    /// Sends what both answer with success.
+    /// Sends requests that both must answer with success.
     async fn both(&mut self, requests: impl IntoIterator<Item = Request>) {
         for request in requests {
             let (embedded, apache) = self.answers(request).await;
@@ -77,7 +75,7 @@ impl Both {
         }
     }
 
-    /// How many events came from either since the last time.
+    /// Number of events from each since the last call.
     async fn events(&mut self) -> (usize, usize) {
         self.both([Request::Ping]).await;
         (
@@ -93,7 +91,7 @@ async fn embedded() -> (TestServer, RawClient) {
     (server, client)
 }
 
-/// Sends requests in one segment and returns what comes back.
+/// Sends requests in one segment and returns the replies.
 async fn send_all(client: &mut RawClient, requests: &[Request]) -> Vec<Outcome> {
     client.send_all(requests).await.unwrap();
     let mut outcomes = Vec::new();
@@ -396,16 +394,16 @@ async fn a_watch_on_no_path_ends_with_its_connection() {
     client.closed().await.unwrap();
 }
 
-/// As Java writes 😀.
+/// As Java encodes 😀.
 const SURROGATES: &[u8] = b"\xed\xa0\xbd\xed\xb8\x80";
 
-/// The bytes of a text, with its length before them.
+/// The bytes of a text, prefixed by their length.
 fn ustring(text: &[u8]) -> Vec<u8> {
     let length = u32::try_from(text.len()).unwrap();
     [&length.to_be_bytes(), text].concat()
 }
 
-/// A sync, which is answered with the path that was read.
+/// A sync: its reply contains the path as decoded.
 fn sync_of(path: &[u8]) -> Request {
     Request::Raw {
         op: Op::Sync.number(),
@@ -423,7 +421,7 @@ async fn a_long_character_comes_back_as_it_was_sent() {
     assert_eq!(apache, Ok(Body::Raw(ustring(&apaches).into())));
 }
 
-/// Sets the access list of `/a`: everybody, and a user by the bytes of the id.
+/// Sets the access list of `/a`: all clients, and a user by the bytes of the id.
 fn set_acl_with_id(id: &[u8]) -> Request {
     let acl = |scheme: &[u8], id: &[u8]| {
         let perms = acl::ALL.to_be_bytes();

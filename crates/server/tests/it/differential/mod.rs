@@ -1,10 +1,10 @@
-//! The same requests to this server and to Apache's, and the same answers from both.
+//! Sends the same requests to this server and to Apache's, and compares the replies.
 //!
-//! Sessions, zxids, Stats, events and their order are compared; only times, session ids and the
-//! order of children are the servers' own. Both start level, so that zxids are the same numbers.
+//! Sessions, zxids, Stats, events and their order are compared; only times, session ids and the order of children may differ. Both servers
+//! start at the same zxid.
 //!
-//! `BELLWETHER_DIFFERENTIAL_SEQUENCES` says how many sequences each test runs, and
-//! `BELLWETHER_DIFFERENTIAL_SEED` with which it starts, alone if there is no number.
+//! `BELLWETHER_DIFFERENTIAL_SEQUENCES` sets how many sequences each test runs, and `BELLWETHER_DIFFERENTIAL_SEED` the first seed; with a
+//! seed alone, only that sequence runs.
 
 mod differences;
 mod pair;
@@ -18,7 +18,7 @@ use anyhow::{Context, Result};
 use pair::{Pair, Settings};
 use planner::Planner;
 
-/// How many sequences each test runs unless told.
+/// Default number of sequences per test.
 const SEQUENCES: u64 = 1500;
 
 async fn compare(settings: Settings, usual_seed: u64) -> Result<()> {

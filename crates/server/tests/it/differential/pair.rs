@@ -1,4 +1,4 @@
-//! Both servers, and the first thing in which they differ.
+//! Both servers, and their first difference.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use tokio::time::{interval, timeout};
 use super::plan::Plan;
 use super::side::{Moment, SUPER_DIGEST, Seen, Side};
 
-/// How many smaller plans are tried before one is shown.
+/// Number of smaller plans tried before one is shown.
 const SHRINKING_MAX: usize = 1000;
 
-/// How many answers are shown from the first that differs.
+/// Number of replies shown, starting at the first difference.
 const SHOWN_MAX: usize = 4;
 
-/// How long sessions may be left from the start of a server.
+/// How long sessions may remain from the start of a server.
 const STRAY_SESSIONS_MAX: Duration = Duration::from_secs(30);
 
-/// What may be set differently.
+/// Settings that tests vary.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Settings {
     pub(super) extended_types: bool,
@@ -38,7 +38,7 @@ impl Settings {
     };
 }
 
-/// Both servers, started alike.
+/// Both servers, with the same settings.
 #[derive(Debug)]
 pub(super) struct Pair {
     embedded: Side,
@@ -49,7 +49,7 @@ pub(super) struct Pair {
 
 impl Pair {
     pub(super) async fn start(settings: Settings) -> Result<Self> {
-        // Nodes must not disappear at a time of either server's own.
+        // No node may be deleted at a time that a server chooses.
         let never = Duration::from_secs(24 * 60 * 60);
         let mut builder = Apache::builder().super_digest(SUPER_DIGEST).property(
             "znode.container.checkIntervalMs",
@@ -81,13 +81,13 @@ impl Pair {
         })
     }
 
-    /// Runs a plan on both and tells the first difference.
+    /// Runs a plan on both, and returns the first difference.
     pub(super) async fn difference(&mut self, plan: &Plan) -> Result<Option<String>> {
         self.level().await?;
         let (embedded, apache) = tokio::join!(self.embedded.run(plan), self.apache.run(plan));
         let embedded = embedded.context("the embedded server")?;
         let apache = apache.with_context(|| {
-            // Some requests end its process.
+            // Some requests stop its process.
             let log = self.servers.1.data_dir().join("log");
             let log = std::fs::read_to_string(log).unwrap_or_default();
             let lines: Vec<_> = log.lines().collect();
@@ -108,9 +108,9 @@ impl Pair {
         }
     }
 
-    /// Leaves out whatever is not needed for a difference, and tells what is left.
+    /// Removes whatever is not needed for a difference, and returns the rest.
     ///
-    /// The built-in nodes keep the traces of a difference, so there are new servers after each.
+    /// A difference leaves traces in the built-in nodes, so each attempt has new servers.
     pub(super) async fn shrink(&self, mut plan: Plan) -> Result<(Plan, Option<String>)> {
         let settings = self.settings;
         let mut pair = Self::start(settings).await?;
@@ -138,8 +138,7 @@ impl Pair {
     }
 }
 
-/// Waits until all sessions are gone from which the server was asked whether it serves: their end
-/// takes a zxid.
+/// Waits until all sessions that probed the server are gone: their end takes a zxid.
 async fn no_sessions(apache: &Apache) -> Result<()> {
     let mut turns = interval(Duration::from_millis(20));
     loop {

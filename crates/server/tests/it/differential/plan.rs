@@ -1,4 +1,4 @@
-//! What is done to both servers.
+//! A plan: what is done to both servers.
 
 use std::fmt;
 
@@ -7,24 +7,24 @@ use bellwether_testkit::Request;
 /// One sequence, over several sessions.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
-    /// How many sessions there are from the start.
+    /// Number of sessions at the start.
     pub(super) sessions: usize,
     pub(super) steps: Vec<Step>,
 }
 
-/// What one of the sessions does; the next one waits until it is done.
+/// A step of one session; the next step waits for its end.
 #[derive(Debug, Clone)]
 pub(super) enum Step {
     /// Sends requests in one segment. The zxids of setWatches count from the start of the plan.
     Send { who: usize, requests: Vec<Request> },
-    /// Goes on over a new connection.
+    /// Continues over a new connection.
     Reattach { who: usize },
-    /// Ends, with a new session in its place.
+    /// Closes the session, and opens a new one in its place.
     Reopen { who: usize },
 }
 
 impl Plan {
-    /// Plans with something left out, the much smaller ones first.
+    /// Smaller plans, the much smaller ones first.
     pub(super) fn smaller(&self) -> Vec<Self> {
         let mut plans = Vec::new();
         for steps in without_chunks(&self.steps) {

@@ -9,7 +9,7 @@ use super::pair::Settings;
 use super::plan::{Plan, Step};
 use crate::vocabulary::{Theme, Vocabulary};
 
-/// Makes one plan.
+/// Builds one plan.
 #[derive(Debug)]
 pub(super) struct Planner {
     rng: StdRng,
@@ -60,7 +60,7 @@ impl Planner {
         let requests = match self.rng.random_range(0..100) {
             0..5 => return Step::Reattach { who },
             5..10 => return Step::Reopen { who },
-            // Both are answered out of turn by Apache, hence alone.
+            // Apache answers both out of order, so they are sent alone.
             10..17 => vec![self.vocabulary.authentication()],
             17..19 => vec![self.vocabulary.unknown()],
             _ => self.segment(who),
@@ -88,7 +88,7 @@ impl Planner {
     }
 }
 
-/// Whether what comes right behind the request may meet something of it that is not there.
+/// Whether a request right after this one may see an incomplete effect of it.
 fn must_be_last(request: &Request) -> bool {
     match request {
         // See `a_new_access_list_counts_for_the_next_write`.

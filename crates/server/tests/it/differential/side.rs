@@ -4,61 +4,60 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bellwether_server::proto::acl::Acl;
-use bellwether_server::proto::code::ErrorCode;
-use bellwether_server::proto::op::Op;
-use bellwether_server::proto::stat::Stat;
 use bellwether_testkit::{Body, Event, Frame, MultiResult, RawClient, Reply, Request};
+use bellwether_wire::acl::Acl;
+use bellwether_wire::code::ErrorCode;
+use bellwether_wire::op::Op;
+use bellwether_wire::stat::Stat;
 use bytes::Bytes;
 
 use super::plan::{Plan, Step};
 use crate::vocabulary::SUPER;
 
-/// The digest of who may do everything, as servers are told.
+/// The digest of the superuser, as a server setting.
 pub(super) const SUPER_DIGEST: &str = "super:xQJmxLMiHGwaqBvst5y6rkB6HQs=";
 
-/// Far longer than any answer takes, and shorter than a session lives without a word.
+/// Far longer than any reply takes, and shorter than the timeout of a silent session.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 
 /// Nodes that cannot be deleted.
 const RESERVED: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
 
-/// A server with the clients of the plan that runs.
+/// A server with the clients of the current plan.
 #[derive(Debug)]
 pub(super) struct Side {
     address: SocketAddr,
     janitor: RawClient,
     clients: Vec<RawClient>,
-    /// All sessions of the plan, to tell owners by their place.
+    /// All sessions of the plan, to identify owners by their index.
     sessions: Vec<i64>,
-    /// Where the plan started.
+    /// Zxid at the start of the plan.
     base_zxid: i64,
 }
 
-/// What one session saw in the course of one step.
+/// What one session saw during one step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Moment {
-    /// Which step, by whom.
+    /// Number of the step, and its session.
     pub(super) label: String,
     pub(super) seen: Vec<Seen>,
 }
 
-/// Something that came from the server, without what differs from server to server: times are zero
-/// and owners are numbered.
+/// A frame from the server, without what differs between servers: times are zero and owners are numbered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Seen {
     Reply {
         xid: i32,
         zxid: i64,
         outcome: Result<Body, ErrorCode>,
-        /// What follows an error; only a few have something.
+        /// The body after an error; only a few errors have one.
         behind_error: Option<Body>,
     },
     Event(Event),
     Closed,
-    /// Whether the session goes on.
+    /// Whether the session continues.
     Reattached(bool),
-    /// No answer in time, or one that cannot be. Never right, even if both servers do it.
+    /// No reply in time, or an impossible one. Always wrong, even if both servers do it.
     Failed(String),
 }
 
@@ -80,13 +79,13 @@ impl Side {
         Ok(self.janitor.call(Request::Ping).await?.zxid)
     }
 
-    /// Uses up zxids by writes that fail.
+    /// Uses up zxids with writes that fail.
     pub(super) async fn burn_zxids(&mut self, count: usize) -> Result<()> {
         let failing = vec![Request::delete("/nowhere/at all"); count];
         self.ask_janitor(&failing).await.map(drop)
     }
 
-    /// Runs a plan on a clean tree and leaves a clean tree behind.
+    /// Runs a plan on a clean tree, and leaves a clean tree.
     pub(super) async fn run(&mut self, plan: &Plan) -> Result<Vec<Moment>> {
         self.base_zxid = self.zxid().await?;
         self.sessions.clear();
@@ -97,7 +96,7 @@ impl Side {
                 seen: vec![Seen::Failed(format!("{error:#}"))],
             });
         }
-        // Sessions that are left would end some time and take a zxid then.
+        // Sessions left open would expire some time and take a zxid then.
         for client in std::mem::take(&mut self.clients) {
             let mut client = client.reattach(self.address).await?;
             if !client.is_refused() {
@@ -148,7 +147,7 @@ impl Side {
         Ok(client)
     }
 
-    /// Sends requests and waits for their answers, or for the end of the connection.
+    /// Sends requests and waits for their replies, or for the end of the connection.
     async fn send(&mut self, who: usize, requests: &[Request]) -> Result<Vec<Seen>> {
         let requests: Vec<_> = requests.iter().map(|r| self.with_zxid(r)).collect();
         self.clients[who].send_all(&requests).await?;
@@ -165,7 +164,7 @@ impl Side {
             if let Frame::Reply(reply) = &frame {
                 let request = &requests[requests.len() - unanswered];
                 unanswered -= 1;
-                // An unknown operation tells by its zxid: others are unimplemented, too.
+                // The zxid marks an unknown operation: other operations may be unimplemented, too.
                 closing = reply.outcome == Err(ErrorCode::AuthFailed) || reply.zxid == -1;
                 seen.push(self.see_reply(reply.clone(), Some(request)));
             } else {
@@ -183,8 +182,8 @@ impl Side {
         Ok(Seen::Reattached(agreed))
     }
 
-    /// Ends a session. Its ephemerals go in any order, so what is seen of that is sorted: everything
-    /// before is looked at first, everything up to the end of it apart.
+    /// Closes a session. Its ephemeral nodes are deleted in any order, so their events are sorted: earlier events are received before,
+    /// later ones separately.
     async fn close(&mut self, index: usize, who: usize, moments: &mut Vec<Moment>) -> Result<()> {
         self.settle(index, None, moments).await?;
         let client = &mut self.clients[who];
@@ -203,7 +202,7 @@ impl Side {
         Ok(())
     }
 
-    /// Waits until all sessions but one that is closed have seen what there is to see.
+    /// Waits until all sessions except a closed one have received everything.
     async fn settle(
         &mut self,
         index: usize,
@@ -239,7 +238,7 @@ impl Side {
             body.unwrap_or(Body::Raw(bytes))
         };
         let outcome = reply.outcome.map(|body| match body {
-            // What is sent by hand is mostly answered as usual.
+            // Replies to raw requests mostly have the usual form.
             Body::Raw(bytes) => decode(bytes),
             body => body,
         });
@@ -283,7 +282,7 @@ impl Side {
         }
     }
 
-    /// Deletes everything and opens what may have been closed.
+    /// Deletes everything, and opens sessions that were closed.
     async fn clean_up(&mut self) -> Result<()> {
         let mut found = Vec::new();
         let mut level = vec![String::from("/")];
@@ -330,9 +329,9 @@ impl Side {
     }
 }
 
-/// Whether the server may close the connection instead of an answer. Neither server writes first what waits for the client then
-/// (Apache: `NIOServerCnxn.doIO` reads before it writes, and `close` drops what is queued), so whether an event from a moment ago
-/// comes before the close is a race: it has to be received before.
+/// Whether the server may close the connection instead of replying. Neither server then first writes what waits for the client (Apache:
+/// `NIOServerCnxn.doIO` reads before it writes, and `close` drops what is queued). So whether an event of a moment ago arrives before the
+/// close is a race: it must be received before.
 fn may_close_unanswered(request: &Request) -> bool {
     let op = Op::from_number(request.number());
     matches!(op, Some(Op::Auth | Op::Sasl))
@@ -352,7 +351,7 @@ impl Seen {
         matches!(self, Self::Failed(_))
     }
 
-    /// Events by what they say, before everything else.
+    /// Sorts events by content, before everything else.
     fn sorting_key(&self) -> (bool, String, i32) {
         match self {
             Self::Event(event) => (false, event.path.clone(), event.kind as i32),

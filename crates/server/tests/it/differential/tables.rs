@@ -1,8 +1,8 @@
-//! What is small enough to be tried in full.
+//! Inputs that are few enough to test all of them.
 
-use bellwether_server::proto::acl::{self, Acl, Id};
-use bellwether_server::proto::op::Op;
 use bellwether_testkit::{Create, Request, WatchLists};
+use bellwether_wire::acl::{self, Acl, Id};
+use bellwether_wire::op::Op;
 use bytes::BytesMut;
 
 use super::pair::{Pair, Settings};
@@ -20,7 +20,7 @@ async fn every_request_with_every_odd_path() {
     for path in ODD_PATHS {
         check(&mut pair, alone_and_together(requests(path))).await;
     }
-    // Anything that comes back looks different, see `a_long_character_comes_back_as_it_was_sent`.
+    // Any reply that contains it differs, see `a_long_character_comes_back_as_it_was_sent`.
     let path = "/a\u{1f600}";
     let echoes = |request: &Request| {
         matches!(
@@ -122,7 +122,7 @@ async fn every_request_cut_at_every_byte() {
             body: body.to_vec(),
         };
         let mut broken: Vec<_> = (0..body.len()).map(|end| raw(&body[..end])).collect();
-        // Lengths and counts that cannot be, wherever there is a place for one.
+        // Impossible lengths and counts, at every possible place.
         for place in 0..body.len().saturating_sub(3) {
             for length in [-2, 1 << 20] {
                 if is_length(&request, &body, place) {
@@ -132,7 +132,7 @@ async fn every_request_cut_at_every_byte() {
                 }
             }
         }
-        // Too much is no fault.
+        // Extra bytes are no error.
         broken.push(raw(&[&body[..], b"more"].concat()));
         let start = vec![Request::create("/a", "x")];
         check(&mut pair, vec![start, broken]).await;
@@ -195,7 +195,7 @@ async fn requests_that_are_answered_out_of_turn_or_by_a_close() {
         let op = op.number();
         steps.extend([raw(op, b""), raw(op, b"/zookeeper"), raw(op, &null)]);
     }
-    // With four bytes or more Apache's server answers with a session.
+    // With four bytes or more Apache's server replies with a session.
     for length in 0..4 {
         steps.push(raw(Op::CreateSession.number(), &vec![0; length]));
     }
@@ -279,7 +279,7 @@ async fn every_sort_of_access_list() {
     for credential in [None, Some("user:password"), Some("other:secret")] {
         steps.extend(credential.map(|credential| vec![Request::auth_digest(credential)]));
         steps.extend(requests.chunks(35).map(<[_]>::to_vec));
-        // The next one starts anew, but as the same client.
+        // The next one starts with a clean tree, but with the same client.
         let paths = (0..requests.len()).map(|index| Request::delete(format!("/{index}")));
         steps.push(paths.collect());
     }
@@ -397,7 +397,7 @@ fn body_of(request: &Request) -> Vec<u8> {
     body.to_vec()
 }
 
-/// Whether a length or a count stands there, and not flags, versions, times or rights.
+/// Whether a length or a count is at this place, rather than flags, versions, times or permissions.
 fn is_length(request: &Request, body: &[u8], place: usize) -> bool {
     let end = match request {
         Request::Create(create) if create.op == Op::CreateTtl => 12,

@@ -1,4 +1,4 @@
-//! The disks of a server, and what is left of them after a fall.
+//! Disks of a server, and their state after a crash.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use bellwether_testkit::disk::CrashDisk;
 use rand::Rng as _;
 use rand::rngs::StdRng;
 
-/// Whether the two kinds of files share a disk.
+/// Whether snapshots and logs share a disk.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Layout {
     Together,
@@ -33,12 +33,12 @@ impl Which {
     }
 }
 
-/// Where a server keeps its data: one disk, or one for each kind of file.
+/// Storage of a server: one disk, or one for each kind of file.
 pub(super) struct Disks {
     pub(super) snapshots: CrashDisk,
     pub(super) logs: CrashDisk,
     layout: Layout,
-    /// Small numbers, so that little is written to meet them.
+    /// Small limits, so that few writes reach them.
     config: Config,
 }
 
@@ -50,7 +50,7 @@ impl Disks {
             Layout::Apart => CrashDisk::new(),
         };
         let config = Config {
-            // No session ends by itself.
+            // No session expires by itself.
             tick: Duration::from_secs(60),
             connections_per_address_max: 0,
             snap_count: 20,
@@ -81,7 +81,7 @@ impl Disks {
         }
     }
 
-    /// What the next server finds after a loss of power, or the end of the process alone.
+    /// What the next server finds after a power loss, or after a kill of the process alone.
     pub(super) fn after_a_fall(&self, rng: &mut StdRng) -> Self {
         if rng.random_bool(0.25) {
             self.kill()

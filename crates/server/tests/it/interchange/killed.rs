@@ -1,14 +1,14 @@
-//! Folders of a server of Apache's that was killed while it wrote.
+//! Folders of an Apache server that was killed while it wrote.
 
 use anyhow::Result;
 use bellwether_server::Server;
 use bellwether_testkit::{Apache, Body, RawClient, Request};
 
-/// How often one is killed: each leaves another end of its log.
+/// Number of kills: each leaves a different end of the log.
 const ROUNDS: usize = 2;
 
-/// Enough that it is killed before it has taken them all; each batch is many times the 8 KiB that Apache collects
-/// before it writes, and a record is within one sector.
+/// Enough that the server is killed before it has accepted all of them. Each batch is many times the 8 KiB that Apache buffers before it
+/// writes, and a record is within one sector.
 const WRITES: usize = 20_000;
 
 #[tokio::test]
@@ -32,8 +32,7 @@ async fn what_apache_leaves_that_is_killed_under_load_has_all_that_it_acknowledg
     }
 }
 
-/// Kills the server while many writes of one client are under way and another is answered; tells how many of them
-/// were.
+/// Kills the server while many writes of one client are in flight and those of another are answered; returns how many were answered.
 async fn kill_under_load(mut apache: Apache, round: usize) -> Result<usize> {
     let mut loading = RawClient::connect(apache.address()).await?;
     let mut other = RawClient::connect(apache.address()).await?;
@@ -48,7 +47,7 @@ async fn kill_under_load(mut apache: Apache, round: usize) -> Result<usize> {
         apache.kill();
         anyhow::Ok(())
     };
-    // The server may be gone before all is sent.
+    // The server may be gone before everything is sent.
     let (_, killed) = tokio::join!(loading.send_all(&writes), killing);
     killed?;
     let mut acknowledged = 0;

@@ -1,16 +1,16 @@
-//! Writes of every kind, by sessions that stay and sessions that end.
+//! Writes of every kind, by sessions that stay open and sessions that end.
 
 use anyhow::Result;
-use bellwether_server::proto::acl::{self, Acl, Id};
-use bellwether_server::proto::code::ErrorCode;
-use bellwether_server::proto::op::Op;
 use bellwether_testkit::{Body, Create, MultiResult, RawClient, Request};
+use bellwether_wire::acl::{self, Acl, Id};
+use bellwether_wire::code::ErrorCode;
+use bellwether_wire::op::Op;
 use std::net::SocketAddr;
 
 /// A credential that some access lists name.
 const ALICE: &str = "alice:secret";
 
-/// The same as access lists hold it.
+/// The same as in access lists.
 const ALICE_DIGEST: &str = "alice:aYXlLOpEooaV1cRAvUL1fp9Qt7E=";
 
 /// Writes of every kind below `/<name>`. Sessions of `stay` get ephemeral nodes and live on.
@@ -26,18 +26,18 @@ pub(super) async fn write(address: SocketAddr, name: &str, stay: &mut [RawClient
     multis(second, &top).await?;
     quota(first, name).await?;
 
-    // A session that ends takes its nodes along.
+    // A session that ends deletes its nodes.
     let mut third = RawClient::connect(address).await?;
     done(&mut third, Request::create_ephemeral(at("goes-1"))).await?;
     done(&mut third, Request::create_ephemeral(at("goes-2"))).await?;
     done(&mut third, Request::CloseSession).await?;
-    // One that never wrote.
+    // A session that never wrote.
     let mut fourth = RawClient::connect(address).await?;
     done(&mut fourth, Request::CloseSession).await?;
     done(second, Request::set_data(at("data"), "the last write")).await
 }
 
-/// Changes what an earlier round left: old nodes have old numbers.
+/// Changes what an earlier round left: these nodes have old versions.
 pub(super) async fn change_earlier(client: &mut RawClient, name: &str) -> Result<()> {
     let at = |rest: &str| format!("/{name}/{rest}");
     done(client, Request::set_data(at("data"), "changed later")).await?;

@@ -1,14 +1,16 @@
-//! What is too much.
+//! Limits, and what happens beyond them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use bellwether_server::proto::code::ErrorCode::QuotaExceeded;
 use bellwether_server::{Config, Server};
-use bellwether_testkit::{HeldDisk, RawClient, Request, TestServer};
+use bellwether_testkit::raw::four_letter_word;
+use bellwether_testkit::{Body, HeldDisk, MultiResult, RawClient, Request, TestServer, WatchLists};
+use bellwether_wire::code::ErrorCode::QuotaExceeded;
+use bellwether_wire::event::EventKind::NodeDeleted;
 
-use crate::{client_of, ok, refusal, server_and_client, stat, until};
+use crate::{client_of, events, ok, refusal, server_and_client, stat, until};
 
 // --- 8: limits -----------------------------------------------------------------------------------------
 
@@ -29,6 +31,58 @@ async fn one_connection_too_many_is_closed_at_once_and_makes_room_when_another_e
     until("there is room", || server.connection_count().unwrap() == 1).await;
     ok(&mut client_of(&server).await, Request::Ping).await;
     ok(&mut two, Request::Ping).await;
+}
+
+#[tokio::test]
+async fn connections_without_a_session_are_limited_and_sessions_go_on() {
+    let server = TestServer::with(Config {
+        handshakes_max: 2,
+        ..TestServer::config()
+    })
+    .await
+    .unwrap();
+    let mut settled = client_of(&server).await;
+    let handshakes = || server.handshake_count().unwrap();
+    until("the session is open", || handshakes() == 0).await;
+    let mut silent = Vec::new();
+    for open in 1..=2 {
+        silent.push(RawClient::open(server.address()).await.unwrap());
+        until("it is taken in", || handshakes() == open).await;
+    }
+    let mut refused = RawClient::open(server.address()).await.unwrap();
+    refused.closed().await.unwrap();
+    ok(&mut settled, Request::Ping).await;
+    drop(silent.pop());
+    until("there is room", || handshakes() == 1).await;
+    ok(&mut client_of(&server).await, Request::Ping).await;
+}
+
+#[tokio::test]
+async fn arrivals_are_limited_for_each_second() {
+    let server = TestServer::with(Config {
+        handshakes_per_second_max: 2,
+        ..TestServer::config()
+    })
+    .await
+    .unwrap();
+    let (mut taken, mut refused) = (Vec::new(), 0);
+    let begin = Instant::now();
+    // Two in the first second, two in the next one.
+    while taken.len() < 3 {
+        assert!(
+            begin.elapsed() < Duration::from_secs(30),
+            "no connection is accepted"
+        );
+        match RawClient::connect(server.address()).await {
+            Ok(client) => taken.push(client),
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(begin.elapsed() >= Duration::from_millis(900), "{refused}");
+    assert!(refused > 0);
+    for client in &mut taken {
+        ok(client, Request::Ping).await;
+    }
 }
 
 #[tokio::test]
@@ -55,12 +109,12 @@ async fn connections_are_counted_by_address() {
 #[tokio::test]
 async fn the_longest_frame_is_read_and_a_longer_one_is_not() {
     let (server, mut client) = server_and_client().await;
-    // The largest create of facts that were measured: one byte of data more is one too many.
+    // The largest create, as measured: one more byte of data is too much.
     let create = |bytes| Request::create("/0123456789", vec![b'x'; bytes]);
     assert_eq!(create(1_048_517).encode(1).len(), 4 + 0xF_FFFF);
     ok(&mut client, create(1_048_517)).await;
     let mut other = client_of(&server).await;
-    // It is refused by its length, before the rest has come.
+    // It is refused by its length, before the rest has arrived.
     let long = Request::set_data("/0123456789", vec![0; 1_048_576]).encode(1);
     other.send_bytes(&long[..8]).await.unwrap();
     other.closed().await.unwrap();
@@ -197,4 +251,80 @@ async fn a_watch_too_many_is_refused_and_has_its_place_when_another_is_gone() {
         ok(&mut client, gone).await;
         ok(&mut client, Request::get_children("/").watching()).await;
     }
+}
+
+/// A client that re-arms its watches ignores the result: it must not assume that refused watches are armed.
+#[tokio::test]
+async fn watches_beyond_the_limit_are_armed_again_all_or_none_and_the_connection_ends() {
+    let server = TestServer::with(Config {
+        watches_per_session_max: 2,
+        ..TestServer::config()
+    })
+    .await
+    .unwrap();
+    let lists = |exist: &[&str]| WatchLists {
+        relative_zxid: 0,
+        data: vec!["/gone".into()],
+        exist: exist.iter().map(|path| (*path).to_owned()).collect(),
+        ..WatchLists::default()
+    };
+    let mut client = client_of(&server).await;
+    let too_many = Request::SetWatches2(lists(&["/a", "/b", "/c"]));
+    assert_eq!(refusal(&mut client, too_many).await, QuotaExceeded);
+    client.closed().await.unwrap();
+    assert_eq!(client.take_events(), [], "no event of what was not armed");
+    assert_eq!(server.watch_count().unwrap(), 0);
+
+    let mut again = client.reattach(server.address()).await.unwrap();
+    ok(&mut again, Request::SetWatches2(lists(&["/a", "/b"]))).await;
+    assert_eq!(server.watch_count().unwrap(), 2);
+    let missed = (NodeDeleted, "/gone".to_owned());
+    assert_eq!(events(&mut again).await, [missed]);
+}
+
+#[tokio::test]
+async fn one_session_too_many_is_not_opened_and_those_there_go_on() {
+    let server = TestServer::with(Config {
+        sessions_max: 2,
+        ..TestServer::config()
+    })
+    .await
+    .unwrap();
+    let (mut first, second) = (client_of(&server).await, client_of(&server).await);
+    for _ in 0..3 {
+        // Closed without a reply: the client may retry.
+        assert!(RawClient::connect(server.address()).await.is_err());
+    }
+    let monitor = four_letter_word(server.address(), "mntr").await.unwrap();
+    assert!(monitor.contains("zk_sessions_rejected\t3\n"), "{monitor}");
+    ok(&mut first, Request::Ping).await;
+    // An existing session may be resumed, and one that ends makes room.
+    let mut second = second.reattach(server.address()).await.unwrap();
+    assert!(!second.is_refused());
+    ok(&mut second, Request::CloseSession).await;
+    client_of(&server).await;
+}
+
+#[tokio::test]
+async fn one_ephemeral_node_too_many_is_refused_also_in_a_transaction() {
+    let server = TestServer::with(Config {
+        ephemerals_per_session_max: 2,
+        ..TestServer::config()
+    })
+    .await
+    .unwrap();
+    let (mut client, mut other) = (client_of(&server).await, client_of(&server).await);
+    ok(&mut client, Request::create_ephemeral("/a")).await;
+    let two = ["/b", "/c"].map(Request::create_ephemeral).to_vec();
+    let Body::Multi(results) = ok(&mut client, Request::Multi(two)).await else {
+        panic!("not the reply to a multi");
+    };
+    assert_eq!(results[1], MultiResult::Failed(QuotaExceeded));
+    ok(&mut client, Request::create_ephemeral("/b")).await;
+    let one_more = Request::create_ephemeral("/c");
+    assert_eq!(refusal(&mut client, one_more.clone()).await, QuotaExceeded);
+    ok(&mut client, Request::create("/c", "")).await;
+    ok(&mut other, Request::create_ephemeral("/d")).await;
+    ok(&mut client, Request::delete("/a")).await;
+    ok(&mut client, Request::create_ephemeral("/e")).await;
 }

@@ -1,14 +1,14 @@
-//! What comes after what: zxids, replies, events.
+//! Order of zxids, replies and events.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use bellwether_server::proto::event::EventKind;
-use bellwether_server::proto::stat::Stat;
 use bellwether_testkit::raw::four_letter_word;
 use bellwether_testkit::{Body, Frame, RawClient, Reply, Request};
+use bellwether_wire::event::EventKind;
+use bellwether_wire::stat::Stat;
 use tokio::task::JoinSet;
 
 use crate::{client_of, ok, refusal, server_and_client, stat, until};
@@ -144,7 +144,7 @@ async fn a_read_between_two_writes_of_one_segment_sees_the_first_only() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_comes_back_finds_all_its_writes_settled() {
     let (server, mut client) = server_and_client().await;
-    // Reads of another session wait for nobody: they see what is settled and nothing more.
+    // Reads of another session do not wait: they see published writes and nothing more.
     let mut other = client_of(&server).await;
     let requests = vec![Request::set_data("/", ""); 3000];
     let mut before = 0;
@@ -158,7 +158,7 @@ async fn a_session_that_comes_back_finds_all_its_writes_settled() {
         }
         let done = settled - before;
         assert!(answered <= done, "{answered} answered, {done} done");
-        // A write is decided behind all that was accepted before it.
+        // A write is decided after everything accepted before it.
         refusal(&mut other, Request::delete("/none")).await;
         let late = stat(&mut other, "/").await.version - settled;
         assert_eq!(late, 0, "writes of the old connection came late");
@@ -177,7 +177,7 @@ async fn two_that_fight_for_a_session_do_not_break_it() {
         fighters.spawn(async move {
             let mut written = 0;
             for _ in 0..100 {
-                // The other one may take it away at any point.
+                // The other connection may take the session over at any point.
                 let Ok(mut client) = first.reattach(address).await else {
                     continue;
                 };
@@ -208,8 +208,8 @@ async fn two_that_fight_for_a_session_do_not_break_it() {
 
 // --- 3: events and replies -----------------------------------------------------------------------------
 
-/// Reads of one node, some of them armed, while others write it all the time. Every reply and every
-/// event is checked against what the watch allows at that point.
+/// Reads of one node, some with a watch, while others write it all the time. Every reply and every event is checked against what the watch
+/// allows at that point.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn under_load_no_change_is_seen_before_its_event_and_no_event_before_its_watch() {
     let (server, mut first) = server_and_client().await;

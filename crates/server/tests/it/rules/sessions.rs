@@ -3,15 +3,27 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bellwether_server::proto::event::EventKind::NodeDeleted;
 use bellwether_server::{Config, Server};
 use bellwether_testkit::raw::four_letter_word;
 use bellwether_testkit::{ConnectOptions, Create, HeldDisk, RawClient, Request, TestServer};
+use bellwether_wire::event::EventKind::NodeDeleted;
 use tokio::task::JoinSet;
+use tokio::time::interval;
 
 use crate::{
-    children, client_of, client_with_timeout, event, exists, ok, server_and_client, until,
+    children, client_of, client_with_timeout, data, event, exists, ok, server_and_client, until,
 };
+
+/// Returns when a session with this timeout, opened now and silent since, has expired on another server. By then any such session could
+/// have expired.
+async fn a_session_expires_elsewhere(timeout_ms: u64) {
+    let server = TestServer::start().await.unwrap();
+    let mut silent = client_with_timeout(&server, timeout_ms).await;
+    ok(&mut silent, Request::create_ephemeral("/silent")).await;
+    let mut other = client_of(&server).await;
+    ok(&mut other, Request::exists("/silent").watching()).await;
+    assert_eq!(event(&mut other).await, (NodeDeleted, "/silent".into()));
+}
 
 #[tokio::test]
 async fn a_client_that_does_not_read_loses_its_connection_but_not_its_session() {
@@ -49,11 +61,7 @@ async fn sessions_outlive_a_server_that_was_away_for_long_and_expire_anew() {
     let mut owner = client_with_timeout(&server, 400).await;
     ok(&mut owner, Request::create_ephemeral("/a")).await;
     server.stop().await;
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the server is away for longer than the timeout"
-    )]
-    tokio::time::sleep(Duration::from_millis(800)).await;
+    a_session_expires_elsewhere(400).await;
     server.restart().await.unwrap();
     let up = Instant::now();
     let mut other = client_of(&server).await;
@@ -154,7 +162,7 @@ async fn nothing_is_answered_behind_an_expiry() {
             Request::get_data("/").watching(),
             Request::Ping,
         ];
-        // The connection may be gone already.
+        // The connection may be closed already.
         let _ = client.send_all(&late).await;
         client.closed().await.unwrap();
         let back = client.reattach(server.address()).await.unwrap();
@@ -196,7 +204,7 @@ async fn sessions_that_end_in_the_middle_of_their_work_leave_nothing_behind() {
                         server.expire_session(back.session_id()).unwrap();
                     }
                 }
-                // Some are gone before the server has done with them.
+                // Some disconnect before the server has answered them.
                 if round % 2 == 0 {
                     while client.receive().await.is_ok() {}
                 }
@@ -239,14 +247,57 @@ async fn a_session_is_not_ended_while_the_server_does_not_read_it() {
     // The second request stays in the socket until the first, which waits for the disk, is answered.
     let segment = [Request::delete("/none"), Request::get_data("/")];
     waiting.send_all(&segment).await.unwrap();
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the disk takes longer than the timeout"
-    )]
-    tokio::time::sleep(Duration::from_millis(1000)).await;
+    a_session_expires_elsewhere(400).await;
     disk.release();
     for _ in segment {
         waiting.receive_reply().await.unwrap();
     }
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn while_a_sync_hangs_reads_are_answered_and_sessions_live() {
+    const TIMEOUT_MS: u64 = 3_000;
+    let disk = HeldDisk::new();
+    let held = Arc::new(disk.clone());
+    let builder = Server::builder().config(TestServer::config());
+    let server = builder.disks(held.clone(), held).start().await.unwrap();
+    let options = ConnectOptions {
+        timeout: Duration::from_millis(TIMEOUT_MS),
+        ..ConnectOptions::default()
+    };
+    let address = server.addresses()[0];
+    let mut writer = RawClient::connect_with(address, &options).await.unwrap();
+    let mut reader = RawClient::connect_with(address, &options).await.unwrap();
+    ok(&mut writer, Request::create_ephemeral("/writer")).await;
+    ok(&mut reader, Request::create_ephemeral("/reader")).await;
+    disk.hold();
+    writer
+        .send_all(&[Request::set_data("/writer", "late")])
+        .await
+        .unwrap();
+    let elsewhere = tokio::spawn(a_session_expires_elsewhere(TIMEOUT_MS));
+    // As clients ping, while they wait for an answer too.
+    let mut pace = interval(Duration::from_millis(TIMEOUT_MS / 8));
+    let mut reads = 0;
+    while !elsewhere.is_finished() {
+        pace.tick().await;
+        writer.send_all(&[Request::Ping]).await.unwrap();
+        ok(&mut reader, Request::Ping).await;
+        // Not the write that is not on disk.
+        assert_eq!(data(&mut reader, "/writer").await, Some(Vec::new()));
+        reads += 1;
+    }
+    elsewhere.await.unwrap();
+    assert!(reads > 1);
+    disk.release();
+    assert!(writer.receive_reply().await.unwrap().outcome.is_ok());
+    for path in ["/writer", "/reader"] {
+        assert!(exists(&mut reader, path).await, "{path} is gone");
+    }
+    assert_eq!(
+        data(&mut reader, "/writer").await.as_deref(),
+        Some(&b"late"[..])
+    );
     server.shutdown().await;
 }

@@ -11,7 +11,7 @@ use crate::{ok, until};
 /// A server on a disk whose syncs the test holds back.
 async fn server_on(disk: &HeldDisk) -> Server {
     let config = Config {
-        // No session ends by itself.
+        // No session expires by itself.
         tick: Duration::from_secs(60),
         ..Config::default()
     };
@@ -20,8 +20,8 @@ async fn server_on(disk: &HeldDisk) -> Server {
     builder.start().await.unwrap()
 }
 
-/// The id of the next session is known, and its password follows from the id. A client that asks for that session
-/// before it is on disk was answered together with the one that opens it, and its connection never ended.
+/// The id of the next session can be predicted, and its password is derived from the id. A client that asked for that session before it was
+/// on disk was answered together with the client that opened it, and its connection never ended.
 #[tokio::test]
 async fn a_session_that_is_not_on_disk_yet_is_nobodys_to_take_up() {
     let disk = HeldDisk::new();
@@ -51,13 +51,13 @@ async fn a_session_that_is_not_on_disk_yet_is_nobodys_to_take_up() {
     );
     ok(&mut owner, Request::create("/a", "")).await;
     until("the intruder is gone", || server.connections() == 2).await;
-    // On disk it can be taken up by whoever has its password.
+    // Once on disk, any client with its password can resume it.
     let back = RawClient::connect_with(address, &guess).await.unwrap();
     assert!(!back.is_refused());
     server.shutdown().await;
 }
 
-/// A client that gives up before its session is on disk leaves neither a connection nor a count behind.
+/// A client that disconnects before its session is on disk leaves neither a connection nor a count behind.
 #[tokio::test]
 async fn a_client_that_leaves_before_its_session_is_on_disk_leaves_nothing_behind() {
     let disk = HeldDisk::new();

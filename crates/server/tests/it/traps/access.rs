@@ -1,11 +1,11 @@
-//! Who may do what.
+//! Access control.
 
-use bellwether_server::proto::acl::{ALL, Acl, CREATE, DELETE, Id, READ};
-use bellwether_server::proto::code::ErrorCode::{
+use bellwether_testkit::{Body, Create, Request};
+use bellwether_wire::acl::{ALL, Acl, CREATE, DELETE, Id, READ};
+use bellwether_wire::code::ErrorCode::{
     self, BadArguments, BadVersion, InvalidAcl, NoAuth, NoNode, NodeExists, NotEmpty,
 };
-use bellwether_server::proto::op::Op;
-use bellwether_testkit::{Body, Create, Request};
+use bellwether_wire::op::Op;
 
 use crate::{client_of, ok, refusal, server_and_client};
 
@@ -70,7 +70,7 @@ async fn trap_20_creates_and_deletes_ask_the_parent() {
     let Body::AclStat(acl, _) = ok(&mut client, Request::GetAcl { path }).await else {
         panic!("no list");
     };
-    assert_eq!(acl[0].id, Id::new("digest", "user:x"), "no hash is told");
+    assert_eq!(acl[0].id, Id::new("digest", "user:x"), "the hash is hidden");
 }
 
 #[tokio::test]

@@ -1,11 +1,11 @@
 //! Nodes: their counters, names, owners and lifetimes.
 
 use bellwether_server::Config;
-use bellwether_server::proto::acl::Acl;
-use bellwether_server::proto::code::ErrorCode::{BadArguments, NoAuth, Unimplemented};
-use bellwether_server::proto::event::EventKind::NodeDeleted;
-use bellwether_server::proto::op::Op;
 use bellwether_testkit::{Body, Create, MultiResult, Request, TestServer};
+use bellwether_wire::acl::Acl;
+use bellwether_wire::code::ErrorCode::{BadArguments, NoAuth, Unimplemented};
+use bellwether_wire::event::EventKind::NodeDeleted;
+use bellwether_wire::op::Op;
 use bytes::BytesMut;
 
 use crate::{children, client_of, created, event, ok, refusal, server_and_client, stat};
@@ -82,7 +82,7 @@ async fn trap_22_some_characters_and_names_are_refused_in_paths() {
         let code = refusal(&mut client, Request::create(format!("/{bad}"), "")).await;
         assert_eq!(code, BadArguments, "{bad:?}");
     }
-    // What is no UTF-8 becomes a refused character.
+    // Invalid UTF-8 becomes a character that is refused.
     let mut body = BytesMut::new();
     Request::create("/xx", "").encode_body(&mut body);
     body[5] = 0xC0;
@@ -91,7 +91,7 @@ async fn trap_22_some_characters_and_names_are_refused_in_paths() {
         body: body.to_vec(),
     };
     assert_eq!(refusal(&mut client, raw).await, BadArguments);
-    // With a number behind it, a slash at the end is none.
+    // With a sequence number after it, a trailing slash is not at the end.
     let numbered = Request::create_mode("/zookeeper/", "", 2);
     assert_eq!(
         created(&mut client, numbered).await,

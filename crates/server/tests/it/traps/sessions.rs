@@ -1,4 +1,4 @@
-//! Sessions, and what a restart leaves of them.
+//! Sessions, and their state after a restart.
 
 use bellwether_testkit::{ConnectOptions, RawClient, Request};
 

@@ -1,9 +1,9 @@
 //! Watches and their events.
 
-use bellwether_server::proto::event::EventKind::{
+use bellwether_testkit::{Frame, Request, WatchLists};
+use bellwether_wire::event::EventKind::{
     NodeChildrenChanged, NodeCreated, NodeDataChanged, NodeDeleted,
 };
-use bellwether_testkit::{Frame, Request, WatchLists};
 
 use crate::{client_of, event, events, ok, server_and_client};
 

@@ -1,13 +1,13 @@
-//! What goes over the wire: replies, refusals, words, and what is null.
+//! The wire format: replies, refusals, four-letter words, and null values.
 
 use bellwether_server::Config;
-use bellwether_server::proto::acl::ALL;
-use bellwether_server::proto::code::ErrorCode::{
+use bellwether_testkit::raw::four_letter_word;
+use bellwether_testkit::{Body, ConnectOptions, MultiResult, RawClient, Request, TestServer};
+use bellwether_wire::acl::ALL;
+use bellwether_wire::code::ErrorCode::{
     BadArguments, InvalidAcl, MarshallingError, NoNode, NoWatcher, RuntimeInconsistency,
     Unimplemented,
 };
-use bellwether_testkit::raw::four_letter_word;
-use bellwether_testkit::{Body, ConnectOptions, MultiResult, RawClient, Request, TestServer};
 use bytes::BufMut as _;
 
 use crate::{client_of, data, exists, ok, server_and_client};

@@ -1,9 +1,9 @@
-//! Requests with a part that is null, or cut off.
+//! Requests with a null or truncated part.
 
-use bellwether_server::proto::acl::{self, Acl};
-use bellwether_server::proto::jute::Writer as _;
-use bellwether_server::proto::op::Op;
 use bellwether_testkit::Request;
+use bellwether_wire::acl::{self, Acl};
+use bellwether_wire::jute::Writer as _;
+use bellwether_wire::op::Op;
 use bytes::{BufMut as _, BytesMut};
 use rand::Rng as _;
 use rand::seq::IndexedRandom as _;
@@ -11,7 +11,7 @@ use rand::seq::IndexedRandom as _;
 use super::Vocabulary;
 
 impl Vocabulary {
-    /// A request with something null in it.
+    /// A request that contains a null.
     pub(super) fn with_null(&mut self) -> Request {
         match self.rng.random_range(0..4) {
             0 | 1 => self.null_path(&[
@@ -33,7 +33,7 @@ impl Vocabulary {
             ]),
             2 => self.null_acl(),
             _ => {
-                // Null lists, or a list of one null.
+                // Null lists, or a list with one null.
                 let mut body = BytesMut::new();
                 body.put_i64(0);
                 for _ in 0..3 {

@@ -1,7 +1,7 @@
-//! Reads, and watches that come with them or alone.
+//! Reads with and without watches, and requests about watches alone.
 
-use bellwether_server::proto::op::Op;
 use bellwether_testkit::{Request, WatchLists};
+use bellwether_wire::op::Op;
 use rand::Rng as _;
 use rand::seq::IndexedRandom as _;
 

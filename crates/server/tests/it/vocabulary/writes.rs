@@ -1,8 +1,8 @@
 //! Requests that change the tree.
 
-use bellwether_server::proto::acl::{self, Acl, Id};
-use bellwether_server::proto::op::Op;
 use bellwether_testkit::{Create, Request};
+use bellwether_wire::acl::{self, Acl, Id};
+use bellwether_wire::op::Op;
 use rand::Rng as _;
 use rand::seq::IndexedRandom as _;
 
@@ -156,7 +156,7 @@ impl Vocabulary {
         }
     }
 
-    /// One of a multi; mostly one that will do.
+    /// An operation of a multi; mostly a valid one.
     pub(super) fn operation(&mut self) -> Request {
         match self.rng.random_range(0..100) {
             0..40 => self.create(true),

@@ -17,14 +17,55 @@ const fn terms(capacity: u32) -> Terms {
 fn history(lines: &str) -> History {
     let events = lines.lines().map(str::trim).filter(|line| !line.is_empty());
     let event = |line: &str| {
-        let (at_ms, rest) = line.split_once(' ').unwrap();
-        let event: Event = format!("0 {rest}").parse().unwrap();
+        let [at_ms, who, what] = line.splitn(3, ' ').collect::<Vec<_>>().try_into().unwrap();
         Event {
             at: at(at_ms.parse().unwrap()),
-            ..event
+            who: who.parse().unwrap(),
+            what: parse(what),
         }
     };
     History::new(42, events.map(event).collect())
+}
+
+/// Reads what `Display` writes.
+fn parse(text: &str) -> What {
+    let words: Vec<&str> = text.split(' ').collect();
+    let number = |word: &str| word.parse().unwrap();
+    match words[..] {
+        ["asked"] => What::Asked,
+        ["granted", token, weight] => What::Granted {
+            token: number(token),
+            weight: weight.parse().unwrap(),
+        },
+        ["lost", token] => What::Lost {
+            token: number(token),
+        },
+        ["releasing", token] => What::Releasing {
+            token: number(token),
+        },
+        ["released", token] => What::Released {
+            token: number(token),
+        },
+        ["dropping", token] => What::Dropping {
+            token: number(token),
+        },
+        ["found", token, crashed] => What::Found {
+            token: number(token),
+            crashed: (crashed != "clean").then(|| number(crashed)),
+        },
+        ["wrote", token, accepted] => What::Wrote {
+            token: number(token),
+            accepted: accepted == "true",
+        },
+        ["paused"] => What::Paused,
+        ["resumed"] => What::Resumed,
+        ["expired"] => What::Expired,
+        ["stalled", since] => What::Stalled {
+            since: Moment::after_boot(Duration::from_nanos(since.parse().unwrap())),
+        },
+        ["fault", ..] => What::Fault(words[1..].join(" ")),
+        _ => panic!("{text}"),
+    }
 }
 
 fn at(ms: u64) -> Moment {
@@ -68,7 +109,7 @@ fn two_at_once_are_caught_though_tokens_rise() {
     let violation = check_holds(&history, &MUTEX).unwrap_err();
     assert_eq!(violation.what, "2 of 1 held at once, by contenders [0, 1]");
     assert_eq!(check_order(&history, &MUTEX), Ok(()));
-    // What it prints: the seed and the part that matters, faults of others included.
+    // It prints the seed and the relevant part, including faults of others.
     let printed = violation.to_string();
     for part in [
         "seed 42",
@@ -133,7 +174,7 @@ fn a_stall_is_a_pause_and_one_may_follow_another() {
          101 1 releasing 11"
     );
     assert_eq!(check_holds(&history(&stalled), &MUTEX), Ok(()));
-    // Without the pause it had noticed too late.
+    // Without the pause, it noticed too late.
     let lines: Vec<_> = stalled.lines().collect();
     let without = [&lines[..3], &lines[5..]].concat().join("\n");
     check_holds(&history(&without), &MUTEX).unwrap_err();
@@ -211,7 +252,7 @@ fn a_token_that_comes_back_lower_is_caught_however_late() {
 fn what_fits_together_may_be_noted_in_any_order() {
     let readers = "2 0 granted 11 1\n3 1 granted 10 1";
     assert_eq!(check_order(&history(readers), &terms(2)), Ok(()));
-    // The light one went past a heavy one that had to wait.
+    // The light contender overtook a heavy one that had to wait.
     let heavy =
         "1 3 granted 9 1\n2 0 granted 11 1\n3 0 releasing 11\n3 3 releasing 9\n4 1 granted 10 2";
     check_order(&history(heavy), &terms(3)).unwrap_err();
@@ -241,7 +282,7 @@ fn a_lower_token_taken_after_a_higher_one_is_caught() {
     let history = history("1 0 wrote 10 true\n2 1 wrote 11 true\n3 0 wrote 10 true");
     assert_eq!(
         verdict(check_fencing(&history, &MUTEX)).unwrap_err(),
-        "a write of contender 0 with token 10 was taken, after one with token 11"
+        "a write of contender 0 with token 10 was accepted, after one with token 11"
     );
 }
 
@@ -263,7 +304,7 @@ fn crashes_are_neither_forgotten_nor_made_up() {
         assert!(after(crash, "10"), "{crash}");
         assert_eq!(after(crash, "clean"), crash.is_empty(), "{crash}");
     }
-    // Somebody else, who could not say that it held.
+    // Another contender, which could not record its hold.
     assert!(after("3 0 releasing 10\n4 0 released 10", "11"));
     assert!(after("3 0 releasing 10\n4 0 released 10", "clean"));
     assert!(!after("3 0 releasing 10\n4 0 released 10", "10"));
@@ -277,7 +318,7 @@ fn crashes_are_neither_forgotten_nor_made_up() {
 fn who_hangs_is_caught() {
     let lines = "1 0 granted 9 1\n1 1 granted 8 1\n5 1 granted 11 1\n6 0 asked";
     let hung = verdict(check_progress(&history(lines), at(4), [0, 1]));
-    assert!(hung.unwrap_err().starts_with("contender 0 did not"));
+    assert!(hung.unwrap_err().starts_with("contender 0 made no"));
     assert_eq!(check_progress(&history(lines), at(4), [1]), Ok(()));
 }
 

@@ -1,0 +1,448 @@
+//! The double barrier: a number of members begin together and end together, round after round.
+
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bellwether_client as zk;
+use bytes::Bytes;
+
+use crate::barrier::round::{Entrance, LeaveFailure, READY, Round, State, is_after};
+use crate::error::{BarrierError, ReleaseError};
+use crate::hold::Hold;
+use crate::line::failure::Failure;
+use crate::line::name::{Layout, Name};
+use crate::node::who::Who;
+use crate::request::retry::{Tries, found};
+use crate::request::synced_read::caught_up;
+use crate::session::call::call;
+use crate::session::client::Client;
+use crate::session::place::{Place, place_options};
+
+/// The member that completes a round names every member in one request, and a server accepts at most 1 MiB.
+const SIZE_MAX: usize = 2_000;
+
+/// A barrier for a fixed number of members: it lets them in when all have entered, as
+/// [`tokio::sync::Barrier`](https://docs.rs/tokio/latest/tokio/sync/struct.Barrier.html) does, and out when all have left.
+///
+/// # What it guarantees
+///
+/// [`enter`](Self::enter) returns when `size` members have entered the same round, and not before; [`leave`](Inside::leave) returns when
+/// all members of that round have left. The barrier can be used repeatedly: rounds are numbered, and fast members enter the next round
+/// while slow ones still leave the previous one. A member that dies before the round is complete is missing, and another may take its
+/// place; a member that dies inside counts as left.
+///
+/// # What it does not
+///
+/// Members are counted, not named: any `size` members make a round. A surplus member waits for the next round. If members are missing, the
+/// others wait; set [a limit](Self::enter_timeout) if the missing ones may never come.
+///
+/// # Node layout
+///
+/// The data of the path is JSON with the number of members and the generation, which is the number of the current round. The members are in
+/// a directory named for the generation: ephemeral sequential nodes named `member-<session>-<acquisition>-<sequence>` with its identity
+/// ([`Who`]) as JSON, and beside them, once all members are there, `ready`. The directory is removed after its round; the path stays, since
+/// it stores the generation.
+///
+/// # Fairness
+///
+/// In order of arrival: the first `size` members are in the round. Admission wakes each member once, and costs it no request.
+///
+/// # Session loss
+///
+/// A short outage changes nothing. When the session ends, `enter` and `leave` return [`BarrierError::SessionEnded`], and
+/// [`lost`](Hold::lost) of a member inside resolves.
+///
+/// # Example
+///
+/// ```no_run
+/// # use bellwether::{Client, DoubleBarrier};
+/// # async fn compute() {}
+/// # async fn run(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let step = DoubleBarrier::new(client, "/simulation/step", 8).message("worker 3");
+/// for _ in 0..100 {
+///     let inside = step.enter().await?;
+///     compute().await;
+///     inside.leave().await?;
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct DoubleBarrier {
+    place: Place,
+    size: usize,
+    /// The generation that was seen last: a hint, which saves the first look.
+    seen: Arc<Mutex<Option<u64>>>,
+}
+
+impl DoubleBarrier {
+    /// A barrier at a path for `size` members. Nothing is sent, nor is anything checked, until a verb is called.
+    #[must_use]
+    pub fn new(client: &Client, path: impl Into<String>, size: usize) -> Self {
+        Self {
+            place: Place::new(client, path),
+            size,
+            seen: Arc::default(),
+        }
+    }
+
+    place_options!(place);
+
+    /// Enters, and waits until all members have entered.
+    ///
+    /// A surplus member waits until the round is over, and enters the next.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives the place up: the node is deleted in the background, or with the session at the latest. Another call with
+    /// the same client waits for that first, so that no member is counted twice.
+    ///
+    /// # Errors
+    ///
+    /// See [`BarrierError`]; never [`BarrierError::TimedOut`].
+    pub async fn enter(&self) -> Result<Inside, BarrierError> {
+        call!("double_barrier.enter", self.path())
+            .hold(self.enter_untraced())
+            .await
+    }
+
+    async fn enter_untraced(&self) -> Result<Inside, BarrierError> {
+        let mut round = self.round(self.last_seen()).await?;
+        // Members are counted: without this, the node of an earlier call that was dropped would be counted too.
+        round.session.janitor().swept().await;
+        let mut state = match self.last_seen() {
+            Some(_) => None,
+            None => Some(self.read_state(&round).await?),
+        };
+        let who = self.place.who(&round.session);
+        loop {
+            if let Some((data, stat)) = state.take() {
+                match self.understand(&round, &data, &stat).await? {
+                    Some(generation) => round.generation = generation,
+                    None => {
+                        state = Some(self.read_state(&round).await?);
+                        continue;
+                    }
+                }
+            }
+            let entrance = round.enter(who.clone()).await;
+            match entrance.map_err(|failure| self.error(failure))? {
+                Entrance::Open(contender) => {
+                    let hold = contender
+                        .hold(&self.place.path, false, Duration::ZERO)
+                        .await;
+                    self.see(round.generation);
+                    return Ok(Inside {
+                        hold: hold.map_err(|failure| self.error(failure))?,
+                        barrier: self.clone(),
+                        round,
+                    });
+                }
+                Entrance::Missed => round.generation += 1,
+                Entrance::Elsewhere(data, stat) => state = Some((data, stat)),
+            }
+        }
+    }
+
+    /// As [`enter`](Self::enter), but gives up after a time. The limit is for the whole call.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`enter`](Self::enter). The same holds when the limit has passed.
+    ///
+    /// # Errors
+    ///
+    /// [`BarrierError::TimedOut`] when the limit has passed; else as [`enter`](Self::enter).
+    pub async fn enter_timeout(&self, limit: Duration) -> Result<Inside, BarrierError> {
+        call!("double_barrier.enter", self.path())
+            .hold(self.enter_timeout_untraced(limit))
+            .await
+    }
+
+    async fn enter_timeout_untraced(&self, limit: Duration) -> Result<Inside, BarrierError> {
+        match self
+            .place
+            .client
+            .home()
+            .timeout(limit, self.enter_untraced())
+            .await
+        {
+            Some(result) => result,
+            None => Err(self.timed_out(limit)),
+        }
+    }
+
+    /// The members that are there now, in the current round: to find out which are missing.
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads.
+    ///
+    /// # Errors
+    ///
+    /// See [`BarrierError`].
+    pub async fn members(&self) -> Result<Members, BarrierError> {
+        call!("double_barrier.members", self.path())
+            .run(self.members_untraced())
+            .await
+    }
+
+    async fn members_untraced(&self) -> Result<Members, BarrierError> {
+        let round = self.round(None).await?;
+        let mut tries = Tries::limited();
+        loop {
+            let again = match self.look(round.clone()).await {
+                Ok(members) => return Ok(members),
+                Err(error) => tries.again_after(Err(error)),
+            };
+            again.map_err(|error| self.error(error.into()))?;
+        }
+    }
+
+    /// `NoNode` if it moved on to the next round meanwhile.
+    async fn look(&self, mut round: Round) -> Result<Members, zk::Error> {
+        let session = round.session.clone();
+        let zk = session.zk();
+        let path = round.barrier.as_str();
+        let state = found(caught_up(zk, path, || zk.get(path)).await)?;
+        let state = state.and_then(|(data, _)| State::from_data(&data));
+        let mut members = Members {
+            round: state.map_or(0, |state| state.generation),
+            size: state.map_or(self.size, |state| state.size),
+            is_open: false,
+            here: Vec::new(),
+        };
+        round.generation = members.round;
+        let dir = round.dir();
+        let ready = dir.child(READY);
+        let ready = zk.get(&ready);
+        let children = zk.children(dir.as_str());
+        let ready = found(ready.await)?.map(|(data, _)| data);
+        members.is_open = ready.is_some();
+        let mut names: Vec<Name> = match children.await {
+            Ok(children) => Layout::Bellwether.contenders(children).collect(),
+            Err(zk::Error::NO_NODE) if ready.is_none() => return Ok(members),
+            Err(error) => return Err(error),
+        };
+        // Members that came too late for this round are not in it.
+        names.retain(|name| !ready.as_ref().is_some_and(|ready| is_after(name, ready)));
+        names.sort_by(Name::cmp_age);
+        let paths: Vec<String> = names.iter().map(|name| dir.child(name)).collect();
+        let reads: Vec<_> = paths.iter().map(|path| zk.get(path)).collect();
+        for read in reads {
+            match read.await {
+                Ok((data, _)) => members.here.push(Who::from_data(&data).unwrap_or_default()),
+                Err(zk::Error::NO_NODE) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(members)
+    }
+
+    /// Reads the data of the barrier; creates its node if it is missing.
+    async fn read_state(&self, round: &Round) -> Result<(Bytes, zk::Stat), BarrierError> {
+        let (session, barrier) = (&round.session, &round.barrier);
+        let mut tries = Tries::limited();
+        loop {
+            let again = match session.zk().get(barrier.as_str()).await {
+                Ok(read) => return Ok(read),
+                Err(zk::Error::NO_NODE) => {
+                    let made = session.make_kept_directory(barrier, b"", &self.place.access);
+                    tries.again_after(made.await)
+                }
+                Err(error) => tries.again(error),
+            };
+            again.map_err(|error| self.error(error.into()))?;
+        }
+    }
+
+    /// The current generation by the data of the barrier; `None` if that has just been written: read again.
+    async fn understand(
+        &self,
+        round: &Round,
+        data: &[u8],
+        stat: &zk::Stat,
+    ) -> Result<Option<u64>, BarrierError> {
+        let path = self.place.path.clone();
+        if data.is_empty() {
+            let state = State::new(self.size, 0).to_data();
+            let (zk, barrier) = (round.session.zk(), &round.barrier);
+            let version = Some(stat.version);
+            return match zk.set(barrier.as_str(), &state, version).await {
+                Ok(_) => Ok(Some(0)),
+                // Another member was quicker, or an earlier try of ours whose reply was lost; the next read shows it.
+                Err(zk::Error::BAD_VERSION | zk::Error::NO_NODE) => Ok(None),
+                Err(error) if error.is_transient() => Ok(None),
+                Err(error) => Err(self.error(error.into())),
+            };
+        }
+        match State::from_data(data) {
+            Some(state) if state.size == self.size => Ok(Some(state.generation)),
+            Some(state) => Err(BarrierError::SizeDiffers {
+                path,
+                theirs: state.size,
+                ours: self.size,
+            }),
+            None => Err(BarrierError::NotABarrier { path }),
+        }
+    }
+
+    /// A round, through the current session.
+    async fn round(&self, generation: Option<u64>) -> Result<Round, BarrierError> {
+        if !(1..=SIZE_MAX).contains(&self.size) {
+            return Err(BarrierError::BadSize {
+                size: self.size,
+                size_max: SIZE_MAX,
+            });
+        }
+        let (barrier, session) = (self.place.node()?, self.place.session().await?);
+        Ok(Round {
+            barrier,
+            session,
+            access: self.place.access.clone(),
+            size: self.size,
+            generation: generation.unwrap_or(0),
+        })
+    }
+
+    fn last_seen(&self) -> Option<u64> {
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn see(&self, generation: u64) {
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(generation);
+    }
+
+    fn error(&self, failure: Failure) -> BarrierError {
+        BarrierError::new(failure, &self.place.path)
+    }
+
+    fn timed_out(&self, limit: Duration) -> BarrierError {
+        BarrierError::TimedOut {
+            path: self.place.path.clone(),
+            limit,
+        }
+    }
+}
+
+/// The members at a double barrier, as of one look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Members {
+    /// The number of the round.
+    pub round: u64,
+    /// The number of members in a round.
+    pub size: usize,
+    /// Whether the round is complete. Then [`here`](Self::here) lists the members that have not left yet.
+    pub is_open: bool,
+    /// The members that are there, in order of arrival.
+    pub here: Vec<Who>,
+}
+
+impl Members {
+    /// How many members are still missing.
+    #[must_use]
+    pub fn missing(&self) -> usize {
+        match self.is_open {
+            true => 0,
+            false => self.size.saturating_sub(self.here.len()),
+        }
+    }
+}
+
+/// Membership in a complete round of a [`DoubleBarrier`]; see [`Hold`] for what it promises.
+///
+/// When it is dropped, the member leaves in the background, and does not wait for the other members. They may learn of it a second later
+/// than from [`leave`](Self::leave).
+#[derive(Debug)]
+#[must_use = "the member leaves when this is dropped"]
+pub struct Inside {
+    hold: Hold,
+    barrier: DoubleBarrier,
+    round: Round,
+}
+
+impl Inside {
+    /// The number of the round, the same for all its members. It rises from round to round as long as the servers keep the
+    /// path.
+    #[must_use]
+    pub fn round(&self) -> u64 {
+        self.round.generation
+    }
+
+    /// Leaves, and waits until all members have.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future only ends the wait: the member has left, or does so in the background.
+    ///
+    /// # Errors
+    ///
+    /// [`BarrierError::Removed`] if another client had deleted the member's node before, and [`BarrierError::SessionEnded`]; this member
+    /// has left in any case.
+    pub async fn leave(self) -> Result<(), BarrierError> {
+        call!("double_barrier.leave", self.hold.path())
+            .of(&self.hold)
+            .run(self.leave_untraced())
+            .await
+    }
+
+    async fn leave_untraced(self) -> Result<(), BarrierError> {
+        let Self {
+            hold,
+            barrier,
+            round,
+        } = self;
+        match round.leave(hold).await {
+            Ok(()) => {
+                barrier.see(round.generation + 1);
+                Ok(())
+            }
+            Err(LeaveFailure::Wait(failure)) => Err(barrier.error(failure)),
+            Err(LeaveFailure::Release(error)) => Err(match error {
+                ReleaseError::NotHeld { path } => BarrierError::Removed { path },
+                ReleaseError::SessionEnded { path } => BarrierError::SessionEnded { path },
+                ReleaseError::Refused { path, source } => BarrierError::Refused { path, source },
+            }),
+        }
+    }
+
+    /// As [`leave`](Self::leave), but waits for the other members for at most `limit`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`leave`](Self::leave).
+    ///
+    /// # Errors
+    ///
+    /// [`BarrierError::TimedOut`] when the limit has passed: this member has left, and others are still inside; else as
+    /// [`leave`](Self::leave).
+    pub async fn leave_timeout(self, limit: Duration) -> Result<(), BarrierError> {
+        call!("double_barrier.leave", self.hold.path())
+            .of(&self.hold)
+            .run(self.leave_timeout_untraced(limit))
+            .await
+    }
+
+    async fn leave_timeout_untraced(self, limit: Duration) -> Result<(), BarrierError> {
+        let barrier = self.barrier.clone();
+        match barrier
+            .place
+            .client
+            .home()
+            .timeout(limit, self.leave_untraced())
+            .await
+        {
+            Some(result) => result,
+            None => Err(barrier.timed_out(limit)),
+        }
+    }
+}
+
+impl Deref for Inside {
+    type Target = Hold;
+
+    fn deref(&self) -> &Hold {
+        &self.hold
+    }
+}

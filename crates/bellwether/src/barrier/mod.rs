@@ -1,0 +1,320 @@
+//! The barrier: a gate that one client closes and opens for all.
+
+pub(crate) mod double;
+pub(crate) mod round;
+
+pub use double::{Inside, Members};
+
+use std::time::Duration;
+
+use bellwether_client as zk;
+
+use crate::error::BarrierError;
+use crate::line::failure::Failure;
+use crate::node::node_data::DATA_BYTES_MAX;
+use crate::node::path::NodePath;
+use crate::node::who::Who;
+use crate::request::node_event::{Happened, NodeEvent};
+use crate::request::receipt::{OnceError, Receipts, Written};
+use crate::request::retry::{Tries, found, until_answered};
+use crate::request::synced_read::caught_up;
+use crate::session::call::call;
+use crate::session::client::Client;
+use crate::session::open_session::Session;
+use crate::session::place::{Place, place_options};
+use crate::session::sabotage::Sabotage;
+
+/// The name of the node that exists while the barrier is set.
+pub(crate) const BARRIER: &str = "barrier";
+
+/// A gate: callers of `wait` are blocked while it is set, and all pass when it is lifted. It does not count its waiters, unlike
+/// [`tokio::sync::Barrier`](https://docs.rs/tokio/latest/tokio/sync/struct.Barrier.html): for that, use a
+/// [`DoubleBarrier`](crate::DoubleBarrier).
+///
+/// # What it guarantees
+///
+/// [`wait`](Self::wait) returns when the barrier that it found has been lifted, and not before, even if the connection is lost in between.
+/// If no barrier is set, it returns at once. A barrier that was lifted and set again while a waiter was disconnected lets that waiter pass.
+/// [`set`](Self::set) and [`lift`](Self::lift) take effect exactly once, even if a reply is lost.
+///
+/// # What it does not
+///
+/// Waiters are not counted, and no client learns which of them have passed: see [`DoubleBarrier`](crate::DoubleBarrier). The barrier has no
+/// owner: it outlives the session that set it, and any client may lift it.
+///
+/// # Node layout
+///
+/// The path is a directory, a container unless it exists. The barrier is the persistent node `barrier` in it, with the identity of the
+/// client that set it ([`Who`]) as JSON. Beside it are receipts of sessions that set or lift, ephemeral.
+///
+/// # Fairness
+///
+/// All waiters wake at once, which is the purpose.
+///
+/// # Session loss
+///
+/// A waiter whose session ends gets [`BarrierError::SessionEnded`]; the barrier stays as it is.
+///
+/// # Example
+///
+/// ```no_run
+/// # use bellwether::{Barrier, Client};
+/// # async fn run(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let migration = Barrier::new(client, "/deploy/migration");
+/// migration.set().await?;
+/// // Elsewhere: `migration.wait().await?`.
+/// migration.lift().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Barrier {
+    place: Place,
+}
+
+impl Barrier {
+    /// A barrier at a path. Nothing is sent, nor is the path checked, until a verb is called.
+    #[must_use]
+    pub fn new(client: &Client, path: impl Into<String>) -> Self {
+        Self {
+            place: Place::new(client, path),
+        }
+    }
+
+    place_options!(place);
+
+    /// Sets the barrier. Returns whether this call set it: `false` if it was set already.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, the barrier may have been set or not.
+    ///
+    /// # Errors
+    ///
+    /// See [`BarrierError`]. Only after [`BarrierError::OutcomeUnknown`] it may have been set.
+    pub async fn set(&self) -> Result<bool, BarrierError> {
+        call!("barrier.set", self.path())
+            .ask(self.set_untraced())
+            .await
+    }
+
+    async fn set_untraced(&self) -> Result<bool, BarrierError> {
+        let dir = self.dir()?;
+        let session = self.session().await?;
+        let data = self.place.who(&session).to_data();
+        if data.len() > DATA_BYTES_MAX {
+            let (bytes, bytes_max) = (data.len(), DATA_BYTES_MAX);
+            return Err(BarrierError::new(
+                Failure::TooLarge { bytes, bytes_max },
+                &self.place.path,
+            ));
+        }
+        let options = zk::CreateMode::Persistent.with_acl(self.place.access.acl());
+        let mut tries = Tries::limited();
+        loop {
+            let set = self.once(&session, &dir, |writer| {
+                writer.create(&dir.child(BARRIER), &data, &options);
+            });
+            match set.await? {
+                None => return Ok(true),
+                Some(zk::Error::NODE_EXISTS) => return Ok(false),
+                Some(zk::Error::NO_NODE) => {
+                    let made = session.make_directory(&dir, &self.place.access).await;
+                    tries.again_after(made).map_err(|error| self.error(error))?;
+                }
+                Some(error) => return Err(self.error(error)),
+            }
+        }
+    }
+
+    /// Lifts the barrier, so that all waiters pass. Returns whether this call lifted it: `false` if there was none.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, the barrier may have been lifted or not.
+    ///
+    /// # Errors
+    ///
+    /// See [`BarrierError`]. Only after [`BarrierError::OutcomeUnknown`] it may have been lifted.
+    pub async fn lift(&self) -> Result<bool, BarrierError> {
+        call!("barrier.lift", self.path())
+            .ask(self.lift_untraced())
+            .await
+    }
+
+    async fn lift_untraced(&self) -> Result<bool, BarrierError> {
+        let dir = self.dir()?;
+        let session = self.session().await?;
+        let lifted = self.once(&session, &dir, |writer| {
+            writer.delete(&dir.child(BARRIER), None)
+        });
+        match lifted.await? {
+            None => Ok(true),
+            Some(zk::Error::NO_NODE) => Ok(false),
+            Some(error) => Err(self.error(error)),
+        }
+    }
+
+    /// Waits until the barrier is lifted; returns at once if there is none.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is left behind; a later call looks again.
+    ///
+    /// # Errors
+    ///
+    /// See [`BarrierError`].
+    pub async fn wait(&self) -> Result<(), BarrierError> {
+        call!("barrier.wait", self.path())
+            .run(self.wait_untraced())
+            .await
+    }
+
+    async fn wait_untraced(&self) -> Result<(), BarrierError> {
+        let node = self.dir()?.child(BARRIER);
+        let session = self.session().await?;
+        let zk = session.zk();
+        let mut states = zk.states();
+        let mut found = None;
+        loop {
+            states.mark_unchanged();
+            // A lagging server might not show a barrier that is set.
+            let look = || caught_up(zk, &node, || zk.get_watched(&node));
+            let (stat, watch) = match until_answered(look).await {
+                Ok((_, stat, watch)) => (stat, watch),
+                Err(zk::Error::NO_NODE) => return Ok(()),
+                Err(error) => return Err(self.error(error)),
+            };
+            if *found.get_or_insert(stat.czxid) != stat.czxid {
+                // Lifted and set again while this client was disconnected.
+                return Ok(());
+            }
+            let woken = tokio::select! {
+                biased;
+                event = NodeEvent::of(watch) => Some(event),
+                _ = states.changed() => None,
+            };
+            match woken {
+                Some(Happened::Deleted) => return Ok(()),
+                // Any other wake-up, and each change of the connection, proves nothing: read again.
+                _ if self.place.client.is_sabotaged(Sabotage::PassOnAnyWake) => return Ok(()),
+                _ => {}
+            }
+        }
+    }
+
+    /// As [`wait`](Self::wait), but gives up after a time. The limit is for the whole call.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`wait`](Self::wait).
+    ///
+    /// # Errors
+    ///
+    /// [`BarrierError::TimedOut`] when the limit has passed; else as [`wait`](Self::wait).
+    pub async fn wait_timeout(&self, limit: Duration) -> Result<(), BarrierError> {
+        call!("barrier.wait", self.path())
+            .run(self.wait_timeout_untraced(limit))
+            .await
+    }
+
+    async fn wait_timeout_untraced(&self, limit: Duration) -> Result<(), BarrierError> {
+        match self
+            .place
+            .client
+            .home()
+            .timeout(limit, self.wait_untraced())
+            .await
+        {
+            Some(result) => result,
+            None => Err(BarrierError::TimedOut {
+                path: self.place.path.clone(),
+                limit,
+            }),
+        }
+    }
+
+    /// The client that set the barrier; `None` if there is none. It may be lifted by the time this returns.
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads.
+    ///
+    /// # Errors
+    ///
+    /// See [`BarrierError`].
+    pub async fn set_by(&self) -> Result<Option<Who>, BarrierError> {
+        call!("barrier.set_by", self.path())
+            .find(self.set_by_untraced())
+            .await
+    }
+
+    async fn set_by_untraced(&self) -> Result<Option<Who>, BarrierError> {
+        let node = self.dir()?.child(BARRIER);
+        let session = self.session().await?;
+        let zk = session.zk();
+        let read = until_answered(|| caught_up(zk, &node, || zk.get(&node))).await;
+        let set = found(read).map_err(|error| self.error(error))?;
+        Ok(set.map(|(data, _)| Who::from_data(&data).unwrap_or_default()))
+    }
+
+    /// Makes one write exactly once: a barrier that was lifted must not come back because the reply to its creation was
+    /// lost. `Some` if the server refused.
+    async fn once(
+        &self,
+        session: &Session,
+        dir: &NodePath,
+        fill: impl Fn(&mut zk::Multi<'_>),
+    ) -> Result<Option<zk::Error>, BarrierError> {
+        let path = self.place.path.clone();
+        let receipts = Receipts::new(session, dir.clone(), self.place.access.clone());
+        let written = receipts.once(fill).await;
+        receipts.sweep();
+        match written {
+            Ok(Written::Answered(_) | Written::ByReceipt) => Ok(None),
+            Err(OnceError::Refused(error)) => Ok(Some(error.into())),
+            Err(OnceError::SessionEnded) => Err(BarrierError::SessionEnded { path }),
+            Err(OnceError::OutcomeUnknown(source)) => {
+                Err(BarrierError::OutcomeUnknown { path, source })
+            }
+            Err(OnceError::TooManyEphemerals { bytes }) => {
+                Err(BarrierError::TooManyEphemerals { path, bytes })
+            }
+        }
+    }
+
+    async fn session(&self) -> Result<Session, BarrierError> {
+        Ok(self.place.session().await?)
+    }
+
+    fn dir(&self) -> Result<NodePath, BarrierError> {
+        Ok(self.place.node()?)
+    }
+
+    fn error(&self, error: zk::Error) -> BarrierError {
+        BarrierError::new(error.into(), &self.place.path)
+    }
+}
+
+impl BarrierError {
+    pub(crate) fn new(failure: Failure, path: &str) -> Self {
+        let path = path.to_owned();
+        match failure {
+            Failure::Removed => Self::Removed { path },
+            Failure::SessionEnded => Self::SessionEnded { path },
+            Failure::LineFull { depth } => Self::Crowded { path, depth },
+            Failure::Disconnected(source) => Self::Disconnected { path, source },
+            Failure::Refused(source) => Self::Refused { path, source },
+            Failure::TooLarge { bytes, bytes_max } => Self::TooLarge {
+                path,
+                bytes,
+                bytes_max,
+            },
+            Failure::TooManyEphemerals { bytes } => Self::TooManyEphemerals { path, bytes },
+            // The line begins anew with each round, so this takes two thousand million entries into one.
+            Failure::SequenceUsedUp => Self::Refused {
+                path,
+                source: zk::Error::Refused(zk::ErrorCode::BadArguments),
+            },
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! One round of a double barrier: from the first member that enters to the last that leaves.
+//!
+//! A round has a directory of its own, named for its generation. Its members are nodes in order of arrival. The member that completes the
+//! number creates `ready`, in one multi with a check that all members exist; the member that finds that all have left deletes `ready`, in
+//! one multi with the step to the next generation. So a member that dies before `ready` is missing, a member that dies after it has left,
+//! and no round sees the nodes of another.
+
+use std::cmp::Ordering;
+use std::time::Duration;
+
+use bellwether_client as zk;
+use bytes::Bytes;
+use futures_util::future::{join3, try_join};
+use serde::{Deserialize, Serialize};
+
+use crate::error::ReleaseError;
+use crate::hold::Hold;
+use crate::line::contender::{Contender, Entry, LINE_MAX, Rule};
+use crate::line::failure::Failure;
+use crate::line::name::{Kind, Layout, Name};
+use crate::node::access::Access;
+use crate::node::path::NodePath;
+use crate::node::who::Who;
+use crate::request::node_event::{Happened, NodeEvent};
+use crate::request::retry::{Tries, until_answered};
+use crate::session::open_session::Session;
+use crate::session::sabotage::Sabotage;
+
+/// The name of the node that says that the round is complete. Its data is the name of the last member.
+pub(crate) const READY: &str = "ready";
+
+/// How long a member that has left waits before it checks whether members inside have died. The last member to leave notifies the others,
+/// unless it dies, which the servers notice only after a session timeout.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
+
+/// The data of a double barrier's node.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct State {
+    version: u32,
+    pub(crate) size: usize,
+    pub(crate) generation: u64,
+}
+
+impl State {
+    pub(crate) fn new(size: usize, generation: u64) -> Self {
+        Self {
+            version: 1,
+            size,
+            generation,
+        }
+    }
+
+    pub(crate) fn from_data(data: &[u8]) -> Option<Self> {
+        serde_json::from_slice(data).ok()
+    }
+
+    pub(crate) fn to_data(self) -> Vec<u8> {
+        serde_json::to_vec(&self).expect("numbers are JSON")
+    }
+}
+
+/// A round, by its generation.
+#[derive(Clone, Debug)]
+pub(crate) struct Round {
+    pub(crate) session: Session,
+    /// The node of the barrier.
+    pub(crate) barrier: NodePath,
+    pub(crate) access: Access,
+    pub(crate) size: usize,
+    pub(crate) generation: u64,
+}
+
+/// The outcome of an attempt to enter a round.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one at a time, and it is taken apart at once"
+)]
+pub(crate) enum Entrance {
+    /// Inside: all are there.
+    Open(Contender),
+    /// The round was full. It is over now.
+    Missed,
+    /// It is not the current round; the data of the barrier names the current one.
+    Elsewhere(Bytes, zk::Stat),
+}
+
+/// Why a round could not be left in order.
+#[derive(Debug)]
+pub(crate) enum LeaveFailure {
+    Release(ReleaseError),
+    Wait(Failure),
+}
+
+/// A look at a round by a member that wants to enter.
+struct Look {
+    /// `None` when all are there; else tells when they are.
+    ready: Option<NodeEvent>,
+    state: (Bytes, zk::Stat),
+}
+
+impl Round {
+    /// Enters, and waits until all are there.
+    pub(crate) async fn enter(&self, who: Who) -> Result<Entrance, Failure> {
+        let dir = self.dir();
+        let entry = Entry {
+            rule: Rule::EXCLUSIVE,
+            kind: Kind::Member,
+            who,
+            access: self.access.clone(),
+            line_max: LINE_MAX,
+            layout: Layout::Bellwether,
+            first_limit: None,
+        };
+        let zk = self.session.zk();
+        let ready = dir.child(READY);
+        // Polled in this order, so they are sent in this order, in one packet.
+        let (contender, ready, state) = join3(
+            Contender::enter(&self.session, dir, entry),
+            async { zk.exists_watched(&ready).await },
+            async { zk.get(self.barrier.as_str()).await },
+        )
+        .await;
+        let mut contender = contender?;
+        // A look counts if it came after the node: then the round was not over before that was there.
+        let mut look = match (contender.is_first_try(), ready, state) {
+            (true, Ok(ready), Ok(state)) => Look::new(ready, state),
+            _ => self.look().await?,
+        };
+        loop {
+            if State::from_data(&look.state.0).map(|state| state.generation)
+                != Some(self.generation)
+            {
+                let (data, stat) = look.state;
+                return Ok(Entrance::Elsewhere(data, stat));
+            }
+            let Some(ready) = look.ready.take() else {
+                match self.is_among(&contender).await? {
+                    Some(true) => {
+                        contender.prove_alive().await?;
+                        return Ok(Entrance::Open(contender));
+                    }
+                    Some(false) => {
+                        contender.give_up().await?;
+                        self.over().await?;
+                        return Ok(Entrance::Missed);
+                    }
+                    None => {
+                        look = self.look().await?;
+                        continue;
+                    }
+                }
+            };
+            let opened = match contender.lower().count().cmp(&(self.size - 1)) {
+                Ordering::Less => self.wait(&mut contender, ready).await?,
+                Ordering::Equal => self.open(&contender).await?,
+                Ordering::Greater => {
+                    self.wait_outside(&mut contender, ready).await?;
+                    false
+                }
+            };
+            if opened {
+                contender.prove_alive().await?;
+                return Ok(Entrance::Open(contender));
+            }
+            contender.list().await?;
+            look = self.look().await?;
+        }
+    }
+
+    /// Waits for `ready` as one of the first `size` members. Returns whether the event proves that the round is complete and includes this
+    /// member.
+    async fn wait(&self, contender: &mut Contender, ready: NodeEvent) -> Result<bool, Failure> {
+        let mut states = self.session.zk().states();
+        contender.watch_own().await?;
+        let event = tokio::select! {
+            biased;
+            event = contender.wait(ready) => event?,
+            _ = states.changed(), if self.session.is_sabotaged(Sabotage::PassOnAnyWake) => {
+                return Ok(true);
+            }
+        };
+        // The members before us can only become fewer, so the member that completed the round has counted us if our node existed; and it
+        // did, unless its deletion was reported first. After a reconnect the order of events proves nothing.
+        Ok(event == Happened::Created && contender.would_have_heard())
+    }
+
+    /// Waits as a surplus member until something changes: another member may leave before the round is complete.
+    async fn wait_outside(
+        &self,
+        contender: &mut Contender,
+        ready: NodeEvent,
+    ) -> Result<(), Failure> {
+        let dir = self.dir();
+        let listed = self.session.zk().children_watched(dir.as_str()).await;
+        let (children, watch) = match listed {
+            Ok(listed) => listed,
+            Err(zk::Error::NO_NODE) => return Err(Failure::Removed),
+            Err(error) if error.is_transient() => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        // Its place, and not their number: others may have come behind it.
+        contender.look(children)?;
+        if contender.lower().count() < self.size {
+            return Ok(());
+        }
+        tokio::select! {
+            biased;
+            event = contender.wait(ready) => drop(event?),
+            _ = NodeEvent::of(watch) => {}
+        }
+        Ok(())
+    }
+
+    /// Creates `ready` if all members are still there. `false` if a member has left, or the outcome is unknown: look again.
+    async fn open(&self, contender: &Contender) -> Result<bool, Failure> {
+        let Some(own) = contender.name() else {
+            return Err(Failure::Removed);
+        };
+        let dir = self.dir();
+        let mut writer = self.session.zk().new_multi();
+        for name in contender.lower().chain([own]) {
+            writer.check(&dir.child(name), None);
+        }
+        let options = zk::CreateMode::Persistent.with_acl(self.access.acl());
+        writer.create(&dir.child(READY), own.as_str().as_bytes(), &options);
+        match writer.commit().await {
+            Ok(_) => Ok(true),
+            Err(zk::MultiError::Refused {
+                code: zk::ErrorCode::NoNode | zk::ErrorCode::NodeExists,
+                ..
+            }) => Ok(false),
+            Err(error) => match zk::Error::from(error) {
+                error if error.is_transient() => Ok(false),
+                error => Err(error.into()),
+            },
+        }
+    }
+
+    /// Whether a member was counted when all were there; `None` if it cannot be known now.
+    async fn is_among(&self, contender: &Contender) -> Result<Option<bool>, Failure> {
+        let Some(own) = contender.name() else {
+            return Err(Failure::Removed);
+        };
+        let (zk, dir) = (self.session.zk(), self.dir());
+        let ready = zk.get(&dir.child(READY));
+        let mine = zk.exists(&dir.child(own));
+        let ready = match ready.await {
+            Ok((data, _)) => data,
+            // Over already, or the connection was lost.
+            Err(error) if error == zk::Error::NO_NODE || error.is_transient() => {
+                return Ok(None);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        match mine.await {
+            Ok(Some(_)) => Ok(Some(!is_after(own, &ready))),
+            Ok(None) => Err(Failure::Removed),
+            Err(error) if error.is_transient() => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn look(&self) -> Result<Look, Failure> {
+        let (zk, dir) = (self.session.zk(), self.dir());
+        let look = || {
+            // Made before the first await: both are sent in one packet.
+            let ready = zk.exists_watched(&dir.child(READY));
+            let state = zk.get(self.barrier.as_str());
+            async {
+                let (ready, state) = (ready.await, state.await);
+                Ok(Look::new(ready?, state?))
+            }
+        };
+        match until_answered(look).await {
+            Ok(look) => Ok(look),
+            // Another client deleted the round, and our node with it.
+            Err(zk::Error::NO_NODE) => Err(Failure::Removed),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Leaves, and waits until all have.
+    pub(crate) async fn leave(&self, hold: Hold) -> Result<(), LeaveFailure> {
+        // The first look at the other members is sent right after the deletion of the own node, so the last member to leave sees that it is
+        // the last.
+        try_join(
+            async { hold.release().await.map_err(LeaveFailure::Release) },
+            async { self.over().await.map_err(LeaveFailure::Wait) },
+        )
+        .await?;
+        Ok(())
+    }
+
+    /// Waits until the round is over: all members have left. The first member that sees this ends the round.
+    async fn over(&self) -> Result<(), Failure> {
+        let (zk, dir) = (self.session.zk(), self.dir());
+        let look = || {
+            // Made before the first await: both are sent in one packet.
+            let ready = zk.get_watched(&dir.child(READY));
+            let list = zk.children(dir.as_str());
+            async {
+                let (ready, list) = (ready.await, list.await);
+                let (last, _, watch) = ready?;
+                Ok((last, watch, list?))
+            }
+        };
+        loop {
+            let (last, watch, children) = match until_answered(look).await {
+                Ok(looked) => looked,
+                Err(zk::Error::NO_NODE) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            };
+            let Some(inside) = Layout::Bellwether
+                .contenders(children)
+                .find(|name| !is_after(name, &last))
+            else {
+                return self.finish().await;
+            };
+            let ended = tokio::select! {
+                biased;
+                event = NodeEvent::of(watch) => event,
+                event = self.dies(&inside) => event,
+            };
+            match ended {
+                Happened::Deleted => return Ok(()),
+                Happened::SessionEnded => return Err(Failure::SessionEnded),
+                _ => {}
+            }
+        }
+    }
+
+    /// Waits for the end of a member that may have died: not at once, since normally the last member to leave ends the round.
+    async fn dies(&self, member: &Name) -> Happened {
+        self.session.home().sleep(LOOK_AFTER).await;
+        let path = self.dir().child(member);
+        if let Ok((_, _, watch)) = self.session.zk().get_watched(&path).await {
+            NodeEvent::of(watch).await;
+        }
+        // Any event: look again.
+        Happened::DataChanged
+    }
+
+    /// Moves on to the next generation, unless another member has done so.
+    async fn finish(&self) -> Result<(), Failure> {
+        let (zk, dir) = (self.session.zk(), self.dir());
+        let next = Self {
+            generation: self.generation + 1,
+            ..self.clone()
+        };
+        let state = State::new(self.size, next.generation).to_data();
+        let options = zk::CreateMode::Container.with_acl(self.access.acl());
+        let (mut delete_dir, mut create_next) = (true, true);
+        // Idempotent: the second try would not find `ready`.
+        let mut tries = Tries::limited();
+        loop {
+            let mut writer = zk.new_multi();
+            writer.delete(&dir.child(READY), None);
+            writer.set(self.barrier.as_str(), &state, None);
+            if create_next {
+                writer.create(next.dir().as_str(), b"", &options);
+            }
+            if delete_dir {
+                writer.delete(dir.as_str(), None);
+            }
+            match writer.commit().await.map_err(zk::Error::from) {
+                Ok(_) => return Ok(()),
+                // Another member was quicker.
+                Err(zk::Error::NO_NODE) => return Ok(()),
+                // The node of a member that came too late is still there. The server removes the directory when it is empty.
+                Err(zk::Error::NOT_EMPTY) => delete_dir = false,
+                // Created by mistake, or the server is too old to know containers.
+                Err(zk::Error::NODE_EXISTS | zk::Error::UNIMPLEMENTED) if create_next => {
+                    create_next = false;
+                }
+                Err(error) => tries.again(error)?,
+            }
+        }
+    }
+
+    pub(crate) fn dir(&self) -> NodePath {
+        self.barrier.descend(self.generation)
+    }
+}
+
+impl Look {
+    fn new((ready, watch): (Option<zk::Stat>, zk::Watch), state: (Bytes, zk::Stat)) -> Self {
+        Self {
+            ready: ready.is_none().then(|| NodeEvent::of(watch)),
+            state,
+        }
+    }
+}
+
+/// Whether a member came after the round was complete, by the data of `ready`. If the data cannot be read, all members count.
+pub(crate) fn is_after(name: &Name, ready: &[u8]) -> bool {
+    let last = String::from_utf8(ready.to_vec())
+        .ok()
+        .and_then(|name| Layout::Bellwether.parse(name));
+    last.is_some_and(|last| last.is_before(name))
+}

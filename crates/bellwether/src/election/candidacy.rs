@@ -1,0 +1,120 @@
+//! A permanent candidacy.
+
+use std::time::Duration;
+
+use futures_util::stream::unfold;
+use tracing::{info, warn};
+
+use crate::election::{Election, Leadership};
+use crate::error::{AcquireError, StandError};
+use crate::hold::acquire_there;
+use crate::request::events::Events;
+use crate::session::id::SessionId;
+
+/// How long a candidate rests after a failure that did not wait by itself.
+pub(crate) const REST: Duration = Duration::from_secs(1);
+
+/// What happens to a candidate that [stands](crate::Election::stand) for election.
+#[derive(Debug)]
+#[non_exhaustive]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one at a time, and it is taken apart at once"
+)]
+pub enum Standing {
+    /// It is a candidate in the session with this id: for the first time, or again, because the previous session has ended, and with it the
+    /// place in line or the leadership.
+    Running {
+        /// As [`Client::session_id`](crate::Client::session_id).
+        session: SessionId,
+    },
+    /// It leads, until the leadership is resigned or lost. It becomes a candidate again when the next item is polled.
+    Elected(Leadership),
+    /// It is not a candidate at the moment, for this reason, and tries again. Report it to the service's monitoring.
+    Interrupted(StandError),
+}
+
+/// A stream of what happens to a permanent candidate: it runs, is elected, and runs again. When its session ends, it continues in a new
+/// one, and reports that.
+///
+/// ```no_run
+/// # use bellwether::{Election, Leadership};
+/// # use bellwether::election::Standing;
+/// # use futures_util::StreamExt;
+/// # async fn lead(leadership: &Leadership) {}
+/// # async fn run(election: &Election) -> Result<(), Box<dyn std::error::Error>> {
+/// let mut candidacy = election.stand();
+/// while let Some(standing) = candidacy.next().await {
+///     match standing {
+///         Standing::Elected(leadership) => {
+///             if leadership.run(lead(&leadership)).await.is_ok() {
+///                 leadership.resign().await?;
+///             }
+///         }
+///         Standing::Running { session } => println!("runs in session {session}"),
+///         Standing::Interrupted(error) => println!("does not run: {error}"),
+///         _ => {}
+///     }
+/// }
+/// # Ok(()) }
+/// ```
+///
+/// The place in line is kept while the stream is not polled, and given up when the stream is dropped.
+pub type Candidacy = Events<Standing>;
+
+impl Candidacy {
+    pub(crate) fn new(election: Election) -> Self {
+        let runner = Runner {
+            election,
+            session: None,
+            rests: false,
+        };
+        let next = async |mut runner: Runner| Some((runner.next().await, runner));
+        Self::from_stream(unfold(runner, next))
+    }
+}
+
+struct Runner {
+    election: Election,
+    /// The session that was reported last.
+    session: Option<SessionId>,
+    /// Whether the last try failed for a reason that may persist.
+    rests: bool,
+}
+
+impl Runner {
+    async fn next(&mut self) -> Standing {
+        if self.rests {
+            self.election.client().home().sleep(REST).await;
+        }
+        let ran = self.run().await;
+        // A candidate whose node another client deleted may run again at once. Other failures may persist, so it rests first.
+        self.rests = !matches!(
+            ran,
+            Ok(_) | Err(StandError::NoPart(AcquireError::Removed { .. }))
+        );
+        ran.unwrap_or_else(|error| {
+            warn!(path = self.election.path(), %error, "candidate does not run");
+            Standing::Interrupted(error)
+        })
+    }
+
+    async fn run(&mut self) -> Result<Standing, StandError> {
+        loop {
+            let session = self.election.client().session().await?;
+            let id = SessionId::from(session.session_id());
+            if self.session.replace(id) != Some(id) {
+                info!(path = self.election.path(), session = %id, "candidate runs");
+                return Ok(Standing::Running { session: id });
+            }
+            let election = self.election.clone();
+            let elected = async move { election.campaign_in(&session).await };
+            match acquire_there(self.election.client().home(), elected).await {
+                Ok(leadership) => return Ok(Standing::Elected(leadership)),
+                // The next item reports the new session.
+                Err(AcquireError::SessionEnded { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! The election of a leader.
+
+pub(crate) mod candidacy;
+pub(crate) mod observe;
+
+pub use candidacy::{Candidacy, Standing};
+pub use observe::Observe;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bellwether_client as zk;
+
+use crate::error::{AcquireError, WriteError};
+use crate::hold::fence::FencingToken;
+use crate::hold::guard::guard_of_a_hold;
+use crate::hold::own_node::Known;
+use crate::hold::{Hold, acquire_there};
+use crate::line::contender::{Contender, Rule};
+use crate::line::failure::Failure;
+use crate::line::name::{Kind, Layout, Name};
+use crate::line::options::{Terms, exclusive_options, line_options};
+use crate::line::waiting::Waiting;
+use crate::node::node_data::NodeData;
+use crate::node::path::NodePath;
+use crate::node::who::Who;
+use crate::request::retry::Tries;
+use crate::request::synced_read::caught_up;
+use crate::session::call::call;
+use crate::session::client::Client;
+use crate::session::open_session::Session;
+
+/// Leader election: one candidate leads; when it resigns or dies, the next candidate in line leads.
+///
+/// # What it guarantees
+///
+/// Among candidates that use the same servers, exactly one is first in line at any moment, and only that candidate gets a [`Leadership`].
+/// Its fencing [token](Hold::token) is greater than the token of every earlier leader, and [`lost`](Hold::lost) resolves before the servers
+/// can grant the leadership to the next candidate. A leader that resigns stops being leader in its own process before it does on the
+/// servers.
+///
+/// # What it does not
+///
+/// As for every hold, a leader that is paused longer than its session timeout is no longer leader, and cannot know before it wakes. Work
+/// that two leaders must never do has to compare fencing tokens. [`observe`](Self::observe) and [`candidates`](Self::candidates) return the
+/// first candidate in line, which may not have learned of its election yet.
+///
+/// # Node layout
+///
+/// The path is a directory, a container unless it exists; candidates are ephemeral sequential nodes in it, named
+/// `candidate-<session>-<acquisition>-<sequence>`, with the identity ([`Who`]) and the value of the candidate as JSON. With a [crash
+/// mark](Self::crash_mark), `held` beside them. Other children are ignored.
+///
+/// # Fairness
+///
+/// Strict: by the order in which the candidates joined. Each watches the candidate before it, so a resignation wakes one candidate.
+///
+/// # Session loss
+///
+/// A short outage changes nothing but [`state`](Hold::state). When the session ends, [`campaign`](Self::campaign) returns
+/// [`AcquireError::SessionEnded`] and [`lost`](Hold::lost) resolves. [`stand`](Self::stand) continues in a new session by itself, at the
+/// end of the line, and so does [`observe`](Self::observe).
+///
+/// # Example
+///
+/// ```no_run
+/// # use bellwether::{Client, Election};
+/// # async fn lead(token: bellwether::FencingToken) {}
+/// # async fn run(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let election = Election::new(client, "/services/scheduler").value("10.0.0.7:8080");
+/// let leadership = election.campaign().await?;
+/// match leadership.run(lead(leadership.token())).await {
+///     Ok(()) => leadership.resign().await?,
+///     Err(lost) => println!("{lost}, and another candidate may lead"),
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Election {
+    terms: Terms,
+    value: Option<String>,
+}
+
+impl Election {
+    /// An election at a path. Nothing is sent, nor is the path checked, until a verb is called.
+    #[must_use]
+    pub fn new(client: &Client, path: impl Into<String>) -> Self {
+        Self {
+            terms: Terms::new(client, path),
+            value: None,
+        }
+    }
+
+    /// The value of this candidate: for example the address of the leader. The leader may [proclaim](Leadership::proclaim) another value.
+    #[must_use]
+    pub fn value(mut self, value: impl Into<String>) -> Self {
+        self.value = Some(value.into());
+        self
+    }
+
+    line_options!();
+    exclusive_options!();
+
+    /// Becomes a candidate, and waits until it leads.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the candidacy: the node is deleted in the background, or with the session at the latest; a later call joins
+    /// the end of the line.
+    ///
+    /// # Errors
+    ///
+    /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
+    pub async fn campaign(&self) -> Result<Leadership, AcquireError> {
+        call!("election.campaign", self.path())
+            .hold(self.campaign_untraced())
+            .await
+    }
+
+    async fn campaign_untraced(&self) -> Result<Leadership, AcquireError> {
+        let this = self.clone();
+        let elected = async move {
+            let session = this.terms.session().await?;
+            this.campaign_in(&session).await
+        };
+        acquire_there(self.client().home(), elected).await
+    }
+
+    /// Leads if there is no other candidate; `None` otherwise.
+    ///
+    /// Reads the line first, so that a refused try writes nothing.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`campaign`](Self::campaign).
+    ///
+    /// # Errors
+    ///
+    /// As [`campaign`](Self::campaign).
+    pub async fn try_campaign(&self) -> Result<Option<Leadership>, AcquireError> {
+        call!("election.try_campaign", self.path())
+            .try_hold(self.try_campaign_untraced())
+            .await
+    }
+
+    async fn try_campaign_untraced(&self) -> Result<Option<Leadership>, AcquireError> {
+        let this = self.clone();
+        let tried = async move {
+            let session = this.terms.session().await?;
+            if !this.terms.contenders(&session).await?.is_empty() {
+                return Ok(None);
+            }
+            let contender = this.enter(&session).await?;
+            match contender.is_blocked() {
+                true => Ok(None),
+                false => this.lead(contender).await.map(Some),
+            }
+        };
+        acquire_there(self.client().home(), tried).await
+    }
+
+    /// Becomes a candidate, and returns without waiting until it leads: see [`Lock::join`](crate::Lock::join).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`campaign`](Self::campaign).
+    ///
+    /// # Errors
+    ///
+    /// As [`campaign`](Self::campaign).
+    pub async fn join(&self) -> Result<Waiting<Leadership>, AcquireError> {
+        call!("election.join", self.path())
+            .run(self.join_untraced())
+            .await
+    }
+
+    async fn join_untraced(&self) -> Result<Waiting<Leadership>, AcquireError> {
+        let session = self.terms.session().await?;
+        let contender = self.enter(&session).await?;
+        let election = self.clone();
+        Ok(Waiting::new(
+            &self.terms,
+            contender,
+            async move |contender| election.lead(contender).await,
+        ))
+    }
+
+    pub(crate) async fn campaign_in(&self, session: &Session) -> Result<Leadership, AcquireError> {
+        let contender = self.enter(session).await?;
+        self.lead(contender).await
+    }
+
+    async fn enter(&self, session: &Session) -> Result<Contender, AcquireError> {
+        let mut who = self.terms.who(session);
+        who.value.clone_from(&self.value);
+        self.terms
+            .join_as(session, who, Kind::Candidate, Rule::EXCLUSIVE)
+            .await
+    }
+
+    async fn lead(&self, contender: Contender) -> Result<Leadership, AcquireError> {
+        let known = Known::created_by(contender.who());
+        let hold = self.terms.turn(contender).await?;
+        Ok(Leadership {
+            hold,
+            known: Mutex::new(known),
+        })
+    }
+
+    /// As [`campaign`](Self::campaign), but gives up after a time. The limit is for the whole call.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`campaign`](Self::campaign). The same holds when the limit has passed.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError::TimedOut`] when the limit has passed; else as [`campaign`](Self::campaign).
+    pub async fn campaign_timeout(&self, limit: Duration) -> Result<Leadership, AcquireError> {
+        call!("election.campaign", self.path())
+            .hold(self.terms.within(limit, self.campaign_untraced()))
+            .await
+    }
+
+    /// A permanent candidacy, which continues over session expiry: for services that are candidates as long as they live.
+    pub fn stand(&self) -> Candidacy {
+        Candidacy::new(self.clone())
+    }
+
+    /// Follows the leader without being a candidate: the current leader first, then each change of the leader or of its value. The stream
+    /// continues over session expiry.
+    pub fn observe(&self) -> Observe {
+        Observe::new(self.clone())
+    }
+
+    /// The current leader; `None` if there is no candidate.
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads.
+    ///
+    /// # Errors
+    ///
+    /// See [`AcquireError`].
+    pub async fn leader(&self) -> Result<Option<Candidate>, AcquireError> {
+        call!("election.leader", self.path())
+            .find(self.leader_untraced())
+            .await
+    }
+
+    async fn leader_untraced(&self) -> Result<Option<Candidate>, AcquireError> {
+        self.read(1).await.map(|leader| leader.into_iter().next())
+    }
+
+    /// The candidates in order: the leader first.
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads.
+    ///
+    /// # Errors
+    ///
+    /// See [`AcquireError`].
+    pub async fn candidates(&self) -> Result<Vec<Candidate>, AcquireError> {
+        call!("election.candidates", self.path())
+            .run(self.read(usize::MAX))
+            .await
+    }
+
+    async fn read(&self, count: usize) -> Result<Vec<Candidate>, AcquireError> {
+        let dir = self.dir()?;
+        let session = self.terms.session().await?;
+        let mut tries = Tries::limited();
+        loop {
+            let again = match self.try_read(&session, &dir, count).await {
+                Ok(candidates) => return Ok(candidates),
+                Err(error) => tries.again_after(Err(error)),
+            };
+            again.map_err(|error| self.error(error.into()))?;
+        }
+    }
+
+    /// `NoNode` if the first in line left while we looked.
+    async fn try_read(
+        &self,
+        session: &Session,
+        dir: &NodePath,
+        count: usize,
+    ) -> Result<Vec<Candidate>, zk::Error> {
+        let zk = session.zk();
+        let mut names = line(zk, dir).await?;
+        names.truncate(count);
+        let paths: Vec<String> = names.iter().map(|name| dir.child(name)).collect();
+        // Sent together.
+        let reads: Vec<_> = paths.iter().map(|path| zk.get(path)).collect();
+        let mut candidates = Vec::new();
+        for read in reads {
+            match read.await {
+                Ok((data, stat)) => candidates.push(Candidate::new(&data, &stat)),
+                Err(error @ zk::Error::NO_NODE) if candidates.is_empty() => return Err(error),
+                Err(zk::Error::NO_NODE) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(candidates)
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.terms.place.client
+    }
+
+    pub(crate) fn dir(&self) -> Result<NodePath, AcquireError> {
+        self.terms.dir()
+    }
+
+    pub(crate) fn error(&self, failure: Failure) -> AcquireError {
+        self.terms.error(failure)
+    }
+}
+
+/// The nodes of the candidates, in order. A lagging server is synced first.
+pub(crate) async fn line(zk: &zk::Client, dir: &NodePath) -> Result<Vec<Name>, zk::Error> {
+    let list = || zk.children(dir.as_str());
+    match caught_up(zk, dir.as_str(), list).await {
+        Ok(children) => Ok(in_order(children)),
+        Err(zk::Error::NO_NODE) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The candidates among the children of a directory, the first in line first.
+pub(crate) fn in_order(children: Vec<String>) -> Vec<Name> {
+    let names = Layout::Bellwether.contenders(children);
+    let mut names: Vec<Name> = names
+        .filter(|name| name.kind() == Kind::Candidate)
+        .collect();
+    names.sort_by(Name::cmp_age);
+    names
+}
+
+/// A candidate, as of one look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Candidate {
+    /// Who it is.
+    pub who: Who,
+    /// Its value.
+    pub value: Option<String>,
+    /// Its fencing token, if it is elected.
+    pub token: FencingToken,
+}
+
+impl Candidate {
+    pub(crate) fn new(data: &[u8], stat: &zk::Stat) -> Self {
+        let who = Who::from_data(data).unwrap_or_default();
+        Self {
+            value: who.value.clone(),
+            who,
+            token: stat.czxid.into(),
+        }
+    }
+}
+
+/// A term of leadership; see [`Hold`] for what it promises.
+///
+/// End it with [`resign`](Self::resign), which returns errors. A dropped leadership is resigned in the background.
+#[derive(Debug)]
+#[must_use = "the leadership ends when this is dropped"]
+pub struct Leadership {
+    hold: Hold,
+    /// The data of the node, so that the next proclamation need not read it.
+    known: Mutex<Known>,
+}
+
+impl Leadership {
+    /// Publishes a value to all [observers](Election::observe). It replaces the previous value.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, the value may have been proclaimed or not.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::NotHeld`] if the leadership has ended: nothing was proclaimed; [`WriteError::TooLarge`] beyond 64 KiB; else see
+    /// [`WriteError`].
+    pub async fn proclaim(&self, value: impl Into<String>) -> Result<(), WriteError> {
+        call!("election.proclaim", self.hold.path())
+            .of(&self.hold)
+            .run(self.proclaim_untraced(value))
+            .await
+    }
+
+    async fn proclaim_untraced(&self, value: impl Into<String>) -> Result<(), WriteError> {
+        let value = value.into();
+        WriteError::check_size(value.len())?;
+        let value = Some(value);
+        let known = self.known().clone();
+        // Keeps what other clients have written there, such as a request to release.
+        let word = |data: &mut NodeData| data.who.value.clone_from(&value);
+        let now = self.hold.amend(known, word).await?;
+        *self.known() = now;
+        Ok(())
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+guard_of_a_hold!(Leadership, resign);

@@ -1,0 +1,13 @@
+//! Error types, one for each family of calls. Variants differ by what the caller should do.
+
+mod barrier;
+mod hold;
+mod line;
+mod state;
+
+pub use self::barrier::BarrierError;
+pub use self::hold::{Lost, ReleaseError, WriteError};
+pub use self::line::{AcquireError, ClearError, ContentionError, LimitError, StandError};
+pub use self::state::StateError;
+pub use crate::node::path::PathError;
+pub use bellwether_client::ConnectError;

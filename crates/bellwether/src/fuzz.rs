@@ -1,0 +1,33 @@
+//! Readers that are not public, for fuzz targets. They may refuse what they read, and nothing worse.
+
+use crate::hold::crash_record;
+use crate::line::name::{Layout, Name};
+use crate::node::node_data::NodeData;
+use crate::node::path::NodePath;
+use crate::node::recipe_mark::RecipeMark;
+use crate::node::who::Who;
+use crate::queue::order::{Item, Rule};
+use crate::queue::record::Record;
+use crate::queue::take::returned::{self, Returned};
+use crate::two_phase;
+
+/// Names of nodes of all layouts, and what is in nodes.
+pub fn nodes(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let _ = NodePath::parse(&text);
+    let _ = NodePath::parse_prefix(&text);
+    let _ = Name::parse(&text);
+    for layout in Layout::ALL {
+        let names: Vec<_> = text.lines().map(str::to_owned).collect();
+        drop(layout.contenders(names).collect::<Vec<_>>());
+    }
+    let _ = NodeData::from_data(bytes);
+    let _ = RecipeMark::from_data(bytes);
+    let _ = Who::from_data(bytes);
+    let _ = crash_record::read(bytes);
+    let _ = Item::parse(Rule::FIFO, text.clone().into_owned(), 0);
+    let _ = returned::parse(&text);
+    let _ = Returned::from_data(bytes);
+    let _ = Record::from_data(bytes);
+    two_phase::read_any_node(&text, bytes);
+}

@@ -1,0 +1,214 @@
+//! Writes to ZooKeeper that take effect only while a hold is held.
+
+use bellwether_client as zk;
+
+use crate::error::WriteError;
+use crate::hold::own_node::{Naming, OwnNode};
+use crate::node::access::Access;
+use crate::node::path::NodePath;
+use crate::node::request_size::{REQUEST_BYTES_MAX, WRITE_OVERHEAD_BYTES};
+use crate::node::version::Version;
+use crate::request::retry::Tries;
+use crate::session::call::call;
+use crate::session::sabotage::Sabotage;
+
+/// Several writes in one transaction that succeeds only while the hold is held: the servers check the holder's node and make the changes in
+/// one transaction, so a late holder cannot write.
+///
+/// ```no_run
+/// # async fn run(guard: &bellwether::LockGuard) -> Result<(), bellwether::error::WriteError> {
+/// guard
+///     .write()
+///     .set("/jobs/state", "copied", None)
+///     .delete("/jobs/todo", None)
+///     .commit()
+///     .await?;
+/// # Ok(()) }
+/// ```
+#[must_use = "nothing is sent until it is committed"]
+pub struct FencedWrite<'a> {
+    node: &'a OwnNode,
+    writes: Vec<Write>,
+    /// The first mistake in an argument; `commit` returns it.
+    mistake: Option<WriteError>,
+}
+
+#[derive(Debug)]
+enum Write {
+    Create(NodePath, Vec<u8>),
+    Set(String, Vec<u8>, Option<i32>),
+    Delete(NodePath, Option<i32>),
+}
+
+impl Write {
+    /// What it takes in a request.
+    fn bytes(&self, access: &Access) -> usize {
+        let (path, data) = match self {
+            Self::Create(path, data) => (path.as_str(), data.len() + access.bytes()),
+            Self::Set(path, data, _) => (path.as_str(), data.len()),
+            Self::Delete(path, _) => (path.as_str(), 0),
+        };
+        path.len() + data + WRITE_OVERHEAD_BYTES
+    }
+}
+
+impl<'a> FencedWrite<'a> {
+    pub(crate) fn new(node: &'a OwnNode) -> Self {
+        Self {
+            node,
+            writes: Vec::new(),
+            mistake: None,
+        }
+    }
+
+    /// Creates a persistent node with the access list of the [client](crate::Connect::acl).
+    pub fn create(mut self, path: impl Into<String>, data: impl Into<Vec<u8>>) -> Self {
+        if let Some(path) = self.resolve(path.into()) {
+            self.writes.push(Write::Create(path, data.into()));
+        }
+        self
+    }
+
+    /// Sets the data of a node, at a version if one is given.
+    pub fn set(
+        mut self,
+        path: impl Into<String>,
+        data: impl Into<Vec<u8>>,
+        version: Option<Version>,
+    ) -> Self {
+        if let Some(path) = self.resolve(path.into()) {
+            let version = version.map(Version::number);
+            self.set_resolved(path.as_str(), &data.into(), version);
+        }
+        self
+    }
+
+    /// Deletes a node, at a version if one is given.
+    pub fn delete(mut self, path: impl Into<String>, version: Option<Version>) -> Self {
+        if let Some(path) = self.resolve(path.into()) {
+            let version = version.map(Version::number);
+            self.writes.push(Write::Delete(path, version));
+        }
+        self
+    }
+
+    /// Sends the transaction and waits for the answer: every change was made, or none.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before the answer, it may have taken effect or not.
+    ///
+    /// # Errors
+    ///
+    /// See [`WriteError`].
+    pub async fn commit(self) -> Result<(), WriteError> {
+        call!("hold.write", self.node.path()).run(self.send()).await
+    }
+
+    /// As [`commit`](Self::commit), for idempotent writes: retries until there is an answer.
+    pub(crate) async fn commit_again(self) -> Result<(), WriteError> {
+        loop {
+            match self.send().await {
+                Err(WriteError::OutcomeUnknown { .. }) => {}
+                result => return result,
+            }
+        }
+    }
+
+    pub(crate) fn set_resolved(&mut self, path: &str, data: &[u8], version: Option<i32>) {
+        let write = Write::Set(path.to_owned(), data.to_owned(), version);
+        self.writes.push(write);
+    }
+
+    async fn send(&self) -> Result<(), WriteError> {
+        if let Some(mistake) = &self.mistake {
+            return Err(mistake.clone());
+        }
+        let access = self.node.session().access();
+        let bytes = self.writes.iter().map(|write| write.bytes(access)).sum();
+        if bytes > REQUEST_BYTES_MAX {
+            return Err(WriteError::TooLarge {
+                bytes,
+                bytes_max: REQUEST_BYTES_MAX,
+            });
+        }
+        // A check of the path would also succeed for the node of the next holder.
+        if *self.node.naming() == Naming::Shared {
+            return Err(WriteError::NotFenced);
+        }
+        // The own node, and what pins it.
+        let checks = 1 + usize::from(matches!(self.node.naming(), Naming::Pinned { .. }));
+        match self.request_once().await {
+            Ok(_) => Ok(()),
+            Err(zk::MultiError::Refused {
+                index,
+                code: zk::ErrorCode::NoNode | zk::ErrorCode::BadVersion,
+            }) if index < checks => Err(WriteError::NotHeld),
+            Err(zk::MultiError::Refused { index, code }) => Err(WriteError::Refused {
+                index: index.saturating_sub(checks),
+                source: zk::Error::Refused(code),
+            }),
+            Err(zk::MultiError::Request(source)) => Err(match source {
+                source if source.is_transient() => WriteError::OutcomeUnknown { source },
+                zk::Error::SessionEnded(_) => WriteError::SessionEnded,
+                source => WriteError::Refused { index: 0, source },
+            }),
+        }
+    }
+
+    /// Sends the request again only if it did not leave this process.
+    async fn request_once(&self) -> Result<Vec<zk::MultiResult>, zk::MultiError> {
+        let mut tries = Tries::limited();
+        loop {
+            match self.request().await {
+                Err(zk::MultiError::Request(error @ zk::Error::NotSent))
+                    if tries.again(error).is_ok() => {}
+                answer => return answer,
+            }
+        }
+    }
+
+    async fn request(&self) -> Result<Vec<zk::MultiResult>, zk::MultiError> {
+        let session = self.node.session();
+        let zk = session.zk();
+        let options = zk::CreateMode::Persistent.with_acl(session.access().acl());
+        // Any version: a request to the holder to release changes the node too.
+        let mut writer = zk.new_multi();
+        let own = match self.node.session().is_sabotaged(Sabotage::WriteUnfenced) {
+            true => "/",
+            false => self.node.path(),
+        };
+        writer.check(own, None);
+        if let Naming::Pinned { path, version } = self.node.naming() {
+            writer.check(path, Some(*version));
+        }
+        for write in &self.writes {
+            match write {
+                Write::Create(path, data) => writer.create(path.as_str(), data, &options),
+                Write::Set(path, data, version) => writer.set(path, data, *version),
+                Write::Delete(path, version) => writer.delete(path.as_str(), *version),
+            };
+        }
+        writer.commit().await
+    }
+
+    fn resolve(&mut self, path: String) -> Option<NodePath> {
+        match NodePath::parse(&path) {
+            Ok(path) => Some(self.node.session().resolve(&path)),
+            Err(source) => {
+                self.mistake
+                    .get_or_insert(WriteError::BadPath { path, source });
+                None
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for FencedWrite<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FencedWrite")
+            .field("node", &self.node.path())
+            .field("writes", &self.writes.len())
+            .finish_non_exhaustive()
+    }
+}

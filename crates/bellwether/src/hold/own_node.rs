@@ -1,0 +1,239 @@
+//! An ephemeral node of this session that represents a place in line or a hold.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bellwether_client as zk;
+
+use crate::hold::parting::{Marked, Marking, Parting};
+use crate::node::node_data::{NodeData, Revocation};
+use crate::node::who::Who;
+use crate::request::litter::{Litter, look};
+use crate::request::node_event::NodeEvent;
+use crate::request::retry::Tries;
+use crate::request::synced_read::caught_up;
+use crate::session::ephemerals::Room;
+use crate::session::open_session::Session;
+use crate::session::sabotage::Sabotage;
+
+/// A value that is dropped with the node.
+pub(crate) type Companion = Arc<dyn fmt::Debug + Send + Sync>;
+
+/// A node that this process created. When it is dropped, the janitor deletes it.
+#[derive(Debug)]
+pub(crate) struct OwnNode {
+    session: Session,
+    /// `None` once it is known to be gone.
+    path: Option<String>,
+    czxid: i64,
+    naming: Naming,
+    /// Dropped with this, when the node has gone or is about to.
+    companion: Option<Companion>,
+    _room: Room,
+}
+
+/// Whether the path of a node names it for good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Naming {
+    /// The name holds an id that no other acquisition has: a deletion is idempotent, and a check of the path proves
+    /// that this very node is there.
+    Unique,
+    /// After this node is gone, another client may create one at the same path: read it before each deletion.
+    Shared,
+    /// As `Shared`, but this other node has this version only while ours is there.
+    Pinned { path: String, version: i32 },
+}
+
+/// How a removal ended.
+#[derive(Debug)]
+pub(crate) enum Removal {
+    Done,
+    /// Another client had deleted it before.
+    WasGone,
+    SessionEnded,
+    Refused(zk::Error),
+}
+
+impl OwnNode {
+    pub(crate) fn new(session: &Session, path: String, czxid: i64, naming: Naming) -> Self {
+        Self {
+            _room: Room::taken(session, path.len()),
+            session: session.clone(),
+            path: Some(path),
+            czxid,
+            naming,
+            companion: None,
+        }
+    }
+
+    /// Keeps a value until the node is known to be deleted.
+    pub(crate) fn accompany(&mut self, companion: Companion) {
+        self.companion = Some(companion);
+    }
+
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.path
+            .as_deref()
+            .expect("it is there until it is removed")
+    }
+
+    /// The zxid that created the node.
+    pub(crate) fn czxid(&self) -> i64 {
+        self.czxid
+    }
+
+    pub(crate) fn naming(&self) -> &Naming {
+        &self.naming
+    }
+
+    /// Deletes the node, and the mark with it, and waits for the acknowledgement, over any number of reconnects.
+    pub(crate) async fn remove(mut self, parting: &Parting) -> Removal {
+        let mut tries = Tries::unlimited();
+        let removal = loop {
+            let error = match self.try_remove(parting).await {
+                Ok(()) => break Removal::Done,
+                // Our own earlier request may have done it.
+                Err(zk::Error::NO_NODE) if tries.in_doubt() => break Removal::Done,
+                Err(zk::Error::NO_NODE) => break Removal::WasGone,
+                Err(zk::Error::SessionEnded(_)) => break Removal::SessionEnded,
+                Err(error) => error,
+            };
+            if let Err(refused) = tries.again(error) {
+                return Removal::Refused(refused);
+            }
+            if self.session.is_sabotaged(Sabotage::DeleteOnce) {
+                break Removal::Done;
+            }
+        };
+        self.path = None;
+        removal
+    }
+
+    /// Sends the deletion once.
+    async fn try_remove(&self, parting: &Parting) -> Result<(), zk::Error> {
+        let (zk, path) = (self.session.zk(), self.path());
+        if self.naming != Naming::Unique {
+            // A lagging server would still show our node where the next holder's stands.
+            let is_there = || caught_up(zk, path, || look(zk, path, self.czxid));
+            Tries::unlimited().answer(is_there).await?;
+        }
+        parting.delete(zk, path).await
+    }
+
+    /// Changes the data of the node; see [`amend`].
+    pub(crate) async fn amend(
+        &self,
+        known: Known,
+        parting: &Parting,
+        word: impl Fn(&mut NodeData),
+    ) -> Result<Known, zk::Error> {
+        amend(self.session.zk(), self.path(), known, parting, word).await
+    }
+
+    /// Gives the node to the janitor, together with a mark that was or may have been written for it.
+    pub(crate) fn undo(mut self, marking: Marking) {
+        if let Some(node) = self.path.take() {
+            self.session.janitor().remove(Marked { node, marking });
+        }
+    }
+
+    /// Gives up the ownership of the node without deleting it.
+    pub(crate) fn forget(mut self) -> Option<String> {
+        self.path.take()
+    }
+}
+
+impl Drop for OwnNode {
+    fn drop(&mut self) {
+        if let Some(path) = self.path.take() {
+            if self.session.is_sabotaged(Sabotage::DeleteOnce) {
+                drop(self.session.zk().delete(&path, None));
+                return;
+            }
+            // A delete fired and forgotten may be lost in a reconnect while the session lives on, and all contenders behind it would wait
+            // for ever: the janitor deletes until NoNode.
+            let litter = match std::mem::replace(&mut self.naming, Naming::Shared) {
+                Naming::Unique => Litter::Node(path),
+                Naming::Shared => Litter::Created(path, self.czxid),
+                Naming::Pinned { path: pin, version } => Litter::Pinned { path, pin, version },
+            };
+            self.session.janitor().remove(litter);
+        }
+    }
+}
+
+/// A watch on the own node, and the request to its holder that was there when the watch was set.
+#[derive(Debug)]
+pub(crate) struct OwnWatch {
+    pub(crate) event: NodeEvent,
+    pub(crate) asked: Option<Revocation>,
+}
+
+impl OwnWatch {
+    pub(crate) fn of(data: &[u8], watch: zk::Watch) -> Self {
+        Self {
+            event: NodeEvent::of(watch),
+            asked: Revocation::from_data(data),
+        }
+    }
+}
+
+/// The data of a node as this end last saw or wrote it.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    data: NodeData,
+    version: i32,
+}
+
+impl Known {
+    /// As the node was created. Most of the time no other client has written to it since.
+    pub(crate) fn created_by(who: &Who) -> Self {
+        Self {
+            data: NodeData::of(who, b""),
+            version: 0,
+        }
+    }
+}
+
+/// Changes the data of the node, keeps what other clients wrote there, and clears the crash mark in the same multi if `parting` says so.
+/// Returns the new data.
+///
+/// Retries until there is an answer. The change is idempotent, and the version tells a lost reply from a write by another client.
+pub(crate) async fn amend(
+    zk: &zk::Client,
+    node: &str,
+    mut known: Known,
+    parting: &Parting,
+    word: impl Fn(&mut NodeData),
+) -> Result<Known, zk::Error> {
+    let who = known.data.who.clone();
+    let mut tries = Tries::unlimited();
+    loop {
+        let mut after = known.data.clone();
+        word(&mut after);
+        // Written by an earlier try whose reply was lost.
+        if tries.in_doubt() && after == known.data {
+            return Ok(known);
+        }
+        let data = after.to_data();
+        match parting.rewrite(zk, node, &data, known.version).await {
+            Ok(()) => {
+                return Ok(Known {
+                    data: after,
+                    version: known.version.wrapping_add(1),
+                });
+            }
+            Err(zk::Error::BAD_VERSION) => {}
+            Err(error) => tries.again(error)?,
+        }
+        let (data, stat) = Tries::unlimited().answer(|| zk.get(node)).await?;
+        known = Known {
+            data: NodeData::of(&who, &data),
+            version: stat.version,
+        };
+    }
+}

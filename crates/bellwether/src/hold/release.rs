@@ -1,0 +1,126 @@
+//! How a hold ends: it is released, dropped, or undone before its caller received it.
+
+use std::ops::Deref;
+
+use super::Hold;
+use super::hold_watch::{HoldState, HoldWatch};
+use super::own_node::Removal;
+use super::parting::Parting;
+use crate::error::ReleaseError;
+use crate::request::litter::Litter;
+use crate::session::call::call;
+use crate::session::clock::Moment;
+use crate::session::meters;
+
+impl Hold {
+    /// Releases it and waits for the server's acknowledgement, over any number of reconnects.
+    ///
+    /// Dropping a guard sends the same request and does not wait. If the request is lost with the connection, it is sent again in the
+    /// background; if the process exits first, the next holder waits until the session expires.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the rest to the background, as dropping the guard does.
+    ///
+    /// # Errors
+    ///
+    /// See [`ReleaseError`]: the hold has ended all the same, but perhaps before this call.
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        let parting = self.clean_end();
+        self.release_by(parting).await
+    }
+
+    /// As [`release`](Self::release), but keeps the crash mark that [`previous`](Self::previous) reported, so that the next holder sees it
+    /// again. For a holder that saw the crash and did not repair it.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`release`](Self::release).
+    ///
+    /// # Errors
+    ///
+    /// As [`release`](Self::release).
+    pub async fn release_unrepaired(self) -> Result<(), ReleaseError> {
+        let parting = match &self.mark {
+            Some(mark) => mark.unrepaired_end(),
+            None => Parting::Plain,
+        };
+        self.release_by(parting).await
+    }
+
+    async fn release_by(self, parting: Parting) -> Result<(), ReleaseError> {
+        let call = call!("hold.release", self.path()).of(&self);
+        call.run(self.end(parting)).await
+    }
+
+    pub(super) fn clean_end(&self) -> Parting {
+        match &self.mark {
+            Some(mark) => mark.clean_end(),
+            None => Parting::Plain,
+        }
+    }
+
+    /// Deletes the node of a lost hold in the background, while its guard still exists.
+    pub(crate) fn abandon(&self) {
+        let litter = Litter::Node(self.node.path().to_owned());
+        self.node.session().janitor().remove(litter);
+    }
+
+    /// Ends the hold in this process, before a request that deletes its node.
+    pub(crate) fn end_here(&self) {
+        self.state.note(HoldState::Released);
+    }
+
+    /// Ends the hold without a request: the node is known to be gone.
+    pub(crate) fn forget(self) {
+        self.node.forget();
+    }
+
+    /// Ends, in the background, a hold that its caller never received: deletes the node and restores the mark.
+    pub(crate) fn undo(self) {
+        let Self {
+            state, node, mark, ..
+        } = self;
+        drop(state);
+        if let Some(mark) = mark {
+            node.undo(mark.into_marking());
+        }
+    }
+
+    async fn end(self, parting: Parting) -> Result<(), ReleaseError> {
+        let Self {
+            state,
+            node,
+            // Kept until the end: the deletion triggers its watch, which would otherwise have to be removed.
+            _watch,
+            ..
+        } = self;
+        let path = state.path().to_owned();
+        drop(state);
+        match node.remove(&parting).await {
+            Removal::Done => Ok(()),
+            Removal::WasGone => Err(ReleaseError::NotHeld { path }),
+            Removal::SessionEnded => Err(ReleaseError::SessionEnded { path }),
+            Removal::Refused(source) => Err(ReleaseError::Refused { path, source }),
+        }
+    }
+}
+
+/// The state of a hold. When it is dropped, the hold ends in this process, before the servers receive a request.
+#[derive(Debug)]
+pub(super) struct Ending(pub(super) HoldWatch, pub(super) Moment);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.note(HoldState::Released);
+        meters::hold_ended(Moment::now() - self.1);
+    }
+}
+
+impl Deref for Ending {
+    type Target = HoldWatch;
+
+    fn deref(&self) -> &HoldWatch {
+        &self.0
+    }
+}

@@ -1,0 +1,11 @@
+//! Recipes seen from outside: who holds and who waits, deadlocks, and how to break a hold.
+
+pub(crate) mod breaking;
+pub(crate) mod contention;
+pub(crate) mod deadlock;
+pub(crate) mod survey;
+
+pub use breaking::{Broken, Ending};
+pub use contention::{Contention, Contestant, Wants};
+pub use deadlock::WaitsFor;
+pub use survey::{Line, LineKind, Overview, QueueSight, Recipe, Sight, Survey};

@@ -1,0 +1,287 @@
+//! Which recipe is in use in a directory, by the data that was read.
+
+use bellwether_client as zk;
+
+use super::recognise::{Directory, Shape, is_kazoo_lease, join};
+use super::{Contents, Found, Line, LineKind, Lists, QueueSight, Recipe};
+use crate::barrier::BARRIER;
+use crate::barrier::double::Members;
+use crate::barrier::round::{READY, State, is_after};
+use crate::hold::crash_record::{self, HELD};
+use crate::inspect::contention::{Contestant, Wants, contestant, in_order};
+use crate::line::limit::read_limit;
+use crate::line::name::{Kind, Layout, Name};
+use crate::node::acquisition::Claim;
+use crate::node::recipe_mark::RecipeMark;
+use crate::node::times::created_at;
+use crate::node::who::Who;
+use crate::queue::Depth;
+use crate::queue::order::{Fifo, Item, Rules};
+use crate::queue::tasks::TaskCounts;
+
+impl Directory {
+    /// What is in use here.
+    pub(super) fn conclude(&self, parts: &Lists, nodes: &Contents) -> Vec<Recipe> {
+        let mut found = Vec::new();
+        match &self.shape {
+            Shape::Queue(_) if !self.is_queue_indeed(parts, nodes) => {}
+            Shape::Queue(mark) => found.extend(self.queue(*mark, parts, nodes)),
+            Shape::Rounds(state) => found.extend(self.members(*state, parts, nodes)),
+            Shape::Leases(limit) => found.push(self.leases(*limit, nodes)),
+            // It takes a look of its own.
+            Shape::Transaction => {}
+            Shape::Plain => found.extend(self.simple_lock()),
+        }
+        found.extend(self.line(nodes));
+        if let Some((data, stat)) = nodes.get(&self.child(BARRIER))
+            && let Some(set_by) = Who::from_data(data)
+        {
+            found.push(Recipe::Barrier {
+                set_by: Some(set_by),
+                since: created_at(stat),
+            });
+        }
+        found
+    }
+
+    fn line(&self, nodes: &Contents) -> Option<Recipe> {
+        let limit = self.data.as_ref().and_then(|(data, _)| read_limit(data));
+        let mut contestants = Vec::with_capacity(self.names.len());
+        for name in &self.names {
+            if let Some(content) = nodes.get(&self.child(name.as_str())) {
+                let next = contestant(&contestants, limit, &self.path, name, content.clone());
+                contestants.push(next);
+            }
+        }
+        let mark = nodes.get(&self.child(HELD));
+        let crash = mark.and_then(|(data, _)| crash_record::read(data)).filter(
+            // The holder has a mark too.
+            |(node, _)| !self.names.iter().any(|name| name.as_str() == node),
+        );
+        let kind = match &crash {
+            Some((node, _)) if self.names.is_empty() => kind_of(Name::parse(node).as_slice()),
+            _ => kind_of(&self.names),
+        }?;
+        if contestants.is_empty() && crash.is_none() {
+            return None;
+        }
+        let layout = self.names.first().map(Name::layout).unwrap_or_default();
+        Some(Recipe::Line(Line {
+            kind,
+            layout,
+            contestants,
+            limit: limit.filter(|_| kind == LineKind::Semaphore),
+            crash: crash.map(|(_, crash)| crash),
+        }))
+    }
+
+    fn simple_lock(&self) -> Option<Recipe> {
+        let (data, stat) = self.data.as_ref()?;
+        if self.stat.ephemeral_owner == 0 || !Claim::is_any(data) {
+            return None;
+        }
+        let (above, name) = self.path.rsplit_once('/')?;
+        let holder = Contestant::alone(above, name, Wants::Lock, (data.clone(), *stat));
+        Some(Recipe::Line(Line {
+            kind: LineKind::SimpleLock,
+            layout: Layout::Bellwether,
+            contestants: vec![holder],
+            limit: None,
+            crash: None,
+        }))
+    }
+
+    fn leases(&self, limit: u64, nodes: &Contents) -> Recipe {
+        let leases = self.others.iter().filter(|child| is_kazoo_lease(child));
+        let mut contestants: Vec<_> = leases
+            .filter_map(|lease| {
+                let content = nodes.get(&self.child(lease))?.clone();
+                let wants = Wants::Permits(1);
+                Some(Contestant {
+                    layout: Layout::Kazoo,
+                    ..Contestant::alone(&self.path, lease, wants, content)
+                })
+            })
+            .collect();
+        in_turn(&mut contestants);
+        Recipe::Line(Line {
+            kind: LineKind::Semaphore,
+            layout: Layout::Kazoo,
+            contestants,
+            limit: Some(limit),
+            crash: None,
+        })
+    }
+
+    fn members(&self, state: State, parts: &Lists, nodes: &Contents) -> Option<Recipe> {
+        let round = self.child(&state.generation.to_string());
+        let ready = nodes.get(&join(&round, READY)).map(|(data, _)| data);
+        let names = parts
+            .get(&round)
+            .map_or_else(Vec::new, |(children, _)| in_order(children));
+        // Members that came too late for this round are not in it.
+        let names = names
+            .iter()
+            .filter(|name| !ready.is_some_and(|ready| is_after(name, ready)));
+        let here: Vec<_> = names
+            .filter_map(|name| {
+                let (data, _) = nodes.get(&join(&round, name.as_str()))?;
+                Some(Who::from_data(data).unwrap_or_default())
+            })
+            .collect();
+        // It keeps the count between rounds, when no member is there.
+        let is_used = ready.is_some() || !here.is_empty();
+        is_used.then_some(Recipe::DoubleBarrier(Members {
+            round: state.generation,
+            size: state.size,
+            is_open: ready.is_some(),
+            here,
+        }))
+    }
+
+    fn queue(&self, mark: Option<RecipeMark>, parts: &Lists, nodes: &Contents) -> Option<Recipe> {
+        let children = |part: &str| {
+            let list = parts.get(&self.child(part));
+            list.map_or(&[][..], |(children, _)| children)
+        };
+        let items: Vec<_> = children("items")
+            .iter()
+            .flat_map(|item| {
+                let shard = parts.get(&self.child(&format!("items/{item}")));
+                let shard = shard.filter(|(_, stat)| is_directory(stat));
+                shard.map_or(std::slice::from_ref(item), |(items, _)| items)
+            })
+            .collect();
+        let (dead, done) = (children("dead"), children("done"));
+        let mut claims: Vec<_> = children("claims")
+            .iter()
+            .filter_map(|name| {
+                let dir = self.child("claims");
+                let content = nodes.get(&join(&dir, name))?.clone();
+                Some(Contestant::alone(&dir, name, Wants::Item, content))
+            })
+            .collect();
+        in_turn(&mut claims);
+        let consumers = in_order(children("line")).len();
+        let names = items.iter().copied().chain(dead);
+        if names.clone().count() + done.len() + claims.len() + consumers == 0 {
+            return None;
+        }
+        let is_item = |name: &String| Item::parse(Fifo::RULE, name.clone(), 0).is_some();
+        let is_tasks = match mark {
+            Some(mark) => mark == RecipeMark::Tasks,
+            None => !done.is_empty() || names.clone().any(|name| !is_item(name)),
+        };
+        if is_tasks {
+            return Some(Recipe::Tasks {
+                counts: TaskCounts {
+                    open: items.len().saturating_sub(claims.len()),
+                    running: claims.len(),
+                    done: done.len(),
+                    failed: dead.len(),
+                },
+                claims,
+            });
+        }
+        Some(Recipe::Queue(QueueSight {
+            depth: Depth {
+                items: items.len(),
+                claimed: claims.len(),
+                dead: dead.len(),
+            },
+            claims,
+            consumers,
+        }))
+    }
+}
+
+/// Joins the two directories of one semaphore: the leases in one, and the waiters in the other.
+pub(super) fn join_semaphores(sights: &mut Found) {
+    let semaphores: Vec<_> = sights
+        .iter()
+        .filter_map(|(path, found)| match &found[..] {
+            [Recipe::Line(line)] if line.kind == LineKind::Semaphore => Some((path, line.layout)),
+            _ => None,
+        })
+        .filter_map(|(leases, layout)| match layout {
+            Layout::Curator => {
+                let path = leases.strip_suffix("/leases")?;
+                Some((leases.clone(), format!("{path}/locks"), path.to_owned()))
+            }
+            Layout::Kazoo => Some((leases.clone(), format!("{leases}-__lock__"), leases.clone())),
+            Layout::Bellwether => None,
+        })
+        .collect();
+    for (leases, waiters, path) in semaphores {
+        let Some(mut found) = sights.remove(&leases) else {
+            continue;
+        };
+        if let [Recipe::Line(semaphore)] = &mut found[..]
+            && let Some([Recipe::Line(line)]) = sights.remove(&waiters).as_deref()
+        {
+            // The first contender adds a lease before it knows whether it exceeds the limit.
+            if let Some(first) = line.contestants.first() {
+                semaphore
+                    .contestants
+                    .retain(|lease| lease.session != first.session || lease.token < first.token);
+            }
+            let waiters = line.contestants.iter().cloned().map(|waiter| Contestant {
+                wants: Wants::Permits(1),
+                holds: false,
+                ..waiter
+            });
+            semaphore.contestants.extend(waiters);
+            for (place, one) in semaphore.contestants.iter_mut().enumerate() {
+                one.place = place;
+            }
+        }
+        sights.insert(path, found);
+    }
+}
+
+/// The kind of a line, by its contenders; `None` if no contender shows it.
+fn kind_of(names: &[Name]) -> Option<LineKind> {
+    let mut kind = None;
+    for name in names {
+        match name.kind() {
+            Kind::Read | Kind::Write => return Some(LineKind::RwLock),
+            Kind::Permit(_) => return Some(LineKind::Semaphore),
+            Kind::Candidate => return Some(LineKind::Election),
+            // kazoo's writers look like its locks.
+            Kind::Lock => kind = Some(LineKind::Lock),
+            Kind::Member | Kind::Consumer => {}
+        }
+    }
+    kind
+}
+
+/// Whether it has ever had children, as directories have from the start. An item never has.
+fn is_directory(stat: &zk::Stat) -> bool {
+    stat.cversion != 0
+}
+
+/// Sorts holders that are in no line by age.
+fn in_turn(contestants: &mut [Contestant]) {
+    contestants.sort_by_key(|one| one.token);
+    for (place, one) in contestants.iter_mut().enumerate() {
+        one.place = place;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kind_of_a_line_is_that_of_the_most_telling_name() {
+        let names =
+            |texts: &[&str]| -> Vec<_> { texts.iter().map(|&name| name.to_owned()).collect() };
+        let kind = |texts: &[&str]| kind_of(&in_order(&names(texts)));
+        let kazoo = ["5d__lock__0000000001", "5d__rlock__0000000002"];
+        assert_eq!(kind(&kazoo[..1]), Some(LineKind::Lock));
+        assert_eq!(kind(&kazoo), Some(LineKind::RwLock));
+        assert_eq!(kind(&["_c_4f-latch-0000000001"]), Some(LineKind::Election));
+        assert_eq!(kind(&["permit2-1-2-0000000001"]), Some(LineKind::Semaphore));
+        assert_eq!(kind(&["consumer-1-2-0000000001", "held"]), None);
+    }
+}

@@ -1,0 +1,446 @@
+//! A survey of all recipes that are in use below a path, recognised by their nodes.
+
+mod conclude;
+mod recognise;
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::SystemTime;
+
+use bellwether_client as zk;
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt};
+
+use crate::barrier::double::Members;
+use crate::error::ContentionError;
+use crate::error::StateError;
+use crate::hold::crash_record::Crash;
+use crate::inspect::contention::Contestant;
+use crate::line::name::Layout;
+use crate::node::who::Who;
+use crate::queue::Depth;
+use crate::queue::tasks::TaskCounts;
+use crate::session::call::call;
+use crate::session::client::Client;
+use crate::two_phase::{Status, TransactionError, TwoPhase};
+
+use self::recognise::Directory;
+
+/// How many requests may be unanswered.
+const AHEAD_MAX: usize = 128;
+
+/// How many transactions are looked at together; each takes some requests at once.
+const TRANSACTIONS_AHEAD_MAX: usize = 8;
+
+/// How many directories are looked at unless set.
+const DIRECTORIES_MAX: usize = 100_000;
+
+/// How often a directory is looked at whose contenders leave between the list and the reads.
+const LOOKS_MAX: usize = 5;
+
+/// Finds all recipes that are in use below a path.
+///
+/// # What it guarantees
+///
+/// Each thing is seen as it was at some moment after the call. At most 128 requests are under way at once, however much there is, and
+/// none of them changes anything.
+///
+/// # What it does not
+///
+/// It is not a snapshot: something that moves during the look may be seen twice or not at all. Recipes are recognised by their nodes, so a
+/// recipe that is not in use at the moment is not seen.
+///
+/// # Node layout
+///
+/// It has no nodes. It knows those of this library, and the locks, read/write locks, semaphores and leader elections of Curator and kazoo.
+///
+/// # Fairness and session loss
+///
+/// It takes no place in any line, and holds nothing that could be lost.
+///
+/// # Example
+///
+/// ```no_run
+/// # use bellwether::Client;
+/// # use bellwether::error::ContentionError;
+/// # use bellwether::inspect::{Recipe, Survey};
+/// # async fn run(client: &Client) -> Result<(), ContentionError> {
+/// let overview = Survey::new(client, "/").look().await?;
+/// for sight in &overview.sights {
+///     if let Recipe::Line(line) = &sight.what {
+///         println!("{}: {} hold, {} wait", sight.path, line.holders().count(), line.waiters().count());
+///     }
+/// }
+/// println!("{} circles of waiting", overview.deadlocks().len());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Survey {
+    client: Client,
+    path: String,
+    directories_max: usize,
+    scope: Scope,
+}
+
+/// What is looked at.
+#[derive(Clone, Debug)]
+pub(crate) enum Scope {
+    All,
+    /// Lines with a waiter, and the line at this path.
+    Waits(String),
+}
+
+/// What a [`Survey`] has seen.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Overview {
+    /// Everything that is in use, in the order of the paths.
+    pub sights: Vec<Sight>,
+    /// The nodes that this client may not read. What is below them is not known.
+    pub unreadable: Vec<String>,
+    /// How many directories were seen and not looked at, because there are [too many](Survey::directories_max). What is below them
+    /// is not known.
+    pub unexplored: usize,
+}
+
+/// Something that is in use.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Sight {
+    /// Where.
+    pub path: String,
+    /// What it is.
+    pub what: Recipe,
+}
+
+/// What is in use at a path.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Recipe {
+    /// Contenders in a line.
+    Line(Line),
+    /// A [`Barrier`](crate::Barrier) that is set: by whom, if that can be read, and since when.
+    #[expect(missing_docs, reason = "the line above names both")]
+    Barrier {
+        set_by: Option<Who>,
+        since: SystemTime,
+    },
+    /// A [`DoubleBarrier`](crate::DoubleBarrier): its members, and how many are missing.
+    DoubleBarrier(Members),
+    /// A queue.
+    Queue(QueueSight),
+    /// [`Tasks`](crate::Tasks): how many are in which state, and which worker has claimed which.
+    #[expect(missing_docs, reason = "the line above names both")]
+    Tasks {
+        counts: TaskCounts,
+        claims: Vec<Contestant>,
+    },
+    /// A transaction of [`TwoPhase`] that waits for a decision.
+    Transaction(Status),
+}
+
+/// A line of contenders.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Line {
+    /// What they contend for.
+    pub kind: LineKind,
+    /// The library that made it.
+    pub layout: Layout,
+    /// All contenders, in order.
+    pub contestants: Vec<Contestant>,
+    /// How many permits there are, if the servers know.
+    pub limit: Option<u64>,
+    /// The crash of the last holder, if it never released.
+    pub crash: Option<Crash>,
+}
+
+/// What a line is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LineKind {
+    /// A [`Lock`](crate::Lock).
+    Lock,
+    /// A [`SimpleLock`](crate::SimpleLock); its waiters cannot be seen.
+    SimpleLock,
+    /// An [`RwLock`](crate::RwLock).
+    RwLock,
+    /// A [`Semaphore`](crate::Semaphore).
+    Semaphore,
+    /// An [`Election`](crate::Election).
+    Election,
+}
+
+impl Line {
+    /// The holders.
+    pub fn holders(&self) -> impl Iterator<Item = &Contestant> {
+        self.contestants.iter().filter(|one| one.holds)
+    }
+
+    /// The waiters.
+    pub fn waiters(&self) -> impl Iterator<Item = &Contestant> {
+        self.contestants.iter().filter(|one| !one.holds)
+    }
+}
+
+/// A queue, as of one look.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct QueueSight {
+    /// How full it is.
+    pub depth: Depth,
+    /// The consumers with a claim; the node of each has the name of the item.
+    pub claims: Vec<Contestant>,
+    /// How many consumers wait for an item.
+    pub consumers: usize,
+}
+
+impl Survey {
+    /// A survey of a path and all below it. Nothing is sent, nor is the path checked, until it is looked at.
+    #[must_use]
+    pub fn new(client: &Client, path: impl Into<String>) -> Self {
+        Self {
+            client: client.clone(),
+            path: path.into(),
+            directories_max: DIRECTORIES_MAX,
+            scope: Scope::All,
+        }
+    }
+
+    /// Looks at `directories_max` directories at most, 100,000 unless set, those near the top first. The rest is
+    /// [counted](Overview::unexplored).
+    #[must_use]
+    pub fn directories_max(self, directories_max: usize) -> Self {
+        Self {
+            directories_max,
+            ..self
+        }
+    }
+
+    /// Looks only at lines with a waiter, and at the line at `path`: enough to find what its holders wait for. A line of one contender
+    /// costs a list and no read.
+    #[must_use]
+    pub fn only_waits(self, path: impl Into<String>) -> Self {
+        Self {
+            scope: Scope::Waits(path.into()),
+            ..self
+        }
+    }
+
+    /// The path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Looks at everything. The nodes of the servers themselves, below `/zookeeper`, are left out.
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads.
+    ///
+    /// # Errors
+    ///
+    /// See [`ContentionError`].
+    pub async fn look(&self) -> Result<Overview, ContentionError> {
+        call!("survey.look", self.path())
+            .run(self.look_untraced())
+            .await
+    }
+
+    async fn look_untraced(&self) -> Result<Overview, ContentionError> {
+        if self.path != "/" {
+            self.client.node(&self.path)?;
+        }
+        let failed = |source| ContentionError::Failed {
+            path: self.path.clone(),
+            source,
+        };
+        let session = self.client.session_for(&self.path).await?;
+        let mut scout = Scout {
+            zk: session.raw(),
+            unreadable: Vec::new(),
+            in_doubt: Vec::new(),
+            looks: HashMap::new(),
+            scope: self.scope.clone(),
+        };
+        // A read may be answered by a lagging server.
+        scout.zk.sync("/").await.map_err(failed)?;
+        let mut sights = BTreeMap::new();
+        let mut level = vec![self.path.clone()];
+        let (mut left, mut unexplored) = (self.directories_max, 0);
+        while !level.is_empty() {
+            let too_many = level.len().saturating_sub(left);
+            level.truncate(left);
+            left -= level.len();
+            unexplored += too_many;
+            level = scout.explore(level, &mut sights).await.map_err(failed)?;
+        }
+        conclude::join_semaphores(&mut sights);
+        for (path, status) in self.transactions(&scout.in_doubt).await? {
+            sights.insert(path, vec![Recipe::Transaction(status)]);
+        }
+        Ok(Overview {
+            sights: sights
+                .into_iter()
+                .flat_map(|(path, found)| {
+                    found.into_iter().map(move |what| Sight {
+                        path: path.clone(),
+                        what,
+                    })
+                })
+                .collect(),
+            unreadable: scout.unreadable,
+            unexplored,
+        })
+    }
+}
+
+impl Survey {
+    /// The status of these transactions, without those that were decided meanwhile.
+    async fn transactions(
+        &self,
+        paths: &[String],
+    ) -> Result<Vec<(String, Status)>, ContentionError> {
+        let look = |path: &String| {
+            let (dir, id) = path.rsplit_once('/').unwrap_or_default();
+            let transaction = TwoPhase::new(&self.client, dir).transaction(id);
+            let path = path.clone();
+            async move { (path, transaction.status().await) }
+        };
+        let mut looks = stream::iter(paths.iter().map(look)).buffered(TRANSACTIONS_AHEAD_MAX);
+        let mut found = Vec::new();
+        while let Some((path, status)) = looks.next().await {
+            match status {
+                Ok(status) if status.decision.is_none() => found.push((path, status)),
+                Err(TransactionError::State(StateError::Refused { source, .. })) => {
+                    return Err(ContentionError::Failed { path, source });
+                }
+                // Decided or forgotten meanwhile.
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// What is in use, by path.
+type Found = BTreeMap<String, Vec<Recipe>>;
+
+/// Children and stat of nodes, by path.
+type Lists = HashMap<String, (Vec<String>, zk::Stat)>;
+
+/// Data and stat of nodes, by path.
+type Contents = HashMap<String, (Bytes, zk::Stat)>;
+
+struct Scout {
+    /// Rooted at the chroot.
+    zk: zk::Client,
+    unreadable: Vec<String>,
+    /// The transactions that wait for a decision.
+    in_doubt: Vec<String>,
+    /// How often directories were looked at in vain, by path.
+    looks: HashMap<String, usize>,
+    scope: Scope,
+}
+
+impl Scout {
+    /// Looks at some directories, adds the recipes in use there, and returns the directories to look at next: their children, and
+    /// directories that changed during the look. It takes four round trips, or five where queues have shards, for any number of
+    /// directories.
+    async fn explore(
+        &mut self,
+        level: Vec<String>,
+        sights: &mut Found,
+    ) -> Result<Vec<String>, zk::Error> {
+        let mut lists = self.list_all(level).await?;
+        let own = lists
+            .iter()
+            .filter(|(_, (children, stat))| recognise::may_tell(children, stat));
+        let own = own.map(|(path, _)| path.clone()).collect();
+        let mut contents = self.read_all(own).await?;
+        let directories: Vec<_> = lists
+            .drain()
+            .map(|(path, list)| {
+                let data = contents.remove(&path);
+                Directory::new(path, list, data).within(&self.scope)
+            })
+            .collect();
+        let parts = directories.iter().flat_map(Directory::parts).collect();
+        let mut parts = self.list_all(parts).await?;
+        let shards = directories.iter().flat_map(|dir| dir.shards(&parts));
+        let shards = shards.collect();
+        parts.extend(self.list_all(shards).await?);
+        let nodes = directories.iter().flat_map(|dir| dir.nodes(&parts));
+        let nodes = nodes.collect();
+        let nodes = self.read_all(nodes).await?;
+        let mut below = Vec::new();
+        for directory in directories {
+            if self.is_outdated(&directory, &nodes) {
+                below.push(directory.into_path());
+                continue;
+            }
+            below.extend(directory.below(&parts, &nodes));
+            if directory.is_in_doubt() {
+                self.in_doubt.push(directory.into_path());
+                continue;
+            }
+            let found = directory.conclude(&parts, &nodes);
+            if !found.is_empty() {
+                sights.insert(directory.into_path(), found);
+            }
+        }
+        Ok(below)
+    }
+
+    /// Whether the list of a directory has contenders that were gone when they were read. The lock need not be free: the next holder may
+    /// have come after the list. Such a directory is looked at again, a few times at most.
+    fn is_outdated(&mut self, directory: &Directory, nodes: &Contents) -> bool {
+        let has_gone = directory
+            .contenders()
+            .any(|path| !nodes.contains_key(&path) && !self.unreadable.contains(&path));
+        if !has_gone {
+            return false;
+        }
+        let looks = self.looks.entry(directory.path().to_owned()).or_default();
+        *looks += 1;
+        *looks < LOOKS_MAX
+    }
+
+    async fn list_all(&mut self, paths: Vec<String>) -> Result<Lists, zk::Error> {
+        let zk = self.zk.clone();
+        self.ask_all(paths, |path| zk.children_stat(path)).await
+    }
+
+    async fn read_all(&mut self, paths: Vec<String>) -> Result<Contents, zk::Error> {
+        let zk = self.zk.clone();
+        self.ask_all(paths, |path| zk.get(path)).await
+    }
+
+    /// Sends a request for each path, not too far ahead of the answers. What has gone is left out.
+    async fn ask_all<T, F>(
+        &mut self,
+        paths: Vec<String>,
+        request: impl Fn(&str) -> F,
+    ) -> Result<HashMap<String, T>, zk::Error>
+    where
+        F: Future<Output = Result<T, zk::Error>>,
+    {
+        let mut answers = stream::iter(paths)
+            .map(|path| {
+                // It leaves when its future is made.
+                let answer = request(&path);
+                async move { (path, answer.await) }
+            })
+            .buffered(AHEAD_MAX);
+        let mut found = HashMap::new();
+        while let Some((path, answer)) = answers.next().await {
+            match answer {
+                Ok(answer) => drop(found.insert(path, answer)),
+                Err(zk::Error::NO_NODE) => {}
+                Err(zk::Error::NO_AUTH) => self.unreadable.push(path),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+}

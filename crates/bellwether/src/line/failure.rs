@@ -1,0 +1,48 @@
+//! Why a contender failed, without the path, which the recipe adds.
+
+use bellwether_client as zk;
+
+use crate::error::AcquireError;
+
+/// Why a contender failed. The recipe turns it into its own error, with the path.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Removed,
+    SessionEnded,
+    SequenceUsedUp,
+    LineFull { depth: usize },
+    TooLarge { bytes: usize, bytes_max: usize },
+    TooManyEphemerals { bytes: usize },
+    Disconnected(zk::Error),
+    Refused(zk::Error),
+}
+
+impl From<zk::Error> for Failure {
+    fn from(error: zk::Error) -> Self {
+        match error {
+            error if error.is_transient() => Self::Disconnected(error),
+            zk::Error::SessionEnded(_) => Self::SessionEnded,
+            error => Self::Refused(error),
+        }
+    }
+}
+
+impl AcquireError {
+    pub(crate) fn new(failure: Failure, path: &str) -> Self {
+        let path = path.to_owned();
+        match failure {
+            Failure::Removed => Self::Removed { path },
+            Failure::SessionEnded => Self::SessionEnded { path },
+            Failure::SequenceUsedUp => Self::SequenceUsedUp { path },
+            Failure::LineFull { depth } => Self::LineFull { path, depth },
+            Failure::TooLarge { bytes, bytes_max } => Self::TooLarge {
+                path,
+                bytes,
+                bytes_max,
+            },
+            Failure::TooManyEphemerals { bytes } => Self::TooManyEphemerals { path, bytes },
+            Failure::Disconnected(source) => Self::Disconnected { path, source },
+            Failure::Refused(source) => Self::Refused { path, source },
+        }
+    }
+}

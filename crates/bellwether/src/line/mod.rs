@@ -1,0 +1,16 @@
+//! The line of contenders: sequential ephemeral nodes in one directory, each waiting for its turn.
+//!
+//! Locks, semaphores and elections share this engine.
+
+pub(crate) mod contender;
+pub(crate) mod failure;
+pub(crate) mod limit;
+pub(crate) mod name;
+pub(crate) mod neighbours;
+pub(crate) mod options;
+pub(crate) mod progress;
+pub(crate) mod waiting;
+
+pub use name::Layout;
+pub use progress::{Place, Progress};
+pub use waiting::Waiting;

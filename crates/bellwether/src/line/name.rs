@@ -1,0 +1,343 @@
+//! Names of contenders, in our own layout and in those of other libraries.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use crate::node::acquisition::AcquisitionId;
+
+/// What a contender wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Lock,
+    Read,
+    Write,
+    /// A number of permits of a semaphore.
+    Permit(u32),
+    Candidate,
+    Member,
+    /// Waits for an item of a queue.
+    Consumer,
+}
+
+impl Kind {
+    /// Whether contenders of both kinds can be in one line: only those of one recipe can.
+    pub(crate) fn goes_with(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Read | Self::Write, Self::Read | Self::Write)
+            | (Self::Permit(_), Self::Permit(_)) => true,
+            (kind, other) => kind == other,
+        }
+    }
+
+    /// The recipe whose contenders are of this kind.
+    pub(crate) fn recipe(self) -> &'static str {
+        match self {
+            Self::Lock => "a lock",
+            Self::Read | Self::Write => "a read/write lock",
+            Self::Permit(_) => "a semaphore",
+            Self::Candidate => "an election",
+            Self::Member => "a barrier",
+            Self::Consumer => "a queue",
+        }
+    }
+
+    fn parse(kind: &str) -> Option<Self> {
+        match kind {
+            "lock" => Some(Self::Lock),
+            "read" => Some(Self::Read),
+            "write" => Some(Self::Write),
+            "candidate" => Some(Self::Candidate),
+            "member" => Some(Self::Member),
+            "consumer" => Some(Self::Consumer),
+            _ => {
+                let permits = kind.strip_prefix("permit")?.parse().ok()?;
+                Some(Self::Permit(permits))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lock => f.write_str("lock"),
+            Self::Read => f.write_str("read"),
+            Self::Write => f.write_str("write"),
+            Self::Permit(permits) => write!(f, "permit{permits}"),
+            Self::Candidate => f.write_str("candidate"),
+            Self::Member => f.write_str("member"),
+            Self::Consumer => f.write_str("consumer"),
+        }
+    }
+}
+
+/// How the nodes of a line are named: by our own rules, or by those of a library that shares the line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Layout {
+    /// Our own: `<kind>-<session>-<acquisition>-<sequence>`.
+    #[default]
+    Bellwether,
+    /// Apache Curator's: `InterProcessMutex`, `InterProcessReadWriteLock` and `InterProcessSemaphoreV2`.
+    Curator,
+    /// That of Python's kazoo: `Lock`, `ReadLock`, `WriteLock` and `Semaphore`.
+    Kazoo,
+}
+
+impl Layout {
+    pub(crate) const ALL: [Self; 3] = [Self::Bellwether, Self::Curator, Self::Kazoo];
+
+    /// The name of a new contender without the sequence, which the server adds. No other acquisition has it.
+    pub(crate) fn prefix(self, kind: Kind, session: i64, id: AcquisitionId) -> String {
+        let tag = self.tag(kind);
+        match self {
+            Self::Bellwether => format!("{kind}-{session:x}-{id}-"),
+            // Both libraries expect a UUID there, and read only their own.
+            Self::Curator => {
+                let (session, id) = (format!("{session:016x}"), id.to_string());
+                let [time, low, high] = [&session[..8], &session[8..12], &session[12..]];
+                format!("_c_{time}-{low}-{high}-{}-{}-{tag}", &id[..4], &id[4..])
+            }
+            Self::Kazoo => format!("{session:016x}{id}{tag}"),
+        }
+    }
+
+    /// Parses the name of a child; `None` for a name of another shape, which is ignored.
+    pub(crate) fn parse(self, text: String) -> Option<Name> {
+        let (kind, digits) = match self {
+            Self::Bellwether => {
+                let mut parts = text.splitn(4, '-');
+                let kind = Kind::parse(parts.next()?)?;
+                let _session = u64::from_str_radix(parts.next()?, 16).ok()?;
+                let _id = u64::from_str_radix(parts.next()?, 16).ok()?;
+                (kind, parts.next()?)
+            }
+            Self::Curator | Self::Kazoo => {
+                let kinds = [
+                    Kind::Lock,
+                    Kind::Read,
+                    Kind::Write,
+                    Kind::Permit(1),
+                    Kind::Candidate,
+                ];
+                let mut read = kinds.into_iter().filter_map(|kind| {
+                    let (_, digits) = text.rsplit_once(self.tag(kind))?;
+                    Some((kind, digits))
+                });
+                read.next()?
+            }
+        };
+        // The server writes ten digits, after a minus sign once the counter has wrapped.
+        if digits.len() < 10 {
+            return None;
+        }
+        let sequence = digits.parse().ok()?;
+        Some(Name {
+            text,
+            layout: self,
+            kind,
+            sequence,
+        })
+    }
+
+    /// The contenders among the children of a directory, in no order.
+    pub(crate) fn contenders(self, children: Vec<String>) -> impl Iterator<Item = Name> {
+        children
+            .into_iter()
+            .filter_map(move |child| self.parse(child))
+    }
+
+    /// Whether the nodes before a contender can only become fewer when this node is deleted. A holder of Curator's write lock that asks for
+    /// the read side creates a node at its own place, before all waiters (CURATOR-621).
+    pub(crate) fn only_shrinks(self, gone: &Name) -> bool {
+        !(self == Self::Curator && gone.kind == Kind::Write)
+    }
+
+    /// The prefix before the sequence that shows the kind, in the layouts of other libraries.
+    fn tag(self, kind: Kind) -> &'static str {
+        match (self, kind) {
+            (Self::Curator, Kind::Read) => "__READ__",
+            (Self::Curator, Kind::Write) => "__WRIT__",
+            (Self::Curator, Kind::Permit(_)) => "lease-",
+            // `LeaderLatch`; its other election, `LeaderSelector`, is a lock.
+            (Self::Curator, Kind::Candidate) => "latch-",
+            (Self::Curator, _) => "lock-",
+            (Self::Kazoo, Kind::Read) => "__rlock__",
+            // kazoo stores no permit counts there, and ignores the names.
+            (Self::Kazoo, Kind::Permit(_)) => "__lease__",
+            (Self::Kazoo, _) => "__lock__",
+            (Self::Bellwether, _) => "",
+        }
+    }
+}
+
+/// The name of a contender's node.
+#[derive(Clone, Debug)]
+pub(crate) struct Name {
+    text: String,
+    layout: Layout,
+    kind: Kind,
+    sequence: i32,
+}
+
+impl Name {
+    /// Parses the name of a child by the rules of any known library; `None` if it is no contender's name.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let mut layouts = Layout::ALL.into_iter();
+        layouts.find_map(|layout| layout.parse(text.to_owned()))
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// How many permits of a semaphore it wants.
+    pub(crate) fn permits(&self) -> u32 {
+        match self.kind {
+            Kind::Permit(permits) => permits,
+            _ => 0,
+        }
+    }
+
+    pub(crate) fn sequence(&self) -> i32 {
+        self.sequence
+    }
+
+    /// The older one is less: for sorting.
+    pub(crate) fn cmp_age(&self, other: &Self) -> Ordering {
+        self.sequence.wrapping_sub(other.sequence).cmp(&0)
+    }
+
+    /// Whether this node was created before the other. The counter may wrap, so the difference decides. No other part of the name may
+    /// decide: that would allow two holders (ZOOKEEPER-2931).
+    pub(crate) fn is_before(&self, other: &Self) -> bool {
+        self.cmp_age(other).is_lt()
+    }
+}
+
+impl PartialEq for Name {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Layout::Bellwether.parse(text.to_owned()).unwrap()
+    }
+
+    #[test]
+    fn names_round_trip() {
+        let kinds = [Kind::Lock, Kind::Read, Kind::Write, Kind::Permit(1)];
+        for layout in Layout::ALL {
+            for kind in kinds {
+                let id = AcquisitionId::new();
+                let prefix = layout.prefix(kind, -0x0123_4567_89ab_cdef, id);
+                for sequence in [0, 7, i32::MAX, i32::MIN, -5] {
+                    let name = layout.parse(format!("{prefix}{sequence:010}")).unwrap();
+                    assert_eq!(name.sequence, sequence, "{name}");
+                    // kazoo's WriteLock and its Lock have one name.
+                    if (layout, kind) != (Layout::Kazoo, Kind::Write) {
+                        assert_eq!(name.kind, kind, "{name}");
+                    }
+                }
+            }
+        }
+        let permit = name("permit17-1-2-0000000003");
+        assert_eq!(permit.kind, Kind::Permit(17));
+    }
+
+    #[test]
+    fn names_of_other_libraries_are_read() {
+        let uuid = "3f0c5d1e-7a43-4f55-9b6e-0d4f8a1b2c3d";
+        for (layout, text, kind) in [
+            (
+                Layout::Curator,
+                format!("_c_{uuid}-lock-0000000007"),
+                Kind::Lock,
+            ),
+            (
+                Layout::Curator,
+                format!("_c_{uuid}-__READ__0000000007"),
+                Kind::Read,
+            ),
+            (
+                Layout::Curator,
+                format!("_c_{uuid}-__WRIT__0000000007"),
+                Kind::Write,
+            ),
+            (
+                Layout::Curator,
+                format!("_c_{uuid}-latch-0000000007"),
+                Kind::Candidate,
+            ),
+            (
+                Layout::Kazoo,
+                "5d1e__lock__0000000007".to_owned(),
+                Kind::Lock,
+            ),
+            (
+                Layout::Kazoo,
+                "5d1e__rlock__0000000007".to_owned(),
+                Kind::Read,
+            ),
+        ] {
+            let name = layout.parse(text).unwrap();
+            assert_eq!((name.kind, name.sequence), (kind, 7), "{name}");
+        }
+    }
+
+    #[test]
+    fn foreign_names_are_ignored() {
+        for foreign in [
+            "held",
+            "lock-",
+            "lock-1-2",
+            "lock-1-2-3",
+            "_c_4f-lock-0000000001",
+            "lock-x-2-0000000003",
+            "block-1-2-0000000003",
+            "permit-1-2-0000000003",
+        ] {
+            assert!(
+                Layout::Bellwether.parse(foreign.to_owned()).is_none(),
+                "{foreign}"
+            );
+        }
+        for foreign in ["held", "lock-1-2-0000000003", "lock-3", "5d1e__lock__"] {
+            assert!(
+                Layout::Kazoo.parse(foreign.to_owned()).is_none(),
+                "{foreign}"
+            );
+        }
+    }
+
+    #[test]
+    fn order_is_by_sequence_and_not_by_name() {
+        assert!(name("lock-9-9-0000000001").is_before(&name("lock-1-1-0000000002")));
+        assert!(!name("lock-1-1-0000000002").is_before(&name("lock-9-9-0000000001")));
+    }
+
+    #[test]
+    fn order_holds_where_the_counter_wraps() {
+        assert!(name("lock-1-1-2147483647").is_before(&name("lock-2-2--2147483648")));
+        assert!(!name("lock-2-2--2147483648").is_before(&name("lock-1-1-2147483647")));
+    }
+}

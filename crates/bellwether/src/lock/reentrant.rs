@@ -1,0 +1,278 @@
+//! Re-entrant handles: they may acquire again what they hold.
+
+use std::ops::Deref;
+use std::sync::{Arc, Weak};
+
+use tokio::sync::Mutex;
+
+use crate::error::{AcquireError, ReleaseError};
+use crate::hold::Hold;
+use crate::hold::guard::Guard;
+use crate::lock::Lock;
+use crate::lock::rwlock::RwLock;
+use crate::session::call::call;
+
+/// A re-entrant handle to a [`Lock`]: it may acquire the lock again while it holds it.
+///
+/// # What it guarantees
+///
+/// The same as the lock, between handles. All guards of one handle and its clones share one hold with one token; the hold ends with the
+/// last guard. A second guard is returned at once and sends nothing, even if other contenders wait in line.
+///
+/// # What it does not
+///
+/// The handle is the holder. Tasks that must exclude each other need their own handles, each created with [`new`](Self::new). A lost hold
+/// is not shared again: the next guard joins the end of the line.
+///
+/// # Node layout, fairness and session loss
+///
+/// Those of the lock.
+///
+/// # Example
+///
+/// ```no_run
+/// # use bellwether::{Client, Lock, ReentrantLock};
+/// # use bellwether::error::AcquireError;
+/// async fn outer(lock: &ReentrantLock) -> Result<(), AcquireError> {
+///     let _guard = lock.acquire().await?;
+///     inner(lock).await
+/// }
+///
+/// async fn inner(lock: &ReentrantLock) -> Result<(), AcquireError> {
+///     let guard = lock.acquire().await?;
+///     println!("held {} times, with token {}", guard.count(), guard.token());
+///     Ok(())
+/// }
+///
+/// # async fn run(client: &Client) -> Result<(), AcquireError> {
+/// outer(&ReentrantLock::new(Lock::new(client, "/jobs/nightly"))).await
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct ReentrantLock {
+    lock: Lock,
+    held: Held,
+}
+
+impl ReentrantLock {
+    /// A new handle. Its clones are the same holder; another handle is another.
+    #[must_use]
+    pub fn new(lock: Lock) -> Self {
+        Self {
+            lock,
+            held: Held::default(),
+        }
+    }
+
+    /// The path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.lock.path()
+    }
+
+    /// Acquires the lock, or shares the current hold.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::acquire`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::acquire`].
+    pub async fn acquire(&self) -> Result<ReentrantGuard, AcquireError> {
+        call!("reentrant_lock.acquire", self.path())
+            .hold(self.acquire_untraced())
+            .await
+    }
+
+    async fn acquire_untraced(&self) -> Result<ReentrantGuard, AcquireError> {
+        let acquire = async { self.lock.acquire().await.map(Taken::exclusive) };
+        self.held.share_or(acquire).await
+    }
+}
+
+/// A re-entrant handle to an [`RwLock`]: it may acquire again what it holds.
+///
+/// # What it guarantees
+///
+/// The same as [`ReentrantLock`]. A handle that reads may read again while a writer waits in line: behind that writer it would wait for
+/// itself. A handle that writes may read; that guard shares the write side.
+///
+/// # What it does not
+///
+/// A handle that reads and asks to write is refused, because it would wait for itself.
+///
+/// # Node layout and session loss
+///
+/// Those of the lock.
+///
+/// # Fairness
+///
+/// As the lock, but a handle that reads may acquire further read guards ahead of waiters, as long as it has a guard left.
+///
+/// # Example
+///
+/// ```no_run
+/// # use bellwether::{Client, ReentrantRwLock, RwLock};
+/// # use bellwether::error::AcquireError;
+/// # async fn run(client: &Client) -> Result<(), AcquireError> {
+/// let lock = ReentrantRwLock::new(RwLock::new(client, "/config/lock"));
+/// let outer = lock.read().await?;
+/// // Had at once, even if a writer waits.
+/// let inner = lock.read().await?;
+/// assert_eq!(inner.token(), outer.token());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct ReentrantRwLock {
+    lock: RwLock,
+    held: Held,
+}
+
+impl ReentrantRwLock {
+    /// A new handle. Its clones are the same holder; another handle is another.
+    #[must_use]
+    pub fn new(lock: RwLock) -> Self {
+        Self {
+            lock,
+            held: Held::default(),
+        }
+    }
+
+    /// The path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.lock.path()
+    }
+
+    /// Acquires the read side, or shares the side that the handle holds.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`RwLock::read`].
+    ///
+    /// # Errors
+    ///
+    /// As [`RwLock::read`].
+    pub async fn read(&self) -> Result<ReentrantGuard, AcquireError> {
+        call!("reentrant_rwlock.read", self.path())
+            .hold(self.read_untraced())
+            .await
+    }
+
+    async fn read_untraced(&self) -> Result<ReentrantGuard, AcquireError> {
+        let read = async { self.lock.read().await.map(Taken::shared) };
+        self.held.share_or(read).await
+    }
+
+    /// Acquires the write side, or shares the write side that the handle holds.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`RwLock::write`].
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError::HoldsReadSide`] if the handle reads; else as [`RwLock::write`].
+    pub async fn write(&self) -> Result<ReentrantGuard, AcquireError> {
+        call!("reentrant_rwlock.write", self.path())
+            .hold(self.write_untraced())
+            .await
+    }
+
+    async fn write_untraced(&self) -> Result<ReentrantGuard, AcquireError> {
+        let write = async { self.lock.write().await.map(Taken::exclusive) };
+        let guard = self.held.share_or(write).await?;
+        match guard.taken.is_shared {
+            true => Err(AcquireError::HoldsReadSide {
+                path: self.lock.path().to_owned(),
+            }),
+            false => Ok(guard),
+        }
+    }
+}
+
+/// What a handle holds, if anything.
+#[derive(Clone, Debug, Default)]
+struct Held(Arc<Mutex<Weak<Taken>>>);
+
+#[derive(Debug)]
+struct Taken {
+    hold: Hold,
+    /// Whether it is the read side.
+    is_shared: bool,
+}
+
+impl Held {
+    /// One more guard of the current hold, or the first guard of a new one. Clones that ask at the same time share the result.
+    async fn share_or(
+        &self,
+        take: impl Future<Output = Result<Taken, AcquireError>>,
+    ) -> Result<ReentrantGuard, AcquireError> {
+        let mut held = self.0.lock().await;
+        match held.upgrade() {
+            Some(taken) if taken.hold.is_held() => return Ok(ReentrantGuard { taken }),
+            // The hold may be lost by the clock alone. Then its node still exists, and we would wait for ourselves.
+            Some(taken) => taken.hold.abandon(),
+            None => {}
+        }
+        let taken = Arc::new(take.await?);
+        *held = Arc::downgrade(&taken);
+        Ok(ReentrantGuard { taken })
+    }
+}
+
+impl Taken {
+    fn exclusive(guard: impl Guard) -> Self {
+        Self {
+            hold: guard.into(),
+            is_shared: false,
+        }
+    }
+
+    fn shared(guard: impl Guard) -> Self {
+        Self {
+            hold: guard.into(),
+            is_shared: true,
+        }
+    }
+}
+
+/// A share in the hold of a re-entrant handle; see [`Hold`] for what it promises.
+#[derive(Debug)]
+#[must_use = "the share is released when the guard is dropped"]
+pub struct ReentrantGuard {
+    taken: Arc<Taken>,
+}
+
+impl ReentrantGuard {
+    /// How many guards share the hold now, including this guard.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        Arc::strong_count(&self.taken)
+    }
+
+    /// Releases this share. The last share releases the hold, and waits for the server's acknowledgement.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the rest to the background, as dropping the guard does.
+    ///
+    /// # Errors
+    ///
+    /// See [`ReleaseError`]; only the last one reports.
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        match Arc::into_inner(self.taken) {
+            Some(taken) => taken.hold.release().await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Deref for ReentrantGuard {
+    type Target = Hold;
+
+    fn deref(&self) -> &Hold {
+        &self.taken.hold
+    }
+}

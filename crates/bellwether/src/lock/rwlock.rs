@@ -1,0 +1,494 @@
+//! The read/write lock.
+
+use std::time::Duration;
+
+use crate::error::{AcquireError, ClearError, ReleaseError};
+use crate::hold::guard::{guard_of_a_hold, release_unrepaired};
+use crate::hold::{Hold, acquire_there};
+use crate::line::contender::{Contender, Rule};
+use crate::line::name::Kind;
+use crate::line::options::{Terms, exclusive_options, layout_option, line_options};
+use crate::line::waiting::Waiting;
+use crate::node::who::Who;
+use crate::session::call::call;
+use crate::session::client::Client;
+use crate::session::open_session::Session;
+
+/// A lock that many readers share, or one writer holds alone.
+///
+/// # What it guarantees
+///
+/// Among contenders that use this lock through the same servers, a writer holds alone. A guard's fencing [token](Hold::token) is greater
+/// than the token of every guard that excluded it, and [`lost`](Hold::lost) resolves before the servers can grant the lock to a contender
+/// that it excludes. With a [crash mark](Self::crash_mark) the next holder learns whether the last writer released or crashed; readers
+/// leave no mark.
+///
+/// # What it does not
+///
+/// It is advisory, as [`Lock`](crate::Lock) is. A task that acquires again what it already holds, on the other side or behind a waiter,
+/// waits for itself; [`ReentrantRwLock`](crate::ReentrantRwLock) does not.
+///
+/// # Node layout
+///
+/// As [`Lock`](crate::Lock), with nodes `read-…` and `write-…` in one directory. A writer that has become a reader says so in the
+/// data of its node.
+///
+/// # Fairness
+///
+/// One line for both sides: a reader waits for every writer before it, and a writer for every contender before it. So neither side can
+/// starve the other. A reader watches the last writer before it, and a writer the contender before it, so each is woken once.
+///
+/// # Session loss
+///
+/// As [`Lock`](crate::Lock).
+///
+/// # Example
+///
+/// ```no_run
+/// # use bellwether::{Client, RwLock};
+/// # async fn run(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let lock = RwLock::new(client, "/config/lock");
+/// let writing = lock.write().await?;
+/// println!("changing it, with token {}", writing.token());
+/// // No writer can get in between the change and the read.
+/// let reading = writing.downgrade().await?;
+/// reading.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct RwLock {
+    terms: Terms,
+}
+
+impl RwLock {
+    /// A lock at a path. Nothing is sent, nor is the path checked, until it is acquired.
+    #[must_use]
+    pub fn new(client: &Client, path: impl Into<String>) -> Self {
+        Self {
+            terms: Terms::new(client, path),
+        }
+    }
+
+    line_options!();
+    layout_option!();
+    exclusive_options!();
+
+    /// Waits until no writer is before this reader, and returns the guard.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the line. The node is deleted in the background, or with the session at the
+    /// latest; a later call joins the end of the line.
+    ///
+    /// # Errors
+    ///
+    /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
+    pub async fn read(&self) -> Result<ReadGuard, AcquireError> {
+        call!("rwlock.read", self.path())
+            .hold(self.read_untraced())
+            .await
+    }
+
+    async fn read_untraced(&self) -> Result<ReadGuard, AcquireError> {
+        Ok(ReadGuard {
+            hold: self.terms.acquire(Kind::Read, Rule::SHARED).await?,
+            terms: self.terms.clone(),
+        })
+    }
+
+    /// Waits until no contender is before this writer, and returns the guard.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read).
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    pub async fn write(&self) -> Result<WriteGuard, AcquireError> {
+        call!("rwlock.write", self.path())
+            .hold(self.write_untraced())
+            .await
+    }
+
+    async fn write_untraced(&self) -> Result<WriteGuard, AcquireError> {
+        let terms = self.terms.clone();
+        let acquired = async move {
+            let session = terms.session().await?;
+            let contender = terms.join(&session, Kind::Write, Rule::EXCLUSIVE).await?;
+            WriteGuard::take(&terms, contender).await
+        };
+        acquire_there(self.terms.place.client.home(), acquired).await
+    }
+
+    /// As [`read`](Self::read), but gives up after a time. The limit is for the whole call.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read), also when the limit has passed.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError::TimedOut`] when the limit has passed; else as [`read`](Self::read).
+    pub async fn read_timeout(&self, limit: Duration) -> Result<ReadGuard, AcquireError> {
+        call!("rwlock.read", self.path())
+            .hold(self.terms.within(limit, self.read_untraced()))
+            .await
+    }
+
+    /// As [`write`](Self::write), but gives up after a time. The limit is for the whole call.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read), also when the limit has passed.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError::TimedOut`] when the limit has passed; else as [`read`](Self::read).
+    pub async fn write_timeout(&self, limit: Duration) -> Result<WriteGuard, AcquireError> {
+        call!("rwlock.write", self.path())
+            .hold(self.terms.within(limit, self.write_untraced()))
+            .await
+    }
+
+    /// Acquires the read side if no writer holds or waits; `None` otherwise.
+    ///
+    /// Reads the line first, so that a refused try writes nothing. A writer that has become a reader counts as a writer here.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read).
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    pub async fn try_read(&self) -> Result<Option<ReadGuard>, AcquireError> {
+        call!("rwlock.try_read", self.path())
+            .try_hold(self.try_read_untraced())
+            .await
+    }
+
+    async fn try_read_untraced(&self) -> Result<Option<ReadGuard>, AcquireError> {
+        let hold = self.terms.try_acquire(Kind::Read, Rule::SHARED).await?;
+        let terms = self.terms.clone();
+        Ok(hold.map(|hold| ReadGuard { hold, terms }))
+    }
+
+    /// Acquires the write side if no contender holds or waits; `None` otherwise.
+    ///
+    /// Reads the line first, so that a refused try writes nothing.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read).
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    pub async fn try_write(&self) -> Result<Option<WriteGuard>, AcquireError> {
+        call!("rwlock.try_write", self.path())
+            .try_hold(self.try_write_untraced())
+            .await
+    }
+
+    async fn try_write_untraced(&self) -> Result<Option<WriteGuard>, AcquireError> {
+        let session = self.terms.session().await?;
+        self.terms.try_write(session, None).await
+    }
+
+    /// Joins the end of the line to read, and returns without waiting for its turn: see [`Lock::join`](crate::Lock::join).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read).
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    pub async fn join_read(&self) -> Result<Waiting<ReadGuard>, AcquireError> {
+        call!("rwlock.join_read", self.path())
+            .run(self.join_read_untraced())
+            .await
+    }
+
+    async fn join_read_untraced(&self) -> Result<Waiting<ReadGuard>, AcquireError> {
+        let session = self.terms.session().await?;
+        let contender = self.terms.join(&session, Kind::Read, Rule::SHARED).await?;
+        let terms = self.terms.clone();
+        Ok(Waiting::new(
+            &self.terms,
+            contender,
+            async move |contender| {
+                let hold = terms.turn(contender).await?;
+                Ok(ReadGuard { hold, terms })
+            },
+        ))
+    }
+
+    /// Joins the end of the line to write, and returns without waiting for its turn: see [`Lock::join`](crate::Lock::join).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read).
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    pub async fn join_write(&self) -> Result<Waiting<WriteGuard>, AcquireError> {
+        call!("rwlock.join_write", self.path())
+            .run(self.join_write_untraced())
+            .await
+    }
+
+    async fn join_write_untraced(&self) -> Result<Waiting<WriteGuard>, AcquireError> {
+        let session = self.terms.session().await?;
+        let contender = self
+            .terms
+            .join(&session, Kind::Write, Rule::EXCLUSIVE)
+            .await?;
+        let terms = self.terms.clone();
+        Ok(Waiting::new(
+            &self.terms,
+            contender,
+            async move |contender| WriteGuard::take(&terms, contender).await,
+        ))
+    }
+
+    /// The read side alone, for code that takes anything that can be [acquired](crate::Acquire).
+    #[must_use]
+    pub fn reader(&self) -> ReadSide {
+        ReadSide(self.clone())
+    }
+
+    /// The write side alone, for code that takes anything that can be [acquired](crate::Acquire).
+    #[must_use]
+    pub fn writer(&self) -> WriteSide {
+        WriteSide(self.clone())
+    }
+
+    /// Clears the crash mark of a dead writer, when its work has been repaired by hand. Tells whether there was one.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, the mark may be there or not.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClearError`].
+    pub async fn clear_crash_mark(&self) -> Result<bool, ClearError> {
+        call!("rwlock.clear_crash_mark", self.path())
+            .ask(self.terms.clear_mark())
+            .await
+    }
+}
+
+impl Terms {
+    /// Acquires the write side if the node `own` is alone in the line.
+    async fn try_write(
+        &self,
+        session: Session,
+        own: Option<&str>,
+    ) -> Result<Option<WriteGuard>, AcquireError> {
+        let (terms, own) = (self.clone(), own.map(str::to_owned));
+        let tried = async move {
+            let (kind, rule) = (Kind::Write, Rule::EXCLUSIVE);
+            match terms.try_join(&session, kind, rule, own.as_deref()).await? {
+                Some(contender) => WriteGuard::take(&terms, contender).await.map(Some),
+                None => Ok(None),
+            }
+        };
+        acquire_there(self.place.client.home(), tried).await
+    }
+}
+
+/// The read side of an [`RwLock`]: see [`RwLock::reader`].
+#[derive(Clone, Debug)]
+pub struct ReadSide(RwLock);
+
+/// The write side of an [`RwLock`]: see [`RwLock::writer`].
+#[derive(Clone, Debug)]
+pub struct WriteSide(RwLock);
+
+/// The verbs of one side, by the names that other recipes have for them.
+macro_rules! side {
+    ($side:ident, $guard:ident, $acquire:ident, $acquire_timeout:ident, $try_acquire:ident) => {
+        impl $side {
+            /// As the verb of [`RwLock`] for this side.
+            ///
+            /// # Cancel safety
+            ///
+            /// As [`RwLock::read`].
+            ///
+            /// # Errors
+            ///
+            /// As [`RwLock::read`].
+            pub async fn acquire(&self) -> Result<$guard, AcquireError> {
+                self.0.$acquire().await
+            }
+
+            /// As [`acquire`](Self::acquire), but gives up after a time. The limit is for the whole call.
+            ///
+            /// # Cancel safety
+            ///
+            /// As [`RwLock::read`].
+            ///
+            /// # Errors
+            ///
+            /// [`AcquireError::TimedOut`] when the limit has passed; else as [`acquire`](Self::acquire).
+            pub async fn acquire_timeout(&self, limit: Duration) -> Result<$guard, AcquireError> {
+                self.0.$acquire_timeout(limit).await
+            }
+
+            /// Acquires this side if no other contender is in the way; `None` otherwise.
+            ///
+            /// # Cancel safety
+            ///
+            /// As [`RwLock::read`].
+            ///
+            /// # Errors
+            ///
+            /// As [`acquire`](Self::acquire).
+            pub async fn try_acquire(&self) -> Result<Option<$guard>, AcquireError> {
+                self.0.$try_acquire().await
+            }
+
+            /// The path.
+            #[must_use]
+            pub fn path(&self) -> &str {
+                self.0.path()
+            }
+        }
+    };
+}
+
+side!(ReadSide, ReadGuard, read, read_timeout, try_read);
+side!(WriteSide, WriteGuard, write, write_timeout, try_write);
+
+/// A hold on the read side of an [`RwLock`]; see [`Hold`] for what it promises.
+#[derive(Debug)]
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct ReadGuard {
+    hold: Hold,
+    terms: Terms,
+}
+
+impl ReadGuard {
+    /// Becomes the writer, if no other contender holds or waits. It is granted or refused at once, because two readers that wait for each
+    /// other would deadlock. The new guard has a new token.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases both sides in the background.
+    ///
+    /// # Errors
+    ///
+    /// See [`UpgradeError`], which has this guard in it.
+    pub async fn try_upgrade(self) -> Result<WriteGuard, UpgradeError> {
+        call!("rwlock.try_upgrade", self.path())
+            .hold(self.try_upgrade_untraced())
+            .await
+    }
+
+    async fn try_upgrade_untraced(self) -> Result<WriteGuard, UpgradeError> {
+        // In the session that reads: in another one the read side would be in the way.
+        let session = self.hold.session().clone();
+        let written = self.terms.try_write(session, Some(self.hold.node()));
+        match written.await {
+            // The read side is released with this guard: its node blocks only contenders that the new write node blocks too.
+            Ok(Some(guard)) => Ok(guard),
+            Ok(None) => Err(UpgradeError::Refused {
+                guard: Box::new(self),
+            }),
+            Err(source) => Err(UpgradeError::Failed {
+                guard: Box::new(self),
+                source,
+            }),
+        }
+    }
+}
+
+guard_of_a_hold!(ReadGuard, release);
+
+/// A hold on the write side of an [`RwLock`]; see [`Hold`] for what it promises.
+///
+/// Release it with [`release`](Self::release), which returns errors. A dropped guard is released in the background; with a crash mark, the
+/// next holder then sees a crash.
+#[derive(Debug)]
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct WriteGuard {
+    hold: Hold,
+    terms: Terms,
+    who: Who,
+}
+
+impl WriteGuard {
+    async fn take(terms: &Terms, contender: Contender) -> Result<Self, AcquireError> {
+        Ok(Self {
+            who: contender.who().clone(),
+            hold: terms.turn(contender).await?,
+            terms: terms.clone(),
+        })
+    }
+
+    /// Becomes a reader without letting a writer in between, and lets the readers behind it in. The token stays the same. With a crash
+    /// mark, the write side counts as released. The [layouts](RwLock::layout) of other libraries have no downgrade: there, other contenders
+    /// continue to wait as for a writer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives the lock back in the background, as dropping the guard does.
+    ///
+    /// # Errors
+    ///
+    /// See [`ReleaseError`]: the hold has ended.
+    pub async fn downgrade(self) -> Result<ReadGuard, ReleaseError> {
+        call!("rwlock.downgrade", self.path())
+            .hold(self.downgrade_untraced())
+            .await
+    }
+
+    async fn downgrade_untraced(self) -> Result<ReadGuard, ReleaseError> {
+        Ok(ReadGuard {
+            hold: self.hold.downgrade(&self.who).await?,
+            terms: self.terms,
+        })
+    }
+}
+
+guard_of_a_hold!(WriteGuard, release);
+release_unrepaired!(WriteGuard);
+
+/// Why [`ReadGuard::try_upgrade`] did not give the write side.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "each field is named in its message")]
+pub enum UpgradeError {
+    /// Another contender holds or waits. Continue to read with the guard, or release it and wait for the write side: the data may have
+    /// changed by then.
+    #[error("other contenders hold or wait at {}", guard.path())]
+    Refused { guard: Box<ReadGuard> },
+    /// The line could not be read or joined; the source says why. The guard still holds the read side.
+    #[error("cannot upgrade at {}", guard.path())]
+    Failed {
+        guard: Box<ReadGuard>,
+        source: AcquireError,
+    },
+}
+
+impl UpgradeError {
+    /// Whether the same call may succeed later: other contenders were in the way, or the connection was lost.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Refused { .. } => true,
+            Self::Failed { source, .. } => source.is_transient(),
+        }
+    }
+
+    /// The guard that was to be upgraded.
+    pub fn into_guard(self) -> ReadGuard {
+        match self {
+            Self::Refused { guard } | Self::Failed { guard, .. } => *guard,
+        }
+    }
+}

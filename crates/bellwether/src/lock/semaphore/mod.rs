@@ -1,0 +1,462 @@
+//! The semaphore.
+
+mod applicant;
+pub(crate) mod lease;
+
+use std::time::Duration;
+
+use bellwether_client as zk;
+
+use crate::error::{AcquireError, LimitError};
+use crate::hold::guard::guard_of_a_hold;
+use crate::hold::{Hold, acquire_there};
+use crate::line::contender::{Contender, Rule};
+use crate::line::limit::read_limit;
+use crate::line::name::{Kind, Layout};
+use crate::line::options::{Terms, layout_option, line_options};
+use crate::line::waiting::Waiting;
+use crate::node::path::NodePath;
+use crate::request::retry::{Tries, found, until_answered};
+use crate::session::call::call;
+use crate::session::client::Client;
+use crate::session::open_session::Session;
+
+use self::applicant::{Applicant, Denial, weight};
+
+/// A number of permits, handed out in order of arrival.
+///
+/// # What it guarantees
+///
+/// Among contenders that use this semaphore through the same servers, the number of permits that are held never exceeds the limit at the
+/// time of the last grant. Each guard has its own fencing [token](Hold::token), and [`lost`](Hold::lost) resolves before the servers can
+/// grant the permits to another contender.
+///
+/// # What it does not
+///
+/// In the [layout](Self::layout) of another library, permits are acquired one at a time, and each user passes the limit itself. It is
+/// advisory, as [`Lock`](crate::Lock) is. A lowered limit revokes no permits: it applies to the next contenders. A contender that wants
+/// more permits than the limit waits until the limit is raised, and all contenders behind it wait too.
+///
+/// # Node layout
+///
+/// The path is a persistent directory, whose data is the limit in decimal digits; contenders are ephemeral sequential nodes in
+/// it, named `permit<number>-<session>-<acquisition>-<sequence>`.
+///
+/// # Fairness
+///
+/// Strict: no contender overtakes another, even if it wants fewer permits. The first contenders in line hold as many permits as fit; the
+/// first waiter watches the directory, and each waiter behind it watches the waiter before it, so a release wakes one waiter.
+///
+/// # Session loss
+///
+/// As [`Lock`](crate::Lock).
+///
+/// # Example
+///
+/// ```no_run
+/// # use bellwether::{Client, Semaphore};
+/// # async fn run(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let downloads = Semaphore::new(client, "/limits/downloads", 5);
+/// let permit = downloads.acquire().await?;
+/// permit.release().await?;
+/// // While people wait, and for all of them.
+/// downloads.set_limit(10).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Semaphore {
+    terms: Terms,
+    /// The limit for a semaphore that does not exist yet.
+    first_limit: u32,
+}
+
+impl Semaphore {
+    /// A semaphore at a path. The limit is stored on the server; `first_limit` is stored if there is none yet. Nothing is sent, nor is the
+    /// path checked, until permits are acquired.
+    #[must_use]
+    pub fn new(client: &Client, path: impl Into<String>, first_limit: u32) -> Self {
+        Self {
+            terms: Terms::new(client, path),
+            first_limit,
+        }
+    }
+
+    line_options!();
+    layout_option!();
+
+    /// Waits for one permit.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the line. The node is deleted in the background, or with the session at the
+    /// latest; a later call joins the end of the line.
+    ///
+    /// # Errors
+    ///
+    /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
+    pub async fn acquire(&self) -> Result<Permit, AcquireError> {
+        self.acquire_many(1).await
+    }
+
+    /// Waits for several permits, which are acquired and released together. 0 counts as 1.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub async fn acquire_many(&self, permits: u32) -> Result<Permit, AcquireError> {
+        call!("semaphore.acquire", self.path())
+            .hold(self.acquire_many_untraced(permits))
+            .await
+    }
+
+    async fn acquire_many_untraced(&self, permits: u32) -> Result<Permit, AcquireError> {
+        if self.terms.layout != Layout::Bellwether {
+            self.only_one(permits)?;
+            let hold =
+                lease::acquire(&self.terms.session().await?, &self.terms, self.first_limit).await?;
+            return Ok(Permit { hold, permits: 1 });
+        }
+        let this = self.clone();
+        let acquired = async move {
+            let session = this.terms.session().await?;
+            let contender = this.enter(&session, permits.max(1)).await?;
+            this.admit(contender, permits.max(1)).await
+        };
+        acquire_there(self.terms.place.client.home(), acquired).await
+    }
+
+    /// As [`acquire`](Self::acquire), but gives up after a time. The limit is for the whole call.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire), also when the limit has passed.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError::TimedOut`] when the limit has passed; else as [`acquire`](Self::acquire).
+    pub async fn acquire_timeout(&self, limit: Duration) -> Result<Permit, AcquireError> {
+        self.acquire_many_timeout(1, limit).await
+    }
+
+    /// As [`acquire_many`](Self::acquire_many), but gives up after a time. The limit is for the whole call.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire), also when the limit has passed.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire_timeout`](Self::acquire_timeout).
+    pub async fn acquire_many_timeout(
+        &self,
+        permits: u32,
+        limit: Duration,
+    ) -> Result<Permit, AcquireError> {
+        call!("semaphore.acquire", self.path())
+            .hold(
+                self.terms
+                    .within(limit, self.acquire_many_untraced(permits)),
+            )
+            .await
+    }
+
+    /// Acquires a permit if one is free and no contender waits; `None` otherwise.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub async fn try_acquire(&self) -> Result<Option<Permit>, AcquireError> {
+        self.try_acquire_many(1).await
+    }
+
+    /// Acquires several permits if they are free and no contender waits; `None` otherwise.
+    ///
+    /// Reads the line first, so that a refused try writes nothing.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub async fn try_acquire_many(&self, permits: u32) -> Result<Option<Permit>, AcquireError> {
+        call!("semaphore.try_acquire", self.path())
+            .try_hold(self.try_acquire_many_untraced(permits))
+            .await
+    }
+
+    async fn try_acquire_many_untraced(
+        &self,
+        permits: u32,
+    ) -> Result<Option<Permit>, AcquireError> {
+        let this = self.clone();
+        let tried = async move { this.attempt(permits).await };
+        acquire_there(self.terms.place.client.home(), tried).await
+    }
+
+    async fn attempt(&self, permits: u32) -> Result<Option<Permit>, AcquireError> {
+        let session = self.terms.session().await?;
+        if self.terms.layout != Layout::Bellwether {
+            self.only_one(permits)?;
+            let hold = lease::try_acquire(&session, &self.terms, self.first_limit).await?;
+            return Ok(hold.map(|hold| Permit { hold, permits: 1 }));
+        }
+        let permits = permits.max(1);
+        let dir = self.terms.dir()?;
+        let limit = session.zk().get(dir.as_str());
+        let before = self.terms.contenders(&session).await?;
+        // A failed look is ignored: the next request reports the reason.
+        if let Ok((data, _)) = limit.await
+            && let Some(limit) = read_limit(&data)
+            && weight(&before) + u64::from(permits) > limit
+        {
+            return Ok(None);
+        }
+        let mut applicant = Applicant::new(
+            self.enter(&session, permits).await?,
+            permits,
+            self.first_limit,
+        );
+        let admitted = applicant.is_admitted().await;
+        if !admitted.map_err(|denial| self.denied(denial))? {
+            return Ok(None);
+        }
+        self.permit(applicant).await.map(Some)
+    }
+
+    /// Joins the end of the line for a permit, and returns without waiting for its turn: see [`Lock::join`](crate::Lock::join).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub async fn join(&self) -> Result<Waiting<Permit>, AcquireError> {
+        self.join_many(1).await
+    }
+
+    /// Joins the end of the line for several permits, and returns without waiting for its turn: see [`Lock::join`](crate::Lock::join).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub async fn join_many(&self, permits: u32) -> Result<Waiting<Permit>, AcquireError> {
+        call!("semaphore.join", self.path())
+            .run(self.join_many_untraced(permits))
+            .await
+    }
+
+    async fn join_many_untraced(&self, permits: u32) -> Result<Waiting<Permit>, AcquireError> {
+        let semaphore = self.clone();
+        let session = self.terms.session().await?;
+        if self.terms.layout != Layout::Bellwether {
+            self.only_one(permits)?;
+            let contender = lease::join(&session, &self.terms).await?;
+            return Ok(Waiting::new(
+                &self.terms,
+                contender,
+                async move |contender| {
+                    let Self { terms, first_limit } = semaphore;
+                    let hold = lease::take(&terms, contender, first_limit).await?;
+                    Ok(Permit { hold, permits: 1 })
+                },
+            ));
+        }
+        let permits = permits.max(1);
+        let contender = self.enter(&session, permits).await?;
+        Ok(Waiting::new(
+            &self.terms,
+            contender,
+            async move |contender| semaphore.admit(contender, permits).await,
+        ))
+    }
+
+    /// The limit: how many permits there are, in use or not.
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads.
+    ///
+    /// # Errors
+    ///
+    /// See [`LimitError`].
+    pub async fn limit(&self) -> Result<u32, LimitError> {
+        call!("semaphore.limit", self.path())
+            .run(self.limit_untraced())
+            .await
+    }
+
+    async fn limit_untraced(&self) -> Result<u32, LimitError> {
+        if self.terms.layout != Layout::Bellwether {
+            return Ok(self.first_limit);
+        }
+        let (session, dir) = (self.session().await?, self.dir()?);
+        let read = until_answered(|| session.zk().get(dir.as_str())).await;
+        match found(read).map_err(|source| self.failed(source))? {
+            Some((data, _)) if !data.is_empty() => {
+                let limit = read_limit(&data).and_then(|limit| u32::try_from(limit).ok());
+                limit.ok_or_else(|| LimitError::NoLimit {
+                    path: self.terms.place.path.clone(),
+                })
+            }
+            _ => Ok(self.first_limit),
+        }
+    }
+
+    /// Changes the limit for all users. Waiters are admitted if they fit now; holders keep their permits, even beyond a lower limit.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, the limit may have been changed or not.
+    ///
+    /// # Errors
+    ///
+    /// See [`LimitError`].
+    pub async fn set_limit(&self, limit: u32) -> Result<(), LimitError> {
+        call!("semaphore.set_limit", self.path())
+            .run(self.set_limit_untraced(limit))
+            .await
+    }
+
+    async fn set_limit_untraced(&self, limit: u32) -> Result<(), LimitError> {
+        if self.terms.layout != Layout::Bellwether {
+            let path = self.terms.place.path.clone();
+            return Err(LimitError::NotInLayout { path });
+        }
+        let (dir, data) = (self.dir()?, limit.to_string());
+        let session = self.session().await?;
+        let set = self.set_data(&session, &dir, data.as_bytes());
+        set.await.map_err(|source| self.failed(source))
+    }
+
+    /// Writes the limit once. If the reply is lost, a second write could overwrite a limit that another client has set meanwhile; so each
+    /// write is made at the version that was read, and the next read shows whether it took effect.
+    async fn set_data(
+        &self,
+        session: &Session,
+        dir: &NodePath,
+        limit: &[u8],
+    ) -> Result<(), zk::Error> {
+        let access = &self.terms.place.access;
+        let mut tries = Tries::limited();
+        let mut in_doubt = None;
+        loop {
+            let read = until_answered(|| session.zk().get(dir.as_str())).await;
+            let Some((data, stat)) = found(read)? else {
+                let made = session.make_kept_directory(dir, limit, access).await;
+                tries.again_after(made)?;
+                continue;
+            };
+            // After two writes, ours may have been the first.
+            let is_overwritten =
+                in_doubt.is_some_and(|version| stat.version.wrapping_sub(version) > 1);
+            if data == limit || is_overwritten {
+                return Ok(());
+            }
+            let set = session.zk().set(dir.as_str(), limit, Some(stat.version));
+            match set.await {
+                Ok(_) => return Ok(()),
+                Err(zk::Error::BAD_VERSION | zk::Error::NO_NODE) => tries.again_after(Ok(()))?,
+                Err(error) => {
+                    in_doubt = Some(stat.version);
+                    tries.again(error)?;
+                }
+            }
+        }
+    }
+
+    fn failed(&self, source: zk::Error) -> LimitError {
+        LimitError::Failed {
+            path: self.terms.place.path.clone(),
+            source,
+        }
+    }
+
+    async fn session(&self) -> Result<Session, LimitError> {
+        Ok(self.terms.place.session().await?)
+    }
+
+    fn dir(&self) -> Result<NodePath, LimitError> {
+        Ok(self.terms.place.node()?)
+    }
+
+    fn denied(&self, denial: Denial) -> AcquireError {
+        match denial {
+            Denial::NoLimit => AcquireError::NoLimit {
+                path: self.terms.place.path.clone(),
+            },
+            Denial::Failed(failure) => self.terms.error(failure),
+        }
+    }
+
+    fn only_one(&self, permits: u32) -> Result<(), AcquireError> {
+        match permits {
+            0 | 1 => Ok(()),
+            _ => Err(AcquireError::NotInLayout {
+                path: self.terms.place.path.clone(),
+            }),
+        }
+    }
+
+    async fn enter(&self, session: &Session, permits: u32) -> Result<Contender, AcquireError> {
+        let kind = Kind::Permit(permits);
+        let limit = self.first_limit;
+        self.terms
+            .join_limited(session, kind, Rule::COUNTED, limit)
+            .await
+    }
+
+    async fn admit(&self, contender: Contender, permits: u32) -> Result<Permit, AcquireError> {
+        let mut applicant = Applicant::new(contender, permits, self.first_limit);
+        let admitted = applicant.wait_for_admission().await;
+        admitted.map_err(|denial| self.denied(denial))?;
+        self.permit(applicant).await
+    }
+
+    async fn permit(&self, applicant: Applicant) -> Result<Permit, AcquireError> {
+        let Applicant {
+            contender, permits, ..
+        } = applicant;
+        let (who, is_followed) = (contender.who().clone(), contender.is_followed());
+        let mut hold = self.terms.turn(contender).await?;
+        // Tells the waiters behind that this contender waits no more. If none was behind at the look that admitted it, later contenders see
+        // it in their own first look.
+        if is_followed {
+            hold.say(who, |data| data.granted = true);
+        }
+        Ok(Permit { hold, permits })
+    }
+}
+
+/// Permits of a [`Semaphore`]; see [`Hold`] for what they promise.
+#[derive(Debug)]
+#[must_use = "the permits are released when this is dropped"]
+pub struct Permit {
+    hold: Hold,
+    permits: u32,
+}
+
+impl Permit {
+    /// How many there are.
+    #[must_use]
+    pub fn permits(&self) -> u32 {
+        self.permits
+    }
+}
+
+guard_of_a_hold!(Permit, release);

@@ -1,0 +1,176 @@
+//! Reading a queue without taking items.
+
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+
+use crate::line::failure::Failure;
+use crate::queue::OrderedQueue;
+use crate::queue::error::TakeError;
+use crate::queue::order::{Item, ItemId, Order};
+use crate::queue::shelf::Shelf;
+use crate::queue::take::claim::age;
+use crate::request::retry::{found, until_answered};
+use crate::session::call::call;
+
+/// How full a queue is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Depth {
+    /// All items, claimed ones among them.
+    pub items: usize,
+    /// How many of them are claimed.
+    pub claimed: usize,
+    /// Dead letters.
+    pub dead: usize,
+}
+
+/// The item that is next, as of one look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Peek {
+    /// Which item it is.
+    pub id: ItemId,
+    /// The payload, as bytes.
+    pub payload: Vec<u8>,
+    /// How often it has been delivered.
+    pub attempts: u32,
+    /// How long ago it was put.
+    pub age: Duration,
+}
+
+impl<O: Order, T> OrderedQueue<O, T> {
+    /// How many items there are, and how many of them are claimed or dead.
+    ///
+    /// # Errors
+    ///
+    /// As [`take`](Self::take).
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads.
+    pub async fn depth(&self) -> Result<Depth, TakeError> {
+        call!("queue.depth", self.path())
+            .run(self.depth_untraced())
+            .await
+    }
+
+    async fn depth_untraced(&self) -> Result<Depth, TakeError> {
+        let shelf = self.shelf().await?;
+        let found = async {
+            let dead = shelf.dir("dead");
+            let zk = shelf.session().zk();
+            let dead = until_answered(|| zk.exists(dead.as_str())).await?;
+            let tally = shelf.look().await?;
+            let dead = dead.map_or(0, |stat| stat.num_children);
+            Ok(Depth {
+                items: tally.depth,
+                claimed: tally.claimed,
+                dead: usize::try_from(dead).unwrap_or(0),
+            })
+        };
+        found.await.map_err(|failure| self.error(failure))
+    }
+
+    /// How long ago the oldest item was put, claimed or not, by the clocks of the servers then and of this machine now; `None`
+    /// if there is none. Two round trips.
+    ///
+    /// # Errors
+    ///
+    /// As [`take`](Self::take).
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads.
+    pub async fn oldest_age(&self) -> Result<Option<Duration>, TakeError> {
+        call!("queue.oldest_age", self.path())
+            .find(self.oldest_age_untraced())
+            .await
+    }
+
+    async fn oldest_age_untraced(&self) -> Result<Option<Duration>, TakeError> {
+        let shelf = self.shelf().await?;
+        let put_ms = shelf.oldest_ms().await;
+        let put_ms = put_ms.map_err(|failure| self.error(failure))?;
+        Ok(put_ms.map(age))
+    }
+
+    /// The item that would be taken next, without taking it; `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// As [`take`](Self::take).
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads.
+    pub async fn peek(&self) -> Result<Option<Peek>, TakeError> {
+        call!("queue.peek", self.path())
+            .find(self.peek_untraced())
+            .await
+    }
+
+    async fn peek_untraced(&self) -> Result<Option<Peek>, TakeError> {
+        let shelf = self.shelf().await?;
+        let peek = shelf.peek().await;
+        peek.map_err(|failure| self.error(failure))
+    }
+}
+
+impl Shelf {
+    /// When the oldest item was put, by the servers' clock. Counters rise with time, so it is the lowest of some shard.
+    async fn oldest_ms(&self) -> Result<Option<i64>, Failure> {
+        let zk = self.session().zk();
+        loop {
+            let lowest = until_answered(|| {
+                try_join_all((0..self.shards).map(|shard| {
+                    let list = zk.children(self.items_dir(shard).as_str());
+                    async move {
+                        let names = found(list.await)?.unwrap_or_default();
+                        let items = names
+                            .into_iter()
+                            .filter_map(|name| Item::parse(self.rule(), name, shard));
+                        Ok(items.min_by_key(Item::sequence))
+                    }
+                }))
+            });
+            let lowest: Vec<_> = lowest.await?.into_iter().flatten().collect();
+            let stats = until_answered(|| {
+                try_join_all(lowest.iter().map(|item| zk.exists(&self.item_path(item))))
+            });
+            let stats = stats.await?;
+            // An item that is gone was acknowledged in between: look again.
+            if stats.iter().all(Option::is_some) {
+                return Ok(stats.into_iter().flatten().map(|stat| stat.ctime).min());
+            }
+        }
+    }
+
+    /// The first item that is due and not claimed.
+    async fn peek(&self) -> Result<Option<Peek>, Failure> {
+        loop {
+            // A new list: the read-ahead of this handle may be old.
+            let Some(item) = self.first().await? else {
+                return Ok(None);
+            };
+            let path = self.item_path(&item);
+            let read = until_answered(|| self.session().zk().get(&path)).await;
+            // Taken in between: look again.
+            if let Some((payload, stat)) = found(read)? {
+                return Ok(Some(Peek {
+                    id: item.id(),
+                    payload: payload.to_vec(),
+                    attempts: stat.version.cast_unsigned(),
+                    age: age(stat.ctime),
+                }));
+            }
+        }
+    }
+
+    async fn first(&self) -> Result<Option<Item>, Failure> {
+        let fresh = self.fresh();
+        fresh.refill().await?;
+        let picked = fresh.warm().pick(self.rule()).into_iter().next();
+        Ok(picked.map(|pick| pick.item().clone()))
+    }
+}

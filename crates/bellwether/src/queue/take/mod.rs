@@ -1,0 +1,337 @@
+//! Claims an item, or waits in line until there is one.
+
+mod attempt;
+pub(crate) mod claim;
+pub(crate) mod consumer;
+pub(crate) mod held;
+pub(crate) mod returned;
+pub(crate) mod warm;
+
+use std::future::pending;
+use std::time::Duration;
+
+use bellwether_client as zk;
+use futures_util::future::{join, select_all};
+
+use self::attempt::{Attempt, Try};
+use self::held::Held;
+use self::warm::{Next, Pick, Ready};
+use crate::line::contender::{Contender, Entry, LINE_MAX, Rule};
+use crate::line::failure::Failure;
+use crate::line::name::{Kind, Layout};
+use crate::node::path::NodePath;
+use crate::queue::shelf::{Shelf, Tally};
+use crate::queue::take::returned::RETURNED;
+use crate::request::node_event::{Happened, NodeEvent};
+use crate::request::retry::{Tries, until_answered};
+
+/// The longest sleep of a consumer that waits for a due time: clocks may be set, and timers stand still while the machine is suspended.
+const CLOCK_LOOK: Duration = Duration::from_secs(1);
+
+/// What a waiting consumer does when no item is left, claimed or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Empty {
+    Waits,
+    Ends,
+}
+
+impl Shelf {
+    /// Claims the next item; `None` if there is none.
+    pub(crate) async fn try_take(&self) -> Result<Option<Held>, Failure> {
+        let shelf = self.clone();
+        let taken = async move { shelf.take_listed(None, false).await };
+        self.apart(taken).await
+    }
+
+    /// Claims the next item, and waits in line until there is one; `None` if none is left and that is the end.
+    ///
+    /// It continues while the caller does something else: otherwise the first consumer in line would block all others.
+    pub(crate) async fn take(&self, empty: Empty) -> Result<Option<Held>, Failure> {
+        let shelf = self.clone();
+        let taken = async move {
+            match shelf.take_listed(None, false).await? {
+                Some(held) => Ok(Some(held)),
+                None => shelf.take_in_line(empty).await,
+            }
+        };
+        self.apart(taken).await
+    }
+
+    /// Runs a take as a task of the session. The session ends with its runtime.
+    async fn apart<T: Send + 'static>(
+        &self,
+        take: impl Future<Output = Result<T, Failure>> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let taken = self.session().home().apart(take).await;
+        taken.unwrap_or(Err(Failure::SessionEnded))
+    }
+
+    async fn take_in_line(&self, empty: Empty) -> Result<Option<Held>, Failure> {
+        loop {
+            if empty == Empty::Ends && self.warm().depth() == 0 {
+                let taken = self.take_caught_up().await?;
+                if taken.is_some() || self.warm().depth() == 0 {
+                    return Ok(taken);
+                }
+            }
+            let entry = Entry {
+                rule: Rule::EXCLUSIVE,
+                kind: Kind::Consumer,
+                who: self.who(),
+                access: self.access.clone(),
+                line_max: LINE_MAX,
+                layout: Layout::Bellwether,
+                first_limit: None,
+            };
+            let place = async {
+                let mut place = Contender::enter(self.session(), self.dir("line"), entry).await?;
+                place.turn().await?;
+                Ok(place)
+            };
+            match place.await {
+                Ok(place) => match self.take_as_first(place, empty).await {
+                    Err(Failure::Removed) => {}
+                    taken => return taken,
+                },
+                // Another client has deleted the line.
+                Err(Failure::Removed) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+
+    /// Claims the next item, if any is left after a sync: a lagging server may not show it yet.
+    async fn take_caught_up(&self) -> Result<Option<Held>, Failure> {
+        let items = self.dir("items");
+        until_answered(|| self.session().zk().sync(items.as_str())).await?;
+        self.refill().await?;
+        self.take_listed(None, true).await
+    }
+
+    /// Waits for something to claim. Only the first in line watches, so one consumer wakes for one item.
+    async fn take_as_first(&self, place: Contender, empty: Empty) -> Result<Option<Held>, Failure> {
+        let dirs = self.watched_dirs();
+        let mut watches: Vec<Option<NodeEvent>> = dirs.iter().map(|_| None).collect();
+        loop {
+            let came_back = self.warm().came_back();
+            self.warm().begin_refill();
+            let (version, lists) = self.list_and_watch(&dirs, &mut watches).await?;
+            self.warm().stock(self.rule(), version, lists);
+            if let Some(held) = self.take_listed(Some(&place), true).await? {
+                place.forget();
+                return Ok(Some(held));
+            }
+            if empty == Empty::Ends && self.warm().depth() == 0 {
+                return Ok(None);
+            }
+            let changed = select_all(watches.iter_mut().map(|watch| match watch {
+                Some(event) => event,
+                None => unreachable!("each directory is watched"),
+            }));
+            tokio::select! {
+                biased;
+                (event, index, _) = changed => {
+                    if event == Happened::SessionEnded {
+                        return Err(Failure::SessionEnded);
+                    }
+                    watches[index] = None;
+                }
+                () = came_back => {}
+                () = self.first_due() => {}
+            }
+        }
+    }
+
+    /// Resolves when the first item is due; at once if it became due since the last look.
+    async fn first_due(&self) {
+        loop {
+            match self.warm().first_due(self.rule()) {
+                Some(Duration::ZERO) => return,
+                Some(wait) => self.session().home().sleep(wait.min(CLOCK_LOOK)).await,
+                None => pending().await,
+            }
+        }
+    }
+
+    /// Lists the directories in one round trip, and sets missing watches. The number is the version of the lists.
+    async fn list_and_watch(
+        &self,
+        dirs: &[NodePath],
+        watches: &mut [Option<NodeEvent>],
+    ) -> Result<(i32, Vec<Option<(Vec<String>, zk::Stat)>>), Failure> {
+        let zk = self.session().zk();
+        let mut tries = Tries::limited();
+        loop {
+            let version = self.list_version();
+            let requests: Vec<_> = dirs
+                .iter()
+                .zip(&*watches)
+                .map(|(dir, watch)| {
+                    let dir = dir.as_str();
+                    match watch {
+                        Some(_) => (Some(zk.children_stat(dir)), None),
+                        None => (None, Some(zk.children_stat_watched(dir))),
+                    }
+                })
+                .collect();
+            let mut lists = Vec::new();
+            let version = version.await;
+            let mut failed = version.as_ref().err().cloned();
+            for (watch, request) in watches.iter_mut().zip(requests) {
+                let answer = match request {
+                    (Some(list), _) => list.await,
+                    (None, Some(list)) => list.await.map(|(children, stat, watcher)| {
+                        *watch = Some(NodeEvent::of(watcher));
+                        (children, stat)
+                    }),
+                    (None, None) => unreachable!("each directory is listed"),
+                };
+                match answer {
+                    Ok(list) => lists.push(Some(list)),
+                    Err(error) => failed = Some(error),
+                }
+            }
+            match failed {
+                None => return Ok((version?, lists)),
+                Some(zk::Error::NO_NODE) => {
+                    // What has been removed is no longer watched.
+                    watches.fill_with(|| None);
+                    self.make(dirs).await?;
+                    tries.again_after(Ok(()))?;
+                }
+                Some(error) => tries.again(error)?,
+            }
+        }
+    }
+
+    /// Claims the first item of the list; reads the list again if it shows none, unless it is `fresh`.
+    async fn take_listed(
+        &self,
+        place: Option<&Contender>,
+        fresh: bool,
+    ) -> Result<Option<Held>, Failure> {
+        let mut fresh = fresh;
+        loop {
+            if !fresh && (self.warm().is_stale() || self.warm().is_empty()) {
+                self.refill().await?;
+                fresh = true;
+            }
+            let Some(ready) = self.next_ready(&mut fresh).await? else {
+                if fresh {
+                    return Ok(None);
+                }
+                // Only items that are not due yet are left, or the items that were read ahead are gone.
+                self.refill().await?;
+                fresh = true;
+                continue;
+            };
+            if self.is_given_up(&ready) {
+                self.bury(ready).await?;
+                continue;
+            }
+            // Items that are put after the take began are not considered, because otherwise many puts could keep it from ending.
+            let unless_newer = !fresh && self.rule().overtakes;
+            match self.claim(ready, place, unless_newer).await? {
+                Try::Claimed(held) => return Ok(Some(held)),
+                Try::Lost => self.warm().unready(),
+                // The item was given back, so the list is read again.
+                Try::Overtaken => {}
+            }
+        }
+    }
+
+    /// The next item with its payload. The list is no longer `fresh` if an item was given back meanwhile that it does not show.
+    async fn next_ready(&self, fresh: &mut bool) -> Result<Option<Ready>, Failure> {
+        loop {
+            match self.warm().next(self.rule()) {
+                Next::Claim(ready) => return Ok(Some(ready)),
+                Next::Read(picks) => self.read_ahead(picks).await?,
+                Next::Wait(was_read) => {
+                    was_read.await;
+                    *fresh &= !self.warm().is_stale();
+                }
+                Next::Nothing => return Ok(None),
+            }
+        }
+    }
+
+    /// Reads items, with the claims there are.
+    async fn read_ahead(&self, mut picks: Vec<Pick>) -> Result<(), Failure> {
+        let mut reads = loop {
+            match until_answered(|| self.read_together(&picks)).await {
+                // More than the server answers at once. The remaining items can be picked again.
+                Err(zk::Error::Refused(zk::ErrorCode::MarshallingError)) if picks.len() > 1 => {
+                    picks.truncate(picks.len() / 2);
+                }
+                reads => break reads?,
+            }
+        };
+        let stats: Vec<_> = reads
+            .drain((picks.len() + 2).min(reads.len())..)
+            .map(|read| match read {
+                zk::MultiReadResult::Data(_, stat) => Some(stat),
+                _ => None,
+            })
+            .collect();
+        let mut children = || match reads.pop() {
+            Some(zk::MultiReadResult::Children(children)) => children,
+            _ => Vec::new(),
+        };
+        let (returned, claims) = (children(), children());
+        self.warm().note_changes(self.rule(), &Tally::of(&stats));
+        self.warm()
+            .add_ready(self.rule(), picks, reads, claims, &returned);
+        Ok(())
+    }
+
+    async fn read_together(&self, picks: &[Pick]) -> Result<Vec<zk::MultiReadResult>, zk::Error> {
+        let mut reader = self.session().zk().new_multi_read();
+        for pick in picks {
+            reader.get(&self.item_path(pick.item()));
+        }
+        reader.children(self.dir("claims").as_str());
+        reader.children(self.dir(RETURNED).as_str());
+        for dir in &self.watched_dirs() {
+            reader.get(dir.as_str());
+        }
+        reader.commit().await
+    }
+
+    /// Claims an item, where required only if nothing was put since it was listed, and reads ahead at the same time if nothing is left: one
+    /// round trip.
+    async fn claim(
+        &self,
+        ready: Ready,
+        place: Option<&Contender>,
+        unless_newer: bool,
+    ) -> Result<Try<Held>, Failure> {
+        let picks = self.warm().pick(self.rule());
+        let ahead = async {
+            // A claim that ends with its session outdates no list, so where that matters each claim looks for such.
+            match picks.is_empty() && !self.rule().overtakes {
+                true => Ok(()),
+                false => self.read_ahead(picks).await,
+            }
+        };
+        let mut attempt = Attempt::new(self, ready, unless_newer);
+        // The claim is polled first, so its request is sent first, and the reads see it.
+        let (claimed, read) = join(attempt.run(place), ahead).await;
+        let claimed = claimed?;
+        if let Err(failure @ Failure::SessionEnded) = read {
+            return Err(failure);
+        }
+        Ok(match claimed {
+            Try::Claimed(czxid) => {
+                // The claim may have been made long ago, so that a hold that begins now would be over already.
+                let session = self.session();
+                session.heart().prove().await?;
+                Try::Claimed(attempt.into_held(czxid))
+            }
+            Try::Lost => {
+                attempt.lost();
+                Try::Lost
+            }
+            Try::Overtaken => Try::Overtaken,
+        })
+    }
+}

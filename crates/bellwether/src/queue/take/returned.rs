@@ -1,0 +1,92 @@
+//! The record of an item that was given back: the reason, and the earliest time of the next delivery.
+//!
+//! `returned/<due time in milliseconds>-<name of the item>`, persistent, with a line of JSON. A consumer that claims an item has read the
+//! names of these nodes together with the item, and no other client changes the node of a claimed item.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::node::reason;
+
+/// The directory.
+pub(crate) const RETURNED: &str = "returned";
+
+/// The data of such a node.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Returned {
+    version: u32,
+    pub(crate) reason: String,
+}
+
+impl Returned {
+    pub(crate) fn new(reason: &str) -> Self {
+        Self {
+            version: 1,
+            reason: reason::cut(reason).to_owned(),
+        }
+    }
+
+    pub(crate) fn to_data(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("strings and numbers are JSON")
+    }
+
+    /// `None` if another program wrote it.
+    pub(crate) fn from_data(data: &[u8]) -> Option<Self> {
+        serde_json::from_slice(data).ok()
+    }
+}
+
+/// How long an item that is given back waits for its next delivery.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Backoff {
+    pub(crate) first: Duration,
+    pub(crate) longest: Duration,
+}
+
+impl Backoff {
+    /// The delay after `attempts` attempts: it doubles with each attempt.
+    pub(crate) fn after(self, attempts: u32) -> Duration {
+        let doublings = attempts.saturating_sub(1).min(31);
+        let delay = self.first.saturating_mul(1 << doublings);
+        delay.min(self.longest)
+    }
+}
+
+/// The name of a node of this kind.
+pub(crate) fn name(due_ms: u64, item: &str) -> String {
+    format!("{due_ms}-{item}")
+}
+
+/// The due time and the item of such a node; `None` if it is none.
+pub(crate) fn parse(name: &str) -> Option<(u64, &str)> {
+    let (due_ms, item) = name.split_once('-')?;
+    Some((due_ms.parse().ok()?, item))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backoff_doubles_up_to_the_longest_delay() {
+        let seconds = Duration::from_secs;
+        let backoff = Backoff {
+            first: seconds(1),
+            longest: seconds(5),
+        };
+        let delays = [1, 2, 3, 4, u32::MAX].map(|attempts| backoff.after(attempts));
+        assert_eq!(delays, [1, 2, 4, 5, 5].map(seconds));
+        assert_eq!(Backoff::default().after(3), Duration::ZERO);
+    }
+
+    #[test]
+    fn names_and_data_round_trip() {
+        let name = name(17, "item-0123456789abcdef-0000000003");
+        assert_eq!(parse(&name), Some((17, "item-0123456789abcdef-0000000003")));
+        assert_eq!(parse("item-0123456789abcdef-0000000003"), None);
+        let data = Returned::new("no \"disk\"").to_data();
+        assert_eq!(Returned::from_data(&data).unwrap().reason, "no \"disk\"");
+        assert!(Returned::from_data(b"foreign").is_none());
+    }
+}

@@ -1,0 +1,397 @@
+//! What a handle knows of the items on the servers, so that it does not have to list them for each take.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use bellwether_client as zk;
+use bellwether_client::seam;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+use crate::queue::order::{Item, Rule, to_ms};
+use crate::queue::shelf::Tally;
+use crate::queue::take::returned;
+
+/// How many items are read ahead while no other consumer takes any.
+const READ_AHEAD: usize = 16;
+
+/// By how many items the choice grows for each other consumer. The larger it is, the fewer conflicts there are, and the less the order is
+/// kept.
+const CHOICE_PER_OTHER: usize = 8;
+
+/// The largest choice.
+const CHOICE_MAX: usize = 64;
+
+/// From how many looks at the claims the number of other consumers is estimated.
+const LOOKS: usize = 8;
+
+/// How many bytes are read at once, judging by the largest item of the last read.
+const READ_BYTES: usize = 256 << 10;
+
+/// The cached list of a place. A stale entry is noticed when its item is claimed.
+#[derive(Debug, Default)]
+pub(crate) struct Warm {
+    state: Mutex<State>,
+    came_back: Notify,
+    /// A picked item was read or put back.
+    was_read: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The items that can be claimed as of the last list, in order.
+    names: VecDeque<Item>,
+    /// The first of them, with their payloads.
+    ready: VecDeque<Ready>,
+    tally: Tally,
+    /// The version of the list: later puts change it, in queues where that matters.
+    version: i32,
+    /// Whether an item was given back that the list does not show.
+    stale: bool,
+    /// The items that takes and claims of this handle have picked.
+    busy: HashSet<String>,
+    /// How many of these are being read.
+    unread: usize,
+    /// How many claims of other consumers there were at the last looks. A single look may fall between two claims of a consumer.
+    others: [usize; LOOKS],
+    looks: usize,
+    /// The largest item that was read the last time.
+    item_bytes: usize,
+    /// Items that were given back for later: when they are due, and their names. The list leaves them out until then.
+    later: BTreeSet<(u64, String)>,
+}
+
+/// An item that was read, to be claimed next.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    pub(crate) pick: Pick,
+    pub(crate) data: Vec<u8>,
+    pub(crate) stat: zk::Stat,
+    /// The name of the node with the reason of an earlier give-back, if there is one.
+    pub(crate) returned: Option<String>,
+}
+
+/// An item that one take or claim of this handle has picked; no other take of the handle picks it. When it is dropped, the item can be
+/// picked again as soon as a list shows it.
+#[derive(Debug)]
+pub(crate) struct Pick {
+    item: Item,
+    /// Items that were read ahead are in there, and must not keep it alive.
+    warm: Weak<Warm>,
+    list_version: i32,
+    /// Whether the list has to be read again before it is shown again.
+    comes_back: bool,
+    is_read: bool,
+}
+
+/// What a take does next.
+#[derive(Debug)]
+pub(crate) enum Next<'a> {
+    /// Claims this.
+    Claim(Ready),
+    /// Reads these.
+    Read(Vec<Pick>),
+    /// Waits until other takes of this handle have read the items they picked: they may leave some.
+    Wait(Notified<'a>),
+    /// No item may be taken now.
+    Nothing,
+}
+
+impl Pick {
+    pub(crate) fn item(&self) -> &Item {
+        &self.item
+    }
+
+    /// Of the list that it was picked from.
+    pub(crate) fn list_version(&self) -> i32 {
+        self.list_version
+    }
+
+    /// It is gone, or another consumer has it.
+    pub(crate) fn gone(mut self) {
+        self.comes_back = false;
+    }
+}
+
+impl Drop for Pick {
+    fn drop(&mut self) {
+        let Some(warm) = self.warm.upgrade() else {
+            return;
+        };
+        let mut state = warm.state();
+        state.busy.remove(self.item.name());
+        state.stale |= self.comes_back;
+        state.unread -= usize::from(!self.is_read);
+        drop(state);
+        if self.comes_back {
+            warm.came_back.notify_waiters();
+        }
+        if !self.is_read {
+            warm.was_read.notify_waiters();
+        }
+    }
+}
+
+impl Warm {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Resolves when an item that a take of this handle had picked can be picked again. The servers may not know of it, so no watch would
+    /// report it. It counts from the call, not from the first poll.
+    pub(crate) fn came_back(&self) -> Notified<'_> {
+        self.came_back.notified()
+    }
+
+    /// Items that are given back from now on are not in the list that is about to be read.
+    pub(crate) fn begin_refill(&self) {
+        let now_ms = to_ms(seam::system_time());
+        let mut state = self.state();
+        state.stale = false;
+        state.later.retain(|(due_ms, _)| *due_ms > now_ms);
+    }
+
+    /// The list does not show the items that this handle has put itself.
+    pub(crate) fn outdate(&self) {
+        self.state().stale = true;
+    }
+
+    /// Takes note of lists of items, and last of the claims.
+    pub(crate) fn stock(
+        &self,
+        rule: Rule,
+        version: i32,
+        mut lists: Vec<Option<(Vec<String>, zk::Stat)>>,
+    ) {
+        let stats: Vec<_> = lists
+            .iter()
+            .map(|list| list.as_ref().map(|(_, stat)| *stat))
+            .collect();
+        let claims = lists.pop().flatten().map(|(names, _)| names);
+        self.unready();
+        let mut state = self.state();
+        state.tally = Tally::of(&stats);
+        state.version = version;
+        let claims = state.note_claims(claims.unwrap_or_default());
+        let later: HashSet<&str> = state.later.iter().map(|(_, name)| name.as_str()).collect();
+        let is_left_out =
+            |name: &str| claims.contains(name) || state.busy.contains(name) || later.contains(name);
+        let mut names = Vec::new();
+        for (shard, list) in lists.into_iter().enumerate() {
+            for name in list.into_iter().flat_map(|(names, _)| names) {
+                if !is_left_out(&name) {
+                    names.extend(Item::parse(rule, name, shard));
+                }
+            }
+        }
+        names.sort_unstable();
+        state.names = names.into();
+    }
+
+    /// Takes note of what was read ahead: the items that were picked, in order, and the claims there were then.
+    ///
+    /// A single consumer takes the items in order. When several consumers work, each chooses one at random, so that they do not all try the
+    /// same item. Items picked from an older list are compared by their rank in the current list, since items of a better rank may have
+    /// come since.
+    pub(crate) fn add_ready(
+        &self,
+        rule: Rule,
+        mut picks: Vec<Pick>,
+        reads: Vec<zk::MultiReadResult>,
+        claims: Vec<String>,
+        returned: &[String],
+    ) {
+        let now_ms = to_ms(seam::system_time());
+        let returned: HashMap<&str, (u64, &String)> = returned
+            .iter()
+            .filter_map(|name| returned::parse(name).map(|(due_ms, item)| (item, (due_ms, name))))
+            .collect();
+        let (claims, version) = {
+            let mut state = self.state();
+            (state.note_claims(claims), state.version)
+        };
+        let read_count = picks.len();
+        for pick in &mut picks {
+            pick.is_read = true;
+        }
+        let mut found = VecDeque::new();
+        let mut outdated = Vec::new();
+        for (pick, read) in picks.into_iter().zip(reads) {
+            match read {
+                zk::MultiReadResult::Data(data, stat) if !claims.contains(pick.item.name()) => {
+                    let returned = returned.get(pick.item.name()).copied();
+                    if let Some((due_ms, _)) = returned.filter(|(due_ms, _)| *due_ms > now_ms) {
+                        let name = pick.item.name().to_owned();
+                        self.state().later.insert((due_ms, name));
+                        pick.gone();
+                        continue;
+                    }
+                    match rule.overtakes && pick.list_version != version {
+                        true => outdated.push(pick),
+                        false => found.push_back(Ready {
+                            pick,
+                            data: data.to_vec(),
+                            stat,
+                            returned: returned.map(|(_, name)| name.clone()),
+                        }),
+                    }
+                }
+                _ => pick.gone(),
+            }
+        }
+        self.put_in_place(outdated);
+        let mut state = self.state();
+        let sizes = found.iter().map(|ready| ready.data.len());
+        state.item_bytes = sizes.max().unwrap_or(state.item_bytes);
+        let ranks = found.iter().map(|ready| ready.pick.item.rank());
+        let first = ranks.clone().next();
+        let choice = ranks
+            .take_while(|rank| rule.may_choose(first, *rank))
+            .count();
+        let chosen = match (state.others(), choice) {
+            (0, _) | (_, 0) => None,
+            (_, choice) => found.remove(random_below(choice)),
+        };
+        state.ready.append(&mut found);
+        drop(state);
+        if let Some(chosen) = chosen {
+            self.unready();
+            self.state().ready.push_back(chosen);
+        }
+        self.state().unread -= read_count;
+        self.was_read.notify_waiters();
+    }
+
+    /// What a take does next: claim an item that was read ahead, or else read the first items that may be taken.
+    pub(crate) fn next(self: &Arc<Self>, rule: Rule) -> Next<'_> {
+        // Made first: whatever is read from now on wakes it.
+        let was_read = self.was_read.notified();
+        let mut state = self.state();
+        if let Some(ready) = state.ready.pop_front() {
+            return Next::Claim(ready);
+        }
+        let is_reading = state.unread > 0;
+        match self.pick_from(&mut state, rule) {
+            picks if !picks.is_empty() => Next::Read(picks),
+            _ if is_reading => Next::Wait(was_read),
+            _ => Next::Nothing,
+        }
+    }
+
+    fn put_in_place(&self, picks: Vec<Pick>) {
+        for pick in picks {
+            let item = pick.item.clone();
+            pick.gone();
+            let mut state = self.state();
+            let place = state.names.partition_point(|other| *other < item);
+            state.names.insert(place, item);
+        }
+    }
+
+    /// Drops the read-ahead: other consumers work on the same items.
+    pub(crate) fn unready(&self) {
+        let ready = std::mem::take(&mut self.state().ready);
+        for Ready { pick, .. } in ready.into_iter().rev() {
+            let item = pick.item.clone();
+            pick.gone();
+            self.state().names.push_front(item);
+        }
+    }
+
+    /// Chooses what to read next: the first ones, as far as they are due.
+    pub(crate) fn pick(self: &Arc<Self>, rule: Rule) -> Vec<Pick> {
+        self.pick_from(&mut self.state(), rule)
+    }
+
+    fn pick_from(self: &Arc<Self>, state: &mut State, rule: Rule) -> Vec<Pick> {
+        if !state.ready.is_empty() {
+            return Vec::new();
+        }
+        let first = state.names.front().map(Item::rank);
+        let now_ms = to_ms(seam::system_time());
+        let others = state.others();
+        let alone = others == 0;
+        let most = match alone {
+            true => READ_AHEAD,
+            false => (CHOICE_PER_OTHER * others).min(CHOICE_MAX),
+        };
+        let count = (READ_BYTES / state.item_bytes.max(1)).clamp(1, most);
+        let equal = |item: &&Item| alone || rule.may_choose(first, item.rank());
+        let due = |item: &&Item| item.wait(rule, now_ms).is_none();
+        let names = state.names.iter().take(count);
+        let count = names.take_while(equal).take_while(due).count();
+        let picked: Vec<Item> = state.names.drain(..count).collect();
+        for item in &picked {
+            state.busy.insert(item.name().to_owned());
+        }
+        state.unread += picked.len();
+        let list_version = state.version;
+        let pick = |item| Pick {
+            item,
+            warm: Arc::downgrade(self),
+            list_version,
+            comes_back: true,
+            is_read: false,
+        };
+        picked.into_iter().map(pick).collect()
+    }
+
+    /// Whether the list has to be read again, as far as this handle knows.
+    pub(crate) fn is_stale(&self) -> bool {
+        let state = self.state();
+        let first = state.later.first().map(|(due_ms, _)| *due_ms);
+        state.stale || first.is_some_and(|due_ms| due_ms <= to_ms(seam::system_time()))
+    }
+
+    /// How many items there were at the last list, claimed or not.
+    pub(crate) fn depth(&self) -> usize {
+        self.state().tally.depth
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        let state = self.state();
+        state.names.is_empty() && state.ready.is_empty()
+    }
+
+    /// Notes that claims have ended without their items since the last list, or that something was put where that matters.
+    pub(crate) fn note_changes(&self, rule: Rule, tally: &Tally) {
+        let mut state = self.state();
+        state.stale |= tally.returns != state.tally.returns;
+        state.stale |= rule.overtakes && tally.puts != state.tally.puts;
+    }
+
+    /// How long until the first item is due, zero if it is due; `None` if there is none.
+    pub(crate) fn first_due(&self, rule: Rule) -> Option<Duration> {
+        let now_ms = to_ms(seam::system_time());
+        let state = self.state();
+        let first = state.names.front();
+        let first = first.map(|item| item.wait(rule, now_ms).unwrap_or_default());
+        let later = state.later.first();
+        let later = later.map(|(due_ms, _)| Duration::from_millis(due_ms.saturating_sub(now_ms)));
+        first.into_iter().chain(later).min()
+    }
+}
+
+impl State {
+    fn note_claims(&mut self, claims: Vec<String>) -> HashSet<String> {
+        let claims: HashSet<String> = claims.into_iter().collect();
+        self.others[self.looks % LOOKS] = claims.difference(&self.busy).count();
+        self.looks += 1;
+        claims
+    }
+
+    /// How many other consumers work here.
+    fn others(&self) -> usize {
+        self.others.into_iter().max().unwrap_or(0)
+    }
+}
+
+/// A random number below `limit`.
+fn random_below(limit: usize) -> usize {
+    let limit = u64::try_from(limit).unwrap_or(u64::MAX);
+    usize::try_from(seam::random() % limit).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests;

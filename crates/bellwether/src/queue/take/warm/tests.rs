@@ -1,0 +1,198 @@
+use futures_util::FutureExt;
+
+use bellwether_client::seam;
+
+use super::*;
+use crate::queue::order::{ByDueTime, ByPriority, Fifo, Rules};
+
+fn names(count: usize) -> Vec<String> {
+    let name = |number| format!("item-{number:016x}-{number:010}");
+    (0..count).map(name).collect()
+}
+
+fn stat() -> zk::Stat {
+    zk::Stat {
+        czxid: 0,
+        mzxid: 0,
+        pzxid: 0,
+        ctime: 0,
+        mtime: 0,
+        version: 0,
+        cversion: 0,
+        aversion: 0,
+        ephemeral_owner: 0,
+        data_length: 0,
+        num_children: 0,
+    }
+}
+
+fn stocked(rule: Rule, items: Vec<String>, claims: Vec<String>) -> Arc<Warm> {
+    let warm = Arc::new(Warm::default());
+    let lists = vec![Some((items, stat())), Some((claims, stat()))];
+    warm.stock(rule, 1, lists);
+    warm
+}
+
+fn read(warm: &Arc<Warm>, picks: Vec<Pick>, claims: Vec<String>) {
+    let data = |_: &Pick| zk::MultiReadResult::Data(vec![0].into(), stat());
+    let reads = picks.iter().map(data).collect();
+    warm.add_ready(ByPriority::RULE, picks, reads, claims, &[]);
+}
+
+fn pop_ready(warm: &Warm) -> Option<Ready> {
+    warm.state().ready.pop_front()
+}
+
+#[test]
+fn one_consumer_gets_all_in_order() {
+    let items = names(40);
+    let warm = stocked(
+        Fifo::RULE,
+        items.iter().rev().cloned().collect(),
+        Vec::new(),
+    );
+    let mut taken = Vec::new();
+    while let picks @ [_, ..] = &*warm.pick(Fifo::RULE) {
+        assert!(picks.len() <= READ_AHEAD);
+        taken.extend(picks.iter().map(|pick| pick.item().name().to_owned()));
+    }
+    assert_eq!(taken, items);
+}
+
+#[test]
+fn claimed_items_are_not_picked() {
+    let items = names(3);
+    let warm = stocked(Fifo::RULE, items.clone(), vec![items[0].clone()]);
+    let picks = warm.pick(Fifo::RULE);
+    let picked: Vec<_> = picks.iter().map(|pick| pick.item().name()).collect();
+    assert_eq!(picked, [&items[1], &items[2]]);
+    // Claimed between the list and the read.
+    read(&warm, picks, vec![items[1].clone()]);
+    let ready = pop_ready(&warm).unwrap();
+    assert_eq!(ready.pick.item().name(), items[2]);
+    assert!(pop_ready(&warm).is_none());
+}
+
+#[test]
+fn several_consumers_choose_one_at_a_time_and_leave_the_rest_in_order() {
+    let items = names(30);
+    let warm = stocked(Fifo::RULE, items.clone(), vec!["another's".to_owned()]);
+    let picks = warm.pick(Fifo::RULE);
+    assert_eq!(picks.len(), CHOICE_PER_OTHER);
+    read(&warm, picks, Vec::new());
+    let ready = pop_ready(&warm).unwrap();
+    assert!(items[..CHOICE_PER_OTHER].contains(&ready.pick.item().name().to_owned()));
+    assert!(pop_ready(&warm).is_none());
+    let left: Vec<_> = warm.state().names.iter().cloned().collect();
+    assert!(left.is_sorted() && left.len() == 29, "{left:?}");
+}
+
+#[test]
+fn no_choice_passes_over_a_better_rank() {
+    let name = |rank: u32| format!("{rank}-{rank:016x}-{rank:010}");
+    let items = vec![name(3), name(1), name(2)];
+    let warm = stocked(ByPriority::RULE, items, vec!["another's".to_owned()]);
+    let picks = warm.pick(ByPriority::RULE);
+    let picked: Vec<_> = picks.iter().map(|pick| pick.item().name()).collect();
+    assert_eq!(picked, [name(1)]);
+}
+
+#[test]
+fn no_choice_passes_over_a_better_rank_when_others_come_late() {
+    let name = |rank: u32| format!("{rank}-{rank:016x}-{rank:010}");
+    for _ in 0..20 {
+        let items = vec![name(3), name(1), name(2)];
+        let warm = stocked(ByPriority::RULE, items, Vec::new());
+        let picks = warm.pick(ByPriority::RULE);
+        read(&warm, picks, vec!["another's".to_owned()]);
+        assert_eq!(pop_ready(&warm).unwrap().pick.item().name(), name(1));
+    }
+}
+
+#[test]
+fn what_was_read_ahead_does_not_outlive_the_handle() {
+    let warm = stocked(Fifo::RULE, names(3), Vec::new());
+    let picks = warm.pick(Fifo::RULE);
+    read(&warm, picks, Vec::new());
+    let weak = Arc::downgrade(&warm);
+    drop(warm);
+    assert!(weak.upgrade().is_none());
+}
+
+#[test]
+fn item_that_comes_back_is_told_and_one_that_is_gone_is_not() {
+    let warm = stocked(Fifo::RULE, names(1), Vec::new());
+    let told = warm.came_back();
+    warm.pick(Fifo::RULE).remove(0).gone();
+    assert!(told.now_or_never().is_none());
+    assert!(!warm.is_stale());
+    warm.stock(Fifo::RULE, 1, vec![Some((names(1), stat())), None]);
+    let told = warm.came_back();
+    drop(warm.pick(Fifo::RULE));
+    assert!(told.now_or_never().is_some());
+    assert!(warm.is_stale());
+}
+
+#[test]
+fn take_waits_for_what_another_one_reads() {
+    let warm = stocked(Fifo::RULE, names(2), Vec::new());
+    let Next::Read(picks) = warm.next(Fifo::RULE) else {
+        panic!("there is something to read");
+    };
+    let Next::Wait(was_read) = warm.next(Fifo::RULE) else {
+        panic!("the other one may leave something");
+    };
+    read(&warm, picks, Vec::new());
+    assert!(was_read.now_or_never().is_some());
+    for _ in 0..2 {
+        assert!(matches!(warm.next(Fifo::RULE), Next::Claim(_)));
+    }
+    assert!(matches!(warm.next(Fifo::RULE), Next::Nothing));
+}
+
+#[test]
+fn take_that_is_dropped_while_it_reads_lets_the_others_go_on() {
+    let warm = stocked(Fifo::RULE, names(2), Vec::new());
+    let picks = warm.pick(Fifo::RULE);
+    let Next::Wait(was_read) = warm.next(Fifo::RULE) else {
+        panic!("the other one may leave something");
+    };
+    drop(picks);
+    assert!(was_read.now_or_never().is_some());
+    assert!(warm.is_stale());
+}
+
+#[test]
+fn what_was_picked_from_an_older_list_goes_behind_what_is_better() {
+    let name = |rank: u32| format!("{rank}-{rank:016x}-{rank:010}");
+    let items = vec![name(2), name(3)];
+    let warm = stocked(ByPriority::RULE, items, Vec::new());
+    let picks = warm.pick(ByPriority::RULE);
+    let lists = vec![Some((vec![name(1), name(2), name(3)], stat())), None];
+    warm.stock(ByPriority::RULE, 2, lists);
+    read(&warm, picks, Vec::new());
+    let picks = warm.pick(ByPriority::RULE);
+    let picked: Vec<_> = picks.iter().map(|pick| pick.item().name()).collect();
+    assert_eq!(picked, [name(1), name(2), name(3)]);
+}
+
+#[test]
+fn item_that_has_become_due_is_not_waited_for() {
+    let name = |due: u64| format!("{due}-{due:016x}-{:010}", 1);
+    let rule = ByDueTime::RULE;
+    assert_eq!(
+        stocked(rule, vec![name(1)], Vec::new()).first_due(rule),
+        Some(Duration::ZERO)
+    );
+    let in_an_hour = to_ms(seam::system_time()) + 3_600_000;
+    let wait = stocked(rule, vec![name(in_an_hour)], Vec::new()).first_due(rule);
+    assert!(wait > Some(Duration::from_secs(3000)), "{wait:?}");
+    assert_eq!(stocked(rule, Vec::new(), Vec::new()).first_due(rule), None);
+}
+
+#[test]
+fn large_items_are_read_one_by_one() {
+    let warm = stocked(Fifo::RULE, names(3), Vec::new());
+    warm.state().item_bytes = READ_BYTES;
+    assert_eq!(warm.pick(Fifo::RULE).len(), 1);
+}

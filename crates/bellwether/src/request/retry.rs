@@ -1,0 +1,163 @@
+//! Retries: requests that are sent again until the servers have answered. All decisions about another try are made here.
+//!
+//! A request without an answer was sent or not. If it was not, it had no effect ([`zk::Error::NotSent`]). If it was, it may have taken
+//! effect ([`zk::Error::Unknown`]): it is *in doubt*, and the next try must be idempotent, or find out about the first.
+//!
+//! While there is no connection, the next request waits in the client. So a loop over tries does not spin: each costs a connection.
+
+use bellwether_client as zk;
+
+use crate::session::meters;
+
+/// How often one step is tried over broken connections and vanished directories before it gives up.
+const TRIES_MAX: usize = 20;
+
+/// The tries of one request.
+#[derive(Debug)]
+pub(crate) struct Tries {
+    left: usize,
+    in_doubt: bool,
+}
+
+impl Tries {
+    /// For a step that may fail: gives up after [`TRIES_MAX`] tries.
+    pub(crate) fn limited() -> Self {
+        Self {
+            left: TRIES_MAX,
+            in_doubt: false,
+        }
+    }
+
+    /// For a request that has to succeed, over any number of reconnects. It ends with the session at the latest.
+    pub(crate) fn unlimited() -> Self {
+        Self {
+            left: usize::MAX,
+            in_doubt: false,
+        }
+    }
+
+    /// Whether an earlier try may have taken effect, because it was sent and its reply was lost.
+    pub(crate) fn in_doubt(&self) -> bool {
+        self.in_doubt
+    }
+
+    /// Records that an answer has settled the earlier tries.
+    pub(crate) fn settle(&mut self) {
+        self.in_doubt = false;
+    }
+
+    /// Allows another try after an error that is not an answer.
+    ///
+    /// # Errors
+    ///
+    /// The error itself, if it is an answer or the end of the session, or if there were tries enough.
+    pub(crate) fn again(&mut self, error: zk::Error) -> Result<(), zk::Error> {
+        self.in_doubt |= error == zk::Error::Unknown;
+        match error.is_transient() {
+            true => self.count(error),
+            false => Err(error),
+        }
+    }
+
+    /// As [`again`](Self::again), after something that the request needs was made or read. That is idempotent, and puts the
+    /// request itself in no doubt. What was made may be missing again: servers remove empty directories.
+    pub(crate) fn again_after(&mut self, made: Result<(), zk::Error>) -> Result<(), zk::Error> {
+        match made {
+            Ok(()) | Err(zk::Error::NO_NODE) => self.count(zk::Error::NO_NODE),
+            Err(error) if error.is_transient() => self.count(error),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends a request that is idempotent until it is answered.
+    pub(crate) async fn answer<T, F>(
+        mut self,
+        mut request: impl FnMut() -> F,
+    ) -> Result<T, zk::Error>
+    where
+        F: Future<Output = Result<T, zk::Error>>,
+    {
+        loop {
+            match request().await {
+                Err(error) => self.again(error)?,
+                answer => return answer,
+            }
+        }
+    }
+
+    fn count(&mut self, error: zk::Error) -> Result<(), zk::Error> {
+        self.left -= 1;
+        if self.left == 0 {
+            return Err(error);
+        }
+        if error.is_transient() {
+            meters::retried();
+        }
+        Ok(())
+    }
+}
+
+/// Sends a request that is idempotent, most often a read, until it is answered; gives up after [`TRIES_MAX`] tries.
+pub(crate) async fn until_answered<T, F>(request: impl FnMut() -> F) -> Result<T, zk::Error>
+where
+    F: Future<Output = Result<T, zk::Error>>,
+{
+    Tries::limited().answer(request).await
+}
+
+/// Makes a missing node `None`.
+pub(crate) fn found<T>(answer: Result<T, zk::Error>) -> Result<Option<T>, zk::Error> {
+    match answer {
+        Err(zk::Error::NO_NODE) => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn only_what_was_sent_is_in_doubt() {
+        let mut tries = Tries::limited();
+        tries.again(zk::Error::NotSent).unwrap();
+        tries.again_after(Err(zk::Error::Unknown)).unwrap();
+        assert!(!tries.in_doubt());
+        tries.again(zk::Error::Unknown).unwrap();
+        assert!(tries.in_doubt());
+        tries.again(zk::Error::NotSent).unwrap();
+        assert!(tries.in_doubt(), "the try before it was sent");
+        tries.settle();
+        assert!(!tries.in_doubt());
+    }
+
+    #[test]
+    fn answers_and_ended_sessions_end_the_tries() {
+        let ended = zk::Error::SessionEnded(zk::SessionEnd::Expired);
+        for error in [zk::Error::NO_NODE, zk::Error::NO_AUTH, ended] {
+            assert_eq!(Tries::unlimited().again(error), Err(error));
+        }
+        let refused = Err(zk::Error::NO_AUTH);
+        assert_eq!(Tries::limited().again_after(refused), refused);
+    }
+
+    #[test]
+    fn last_error_is_returned_when_there_were_tries_enough() {
+        let mut sent = 0;
+        let never = until_answered(|| {
+            sent += 1;
+            ready(Err::<(), _>(zk::Error::Unknown))
+        });
+        assert_eq!(never.now_or_never(), Some(Err(zk::Error::Unknown)));
+        assert_eq!(sent, TRIES_MAX);
+        let mut tries = Tries::limited();
+        for _ in 1..TRIES_MAX {
+            tries.again_after(Ok(())).unwrap();
+        }
+        assert_eq!(tries.again_after(Ok(())), Err(zk::Error::NO_NODE));
+    }
+}

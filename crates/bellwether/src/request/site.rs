@@ -1,0 +1,325 @@
+//! A node that recipes use across sessions.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bellwether_client as zk;
+use bytes::Bytes;
+
+use crate::error::{ConnectError, StateError};
+use crate::node::access::Access;
+use crate::node::path::{NodePath, PathError};
+use crate::node::request_size::{REQUEST_BYTES_MAX, WRITE_OVERHEAD_BYTES};
+use crate::request::receipt::{OnceError, RECEIPT, Receipts, Written};
+use crate::session::client::Client;
+use crate::session::meters;
+use crate::session::open_session::Session;
+
+/// The bytes of a receipt in a request, besides its directory and its access list.
+const RECEIPT_BYTES: usize = 200;
+
+/// Where a recipe keeps its state. Clones share the session and its receipts.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    path: String,
+    access: Access,
+    client: Client,
+    last: Arc<Mutex<Option<Visit>>>,
+}
+
+/// A node, seen through one session.
+#[derive(Clone, Debug)]
+pub(crate) struct Visit {
+    pub(crate) session: Session,
+    pub(crate) node: NodePath,
+    receipts: Receipts,
+}
+
+/// The load of a request to a node and its children.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    pub(crate) writes: usize,
+    /// Their data, and the names of children.
+    pub(crate) bytes: usize,
+}
+
+impl From<usize> for Load {
+    /// This number of bytes in one write.
+    fn from(bytes: usize) -> Self {
+        Self { writes: 1, bytes }
+    }
+}
+
+/// Why writes were not made.
+#[derive(Debug)]
+pub(crate) enum NotWritten {
+    /// The server refused one of them, and made none.
+    Refused(zk::Error),
+    Failed(StateError),
+}
+
+impl Site {
+    pub(crate) fn new(client: &Client, path: String) -> Self {
+        Self {
+            path,
+            access: client.access().clone(),
+            client: client.clone(),
+            last: Arc::default(),
+        }
+    }
+
+    pub(crate) fn with_access(self, access: Access) -> Self {
+        Self {
+            access,
+            last: Arc::default(),
+            ..self
+        }
+    }
+
+    /// A child.
+    pub(crate) fn beneath(&self, name: &str) -> Self {
+        let path = format!("{}/{name}", self.path);
+        Self::new(&self.client, path).with_access(self.access.clone())
+    }
+
+    /// The path as it was given.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(crate) fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// Refuses a name that is no valid child, or is reserved.
+    pub(crate) fn check_child(&self, name: &str) -> Result<(), StateError> {
+        let source = match NodePath::parse(&format!("/{name}")) {
+            Ok(_) if !name.starts_with(RECEIPT) && !name.contains('/') => return Ok(()),
+            Ok(_) => PathError::Reserved,
+            Err(source) => source,
+        };
+        Err(StateError::BadPath {
+            path: format!("{}/{name}", self.path),
+            source,
+        })
+    }
+
+    /// The node through the current session.
+    pub(crate) async fn visit(&self) -> Result<Visit, StateError> {
+        let last = self.last().clone();
+        if let Some(visit) = last.filter(|visit| !visit.session.is_ended()) {
+            return Ok(visit);
+        }
+        let node = self.client.node(&self.path)?;
+        let session = self.client.session_for(&self.path).await?;
+        let receipts = Receipts::new(&session, node.directory(), self.access.clone());
+        let visit = Visit {
+            session,
+            node,
+            receipts,
+        };
+        *self.last() = Some(visit.clone());
+        Ok(visit)
+    }
+
+    /// As [`visit`](Self::visit), but waits until a session can be opened.
+    pub(crate) async fn visit_in_time(&self) -> Result<Visit, StateError> {
+        loop {
+            match self.visit().await {
+                Err(StateError::NoSession { .. }) => {
+                    let session = self.client.session_in_time().await;
+                    session.map_err(|source| self.no_session(source))?;
+                }
+                visit => return visit,
+            }
+        }
+    }
+
+    fn no_session(&self, source: ConnectError) -> StateError {
+        StateError::NoSession {
+            path: self.path.clone(),
+            source,
+        }
+    }
+
+    /// Whether a request that is idempotent may be sent again after this error: when its answer was lost, or its session
+    /// has ended and another may follow.
+    pub(crate) async fn again(&self, visit: &Visit, error: zk::Error) -> Result<(), StateError> {
+        match error {
+            error if error.is_transient() => {}
+            zk::Error::SessionEnded(_) => {
+                // The request may learn of it before the session's other tasks.
+                let limit = visit.session.session_timeout();
+                let ended = visit.session.ended();
+                visit.session.home().timeout(limit, ended).await;
+            }
+            error => return Err(self.refused(error)),
+        }
+        meters::retried();
+        Ok(())
+    }
+
+    /// The data of the node; `None` if it is missing.
+    pub(crate) async fn read(&self) -> Result<Option<(Bytes, zk::Stat)>, StateError> {
+        self.ask(|visit| visit.session.zk().get(visit.node.as_str()))
+            .await
+    }
+
+    /// Sends a request that is idempotent, most often a read, until it is answered, through one session after the other. `None` if a
+    /// node is missing.
+    pub(crate) async fn ask<T, F>(
+        &self,
+        request: impl Fn(&Visit) -> F,
+    ) -> Result<Option<T>, StateError>
+    where
+        F: Future<Output = Result<T, zk::Error>>,
+    {
+        self.ask_through(|| self.visit(), request).await
+    }
+
+    /// As [`ask`](Self::ask), but waits until a session can be opened.
+    pub(crate) async fn ask_in_time<T, F>(
+        &self,
+        request: impl Fn(&Visit) -> F,
+    ) -> Result<Option<T>, StateError>
+    where
+        F: Future<Output = Result<T, zk::Error>>,
+    {
+        self.ask_through(|| self.visit_in_time(), request).await
+    }
+
+    async fn ask_through<T, V, F>(
+        &self,
+        visit: impl Fn() -> V,
+        request: impl Fn(&Visit) -> F,
+    ) -> Result<Option<T>, StateError>
+    where
+        V: Future<Output = Result<Visit, StateError>>,
+        F: Future<Output = Result<T, zk::Error>>,
+    {
+        loop {
+            let visit = visit().await?;
+            if let Some(answer) = self.answer(&visit, request(&visit)).await? {
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// `None` if there is no answer.
+    async fn answer<T>(
+        &self,
+        visit: &Visit,
+        request: impl Future<Output = Result<T, zk::Error>>,
+    ) -> Result<Option<Option<T>>, StateError> {
+        match request.await {
+            Ok(answer) => Ok(Some(Some(answer))),
+            Err(zk::Error::NO_NODE) => Ok(Some(None)),
+            Err(error) => self.again(visit, error).await.map(|()| None),
+        }
+    }
+
+    /// Makes writes exactly once, all or nothing, and the directory of the node if it is missing.
+    ///
+    /// Dropped before it returns, they may have been made or not.
+    pub(crate) async fn once(
+        &self,
+        load: impl Into<Load>,
+        fill: impl Fn(&mut zk::Multi<'_>, &NodePath),
+    ) -> Result<Written, NotWritten> {
+        let load = load.into();
+        loop {
+            let visit = self.visit().await.map_err(NotWritten::Failed)?;
+            let bytes_max = self.bytes_max(&visit, load.writes);
+            if load.bytes > bytes_max {
+                return Err(NotWritten::Failed(StateError::TooLarge {
+                    path: self.path.clone(),
+                    bytes: load.bytes,
+                    bytes_max,
+                }));
+            }
+            let written = visit.receipts.once(|writer| fill(writer, &visit.node));
+            match written.await {
+                Ok(written) => return Ok(written),
+                // Nothing was sent.
+                Err(OnceError::SessionEnded) => {}
+                Err(OnceError::OutcomeUnknown(source)) => {
+                    return Err(NotWritten::Failed(StateError::OutcomeUnknown {
+                        path: self.path.clone(),
+                        source,
+                    }));
+                }
+                Err(OnceError::TooManyEphemerals { bytes }) => {
+                    return Err(NotWritten::Failed(StateError::TooManyEphemerals {
+                        path: self.path.clone(),
+                        bytes,
+                    }));
+                }
+                Err(OnceError::Refused(error)) => match error {
+                    // The receipt comes first, so its directory is missing.
+                    zk::MultiError::Refused {
+                        index: 0,
+                        code: zk::ErrorCode::NoNode,
+                    } => self.make_directory(&visit).await?,
+                    zk::MultiError::Refused { index, code } if index > 0 => {
+                        return Err(NotWritten::Refused(zk::Error::Refused(code)));
+                    }
+                    error => return Err(NotWritten::Failed(self.refused(error.into()))),
+                },
+            }
+        }
+    }
+
+    /// How many bytes of data and names fit into one request with `writes` writes to the node and its children, and a receipt.
+    pub(crate) fn bytes_max(&self, visit: &Visit, writes: usize) -> usize {
+        let path_and_access = visit.node.as_str().len() + self.access.bytes();
+        let each = path_and_access + WRITE_OVERHEAD_BYTES;
+        let receipt = path_and_access + RECEIPT_BYTES;
+        REQUEST_BYTES_MAX.saturating_sub(each.saturating_mul(writes) + receipt)
+    }
+
+    async fn make_directory(&self, visit: &Visit) -> Result<(), NotWritten> {
+        // The root is always there.
+        let Some(dir) = visit.node.parent() else {
+            return Err(NotWritten::Failed(self.refused(zk::Error::NO_NODE)));
+        };
+        match visit.session.make_directory(&dir, &self.access).await {
+            // The next try finds what is missing.
+            Ok(()) | Err(zk::Error::NO_NODE) => Ok(()),
+            Err(error) => {
+                let again = self.again(visit, error).await;
+                again.map_err(NotWritten::Failed)
+            }
+        }
+    }
+
+    pub(crate) fn refused(&self, source: zk::Error) -> StateError {
+        StateError::Refused {
+            path: self.path.clone(),
+            source,
+        }
+    }
+
+    pub(crate) fn unreadable(
+        &self,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> StateError {
+        StateError::Unreadable {
+            path: self.path.clone(),
+            source: source.into(),
+        }
+    }
+
+    fn last(&self) -> std::sync::MutexGuard<'_, Option<Visit>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Sets the data of a node if it is at this version.
+///
+/// Versions are counted in 32 bits, and wrap. Version −1 means *any* in a request, so in that case the check follows the write: only a node
+/// that was at −1 is at 0 then; otherwise the multi fails.
+pub(crate) fn set_at(writer: &mut zk::Multi<'_>, path: &str, data: &[u8], version: i32) {
+    writer.set(path, data, Some(version));
+    if version == -1 {
+        writer.check(path, Some(0));
+    }
+}

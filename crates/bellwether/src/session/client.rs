@@ -1,0 +1,379 @@
+//! The client: it outlives its sessions.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use bellwether_client as zk;
+use bellwether_client::log;
+use futures_core::Stream;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared, WeakShared};
+use futures_util::stream::unfold;
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use crate::error::ConnectError;
+use crate::node::access::Access;
+use crate::node::path::NodePath;
+use crate::session::connect::Connect;
+use crate::session::heart::Engine;
+use crate::session::home::Home;
+use crate::session::id::SessionId;
+use crate::session::open_session::Session;
+use crate::session::sabotage::Sabotage;
+
+/// How long to wait between two attempts to open the next session: at first, and at most.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// A client of the servers. Clones share it.
+///
+/// It has one session at a time. When a session has ended, the client opens a new one by itself, with the same options, and keeps trying
+/// while no server answers. Recipes use the current session: after a session expiry they work again as soon as there is a new session.
+/// Guards, claims and places in line belong to the session in which they were acquired, and are lost with it.
+///
+/// The client is closed by [`close`](Self::close), or when the last clone, the last recipe and the last guard are gone.
+#[derive(Clone)]
+pub struct Client(Arc<Sessions>);
+
+type Attempt = BoxFuture<'static, Result<Session, ConnectError>>;
+
+struct Sessions {
+    options: Connect,
+    home: Home,
+    /// The session that was opened last.
+    current: Mutex<Session>,
+    connection: watch::Sender<Connection>,
+    /// The attempt to open the next session. It is given up when all its callers have dropped it.
+    under_way: Mutex<Option<WeakShared<Attempt>>>,
+}
+
+/// What is known of the connection, without keeping the session open.
+struct Connection {
+    session: watch::Receiver<zk::SessionState>,
+    /// No session follows.
+    is_closed: bool,
+}
+
+/// Whether a client can reach its servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClientState {
+    /// A server answers.
+    Connected,
+    /// There is no connection. The session is still open, and nothing is lost yet.
+    Disconnected,
+    /// The session has ended, and there is no new session yet. Everything that was held is lost. The client keeps trying.
+    NoSession,
+    /// The client is closed, for good.
+    Closed,
+}
+
+impl Client {
+    /// A client that starts with this session.
+    pub(crate) fn start(session: Session, options: Connect) -> Self {
+        let home = session.home().clone();
+        let connection = Connection {
+            session: session.zk().states(),
+            is_closed: false,
+        };
+        let client = Self(Arc::new(Sessions {
+            options,
+            home: home.clone(),
+            current: Mutex::new(session),
+            connection: watch::Sender::new(connection),
+            under_way: Mutex::default(),
+        }));
+        home.spawn(keep_open(Arc::downgrade(&client.0), home.clone()));
+        client
+    }
+
+    /// Whether the client can reach its servers, as of now: for readiness probes.
+    #[must_use]
+    pub fn state(&self) -> ClientState {
+        self.0.connection.borrow().state()
+    }
+
+    /// The state as it changes, the current one first. A short change may pass unseen. It ends with [`ClientState::Closed`], and does
+    /// not keep the client open.
+    pub fn states(&self) -> impl Stream<Item = ClientState> + Send + Unpin + use<> {
+        let states = States {
+            connection: self.0.connection.subscribe(),
+            shown: None,
+        };
+        Box::pin(unfold(states, async |mut states: States| {
+            let state = states.next().await?;
+            Some((state, states))
+        }))
+    }
+
+    /// Waits until there is a session: the present one, or the next one, which is opened now and shared by all callers. Recipes do this by
+    /// themselves.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the attempt, unless other callers wait for it too; the client keeps trying by itself.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](crate::connect()), for all callers that waited for the same attempt; [`ConnectError::Closed`] if the client is closed.
+    pub async fn ready(&self) -> Result<(), ConnectError> {
+        self.session().await.map(drop)
+    }
+
+    /// The session timeout that the servers granted to the current session.
+    #[must_use]
+    pub fn session_timeout(&self) -> Duration {
+        self.current().session_timeout()
+    }
+
+    /// Whether the servers are an ensemble, as far as they report it. In an ensemble, the answer of one server proves less, and holds are
+    /// lost after shorter outages.
+    #[must_use]
+    pub fn is_ensemble(&self) -> bool {
+        self.current().heart().engine() == Engine::Ensemble
+    }
+
+    /// How long the servers may be paused, or without a leader, before a hold of this session is lost: three quarters of the session
+    /// timeout on a single server, half of it in an ensemble.
+    #[must_use]
+    pub fn outage_max(&self) -> Duration {
+        self.current().heart().outage_max()
+    }
+
+    /// The id of the current session, as the servers' own tools show it; the id of the last session if there is none.
+    #[must_use]
+    pub fn session_id(&self) -> SessionId {
+        self.current().session_id().into()
+    }
+
+    /// The ZooKeeper client of the current session, rooted at the chroot, for requests that no recipe covers. It ends with that session.
+    #[must_use]
+    pub fn raw(&self) -> zk::Client {
+        self.current().raw()
+    }
+
+    /// Closes the client now, even if clones, recipes and guards exist, and waits until the servers have acknowledged it. Everything that
+    /// is held is lost.
+    ///
+    /// Nodes that were released or given up before are deleted first. When no server can be reached, it returns once the servers must have
+    /// expired the session.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the wait; the session may stay open then.
+    pub async fn close(&self) {
+        self.end_sessions();
+        self.current().close().await;
+    }
+
+    /// Closes the client when nothing is held any more, or after `limit`, so that guards, claims and places in line can be released in
+    /// order. From now on nothing new is acquired. Returns whether everything was released in time.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the wait; nothing new is acquired all the same.
+    pub async fn close_gently(&self, limit: Duration) -> bool {
+        self.end_sessions();
+        let session = self.current();
+        let is_unused = tokio::select! {
+            biased;
+            () = session.heart().unused() => true,
+            // Everything is lost already. The timer may have gone with the runtime.
+            () = session.ended() => false,
+            () = self.0.home.sleep(limit) => false,
+        };
+        session.close().await;
+        is_unused
+    }
+
+    /// Allows no further session and no further acquisition.
+    fn end_sessions(&self) {
+        self.0
+            .connection
+            .send_modify(|connection| connection.is_closed = true);
+    }
+
+    /// The current session, or a new one, which is opened once and shared by all callers. Cancel safe.
+    pub(crate) async fn session(&self) -> Result<Session, ConnectError> {
+        loop {
+            if self.is_closed() {
+                return Err(ConnectError::Closed);
+            }
+            let session = self.current();
+            if !session.is_ended() {
+                return Ok(session);
+            }
+            self.attempt().await?;
+        }
+    }
+
+    /// As [`session`](Self::session), but tries until there is a session or the client is closed. For streams and background tasks.
+    pub(crate) async fn session_in_time(&self) -> Result<Session, ConnectError> {
+        let mut pause = PAUSE_MIN;
+        loop {
+            match self.session().await {
+                Err(ConnectError::Closed) => return Err(ConnectError::Closed),
+                Err(_) => {
+                    self.0.home.sleep(pause).await;
+                    pause = (2 * pause).min(PAUSE_MAX);
+                }
+                session => return session,
+            }
+        }
+    }
+
+    /// The access list of recipes that have none of their own.
+    pub(crate) fn access(&self) -> &Access {
+        self.0.options.access()
+    }
+
+    /// The session that was opened last, ended or not.
+    pub(crate) fn current(&self) -> Session {
+        lock(&self.0.current).clone()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.0.connection.borrow().is_closed
+    }
+
+    /// Opens a new session, or joins an attempt that is under way. A failure is a failure for all callers of the attempt.
+    fn attempt(&self) -> Shared<Attempt> {
+        let mut under_way = lock(&self.0.under_way);
+        let present = under_way.as_ref().and_then(WeakShared::upgrade);
+        if let Some(attempt) = present.filter(|attempt| attempt.peek().is_none()) {
+            return attempt;
+        }
+        let current = self.current();
+        // Stored before the attempt ends, so that no second attempt starts.
+        if !current.is_ended() {
+            return std::future::ready(Ok(current)).boxed().shared();
+        }
+        let (client, options) = (self.clone(), self.0.options.clone());
+        let attempt = async move {
+            let session = options.open_session().await?;
+            session.catch_up().await;
+            client.go_on_with(session)
+        };
+        let attempt = attempt.boxed().shared();
+        *under_way = attempt.downgrade();
+        attempt
+    }
+
+    fn go_on_with(&self, session: Session) -> Result<Session, ConnectError> {
+        // Closed while it was opened: it ends when it is dropped.
+        if self.is_closed() {
+            return Err(ConnectError::Closed);
+        }
+        let id = session.session_id();
+        log::emit(move || info!(session = id, "the client continues in a new session"));
+        *lock(&self.0.current) = session.clone();
+        self.0
+            .connection
+            .send_modify(|connection| connection.session = session.zk().states());
+        Ok(session)
+    }
+
+    /// The runtime of its sessions.
+    pub(crate) fn home(&self) -> &Home {
+        &self.0.home
+    }
+
+    /// The path as the servers know it, with the chroot in front.
+    pub(crate) fn resolve(&self, path: &NodePath) -> NodePath {
+        lock(&self.0.current).resolve(path)
+    }
+
+    /// Whether a deliberate mistake is switched on. Never without the feature.
+    pub(crate) fn is_sabotaged(&self, what: Sabotage) -> bool {
+        self.0.options.is_sabotaged(what)
+    }
+}
+
+impl Connection {
+    fn state(&self) -> ClientState {
+        match *self.session.borrow() {
+            _ if self.is_closed => ClientState::Closed,
+            zk::SessionState::Connected => ClientState::Connected,
+            zk::SessionState::Disconnected => ClientState::Disconnected,
+            _ => ClientState::NoSession,
+        }
+    }
+}
+
+/// Follows the state of a client.
+struct States {
+    connection: watch::Receiver<Connection>,
+    shown: Option<ClientState>,
+}
+
+impl States {
+    async fn next(&mut self) -> Option<ClientState> {
+        if self.shown == Some(ClientState::Closed) {
+            return None;
+        }
+        loop {
+            let (state, mut session) = {
+                let connection = self.connection.borrow_and_update();
+                // Before the state is looked at, so that no change is missed.
+                let mut session = connection.session.clone();
+                session.mark_unchanged();
+                (connection.state(), session)
+            };
+            if self.shown != Some(state) {
+                self.shown = Some(state);
+                return Some(state);
+            }
+            tokio::select! {
+                biased;
+                // An error says that the client is gone.
+                changed = self.connection.changed() => changed.ok()?,
+                changed = session.changed() => if changed.is_err() {
+                    self.connection.changed().await.ok()?;
+                },
+            }
+        }
+    }
+}
+
+/// Opens the next session whenever one has ended, until the client is closed or gone.
+async fn keep_open(client: Weak<Sessions>, home: Home) {
+    let mut pause = PAUSE_MIN;
+    loop {
+        let Some(client_now) = client.upgrade() else {
+            return;
+        };
+        let mut session = client_now.connection.borrow().session.clone();
+        drop(client_now);
+        // An error says that the session is gone too.
+        let _ = session.wait_for(|state| state.is_ended()).await;
+        let Some(client) = client.upgrade().map(Client) else {
+            return;
+        };
+        match client.session().await {
+            Ok(_) => pause = PAUSE_MIN,
+            Err(ConnectError::Closed) => return,
+            Err(error) => {
+                log::emit(move || warn!(%error, ?pause, "no session; will try again"));
+                // Not kept meanwhile: the client may be dropped.
+                drop(client);
+                home.sleep(pause).await;
+                pause = (2 * pause).min(PAUSE_MAX);
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("session", &self.current())
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}

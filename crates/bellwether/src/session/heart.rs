@@ -1,0 +1,369 @@
+//! Proof that the servers still keep the session, and until when that can be relied on.
+//!
+//! A server expires a session no earlier than its timeout T after it last heard from it, and a hold is good until then, less a margin.
+//!
+//! A single server answers and expires by one clock: it has heard of the session when any answered request was *sent*, or later. In an
+//! ensemble only the leader expires sessions, and it hears of them from its followers, which go on answering reads for a while after they
+//! were cut off. There it takes an answered write and another request to the leader behind it to prove what the leader has heard:
+//! [`zk::Life`] says of which request. docs/ensembles.md has the table.
+//!
+//! The data of a single server may move to an ensemble, and sessions with it, so each new connection is asked again.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
+
+use bellwether_client as zk;
+use tokio::sync::Notify;
+
+use crate::session::clock::Moment;
+use crate::session::connect::Connect;
+use crate::session::home::Home;
+use crate::session::open_session::{Session, WeakSession};
+use crate::session::sabotage::Sabotage;
+
+/// The kind of servers behind the address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Engine {
+    Single,
+    Ensemble,
+}
+
+impl Engine {
+    /// Asks the server until it answers.
+    pub(crate) async fn detect(zk: &zk::Client) -> Result<Self, zk::Error> {
+        loop {
+            match Self::ask(zk).await {
+                Err(error) if error.is_transient() => {}
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Asks the server once. What cannot be found out is taken for an ensemble, where less counts as proof.
+    async fn ask(zk: &zk::Client) -> Result<Self, zk::Error> {
+        match zk.config().await {
+            Ok((config, _)) if config.windows(7).any(|key| key == b"server.") => Ok(Self::Ensemble),
+            // Servers before 3.5 have no such node, and do not tell.
+            Err(zk::Error::NO_NODE | zk::Error::NO_AUTH) => Ok(Self::Ensemble),
+            Ok(_) => Ok(Self::Single),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The proof of life of one session, and how long it lasts.
+#[derive(Debug)]
+pub(crate) struct Heart {
+    /// What the session was opened with.
+    opened_with: Engine,
+    /// Set when the data of a single server, and this session with it, have moved to an ensemble: the deadline at that moment.
+    moved: OnceLock<Moment>,
+    zk: zk::Client,
+    /// How many holds and contenders need the heartbeat. An idle session has the client's own pings.
+    users: Mutex<usize>,
+    /// Notified when the last user is gone.
+    unused: Notify,
+    mistakes: Mistakes,
+}
+
+/// Deliberate mistakes.
+#[derive(Debug)]
+pub(crate) struct Mistakes {
+    /// What a connection alone would prove.
+    trusted: AtomicU64,
+    timeout_once: Option<Duration>,
+    has_no_margin: bool,
+    believes_one_write: bool,
+    /// The proof that was seen last, and when.
+    dated_at_reply: Option<Mutex<(Moment, Moment)>>,
+}
+
+impl Mistakes {
+    pub(crate) fn of(options: &Connect, zk: &zk::Client) -> Self {
+        let timeout_once = options.is_sabotaged(Sabotage::TimeoutOnce);
+        Self {
+            trusted: AtomicU64::new(0),
+            timeout_once: timeout_once.then(|| zk.session_timeout()),
+            has_no_margin: options.is_sabotaged(Sabotage::NoMargin),
+            believes_one_write: options.is_sabotaged(Sabotage::OneWrite),
+            dated_at_reply: options
+                .is_sabotaged(Sabotage::DateAtReply)
+                .then(|| Mutex::new((zk.life().any, zk.life().any))),
+        }
+    }
+
+    /// What the mistakes make of the proof that there is.
+    fn distort(&self, mut life: zk::Life) -> zk::Life {
+        let trusted = Moment::from_nanos(self.trusted.load(Ordering::Relaxed));
+        life.any = life.any.max(trusted);
+        life.heard = life.heard.max(trusted);
+        life.timeout = self.timeout_once.unwrap_or(life.timeout);
+        if let Some(dated) = &self.dated_at_reply {
+            let mut dated = dated.lock().expect("nothing panics under this lock");
+            if dated.0 != life.any {
+                *dated = (life.any, Moment::now());
+            }
+            life.heard = life.heard + (dated.1 - dated.0);
+            life.any = dated.1;
+        }
+        life
+    }
+}
+
+/// How often in a session timeout a server hears of an idle session.
+const IDLE_ACTIVITY: u32 = 6;
+/// How often it does in an ensemble while something is held.
+const ACTIVITY: u32 = 20;
+/// How often a quorum does in an ensemble while something is held.
+const PROOFS: u32 = 12;
+/// How often in a session timeout the leader asks its followers which sessions were active: every half tick, and a session timeout has
+/// two ticks at least (`Leader.lead`, `minSessionTimeout`).
+const REPORTS: u32 = 4;
+/// The margin for delays and clock drift, as a fraction of the session timeout.
+const MARGIN: u32 = 10;
+
+impl Heart {
+    pub(crate) fn new(engine: Engine, zk: zk::Client, mistakes: Mistakes) -> Self {
+        Self {
+            opened_with: engine,
+            moved: OnceLock::new(),
+            zk,
+            users: Mutex::new(0),
+            unused: Notify::new(),
+            mistakes,
+        }
+    }
+
+    /// Until when a hold can be relied on, as far as is known now.
+    pub(crate) fn deadline(&self) -> Moment {
+        let life = self.mistakes.distort(self.zk.life());
+        let t = life.timeout;
+        let heard = match self.engine() {
+            Engine::Single => life.any,
+            Engine::Ensemble if self.mistakes.believes_one_write => {
+                return life.write + (t - t / ACTIVITY - t / REPORTS - t / MARGIN);
+            }
+            Engine::Ensemble => life.heard,
+        };
+        let deadline = match self.mistakes.has_no_margin {
+            true => heard + t,
+            false => heard + (t - t / MARGIN),
+        };
+        self.moved
+            .get()
+            .map_or(deadline, |moved| deadline.max(*moved))
+    }
+
+    /// Asks a new connection whether it leads to an ensemble now.
+    ///
+    /// What was proven on the single server stays so: the leader has heard of the session when it was attached, right before.
+    async fn look_again(&self) -> Result<(), zk::Error> {
+        if self.engine() == Engine::Single && Engine::ask(&self.zk).await? == Engine::Ensemble {
+            let carried = self.deadline();
+            let users = self.users();
+            // It moves once.
+            let _ = self.moved.set(carried);
+            if *users > 0 {
+                self.set_activity(ACTIVITY);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        Moment::now() < self.deadline()
+    }
+
+    /// Waits until the session is known to be alive: otherwise a new hold could be over already.
+    ///
+    /// Fails if the session is being closed: the servers then delete the nodes of all its holds, and a waiter behind one of them would see that
+    /// as its turn.
+    pub(crate) async fn prove(&self) -> Result<(), zk::Error> {
+        if self.zk.is_closed() {
+            return Err(zk::Error::SessionEnded(zk::SessionEnd::Closed));
+        }
+        // What the caller has just written may need no more than the second step.
+        let mut is_confirmed = self.engine() == Engine::Single;
+        while !self.is_alive() {
+            let answer = match is_confirmed {
+                true => self.beat().await,
+                false => self.confirm().await,
+            };
+            is_confirmed = true;
+            match answer {
+                Err(error) if !error.is_transient() => return Err(error),
+                Err(_) | Ok(()) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Proves that the session is alive, unless the servers are silent. On failure the session may be over, or only the connection.
+    pub(crate) async fn beat(&self) -> Result<(), zk::Error> {
+        match self.engine() {
+            Engine::Single => answered(self.zk.exists("/").await.map(drop)),
+            Engine::Ensemble => {
+                // A multi goes through the quorum even if it contains only a check.
+                let mut multi = self.zk.new_multi();
+                multi.check("/", None);
+                answered(multi.commit().await.map(drop).map_err(zk::Error::from))?;
+                self.confirm().await
+            }
+        }
+    }
+
+    /// The second step of a proof: a request that passes the leader, behind the answer to a write. It costs no write.
+    async fn confirm(&self) -> Result<(), zk::Error> {
+        answered(self.zk.sync("/").await.map(drop))
+    }
+
+    /// A hold or contender begins to rely on the session.
+    fn begin(&self) {
+        let mut users = self.users();
+        *users += 1;
+        if *users == 1 {
+            self.set_activity(ACTIVITY);
+        }
+    }
+
+    /// A hold or contender is over.
+    fn end(&self) {
+        let mut users = self.users();
+        *users -= 1;
+        if *users == 0 {
+            self.set_activity(IDLE_ACTIVITY);
+            self.unused.notify_waiters();
+        }
+    }
+
+    /// Waits until nothing is held or waited for.
+    pub(crate) async fn unused(&self) {
+        loop {
+            let unused = self.unused.notified();
+            if *self.users() == 0 {
+                return;
+            }
+            unused.await;
+        }
+    }
+
+    /// Called with the users locked, so that the last call is that of the last change.
+    fn set_activity(&self, pings_per_timeout: u32) {
+        if self.engine() == Engine::Ensemble {
+            self.zk.set_pings_per_timeout(pings_per_timeout);
+        }
+    }
+
+    fn users(&self) -> MutexGuard<'_, usize> {
+        self.users.lock().expect("nothing panics under this lock")
+    }
+
+    pub(crate) fn engine(&self) -> Engine {
+        match self.moved.get() {
+            Some(_) => Engine::Ensemble,
+            None => self.opened_with,
+        }
+    }
+
+    /// How long the servers may stand still without the loss of a hold that was proven regularly before.
+    pub(crate) fn outage_max(&self) -> Duration {
+        let t = self.zk.session_timeout();
+        match self.engine() {
+            Engine::Single => t - t / IDLE_ACTIVITY - t / MARGIN,
+            Engine::Ensemble => t - t / ACTIVITY - t / REPORTS - t / MARGIN - t / PROOFS,
+        }
+    }
+
+    /// The longest time between two proofs while the servers answer.
+    fn proof_interval(&self) -> Duration {
+        self.zk.session_timeout() / PROOFS
+    }
+
+    /// How long to wait until the next look. After a failure it tries again soon, but not at once.
+    fn pause(&self) -> Duration {
+        let shortest = self.proof_interval() / 20;
+        self.until_due().max(shortest).max(Duration::from_millis(1))
+    }
+
+    /// How long it is until the next write is needed.
+    fn until_due(&self) -> Duration {
+        let interval = self.proof_interval();
+        match *self.users() {
+            0 => interval,
+            _ => (self.zk.life().proven + interval).left(),
+        }
+    }
+}
+
+/// A refusal proves as much as a success.
+fn answered(result: Result<(), zk::Error>) -> Result<(), zk::Error> {
+    match result {
+        Err(error) if !error.is_refusal() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// A hold or a place in line depends on the session.
+#[derive(Debug)]
+pub(crate) struct Pulse(Session);
+
+impl Pulse {
+    /// Keeps the heart of a session beating as long as the result lives.
+    pub(crate) fn new(session: &Session) -> Self {
+        session.heart().begin();
+        Self(session.clone())
+    }
+}
+
+impl Drop for Pulse {
+    fn drop(&mut self) {
+        self.0.heart().end();
+    }
+}
+
+/// The heartbeat of a session. It does not keep the session open, and ends with it.
+///
+/// A single server needs none: the client's own pings are answered by the clock that expires sessions. In an ensemble it takes
+/// a write, and this makes them while something is held.
+pub(crate) async fn beat_on(session: WeakSession, home: Home) {
+    // The last connection that was asked what it leads to.
+    let mut known = 1;
+    loop {
+        let Some(pause) = session.upgrade().map(|session| session.heart().pause()) else {
+            return;
+        };
+        home.sleep(pause).await;
+        if let Some(session) = session.upgrade() {
+            session.report_traffic();
+        }
+        if let Some(session) = session.upgrade()
+            && session.zk().connections() > known
+            && !session.is_sabotaged(Sabotage::TrustReads)
+        {
+            let now = session.zk().connections();
+            if session.heart().look_again().await.is_ok() {
+                known = now;
+            }
+        }
+        if let Some(session) = session.upgrade()
+            && session.is_sabotaged(Sabotage::TrustConnection)
+            && session.zk().state() == zk::SessionState::Connected
+        {
+            let now = Moment::now().as_nanos();
+            let trusted = &session.heart().mistakes.trusted;
+            trusted.store(now, Ordering::Relaxed);
+        }
+        if let Some(session) = session.upgrade()
+            && session.heart().engine() == Engine::Ensemble
+            && session.heart().until_due().is_zero()
+            && let Err(error) = session.heart().beat().await
+            && error.is_session_end()
+        {
+            return;
+        }
+        if session.upgrade().is_none_or(|session| session.is_ended()) {
+            return;
+        }
+    }
+}

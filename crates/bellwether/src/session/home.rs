@@ -1,0 +1,151 @@
+//! Where a session lives: the runtime that carries its connection, its heartbeat and the clocks of its holds.
+
+use std::future::pending;
+use std::panic::resume_unwind;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use bellwether_client::{is_session_thread, seam, session_thread};
+use futures_util::future::Either;
+use tokio::runtime::Handle;
+use tokio::task::{AbortHandle, JoinHandle};
+
+use crate::session::pace::Pace;
+
+/// The home of a session. Futures of recipes only wait for results from there, so they can be awaited on any executor.
+#[derive(Clone, Debug)]
+pub(crate) struct Home {
+    runtime: Handle,
+    /// Limits how much work of recipes runs there at a time.
+    pace: Arc<Pace>,
+}
+
+impl Home {
+    /// The runtime that carries a session.
+    pub(crate) fn of(zk: &bellwether_client::Client) -> Self {
+        let runtime = zk.runtime().clone();
+        Self {
+            pace: Pace::new(runtime.clone()),
+            runtime,
+        }
+    }
+
+    /// Spawns a task there. Dropping the result aborts it.
+    pub(crate) fn run(&self, future: impl Future<Output = ()> + Send + 'static) -> Running {
+        Running(self.runtime.spawn(seam::task(future)).abort_handle())
+    }
+
+    /// Spawns a task there that runs to its end.
+    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(seam::task(future));
+    }
+
+    /// Runs a future there and returns its output. Dropping the result drops the future there. The steps of a recipe then follow each other
+    /// without waking the caller's thread in between.
+    pub(crate) fn there<F>(&self, future: F) -> impl Future<Output = F::Output> + Send + use<F>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        // Both are on the heap, so that the caller's future stays small.
+        let running = match self.is_own_thread() && !is_session_thread() {
+            true => Either::Left(self.apart(future)),
+            false => Either::Right(Box::pin(future)),
+        };
+        async {
+            match running {
+                // The session thread ends with the process.
+                Either::Left(task) => match task.await {
+                    Some(value) => value,
+                    None => pending().await,
+                },
+                Either::Right(future) => future.await,
+            }
+        }
+    }
+
+    /// As [`there`](Self::there), but always as a task of its own, even on the caller's runtime. It makes progress while the caller does not poll
+    /// the result, so others may wait for it. `None` when the runtime is gone.
+    pub(crate) fn apart<F>(
+        &self,
+        future: F,
+    ) -> impl Future<Output = Option<F::Output>> + Send + use<F>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        let task = self
+            .runtime
+            .spawn(seam::task(self.pace.clone().keep(future)));
+        let attached = Running(task.abort_handle());
+        joined(task, attached)
+    }
+
+    /// A timer that can be awaited on any executor.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one timer of the recipes, on the session's own runtime"
+    )]
+    pub(crate) fn sleep(&self, duration: Duration) -> tokio::time::Sleep {
+        let _runtime = self.runtime.enter();
+        tokio::time::sleep(duration)
+    }
+
+    /// Awaits a future for at most `limit`; `None` after that.
+    pub(crate) async fn timeout<T>(
+        &self,
+        limit: Duration,
+        future: impl Future<Output = T>,
+    ) -> Option<T> {
+        tokio::select! {
+            biased;
+            value = future => Some(value),
+            () = self.sleep(limit) => None,
+        }
+    }
+
+    fn is_own_thread(&self) -> bool {
+        self.runtime.id() == session_thread().id()
+    }
+}
+
+/// A task that is aborted on drop.
+#[derive(Debug)]
+pub(crate) struct Running(AbortHandle);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Waits for a task. `None` when its runtime is gone. A panic of the task continues in the caller, so that it does not end all sessions.
+async fn joined<T>(task: JoinHandle<T>, _attached: Running) -> Option<T> {
+    match task.await {
+        Ok(value) => Some(value),
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => resume_unwind(panic),
+            Err(_) => None,
+        },
+    }
+}
+
+/// Blocks the current thread until a future is ready.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut cx = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut cx) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! One open session, from its first connection to its end.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bellwether_client as zk;
+
+use crate::node::access::Access;
+use crate::node::path::NodePath;
+use crate::node::who::Who;
+use crate::session::connect::Connect;
+use crate::session::ephemerals::Ephemerals;
+use crate::session::heart::{Engine, Heart, Mistakes, beat_on};
+use crate::session::home::Home;
+use crate::session::janitor::Janitor;
+use crate::session::meters::{self, Traffic};
+use crate::session::owned_names::Borne;
+use crate::session::sabotage::Sabotage;
+
+/// An open session. Clones share it; it is closed when the last clone is gone.
+///
+/// Guards, claims and places in line belong to one session, and end with it.
+#[derive(Clone)]
+pub(crate) struct Session(Arc<Inner>);
+
+struct Inner {
+    /// Rooted at the servers' root, so that a missing chroot can be made.
+    zk: zk::Client,
+    chroot: Option<NodePath>,
+    janitor: Janitor,
+    heart: Heart,
+    ephemerals: Ephemerals,
+    borne: Borne,
+    home: Home,
+    options: Connect,
+    traffic: Traffic,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.traffic.report(&self.zk);
+    }
+}
+
+/// Knows a session without keeping it open.
+#[derive(Clone, Debug)]
+pub(crate) struct WeakSession(Weak<Inner>);
+
+impl WeakSession {
+    pub(crate) fn upgrade(&self) -> Option<Session> {
+        self.0.upgrade().map(Session)
+    }
+}
+
+impl Session {
+    /// Takes over a session, whose handle is rooted at the servers' root.
+    pub(crate) fn start(
+        zk: zk::Client,
+        engine: Engine,
+        chroot: Option<NodePath>,
+        options: Connect,
+    ) -> Self {
+        let home = Home::of(&zk);
+        let engine = match options.is_sabotaged(Sabotage::TrustReads) {
+            true => Engine::Single,
+            false => engine,
+        };
+        let session = Self(Arc::new(Inner {
+            janitor: Janitor::start(&home, zk.clone()),
+            heart: Heart::new(engine, zk.clone(), Mistakes::of(&options, &zk)),
+            ephemerals: Ephemerals::default(),
+            borne: Borne::default(),
+            zk,
+            chroot,
+            home: home.clone(),
+            options,
+            traffic: Traffic::default(),
+        }));
+        home.spawn(beat_on(session.downgrade(), home.clone()));
+        meters::session_opened();
+        session
+    }
+
+    /// The session timeout that the servers granted.
+    pub(crate) fn session_timeout(&self) -> Duration {
+        self.0.zk.session_timeout()
+    }
+
+    /// The id of the session, as the servers' own tools show it.
+    pub(crate) fn session_id(&self) -> i64 {
+        self.0.zk.session_id()
+    }
+
+    /// The address of the session in memory, unique while the session lives.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
+    /// Whether both are the same session.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Whether the session has ended, as far as this process knows.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.0.zk.state().is_ended()
+    }
+
+    /// Resolves when the session has ended. Cancel safe.
+    pub(crate) async fn ended(&self) {
+        self.0.zk.ended().await;
+    }
+
+    /// Brings the server of this session up to what an earlier session of the same client may have seen. Within a session the servers
+    /// ensure that.
+    pub(crate) async fn catch_up(&self) {
+        while let Err(error) = self.0.zk.sync("/").await
+            && error.is_transient()
+        {}
+    }
+
+    /// The plain client of this session, rooted at the chroot.
+    pub(crate) fn raw(&self) -> zk::Client {
+        match &self.0.chroot {
+            Some(chroot) => self
+                .0
+                .zk
+                .chroot(chroot.as_str())
+                .expect("the chroot is a checked path"),
+            None => self.0.zk.clone(),
+        }
+    }
+
+    /// Ends the session now, even if clones and guards exist, and waits until the servers have acknowledged it. Nodes that were released or
+    /// given up before are deleted first.
+    pub(crate) async fn close(&self) {
+        // Crash marks outlive the session: marks that have to be restored are restored before it ends.
+        let swept = self.0.janitor.swept();
+        self.0.home.timeout(self.session_timeout(), swept).await;
+        self.0.zk.close().await;
+        self.report_traffic();
+    }
+
+    /// Adds what was sent since the last report to the metrics.
+    pub(crate) fn report_traffic(&self) {
+        self.0.traffic.report(&self.0.zk);
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakSession {
+        WeakSession(Arc::downgrade(&self.0))
+    }
+
+    /// Rooted at the servers' root: paths go through [`resolve`](Self::resolve).
+    pub(crate) fn zk(&self) -> &zk::Client {
+        &self.0.zk
+    }
+
+    pub(crate) fn janitor(&self) -> &Janitor {
+        &self.0.janitor
+    }
+
+    pub(crate) fn heart(&self) -> &Heart {
+        &self.0.heart
+    }
+
+    /// The identity of this session, as other users see it.
+    pub(crate) fn who(&self) -> Who {
+        self.0.options.who(self.session_id())
+    }
+
+    /// The access list of nodes that belong to no recipe with a list of its own.
+    pub(crate) fn access(&self) -> &Access {
+        self.0.options.access()
+    }
+
+    pub(crate) fn ephemerals(&self) -> &Ephemerals {
+        &self.0.ephemerals
+    }
+
+    pub(crate) fn borne(&self) -> &Borne {
+        &self.0.borne
+    }
+
+    pub(crate) fn home(&self) -> &Home {
+        &self.0.home
+    }
+
+    /// Whether a deliberate mistake is switched on. Never without the feature.
+    pub(crate) fn is_sabotaged(&self, what: Sabotage) -> bool {
+        self.0.options.is_sabotaged(what)
+    }
+
+    /// The path as the servers know it, with the chroot in front.
+    pub(crate) fn resolve(&self, path: &NodePath) -> NodePath {
+        match &self.0.chroot {
+            Some(chroot) => chroot.join(path),
+            None => path.clone(),
+        }
+    }
+
+    /// Creates a directory and its missing parents in one round trip, as containers, which the servers remove when they are empty. A
+    /// missing chroot is created as a persistent node. `access` is for the directory itself, not for its parents. `NoNode` means that a
+    /// container above was removed again before it was used; another try may succeed.
+    pub(crate) async fn make_directory(
+        &self,
+        dir: &NodePath,
+        access: &Access,
+    ) -> Result<(), zk::Error> {
+        let container = zk::CreateMode::Container;
+        self.make_lineage(dir, b"", container, access).await
+    }
+
+    /// As [`make_directory`](Self::make_directory), with data of its own.
+    pub(crate) async fn make_marked_directory(
+        &self,
+        dir: &NodePath,
+        data: &[u8],
+        access: &Access,
+    ) -> Result<(), zk::Error> {
+        let container = zk::CreateMode::Container;
+        self.make_lineage(dir, data, container, access).await
+    }
+
+    /// As [`make_directory`](Self::make_directory), but the directory itself is persistent, with data of its own.
+    pub(crate) async fn make_kept_directory(
+        &self,
+        dir: &NodePath,
+        data: &[u8],
+        access: &Access,
+    ) -> Result<(), zk::Error> {
+        let kept = zk::CreateMode::Persistent;
+        self.make_lineage(dir, data, kept, access).await
+    }
+
+    async fn make_lineage(
+        &self,
+        dir: &NodePath,
+        data: &[u8],
+        mode: zk::CreateMode,
+        access: &Access,
+    ) -> Result<(), zk::Error> {
+        let own = (data, mode, access);
+        let containers = zk::CreateMode::Container;
+        match self.create_lineage(dir, own, containers).await {
+            // Servers before 3.5 have no containers.
+            Err(zk::Error::UNIMPLEMENTED) => {
+                let kept = zk::CreateMode::Persistent;
+                self.create_lineage(dir, (data, kept, access), kept).await
+            }
+            result => result,
+        }
+    }
+
+    async fn create_lineage(
+        &self,
+        dir: &NodePath,
+        (data, mode, access): (&[u8], zk::CreateMode, &Access),
+        above: zk::CreateMode,
+    ) -> Result<(), zk::Error> {
+        let kept = match &self.0.chroot {
+            Some(chroot) => chroot.as_str().len(),
+            None => 0,
+        };
+        let mut creates = Vec::new();
+        for path in dir.lineage() {
+            let (data, mode, acl) = match path == dir.as_str() {
+                true => (data, mode, access.acl()),
+                false => (b"".as_slice(), above, vec![zk::Acl::open()]),
+            };
+            let mode = match path.len() <= kept {
+                true => zk::CreateMode::Persistent,
+                false => mode,
+            };
+            let mut writer = self.0.zk.new_multi();
+            writer.create(path, data, mode.with_acl(acl));
+            if mode == zk::CreateMode::Container {
+                // An empty container is removed only if it has had a child (Apache's `ContainerManager`). It has one from the start, so
+                // that it is removed if we die before we use it.
+                let first = format!("{path}/first");
+                writer.create(&first, b"", zk::CreateMode::Persistent);
+                writer.delete(&first, None);
+            }
+            // Requests leave when their futures are made, so these are sent in one packet.
+            creates.push(writer.commit());
+        }
+        let mut last = Ok(());
+        for created in creates {
+            last = match (created.await.map_err(zk::Error::from), last) {
+                (Ok(_) | Err(zk::Error::NODE_EXISTS), _) => Ok(()),
+                (Err(zk::Error::UNIMPLEMENTED), _) => return Err(zk::Error::UNIMPLEMENTED),
+                // It has no parent because an earlier create in the batch was refused.
+                (Err(zk::Error::NO_NODE), Err(cause)) => Err(cause),
+                (Err(error), _) => Err(error),
+            };
+        }
+        // Only the last result counts: parents may exist where this client has no permission to create.
+        last
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("id", &self.0.zk.session_id())
+            .field("chroot", &self.0.chroot)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,186 @@
+//! What every recipe is built from: a client, a path, the identity that other users see, and the access list of its nodes.
+
+use crate::error::{
+    AcquireError, BarrierError, ClearError, ConnectError, ContentionError, LimitError, StateError,
+};
+use crate::node::access::Access;
+use crate::node::path::{NodePath, PathError};
+use crate::node::who::Who;
+use crate::session::client::Client;
+use crate::session::open_session::Session;
+
+/// Where a recipe is, and as whom it acts there.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) client: Client,
+    /// As the user wrote it.
+    pub(crate) path: String,
+    pub(crate) identity: Identity,
+    pub(crate) access: Access,
+}
+
+/// What a handle says about itself in its nodes, beyond host, process and user.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Identity {
+    pub(crate) owner: Option<String>,
+    pub(crate) command: Option<String>,
+    pub(crate) message: Option<String>,
+}
+
+/// Why a verb could not begin. Each error type of a recipe has both cases.
+#[derive(Debug)]
+pub(crate) struct Unreached {
+    pub(crate) path: String,
+    pub(crate) why: WhyUnreached,
+}
+
+#[derive(Debug)]
+pub(crate) enum WhyUnreached {
+    BadPath(PathError),
+    NoSession(ConnectError),
+}
+
+impl Place {
+    pub(crate) fn new(client: &Client, path: impl Into<String>) -> Self {
+        Self {
+            client: client.clone(),
+            path: path.into(),
+            identity: Identity::default(),
+            access: client.access().clone(),
+        }
+    }
+
+    /// The node at the path, with the chroot in front.
+    pub(crate) fn node(&self) -> Result<NodePath, Unreached> {
+        self.client.node(&self.path)
+    }
+
+    /// The current session, or the next one.
+    pub(crate) async fn session(&self) -> Result<Session, Unreached> {
+        self.client.session_for(&self.path).await
+    }
+
+    pub(crate) fn who(&self, session: &Session) -> Who {
+        self.identity.who(session)
+    }
+}
+
+impl Identity {
+    pub(crate) fn who(&self, session: &Session) -> Who {
+        let mut who = session.who();
+        // Without a command or message of the recipe, those of the client stay.
+        if let Some(command) = &self.command {
+            who.command = Some(command.clone());
+        }
+        if let Some(message) = &self.message {
+            who.message = Some(message.clone());
+        }
+        if let Some(owner) = &self.owner {
+            who.owner.clone_from(owner);
+        }
+        who
+    }
+}
+
+impl Client {
+    /// Checks a path, and puts the chroot in front.
+    pub(crate) fn node(&self, path: &str) -> Result<NodePath, Unreached> {
+        match NodePath::parse(path) {
+            Ok(node) => Ok(self.resolve(&node)),
+            Err(source) => Err(Unreached::bad_path(path, source)),
+        }
+    }
+
+    /// The current session, or the next one, for a verb at a path.
+    pub(crate) async fn session_for(&self, path: &str) -> Result<Session, Unreached> {
+        let session = self.session().await;
+        session.map_err(|source| Unreached {
+            path: path.to_owned(),
+            why: WhyUnreached::NoSession(source),
+        })
+    }
+}
+
+impl Unreached {
+    pub(crate) fn bad_path(path: &str, source: PathError) -> Self {
+        Self {
+            path: path.to_owned(),
+            why: WhyUnreached::BadPath(source),
+        }
+    }
+}
+
+/// Lets `?` turn [`Unreached`] into an error type with the variants `BadPath` and `NoSession`.
+macro_rules! from_unreached {
+    ($($error:ident),+) => {
+        $(impl From<$crate::session::place::Unreached> for $error {
+            fn from(unreached: $crate::session::place::Unreached) -> Self {
+                use $crate::session::place::WhyUnreached;
+                let path = unreached.path;
+                match unreached.why {
+                    WhyUnreached::BadPath(source) => Self::BadPath { path, source },
+                    WhyUnreached::NoSession(source) => Self::NoSession { path, source },
+                }
+            }
+        })+
+    };
+}
+
+from_unreached!(
+    AcquireError,
+    BarrierError,
+    ClearError,
+    ContentionError,
+    LimitError,
+    StateError
+);
+
+/// Options for the [`Identity`] in a field of the recipe.
+macro_rules! identity_options {
+    ($($identity:ident).+) => {
+        /// A message for people who ask who holds, waits or takes. It is stored in the nodes that this handle creates.
+        #[must_use]
+        pub fn message(mut self, message: impl Into<String>) -> Self {
+            self.$($identity).+.message = Some(message.into());
+            self
+        }
+
+        /// The command that runs under the hold, for people who ask who holds.
+        #[must_use]
+        pub fn command(mut self, command: impl Into<String>) -> Self {
+            self.$($identity).+.command = Some(command.into());
+            self
+        }
+
+        /// The name of the task that acquires. Set it where several tasks share a session, so that a search for deadlocks can tell them
+        /// apart. The session unless set.
+        #[must_use]
+        pub fn owner(mut self, owner: impl Into<String>) -> Self {
+            self.$($identity).+.owner = Some(owner.into());
+            self
+        }
+    };
+}
+
+/// Options for the [`Place`] in a field of the recipe.
+macro_rules! place_options {
+    ($($place:ident).+) => {
+        $crate::session::place::identity_options!($($place).+.identity);
+
+        /// Which clients may use the nodes of this recipe. The list of the [client](crate::Connect::acl) unless set. Directories that have
+        /// to be created above the path stay open: create them first if they should not be.
+        #[must_use]
+        pub fn acl(mut self, acl: impl Into<Vec<$crate::zk::Acl>>) -> Self {
+            self.$($place).+.access = $crate::node::access::Access::new(acl);
+            self
+        }
+
+        /// The path.
+        #[must_use]
+        pub fn path(&self) -> &str {
+            &self.$($place).+.path
+        }
+    };
+}
+
+pub(crate) use {from_unreached, identity_options, place_options};

@@ -1,0 +1,47 @@
+//! Deliberately broken variants of the recipes, to show that the tests would notice.
+//!
+//! Compiled in only with the feature `sabotage`, and then switched on by a session's options.
+
+/// A mistake that a recipe could make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[cfg_attr(
+    not(feature = "sabotage"),
+    expect(unreachable_pub, reason = "only usable with the feature")
+)]
+pub enum Sabotage {
+    /// Sorts contenders by their whole name instead of the sequence.
+    SortByWholeName,
+    /// Takes a node with the right name for the own node, although another session owns it.
+    AdoptAnyOwner,
+    /// Treats a hold as held although its session has ended.
+    IgnoreExpiry,
+    /// Takes the end of the contender before it for its turn, although other contenders are still before it.
+    SkipRelist,
+    /// Takes a connection that is not known to be broken for proof of life.
+    TrustConnection,
+    /// Uses the session timeout that was granted first, although a reconnect has changed it.
+    TimeoutOnce,
+    /// Leaves no time for delays and clocks between the deadline of a hold and the end of the session.
+    NoMargin,
+    /// Dates proof of life at the reply instead of the request.
+    DateAtReply,
+    /// Takes an answered read for proof of life in an ensemble.
+    TrustReads,
+    /// Takes one answered write for proof that the leader of an ensemble has heard of the session.
+    OneWrite,
+    /// Sends a deletion once and does not look whether it arrived.
+    DeleteOnce,
+    /// Takes any wake-up at a barrier for its end.
+    PassOnAnyWake,
+    /// Settles a claim at any version of the item.
+    SettleAnyVersion,
+    /// Sends a write again after a lost reply without a look at the receipt.
+    RetryBlindly,
+    /// Decides about a transaction by the votes that are there, although one is missing.
+    DecideEarly,
+    /// Takes items before they are due.
+    IgnoreDueTime,
+    /// Makes fenced writes without a check of the hold.
+    WriteUnfenced,
+}

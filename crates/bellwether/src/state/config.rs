@@ -1,0 +1,399 @@
+//! Shared configuration: one value that many clients read and few write.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use bellwether_client as zk;
+use bytes::Bytes;
+use futures_util::StreamExt;
+
+use crate::error::StateError;
+use crate::node::access::Access;
+use crate::node::payload::Payload;
+use crate::node::version::Version;
+use crate::request::follow::{Follow, Seen, Watch};
+use crate::request::site::{NotWritten, Site, set_at};
+use crate::session::call::call;
+use crate::session::client::Client;
+use crate::state::live::{Live, News, Source};
+
+/// A value in a node: bytes, text, or any type of serde's in [`Json`](crate::Json).
+///
+/// For several values that belong together see [`ConfigFolder`](crate::ConfigFolder).
+///
+/// # What it guarantees
+///
+/// An acknowledged write took effect exactly once, and never overwrites a later one, even if the connection was lost in between. A
+/// [watch](Self::watch) shows the latest value in the end, reports a deletion, and never goes back.
+///
+/// # What it does not
+///
+/// A watch may skip values that changed quickly. [`get`](Self::get) returns what the connected server knows, which may lag behind. A node
+/// that is deleted and created again counts its versions from zero, so a [`compare_and_set`](Self::compare_and_set) with an old version may
+/// succeed wrongly: where that matters, set an empty value instead of deleting.
+///
+/// # Node layout
+///
+/// The path is a persistent node with the value. Beside it are ephemeral nodes `receipt-…`, one for each concurrent write of a client.
+///
+/// # Fairness
+///
+/// None: the last write wins, or with [`compare_and_set`](Self::compare_and_set) the first.
+///
+/// # Session loss
+///
+/// The next call uses a new session; a watch continues by itself, and reports it.
+///
+/// # Example
+///
+/// ```no_run
+/// # use bellwether::{Client, Config, Json};
+/// # use bellwether::error::StateError;
+/// # use bellwether::state::Seen;
+/// use futures_util::StreamExt;
+///
+/// #[derive(serde::Serialize, serde::Deserialize)]
+/// struct Limits {
+///     requests_max: u32,
+/// }
+///
+/// # async fn run(client: &Client) -> Result<(), StateError> {
+/// let limits = Config::<Json<Limits>>::new(client, "/app/limits");
+/// limits.set(&Json(Limits { requests_max: 100 })).await?;
+/// let mut changes = limits.watch();
+/// while let Some(change) = changes.next().await {
+///     match change? {
+///         Seen::Value(entry) => println!("at most {} now", entry.value.0.requests_max),
+///         Seen::Absent => println!("no limit"),
+///         _ => {}
+///     }
+/// }
+/// # Ok(()) }
+/// ```
+pub struct Config<T = Vec<u8>> {
+    site: Site,
+    holds: PhantomData<fn(T) -> T>,
+}
+
+/// A value and its version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Entry<T> {
+    /// The value.
+    pub value: T,
+    /// For [`Config::compare_and_set`].
+    pub version: Version,
+}
+
+impl<T: Payload + Send + 'static> Config<T> {
+    /// A value at a path. Nothing is sent, nor is the path checked, until a verb is called.
+    #[must_use]
+    pub fn new(client: &Client, path: impl Into<String>) -> Self {
+        Self {
+            site: Site::new(client, path.into()),
+            holds: PhantomData,
+        }
+    }
+
+    pub(crate) fn at(site: Site) -> Self {
+        Self {
+            site,
+            holds: PhantomData,
+        }
+    }
+
+    /// Which clients may use the nodes. The list of the [client](crate::Connect::acl) unless set.
+    #[must_use]
+    pub fn acl(self, acl: impl Into<Vec<zk::Acl>>) -> Self {
+        Self {
+            site: self.site.with_access(Access::new(acl)),
+            ..self
+        }
+    }
+
+    /// The value now; `None` if there is none. One round trip.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is changed.
+    ///
+    /// # Errors
+    ///
+    /// See [`StateError`].
+    pub async fn get(&self) -> Result<Option<Entry<T>>, StateError> {
+        call!("config.get", self.path())
+            .find(self.get_untraced())
+            .await
+    }
+
+    async fn get_untraced(&self) -> Result<Option<Entry<T>>, StateError> {
+        let content = self.site.read().await?;
+        content
+            .map(|content| decode(&self.site, content))
+            .transpose()
+    }
+
+    /// Sets the value exactly once, unconditionally: one round trip if there was a value.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, it may have been made or not, once at most.
+    ///
+    /// # Errors
+    ///
+    /// See [`StateError`]. Only after [`OutcomeUnknown`](StateError::OutcomeUnknown) it may have been made.
+    pub async fn set(&self, value: &T) -> Result<(), StateError> {
+        call!("config.set", self.path())
+            .run(self.set_untraced(value))
+            .await
+    }
+
+    async fn set_untraced(&self, value: &T) -> Result<(), StateError> {
+        let data = self.encode(value)?;
+        loop {
+            match self
+                .write(&data, |writer, node| writer.set(node, &data, None))
+                .await
+            {
+                Ok(()) => return Ok(()),
+                Err(NotWritten::Refused(zk::Error::NO_NODE)) => {}
+                Err(error) => return Err(self.error(error)),
+            }
+            match self.create_data(&data).await {
+                Ok(()) => return Ok(()),
+                // Another client created it meanwhile; this write is later, and wins.
+                Err(NotWritten::Refused(zk::Error::NODE_EXISTS)) => {}
+                Err(error) => return Err(self.error(error)),
+            }
+        }
+    }
+
+    /// Creates the value exactly once if there is none, and returns whether it did.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`set`](Self::set).
+    ///
+    /// # Errors
+    ///
+    /// As [`set`](Self::set).
+    pub async fn create(&self, value: &T) -> Result<bool, StateError> {
+        call!("config.create", self.path())
+            .ask(self.create_untraced(value))
+            .await
+    }
+
+    async fn create_untraced(&self, value: &T) -> Result<bool, StateError> {
+        let data = self.encode(value)?;
+        match self.create_data(&data).await {
+            Ok(()) => Ok(true),
+            Err(NotWritten::Refused(zk::Error::NODE_EXISTS)) => Ok(false),
+            Err(error) => Err(self.error(error)),
+        }
+    }
+
+    /// Compare-and-set: sets the value exactly once if its version is still `version`. Returns the new version, or `None` if another client
+    /// has changed or deleted the value.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`set`](Self::set).
+    ///
+    /// # Errors
+    ///
+    /// As [`set`](Self::set).
+    pub async fn compare_and_set(
+        &self,
+        version: Version,
+        value: &T,
+    ) -> Result<Option<Version>, StateError> {
+        call!("config.compare_and_set", self.path())
+            .find(self.compare_and_set_untraced(version, value))
+            .await
+    }
+
+    async fn compare_and_set_untraced(
+        &self,
+        version: Version,
+        value: &T,
+    ) -> Result<Option<Version>, StateError> {
+        let data = self.encode(value)?;
+        match self
+            .write(&data, |writer, node| {
+                set_at(writer, node, &data, version.number())
+            })
+            .await
+        {
+            Ok(()) => Ok(Some(version.next())),
+            Err(NotWritten::Refused(zk::Error::BAD_VERSION | zk::Error::NO_NODE)) => Ok(None),
+            Err(error) => Err(self.error(error)),
+        }
+    }
+
+    /// Deletes the value, exactly once, and returns whether there was one.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`set`](Self::set).
+    ///
+    /// # Errors
+    ///
+    /// As [`set`](Self::set).
+    pub async fn delete(&self) -> Result<bool, StateError> {
+        call!("config.delete", self.path())
+            .ask(self.delete_untraced())
+            .await
+    }
+
+    async fn delete_untraced(&self) -> Result<bool, StateError> {
+        match self
+            .write(&[], |writer, node| writer.delete(node, None))
+            .await
+        {
+            Ok(()) => Ok(true),
+            Err(NotWritten::Refused(zk::Error::NO_NODE)) => Ok(false),
+            Err(error) => Err(self.error(error)),
+        }
+    }
+
+    /// The path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.site.path()
+    }
+
+    /// The value as it changes: the current one first. See [`Watch`].
+    ///
+    /// Data that cannot be decoded is an error in the stream, which continues.
+    pub fn watch(&self) -> Watch<Entry<T>> {
+        let site = self.site.clone();
+        let follow = Follow::new(self.site.clone());
+        Watch::new(
+            follow.freshness(),
+            follow.stream().map(move |seen| match seen? {
+                Seen::Value(content) => decode(&site, content).map(Seen::Value),
+                Seen::Absent => Ok(Seen::Absent),
+                Seen::Renewed => Ok(Seen::Renewed),
+            }),
+        )
+    }
+
+    /// The value, kept up to date in the background; `None` while there is none. See [`Live`].
+    ///
+    /// ```no_run
+    /// # use bellwether::{Client, Config, Json};
+    /// # #[derive(serde::Serialize, serde::Deserialize)] struct Limits { requests_max: u32 }
+    /// # async fn run(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let limits = Config::<Json<Limits>>::new(client, "/limits").live().await?;
+    /// // In each handler of a request:
+    /// let requests_max = match limits.get().as_ref() {
+    ///     Some(entry) => entry.value.0.requests_max,
+    ///     None => 100,
+    /// };
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Data that cannot be decoded leaves the last value, which is then stale. A warning is logged.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is changed.
+    ///
+    /// # Errors
+    ///
+    /// See [`StateError`].
+    pub async fn live(&self) -> Result<Live<Option<Entry<T>>>, StateError>
+    where
+        T: Sync,
+    {
+        call!("config.live", self.path())
+            .run(self.live_untraced())
+            .await
+    }
+
+    async fn live_untraced(&self) -> Result<Live<Option<Entry<T>>>, StateError>
+    where
+        T: Sync,
+    {
+        let site = self.site.clone();
+        let follow = move || {
+            let decoding = site.clone();
+            let seen = Follow::new(site.clone()).stream();
+            let news = seen.map(move |seen| {
+                Ok(match seen? {
+                    // Versions start at zero when a node is deleted and created again.
+                    Seen::Value(content) => {
+                        News::Now(content.1.mzxid, Some(decode(&decoding, content)?))
+                    }
+                    Seen::Absent => News::Now(0, None),
+                    Seen::Renewed => News::Renewed,
+                })
+            });
+            news.boxed()
+        };
+        let source = Source {
+            site: self.site.clone(),
+            follow: Box::new(follow),
+            is_same: |(one, _), (other, _)| one == other,
+        };
+        Live::start(source).await
+    }
+
+    async fn create_data(&self, data: &[u8]) -> Result<(), NotWritten> {
+        let options = zk::CreateMode::Persistent.with_acl(self.site.access().acl());
+        self.write(data, |writer, node| writer.create(node, data, &options))
+            .await
+    }
+
+    async fn write(
+        &self,
+        data: &[u8],
+        fill: impl Fn(&mut zk::Multi<'_>, &str),
+    ) -> Result<(), NotWritten> {
+        let fill = |writer: &mut zk::Multi<'_>, node: &crate::node::path::NodePath| {
+            fill(writer, node.as_str())
+        };
+        self.site.once(data.len(), fill).await.map(drop)
+    }
+
+    fn encode(&self, value: &T) -> Result<Vec<u8>, StateError> {
+        value
+            .to_bytes()
+            .map_err(|error| self.site.unreadable(error))
+    }
+
+    fn error(&self, error: NotWritten) -> StateError {
+        match error {
+            NotWritten::Refused(source) => self.site.refused(source),
+            NotWritten::Failed(error) => error,
+        }
+    }
+}
+
+fn decode<T: Payload>(site: &Site, content: (Bytes, zk::Stat)) -> Result<Entry<T>, StateError> {
+    let (data, stat) = content;
+    match T::from_bytes(data.to_vec()) {
+        Ok(value) => Ok(Entry {
+            value,
+            version: stat.version.into(),
+        }),
+        Err(error) => Err(site.unreadable(error)),
+    }
+}
+
+impl<T> Clone for Config<T> {
+    fn clone(&self) -> Self {
+        Self {
+            site: self.site.clone(),
+            holds: PhantomData,
+        }
+    }
+}
+
+impl<T> fmt::Debug for Config<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("path", &self.site.path())
+            .finish_non_exhaustive()
+    }
+}

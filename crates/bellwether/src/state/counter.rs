@@ -1,0 +1,289 @@
+//! A shared counter.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bellwether_client as zk;
+use futures_util::StreamExt;
+
+use crate::error::StateError;
+use crate::node::access::Access;
+use crate::request::follow::{Follow, Seen, Watch};
+use crate::request::receipt::Written;
+use crate::request::site::{NotWritten, Site, set_at};
+use crate::session::call::call;
+use crate::session::client::Client;
+use crate::session::clock::Moment;
+
+/// How long a known value is used for additions without another read.
+const TRUSTED_FOR: Duration = Duration::from_secs(3);
+
+/// A number in a node, which many clients may add to. Clones share the last known value.
+///
+/// # What it guarantees
+///
+/// An acknowledged addition took effect exactly once, even if the connection was lost in between. The value is the sum of all additions.
+///
+/// # What it does not
+///
+/// When the session ends between a request and its answer, the outcome of the addition is unknown: [`StateError::OutcomeUnknown`].
+/// Concurrent additions conflict: each is conditional on the value that was read before, and is retried when another addition came between.
+///
+/// A node that is deleted and created again counts its versions from zero, and the servers cannot tell it from the earlier node. If other
+/// clients reset a counter by deletion and bring it to the same version that this client saw in the last few seconds, their additions are
+/// overwritten. Reset it by [`compare_and_set`](Self::compare_and_set) instead.
+///
+/// # Node layout
+///
+/// The path is a persistent node with the number in decimal digits; if it is missing, the value is 0. Beside it are ephemeral nodes
+/// `receipt-…`, one for each concurrent addition of a client.
+///
+/// # Fairness
+///
+/// None: of two concurrent additions, the one whose request arrives first succeeds, and the other is retried.
+///
+/// # Session loss
+///
+/// The next call opens another session.
+///
+/// # Example
+///
+/// ```no_run
+/// # use bellwether::{Client, Counter};
+/// # use bellwether::error::StateError;
+/// # async fn run(client: &Client) -> Result<(), StateError> {
+/// let visitors = Counter::new(client, "/stats/visitors");
+/// let now = visitors.add(1).await?;
+/// # let _ = now;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Counter {
+    site: Site,
+    /// The value as it was last seen, so that consecutive additions need no read if no other client wrote in between.
+    known: Arc<Mutex<Option<Known>>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    value: i64,
+    /// `None` if the node is missing.
+    version: Option<i32>,
+    /// When it was asked for or written.
+    at: Moment,
+}
+
+impl Known {
+    /// Whether a node of this version is probably still the node that was seen: a node that was created again begins at version 0, and
+    /// needs time to reach another version.
+    fn is_trusted(&self) -> bool {
+        self.version != Some(0) && Moment::now() - self.at < TRUSTED_FOR
+    }
+}
+
+/// How an attempt to write ended.
+enum Attempt {
+    Written,
+    /// Another client has written since the value was read.
+    Overtaken,
+}
+
+impl Counter {
+    /// A counter at a path. Nothing is sent, nor is the path checked, until a verb is called.
+    #[must_use]
+    pub fn new(client: &Client, path: impl Into<String>) -> Self {
+        Self {
+            site: Site::new(client, path.into()),
+            known: Arc::default(),
+        }
+    }
+
+    /// Which clients may use the nodes. The list of the [client](crate::Connect::acl) unless set.
+    #[must_use]
+    pub fn acl(self, acl: impl Into<Vec<zk::Acl>>) -> Self {
+        Self {
+            site: self.site.with_access(Access::new(acl)),
+            ..self
+        }
+    }
+
+    /// The value, as the server that this client is connected to knows it: one round trip.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is changed.
+    ///
+    /// # Errors
+    ///
+    /// See [`StateError`].
+    pub async fn get(&self) -> Result<i64, StateError> {
+        call!("counter.get", self.path())
+            .run(self.get_untraced())
+            .await
+    }
+
+    async fn get_untraced(&self) -> Result<i64, StateError> {
+        Ok(self.read().await?.value)
+    }
+
+    /// Adds to the value exactly once, and returns the sum. One round trip if this handle has added in the last seconds and no other client
+    /// has since, two if that was long ago, and three more for each conflict.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, it may have been made or not, once at most.
+    ///
+    /// # Errors
+    ///
+    /// See [`StateError`]. Only after [`OutcomeUnknown`](StateError::OutcomeUnknown) it may have been made.
+    pub async fn add(&self, by: i64) -> Result<i64, StateError> {
+        call!("counter.add", self.path())
+            .run(self.add_untraced(by))
+            .await
+    }
+
+    async fn add_untraced(&self, by: i64) -> Result<i64, StateError> {
+        let mut known = self.trusted();
+        loop {
+            let from = match known {
+                Some(known) => known,
+                None => self.read().await?,
+            };
+            let Some(sum) = from.value.checked_add(by) else {
+                // The known value may be old; a value that was just read is not.
+                match known.take() {
+                    Some(_) => continue,
+                    None => {
+                        return Err(StateError::OutOfRange {
+                            path: self.site.path().to_owned(),
+                        });
+                    }
+                }
+            };
+            match self.write(from, sum).await? {
+                Attempt::Written => return Ok(sum),
+                Attempt::Overtaken => known = None,
+            }
+        }
+    }
+
+    /// Compare-and-set: sets the value exactly once if it equals `expected`, and returns whether it did.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`add`](Self::add).
+    ///
+    /// # Errors
+    ///
+    /// As [`add`](Self::add).
+    pub async fn compare_and_set(&self, expected: i64, value: i64) -> Result<bool, StateError> {
+        call!("counter.compare_and_set", self.path())
+            .ask(self.compare_and_set_untraced(expected, value))
+            .await
+    }
+
+    async fn compare_and_set_untraced(
+        &self,
+        expected: i64,
+        value: i64,
+    ) -> Result<bool, StateError> {
+        let mut known = self.trusted();
+        loop {
+            let from = match known.take() {
+                Some(known) if known.value == expected => known,
+                // The known value may be old, so only a value read now can refuse.
+                _ => self.read().await?,
+            };
+            if from.value != expected {
+                return Ok(false);
+            }
+            if let Attempt::Written = self.write(from, value).await? {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// The path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.site.path()
+    }
+
+    /// The value as it changes: the current one first. See [`Watch`]. A missing node is 0.
+    pub fn watch(&self) -> Watch<i64> {
+        let site = self.site.clone();
+        let follow = Follow::new(self.site.clone());
+        Watch::new(
+            follow.freshness(),
+            follow.stream().map(move |seen| match seen? {
+                Seen::Value((data, _)) => parse(&site, &data).map(Seen::Value),
+                Seen::Absent => Ok(Seen::Value(0)),
+                Seen::Renewed => Ok(Seen::Renewed),
+            }),
+        )
+    }
+
+    async fn read(&self) -> Result<Known, StateError> {
+        // Before anything is sent: what is known is at least as old as the answer.
+        let at = Moment::now();
+        let (value, version) = match self.site.read().await? {
+            Some((data, stat)) => (parse(&self.site, &data)?, Some(stat.version)),
+            None => (0, None),
+        };
+        let known = Known { value, version, at };
+        *self.known() = Some(known);
+        Ok(known)
+    }
+
+    async fn write(&self, from: Known, value: i64) -> Result<Attempt, StateError> {
+        let at = Moment::now();
+        let data = value.to_string();
+        let options = zk::CreateMode::Persistent.with_acl(self.site.access().acl());
+        let written = self
+            .site
+            .once(data.len(), |writer, node| match from.version {
+                Some(version) => set_at(writer, node.as_str(), data.as_bytes(), version),
+                None => writer.create(node.as_str(), data.as_bytes(), &options),
+            });
+        match written.await {
+            Ok(written) => {
+                let version = match (written, from.version) {
+                    (Written::Answered(_), Some(version)) => Some(Some(version.wrapping_add(1))),
+                    (Written::Answered(_), None) => Some(Some(0)),
+                    // Time has passed, and others may have written.
+                    (Written::ByReceipt, _) => None,
+                };
+                *self.known() = version.map(|version| Known { value, version, at });
+                Ok(Attempt::Written)
+            }
+            Err(NotWritten::Refused(
+                zk::Error::BAD_VERSION | zk::Error::NODE_EXISTS | zk::Error::NO_NODE,
+            )) => {
+                *self.known() = None;
+                Ok(Attempt::Overtaken)
+            }
+            Err(NotWritten::Refused(source)) => Err(self.site.refused(source)),
+            Err(NotWritten::Failed(error)) => Err(error),
+        }
+    }
+
+    fn trusted(&self) -> Option<Known> {
+        self.known().filter(Known::is_trusted)
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, Option<Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reads decimal digits; a node without data is 0, as tools that make empty nodes mean it.
+fn parse(site: &Site, data: &[u8]) -> Result<i64, StateError> {
+    if data.is_empty() {
+        return Ok(0);
+    }
+    let digits = std::str::from_utf8(data).map_err(|error| site.unreadable(error))?;
+    digits
+        .trim()
+        .parse()
+        .map_err(|error| site.unreadable(error))
+}

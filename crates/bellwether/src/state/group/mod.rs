@@ -1,0 +1,289 @@
+//! Group membership: which processes are alive, with their data.
+
+mod membership;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bellwether_client as zk;
+use futures_util::stream::{StreamExt, unfold};
+
+use crate::cache::{Cache, CacheChanges, CacheEvent, LiveTree};
+use crate::error::StateError;
+use crate::node::access::Access;
+use crate::node::acquisition::AcquisitionId;
+use crate::request::follow::{Seen, Watch};
+use crate::request::receipt::RECEIPT;
+use crate::request::site::Site;
+use crate::session::call::call;
+use crate::session::client::Client;
+use crate::state::live::Live;
+
+pub use membership::{Membership, MembershipState};
+
+/// The members of a group and their data, by name.
+pub type Roster = BTreeMap<String, Vec<u8>>;
+
+/// A group whose members come and go.
+///
+/// # What it guarantees
+///
+/// A member is listed while its session lives. It is restored by itself, with its latest data, when its session has ended and a new one
+/// could be opened, or when another client has deleted its node. A member that has [left](Membership::leave) leaves no node behind; if its session had ended
+/// shortly before, its node stays until the servers have expired that session.
+///
+/// # What it does not
+///
+/// A member that died is listed until its session has expired. A member that was disconnected for longer than its session timeout is
+/// missing for a while.
+///
+/// # Node layout
+///
+/// The path is a container, each member an ephemeral child with the data that it gave.
+///
+/// # Fairness
+///
+/// All members are equal. A name belongs to the member that created it first.
+///
+/// # Session loss
+///
+/// A membership continues in the next session, and reports that in [`Membership::states`]. So does a [watch](Self::watch).
+///
+/// # Example
+///
+/// ```no_run
+/// # use bellwether::{Client, Group};
+/// # use bellwether::error::StateError;
+/// # async fn run(client: &Client) -> Result<(), StateError> {
+/// let workers = Group::new(client, "/workers");
+/// let membership = workers.join("idle").await?;
+/// membership.update("busy").await?;
+/// for (name, data) in workers.members().await? {
+///     println!("{name}: {}", String::from_utf8_lossy(&data));
+/// }
+/// membership.leave().await;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Group {
+    site: Site,
+}
+
+impl Group {
+    /// A group at a path. Nothing is sent, nor is the path checked, until a verb is called.
+    #[must_use]
+    pub fn new(client: &Client, path: impl Into<String>) -> Self {
+        Self {
+            site: Site::new(client, path.into()),
+        }
+    }
+
+    pub(crate) fn at(site: Site) -> Self {
+        Self { site }
+    }
+
+    /// Which clients may use the nodes. The list of the [client](crate::Connect::acl) unless set.
+    #[must_use]
+    pub fn acl(self, acl: impl Into<Vec<zk::Acl>>) -> Self {
+        Self {
+            site: self.site.with_access(Access::new(acl)),
+        }
+    }
+
+    /// Joins under a unique name. One round trip if the group has members.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves again, in the background.
+    ///
+    /// # Errors
+    ///
+    /// See [`StateError`].
+    pub async fn join(&self, data: impl Into<Vec<u8>>) -> Result<Membership, StateError> {
+        let name = format!("member-{}", AcquisitionId::new());
+        self.join_as(name, data).await
+    }
+
+    /// Joins under the given name.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`join`](Self::join).
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::NameTaken`] if there is a member of that name, or a member of this session that is away and will be restored; else as
+    /// [`join`](Self::join).
+    pub async fn join_as(
+        &self,
+        name: impl Into<String>,
+        data: impl Into<Vec<u8>>,
+    ) -> Result<Membership, StateError> {
+        call!("group.join", self.path())
+            .run(self.join_as_untraced(name, data))
+            .await
+    }
+
+    async fn join_as_untraced(
+        &self,
+        name: impl Into<String>,
+        data: impl Into<Vec<u8>>,
+    ) -> Result<Membership, StateError> {
+        let name = name.into();
+        self.site.check_child(&name)?;
+        Membership::begin(self.site.clone(), name, data.into()).await
+    }
+
+    /// The path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.site.path()
+    }
+
+    /// The current members: two round trips.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is changed.
+    ///
+    /// # Errors
+    ///
+    /// See [`StateError`].
+    pub async fn members(&self) -> Result<Roster, StateError> {
+        call!("group.members", self.path())
+            .run(self.members_untraced())
+            .await
+    }
+
+    async fn members_untraced(&self) -> Result<Roster, StateError> {
+        loop {
+            let visit = self.site.visit().await?;
+            let zk = visit.session.zk();
+            let listed = async {
+                let names = match zk.children(visit.node.as_str()).await {
+                    Err(zk::Error::NO_NODE) => Vec::new(),
+                    names => names?,
+                };
+                let mut reads = Vec::new();
+                for name in names.into_iter().filter(|name| is_member(name)) {
+                    let read = zk.get(&visit.node.child(&name));
+                    reads.push((name, read));
+                }
+                let mut members = Roster::new();
+                for (name, read) in reads {
+                    match read.await {
+                        Ok((data, _)) => drop(members.insert(name, data.to_vec())),
+                        // It left meanwhile.
+                        Err(zk::Error::NO_NODE) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                Ok(members)
+            };
+            match listed.await {
+                Ok(members) => return Ok(members),
+                Err(error) => self.site.again(&visit, error).await?,
+            }
+        }
+    }
+
+    /// All members, kept up to date in the background. See [`Live`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is changed.
+    ///
+    /// # Errors
+    ///
+    /// See [`StateError`].
+    pub async fn live(&self) -> Result<Live<Roster>, StateError> {
+        call!("group.live", self.path())
+            .run(self.live_untraced())
+            .await
+    }
+
+    async fn live_untraced(&self) -> Result<Live<Roster>, StateError> {
+        let group = self.clone();
+        Live::watching(&self.site, move || group.watch()).await
+    }
+
+    /// A stream of all members: the current ones first, then after each join, leave or change of data. See [`Watch`].
+    pub fn watch(&self) -> Watch<Roster> {
+        let watching = Watching {
+            cache: Cache::at(self.site.clone()),
+            tree: None,
+            shown: None,
+            ended: false,
+        };
+        Watch::new(
+            watching.cache.freshness(),
+            unfold(watching, |mut watching| async {
+                let seen = watching.next().await?;
+                Some((seen, watching))
+            }),
+        )
+    }
+}
+
+fn is_member(name: &str) -> bool {
+    !name.starts_with(RECEIPT)
+}
+
+/// Makes rosters from the events of a cache.
+struct Watching {
+    cache: Cache,
+    tree: Option<(LiveTree, CacheChanges)>,
+    shown: Option<Roster>,
+    ended: bool,
+}
+
+impl Watching {
+    async fn next(&mut self) -> Option<Result<Seen<Roster>, StateError>> {
+        if self.ended {
+            return None;
+        }
+        loop {
+            let Some((tree, changes)) = &mut self.tree else {
+                match self.cache.open_in_time().await {
+                    Ok(tree) => {
+                        let changes = tree.changes();
+                        self.tree = Some((tree, changes));
+                        continue;
+                    }
+                    Err(error) => {
+                        self.ended = true;
+                        return Some(Err(error));
+                    }
+                }
+            };
+            let members = members_in(tree, self.cache.path());
+            if self.shown.as_ref() != Some(&members) {
+                self.shown = Some(members.clone());
+                return Some(Ok(Seen::Value(members)));
+            }
+            // The events only wake; the next snapshot shows the changes.
+            match changes.next().await {
+                Some(CacheEvent::Renewed) => return Some(Ok(Seen::Renewed)),
+                Some(_) => {}
+                None => {
+                    self.ended = true;
+                    return tree.take_end().map(Err);
+                }
+            }
+        }
+    }
+}
+
+fn members_in(tree: &LiveTree, group: &str) -> Roster {
+    let nodes = tree.snapshot();
+    let members = nodes.into_iter().filter_map(|(path, node)| {
+        let name = path.strip_prefix(group)?.strip_prefix('/')?;
+        let is_member = is_member(name) && !name.contains('/');
+        is_member.then(|| (name.to_owned(), data_of(node)))
+    });
+    members.collect()
+}
+
+fn data_of(node: Arc<crate::cache::CachedNode>) -> Vec<u8> {
+    node.data.clone()
+}

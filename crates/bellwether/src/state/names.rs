@@ -1,0 +1,489 @@
+//! A registry of names, and service discovery.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+
+use bellwether_client as zk;
+use futures_util::StreamExt;
+use serde::{Deserialize, Serialize};
+
+use crate::error::StateError;
+use crate::node::access::Access;
+use crate::node::acquisition::AcquisitionId;
+use crate::node::payload::{Json, Payload};
+use crate::request::follow::{Follow, Seen, Watch};
+use crate::request::receipt::Written;
+use crate::request::site::{NotWritten, Site};
+use crate::session::call::call;
+use crate::session::client::Client;
+use crate::state::config::Config;
+use crate::state::group::{Group, Membership, Roster};
+use crate::state::live::Live;
+
+/// A registry of names with data, in one directory: some end with their owner, some are permanent.
+///
+/// # What it guarantees
+///
+/// A name has one owner at a time. A [registered](Self::register) name ends with its owner's session and is restored with the next one, as
+/// a member of a [`Group`] is; a [lasting](Self::register_lasting) name stays until it is [removed](Self::remove). A [unique](Self::unique)
+/// name is never given twice.
+///
+/// # What it does not
+///
+/// The name of a dead owner is found until the session has expired.
+///
+/// # Node layout
+///
+/// The path is a container, each name a child: ephemeral or persistent. A service is a child directory with an ephemeral
+/// child for each instance, whose data is JSON: `address` and `metadata`.
+///
+/// # Fairness
+///
+/// A name belongs to the client that created it first.
+///
+/// # Session loss
+///
+/// A registration continues in the next session; see [`Membership`].
+///
+/// # Example
+///
+/// ```no_run
+/// # use bellwether::{Client, Names};
+/// # use bellwether::error::StateError;
+/// # use bellwether::state::Instance;
+/// # async fn run(client: &Client) -> Result<(), StateError> {
+/// let names = Names::new(client, "/names");
+/// let primary = names.register("db-primary", "10.0.0.7:5432").await?;
+/// assert!(names.resolve("db-primary").await?.is_some());
+/// let instance = Instance::new("10.0.0.7:8080").with("zone", "b");
+/// let announced = names.announce("web", &instance).await?;
+/// for (id, instance) in names.instances("web").await? {
+///     println!("{id} at {}", instance.address);
+/// }
+/// announced.leave().await;
+/// primary.leave().await;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Names {
+    site: Site,
+}
+
+/// One instance of a service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Instance {
+    /// Where it can be reached.
+    pub address: String,
+    /// Further properties.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metadata: BTreeMap<String, String>,
+}
+
+impl Payload for Instance {
+    fn to_bytes(&self) -> Result<Vec<u8>, Box<dyn std::error::Error + Send + Sync>> {
+        Json(self.clone()).to_bytes()
+    }
+
+    fn from_bytes(bytes: Vec<u8>) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+        Json::from_bytes(bytes).map(|Json(instance)| instance)
+    }
+}
+
+impl Instance {
+    /// An instance at an address.
+    #[must_use]
+    pub fn new(address: impl Into<String>) -> Self {
+        Self {
+            address: address.into(),
+            metadata: BTreeMap::new(),
+        }
+    }
+
+    /// Adds a property.
+    #[must_use]
+    pub fn with(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.metadata.insert(key.into(), value.into());
+        self
+    }
+}
+
+impl Names {
+    /// A directory at a path. Nothing is sent, nor is the path checked, until a verb is called.
+    #[must_use]
+    pub fn new(client: &Client, path: impl Into<String>) -> Self {
+        Self {
+            site: Site::new(client, path.into()),
+        }
+    }
+
+    /// Which clients may use the nodes. The list of the [client](crate::Connect::acl) unless set.
+    #[must_use]
+    pub fn acl(self, acl: impl Into<Vec<zk::Acl>>) -> Self {
+        Self {
+            site: self.site.with_access(Access::new(acl)),
+        }
+    }
+
+    /// Registers a name until the result is dropped, across sessions.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives the name up, in the background.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::NameTaken`], or another [`StateError`].
+    pub async fn register(
+        &self,
+        name: impl Into<String>,
+        data: impl Into<Vec<u8>>,
+    ) -> Result<Membership, StateError> {
+        call!("names.register", self.path())
+            .run(self.group().join_as(name, data))
+            .await
+    }
+
+    /// As [`register`](Self::register), but waits while the name is taken.
+    ///
+    /// Several callers that wait for one name get it in no particular order. For an order, use a [`Lock`](crate::Lock).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`register`](Self::register).
+    ///
+    /// # Errors
+    ///
+    /// See [`StateError`]; never [`StateError::NameTaken`].
+    pub async fn register_when_free(
+        &self,
+        name: &str,
+        data: impl Into<Vec<u8>>,
+    ) -> Result<Membership, StateError> {
+        call!("names.register_when_free", self.path())
+            .run(self.register_when_free_untraced(name, data))
+            .await
+    }
+
+    async fn register_when_free_untraced(
+        &self,
+        name: &str,
+        data: impl Into<Vec<u8>>,
+    ) -> Result<Membership, StateError> {
+        let data = data.into();
+        loop {
+            match self.register(name, data.clone()).await {
+                Err(StateError::NameTaken { .. }) => {}
+                registered => return registered,
+            }
+            let mut seen = pin!(Follow::new(self.site.beneath(name)).stream());
+            while let Some(seen) = seen.next().await
+                && seen? != Seen::Absent
+            {}
+        }
+    }
+
+    /// Creates a permanent name, exactly once.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, it may have been made or not.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::NameTaken`], or another [`StateError`].
+    pub async fn register_lasting(
+        &self,
+        name: &str,
+        data: impl Into<Vec<u8>>,
+    ) -> Result<(), StateError> {
+        call!("names.register_lasting", self.path())
+            .run(self.register_lasting_untraced(name, data))
+            .await
+    }
+
+    async fn register_lasting_untraced(
+        &self,
+        name: &str,
+        data: impl Into<Vec<u8>>,
+    ) -> Result<(), StateError> {
+        let node = self.node(name)?;
+        match node.create(&data.into()).await? {
+            true => Ok(()),
+            false => Err(StateError::NameTaken {
+                path: format!("{}/{name}", self.site.path()),
+            }),
+        }
+    }
+
+    /// Removes a name exactly once, and returns whether there was one. A registered name is restored if its owner is alive.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, it may have been removed or not.
+    ///
+    /// # Errors
+    ///
+    /// See [`StateError`].
+    pub async fn remove(&self, name: &str) -> Result<bool, StateError> {
+        call!("names.remove", self.path())
+            .ask(self.remove_untraced(name))
+            .await
+    }
+
+    async fn remove_untraced(&self, name: &str) -> Result<bool, StateError> {
+        self.node(name)?.delete().await
+    }
+
+    /// Creates a name that was never used and will never be used again: the prefix, an id, and a number that rises from name to name. It
+    /// stays until it is [removed](Self::remove).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, the name may have been made or not.
+    ///
+    /// # Errors
+    ///
+    /// See [`StateError`].
+    pub async fn unique(
+        &self,
+        prefix: &str,
+        data: impl Into<Vec<u8>>,
+    ) -> Result<String, StateError> {
+        call!("names.unique", self.path())
+            .run(self.unique_untraced(prefix, data))
+            .await
+    }
+
+    async fn unique_untraced(
+        &self,
+        prefix: &str,
+        data: impl Into<Vec<u8>>,
+    ) -> Result<String, StateError> {
+        // By the id, the name is found again after a lost reply.
+        let prefix = format!("{prefix}{}-", AcquisitionId::new());
+        self.site.check_child(&prefix)?;
+        let data = data.into();
+        let options = zk::CreateMode::PersistentSequential.with_acl(self.site.access().acl());
+        // Receipts stand beside the nodes that they are for: in this directory.
+        let written = self
+            .site
+            .beneath(&prefix)
+            .once(data.len(), |writer, node| {
+                writer.create(node.as_str(), &data, &options);
+            })
+            .await;
+        match written {
+            Ok(Written::Answered(results)) => {
+                if let Some(zk::MultiResult::Created { path, .. }) = results.first()
+                    && let Some((_, name)) = path.rsplit_once('/')
+                {
+                    return Ok(name.to_owned());
+                }
+            }
+            Ok(Written::ByReceipt) => {}
+            Err(NotWritten::Refused(source)) => return Err(self.site.refused(source)),
+            Err(NotWritten::Failed(error)) => return Err(error),
+        }
+        let names = self.list().await?;
+        let found = names.into_iter().find(|name| name.starts_with(&prefix));
+        // Another client has removed it already.
+        found.ok_or_else(|| self.site.refused(zk::Error::NO_NODE))
+    }
+
+    /// The data of a name; `None` if there is no such name. One round trip.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is changed.
+    ///
+    /// # Errors
+    ///
+    /// See [`StateError`].
+    pub async fn resolve(&self, name: &str) -> Result<Option<Vec<u8>>, StateError> {
+        call!("names.resolve", self.path())
+            .find(self.resolve_untraced(name))
+            .await
+    }
+
+    async fn resolve_untraced(&self, name: &str) -> Result<Option<Vec<u8>>, StateError> {
+        let entry = self.node(name)?.get().await?;
+        Ok(entry.map(|entry| entry.value))
+    }
+
+    /// All names, sorted.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is changed.
+    ///
+    /// # Errors
+    ///
+    /// See [`StateError`].
+    pub async fn list(&self) -> Result<Vec<String>, StateError> {
+        call!("names.list", self.path())
+            .run(self.list_untraced())
+            .await
+    }
+
+    async fn list_untraced(&self) -> Result<Vec<String>, StateError> {
+        let listed = self
+            .site
+            .ask(|visit| visit.session.zk().children(visit.node.as_str()));
+        let mut names = listed.await?.unwrap_or_default();
+        names.retain(|name| self.site.check_child(name).is_ok());
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// The path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.site.path()
+    }
+
+    /// All names with their data, kept up to date in the background. See [`Live`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is changed.
+    ///
+    /// # Errors
+    ///
+    /// See [`StateError`].
+    pub async fn live(&self) -> Result<Live<Roster>, StateError> {
+        call!("names.live", self.path())
+            .run(self.group().live())
+            .await
+    }
+
+    /// A stream of all names with their data: the current ones first, then after each change. See [`Watch`].
+    pub fn watch(&self) -> Watch<Roster> {
+        self.group().watch()
+    }
+
+    /// Adds an instance to a service until the result is dropped, across sessions.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future takes it back, in the background.
+    ///
+    /// # Errors
+    ///
+    /// See [`StateError`].
+    pub async fn announce(
+        &self,
+        service: &str,
+        instance: &Instance,
+    ) -> Result<Membership, StateError> {
+        call!("names.announce", self.path())
+            .run(self.announce_untraced(service, instance))
+            .await
+    }
+
+    async fn announce_untraced(
+        &self,
+        service: &str,
+        instance: &Instance,
+    ) -> Result<Membership, StateError> {
+        let data = serde_json::to_vec(instance).expect("strings are JSON");
+        self.service(service)?.join(data).await
+    }
+
+    /// The instances of a service, by their ids. Other nodes are skipped.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is changed.
+    ///
+    /// # Errors
+    ///
+    /// See [`StateError`].
+    pub async fn instances(&self, service: &str) -> Result<BTreeMap<String, Instance>, StateError> {
+        call!("names.instances", self.path())
+            .run(self.instances_untraced(service))
+            .await
+    }
+
+    async fn instances_untraced(
+        &self,
+        service: &str,
+    ) -> Result<BTreeMap<String, Instance>, StateError> {
+        Ok(instances_in(self.service(service)?.members().await?))
+    }
+
+    /// The instances of a service, kept up to date in the background. See [`Live`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is changed.
+    ///
+    /// # Errors
+    ///
+    /// See [`StateError`].
+    pub async fn live_instances(
+        &self,
+        service: &str,
+    ) -> Result<Live<BTreeMap<String, Instance>>, StateError> {
+        call!("names.live_instances", self.path())
+            .run(self.live_instances_untraced(service))
+            .await
+    }
+
+    async fn live_instances_untraced(
+        &self,
+        service: &str,
+    ) -> Result<Live<BTreeMap<String, Instance>>, StateError> {
+        let group = self.service(service)?;
+        let site = self.site.clone();
+        Live::watching(&site, move || watch_instances(&group)).await
+    }
+
+    /// A stream of the instances of a service: the current ones first, then after each change. See [`Watch`].
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::BadPath`] if the service has no proper name.
+    pub fn watch_instances(
+        &self,
+        service: &str,
+    ) -> Result<Watch<BTreeMap<String, Instance>>, StateError> {
+        Ok(watch_instances(&self.service(service)?))
+    }
+
+    fn group(&self) -> Group {
+        Group::at(self.site.clone())
+    }
+
+    fn service(&self, service: &str) -> Result<Group, StateError> {
+        self.site.check_child(service)?;
+        Ok(Group::at(self.site.beneath(service)))
+    }
+
+    fn node(&self, name: &str) -> Result<Config<Vec<u8>>, StateError> {
+        self.site.check_child(name)?;
+        Ok(Config::at(self.site.beneath(name)))
+    }
+}
+
+fn watch_instances(service: &Group) -> Watch<BTreeMap<String, Instance>> {
+    let members = service.watch();
+    Watch::new(
+        members.freshness(),
+        members.map(|seen| {
+            Ok(match seen? {
+                Seen::Value(members) => Seen::Value(instances_in(members)),
+                Seen::Absent => Seen::Absent,
+                Seen::Renewed => Seen::Renewed,
+            })
+        }),
+    )
+}
+
+fn instances_in(members: Roster) -> BTreeMap<String, Instance> {
+    let instances = members.into_iter().filter_map(|(id, data)| {
+        let instance = serde_json::from_slice(&data).ok()?;
+        Some((id, instance))
+    });
+    instances.collect()
+}

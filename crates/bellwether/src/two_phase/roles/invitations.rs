@@ -1,0 +1,288 @@
+//! The transactions that wait for a site, as a stream.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bellwether_client as zk;
+use futures_util::stream::unfold;
+use tokio::select;
+use tokio::sync::mpsc;
+
+use super::participant::Participant;
+use crate::error::StateError;
+use crate::request::events::Events;
+use crate::request::node_event::NodeEvent;
+use crate::session::clock::Moment;
+use crate::two_phase::error::{ParticipateError, TransactionError};
+use crate::two_phase::nodes::ballot::Decision;
+use crate::two_phase::nodes::child::Child;
+use crate::two_phase::transaction::Transaction;
+use crate::two_phase::{TwoPhase, is_id};
+
+/// The delay until an invitation is repeated: after the first failure, and at most. It doubles in between.
+const AGAIN_MIN: Duration = Duration::from_millis(100);
+const AGAIN_MAX: Duration = Duration::from_secs(30);
+
+/// A stream of the transactions that wait for a site: unfinished ones first, then each new one. See [`TwoPhase::invitations`].
+///
+/// It continues over lost connections and session expiry, and ends after an error. Nothing is sent until it is polled.
+pub type Invitations = Events<Result<Invitation, TransactionError>>;
+
+/// A transaction that waits for a site. [`Invitations`] is a stream of them.
+///
+/// If it is dropped before the site has done its part, for example because a handler failed, the invitation is repeated: after 100 ms, then
+/// after twice as long each time, up to 30 seconds. Keep it while the site works on the transaction.
+#[derive(Debug)]
+pub struct Invitation {
+    transaction: Transaction,
+    site: String,
+    is_done: AtomicBool,
+    dropped: mpsc::UnboundedSender<String>,
+}
+
+impl Invitation {
+    /// The transaction.
+    #[must_use]
+    pub fn transaction(&self) -> &Transaction {
+        &self.transaction
+    }
+
+    /// The id of the transaction.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        self.transaction.id()
+    }
+
+    /// Which site is invited.
+    #[must_use]
+    pub fn site(&self) -> &str {
+        &self.site
+    }
+
+    /// Takes part as the invited site. See [`Transaction::participate`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped at any await, a later call continues where this call was.
+    ///
+    /// # Errors
+    ///
+    /// See [`ParticipateError`]. The invitation is repeated when this one is dropped.
+    pub async fn participate<P: Participant>(
+        &self,
+        participant: &mut P,
+    ) -> Result<Decision, ParticipateError> {
+        let decision = self.transaction.participate(&self.site, participant).await;
+        if decision.is_ok() {
+            self.done();
+        }
+        decision
+    }
+
+    /// The site has done its part: no further look is needed.
+    pub(in crate::two_phase) fn done(&self) {
+        self.is_done.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Invitation {
+    fn drop(&mut self) {
+        if !*self.is_done.get_mut() {
+            // If the stream is gone, there is nothing to repeat.
+            let _ = self.dropped.send(self.transaction.id().to_owned());
+        }
+    }
+}
+
+impl TwoPhase {
+    /// The transactions that wait for a site: what it has left open, perhaps in an earlier process, then each new one, and again those
+    /// whose [`Invitation`] was dropped before the site had done its part. A site recovers by [taking part](Invitation::participate) in
+    /// each of them; [`serve`](Self::serve) does that, concurrently.
+    ///
+    /// Every beginning and every end of a transaction below the path wakes all listeners.
+    pub fn invitations(&self, site: impl Into<String>) -> Invitations {
+        let (dropped, returned) = mpsc::unbounded_channel();
+        let listening = Listening {
+            of: self.clone(),
+            site: site.into(),
+            known: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            later: BTreeSet::new(),
+            dropped,
+            returned,
+            event: None,
+            ended: false,
+        };
+        Invitations::from_stream(unfold(listening, Listening::next))
+    }
+}
+
+struct Listening {
+    of: TwoPhase,
+    site: String,
+    /// The ids that have been looked at, as long as they are there, and how often each was dropped undone.
+    known: BTreeMap<String, u32>,
+    /// To be looked at now.
+    waiting: VecDeque<String>,
+    /// To be looked at again, and when.
+    later: BTreeSet<(Moment, String)>,
+    /// For invitations that are dropped before the part is done.
+    dropped: mpsc::UnboundedSender<String>,
+    returned: mpsc::UnboundedReceiver<String>,
+    event: Option<NodeEvent>,
+    ended: bool,
+}
+
+/// What a site has to do with a transaction.
+enum Part {
+    /// It has something to do.
+    Open,
+    /// The same, and a caller works on it.
+    Taken,
+    /// It has done its part, or has none.
+    Nothing,
+}
+
+impl Listening {
+    async fn next(mut self) -> Option<(Result<Invitation, TransactionError>, Self)> {
+        if self.ended {
+            return None;
+        }
+        let next = self.invitation().await;
+        self.ended = next.is_err();
+        Some((next, self))
+    }
+
+    async fn invitation(&mut self) -> Result<Invitation, TransactionError> {
+        loop {
+            while let Some(id) = self.waiting.pop_front() {
+                let transaction = self.of.transaction(&id);
+                let part = self.part(&transaction).await?;
+                let failures = self.known.entry(id.clone()).or_default();
+                match (part, *failures) {
+                    (Part::Open, _) | (Part::Taken, 0) => {
+                        return Ok(Invitation {
+                            transaction,
+                            site: self.site.clone(),
+                            is_done: AtomicBool::new(false),
+                            dropped: self.dropped.clone(),
+                        });
+                    }
+                    // The caller went on without its invitation, or the node of the failed part is still there.
+                    (Part::Taken, _) => self.schedule(id),
+                    (Part::Nothing, _) => {}
+                }
+            }
+            self.woken().await?;
+        }
+    }
+
+    /// Waits until there may be something to look at.
+    async fn woken(&mut self) -> Result<(), TransactionError> {
+        let Some(event) = &mut self.event else {
+            return self.list().await;
+        };
+        let due = self.later.first().map(|(due, _)| *due);
+        let home = self.of.client.home();
+        let is_due = async {
+            match due {
+                Some(due) => home.sleep(due.left()).await,
+                None => std::future::pending().await,
+            }
+        };
+        select! {
+            biased;
+            _ = event => {
+                self.event = None;
+                self.list().await?;
+            }
+            Some(id) = self.returned.recv() => self.schedule(id),
+            () = is_due => {
+                let now = Moment::now();
+                while let Some((due, _)) = self.later.first() && *due <= now {
+                    let (_, id) = self.later.pop_first().expect("there is a first one");
+                    self.waiting.push_back(id);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Has a transaction looked at again, later each time.
+    fn schedule(&mut self, id: String) {
+        // Unknown by now if it was forgotten.
+        if let Some(failures) = self.known.get_mut(&id) {
+            let pause = AGAIN_MIN
+                .saturating_mul(1 << (*failures).min(16))
+                .min(AGAIN_MAX);
+            *failures += 1;
+            self.later.insert((Moment::now() + pause, id));
+        }
+    }
+
+    async fn part(&self, transaction: &Transaction) -> Result<Part, TransactionError> {
+        let (terms, names) = tokio::join!(transaction.terms(), transaction.children());
+        match (terms, names) {
+            (Ok((terms, ..)), Ok(names)) => {
+                let is_there = |child: Child<'_>| {
+                    let mut children = names.iter().filter_map(|name| Child::parse(name));
+                    children.any(|found| found == child)
+                };
+                if !terms.sites.contains(&self.site) || is_there(Child::Applied(&self.site)) {
+                    return Ok(Part::Nothing);
+                }
+                Ok(match is_there(Child::Here(&self.site)) {
+                    true => Part::Taken,
+                    false => Part::Open,
+                })
+            }
+            // Removed meanwhile, or created by another program.
+            (
+                Err(
+                    TransactionError::NotFound { .. }
+                    | TransactionError::State(StateError::Unreadable { .. }),
+                ),
+                _,
+            )
+            | (_, Err(TransactionError::NotFound { .. })) => Ok(Part::Nothing),
+            (Err(error), _) | (_, Err(error)) => Err(error),
+        }
+    }
+
+    /// Lists the transactions, and sets a watch for the next change.
+    async fn list(&mut self) -> Result<(), TransactionError> {
+        let ids = self.ids().await?.into_iter().filter(|id| is_id(id));
+        let ids: BTreeSet<String> = ids.collect();
+        self.known.retain(|id, _| ids.contains(id));
+        self.later.retain(|(_, id)| ids.contains(id));
+        let new = ids.into_iter().filter(|id| !self.known.contains_key(id));
+        self.waiting.extend(new);
+        Ok(())
+    }
+
+    async fn ids(&mut self) -> Result<Vec<String>, TransactionError> {
+        let dir = &self.of.dir;
+        loop {
+            let visit = dir.visit_in_time().await?;
+            let zk = visit.session.zk();
+            let node = visit.node.as_str();
+            let error = match zk.children_watched(node).await {
+                Ok((ids, watch)) => {
+                    self.event = Some(NodeEvent::of(watch));
+                    return Ok(ids);
+                }
+                Err(zk::Error::NO_NODE) => match zk.exists_watched(node).await {
+                    Ok((None, watch)) => {
+                        self.event = Some(NodeEvent::of(watch));
+                        return Ok(Vec::new());
+                    }
+                    Ok((Some(_), _)) => continue,
+                    Err(error) => error,
+                },
+                Err(error) => error,
+            };
+            dir.again(&visit, error).await?;
+        }
+    }
+}

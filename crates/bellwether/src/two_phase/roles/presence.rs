@@ -1,0 +1,130 @@
+//! Ephemeral nodes that show who takes part.
+
+use std::time::Duration;
+
+use bellwether_client as zk;
+
+use crate::two_phase::error::TransactionError;
+use crate::two_phase::transaction::Transaction;
+
+use crate::error::StateError;
+use crate::node::acquisition::AcquisitionId;
+use crate::node::who::Who;
+use crate::request::litter::Litter;
+use crate::session::clock::Moment;
+use crate::session::ephemerals::Room;
+use crate::session::open_session::Session;
+
+/// The presence of a site or coordinator while this value lives, across sessions.
+#[derive(Debug)]
+pub(in crate::two_phase) struct Presence {
+    transaction: Transaction,
+    prefix: String,
+    node: Node,
+}
+
+/// A node of one session. Dropped, it is deleted in the background.
+#[derive(Debug)]
+struct Node {
+    session: Session,
+    path: String,
+    _room: Room,
+    /// When it was made: by the clock of the servers, and by ours.
+    made_ms: i64,
+    asked: Moment,
+    /// The servers have refused to make it.
+    is_certainly_absent: bool,
+}
+
+impl Presence {
+    /// Creates a node whose name has this prefix.
+    pub(in crate::two_phase) async fn enter(
+        transaction: &Transaction,
+        prefix: String,
+    ) -> Result<Self, TransactionError> {
+        Ok(Self {
+            node: Node::make(transaction, &prefix).await?,
+            transaction: transaction.clone(),
+            prefix,
+        })
+    }
+
+    /// Makes the node anew if its session has ended.
+    pub(in crate::two_phase) async fn keep(&mut self) -> Result<(), TransactionError> {
+        if self.node.session.is_ended() {
+            self.node = Node::make(&self.transaction, &self.prefix).await?;
+        }
+        Ok(())
+    }
+
+    /// When its node was made, by the clock of the servers.
+    pub(in crate::two_phase) fn made_ms(&self) -> i64 {
+        self.node.made_ms
+    }
+
+    /// Resolves when the node goes with its session.
+    pub(in crate::two_phase) async fn lost(&self) {
+        self.node.session.ended().await;
+    }
+
+    /// When a time after the beginning has passed. Both ends are measured by the clock of the servers, so clocks of other
+    /// machines may differ as they like.
+    pub(in crate::two_phase) fn due(&self, begun_ms: i64, limit: Duration) -> Moment {
+        let age_ms = self.node.made_ms.saturating_sub(begun_ms);
+        let age = Duration::from_millis(u64::try_from(age_ms).unwrap_or_default());
+        self.node.asked + limit.saturating_sub(age)
+    }
+}
+
+impl Node {
+    async fn make(transaction: &Transaction, prefix: &str) -> Result<Self, TransactionError> {
+        let place = transaction.place();
+        loop {
+            let visit = place.visit_in_time().await?;
+            let session = &visit.session;
+            // A new name for each try, so that the outcome of a try whose reply was lost does not matter.
+            let path = visit
+                .node
+                .child(format_args!("{prefix}{}", AcquisitionId::new()));
+            let Some(room) = Room::reserve(session, path.len()) else {
+                let error = StateError::TooManyEphemerals {
+                    bytes: session.ephemerals().bytes(),
+                    path,
+                };
+                return Err(error.into());
+            };
+            let mut node = Self {
+                session: session.clone(),
+                path,
+                _room: room,
+                made_ms: 0,
+                asked: Moment::now(),
+                is_certainly_absent: false,
+            };
+            let who = Who::here(session.session_id()).to_data();
+            let options = zk::CreateMode::Ephemeral.with_acl(place.access().acl());
+            match session.zk().create(&node.path, &who, &options).await {
+                Ok(zk::Created { stat, .. }) => {
+                    node.made_ms = stat.ctime;
+                    return Ok(node);
+                }
+                Err(error) => {
+                    node.is_certainly_absent = !error.is_in_doubt();
+                    match error {
+                        zk::Error::NO_NODE => return Err(transaction.not_found()),
+                        error => place.again(&visit, error).await?,
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if !self.is_certainly_absent {
+            let litter = Litter::Node(std::mem::take(&mut self.path));
+            self.session.janitor().remove(litter);
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! Recipes seen from outside.
+
+mod contention;
+mod survey;

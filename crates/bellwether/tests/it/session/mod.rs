@@ -1,0 +1,11 @@
+//! What a session guarantees to the recipes.
+
+mod access;
+mod calls;
+mod closing;
+mod ephemerals;
+mod forever;
+mod lagging;
+mod log;
+mod outlived;
+mod read_only;

@@ -1,0 +1,212 @@
+//! Misbehaving clients, by bug or by intent.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use bellwether_testkit::{ConnectOptions, Request};
+use rustls::crypto::ring;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+/// The directory that greedy clients list.
+pub const LARGE_DIRECTORY: &str = "/large";
+
+/// The number of children there, each of which has a name of some hundred bytes.
+pub const LARGE_DIRECTORY_CHILDREN: usize = 2000;
+
+/// Pause before an attacker connects again.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Requests of a greedy client: some 40 MB of replies.
+const GREEDY_REQUESTS: usize = 200;
+
+/// What an attacker does.
+#[derive(Debug, Clone, Copy)]
+enum Harm {
+    /// Connects, and sends nothing.
+    Silence,
+    /// Sends its first message one byte at a time.
+    Slowness,
+    /// Sends noise.
+    Noise,
+    /// Announces a frame of two gigabytes, and sends the beginning of it.
+    OversizedFrame,
+    /// Asks for large replies, and does not read them.
+    Greed,
+    /// Sends half of the first message of a TLS handshake.
+    TlsHalfHello,
+    /// Starts a TLS handshake, for which the server has to sign, and does not answer it.
+    TlsNoAnswer,
+}
+
+const HARMS: [Harm; 7] = [
+    Harm::Silence,
+    Harm::Slowness,
+    Harm::Noise,
+    Harm::OversizedFrame,
+    Harm::Greed,
+    Harm::TlsHalfHello,
+    Harm::TlsNoAnswer,
+];
+
+/// What attackers need to know.
+#[derive(Debug)]
+struct Target {
+    address: String,
+    tls_address: String,
+    /// The first message of a TLS handshake.
+    hello: Vec<u8>,
+}
+
+/// Attackers at work, until they are dropped.
+#[derive(Debug)]
+pub struct Attack {
+    _attackers: JoinSet<()>,
+}
+
+impl Attack {
+    /// Starts `count` attackers, an equal number of each kind.
+    pub fn start(address: &str, tls_address: &str, count: usize) -> Result<Self> {
+        let target = Arc::new(Target {
+            address: address.to_owned(),
+            tls_address: tls_address.to_owned(),
+            hello: tls_hello()?,
+        });
+        let mut attackers = JoinSet::new();
+        for harm in HARMS.into_iter().cycle().take(count) {
+            let target = target.clone();
+            attackers.spawn(async move {
+                loop {
+                    // A server that defends itself closes connections, or refuses them.
+                    let _ = harm.once(&target).await;
+                    pause().await;
+                }
+            });
+        }
+        Ok(Self {
+            _attackers: attackers,
+        })
+    }
+}
+
+impl Harm {
+    /// One connection, until the server closes it.
+    async fn once(self, target: &Target) -> Result<()> {
+        let address = match self {
+            Self::TlsHalfHello | Self::TlsNoAnswer => &target.tls_address,
+            _ => &target.address,
+        };
+        let mut stream = TcpStream::connect(address).await?;
+        match self {
+            Self::Silence => {}
+            Self::Slowness => {
+                for byte in ConnectOptions::default().encode() {
+                    stream.write_all(&[byte]).await?;
+                    pause().await;
+                }
+            }
+            Self::TlsHalfHello => {
+                let half = &target.hello[..target.hello.len() / 2];
+                stream.write_all(half).await?;
+            }
+            Self::TlsNoAnswer => stream.write_all(&target.hello).await?,
+            Self::Noise => stream.write_all(&[0x5A; 4096]).await?,
+            Self::OversizedFrame => {
+                open_session(&mut stream).await?;
+                stream.write_all(&i32::MAX.to_be_bytes()).await?;
+                stream.write_all(&[0; 64 << 10]).await?;
+            }
+            Self::Greed => {
+                open_session(&mut stream).await?;
+                let list = Request::GetChildren {
+                    path: LARGE_DIRECTORY.to_owned(),
+                    watch: false,
+                };
+                for xid in 1..=GREEDY_REQUESTS {
+                    stream.write_all(&list.encode(i32::try_from(xid)?)).await?;
+                }
+                // Whether the server closes it or not: nothing is read.
+                return unread(&stream).await;
+            }
+        }
+        let mut bytes = vec![0; 4096];
+        while stream.read(&mut bytes).await? > 0 {}
+        Ok(())
+    }
+}
+
+/// The first message of a TLS client.
+fn tls_hello() -> Result<Vec<u8>> {
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        // The handshake never gets as far as a certificate.
+        .with_root_certificates(RootCertStore::empty())
+        .with_no_client_auth();
+    let name = ServerName::try_from("localhost")?;
+    let mut hello = Vec::new();
+    ClientConnection::new(Arc::new(config), name)?.write_tls(&mut hello)?;
+    Ok(hello)
+}
+
+/// Opens an idle session, and returns its connection.
+pub async fn idle_session(address: &str) -> Result<TcpStream> {
+    let mut stream = TcpStream::connect(address).await?;
+    open_session(&mut stream).await?;
+    Ok(stream)
+}
+
+async fn open_session(stream: &mut TcpStream) -> Result<()> {
+    let options = ConnectOptions {
+        timeout: Duration::from_secs(40),
+        ..ConnectOptions::default()
+    };
+    stream.write_all(&options.encode()).await?;
+    let length = usize::try_from(stream.read_i32().await?)?;
+    let mut reply = vec![0; length];
+    stream.read_exact(&mut reply).await.context("no session")?;
+    Ok(())
+}
+
+/// Waits until the connection is reset.
+async fn unread(stream: &TcpStream) -> Result<()> {
+    loop {
+        pause().await;
+        match stream.take_error()? {
+            None => {}
+            Some(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Some(error) => return Err(error.into()),
+        }
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "attackers keep a pace, on a real clock"
+)]
+async fn pause() {
+    sleep(PAUSE).await;
+}
+
+/// Opens `count` idle sessions, some at a time, within a time limit each.
+pub async fn idle_sessions(address: &str, count: usize) -> Result<Vec<TcpStream>> {
+    const AT_A_TIME: usize = 100;
+    const LIMIT: Duration = Duration::from_secs(30);
+    let mut opened = Vec::with_capacity(count);
+    while opened.len() < count {
+        let mut opening = JoinSet::new();
+        for _ in 0..AT_A_TIME.min(count - opened.len()) {
+            let address = address.to_owned();
+            opening.spawn(async move { timeout(LIMIT, idle_session(&address)).await });
+        }
+        while let Some(session) = opening.join_next().await {
+            opened.push(session?.context("no session in time")??);
+        }
+    }
+    Ok(opened)
+}

@@ -1,0 +1,123 @@
+//! Reads the command line, with defaults from `bellwether.toml`.
+
+use std::ffi::OsString;
+
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
+
+use crate::args::config_file::ConfigFile;
+use crate::args::{Args, Command, OnCrash, habits, help};
+use crate::exit::Exit;
+use crate::output::Output;
+
+/// The arguments; or the exit code, after the help or an error was printed.
+pub(crate) fn read() -> Result<Args, Exit> {
+    let typed = || std::env::args_os();
+    let (file, broken) = match ConfigFile::read() {
+        Ok(file) => (file, None),
+        Err(error) => (ConfigFile::default(), Some(error)),
+    };
+    let matches = file.apply(Args::command()).try_get_matches_from(typed());
+    let matches = matches.map_err(|error| explain(error, &file))?;
+    let fail = |error: anyhow::Error| Output::new(true).fail(&error);
+    if let Some(error) = broken.filter(|_| uses_servers(&matches)) {
+        return Err(fail(error));
+    }
+    file.keep();
+    let mut args = Args::from_arg_matches(&matches).map_err(|error| print(&error))?;
+    let checked = match &mut args.command {
+        Command::Lock(lock) => {
+            lock.drop_unusable_defaults(is_default(&matches, "on_crash"));
+            habits::take_paths(lock, typed())
+        }
+        command => habits::check_separator(command.job(), typed()),
+    };
+    checked.map_err(|refusal| fail(refusal.into()))?;
+    Ok(args)
+}
+
+/// Prints why there are no arguments, which may be that help was asked for.
+fn explain(error: clap::Error, file: &ConfigFile) -> Exit {
+    let output = Output::new(true);
+    if let Some(refusal) = habits::answer(&error) {
+        return output.fail(&refusal.into());
+    }
+    match error.kind() {
+        // Read again, by a command line that differs in its help alone.
+        ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let again = help::grouped().try_get_matches();
+            print(&again.err().unwrap_or(error))
+        }
+        // What is typed is sound: the value comes from the file.
+        ErrorKind::ValueValidation | ErrorKind::InvalidValue
+            if Args::command().try_get_matches().is_ok() =>
+        {
+            output.fail(&file.error(&error))
+        }
+        _ => print(&error),
+    }
+}
+
+/// Prints help and version on stdout, and errors on stderr. A closed pipe is a quiet end.
+fn print(error: &clap::Error) -> Exit {
+    let _ = error.print();
+    match error.use_stderr() {
+        true => Exit::Usage,
+        false => Exit::Done,
+    }
+}
+
+/// Whether a command connects to servers. Other commands do without a file that cannot be understood.
+fn uses_servers(matches: &ArgMatches) -> bool {
+    let Some((name, matches)) = matches.subcommand() else {
+        return false;
+    };
+    name == "local" || matches.try_contains_id("connect").is_ok() || uses_servers(matches)
+}
+
+/// Whether an option has its default value, which is from the file where it has no other one.
+fn is_default(matches: &ArgMatches, option: &str) -> bool {
+    let command = matches.subcommand().map(|(_, matches)| matches);
+    let source = command.and_then(|matches| matches.value_source(option));
+    source == Some(ValueSource::DefaultValue)
+}
+
+impl crate::args::LockArgs {
+    /// Drops defaults for crashes where this lock cannot use them. What is typed is refused there instead.
+    fn drop_unusable_defaults(&mut self, is_default: bool) {
+        let knows_no_crash = self.layout.is_some() || self.of.is_some();
+        // A repair needs the lock alone, and a command to run.
+        let cannot_repair = self.read || self.hold;
+        let is_repair = matches!(self.on_crash, Some(OnCrash::Repair(_)));
+        if knows_no_crash || (is_default && is_repair && cannot_repair) {
+            self.on_crash = None;
+        }
+        if knows_no_crash {
+            self.lock_delay = None;
+        }
+    }
+}
+
+impl Command {
+    /// The command that it runs under a keeper, if it runs one.
+    pub(crate) fn job(&self) -> &[OsString] {
+        use crate::args::{QueueCommand, TasksCommand};
+        match self {
+            Self::Lock(args) => &args.command,
+            Self::Elect(args) => &args.command,
+            Self::Rendezvous(args) => &args.command,
+            Self::Once(args) => &args.command,
+            Self::Queue(args) => match &args.command {
+                QueueCommand::Take(args) => &args.command,
+                QueueCommand::Work(args) => &args.command,
+                _ => &[],
+            },
+            Self::Tasks(args) => match &args.command {
+                TasksCommand::Run(args) => &args.command,
+                _ => &[],
+            },
+            _ => &[],
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Arguments of the dashboard, as a command of its own and within `serve`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use super::ConnectArgs;
+
+/// Show locks, elections, queues and nodes in a browser, live.
+///
+/// Prints the address of the page, and serves it until a signal arrives. Pages show what this session may read. While no page is
+/// open, the dashboard sends no requests to the servers.
+///
+/// On a loopback address, every user of this host may look. On other addresses, and for actions, users log in with a token: the one in
+/// --token-file, or a random one that is printed at the start.
+///
+/// Exit code: 128+n when signal n ends it; 125 if bellwether failed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  bellwether dashboard
+  bellwether dashboard --connect zk1,zk2,zk3 --allow-actions
+  bellwether dashboard --http 0.0.0.0:8080 --host dash.example.org --token-file ~/.config/bellwether.token")]
+pub(crate) struct DashboardArgs {
+    /// Serve the pages at this address; port 0 chooses a free port.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
+    pub(crate) http: SocketAddr,
+    #[command(flatten)]
+    pub(crate) pages: PageArgs,
+    #[command(flatten)]
+    pub(crate) connect: ConnectArgs,
+}
+
+/// Who may use the pages, and for what.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PageArgs {
+    /// Let users with the token revoke and break holds, retry dead letters and clear crash marks.
+    #[arg(long)]
+    pub(crate) allow_actions: bool,
+    /// A file with the token, of at least 16 characters. Without it, a random token is printed at the start where one is needed.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Accept this host name in requests to the pages; may be given more than once. Addresses and `localhost` are always accepted.
+    #[arg(long = "host", value_name = "NAME")]
+    pub(crate) host_names: Vec<String>,
+}

@@ -1,0 +1,164 @@
+//! Commands and habits of other tools, and what to type here instead.
+
+use std::ffi::OsString;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use crate::args::LockArgs;
+use crate::output::refusal::Refusal;
+use crate::value::node_path;
+
+/// Commands of other tools, and what does the same here.
+const COMMANDS: [(&[&str], &str); 14] = [
+    (
+        &["unlock", "release", "free"],
+        "a lock is released when its command ends, or when stdin of `lock --hold` ends; \
+         `bellwether revoke PATH` asks the holder to release it, `bellwether break PATH` breaks the hold",
+    ),
+    (
+        &["delete", "del", "remove", "rmr", "deleteall"],
+        "`bellwether rm PATH` deletes a node, `rm -r` also all nodes below it",
+    ),
+    (
+        &["flock", "acquire", "mutex"],
+        "`bellwether lock PATH COMMAND` runs a command under a lock",
+    ),
+    (
+        &["semaphore", "sem"],
+        "`bellwether lock --of N PATH COMMAND` runs at most N commands at a time",
+    ),
+    (
+        &["rwlock", "read", "write"],
+        "`bellwether lock --read PATH COMMAND` acquires the read side, `--write` the write side",
+    ),
+    (
+        &["election", "master"],
+        "`bellwether elect PATH COMMAND` runs a command as leader; `bellwether leader PATH` prints the leader",
+    ),
+    (
+        &["ps", "who", "status", "holders", "list"],
+        "`bellwether locks` lists locks with their holders, `bellwether ls PATH` nodes",
+    ),
+    (
+        &["cat", "show"],
+        "`bellwether get PATH` prints the data of a node",
+    ),
+    (
+        &["mkdir", "touch", "add"],
+        "`bellwether create -p PATH` creates a node and its parents",
+    ),
+    (
+        &["getAcl", "setAcl"],
+        "`bellwether acl get PATH` and `bellwether acl set PATH ACL`",
+    ),
+    (
+        &["put", "push", "enqueue"],
+        "`bellwether queue put PATH DATA`",
+    ),
+    (
+        &["take", "pop", "dequeue"],
+        "`bellwether queue take PATH COMMAND`",
+    ),
+    (
+        &["server", "start"],
+        "`bellwether serve` runs a server; commands start a local server by themselves",
+    ),
+    (
+        &["stop"],
+        "`bellwether local stop` stops the local server, `bellwether break PATH` stops a job",
+    ),
+];
+
+/// Answers a command that exists only in other tools.
+pub(crate) fn answer(error: &clap::Error) -> Option<Refusal> {
+    if error.kind() != ErrorKind::InvalidSubcommand {
+        return None;
+    }
+    let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else {
+        return None;
+    };
+    let (_, instead) = COMMANDS
+        .iter()
+        .find(|(names, _)| names.contains(&typed.as_str()))?;
+    Some(Refusal::usage(format!("there is no command `{typed}`")).hint(*instead))
+}
+
+/// Finds a `--` inside the command of a job that begins without one. `typed` is the whole command line.
+fn separator(command: &[OsString], typed: impl Iterator<Item = OsString>) -> Option<usize> {
+    let is_separator = |word: &OsString| word == "--";
+    let inside = command.iter().filter(|word| is_separator(word)).count();
+    // A `--` before the command is not among its words.
+    match typed.filter(is_separator).count() > inside {
+        true => None,
+        false => command.iter().position(is_separator),
+    }
+}
+
+/// Refuses a `--` inside a command that begins without one: the words before it are probably not meant to be run.
+pub(crate) fn check_separator(
+    command: &[OsString],
+    typed: impl Iterator<Item = OsString>,
+) -> Result<(), Refusal> {
+    if separator(command, typed).is_none() {
+        return Ok(());
+    }
+    let first = command.first().map(|word| word.display().to_string());
+    let first = first.unwrap_or_default();
+    Err(Refusal::usage(format!(
+        "this would run `{first}` with `--` among its arguments"
+    ))
+    .hint(format!("write `-- {first} …` if you mean that")))
+}
+
+/// Takes the words before `--` in `lock A B -- COMMAND` as further locks.
+pub(crate) fn take_paths(
+    lock: &mut LockArgs,
+    typed: impl Iterator<Item = OsString>,
+) -> Result<(), Refusal> {
+    let Some(separator) = separator(&lock.command, typed) else {
+        return Ok(());
+    };
+    let command = lock.command.split_off(separator + 1);
+    lock.command.truncate(separator);
+    for word in std::mem::replace(&mut lock.command, command) {
+        let word = word.to_string_lossy();
+        if word.starts_with('-') {
+            return Err(Refusal::usage(format!(
+                "{word} is an option after a lock, where only locks can follow"
+            ))
+            .hint("options come before the locks: `lock --try A B -- COMMAND`"));
+        }
+        let path = node_path::parse(&word);
+        let path =
+            path.map_err(|why| Refusal::usage(format!("{word} is not the path of a lock: {why}")))?;
+        lock.also.push(path);
+    }
+    let has_kind = lock.read || lock.write || lock.of.is_some() || lock.layout.is_some();
+    match (lock.command.is_empty(), has_kind) {
+        (true, _) => Err(Refusal::usage("the command after `--` is missing")),
+        (_, true) => Err(Refusal::usage(
+            "with several locks, --read, --write, --of and --layout are not possible",
+        )),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<OsString> {
+        text.split_whitespace().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn separator_is_refused_only_where_the_command_begins_without_one() {
+        let check = |command: &str, typed: &str| {
+            check_separator(&words(command), words(typed).into_iter()).is_ok()
+        };
+        assert!(check("sh -c x", "bellwether lock a sh -c x"));
+        assert!(check("git add -- x", "bellwether lock a -- git add -- x"));
+        assert!(!check("git add -- x", "bellwether lock a git add -- x"));
+        assert!(!check("b -- c", "bellwether lock a b -- c"));
+    }
+}

@@ -1,0 +1,90 @@
+//! `bellwether barrier`: waiters are held up until the barrier is lifted.
+
+use std::time::Duration;
+
+use bellwether::Barrier;
+use bellwether::error::BarrierError;
+use futures_util::stream;
+use serde_json::json;
+
+use crate::args::{BarrierArgs, BarrierCommand, BarrierSetArgs, BarrierWaitArgs, PlaceArgs};
+use crate::connect::patience::Patience;
+use crate::connect::session::{in_session, in_session_within};
+use crate::exit::Exit;
+use crate::hold::waiting;
+use crate::output::people::who_text;
+use crate::output::{self, Output};
+
+pub(crate) fn run(args: BarrierArgs, output: Output) -> anyhow::Result<Exit> {
+    match args.command {
+        BarrierCommand::Set(args) => set(&args, output),
+        BarrierCommand::Wait(args) => wait(&args, output),
+        BarrierCommand::Lift(args) => lift(&args, output),
+    }
+}
+
+fn set(args: &BarrierSetArgs, output: Output) -> anyhow::Result<Exit> {
+    let place = &args.place;
+    in_session(&place.tree.connect, output, async |client| {
+        let mut barrier = Barrier::new(client, &place.path);
+        if let Some(message) = &args.message {
+            barrier = barrier.message(message);
+        }
+        let changed = barrier.set().await?;
+        if !changed {
+            output.notice(format_args!("{} is set already", place.path));
+        }
+        print(place, changed)
+    })
+}
+
+fn lift(place: &PlaceArgs, output: Output) -> anyhow::Result<Exit> {
+    in_session(&place.tree.connect, output, async |client| {
+        let changed = Barrier::new(client, &place.path).lift().await?;
+        if !changed {
+            output.notice(format_args!("{} is not set", place.path));
+        }
+        print(place, changed)
+    })
+}
+
+fn print(place: &PlaceArgs, changed: bool) -> anyhow::Result<Exit> {
+    if !place.tree.json {
+        return Ok(Exit::Done);
+    }
+    let object = json!({"path": place.path, "changed": changed});
+    Ok(output::answer_line(object)?)
+}
+
+fn wait(args: &BarrierWaitArgs, output: Output) -> anyhow::Result<Exit> {
+    let (place, patience) = (&args.place, Patience::new(&args.wait, false));
+    in_session_within(patience, &place.tree.connect, output, async |client| {
+        let barrier = Barrier::new(client, &place.path);
+        let by = barrier.set_by().await?;
+        let news = stream::iter(
+            by.clone()
+                .map(|who| move || format!("set by {}", who_text(&who))),
+        );
+        let what = format!("waiting at {}", place.path);
+        let limit = patience.left().unwrap_or(Duration::MAX);
+        let lifted = async {
+            match limit {
+                Duration::MAX => barrier.wait().await,
+                limit => barrier.wait_timeout(limit).await,
+            }
+        };
+        match waiting::showing(what, news, lifted, output).await {
+            Err(BarrierError::TimedOut { .. }) => {
+                output.notice(format_args!(
+                    "timed out waiting for {} to be lifted",
+                    place.path
+                ));
+                Ok(patience.exit())
+            }
+            lifted => {
+                lifted?;
+                print(place, by.is_some())
+            }
+        }
+    })
+}

@@ -1,0 +1,285 @@
+//! `bellwether queue`: items with acknowledgement.
+
+mod take;
+mod work;
+
+use std::io::{self, Write};
+
+use bellwether::queue::{DeadLetter, Listed, Order, OrderedQueue};
+use bellwether::{DelayQueue, PriorityQueue, Queue};
+use serde_json::{Value, json};
+
+use crate::args::{
+    PlaceArgs, QueueAckArgs, QueueArgs, QueueCommand, QueueDeadArgs, QueueLookArgs, QueueOrder,
+    QueuePutArgs,
+};
+use crate::connect::session::in_session;
+use crate::exit::Exit;
+use crate::output::people::{ms, who_json, who_text};
+use crate::output::refusal::Refusal;
+use crate::output::rendering::{data_json, data_text};
+use crate::output::{self, Output};
+use crate::tree::payload;
+use crate::value::duration;
+
+/// Runs code with a queue of the type for an order.
+macro_rules! with_queue {
+    ($order:expr, $client:expr, $path:expr, |$queue:ident| $body:expr) => {
+        match $order {
+            QueueOrder::Arrival => {
+                let $queue = Queue::<Vec<u8>>::new($client, $path);
+                $body
+            }
+            QueueOrder::Priority => {
+                let $queue = PriorityQueue::<Vec<u8>>::new($client, $path);
+                $body
+            }
+            QueueOrder::Due => {
+                let $queue = DelayQueue::<Vec<u8>>::new($client, $path);
+                $body
+            }
+        }
+    };
+}
+use with_queue;
+
+pub(crate) fn run(args: QueueArgs, output: Output) -> anyhow::Result<Exit> {
+    match args.command {
+        QueueCommand::Put(args) => put(&args, output),
+        QueueCommand::Take(args) => take::run(args, output),
+        QueueCommand::Work(args) => work::run(args, output),
+        QueueCommand::Ack(args) => ack(&args, output),
+        QueueCommand::Peek(args) => peek(&args, output),
+        QueueCommand::Ls(args) => ls(&args, output),
+        QueueCommand::Dead(args) => dead(&args, output),
+    }
+}
+
+fn put(args: &QueuePutArgs, output: Output) -> anyhow::Result<Exit> {
+    let place = &args.place;
+    let (path, data) = (&place.path, payload::read(&args.data)?);
+    in_session(&place.tree.connect, output, async |client| {
+        let put = match (args.priority, args.delay) {
+            (Some(priority), _) => {
+                PriorityQueue::<Vec<u8>>::new(client, path)
+                    .put(priority, &data)
+                    .await
+            }
+            (None, Some(delay)) => {
+                DelayQueue::<Vec<u8>>::new(client, path)
+                    .put_after(delay, &data)
+                    .await
+            }
+            (None, None) => Queue::<Vec<u8>>::new(client, path).put(&data).await,
+        };
+        let id = put?;
+        Ok(match place.tree.json {
+            true => output::answer_line(json!({"path": path, "id": id.to_string()}))?,
+            false => output::answer_line(id)?,
+        })
+    })
+}
+
+fn ack(args: &QueueAckArgs, output: Output) -> anyhow::Result<Exit> {
+    let QueueLookArgs { place, order } = &args.look;
+    in_session(&place.tree.connect, output, async |client| {
+        let acknowledged = with_queue!(order, client, &place.path, |queue| {
+            let items = queue.list().await?;
+            let item = items.iter().find(|item| {
+                let token = item.claim.as_ref().map(|claim| claim.token);
+                item.id.to_string() == args.id && (args.token.is_none() || args.token == token)
+            });
+            match item {
+                Some(item) => queue.ack_claimed(item).await?,
+                None => false,
+            }
+        });
+        if !acknowledged {
+            let (id, path) = (&args.id, &place.path);
+            return Err(Refusal::no(format!(
+                "{id} in {path} is not claimed, or by another claim"
+            ))
+            .into());
+        }
+        print(place, json!({"path": place.path, "id": args.id}))
+    })
+}
+
+/// Prints an object with `--json`, and nothing otherwise.
+fn print(place: &PlaceArgs, object: Value) -> anyhow::Result<Exit> {
+    match place.tree.json {
+        true => Ok(output::answer_line(object)?),
+        false => Ok(Exit::Done),
+    }
+}
+
+fn peek(args: &QueueLookArgs, output: Output) -> anyhow::Result<Exit> {
+    let place = &args.place;
+    in_session(&place.tree.connect, output, async |client| {
+        let next = with_queue!(args.order, client, &place.path, |queue| queue
+            .peek()
+            .await?);
+        let Some(next) = next else {
+            return Err(Refusal::no(format!("there is no item to take in {}", place.path)).into());
+        };
+        if place.tree.json {
+            return Ok(output::answer_line(json!({
+                "path": place.path,
+                "id": next.id.to_string(),
+                "data": data_json(Some(&next.payload)),
+                "attempts": next.attempts,
+                "age_ms": ms_of(next.age),
+            }))?);
+        }
+        Ok(output::answer_data(&next.payload)?)
+    })
+}
+
+fn ls(args: &QueueLookArgs, output: Output) -> anyhow::Result<Exit> {
+    let place = &args.place;
+    in_session(&place.tree.connect, output, async |client| {
+        let items = with_queue!(args.order, client, &place.path, |queue| queue
+            .list()
+            .await?);
+        Ok(output::answer(|out| {
+            if place.tree.json {
+                let items: Value = items.iter().map(item_json).collect();
+                writeln!(out, "{}", json!({"path": place.path, "items": items}))?;
+            } else {
+                if let Some(first) = items.first() {
+                    let width = first.id.to_string().len();
+                    let rest = "rank  bytes tries  age holder";
+                    output::header(out, format_args!("{:<width$} {rest}", "item"))?;
+                }
+                for item in &items {
+                    writeln!(out, "{}", item_text(item))?;
+                }
+            }
+            Ok(Exit::Done)
+        })?)
+    })
+}
+
+fn item_text(item: &Listed) -> String {
+    let (id, rank, bytes) = (&item.id, item.rank, item.bytes);
+    let (attempts, age) = (item.attempts, duration::text(item.age));
+    let who = item.claim.as_ref().map(|claim| {
+        let who = claim
+            .who
+            .as_ref()
+            .map_or("an unknown client".into(), who_text);
+        format!(" {who}, token {}", claim.token)
+    });
+    let who = who.unwrap_or_default();
+    format!("{id} {rank:>4} {bytes:>6} {attempts:>5} {age:>4}{who}")
+}
+
+fn item_json(item: &Listed) -> Value {
+    json!({
+        "id": item.id.to_string(),
+        "rank": item.rank,
+        "bytes": item.bytes,
+        "attempts": item.attempts,
+        "age_ms": ms_of(item.age),
+        "claim": item.claim.as_ref().map(|claim| json!({
+            "token": claim.token,
+            "who": claim.who.as_ref().map(who_json),
+            "since_ms": ms(claim.since),
+        })),
+    })
+}
+
+fn dead(args: &QueueDeadArgs, output: Output) -> anyhow::Result<Exit> {
+    let QueueLookArgs { place, order } = &args.look;
+    in_session(&place.tree.connect, output, async |client| {
+        with_queue!(order, client, &place.path, |queue| {
+            dead_of(&queue, args, place).await
+        })
+    })
+}
+
+async fn dead_of<O: Order>(
+    queue: &OrderedQueue<O>,
+    args: &QueueDeadArgs,
+    place: &PlaceArgs,
+) -> anyhow::Result<Exit> {
+    let letters = queue.dead_letters().await?;
+    let Some(wanted) = args.revive.as_ref().or(args.forget.as_ref()) else {
+        return list_dead(&letters, place);
+    };
+    let mut done = Vec::new();
+    for letter in chosen(&letters, wanted) {
+        let is_done = match args.revive {
+            Some(_) => queue.revive(letter).await?,
+            None => queue.forget(letter).await?,
+        };
+        if is_done {
+            done.push(letter);
+        }
+    }
+    if done.is_empty() && wanted != "all" {
+        let path = &place.path;
+        return Err(Refusal::no(format!("there is no dead letter {wanted} in {path}")).into());
+    }
+    print(place, letters_json(done, place))
+}
+
+/// The dead letter with an id, or all of them.
+pub(crate) fn chosen<'a>(
+    letters: &'a [DeadLetter],
+    wanted: &str,
+) -> impl Iterator<Item = &'a DeadLetter> {
+    letters
+        .iter()
+        .filter(move |letter| wanted == "all" || letter.id.to_string() == wanted)
+}
+
+fn list_dead(letters: &[DeadLetter], place: &PlaceArgs) -> anyhow::Result<Exit> {
+    Ok(output::answer(|out| {
+        if place.tree.json {
+            writeln!(out, "{}", letters_json(letters, place))?;
+        } else {
+            write_letters(out, letters)?;
+        }
+        Ok(Exit::Done)
+    })?)
+}
+
+/// Writes one line per dead letter, with a header on terminals.
+pub(crate) fn write_letters(out: &mut dyn Write, letters: &[DeadLetter]) -> io::Result<()> {
+    if let Some(first) = letters.first() {
+        let width = first.id.to_string().len();
+        output::header(out, format_args!("{:<width$} tries reason data", "item"))?;
+    }
+    for letter in letters {
+        writeln!(out, "{}", letter_text(letter))?;
+    }
+    Ok(())
+}
+
+/// Dead letters that were listed, revived or deleted, as JSON.
+fn letters_json<'a>(letters: impl IntoIterator<Item = &'a DeadLetter>, place: &PlaceArgs) -> Value {
+    let letters: Value = letters.into_iter().map(letter_json).collect();
+    json!({"path": place.path, "letters": letters})
+}
+
+fn letter_text(letter: &DeadLetter) -> String {
+    let reason = data_text(Some(letter.reason.as_bytes()));
+    let payload = data_text(Some(&letter.payload));
+    format!("{} {:>5} {reason} {payload}", letter.id, letter.attempts)
+}
+
+pub(crate) fn letter_json(letter: &DeadLetter) -> Value {
+    json!({
+        "id": letter.id.to_string(),
+        "attempts": letter.attempts,
+        "reason": letter.reason,
+        "died_ms": ms(letter.died),
+        "data": data_json(Some(&letter.payload)),
+    })
+}
+
+/// A duration in milliseconds, for JSON.
+fn ms_of(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

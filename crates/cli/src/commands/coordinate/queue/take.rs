@@ -1,0 +1,205 @@
+//! `bellwether queue take`: takes an item for a command, for a script, or to print it.
+
+use std::ffi::OsString;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use bellwether::queue::{Order, OrderedQueue, SettleError, TakeError};
+use bellwether::{Claim, DelayQueue, PriorityQueue, Queue};
+use futures_util::stream;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::with_queue;
+use crate::args::{QueueOrder, QueueTakeArgs};
+use crate::connect::patience::Patience;
+use crate::connect::session::in_session_within;
+use crate::exit::Exit;
+use crate::hold::aside::Aside;
+use crate::hold::asked;
+use crate::hold::keeper::End;
+use crate::hold::waiting;
+use crate::hold::workplace::{Workplace, at_workplace, settle};
+use crate::output::input;
+use crate::output::rendering::data_json;
+use crate::output::{self, Output};
+use crate::tree::payload;
+
+pub(super) fn run(args: QueueTakeArgs, output: Output) -> anyhow::Result<Exit> {
+    let patience = Patience::new(&args.wait, args.at_once);
+    let attempts = args.attempts.get();
+    if args.command.is_empty() {
+        return in_session_within(patience, &args.job.connect, output, async |client| {
+            with_queue!(args.order, client, &args.path, |queue| {
+                let mut queue = queue.attempts_max(attempts);
+                if let Some(message) = &args.job.message {
+                    queue = queue.message(message);
+                }
+                let limit = client.session_timeout();
+                for_script(&queue, &args, limit, patience, output).await
+            })
+        });
+    }
+    at_workplace(
+        &args.job,
+        &args.command,
+        patience,
+        output,
+        async |workplace| {
+            let client = workplace.client().clone();
+            with_queue!(args.order, &client, &args.path, |queue| {
+                let queue = queue.attempts_max(attempts);
+                for_command(&queue, &args, patience, workplace).await
+            })
+        },
+    )
+}
+
+/// The next item; `None` if the wait limit passed.
+pub(super) async fn next<O: Order>(
+    queue: &OrderedQueue<O>,
+    path: &str,
+    patience: Patience,
+    output: Output,
+) -> Result<Option<Claim<Vec<u8>>>, TakeError> {
+    if patience.is_at_once() {
+        return queue.try_take().await;
+    }
+    let taken = async {
+        match patience.left() {
+            Some(left) => queue.take_timeout(left).await,
+            None => queue.take().await,
+        }
+    };
+    let what = format!("waiting for an item in {path}");
+    let news = stream::iter([|| "the queue is empty".to_owned()]);
+    match waiting::showing(what, news, taken, output).await {
+        Err(TakeError::TimedOut { .. }) => Ok(None),
+        taken => taken.map(Some),
+    }
+}
+
+async fn for_command<O: Order>(
+    queue: &OrderedQueue<O>,
+    args: &QueueTakeArgs,
+    patience: Patience,
+    workplace: &Workplace<'_>,
+) -> anyhow::Result<Exit> {
+    let claim = match workplace
+        .unless_interrupted(next(queue, &args.path, patience, workplace.output))
+        .await
+    {
+        Ok(claim) => claim?,
+        Err(exit) => return Ok(exit),
+    };
+    let Some(claim) = claim else {
+        return Ok(patience.exit());
+    };
+    attempt(claim, &args.path, &args.command, workplace).await
+}
+
+/// Runs a command for an item, acknowledges or returns the item, and returns how the command ended.
+pub(super) async fn attempt(
+    claim: Claim<Vec<u8>>,
+    path: &str,
+    command: &[OsString],
+    workplace: &Workplace<'_>,
+) -> anyhow::Result<Exit> {
+    payload::be_stdin(claim.payload())?;
+    let variables = [
+        ("BELLWETHER_ITEM", claim.id().to_string()),
+        ("BELLWETHER_ATTEMPTS", claim.attempts().to_string()),
+    ];
+    let variables = variables.map(|(name, value)| (name, Some(value.into())));
+    let end = workplace.run(command, &claim, variables).await?;
+    Ok(match end {
+        End::Job(exit @ Exit::Command(0)) => workplace.settle(path, claim.ack(), exit).await,
+        End::Job(_) | End::NotStarted(_) | End::TooLong(_) => {
+            let (exit, reason) = (end.exit(), end.reason());
+            workplace.settle(path, claim.give_back(&reason), exit).await
+        }
+        // The claim ends with the session, and the item is delivered again.
+        end => end.exit(),
+    })
+}
+
+async fn for_script<O: Order>(
+    queue: &OrderedQueue<O>,
+    args: &QueueTakeArgs,
+    limit: Duration,
+    patience: Patience,
+    output: Output,
+) -> anyhow::Result<Exit> {
+    let Some(claim) = next(queue, &args.path, patience, output).await? else {
+        return Ok(patience.exit());
+    };
+    let path = &args.path;
+    let text = match args.hold || args.json {
+        true => format!("{}\n", object(&claim, args)).into_bytes(),
+        false => output::data_for_reader(claim.payload()),
+    };
+    match output::print_now(text) {
+        Ok(ControlFlow::Continue(())) => {}
+        unread => {
+            // A closed pipe is not an error elsewhere, but an item that was not read must not be acknowledged.
+            let back = claim.give_back("it could not be printed");
+            let exit = settle(path, back, limit, Exit::No, output).await;
+            return unread.map(|_| exit).map_err(Into::into);
+        }
+    }
+    if !args.hold {
+        return Ok(settle(path, claim.ack(), limit, Exit::Done, output).await);
+    }
+    Ok(hold(queue, claim, args, limit, output).await)
+}
+
+/// Holds an item until another command acknowledges it. If stdin ends first, returns it to the queue.
+async fn hold<O: Order>(
+    queue: &OrderedQueue<O>,
+    claim: Claim<Vec<u8>>,
+    args: &QueueTakeArgs,
+    limit: Duration,
+    output: Output,
+) -> Exit {
+    let path = &args.path;
+    let (id, aside) = (claim.id(), Aside::start());
+    tokio::select! {
+        biased;
+        () = claim.lost() => {}
+        () = input::end() => {
+            let mut was_over = false;
+            let back = async {
+                let back = claim.give_back("not acknowledged").await;
+                // A script may acknowledge the item and end: the end of stdin is noticed first, the acknowledgement comes from a server.
+                was_over = matches!(back, Err(SettleError::NotClaimed { .. }));
+                if was_over { Ok(()) } else { back }
+            };
+            let exit = settle(path, back, limit, Exit::No, output).await;
+            if !was_over {
+                return exit;
+            }
+        }
+        never = asked::pass_on(&claim, true, &aside, output) => match never {},
+    }
+    // Without an answer, the acknowledgement is unknown.
+    match timeout(limit, queue.list()).await {
+        Ok(Ok(items)) if items.iter().all(|item| item.id != id) => Exit::Done,
+        _ => {
+            let error = anyhow::anyhow!("{id} in {path} is lost");
+            aside.print(move || output.error(&error));
+            aside.flush().await;
+            Exit::Lost
+        }
+    }
+}
+
+fn object(claim: &Claim<Vec<u8>>, args: &QueueTakeArgs) -> Value {
+    json!({
+        "path": args.path,
+        "id": claim.id().to_string(),
+        "token": claim.token(),
+        "attempts": claim.attempts(),
+        "age_ms": super::ms_of(claim.age()),
+        "data": data_json(Some(claim.payload())),
+    })
+}

@@ -1,0 +1,92 @@
+//! `bellwether queue work`: runs a command for each item.
+
+use bellwether::queue::{Order, OrderedQueue, TakeError};
+use bellwether::{DelayQueue, PriorityQueue, Queue};
+
+use super::take::{attempt, next};
+use super::with_queue;
+use crate::args::{QueueOrder, QueueWorkArgs};
+use crate::connect::patience::Patience;
+use crate::exit::Exit;
+use crate::hold::backoff::Backoff;
+use crate::hold::workplace::{Workplace, at_workplace};
+use crate::output::Output;
+
+pub(super) fn run(args: QueueWorkArgs, output: Output) -> anyhow::Result<Exit> {
+    let attempts = args.attempts.get();
+    at_workplace(
+        &args.job,
+        &args.command,
+        Patience::endless(),
+        output,
+        async |workplace| {
+            let mut backoff = Backoff::new(args.workers.pause);
+            loop {
+                if let Err(exit) = workplace.renew().await {
+                    return Ok(exit);
+                }
+                let client = workplace.client().clone();
+                let worked = with_queue!(args.order, &client, &args.path, |queue| {
+                    let queue = queue.attempts_max(attempts);
+                    work(&queue, &args, workplace).await?
+                });
+                let exit = match worked {
+                    Worked::Attempt(exit) => exit,
+                    Worked::Nothing => return Ok(Exit::Done),
+                    Worked::Ended(exit) => return Ok(exit),
+                };
+                if let Some(exit) = workplace.interrupted_in_job() {
+                    return Ok(exit);
+                }
+                match exit {
+                    Exit::Command(0) => backoff.succeeded(),
+                    // The next item would fail in the same way.
+                    Exit::Failed | Exit::NotRunnable | Exit::NotFound => return Ok(exit),
+                    exit => {
+                        let pause = backoff.failed();
+                        output.notice(format_args!(
+                            "a command for {} failed: {}; next attempt in {pause:?}",
+                            args.path,
+                            exit.reason()
+                        ));
+                        if let Err(exit) = workplace.pause(pause).await {
+                            return Ok(exit);
+                        }
+                    }
+                }
+            }
+        },
+    )
+}
+
+/// How a turn of the worker ended.
+enum Worked {
+    /// The command was run, or the claim was lost.
+    Attempt(Exit),
+    /// There was no item for the idle time.
+    Nothing,
+    /// The worker ends.
+    Ended(Exit),
+}
+
+async fn work<O: Order>(
+    queue: &OrderedQueue<O>,
+    args: &QueueWorkArgs,
+    workplace: &Workplace<'_>,
+) -> anyhow::Result<Worked> {
+    let patience = Patience::within(args.idle);
+    let taken = next(queue, &args.path, patience, workplace.output);
+    match workplace.unless_interrupted(taken).await {
+        Err(exit) => Ok(Worked::Ended(exit)),
+        Ok(Ok(None)) => Ok(Worked::Nothing),
+        Ok(Ok(Some(claim))) => {
+            let exit = attempt(claim, &args.path, &args.command, workplace).await?;
+            Ok(Worked::Attempt(exit))
+        }
+        // The next turn opens another session.
+        Ok(Err(TakeError::SessionEnded { .. } | TakeError::NoSession { .. })) => {
+            Ok(Worked::Attempt(Exit::Lost))
+        }
+        Ok(Err(error)) => Err(error.into()),
+    }
+}

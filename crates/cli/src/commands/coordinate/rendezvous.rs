@@ -1,0 +1,92 @@
+//! `bellwether rendezvous`: starts and ends a command together with others.
+
+use std::time::Duration;
+
+use bellwether::DoubleBarrier;
+use futures_util::Stream;
+use futures_util::stream::unfold;
+use tokio::time::{Interval, interval, timeout};
+
+use crate::args::RendezvousArgs;
+use crate::connect::patience::Patience;
+use crate::exit::Exit;
+use crate::hold::keeper::End;
+use crate::hold::waiting;
+use crate::hold::workplace::at_workplace;
+use crate::output::Output;
+
+/// How often the members are counted, for the progress of the wait.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+pub(crate) fn run(args: RendezvousArgs, output: Output) -> anyhow::Result<Exit> {
+    let patience = Patience::new(&args.wait, false);
+    at_workplace(
+        &args.job,
+        &args.command,
+        patience,
+        output,
+        async |workplace| {
+            let path = &args.path;
+            let size = usize::try_from(args.size).unwrap_or(usize::MAX);
+            let barrier = DoubleBarrier::new(workplace.client(), path, size);
+            let entered = waiting::showing(
+                format!("waiting for others at {path}"),
+                counts(barrier.clone()),
+                barrier.enter(),
+                output,
+            );
+            let entered = async {
+                match patience.left() {
+                    Some(left) => timeout(left, entered).await.ok(),
+                    None => Some(entered.await),
+                }
+            };
+            let inside = match workplace.unless_interrupted(entered).await {
+                Ok(Some(inside)) => inside?,
+                Ok(None) => {
+                    output.notice(format_args!("timed out waiting for others at {path}"));
+                    return Ok(patience.exit());
+                }
+                Err(exit) => return Ok(exit),
+            };
+            let round = inside.round().to_string().into();
+            let variables = [("BELLWETHER_ROUND", Some(round))];
+            let exit = match workplace.run(&args.command, &inside, variables).await? {
+                End::Job(exit) | End::NotStarted(exit) => exit,
+                end @ End::TooLong(_) => end.exit(),
+                end => return Ok(end.exit()),
+            };
+            let left = waiting::showing(
+                format!("waiting for the others at {path} to end"),
+                counts(barrier.clone()),
+                inside.leave(),
+                output,
+            );
+            match workplace.unless_interrupted(left).await {
+                Ok(Ok(())) => Ok(exit),
+                Ok(Err(error)) => {
+                    output.error(&error.into());
+                    Ok(Exit::Lost)
+                }
+                Err(exit) => Ok(exit),
+            }
+        },
+    )
+}
+
+/// The number of members, each time it changes.
+fn counts(barrier: DoubleBarrier) -> impl Stream<Item = impl Fn() -> String> {
+    let look = async |(barrier, mut looks, mut last): (DoubleBarrier, Interval, Option<usize>)| {
+        loop {
+            looks.tick().await;
+            // The wait itself fails with the reason.
+            let members = barrier.members().await.ok()?;
+            let here = members.here.len();
+            if last.replace(here) != Some(here) {
+                let text = format!("{here} of {} have arrived", members.size);
+                return Some((move || text.clone(), (barrier, looks, last)));
+            }
+        }
+    };
+    unfold((barrier, interval(LOOK_EVERY), None), look)
+}

@@ -1,0 +1,166 @@
+//! `bellwether tasks`: named tasks that are done once each.
+
+use bellwether::{Task, Tasks};
+use futures_util::stream;
+use serde_json::{Value, json};
+
+use super::queue::{chosen, letter_json, write_letters};
+use crate::args::{TasksAddArgs, TasksArgs, TasksCommand, TasksRunArgs, TasksStatusArgs};
+use crate::connect::patience::Patience;
+use crate::connect::session::in_session;
+use crate::exit::Exit;
+use crate::hold::backoff::Backoff;
+use crate::hold::keeper::End;
+use crate::hold::waiting;
+use crate::hold::workplace::{Workplace, at_workplace};
+use crate::output::refusal::Refusal;
+use crate::output::rendering::counted;
+use crate::output::{self, Output};
+use crate::tree::payload;
+
+pub(crate) fn run(args: TasksArgs, output: Output) -> anyhow::Result<Exit> {
+    match args.command {
+        TasksCommand::Add(args) => add(&args, output),
+        TasksCommand::Run(args) => work(&args, output),
+        TasksCommand::Status(args) => status(&args, output),
+    }
+}
+
+fn add(args: &TasksAddArgs, output: Output) -> anyhow::Result<Exit> {
+    let (place, data) = (&args.place, args.data.as_bytes().to_vec());
+    in_session(&place.tree.connect, output, async |client| {
+        let tasks = Tasks::<Vec<u8>>::new(client, &place.path);
+        let mut added = Vec::new();
+        for name in &args.names {
+            if tasks.add(name, &data).await? {
+                added.push(name);
+            }
+        }
+        if place.tree.json {
+            return Ok(output::answer_line(
+                json!({"path": place.path, "added": added}),
+            )?);
+        }
+        let known = args.names.len() - added.len();
+        if known > 0 {
+            output.notice(format_args!("{} were added before", counted(known, "task")));
+        }
+        Ok(Exit::Done)
+    })
+}
+
+fn work(args: &TasksRunArgs, output: Output) -> anyhow::Result<Exit> {
+    let attempts = args.attempts.get();
+    at_workplace(
+        &args.job,
+        &args.command,
+        Patience::endless(),
+        output,
+        async |workplace| {
+            let tasks =
+                Tasks::<Vec<u8>>::new(workplace.client(), &args.path).attempts_max(attempts);
+            let mut exit = Exit::Done;
+            let mut backoff = Backoff::new(args.workers.pause);
+            loop {
+                let what = format!("waiting for a task in {}", args.path);
+                let news =
+                    stream::iter([|| "other workers run the tasks that are left".to_owned()]);
+                let taken = waiting::showing(what, news, tasks.take(), output);
+                let task = match workplace.unless_interrupted(taken).await {
+                    Ok(task) => task?,
+                    Err(exit) => return Ok(exit),
+                };
+                let Some(task) = task else {
+                    return Ok(exit);
+                };
+                let ended = attempt(task, args, workplace).await?;
+                if let Some(exit) = workplace.interrupted_in_job() {
+                    return Ok(exit);
+                }
+                match ended {
+                    Exit::Command(0) => backoff.succeeded(),
+                    // The next task may succeed.
+                    Exit::Command(_) | Exit::TooLong => {
+                        exit = Exit::No;
+                        if let Err(exit) = workplace.pause(backoff.failed()).await {
+                            return Ok(exit);
+                        }
+                    }
+                    end => return Ok(end),
+                }
+            }
+        },
+    )
+}
+
+/// Runs the command for one task, and returns how it ended.
+async fn attempt(
+    task: Task<Vec<u8>>,
+    args: &TasksRunArgs,
+    workplace: &Workplace<'_>,
+) -> anyhow::Result<Exit> {
+    let name = task.name().to_owned();
+    payload::be_stdin(task.payload())?;
+    let variables = [
+        ("BELLWETHER_TASK", name.clone()),
+        ("BELLWETHER_ATTEMPTS", task.attempts().to_string()),
+    ];
+    let variables = variables.map(|(name, value)| (name, Some(value.into())));
+    let end = workplace.run(&args.command, &task, variables).await?;
+    Ok(match end {
+        End::Job(exit @ Exit::Command(0)) => workplace.settle(&name, task.done(), exit).await,
+        End::Job(_) | End::NotStarted(_) | End::TooLong(_) => {
+            let (exit, reason) = (end.exit(), end.reason());
+            workplace
+                .output
+                .notice(format_args!("{name} failed: {reason}"));
+            workplace.settle(&name, task.fail(&reason), exit).await
+        }
+        // The claim ends with the session, and another worker takes the task.
+        end => end.exit(),
+    })
+}
+
+fn status(args: &TasksStatusArgs, output: Output) -> anyhow::Result<Exit> {
+    let place = &args.place;
+    in_session(&place.tree.connect, output, async |client| {
+        let tasks = Tasks::<Vec<u8>>::new(client, &place.path);
+        if let Some(wanted) = &args.retry {
+            let failed = tasks.failed().await?;
+            let mut retried = 0;
+            for letter in chosen(&failed, wanted) {
+                retried += usize::from(tasks.retry(letter).await?);
+            }
+            if retried == 0 && wanted != "all" {
+                return Err(Refusal::no(format!("there is no failed task {wanted}")).into());
+            }
+        }
+        let (counts, failed) = (tasks.counts().await?, tasks.failed().await?);
+        output::answer(|out| {
+            if place.tree.json {
+                let failed: Value = failed.iter().map(letter_json).collect();
+                let object = json!({
+                    "path": place.path,
+                    "open": counts.open,
+                    "running": counts.running,
+                    "done": counts.done,
+                    "failed": failed,
+                });
+                writeln!(out, "{object}")?;
+            } else {
+                let (open, running) = (counts.open, counts.running);
+                let (done, aside) = (counts.done, counts.failed);
+                writeln!(
+                    out,
+                    "{open} open, {running} running, {done} done, {aside} failed"
+                )?;
+                write_letters(out, &failed)?;
+            }
+            Ok(Exit::Done)
+        })?;
+        Ok(match counts.open + counts.running + counts.failed {
+            0 => Exit::Done,
+            _ => Exit::No,
+        })
+    })
+}

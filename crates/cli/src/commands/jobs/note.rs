@@ -1,0 +1,27 @@
+//! `bellwether note`: records the progress of a job.
+
+use std::os::unix::ffi::OsStrExt;
+
+use anyhow::Context;
+
+use crate::args::NoteArgs;
+use crate::exit::Exit;
+use crate::job::notes;
+use crate::output::refusal::Refusal;
+
+pub(crate) fn run(args: NoteArgs) -> anyhow::Result<Exit> {
+    let Some(keeper) = args.keeper_socket else {
+        return Err(Refusal::usage("`note` works only within a job")
+            .hint("run it in a command of `bellwether lock`, `elect` or `once`")
+            .into());
+    };
+    let note = args.text.as_bytes();
+    if note.len() > notes::BYTES_MAX {
+        let what = format!("the note is longer than {} bytes", notes::BYTES_MAX);
+        return Err(Refusal::usage(what).into());
+    }
+    let recorded =
+        notes::send(&keeper, note).context("the process that keeps the lock does not answer")?;
+    recorded.map_err(Refusal::no)?;
+    Ok(Exit::Done)
+}

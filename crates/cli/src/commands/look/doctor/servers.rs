@@ -1,0 +1,182 @@
+//! Checks each server: whether it answers, its version, and its limits.
+
+use std::collections::HashMap;
+use std::io;
+use std::time::{Duration, Instant};
+
+use bellwether::zk::{Dial as _, Endpoint, Sockets, four_letter_word};
+
+use super::finding::Finding;
+use crate::args::ConnectArgs;
+use crate::connect::{self, Whereabouts};
+use crate::local::{self, Folder};
+
+/// The part of a limit from which on it counts as nearly reached.
+const NEAR: f64 = 0.8;
+
+/// The default limit of waiting requests in Apache's server (`globalOutstandingLimit`).
+const OUTSTANDING_MAX: f64 = 1000.0;
+
+pub(super) async fn look(args: &ConnectArgs) -> anyhow::Result<Vec<Finding>> {
+    match connect::whereabouts(args)? {
+        Whereabouts::Local(folder) => Ok(vec![local(&folder).await?]),
+        Whereabouts::Named(endpoints) => Ok(look_at(&endpoints).await),
+    }
+}
+
+/// The local server. It has answered this command already.
+async fn local(folder: &Folder) -> anyhow::Result<Finding> {
+    let server = folder.connect().await?;
+    Ok(match server.as_ref().and_then(local::process) {
+        Some(process) => Finding::fine(
+            "server",
+            format!(
+                "{} is the local server, pid {process}",
+                folder.socket().display()
+            ),
+        ),
+        None => Finding::critical("server", "the local server has just exited")
+            .advice("`bellwether local log` shows its log"),
+    })
+}
+
+async fn look_at(endpoints: &[Endpoint]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let (mut answered, mut silent) = (Vec::new(), Vec::new());
+    for endpoint in endpoints {
+        match Server::ask(endpoint).await {
+            Ok(server) => answered.push(server),
+            Err(why) => silent.push((endpoint, why)),
+        }
+    }
+    for (endpoint, why) in silent {
+        let what = format!("{endpoint} does not answer: {why}");
+        let finding = match answered.is_empty() {
+            true => Finding::critical("server", what),
+            false => Finding::warning("server", what),
+        };
+        findings.push(
+            finding.advice("check whether it runs, and whether it can be reached from this host"),
+        );
+    }
+    for server in &answered {
+        findings.push(server.introduced());
+        findings.extend(server.limits());
+    }
+    let versions = answered.iter().filter_map(|server| server.version());
+    let mut versions: Vec<_> = versions.collect();
+    versions.sort_unstable();
+    versions.dedup();
+    if versions.len() > 1 {
+        let what = format!(
+            "the servers have {} different versions: {}",
+            versions.len(),
+            versions.join(", ")
+        );
+        findings.push(Finding::warning("server", what).advice("finish the upgrade"));
+    }
+    findings
+}
+
+/// The answers of a server to four-letter words.
+struct Server {
+    address: String,
+    /// The time for one answer.
+    took: Duration,
+    /// The answer to `srvr`, which is allowed by default.
+    words: HashMap<String, String>,
+    /// The answer to `mntr`, if it is allowed.
+    numbers: HashMap<String, f64>,
+}
+
+impl Server {
+    async fn ask(endpoint: &Endpoint) -> io::Result<Self> {
+        let begin = Instant::now();
+        let words = four_letter_word(Sockets.dial(endpoint), "srvr").await?;
+        let took = begin.elapsed();
+        let words = words.lines().filter_map(|line| {
+            let (key, value) = line.split_once(": ")?;
+            Some((key.to_owned(), value.trim().to_owned()))
+        });
+        let numbers = four_letter_word(Sockets.dial(endpoint), "mntr").await;
+        let numbers = numbers.unwrap_or_default();
+        let numbers = numbers.lines().filter_map(|line| {
+            let (key, value) = line.split_once('\t')?;
+            Some((key.to_owned(), value.trim().parse().ok()?))
+        });
+        Ok(Self {
+            address: endpoint.to_string(),
+            took,
+            words: words.collect(),
+            numbers: numbers.collect(),
+        })
+    }
+
+    fn version(&self) -> Option<&str> {
+        let version = self.words.get("Zookeeper version")?;
+        version.split([',', ' ']).next()
+    }
+
+    fn introduced(&self) -> Finding {
+        let (address, took) = (&self.address, self.took);
+        let Some(version) = self.version() else {
+            let what = format!("{address} answers in {took:.1?}, but does not tell its version");
+            return Finding::warning("server", what).advice(
+                "allow the four-letter word srvr: 4lw.commands.whitelist, or `serve --words`",
+            );
+        };
+        let word = |key: &str| self.words.get(key).map_or("?", String::as_str);
+        Finding::fine(
+            "server",
+            format!(
+                "{address} answers in {took:.1?}: {version}, {}, {} nodes, {} connections",
+                word("Mode"),
+                word("Node count"),
+                word("Connections"),
+            ),
+        )
+    }
+
+    fn limits(&self) -> Vec<Finding> {
+        let number = |key: &str| self.numbers.get(key).copied();
+        let address = &self.address;
+        let mut findings = Vec::new();
+        let files = number("zk_open_file_descriptor_count");
+        let files_max = number("zk_max_file_descriptor_count").filter(|max| *max > 0.0);
+        if let Some((open, max)) = files.zip(files_max)
+            && open / max > NEAR
+        {
+            let what = format!("{address} has {open} of {max} files open");
+            findings.push(Finding::critical("limits", what).advice(
+                "raise the limit of open files, or find the clients that open so many connections",
+            ));
+        }
+        if let Some(waiting) = number("zk_outstanding_requests")
+            && waiting / OUTSTANDING_MAX > NEAR
+        {
+            let what = format!("{waiting} requests are waiting in {address}");
+            findings.push(
+                Finding::warning("limits", what)
+                    .advice("its disk may be slow, or clients send more than it can handle"),
+            );
+        }
+        if let Some(max) = self
+            .latency_max()
+            .filter(|max| *max >= Duration::from_secs(1))
+        {
+            let what = format!("the slowest answer of {address} took {max:?}");
+            findings.push(
+                Finding::warning("limits", what)
+                    .advice("check its disk and, for Java, its garbage collector"),
+            );
+        }
+        findings
+    }
+
+    /// The highest latency that the server has measured.
+    fn latency_max(&self) -> Option<Duration> {
+        let latencies = self.words.get("Latency min/avg/max")?;
+        let max: f64 = latencies.rsplit('/').next()?.parse().ok()?;
+        Duration::try_from_secs_f64(max / 1000.0).ok()
+    }
+}

@@ -1,0 +1,69 @@
+//! `bellwether leader`: the leader of an election.
+
+use std::ops::ControlFlow;
+
+use bellwether::election::Candidate;
+use bellwether::{Client, Election};
+use futures_util::StreamExt;
+use serde_json::{Value, json};
+
+use crate::args::LeaderArgs;
+use crate::connect::session::in_session;
+use crate::exit::Exit;
+use crate::output::people::{who_json, who_text};
+use crate::output::refusal::Refusal;
+use crate::output::{self, Output, print_now};
+
+pub(crate) fn run(args: LeaderArgs, output: Output) -> anyhow::Result<Exit> {
+    in_session(&args.tree.connect, output, async |client| {
+        if args.watch {
+            return watch(client, &args, output).await;
+        }
+        let election = Election::new(client, &args.path);
+        let leader = election.leader().await?;
+        let Some(leader) = leader else {
+            return Err(Refusal::no(format!("there is no leader at {}", args.path)).into());
+        };
+        Ok(output::answer_line(line(Some(&leader), &args))?)
+    })
+}
+
+/// Prints the present leader and each later one, until the output is closed.
+async fn watch(client: &Client, args: &LeaderArgs, output: Output) -> anyhow::Result<Exit> {
+    let mut leaders = Election::new(client, &args.path).observe();
+    while let Some(leader) = leaders.next().await {
+        let leader = match leader {
+            Ok(leader) => leader,
+            Err(error) => {
+                output.error(&error.into());
+                continue;
+            }
+        };
+        if leader.is_none() && !args.tree.json {
+            output.notice(format_args!("there is no leader at {}", args.path));
+            continue;
+        }
+        if let ControlFlow::Break(()) = print_now(format!("{}\n", line(leader.as_ref(), args)))? {
+            break;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn line(leader: Option<&Candidate>, args: &LeaderArgs) -> String {
+    match leader {
+        _ if args.tree.json => object(leader, args).to_string(),
+        Some(leader) if args.value => leader.value.clone().unwrap_or_default(),
+        Some(leader) => format!("{}, token {}", who_text(&leader.who), leader.token),
+        None => String::new(),
+    }
+}
+
+fn object(leader: Option<&Candidate>, args: &LeaderArgs) -> Value {
+    json!({
+        "path": args.path,
+        "who": leader.map(|leader| who_json(&leader.who)),
+        "value": leader.and_then(|leader| leader.value.as_deref()),
+        "token": leader.map(|leader| leader.token),
+    })
+}

@@ -1,0 +1,9 @@
+//! The commands, one function each, in the groups of `bellwether --help`.
+
+pub(crate) mod completions;
+pub(crate) mod coordinate;
+pub(crate) mod jobs;
+pub(crate) mod look;
+pub(crate) mod man;
+pub(crate) mod nodes;
+pub(crate) mod server;

@@ -1,0 +1,188 @@
+//! Opens a session for a command: with the servers that it names, or with the local server.
+
+pub(crate) mod patience;
+pub(crate) mod prompt;
+pub(crate) mod security;
+pub(crate) mod session;
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use anyhow::Context;
+use bellwether::error::ConnectError;
+use bellwether::zk::{Address, Endpoint};
+use bellwether::{Client, Connect, Who};
+use tokio::time::timeout;
+
+use crate::args::{ConnectArgs, config_file};
+use crate::connect::security::Security;
+use crate::local::dial::LocalDial;
+use crate::local::{self, Folder};
+use crate::output::Output;
+use crate::output::refusal::Refusal;
+use crate::value::servers::{LOCAL, VARIABLE};
+
+/// How often a command connects again if the local server exits at that moment.
+const LOCAL_TRIES_MAX: usize = 3;
+
+/// After this time without an answer, a notice is printed.
+const SILENT_WAIT: Duration = Duration::from_secs(1);
+
+/// Opens a session, with options besides those that the arguments set.
+pub(crate) async fn open(
+    args: &ConnectArgs,
+    output: Output,
+    options: impl Fn(Connect) -> Connect,
+) -> anyhow::Result<Client> {
+    let named = servers(args)?;
+    let security = match named.as_deref() {
+        None | Some(LOCAL) => Security::local(&args.security, output)?,
+        Some(_) => Security::of(&args.security, output).await?,
+    };
+    let options = |servers: &str| {
+        let connect = bellwether::connect(servers)
+            .session_timeout(session_timeout(args, servers))
+            .on_current_runtime();
+        options(security.apply(connect))
+    };
+    match named.as_deref() {
+        None | Some(LOCAL) => {
+            let folder = local_folder(args)?;
+            // No notice if the user named the local server by a flag or a variable.
+            if args.connect.is_none() && (named.is_none() || folder.is_chosen()) {
+                announce(&folder, output);
+            }
+            connect_local(&folder, options).await
+        }
+        Some(servers) => {
+            let mut connected = std::pin::pin!(options(servers).into_future());
+            if let Ok(client) = timeout(SILENT_WAIT, &mut connected).await {
+                return Ok(client?);
+            }
+            output.notice(format_args!("no answer from {servers} yet; still trying"));
+            Ok(connected.await?)
+        }
+    }
+}
+
+/// The default session timeout.
+const SESSION_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// The default for an ensemble: half of it, less the grace of a job, is longer than the election of a leader.
+const ENSEMBLE_SESSION_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The session timeout to ask these servers for.
+fn session_timeout(args: &ConnectArgs, servers: &str) -> Duration {
+    let default = match servers.contains(',') {
+        true => ENSEMBLE_SESSION_TIMEOUT,
+        false => SESSION_TIMEOUT,
+    };
+    args.session_timeout.unwrap_or(default)
+}
+
+/// Says which local server is used, and that its locks exclude no command elsewhere.
+fn announce(folder: &Folder, output: Output) {
+    let (user, host) = (Who::user_of_process(), Who::host_of_process());
+    if folder.is_chosen() {
+        output.notice(format_args!(
+            "using the local server of {user} in {}; commands with other folders, hosts or users are not excluded",
+            folder.path().display()
+        ));
+    } else {
+        output.notice(format_args!(
+            "using the local server of {user} on {host}; commands of other hosts and users are not excluded"
+        ));
+    }
+}
+
+/// The folder of the local server.
+fn local_folder(args: &ConnectArgs) -> anyhow::Result<Folder> {
+    Folder::choose(args.local.as_deref())
+}
+
+/// The servers that the arguments or the configuration file name.
+pub(crate) fn servers(args: &ConnectArgs) -> anyhow::Result<Option<String>> {
+    match (&args.connect, &args.local) {
+        (Some(servers), Some(_)) if servers != LOCAL => {
+            let what = format!(
+                "--local names a local server, but --connect or {VARIABLE} names {servers}"
+            );
+            Err(Refusal::usage(what)
+                .hint("leave one of them out; `--connect local` means the local server")
+                .into())
+        }
+        (Some(servers), _) => Ok(Some(servers.clone())),
+        (None, Some(_)) => Ok(None),
+        (None, None) => Ok(config_file::connect().map(str::to_owned)),
+    }
+}
+
+/// Whether a session with these arguments uses TLS.
+pub(crate) fn speaks_tls(args: &ConnectArgs) -> anyhow::Result<bool> {
+    security::speaks_tls(&args.security)
+}
+
+/// The session timeout that a session with these arguments asks for.
+pub(crate) fn asked_timeout(args: &ConnectArgs) -> anyhow::Result<Duration> {
+    let servers = servers(args)?;
+    let servers = servers.as_deref().unwrap_or(LOCAL);
+    Ok(session_timeout(args, servers))
+}
+
+/// Addresses of servers.
+pub(crate) enum Whereabouts {
+    /// The local server, in this folder.
+    Local(Folder),
+    /// Servers that are named, one by one.
+    Named(Vec<Endpoint>),
+}
+
+/// The addresses of the servers that the arguments name.
+pub(crate) fn whereabouts(args: &ConnectArgs) -> anyhow::Result<Whereabouts> {
+    match servers(args)?.as_deref() {
+        None | Some(LOCAL) => Ok(Whereabouts::Local(local_folder(args)?)),
+        Some(servers) => Ok(Whereabouts::Named(Address::parse(servers)?.endpoints)),
+    }
+}
+
+/// Environment variables that make commands within a job use the same servers.
+pub(crate) fn variables(args: &ConnectArgs) -> anyhow::Result<Vec<(&'static str, OsString)>> {
+    let servers = servers(args)?.unwrap_or_else(|| LOCAL.to_owned());
+    let mut variables = Vec::new();
+    if servers == LOCAL {
+        let folder = local_folder(args)?;
+        if folder.is_chosen() {
+            variables.push((local::VARIABLE, folder.path().into()));
+        }
+    }
+    variables.push((VARIABLE, servers.into()));
+    Ok(variables)
+}
+
+async fn connect_local(
+    folder: &Folder,
+    options: impl Fn(&str) -> Connect,
+) -> anyhow::Result<Client> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let server = folder.find_or_start().await.context("no local server")?;
+        let process = local::process(&server);
+        let dial = LocalDial::new(folder.clone(), server);
+        match options(LOCAL).dial(dial).fail_fast().await {
+            Ok(client) => return Ok(client),
+            // Worth another try only if the server is about to exit.
+            Err(ConnectError::Unreachable { .. })
+                if tries < LOCAL_TRIES_MAX && folder.until_gone(process).await? => {}
+            Err(ConnectError::Unreachable { .. }) => {
+                let what = format!(
+                    "the local server in {} does not answer",
+                    folder.path().display()
+                );
+                let hint = format!("see {}", folder.log().display());
+                return Err(Refusal::failed(what).hint(hint).into());
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

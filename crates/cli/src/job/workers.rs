@@ -1,0 +1,90 @@
+//! Runs several workers in parallel, each in a process with its own session and keeper.
+
+use std::collections::BTreeSet;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+use anyhow::Context;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+use tokio::process::{Child, Command};
+
+use crate::exit::Exit;
+use crate::local::PROGRAM;
+use crate::signals::Signals;
+
+/// Runs the same command line in `count` workers, and passes signals on. If one of them fails, the others are stopped too.
+#[tokio::main(flavor = "current_thread")]
+pub(crate) async fn run(count: u32) -> anyhow::Result<Exit> {
+    let mut signals = Signals::for_job()?;
+    let mut workers = Vec::new();
+    for _ in 0..count {
+        let worker = Command::new(PROGRAM)
+            .arg0("bellwether")
+            .arg("--worker")
+            .args(std::env::args_os().skip(1))
+            // Signals of the terminal reach this process, which passes them on.
+            .process_group(0)
+            .spawn();
+        workers.push(worker.context("cannot start a worker")?);
+    }
+    let mut running: BTreeSet<_> = workers.iter().filter_map(process).collect();
+    let ends = workers.iter_mut().map(async |worker| {
+        let process = process(worker);
+        (process, worker.wait().await)
+    });
+    let mut ends: FuturesUnordered<_> = ends.collect();
+    let mut exit = Exit::Done;
+    loop {
+        tokio::select! {
+            signal = signals.next() => pass_on(signal, &running),
+            end = ends.next() => match end {
+                None => return Ok(exit),
+                Some((ended, status)) => {
+                    // Its pid may belong to another process now.
+                    if let Some(ended) = ended {
+                        running.remove(&ended);
+                    }
+                    let end = ending(status?);
+                    if exit == Exit::Done {
+                        exit = end;
+                    }
+                    if !is_own(end) {
+                        pass_on(Signal::TERM, &running);
+                    }
+                }
+            },
+        }
+    }
+}
+
+fn process(worker: &Child) -> Option<i32> {
+    worker.id().and_then(|id| i32::try_from(id).ok())
+}
+
+fn pass_on(signal: Signal, running: &BTreeSet<i32>) {
+    for process in running.iter().copied().filter_map(Pid::from_raw) {
+        // It may have ended, and is not reaped yet.
+        let _ = kill_process(process, signal);
+    }
+}
+
+/// Makes a worker end when its parent ends, for whatever reason.
+pub(crate) fn end_with_parent() -> anyhow::Result<()> {
+    set_parent_process_death_signal(Some(Signal::TERM))?;
+    Ok(())
+}
+
+fn ending(status: ExitStatus) -> Exit {
+    match status.code() {
+        Some(0) => Exit::Done,
+        Some(_) => Exit::of_command(status),
+        None => Exit::Signal(status.signal().unwrap_or_default()),
+    }
+}
+
+/// Whether a worker ended because no work is left, perhaps after commands that failed.
+fn is_own(end: Exit) -> bool {
+    matches!(end, Exit::Done | Exit::Command(1))
+}

@@ -1,0 +1,125 @@
+//! Prints answers on stdout, and notices, hints and errors on stderr.
+
+pub(crate) mod crash_text;
+pub(crate) mod input;
+pub(crate) mod overview;
+pub(crate) mod people;
+pub(crate) mod progress;
+pub(crate) mod refusal;
+pub(crate) mod rendering;
+pub(crate) mod screen;
+pub(crate) mod time_text;
+pub(crate) mod transaction_text;
+
+use std::fmt::Display;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::ops::ControlFlow;
+
+use crate::exit::Exit;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output {
+    quiet: bool,
+}
+
+impl Output {
+    pub(crate) fn new(quiet: bool) -> Self {
+        Self { quiet }
+    }
+
+    /// Whether notices are silenced.
+    pub(crate) fn is_quiet(self) -> bool {
+        self.quiet
+    }
+
+    /// Prints a notice, unless `--quiet` is set.
+    pub(crate) fn notice(self, text: impl Display) {
+        if !self.quiet {
+            say(format_args!("bellwether: {text}"));
+        }
+    }
+
+    /// Prints what the user asked for, even with `--quiet`.
+    pub(crate) fn say(self, text: impl Display) {
+        say(format_args!("bellwether: {text}"));
+    }
+
+    /// Asks a question, which is answered on the same line.
+    pub(crate) fn ask(self, text: impl Display) {
+        let _ = write!(io::stderr().lock(), "bellwether: {text}");
+    }
+
+    /// Prints a hint.
+    pub(crate) fn hint(self, text: impl Display) {
+        say(format_args!("hint: {text}"));
+    }
+
+    /// Prints an error with its causes, and its hint if there is one.
+    pub(crate) fn error(self, error: &anyhow::Error) {
+        say(format_args!("bellwether: {error:#}"));
+        if let (_, Some(hint)) = refusal::meaning(error) {
+            self.hint(hint);
+        }
+    }
+
+    /// Prints an error, and returns its exit code.
+    pub(crate) fn fail(self, error: &anyhow::Error) -> Exit {
+        self.error(error);
+        let (exit, _) = refusal::meaning(error);
+        exit
+    }
+}
+
+/// Writes an answer to stdout. A closed pipe is not an error.
+pub(crate) fn answer(write: impl FnOnce(&mut dyn Write) -> io::Result<Exit>) -> io::Result<Exit> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    match write(&mut out).and_then(|exit| out.flush().map(|()| exit)) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Done),
+        result => result,
+    }
+}
+
+/// Writes an answer of one line.
+pub(crate) fn answer_line(line: impl Display) -> io::Result<Exit> {
+    answer(|out| {
+        writeln!(out, "{line}")?;
+        Ok(Exit::Done)
+    })
+}
+
+/// Writes data as the answer, byte for byte; on a terminal with a newline.
+pub(crate) fn answer_data(data: &[u8]) -> io::Result<Exit> {
+    answer(|out| {
+        out.write_all(&data_for_reader(data))?;
+        Ok(Exit::Done)
+    })
+}
+
+/// Data byte for byte; on a terminal with a newline.
+pub(crate) fn data_for_reader(data: &[u8]) -> Vec<u8> {
+    let wants_line_end = io::stdout().is_terminal() && !data.is_empty() && !data.ends_with(b"\n");
+    let line_end: &[u8] = if wants_line_end { b"\n" } else { b"" };
+    [data, line_end].concat()
+}
+
+/// Writes a header with the names of the columns, on terminals only.
+pub(crate) fn header(out: &mut dyn Write, columns: impl Display) -> io::Result<()> {
+    match io::stdout().is_terminal() {
+        true => writeln!(out, "{columns}"),
+        false => Ok(()),
+    }
+}
+
+/// Writes and flushes a part of an answer. `Break` if the output is closed.
+pub(crate) fn print_now(part: impl AsRef<[u8]>) -> io::Result<ControlFlow<()>> {
+    let mut out = io::stdout().lock();
+    match out.write_all(part.as_ref()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
+        written => written.map(ControlFlow::Continue),
+    }
+}
+
+fn say(line: impl Display) {
+    // A closed stderr cannot be reported.
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}

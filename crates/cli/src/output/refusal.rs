@@ -1,0 +1,261 @@
+//! The error of a command: what failed, a hint, and the exit code. It can also be the context of another error.
+
+use std::error::Error;
+use std::fmt;
+
+use bellwether::error::{AcquireError, BarrierError, ConnectError, StateError};
+use bellwether::queue::PutError;
+use bellwether::two_phase::TransactionError;
+use bellwether::zk;
+
+use crate::exit::Exit;
+
+/// Servers refuse requests from about this size on, unless `jute.maxbuffer` is larger.
+const LONG_BYTES: usize = 1_000_000;
+
+const ACCESS_DENIED: &str = "authenticate with --auth; `bellwether acl get` shows the access list";
+
+const ACCESS_LIST_REFUSED: &str = "the scheme `auth` needs an identity, such as that of --auth";
+
+/// An error with an exit code, and perhaps a hint.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    what: String,
+    hint: Option<String>,
+    exit: Exit,
+}
+
+impl Refusal {
+    /// The answer is no.
+    pub(crate) fn no(what: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            hint: None,
+            exit: Exit::No,
+        }
+    }
+
+    /// What was asked about does not exist, where [`no`](Self::no) would be an answer about it.
+    pub(crate) fn missing(what: impl Into<String>) -> Self {
+        Self {
+            exit: Exit::Missing,
+            ..Self::no(what)
+        }
+    }
+
+    /// A mistake of the user.
+    pub(crate) fn usage(what: impl Into<String>) -> Self {
+        Self {
+            exit: Exit::Usage,
+            ..Self::no(what)
+        }
+    }
+
+    /// A failure.
+    pub(crate) fn failed(what: impl Into<String>) -> Self {
+        Self {
+            exit: Exit::Failed,
+            ..Self::no(what)
+        }
+    }
+
+    pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
+        Self {
+            hint: Some(hint.into()),
+            ..self
+        }
+    }
+
+    /// The error of a request that tried `verb` on `path`.
+    pub(crate) fn of(verb: Verb, path: &str, error: zk::Error) -> Self {
+        let what = |why: &str| format!("cannot {verb} {path}: {why}");
+        match error {
+            zk::Error::NO_NODE if verb == Verb::Create => {
+                Self::no(what("its parent does not exist"))
+                    .hint("--parents creates missing parents")
+            }
+            zk::Error::NO_NODE => Self::no(what("no such node"))
+                .hint("`bellwether tree --depth 2` lists nodes"),
+            zk::Error::NODE_EXISTS => Self::no(what("the node exists already"))
+                .hint(format!("`bellwether set {path}` changes its data")),
+            zk::Error::NOT_EMPTY => {
+                Self::no(what("the node has children")).hint("-r also deletes the nodes below it")
+            }
+            zk::Error::BAD_VERSION => Self::no(what("its version differs"))
+                .hint(format!("`bellwether stat {path}` shows the version")),
+            zk::Error::NO_AUTH => Self::no(what("access denied")).hint(ACCESS_DENIED),
+            zk::Error::Refused(zk::ErrorCode::InvalidAcl) => {
+                Self::no(what("the server refused the access list")).hint(ACCESS_LIST_REFUSED)
+            }
+            zk::Error::NO_CHILDREN_FOR_EPHEMERALS => Self::no(what(
+                "its parent is ephemeral and cannot have children",
+            )),
+            zk::Error::Refused(zk::ErrorCode::QuotaExceeded) => {
+                Self::no(what("this would exceed a quota"))
+            }
+            zk::Error::UNIMPLEMENTED => {
+                Self::no(what("the server does not support this")).hint(match verb {
+                    Verb::Watch => "persistent watches need ZooKeeper 3.6 or later",
+                    _ => {
+                        "containers need ZooKeeper 3.5.3 or later, nodes with a time to live also extended types: \
+                         `bellwether serve --extended-types`"
+                    }
+                })
+            }
+            zk::Error::Unknown if verb.writes() => Self::failed(what(
+                "the connection was lost; the change may have been made or not",
+            ))
+            .hint("look at the node before you try again"),
+            error => Self::failed(what(&error.to_string())),
+        }
+    }
+
+    /// Adds a hint if the request had too much data: servers close the connection then, without an error.
+    pub(crate) fn with_data(self, bytes: usize) -> Self {
+        if self.exit == Exit::Failed && bytes >= LONG_BYTES {
+            self.hint(format!(
+                "servers accept about 1 MiB by default, and this request has {bytes} bytes"
+            ))
+        } else {
+            self
+        }
+    }
+
+    pub(crate) fn exit(&self) -> Exit {
+        self.exit
+    }
+
+    /// The same error with another exit code.
+    pub(crate) fn with_exit(self, exit: Exit) -> Self {
+        Self { exit, ..self }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// The exit code that an error means, and what to do about it. Some errors of the library are answers, not failures.
+pub(crate) fn meaning(error: &anyhow::Error) -> (Exit, Option<String>) {
+    if let Some(refusal) = error.downcast_ref::<Refusal>() {
+        return (refusal.exit, refusal.hint.clone());
+    }
+    let is_answer = matches!(
+        error.downcast_ref(),
+        Some(StateError::NameTaken { .. } | StateError::TooLarge { .. })
+    ) || matches!(
+        error.downcast_ref(),
+        Some(PutError::Full { .. } | PutError::TooLarge { .. })
+    ) || matches!(
+        error.downcast_ref(),
+        Some(
+            TransactionError::AlreadyBegun { .. }
+                | TransactionError::NotFound { .. }
+                | TransactionError::NotASite { .. }
+                | TransactionError::Undecided { .. }
+        )
+    );
+    if is_answer {
+        return (Exit::No, None);
+    }
+    if let Some(AcquireError::OtherRecipe { path, .. }) = error.downcast_ref() {
+        let hint = format!("`bellwether locks {path}` shows who uses it");
+        return (Exit::Usage, Some(hint));
+    }
+    let is_mistake = matches!(
+        error.downcast_ref(),
+        Some(TransactionError::BadSites { .. })
+    ) || matches!(error.downcast_ref(), Some(BarrierError::SizeDiffers { .. }));
+    let exit = if is_mistake {
+        Exit::Usage
+    } else {
+        Exit::Failed
+    };
+    let hint = match error.downcast_ref() {
+        Some(ConnectError::Unreachable { attempts, .. }) => Some(unreachable_hint(attempts)),
+        _ => access_hint(error).map(str::to_owned),
+    };
+    (exit, hint)
+}
+
+/// What to do about a recipe's error that is about access.
+fn access_hint(error: &anyhow::Error) -> Option<&'static str> {
+    let mut causes = error.chain().filter_map(<dyn Error>::downcast_ref);
+    causes.find_map(|cause| match *cause {
+        zk::Error::NO_AUTH => Some(ACCESS_DENIED),
+        zk::Error::Refused(zk::ErrorCode::InvalidAcl) => Some(ACCESS_LIST_REFUSED),
+        _ => None,
+    })
+}
+
+fn unreachable_hint(attempts: &zk::Attempts) -> String {
+    let is_denied = |(host, reason): (&str, &str)| {
+        host.starts_with("unix:") && reason.contains("Permission denied")
+    };
+    let hint = match attempts.iter().any(is_denied) {
+        true => {
+            "the server admits only its own user; `bellwether serve --unix-users all` admits every user of the host"
+        }
+        false => {
+            "`bellwether serve --listen ADDRESS:PORT` starts a server; without --connect, commands use a local server"
+        }
+    };
+    hint.to_owned()
+}
+
+/// What a request tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Read,
+    List,
+    Watch,
+    Set,
+    Create,
+    Delete,
+    SetAcl,
+}
+
+impl Verb {
+    fn writes(self) -> bool {
+        matches!(self, Self::Set | Self::Create | Self::Delete | Self::SetAcl)
+    }
+
+    /// Makes an error of the answer to a request on a path.
+    pub(crate) fn on(self, path: &str) -> impl FnOnce(zk::Error) -> Refusal {
+        move |error| Refusal::of(self, path, error)
+    }
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Set => "set",
+            Self::Create => "create",
+            Self::Delete => "delete",
+            Self::SetAcl => "set the access list of",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_of_no_is_1_and_a_lost_connection_is_a_failure() {
+        let missing = Refusal::of(Verb::Read, "/a", zk::Error::NO_NODE);
+        assert_eq!(missing.to_string(), "cannot read /a: no such node");
+        assert_eq!(missing.exit(), Exit::No);
+        let lost = Refusal::of(Verb::Set, "/a", zk::Error::Unknown);
+        assert_eq!(lost.exit(), Exit::Failed);
+        assert!(lost.to_string().contains("may have been made or not"));
+        assert!(lost.hint.is_some());
+    }
+}

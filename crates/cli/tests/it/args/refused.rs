@@ -1,0 +1,76 @@
+//! Calls that make no sense, and are refused before anything is done.
+
+use crate::support::bellwether::{assert_code, bellwether, job, text};
+
+on_both_engines! {
+    lock_that_the_job_around_holds_is_refused,
+    commands_of_one_job_wait_for_each_other,
+    names_that_no_server_takes_are_refused_before_anything_is_created,
+}
+
+/// Output of a job under the lock `a`.
+#[track_caller]
+fn under_a(address: &str, options: &[&str], script: &str) -> (String, String) {
+    let mut command = job(address, &[&["lock", "a"], options].concat(), script);
+    let output = command.output().unwrap();
+    assert_code(&output, 0);
+    (text(&output.stdout), text(&output.stderr))
+}
+
+fn lock_that_the_job_around_holds_is_refused(address: &str) {
+    let script =
+        "bellwether lock a -- echo ran; echo $?; bellwether lock --try a -- echo ran; echo $?";
+    let (out, said) = under_a(address, &[], script);
+    assert_eq!(out, "2\n2\n");
+    assert!(
+        said.contains("the job around this command holds /a"),
+        "{said}"
+    );
+    assert!(said.contains("\nhint: "), "{said}");
+    // With another lock in between, and for a command that is run once.
+    let script = "bellwether lock b -- sh -c 'bellwether lock a -- echo ran; echo $?; bellwether once a -- echo ran; echo $?'";
+    assert_eq!(under_a(address, &[], script).0, "2\n2\n");
+    // A reader does not block another reader, but a writer.
+    let script = "bellwether lock -s a -- echo ran; bellwether lock -x a -- echo never; echo $?";
+    assert_eq!(under_a(address, &["-s"], script).0, "ran\n2\n");
+}
+
+fn commands_of_one_job_wait_for_each_other(address: &str) {
+    let one = "bellwether lock -q b -- sh -c \"mkdir in && rmdir in && echo ran\"";
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!("{one} & {one} & {one} & wait");
+    let mut command = job(address, &["lock", "a"], &script);
+    let output = command.current_dir(folder.path()).output().unwrap();
+    assert_eq!(text(&output.stdout), "ran\nran\nran\n", "{output:?}");
+}
+
+fn names_that_no_server_takes_are_refused_before_anything_is_created(address: &str) {
+    let run = |arguments: &[&str]| {
+        let mut command = bellwether();
+        command.args(arguments).args(["--connect", address]);
+        command.output().unwrap()
+    };
+    assert_code(&run(&["create", "-p", "/there", ""]), 0);
+    assert_code(&run(&["create", "-p", "/new/🐑"]), 2);
+    assert_code(&run(&["tasks", "add", "/new", "🐑"]), 2);
+    assert_eq!(
+        text(&run(&["ls", "/"]).stdout)
+            .lines()
+            .filter(|name| *name == "new")
+            .count(),
+        0
+    );
+}
+
+#[test]
+fn local_server_with_a_chroot_is_wrong_usage() {
+    let output = bellwether()
+        .args(["ls", "--connect", "local/x"])
+        .output()
+        .unwrap();
+    assert_code(&output, 2);
+    assert!(
+        text(&output.stderr).contains("the local server has no chroot"),
+        "{output:?}"
+    );
+}

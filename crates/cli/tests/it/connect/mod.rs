@@ -1,0 +1,5 @@
+//! How a session is opened: settings, identity and encryption.
+
+mod access;
+mod config_file;
+mod security;

@@ -1,0 +1,6 @@
+//! The local default.
+
+mod command;
+mod folder;
+mod kills;
+mod server;

@@ -1,0 +1,175 @@
+//! `bellwether doctor`.
+
+use std::net::TcpListener;
+use std::process::Output;
+
+use bellwether_testkit::TestServer;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::bellwether::{Running, assert_code, text, until};
+use crate::support::servers::Servers;
+
+on_local_and_apache! {
+    healthy_server_is_described_and_fine,
+    crashes_and_dead_letters_are_warnings_with_advice,
+    sessions_that_are_granted_otherwise_are_told,
+    directory_that_is_hard_to_list_is_told,
+}
+
+fn doctor(servers: &Servers, options: &[&str]) -> Output {
+    let mut command = servers.bellwether();
+    command.arg("doctor");
+    // The timeout that each of the servers grants.
+    if !options.contains(&"--session-timeout") {
+        command.args(["--session-timeout", "4s"]);
+    }
+    command.args(options).output().unwrap()
+}
+
+/// Severity, check and advice of the findings, without those that are fine.
+fn wrong(output: &Output) -> Vec<(String, String, String)> {
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let findings = report["findings"].as_array().unwrap();
+    let wrong = findings.iter().filter(|one| one["severity"] != "fine");
+    wrong
+        .map(|one| {
+            let text = |field: &str| one[field].as_str().unwrap_or_default().to_owned();
+            (text("severity"), text("check"), text("advice"))
+        })
+        .collect()
+}
+
+/// Findings that do not depend on the load of the machine, or on the history of its server.
+fn of_the_tree(output: &Output) -> Vec<(String, String, String)> {
+    let mut wrong = wrong(output);
+    wrong.retain(|(_, check, _)| ["holds", "queues", "nodes", "session"].contains(&&**check));
+    wrong
+}
+
+fn healthy_server_is_described_and_fine(servers: &Servers) {
+    assert_code(&servers.run(&["create", "-p", "x"]), 0);
+    let output = doctor(servers, &[]);
+    let said = text(&output.stdout);
+    for line in [
+        "fine     server   ",
+        "session  the session timeout is 4s",
+        "latency  answers take ",
+        "pauses   the longest pause of this machine was ",
+        "holds    0 recipes in use below /, no problems",
+    ] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    let output = doctor(servers, &["--json"]);
+    assert!(of_the_tree(&output).is_empty(), "{output:?}");
+}
+
+fn crashes_and_dead_letters_are_warnings_with_advice(servers: &Servers) {
+    let script = "echo held; exec tail -f /dev/null";
+    let arguments = ["lock", "--session-timeout", "4s", "x", "--"];
+    let mut holder = servers.bellwether();
+    holder.args(arguments).args(["sh", "-c", script]);
+    let mut holder = Running::start(&mut holder);
+    assert_eq!(holder.line().as_deref(), Some("held"));
+    holder.signal(Signal::KILL);
+    holder.code();
+    assert_code(&servers.run(&["queue", "put", "q", "poison"]), 0);
+    let take = ["queue", "take", "q", "--attempts", "1", "--", "false"];
+    assert_code(&servers.run(&take), 1);
+    let mut found = Vec::new();
+    until("the session has ended", || {
+        let output = doctor(servers, &["--json"]);
+        assert!(matches!(output.status.code(), Some(1 | 3)), "{output:?}");
+        found = of_the_tree(&output);
+        found
+            .iter()
+            .any(|(_, _, advice)| advice.contains("bellwether lock --clear /x"))
+    });
+    let dead = (
+        "warning".into(),
+        "queues".into(),
+        "`bellwether queue dead /q` shows the reasons".into(),
+    );
+    assert!(found.contains(&dead), "{found:?}");
+    assert_eq!(found.len(), 2, "{found:?}");
+}
+
+fn sessions_that_are_granted_otherwise_are_told(servers: &Servers) {
+    let output = doctor(servers, &["--json", "--session-timeout", "1h"]);
+    let found = of_the_tree(&output);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].2.contains("maxSessionTimeout"), "{found:?}");
+}
+
+fn directory_that_is_hard_to_list_is_told(servers: &Servers) {
+    let name = "x".repeat(60_000);
+    for number in 0..9 {
+        let path = format!("wide/{number}{name}");
+        assert_code(&servers.run(&["create", "-p", &path]), 0);
+    }
+    let found = of_the_tree(&doctor(servers, &["--json", "wide"]));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].2.contains("1 MiB of names"), "{found:?}");
+}
+
+#[test]
+fn sequence_numbers_near_their_end_are_critical() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = runtime.block_on(TestServer::start()).unwrap();
+    let servers = Servers::at(&server.connect_string());
+    assert_code(&servers.run(&["create", "-p", "x/y"]), 0);
+    for (next, is_near) in [(1 << 30, false), (i32::MAX - 1_000_000, true)] {
+        runtime
+            .block_on(server.set_child_counter("/x", next))
+            .unwrap();
+        let output = doctor(&servers, &["--json", "x"]);
+        let found = of_the_tree(&output);
+        assert_eq!(found.len(), usize::from(is_near), "{next}: {found:?}");
+        if is_near {
+            assert_code(&output, 3);
+            let said = text(&output.stdout);
+            let what = format!("the sequence numbers of /x have reached {next}");
+            assert!(said.contains(&what), "{said}");
+        }
+    }
+}
+
+#[test]
+fn servers_introduce_themselves() {
+    let said = |servers: &Servers| text(&doctor(servers, &[]).stdout);
+    let apache = said(&Servers::apache());
+    assert!(
+        apache.contains(": 3.8.") && apache.contains(", standalone, "),
+        "{apache}"
+    );
+    let local = Servers::local();
+    let said_there = said(&local);
+    assert!(
+        said_there.contains(" is the local server, pid "),
+        "{said_there}"
+    );
+    // The same server by the path of its socket.
+    let path = local.bellwether().args(["local", "path"]).output().unwrap();
+    let address = format!("unix:{}/socket", text(&path.stdout).trim());
+    let named = said(&Servers::at(&address));
+    assert!(
+        named.contains(&format!("{address} answers in ")) && named.contains(", standalone, "),
+        "{named}"
+    );
+}
+
+#[test]
+fn server_that_is_not_there_is_critical() {
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let output = doctor(
+        &Servers::at(&format!("127.0.0.1:{port}")),
+        &["--json", "--session-timeout", "500ms"],
+    );
+    assert_code(&output, 3);
+    let found = wrong(&output);
+    assert_eq!((&*found[0].0, &*found[0].1), ("critical", "connect"));
+}

@@ -1,0 +1,6 @@
+//! Commands on the tree.
+
+mod export;
+mod piped;
+mod tree;
+mod watch;

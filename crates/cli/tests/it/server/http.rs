@@ -1,0 +1,181 @@
+//! `bellwether serve --http` and `bellwether dashboard`: pages and metrics over HTTP.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+
+use bellwether_testkit::Port;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::bellwether::{Running, assert_code, bellwether, serve, until};
+
+/// Body of the response to a GET; `None` if nothing listens.
+fn get(address: &str, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    let head = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let (_, body) = answer.split_once("\r\n\r\n")?;
+    Some(body.to_owned())
+}
+
+/// The address in `dashboard at http://ADDRESS/`.
+fn page_address(line: &str) -> String {
+    let (_, address) = line.split_once("http://").expect(line);
+    address.trim_end_matches('/').to_owned()
+}
+
+fn serve_with_pages() -> (Running, String, String) {
+    let mut command = bellwether();
+    let (mut server, addresses) =
+        serve(command.args(["serve", "-l", "127.0.0.1:0", "--http", "127.0.0.1:0"]));
+    let page = page_address(&server.error_line().unwrap());
+    (server, addresses[0].clone(), page)
+}
+
+#[test]
+fn prometheus_scrapes_the_metrics_of_a_server() {
+    let (mut server, address, page) = serve_with_pages();
+    let mut create = bellwether();
+    let created = create
+        .args(["create", "-c", &address, "/x", "data"])
+        .output();
+    assert_code(&created.unwrap(), 0);
+
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("prometheus.yml");
+    let job = format!("{{job_name: bellwether, static_configs: [{{targets: ['{page}']}}]}}");
+    let text = format!("global: {{scrape_interval: 200ms}}\nscrape_configs: [{job}]\n");
+    fs::write(&config, text).unwrap();
+    let port = Port::reserve().unwrap();
+    let listen = format!("127.0.0.1:{}", port.number());
+    let mut prometheus = Command::new("prometheus")
+        .arg(format!("--config.file={}", config.display()))
+        .arg(format!(
+            "--storage.tsdb.path={}",
+            folder.path().join("data").display()
+        ))
+        .arg(format!("--web.listen-address={listen}"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("prometheus is missing; ./test installs it");
+    let query = "/api/v1/query?query=bellwether_requests_total%7Boperation=~%22create.*%22%7D";
+    until("Prometheus has scraped the create", || {
+        let Some(answer) = get(&listen, query) else {
+            return false;
+        };
+        // The response is chunked; the object is between the chunk lengths.
+        let object = answer.find('{').zip(answer.rfind('}'));
+        let object = object.map(|(from, to)| &answer[from..=to]);
+        let answer: Value = object
+            .and_then(|text| serde_json::from_str(text).ok())
+            .unwrap_or_default();
+        answer["data"]["result"][0]["value"][1] == "1"
+    });
+    prometheus.kill().unwrap();
+    prometheus.wait().unwrap();
+    server.signal(Signal::TERM);
+    assert_eq!(server.code(), Some(0));
+}
+
+#[test]
+fn dashboard_serves_pages_of_any_server_and_has_no_metrics_of_its_own() {
+    let (_server, address, _) = serve_with_pages();
+    let mut command = bellwether();
+    let command = command.args(["dashboard", "-c", &address, "--http", "127.0.0.1:0"]);
+    let mut dashboard = Running::start(command);
+    let page = page_address(&dashboard.error_line().unwrap());
+    assert!(
+        get(&page, "/")
+            .unwrap()
+            .contains("<title>bellwether</title>")
+    );
+    assert!(get(&page, "/api/about").unwrap().contains(&address));
+    assert!(get(&page, "/metrics").unwrap().contains("serve --http"));
+    dashboard.signal(Signal::TERM);
+    assert_eq!(dashboard.code(), Some(128 + 15));
+}
+
+#[test]
+fn without_the_flag_nothing_listens_for_browsers() {
+    let mut command = bellwether();
+    let (server, _) = serve(command.args(["serve", "-l", "127.0.0.1:0"]));
+    let sockets = fs::read_dir(format!("/proc/{}/fd", server.id().as_raw_nonzero())).unwrap();
+    let links = sockets.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+    let own: Vec<_> = links
+        .filter_map(|link| {
+            Some(
+                link.to_str()?
+                    .strip_prefix("socket:[")?
+                    .trim_end_matches(']')
+                    .to_owned(),
+            )
+        })
+        .collect();
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    let listening = table
+        .lines()
+        .filter(|line| line.split_whitespace().nth(3) == Some("0A"));
+    let inodes = listening.filter_map(|line| line.split_whitespace().nth(9));
+    assert_eq!(
+        inodes
+            .filter(|inode| own.contains(&(*inode).to_owned()))
+            .count(),
+        1
+    );
+}
+
+/// The answer to a POST: its status and its body.
+fn post(address: &str, path: &str, token: &str) -> (u16, Value) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, serde_json::from_str(body).unwrap_or_default())
+}
+
+#[test]
+fn backup_by_http_needs_the_token_and_can_be_restored() {
+    const TOKEN: &str = "0123456789abcdef0123";
+    let folder = tempfile::tempdir().unwrap();
+    let backups = folder.path().join("backups");
+    fs::create_dir(&backups).unwrap();
+    let token_file = folder.path().join("token");
+    fs::write(&token_file, TOKEN).unwrap();
+    let mut command = bellwether();
+    command.args(["serve", "-l", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
+    command
+        .args(["--allow-actions", "--token-file"])
+        .arg(&token_file);
+    let (mut server, addresses) = serve(command.arg("--backups").arg(&backups));
+    let page = page_address(&server.error_line().unwrap());
+    let mut create = bellwether();
+    let created = create.args(["create", "-c", &addresses[0], "/x", "kept"]);
+    assert_code(&created.output().unwrap(), 0);
+
+    let (status, _) = post(&page, "/api/backup", "another token of a length");
+    assert_eq!(status, 401);
+    assert_eq!(fs::read_dir(&backups).unwrap().count(), 0);
+    let (status, answer) = post(&page, "/api/backup", TOKEN);
+    assert_eq!(status, 200, "{answer}");
+    let written = answer["written"].as_str().unwrap();
+    let (_, file) = written.rsplit_once(": ").unwrap();
+    server.signal(Signal::TERM);
+    assert_eq!(server.code(), Some(0));
+
+    let mut command = bellwether();
+    command.args(["serve", "-l", "127.0.0.1:0", "--restore", file, "--data"]);
+    let (_server, addresses) = serve(command.arg(folder.path().join("data")));
+    let mut get = bellwether();
+    let got = get.args(["get", "-c", &addresses[0], "/x"]).output();
+    assert_eq!(got.unwrap().stdout, b"kept");
+}

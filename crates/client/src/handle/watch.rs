@@ -1,0 +1,164 @@
+//! Handles of armed watches.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::sync::oneshot;
+
+pub use crate::core::watches::{Event, PersistentEvent};
+
+use crate::clock::Moment;
+use crate::core::events::EventReceiver;
+use crate::core::watches::Kind;
+use crate::driver::shared::Shared;
+use crate::error::Error;
+
+/// A one-shot watch: a future of the first change of a node, or of its children.
+///
+/// It survives reconnects. Dropping it removes the watch from the server, unless another handle of the session shares it.
+///
+/// It fails with [`Error::SessionEnded`], or with [`Error::NO_WATCHER`] after
+/// [`Client::remove_watches`](crate::Client::remove_watches).
+///
+/// # Cancel safety
+///
+/// Dropping a borrow of it loses no event.
+pub struct Watch {
+    event: oneshot::Receiver<Event>,
+    armed: Armed,
+}
+
+/// A persistent watch, until it is dropped.
+///
+/// Servers keep no events while the connection is lost; [`PersistentEvent::Missed`] reports that. It also replaces events
+/// that arrived while [`Limits::events_max`](crate::Limits::events_max) of them were unread.
+pub struct PersistentWatch {
+    events: EventReceiver,
+    armed: Armed,
+}
+
+/// Which events a persistent watch reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchMode {
+    /// Changes of one node and of its children.
+    Persistent,
+    /// Changes of a node and of every node below it. A change of children is reported as the child's own.
+    Recursive,
+}
+
+/// The place of a watch, by which it is removed.
+pub(crate) struct Armed {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) kind: Kind,
+    /// Including the chroot.
+    pub(crate) path: String,
+    pub(crate) chroot_bytes: usize,
+    pub(crate) id: u64,
+    pub(crate) events: Option<Events>,
+}
+
+/// The receiving end of a watch.
+pub(crate) enum Events {
+    OneShot(oneshot::Receiver<Event>),
+    Stream(EventReceiver),
+}
+
+impl Armed {
+    fn local(&self, mut event: Event) -> Event {
+        event.path = strip(event.path, self.chroot_bytes);
+        event
+    }
+
+    fn end(&self) -> Error {
+        let end = self.shared.look(|session| session.end());
+        // While the session lives, only `remove_watches` ends a watch without an event.
+        end.map_or(Error::NO_WATCHER, Error::SessionEnded)
+    }
+
+    pub(crate) fn into_watch(mut self) -> Option<Watch> {
+        match self.events.take() {
+            Some(Events::OneShot(event)) => Some(Watch { event, armed: self }),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn into_stream(mut self) -> Option<PersistentWatch> {
+        match self.events.take() {
+            Some(Events::Stream(events)) => Some(PersistentWatch {
+                events,
+                armed: self,
+            }),
+            _ => None,
+        }
+    }
+}
+
+impl Drop for Armed {
+    fn drop(&mut self) {
+        // The channel closes first: a request in flight then finds no receiver.
+        self.events = None;
+        self.shared
+            .with(|session| session.drop_watch(Moment::now(), self.kind, &self.path, self.id));
+    }
+}
+
+/// The path below the chroot.
+pub(crate) fn strip(path: String, chroot_bytes: usize) -> String {
+    match (chroot_bytes, path.get(chroot_bytes..)) {
+        (0, _) | (_, None) => path,
+        (_, Some("")) => "/".to_owned(),
+        (_, Some(local)) => local.to_owned(),
+    }
+}
+
+impl Future for Watch {
+    type Output = Result<Event, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match Pin::new(&mut self.event).poll(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Ok(event)) => Poll::Ready(Ok(self.armed.local(event))),
+            Poll::Ready(Err(_)) => Poll::Ready(Err(self.armed.end())),
+        }
+    }
+}
+
+impl PersistentWatch {
+    /// The next event.
+    ///
+    /// # Cancel safety
+    ///
+    /// No event is lost.
+    ///
+    /// # Errors
+    ///
+    /// There are no more events: [`Error::SessionEnded`], or [`Error::NO_WATCHER`] after
+    /// [`Client::remove_watches`](crate::Client::remove_watches).
+    pub async fn next(&mut self) -> Result<PersistentEvent, Error> {
+        match self.events.recv().await {
+            Some(PersistentEvent::Node(event)) => {
+                Ok(PersistentEvent::Node(self.armed.local(event)))
+            }
+            Some(PersistentEvent::Missed) => Ok(PersistentEvent::Missed),
+            None => Err(self.armed.end()),
+        }
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch")
+            .field("path", &self.armed.path)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for PersistentWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PersistentWatch")
+            .field("path", &self.armed.path)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,78 @@
+// Connected clients, their addresses, and what each session holds.
+
+import { ago, counted, h, number, show, span } from "../dom.js";
+import { ask, store } from "../store.js";
+import { doing, whoText } from "../people.js";
+
+const EVERY_MS = 3000;
+
+export function sessions(main) {
+  const field = h("input", { type: "search", placeholder: "filter by address, session, user…", "aria-label": "filter" });
+  const body = h("section", {});
+  main.append(h("div", { class: "bar" }, field), body);
+  let told = { connections: [], silent: [] };
+  const paint = () => showSessions(body, told, field.value);
+  const load = async () => {
+    if (document.visibilityState === "hidden") return;
+    try {
+      told = await ask("/api/sessions");
+    } catch (error) {
+      told = { connections: [], silent: [], error: error.message };
+    }
+    paint();
+  };
+  field.addEventListener("input", paint);
+  const timer = setInterval(load, EVERY_MS);
+  load();
+  return { close: () => clearInterval(timer), update: (changed) => [...changed].some((name) => name.startsWith("sight ")) && paint() };
+}
+
+/** What each session holds and waits for, by its id. */
+function holdings() {
+  const found = new Map();
+  const add = (one, holds, sight) => {
+    const entry = found.get(one.session) ?? { who: one.who, holds: [], waits: [] };
+    entry.who ??= one.who;
+    entry[holds ? "holds" : "waits"].push({ sight, word: doing(one, holds) });
+    found.set(one.session, entry);
+  };
+  for (const [name, sight] of store.values) {
+    if (!name.startsWith("sight ")) continue;
+    for (const one of sight.holders ?? sight.claims ?? []) add(one, true, sight);
+    for (const one of sight.waiters ?? []) add(one, false, sight);
+  }
+  return found;
+}
+
+function showSessions(body, told, filter) {
+  const held = holdings();
+  const rows = told.connections.map((connection) => ({ ...connection, session: connection.fields.sid, ...held.get(connection.fields.sid) }));
+  // A session may hold something while it has no connection, or on a server that does not answer `cons`.
+  for (const [session, entry] of held) if (!rows.some((row) => row.session === session)) rows.push({ session, fields: {}, ...entry });
+  const text = (row) => `${row.address} ${row.session} ${row.who ? whoText(row.who) : ""}`;
+  const shown = rows.filter((row) => text(row).includes(filter)).slice(0, 500);
+  const links = (list) => (list ?? []).slice(0, 4).map(({ sight, word }) => h("a", { class: "mono held", href: `#/${sight.recipe === "election" ? "elections" : sight.claims ? "queues" : "locks"}?path=${encodeURIComponent(sight.path)}`, title: word }, sight.path));
+  const more = (list) => (list?.length > 4 ? h("span", { class: "faint" }, ` +${list.length - 4}`) : "");
+  const columns = [
+    ["address", "mono", (one) => one.address ?? h("span", { class: "faint" }, "not known")],
+    ["who", "wraps", (one) => one.who && whoText(one.who)],
+    ["holds", "wraps", (one) => [links(one.holds), more(one.holds)]],
+    ["waits for", "wraps", (one) => [links(one.waits), more(one.waits)]],
+    ["timeout", "num", (one) => one.fields.to && span(Number(one.fields.to))],
+    ["connected", "", (one) => one.fields.est && ago(Number(one.fields.est))],
+    ["requests", "num", (one) => one.fields.recved && number(Number(one.fields.recved))],
+    ["last", "mono", (one) => one.fields.lop],
+  ];
+  const row = (one) => h("tr", {},
+    h("th", { scope: "row", class: "mono" }, one.session),
+    columns.map(([head, kind, cell]) => h("td", { class: kind, "data-head": head }, cell(one))));
+  const heads = ["session", ...columns.map(([head]) => head)];
+  show(body,
+    told.error && h("p", { class: "bad" }, told.error),
+    h("h2", {}, counted(rows.length, "session")),
+    told.silent.length > 0 && h("p", { class: "faint" }, `${told.silent.join(", ")} does not list its connections: allow the four-letter word cons (4lw.commands.whitelist, or serve --words). Sessions that hold something are shown.`),
+    h("div", { class: "scroll" }, h("table", { class: "stacks" },
+      h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
+      h("tbody", {}, shown.map(row)))),
+    rows.length > shown.length && h("p", { class: "faint" }, `${number(rows.length - shown.length)} more match no filter or are not shown.`));
+}

@@ -1,0 +1,15 @@
+//! A client as the server sees it: connection, requests, and replies that wait to be sent.
+
+mod address;
+mod connections;
+pub(crate) mod outbox;
+mod peer;
+mod request;
+pub(crate) mod sasl;
+mod socket;
+
+pub(crate) use address::PeerAddress;
+pub(crate) use connections::{Admitted, Connections, Newcomer};
+pub(crate) use peer::Peer;
+pub(crate) use request::Request;
+pub(crate) use socket::{ReadHalf, Socket};

@@ -1,0 +1,46 @@
+//! Total bytes in all outboxes.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+/// Total bytes in all outboxes.
+#[derive(Debug)]
+pub(crate) struct Together {
+    bytes: AtomicUsize,
+    bytes_max: usize,
+    /// All bytes ever put in, sent or not.
+    put_bytes: AtomicU64,
+}
+
+impl Together {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self {
+            bytes: AtomicUsize::new(0),
+            bytes_max,
+            put_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Bytes that wait now.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Relaxed)
+    }
+
+    /// Bytes put in so far.
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        self.put_bytes.load(Relaxed)
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes() > self.bytes_max
+    }
+
+    /// Replaces the contribution `before` of an outbox by `after`.
+    pub(super) fn count(&self, before: usize, after: usize) {
+        if after >= before {
+            self.bytes.fetch_add(after - before, Relaxed);
+            self.put_bytes.fetch_add((after - before) as u64, Relaxed);
+        } else {
+            self.bytes.fetch_sub(before - after, Relaxed);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Counters updated while requests are served.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use bellwether_wire::op::Op;
+
+use super::histogram::{COUNTS, Histogram, MICROSECONDS};
+
+/// One row per operation code, and one for unknown codes.
+const ROWS: usize = Op::CloseSession as usize + 2;
+
+/// Why a connection was refused.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Refused {
+    /// The maximum number of connections is open.
+    TooMany,
+    /// The maximum number of connections from its address is open.
+    TooManyFromAddress,
+    /// Too many connections have no session yet, or too many arrived within a second.
+    TooManyHandshakes,
+    /// The server is stopping.
+    Stopping,
+}
+
+/// Counters of one server.
+#[derive(Debug)]
+pub(crate) struct Meters {
+    /// Replies by operation: without and with an error.
+    requests: [[AtomicU64; 2]; ROWS],
+    pub(crate) read_time: Histogram,
+    pub(crate) write_time: Histogram,
+    pub(crate) sync_time: Histogram,
+    pub(crate) commit_time: Histogram,
+    pub(crate) commit_txns: Histogram,
+    pub(crate) received_bytes: AtomicU64,
+    refused: [AtomicU64; 4],
+}
+
+impl Default for Meters {
+    fn default() -> Self {
+        Self {
+            requests: Default::default(),
+            read_time: Histogram::new(MICROSECONDS),
+            write_time: Histogram::new(MICROSECONDS),
+            sync_time: Histogram::new(MICROSECONDS),
+            commit_time: Histogram::new(MICROSECONDS),
+            commit_txns: Histogram::new(COUNTS),
+            received_bytes: AtomicU64::new(0),
+            refused: Default::default(),
+        }
+    }
+}
+
+impl Meters {
+    /// Counts a reply.
+    pub(crate) fn answered(&self, op: Option<Op>, took: Duration, is_ok: bool) {
+        let row = op.map_or(ROWS - 1, |op| op as usize);
+        self.requests[row][usize::from(!is_ok)].fetch_add(1, Relaxed);
+        match op {
+            Some(op) if op.is_write() => self.write_time.add_time(took),
+            _ => self.read_time.add_time(took),
+        }
+    }
+
+    pub(crate) fn refuse(&self, why: Refused) {
+        self.refused[why as usize].fetch_add(1, Relaxed);
+    }
+
+    /// Operation, outcome and number of replies so far; only those that occurred.
+    pub(crate) fn requests(&self) -> Vec<(String, &'static str, u64)> {
+        let mut found = Vec::new();
+        let operations = Op::all().map(name).chain(["unknown".to_owned()]);
+        for (operation, counts) in operations.zip(&self.requests) {
+            for (outcome, count) in ["ok", "error"].into_iter().zip(counts) {
+                match count.load(Relaxed) {
+                    0 => {}
+                    count => found.push((operation.clone(), outcome, count)),
+                }
+            }
+        }
+        found
+    }
+
+    pub(crate) fn refused(&self) -> [(&'static str, u64); 4] {
+        let reasons = [
+            "too_many",
+            "too_many_from_address",
+            "too_many_handshakes",
+            "stopping",
+        ];
+        std::array::from_fn(|why| (reasons[why], self.refused[why].load(Relaxed)))
+    }
+}
+
+/// Name of an operation as in Apache's code, such as `getData`.
+fn name(op: Op) -> String {
+    let name = format!("{op:?}");
+    name[..1].to_lowercase() + &name[1..]
+}

@@ -1,0 +1,336 @@
+//! Starts a server: checks the settings, binds, recovers the data, starts threads and tasks.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicUsize};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::server::Server;
+use super::{expiry, reaper};
+use crate::alarm::Alarm;
+use crate::audit::Audit;
+use crate::client::Connections;
+use crate::client::sasl::Users;
+use crate::clock::{self, Clock};
+use crate::config::{Config, TlsConfig};
+use crate::engine::Engine;
+use crate::net::{self, Listener, UnixSocket};
+use crate::publish::{Published, WatchLimits};
+use crate::session::{Passwords, SessionTable};
+use crate::stats::ServerStats;
+use crate::storage::{Log, RecoveryError, Store, TimedLog};
+use crate::tls::{Acceptor, TlsError};
+use crate::tree::Tree;
+use crate::tree::access::Schemes;
+use crate::writer::{Pipeline, Rules, Writer};
+
+/// Minimum of ticks and session timeouts.
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+/// Threads for reads that take long. With two, one client cannot block all others; more would take cores from the short reads.
+const LONG_READ_THREADS: usize = 2;
+
+/// Initial value of the trace mask that `gtmk` shows (`ZooTrace`).
+const TRACE_MASK: i64 = 306;
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "each field is named in its message")]
+pub enum StartError {
+    /// The address is taken or not of this machine. Choose another, or port 0 for a free one.
+    #[error("cannot listen on {address}")]
+    Listen {
+        address: SocketAddr,
+        source: io::Error,
+    },
+    /// The socket belongs to another server, or its folder is missing. Choose another path.
+    #[error("cannot listen on {}", path.display())]
+    ListenUnix { path: PathBuf, source: io::Error },
+    /// The certificates or keys cannot be used; the source names the file.
+    #[error("cannot listen for TLS")]
+    Tls(#[source] TlsError),
+    /// The file of SASL users cannot be used; the source says why.
+    #[error("cannot read the SASL users from {}", path.display())]
+    SaslUsers { path: PathBuf, source: io::Error },
+    /// The key for secret session passwords cannot be read or created. If it is lost, delete its file: open sessions then expire.
+    #[error("cannot use the session key in {}", folder.display())]
+    SessionKey { folder: PathBuf, source: io::Error },
+    /// The audit log cannot be written. Choose another path.
+    #[error("cannot write the audit log {}", path.display())]
+    AuditLog { path: PathBuf, source: io::Error },
+    /// No address to listen on is set. Set one.
+    #[error("no address to listen on")]
+    NoAddress,
+    /// A setting makes no sense; the message says which.
+    #[error("{0}")]
+    Setting(&'static str),
+    /// A configuration file asks for protection that this server does not offer. Remove the settings, or start without that protection
+    /// ([`Config::ignore_unsupported`]).
+    #[error("this server does not support {}", settings.join(", "))]
+    Unsupported { settings: Vec<String> },
+    /// The data files cannot be used; the source says what to do.
+    #[error("cannot start from the data files")]
+    Data(#[from] RecoveryError),
+    /// The system cannot create another thread.
+    #[error("cannot start a thread")]
+    Thread(#[source] io::Error),
+}
+
+/// Starts a server on a store. When this returns, the server accepts requests.
+pub(super) async fn start(mut config: Config, store: Store) -> Result<Server, StartError> {
+    check(&config)?;
+    let mut listeners = Listeners::bind(&mut config).await?;
+    let access = Access::open(&config)?;
+    let connections = Arc::new(Connections::new(&config));
+    let (alarm, failure) = Alarm::new(connections.clone());
+    let (tree, log) = recover(store, &config, &alarm, &connections).await?;
+    // Bound last: a client that waits for the socket file finds a server that is ready.
+    listeners.bind_unix(&config)?;
+    let (engine, pipeline) = engine(config, access, connections, (tree, log), &alarm)?;
+    let mut server = Server {
+        engine,
+        addresses: listeners.addresses,
+        tls_addresses: listeners.tls_addresses,
+        stop: watch::Sender::new(false),
+        failure,
+        listening: JoinSet::new(),
+        housekeeping: JoinSet::new(),
+        pipeline: Some(pipeline),
+        long_reads: Vec::new(),
+    };
+    for _ in 0..LONG_READ_THREADS {
+        let published = server.engine.published.clone();
+        let thread = alarm.spawn("read", move || published.serve_long_reads());
+        server.long_reads.push(thread.map_err(StartError::Thread)?);
+    }
+    let engine = &server.engine;
+    tracing::info!(address = server.connect_string(), "listening");
+    for listener in listeners.all {
+        let stopping = server.stop.subscribe();
+        let accept = net::accept(engine.clone(), listener, stopping);
+        server.listening.spawn(accept);
+    }
+    server.housekeeping.spawn(expiry::run(engine.clone()));
+    server.housekeeping.spawn(reaper::run(engine.clone()));
+    Ok(server)
+}
+
+/// Refuses settings that contradict each other or are out of range.
+fn check(config: &Config) -> Result<(), StartError> {
+    if config.tick < MILLISECOND {
+        return Err(StartError::Setting(
+            "the tick must be at least one millisecond",
+        ));
+    }
+    let (min, max) = config.session_timeouts();
+    if min < MILLISECOND {
+        return Err(StartError::Setting(
+            "session timeouts must be at least one millisecond",
+        ));
+    }
+    if min > max {
+        return Err(StartError::Setting(
+            "the minimum session timeout is longer than the maximum",
+        ));
+    }
+    if !config.unsupported.is_empty() && !config.ignore_unsupported {
+        return Err(StartError::Unsupported {
+            settings: config.unsupported.clone(),
+        });
+    }
+    if config.listen.is_empty() && config.listen_unix.is_none() && config.tls.is_none() {
+        return Err(StartError::NoAddress);
+    }
+    Ok(())
+}
+
+/// The listening sockets.
+struct Listeners {
+    all: Vec<Listener>,
+    addresses: Vec<SocketAddr>,
+    tls_addresses: Vec<SocketAddr>,
+}
+
+impl Listeners {
+    /// Binds the TCP addresses, and writes the ports that the system chose back to `config`.
+    async fn bind(config: &mut Config) -> Result<Self, StartError> {
+        let (all, addresses) = bind(&config.listen, None).await?;
+        config.listen.clone_from(&addresses);
+        let mut listeners = Self {
+            all,
+            addresses,
+            tls_addresses: Vec::new(),
+        };
+        if let Some(tls) = &mut config.tls {
+            let acceptor = Arc::new(Acceptor::new(tls.clone()).map_err(StartError::Tls)?);
+            let (secure, bound) = bind(&tls.listen, Some(&acceptor)).await?;
+            listeners.all.extend(secure);
+            tls.listen.clone_from(&bound);
+            listeners.tls_addresses = bound;
+        }
+        Ok(listeners)
+    }
+
+    fn bind_unix(&mut self, config: &Config) -> Result<(), StartError> {
+        if let Some(path) = &config.listen_unix {
+            let socket = UnixSocket::bind(path, config.unix_peers);
+            let socket = socket.map_err(|source| StartError::ListenUnix {
+                path: path.clone(),
+                source,
+            })?;
+            self.all.push(Listener::Unix(socket));
+        }
+        Ok(())
+    }
+}
+
+async fn bind(
+    addresses: &[SocketAddr],
+    acceptor: Option<&Arc<Acceptor>>,
+) -> Result<(Vec<Listener>, Vec<SocketAddr>), StartError> {
+    let (mut listeners, mut all_bound) = (Vec::new(), Vec::new());
+    for address in addresses {
+        let bound = Listener::tcp(*address, acceptor).await;
+        let (listener, bound) = bound.map_err(|source| StartError::Listen {
+            address: *address,
+            source,
+        })?;
+        listeners.push(listener);
+        all_bound.push(bound);
+    }
+    Ok((listeners, all_bound))
+}
+
+/// What access control needs: SASL users, session passwords, and the audit log.
+struct Access {
+    sasl_users: Option<Users>,
+    passwords: Passwords,
+    audit: Option<Arc<Audit>>,
+}
+
+impl Access {
+    fn open(config: &Config) -> Result<Self, StartError> {
+        let read_users = |path: &PathBuf| {
+            Users::read(path).map_err(|source| StartError::SaslUsers {
+                path: path.clone(),
+                source,
+            })
+        };
+        let open_audit = |path: &PathBuf| {
+            let opened = Audit::open(path).map_err(|source| StartError::AuditLog {
+                path: path.clone(),
+                source,
+            });
+            opened.map(Arc::new)
+        };
+        Ok(Self {
+            sasl_users: config.sasl_users.as_ref().map(read_users).transpose()?,
+            passwords: session_passwords(config)?,
+            audit: config.audit_log.as_ref().map(open_audit).transpose()?,
+        })
+    }
+}
+
+fn session_passwords(config: &Config) -> Result<Passwords, StartError> {
+    if !config.secret_session_passwords {
+        return Ok(Passwords::Apache);
+    }
+    let folder = config.data_dir.as_deref();
+    Passwords::secret(folder).map_err(|source| StartError::SessionKey {
+        folder: folder.unwrap_or(Path::new("memory")).to_owned(),
+        source,
+    })
+}
+
+/// Reads the data of the store on a blocking thread.
+async fn recover(
+    store: Store,
+    config: &Config,
+    alarm: &Alarm,
+    connections: &Connections,
+) -> Result<(Tree, Box<dyn Log>), StartError> {
+    let is_durable = !matches!(store, Store::Memory(_));
+    let for_store = (config.clone(), alarm.clone());
+    let opened = tokio::task::spawn_blocking(move || store.open(&for_store.0, &for_store.1));
+    let (tree, log) = opened.await.expect("recovery does not panic")?;
+    if !is_durable {
+        return Ok((tree, log));
+    }
+    let meters = connections.meters().clone();
+    let log = TimedLog::new(log, meters, config.fsync_warning);
+    Ok((tree, Box::new(log)))
+}
+
+/// Builds the engine and starts the writer's threads.
+fn engine(
+    config: Config,
+    access: Access,
+    connections: Arc<Connections>,
+    (tree, log): (Tree, Box<dyn Log>),
+    alarm: &Alarm,
+) -> Result<(Arc<Engine>, Pipeline), StartError> {
+    let clock = Clock::start();
+    let stats = Arc::new(ServerStats {
+        meters: connections.meters().clone(),
+        ..ServerStats::default()
+    });
+    let sessions = Arc::new(SessionTable::new(
+        clock,
+        expiry::tick_ms(&config),
+        clock::wall_ms(),
+        access.passwords,
+        tree.sessions(),
+    ));
+    let published = Arc::new(Published::new(
+        tree.clone(),
+        sessions.clone(),
+        stats.clone(),
+        config.skip_acl,
+        WatchLimits::of(&config),
+        access.audit.clone(),
+    ));
+    let writer = Writer::new(tree, rules(&config));
+    let (submit, pipeline) =
+        Pipeline::start(writer, log, published.clone(), alarm).map_err(StartError::Thread)?;
+    let engine = Engine {
+        connections,
+        frame_bytes_max: AtomicUsize::new(config.frame_bytes_max),
+        trace_mask: AtomicI64::new(TRACE_MASK),
+        config,
+        clock,
+        sessions,
+        published,
+        stats,
+        audit: access.audit,
+        sasl_users: access.sasl_users,
+        submit,
+    };
+    Ok((Arc::new(engine), pipeline))
+}
+
+fn rules(config: &Config) -> Rules {
+    Rules {
+        extended_types: config.extended_types,
+        skip_acl: config.skip_acl,
+        enforce_quota: config.enforce_quota,
+        reconfig_enabled: config.reconfig_enabled,
+        schemes: schemes(config),
+        ephemerals_per_session_max: config.ephemerals_per_session_max,
+        acl_bytes_max: config.frame_bytes_max,
+    }
+}
+
+/// Authentication schemes that access lists may name, besides the built-in ones.
+fn schemes(config: &Config) -> Schemes {
+    Schemes {
+        x509: config.tls.as_ref().is_some_and(TlsConfig::knows_clients),
+        sasl: config.sasl_users.is_some(),
+        unix: config.listen_unix.is_some(),
+    }
+}

@@ -1,0 +1,119 @@
+//! TLS handshakes, with reload of changed certificates.
+
+use std::io::{self, ErrorKind};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustls::{ServerConfig, ServerConnection};
+use tokio::net::TcpStream;
+
+use super::certificates::{self, Fingerprint, TlsError};
+use super::stream::{Nonblocking, TlsReadHalf, TlsStream, TlsWriteHalf};
+use super::subject;
+use crate::config::TlsConfig;
+
+/// Interval at which handshakes check the files for changes.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Accepts TLS on TCP connections.
+#[derive(Debug)]
+pub(crate) struct Acceptor {
+    files: TlsConfig,
+    loaded: Mutex<Loaded>,
+}
+
+#[derive(Debug)]
+struct Loaded {
+    config: Arc<ServerConfig>,
+    fingerprint: Fingerprint,
+    looked: Instant,
+}
+
+/// A connection after its handshake.
+#[derive(Debug)]
+pub(crate) struct Secured {
+    pub(crate) reading: TlsReadHalf,
+    pub(crate) writing: TlsWriteHalf,
+    /// Subject of the client's certificate, which a trusted authority has signed.
+    pub(crate) client_name: Option<String>,
+}
+
+impl Acceptor {
+    /// Loads the files, so that errors show at the start. Blocks.
+    pub(crate) fn new(files: TlsConfig) -> Result<Self, TlsError> {
+        let fingerprint = Fingerprint::of(&files);
+        let loaded = Loaded {
+            config: certificates::load(&files)?,
+            fingerprint,
+            looked: Instant::now(),
+        };
+        Ok(Self {
+            files,
+            loaded: Mutex::new(loaded),
+        })
+    }
+
+    /// Configuration for a new connection, from files checked at most a second ago. If changed files cannot be used, the previous
+    /// certificates stay in force, so that a renewal in several steps does no harm.
+    fn config(&self) -> Arc<ServerConfig> {
+        let mut loaded = self.loaded.lock().expect("never panics inside");
+        if loaded.looked.elapsed() >= LOOK_INTERVAL {
+            loaded.looked = Instant::now();
+            let fingerprint = Fingerprint::of(&self.files);
+            if fingerprint != loaded.fingerprint {
+                match certificates::load(&self.files) {
+                    Ok(config) => {
+                        loaded.config = config;
+                        tracing::info!("loaded changed certificates");
+                    }
+                    Err(error) => {
+                        tracing::error!(%error, "changed certificates cannot be used; the previous ones stay in force");
+                    }
+                }
+                loaded.fingerprint = fingerprint;
+            }
+        }
+        loaded.config.clone()
+    }
+
+    /// Performs the handshake. The caller sets a time limit.
+    ///
+    /// # Cancel safety
+    ///
+    /// The connection is closed.
+    pub(crate) async fn handshake(&self, tcp: TcpStream) -> io::Result<Secured> {
+        let mut session = ServerConnection::new(self.config()).map_err(io::Error::other)?;
+        while session.is_handshaking() || session.wants_write() {
+            if session.wants_write() {
+                match session.write_tls(&mut Nonblocking(&tcp)) {
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => tcp.writable().await?,
+                    written => drop(written?),
+                }
+                continue;
+            }
+            match session.read_tls(&mut Nonblocking(&tcp)) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => tcp.readable().await?,
+                Err(error) => return Err(error),
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {
+                    if let Err(error) = session.process_new_packets() {
+                        // The alert tells the client the reason.
+                        let _ = session.write_tls(&mut Nonblocking(&tcp));
+                        return Err(io::Error::new(ErrorKind::InvalidData, error));
+                    }
+                }
+            }
+        }
+        let certificate = session.peer_certificates().and_then(|chain| chain.first());
+        let client_name = match certificate {
+            None => None,
+            Some(certificate) => Some(subject::of(certificate).ok_or(ErrorKind::InvalidData)?),
+        };
+        let stream = Arc::new(TlsStream::new(tcp, session));
+        Ok(Secured {
+            reading: TlsReadHalf(stream.clone()),
+            writing: TlsWriteHalf(stream),
+            client_name,
+        })
+    }
+}

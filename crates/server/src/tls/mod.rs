@@ -1,0 +1,12 @@
+//! TLS: certificates from files, handshakes, and connections that any thread may write to.
+
+mod acceptor;
+mod certificates;
+mod stream;
+mod subject;
+
+pub(crate) use acceptor::Acceptor;
+pub use certificates::TlsError;
+pub(crate) use stream::{TlsReadHalf, TlsWriteHalf};
+#[cfg(feature = "fuzz")]
+pub(crate) use {certificates::load, subject::of as subject_of};

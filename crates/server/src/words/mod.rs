@@ -1,0 +1,7 @@
+//! Four-letter words: `collect` gathers the values, `text` formats them as Apache does. The configuration enables words.
+
+mod collect;
+mod text;
+
+pub(crate) use collect::{answer, tell};
+pub(crate) use text::VERSION;

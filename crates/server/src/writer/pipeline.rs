@@ -1,0 +1,210 @@
+//! The write pipeline: decide, fsync, publish.
+//!
+//! Two threads: the first decides writes while the second writes earlier ones to the write-ahead log. Writes that arrive during an fsync
+//! share the next one (group commit). A single write stays on the first thread, because waking the second would add to its latency.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::alarm::{Alarm, Failure};
+use crate::clock;
+use crate::storage::Log;
+use crate::tree::Tree;
+use crate::writer::{Group, Submission, Writer};
+
+/// Maximum number of writes that become visible together: readers wait meanwhile.
+const GROUP_MAX: usize = 100;
+
+/// Maximum number of groups that share an fsync, which bounds the latency of the first.
+const BATCH_MAX: usize = 10;
+
+/// Sender of writes to the pipeline.
+#[derive(Debug, Clone)]
+pub(crate) struct Submit(Sender<Submission>);
+
+impl Submit {
+    /// Enqueues a write. Returns false if the server is stopping: the write is dropped.
+    ///
+    /// The queue itself has no limit. The limit is on connections: they are not read while too many of their requests are outstanding.
+    pub(crate) fn submit(&self, submission: Submission) -> bool {
+        self.0.send(submission).is_ok()
+    }
+}
+
+/// Consumer of writes that are on disk.
+pub(crate) trait Publish: Send + Sync {
+    /// Makes writes visible, and returns the previous version. If no one else holds that version, dropping it frees everything that has
+    /// changed since, which may take long. So the caller drops it, outside of any lock.
+    #[must_use = "the version before is dropped where no lock is held"]
+    fn publish(&self, group: Group) -> Tree;
+
+    /// Records how long it took to write and publish a batch.
+    fn took(&self, _time: Duration) {}
+}
+
+/// The two threads. They end after [`Submission::Stop`], or when the disk fails.
+#[derive(Debug)]
+pub(crate) struct Pipeline {
+    deciding: JoinHandle<()>,
+    committing: JoinHandle<()>,
+}
+
+impl Pipeline {
+    /// Starts the threads. `alarm` is raised if the log can no longer be written or a thread panics.
+    pub(crate) fn start(
+        writer: Writer,
+        log: Box<dyn Log>,
+        publish: Arc<dyn Publish>,
+        alarm: &Alarm,
+    ) -> io::Result<(Submit, Self)> {
+        let (submit, submissions) = mpsc::channel();
+        let (groups, decided) = mpsc::channel();
+        let committer = Arc::new(Committer {
+            log: Mutex::new(Some(log)),
+            alarm: alarm.clone(),
+            publish,
+            under_way: AtomicUsize::new(0),
+        });
+        let decider = Decider {
+            writer,
+            groups,
+            committer: committer.clone(),
+        };
+        let deciding = alarm.spawn("writer", move || decider.run(&submissions))?;
+        let committing = alarm.spawn("log", move || committer.run(&decided))?;
+        let pipeline = Self {
+            deciding,
+            committing,
+        };
+        Ok((Submit(submit), pipeline))
+    }
+
+    /// Waits until everything submitted is on disk and published.
+    pub(crate) fn join(self) {
+        for thread in [self.deciding, self.committing] {
+            thread.join().expect("a panic ends in the alarm");
+        }
+    }
+}
+
+/// The first thread: decides writes.
+struct Decider {
+    writer: Writer,
+    groups: Sender<Group>,
+    committer: Arc<Committer>,
+}
+
+impl Decider {
+    /// Decides all queued submissions as one group. Copy-on-write makes this cheaper: a version that no reader has seen is changed in
+    /// place.
+    fn run(mut self, submissions: &Receiver<Submission>) {
+        let mut first_of_next = None;
+        while let Some(first) = first_of_next.take().or_else(|| submissions.recv().ok()) {
+            let mut decided = Vec::new();
+            let mut next = Some(first);
+            let mut stopping = false;
+            while let Some(submission) = next.take() {
+                match self.writer.decide(submission, clock::wall_ms()) {
+                    Some(one) => decided.push(one),
+                    None => stopping = true,
+                }
+                if stopping || decided.len() == GROUP_MAX {
+                    break;
+                }
+                match submissions.try_recv() {
+                    Ok(submission) if submission.ends_group() => first_of_next = Some(submission),
+                    Ok(submission) => next = Some(submission),
+                    Err(_) => {}
+                }
+            }
+            let tree = self.writer.head().clone();
+            if !self.hand_on(Group { decided, tree }) || stopping {
+                return;
+            }
+        }
+    }
+
+    /// Commits a single write on this thread if the other is idle; otherwise passes the group to the other. Returns false if nothing can be
+    /// committed any more.
+    fn hand_on(&self, group: Group) -> bool {
+        if group.decided.len() == 1 && self.committer.is_idle() {
+            return self.committer.commit(vec![group]);
+        }
+        self.committer.expect_group();
+        self.groups.send(group).is_ok()
+    }
+}
+
+/// Writes groups to the log and publishes them. Runs on the second thread, and on the first one while the second is idle.
+struct Committer {
+    /// `None` after a failure.
+    log: Mutex<Option<Box<dyn Log>>>,
+    alarm: Alarm,
+    publish: Arc<dyn Publish>,
+    /// Groups that the second thread has yet to publish. Only the first thread adds to them, so a group that it commits itself is always
+    /// the newest.
+    under_way: AtomicUsize,
+}
+
+impl Committer {
+    fn run(&self, groups: &Receiver<Group>) {
+        while let Ok(first) = groups.recv() {
+            let mut batch = vec![first];
+            batch.extend(groups.try_iter().take(BATCH_MAX - 1));
+            let count = batch.len();
+            if !self.commit(batch) {
+                return;
+            }
+            self.under_way.fetch_sub(count, Ordering::AcqRel);
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.under_way.load(Ordering::Acquire) == 0
+    }
+
+    fn expect_group(&self) {
+        self.under_way.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Writes all groups with one fsync and publishes them in order. Returns false if the log has failed, now or before: then nothing is
+    /// published.
+    fn commit(&self, batch: Vec<Group>) -> bool {
+        let mut working = match self.log.lock() {
+            Ok(working) => working,
+            // The other thread has panicked while holding the lock, and raised the alarm.
+            Err(_) => return false,
+        };
+        let Some(log) = &mut *working else {
+            return false;
+        };
+        let begin = Instant::now();
+        if let Err(error) = write(&mut **log, &batch) {
+            *working = None;
+            self.alarm.raise(Failure::Log(Arc::new(error)));
+            return false;
+        }
+        for group in batch {
+            drop(self.publish.publish(group));
+        }
+        self.publish.took(begin.elapsed());
+        true
+    }
+}
+
+fn write(log: &mut dyn Log, batch: &[Group]) -> io::Result<()> {
+    let Some(last) = batch.last() else {
+        return Ok(());
+    };
+    let decided = batch.iter().flat_map(|group| &group.decided);
+    let mut txns = 0;
+    for (txn, digest) in decided.filter_map(|one| one.txn.as_ref()) {
+        log.append(txn, *digest)?;
+        txns += 1;
+    }
+    log.sync(&last.tree, txns)
+}

@@ -1,0 +1,441 @@
+//! An adversarial ensemble: it keeps what ZooKeeper's documentation promises, and nothing more.
+//!
+//! Promised, and kept: writes have one order; a session's requests take effect and are answered in order; a client's view never goes back,
+//! even when it changes servers; an event arrives before any reply that shows its change; only the leader expires a session, and not before
+//! its timeout has passed since the leader last heard from it; `sync` brings a member up to the leader's state at the time of the request.
+//!
+//! Not promised, and so not kept: members lag, each as far as it may; a leader fails with writes in progress, of which some survive; a
+//! session expires at the first moment allowed, and its client learns that late; a container is deleted as soon as it is empty. One member
+//! is a single server.
+
+mod leader;
+mod member;
+mod outage;
+mod request;
+mod succession;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod watches;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+use bytes::{Bytes, BytesMut};
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+
+use crate::net::ConnId;
+use crate::servers::{ServerEvent, Servers};
+use crate::world::{Event, Ms, Parts};
+
+use member::Member;
+use tree::{Step, Tree};
+
+/// The parameters of an ensemble.
+#[derive(Debug, Clone)]
+pub struct EnsembleSettings {
+    /// Number of members; one is a single server.
+    pub members: usize,
+    /// The tick, the unit of time: a member reports every half tick.
+    pub tick: Ms,
+    /// How many ticks a member serves its clients after it was cut off from the leader.
+    pub sync_limit: u64,
+    /// Latency of a message between members.
+    pub link_delay: Range<Ms>,
+    /// Maximum lag of a member.
+    pub lag_max: Ms,
+    /// Percentage of commits that change the lag of a member.
+    pub lag_changes: u32,
+    /// Maximum time between two writes that a lagging member makes visible.
+    pub pace_max: Ms,
+    /// Interval at which empty containers are deleted.
+    pub reap_every: Ms,
+    /// Duration of an election.
+    pub election: Range<Ms>,
+    /// Whether sessions expire at the first moment allowed, or else at the end of a tick.
+    pub expires_early: bool,
+    /// Whether a new leader gives every session its whole timeout, as Apache's does, or continues with what the previous leader knew.
+    pub forgives: bool,
+    /// Maximum session timeout of all members.
+    pub timeout_max: Ms,
+}
+
+/// An event among the members.
+#[derive(Debug)]
+pub(crate) enum EnsembleEvent {
+    /// A message reaches the leader.
+    AtLeader {
+        epoch: i64,
+        member: usize,
+        message: Message,
+    },
+    /// A quorum has acknowledged the leader's proposals, up to here.
+    Commit { epoch: i64, upto: u64 },
+    /// A member receives commits, and makes them visible.
+    Apply { member: usize, life: u64, upto: u64 },
+    /// The leader asks a member which sessions were active.
+    Ping { member: usize, life: u64 },
+    /// The question has arrived, and the member answers.
+    Report { member: usize, life: u64 },
+    /// The leader's answer whether a session that reconnects is alive.
+    Revalidated {
+        member: usize,
+        life: u64,
+        conn: ConnId,
+        granted: Option<(i64, i32)>,
+    },
+    /// The leader's answer to a sync.
+    Synced {
+        member: usize,
+        life: u64,
+        conn: ConnId,
+        xid: i32,
+        path: String,
+        upto: u64,
+    },
+    /// A session may have expired.
+    Expiry { session: i64, planned: u64 },
+    /// Empty containers are deleted.
+    Reap,
+    /// A leader is elected.
+    Elected { epoch: i64 },
+    /// A member that was cut off for too long gives up its clients.
+    Leaves { member: usize, life: u64 },
+    /// A member returns.
+    Joins { member: usize, life: u64 },
+    /// The leader has been without a quorum for too long.
+    StepsDown { epoch: i64 },
+}
+
+/// Messages from members to the leader.
+#[derive(Debug)]
+pub(crate) enum Message {
+    Open {
+        conn: ConnId,
+        timeout_ms: i32,
+    },
+    Revalidate {
+        conn: ConnId,
+        session: i64,
+        timeout_ms: i32,
+    },
+    Request {
+        conn: ConnId,
+        session: i64,
+        xid: i32,
+        op: i32,
+        body: Bytes,
+    },
+    Sync {
+        conn: ConnId,
+        xid: i32,
+        path: String,
+    },
+    Active(Vec<i64>),
+}
+
+/// One write, in the total order.
+#[derive(Debug)]
+struct Entry {
+    zxid: i64,
+    time_ms: i64,
+    steps: Vec<Step>,
+    opens: Option<i64>,
+    closes: Option<i64>,
+    answer: Option<Answer>,
+}
+
+/// The client that waits for a write.
+#[derive(Debug)]
+struct Answer {
+    member: usize,
+    conn: ConnId,
+    frame: Bytes,
+    /// Timeout of the session that it opens.
+    opened: Option<i64>,
+}
+
+/// A session, as the leader knows it.
+#[derive(Debug)]
+struct Session {
+    timeout: Ms,
+    /// Timeout in the log, to which a new leader returns.
+    opened_with: Ms,
+    heard: Ms,
+    owner: Option<ConnId>,
+    is_closing: bool,
+    /// Number of planned checks: only the last one counts.
+    planned: u64,
+}
+
+/// The ensemble.
+#[derive(Debug)]
+pub(crate) struct Ensemble {
+    settings: EnsembleSettings,
+    random: StdRng,
+    members: Vec<Member>,
+    leader: Option<usize>,
+    epoch: i64,
+    counter: i64,
+    /// The tree with all proposals, on which the leader decides.
+    head: Tree,
+    /// Proposals, from `base` on.
+    log: VecDeque<Entry>,
+    base: u64,
+    committed: u64,
+    last_commit: Ms,
+    sessions: BTreeMap<i64, Session>,
+    last_session: i64,
+    leader_paused_until: Ms,
+    has_begun: bool,
+}
+
+/// What is left on the servers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Census {
+    /// Paths of all nodes, except those that always exist.
+    pub(crate) nodes: Vec<String>,
+    /// Open sessions.
+    pub(crate) sessions: usize,
+    /// Armed watches, on all members.
+    pub(crate) watches: usize,
+}
+
+impl Ensemble {
+    pub(crate) fn new(settings: EnsembleSettings, seed: u64) -> Self {
+        let config = match settings.members {
+            1 => String::new(),
+            members => (1..=members)
+                .map(|id| format!("server.{id}=server{id}:2888:3888:participant\n"))
+                .collect(),
+        };
+        let tree = Tree::new(&config);
+        let mut random = StdRng::seed_from_u64(seed);
+        let half = settings.tick / 2;
+        let members = (0..settings.members)
+            .map(|_| Member::new(tree.clone(), random.random_range(0..half.max(1))))
+            .collect();
+        Self {
+            settings,
+            random,
+            members,
+            leader: Some(0),
+            epoch: 1,
+            counter: 0,
+            head: tree,
+            log: VecDeque::new(),
+            base: 0,
+            committed: 0,
+            last_commit: 0,
+            sessions: BTreeMap::new(),
+            last_session: 0,
+            leader_paused_until: 0,
+            has_begun: false,
+        }
+    }
+
+    /// The current state, as the leader sees it.
+    pub(crate) fn census(&self) -> Census {
+        let is_own = |path: &&str| *path != "/" && !path.starts_with("/zookeeper");
+        Census {
+            nodes: self
+                .head
+                .paths()
+                .filter(is_own)
+                .map(str::to_owned)
+                .collect(),
+            sessions: self.sessions.len(),
+            watches: self.members.iter().map(|member| member.watches.len()).sum(),
+        }
+    }
+
+    pub(crate) fn leader(&self) -> Option<usize> {
+        self.leader
+    }
+
+    fn put(&self, it: &mut Parts, at: Ms, event: EnsembleEvent) {
+        it.agenda
+            .put(at, Event::Server(ServerEvent::Ensemble(event)));
+    }
+
+    /// When a message from a member reaches the leader.
+    fn up_arrival(&mut self, now: Ms, member: usize) -> Ms {
+        if self.leader == Some(member) {
+            return now.max(self.leader_paused_until);
+        }
+        let delay = self.random.random_range(self.settings.link_delay.clone());
+        let from = now.max(self.leader_paused_until);
+        self.members[member].link.up.arrival(from, delay)
+    }
+
+    /// When a message from the leader reaches a member.
+    fn down_arrival(&mut self, now: Ms, member: usize) -> Ms {
+        if self.leader == Some(member) {
+            return now.max(self.leader_paused_until);
+        }
+        let delay = self.random.random_range(self.settings.link_delay.clone());
+        self.members[member].link.down.arrival(now, delay)
+    }
+
+    fn tell_leader(&mut self, it: &mut Parts, member: usize, message: Message) {
+        let at = self.up_arrival(it.now, member);
+        let epoch = self.epoch;
+        let event = EnsembleEvent::AtLeader {
+            epoch,
+            member,
+            message,
+        };
+        self.put(it, at, event);
+    }
+
+    fn handle(&mut self, it: &mut Parts, event: EnsembleEvent) {
+        use EnsembleEvent as E;
+        match event {
+            E::AtLeader {
+                epoch,
+                member,
+                message,
+            } => {
+                if epoch == self.epoch && self.leader.is_some() {
+                    self.lead(it, member, message);
+                }
+            }
+            E::Commit { epoch, upto } => {
+                if epoch == self.epoch && self.leader.is_some() {
+                    self.commit(it, upto);
+                }
+            }
+            E::Apply { member, life, upto } => {
+                if self.members[member].life == life {
+                    self.apply(it, member, upto);
+                }
+            }
+            E::Ping { member, life } => {
+                if self.members[member].life == life {
+                    self.ping(it, member);
+                }
+            }
+            E::Report { member, life } => {
+                if self.members[member].life == life {
+                    self.report(it, member);
+                }
+            }
+            E::Revalidated {
+                member,
+                life,
+                conn,
+                granted,
+            } => {
+                if self.members[member].life == life {
+                    self.revalidated(it, member, conn, granted);
+                }
+            }
+            E::Synced {
+                member,
+                life,
+                conn,
+                xid,
+                path,
+                upto,
+            } => {
+                if self.members[member].life == life {
+                    self.members[member].syncs.push((upto, conn, xid, path));
+                    self.answer_syncs(it, member);
+                }
+            }
+            E::Expiry { session, planned } => self.expiry(it, session, planned),
+            E::Reap => self.reap(it),
+            E::Elected { epoch } => {
+                if epoch == self.epoch && self.leader.is_none() {
+                    self.elect(it);
+                }
+            }
+            E::Leaves { member, life } => {
+                if self.members[member].life == life && self.members[member].link.open_at() > it.now
+                {
+                    self.leave(it, member);
+                }
+            }
+            E::Joins { member, life } => {
+                if self.members[member].life == life {
+                    self.join(it, member);
+                }
+            }
+            E::StepsDown { epoch } => {
+                if epoch == self.epoch && self.leader.is_some() {
+                    self.fall(it);
+                }
+            }
+        }
+    }
+}
+
+impl Servers for Ensemble {
+    fn happen(&mut self, it: &mut Parts, event: Event) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            let at = it.now + self.settings.reap_every;
+            self.put(it, at, EnsembleEvent::Reap);
+        }
+        match event {
+            Event::Connects(conn) => {
+                let Some(server) = it.net.conn(conn).map(|conn| conn.server) else {
+                    return;
+                };
+                let is_taken = self.accept(server, conn);
+                it.trace.add(it.now, 2, conn, || {
+                    format!("connection {conn} at server {server}: {is_taken}")
+                });
+                let now = it.now;
+                it.net.answer(&mut it.agenda, now, conn, is_taken);
+            }
+            Event::Up(conn) => {
+                let Some(bytes) = it.net.arrived_up(conn) else {
+                    return;
+                };
+                it.trace
+                    .add(it.now, 3, conn ^ crate::world::Trace::bytes(&bytes), || {
+                        format!("{} bytes to the server on connection {conn}", bytes.len())
+                    });
+                if let Some(server) = it.net.conn(conn).map(|conn| conn.server) {
+                    self.receive(it, server, conn, &bytes);
+                }
+            }
+            Event::Down(conn) => {
+                it.trace.add(it.now, 4, conn, || {
+                    format!("bytes to the process on connection {conn}")
+                });
+                it.net.arrive_down(conn);
+            }
+            Event::HangsUp(conn) => {
+                let server = it.net.conn(conn).map(|conn| conn.server);
+                if let Some(server) = server
+                    && it.net.hung_up(conn)
+                {
+                    it.trace.add(it.now, 5, conn, || {
+                        format!("server {server} hears of the end of connection {conn}")
+                    });
+                    self.members[server].forget(conn);
+                }
+            }
+            Event::Ends(conn, end) => {
+                it.trace
+                    .add(it.now, 6, conn, || format!("connection {conn}: {end:?}"));
+                it.net.ends(conn, end);
+            }
+            Event::Server(ServerEvent::Ensemble(event)) => {
+                it.trace.add(it.now, 7, 0, || format!("{event:?}"));
+                self.handle(it, event);
+            }
+            Event::Wake(_) => {}
+        }
+    }
+}
+
+fn to_ms(timeout: Ms) -> i32 {
+    i32::try_from(timeout).unwrap_or(i32::MAX)
+}
+
+fn frozen(frame: BytesMut) -> Bytes {
+    frame.freeze()
+}

@@ -1,0 +1,140 @@
+//! Faults of members: crashes, pauses and cut links; and recovery from them.
+
+use super::{Ensemble, EnsembleEvent};
+use crate::world::{Ms, Parts};
+
+impl Ensemble {
+    /// A member that was cut off for too long disconnects its clients until it can return.
+    pub(super) fn leave(&mut self, it: &mut Parts, index: usize) {
+        if self.leader == Some(index) || !self.members[index].is_serving {
+            return;
+        }
+        self.drop_clients(it, index);
+        let at = self.members[index].link.open_at() + 1;
+        let life = self.members[index].life;
+        self.put(
+            it,
+            at,
+            EnsembleEvent::Joins {
+                member: index,
+                life,
+            },
+        );
+    }
+
+    /// A member returns, with all committed writes.
+    pub(super) fn join(&mut self, it: &mut Parts, index: usize) {
+        if self.members[index].is_serving {
+            return;
+        }
+        if self.leader.is_none() || !self.members[index].is_up(it.now) {
+            // An election includes it, or it retries.
+            let life = self.members[index].life;
+            let event = EnsembleEvent::Joins {
+                member: index,
+                life,
+            };
+            return self.put(it, it.now + 500, event);
+        }
+        let tree = self.newest();
+        let committed = self.committed;
+        self.members[index].restart(&tree, committed);
+    }
+
+    /// Kills a member until `back_at`. If it leads, the ensemble loses its leader.
+    pub(crate) fn crash(&mut self, it: &mut Parts, index: usize, back_at: Ms) {
+        self.members[index].back_at = back_at;
+        if self.leader == Some(index) {
+            return self.fall(it);
+        }
+        self.drop_clients(it, index);
+        let life = self.members[index].life;
+        self.put(
+            it,
+            back_at,
+            EnsembleEvent::Joins {
+                member: index,
+                life,
+            },
+        );
+    }
+
+    /// A member is cut off from the leader; a leader from all others.
+    pub(crate) fn cut_off(&mut self, it: &mut Parts, index: usize, until: Ms) {
+        if self.leader == Some(index) {
+            for member in &mut self.members {
+                member.link.up.hold(until);
+                member.link.down.hold(until);
+            }
+            let limit = self.sync_deadline(it.now);
+            if until > limit {
+                let event = EnsembleEvent::StepsDown { epoch: self.epoch };
+                self.put(it, limit, event);
+            }
+            return;
+        }
+        self.members[index].link.up.hold(until);
+        self.deafen(it, index, until);
+    }
+
+    /// A member hears nothing from the leader, and the leader still hears the member. A leader is not affected.
+    pub(crate) fn deafen(&mut self, it: &mut Parts, index: usize, until: Ms) {
+        if self.leader == Some(index) {
+            return;
+        }
+        self.members[index].link.down.hold(until);
+        let limit = self.sync_deadline(it.now);
+        if until > limit {
+            let life = self.members[index].life;
+            let event = EnsembleEvent::Leaves {
+                member: index,
+                life,
+            };
+            self.put(it, limit, event);
+        }
+    }
+
+    /// When a member and a leader that lose contact now give each other up.
+    fn sync_deadline(&self, now: Ms) -> Ms {
+        now + self.settings.sync_limit * self.settings.tick
+    }
+
+    /// A member is paused until `until`.
+    pub(crate) fn pause(&mut self, it: &mut Parts, index: usize, until: Ms) {
+        it.net.hold_server(index, until);
+        if self.leader == Some(index) {
+            self.leader_paused_until = self.leader_paused_until.max(until);
+        }
+        self.cut_off(it, index, until);
+    }
+
+    /// A member grants shorter sessions from now on, or again the common maximum.
+    pub(crate) fn set_timeout_max(&mut self, index: usize, timeout_max: Option<Ms>) {
+        self.members[index].timeout_max = timeout_max;
+    }
+
+    /// Ends all faults.
+    pub(crate) fn calm(&mut self, it: &mut Parts) {
+        self.settings.lag_max = 0;
+        self.settings.pace_max = 0;
+        self.settings.reap_every = self.settings.reap_every.min(10_000);
+        let at = it.now + self.settings.reap_every;
+        self.put(it, at, EnsembleEvent::Reap);
+        self.leader_paused_until = self.leader_paused_until.min(it.now);
+        for member in &mut self.members {
+            member.lag = 0;
+            member.timeout_max = None;
+            member.link.up.calm(it.now);
+            member.link.down.calm(it.now);
+            member.back_at = member.back_at.min(it.now);
+            member.applies_last = it.now;
+        }
+        // No member lags any more.
+        for index in 0..self.members.len() {
+            if self.members[index].is_serving {
+                let committed = self.committed;
+                self.apply(it, index, committed);
+            }
+        }
+    }
+}

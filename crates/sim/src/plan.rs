@@ -1,0 +1,175 @@
+//! All parameters of a run, drawn from its seed.
+
+use bellwether::Sabotage;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom as _;
+use rand::{Rng as _, SeedableRng as _};
+
+use crate::ensemble::EnsembleSettings;
+use crate::faults::{Fault, Weather, stories};
+use crate::world::Ms;
+
+/// Maximum clock error, in parts per million.
+const DRIFT_PPM_MAX: i64 = 5_000;
+
+/// The parameters of a run. The same plan makes the same run, event for event.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The source of every choice that the plan does not fix.
+    pub seed: u64,
+    /// Number of processes that use the recipe.
+    pub workers: usize,
+    /// How long faults happen.
+    pub duration: Ms,
+    /// The session timeout that workers ask for.
+    pub session_timeout: Ms,
+    /// The servers.
+    pub servers: EnsembleSettings,
+    /// Maximum latency between a worker and a server.
+    pub latency_max: Ms,
+    /// Maximum clock error of a worker, in parts per million.
+    pub drift_ppm: i64,
+    /// Maximum time of work under a hold, and of a pause between two rounds.
+    pub work_max: Ms,
+    /// Faults and their times.
+    pub faults: Vec<(Ms, Fault)>,
+    /// A deliberate mistake in the recipes.
+    pub sabotage: Option<Sabotage>,
+    /// Whether to keep a line per event.
+    pub with_trace: bool,
+}
+
+impl Plan {
+    /// The plan of a seed. One in three is about session expiry.
+    pub fn of(seed: u64) -> Self {
+        match seed % 3 {
+            2 => Self::edges(seed),
+            _ => Self::swarm(seed),
+        }
+    }
+
+    /// A plan with some kinds of faults, and everything else at random.
+    fn swarm(seed: u64) -> Self {
+        let mut random = StdRng::seed_from_u64(seed);
+        let workers = random.random_range(2..=6);
+        let ticks = random.random_range(2..=10);
+        let tick = *[200, 500, 1_000, 2_000]
+            .choose(&mut random)
+            .unwrap_or(&1_000);
+        let session_timeout: Ms = ticks * tick;
+        let members = *[1, 3, 3, 3, 5].choose(&mut random).unwrap_or(&3);
+        let sync_limit = random.random_range(2..=10);
+        let is_quick = random.random_bool(0.5);
+        let link_max = if is_quick {
+            3
+        } else {
+            (session_timeout / 60).max(3)
+        };
+        let latency_max = match random.random_bool(0.5) {
+            true => 3,
+            false => (session_timeout / 60).max(3),
+        };
+        let lag_max = match random.random_range(0..3) {
+            0 => 0,
+            1 => session_timeout / 10,
+            _ => sync_limit * tick,
+        };
+        let servers = EnsembleSettings {
+            members,
+            tick,
+            sync_limit,
+            link_delay: 0..link_max,
+            lag_max,
+            lag_changes: *[5, 5, 50].choose(&mut random).unwrap_or(&5),
+            pace_max: *[0, 0, session_timeout / 100, session_timeout / 20]
+                .choose(&mut random)
+                .unwrap_or(&0),
+            // A directory that is deleted before it can be used would be useless.
+            reap_every: *[20 * (latency_max + link_max), 5_000, 60_000]
+                .choose(&mut random)
+                .unwrap_or(&5_000),
+            election: 50..session_timeout,
+            expires_early: random.random_bool(0.7),
+            forgives: random.random_bool(0.7),
+            timeout_max: 20 * tick,
+        };
+        let duration = session_timeout * random.random_range(5..=20);
+        let weather = Weather::some(&mut random, session_timeout, workers, members);
+        let faults = weather.forecast(&mut random, duration);
+        Self {
+            seed,
+            workers,
+            duration,
+            session_timeout,
+            servers,
+            latency_max,
+            drift_ppm: *[0, 100, DRIFT_PPM_MAX].choose(&mut random).unwrap_or(&0),
+            work_max: *[
+                20,
+                session_timeout / 10,
+                session_timeout,
+                3 * session_timeout,
+            ]
+            .choose(&mut random)
+            .unwrap_or(&20),
+            faults,
+            sabotage: None,
+            with_trace: false,
+        }
+    }
+
+    /// A plan in which sessions expire at the first moment allowed, while workers keep their holds as long as they can: few faults, longer
+    /// than a session timeout, clocks with the maximum error, and a fast network.
+    fn edges(seed: u64) -> Self {
+        let mut random = StdRng::seed_from_u64(seed ^ 0xed9e);
+        let mut plan = Self::swarm(seed);
+        let timeout = plan.session_timeout;
+        let members = *[1, 3].choose(&mut random).unwrap_or(&3);
+        plan.workers = 3;
+        plan.work_max = 3 * timeout;
+        plan.latency_max = 3;
+        plan.drift_ppm = DRIFT_PPM_MAX;
+        plan.servers = EnsembleSettings {
+            members,
+            tick: timeout / 4,
+            sync_limit: 10,
+            link_delay: 0..3,
+            expires_early: true,
+            timeout_max: 5 * timeout,
+            ..plan.servers
+        };
+        plan.duration = 24 * timeout;
+        plan.faults = stories(&mut random, timeout, plan.workers, members, plan.duration);
+        plan
+    }
+
+    /// The plan of a seed with realistic timeouts and ten workers: for long runs.
+    pub fn long(seed: u64) -> Self {
+        let mut random = StdRng::seed_from_u64(seed);
+        let mut plan = Self::swarm(seed);
+        let (workers, members) = (10, plan.servers.members);
+        let session_timeout = 30_000;
+        plan.servers.tick = 2_000;
+        plan.servers.sync_limit = 5;
+        plan.servers.timeout_max = 40_000;
+        plan.servers.link_delay = 0..5;
+        plan.servers.lag_max = plan.servers.lag_max.min(10_000);
+        plan.servers.election = 200..session_timeout;
+        plan.servers.reap_every = 60_000;
+        plan.workers = workers;
+        plan.session_timeout = session_timeout;
+        plan.latency_max = 10;
+        plan.work_max = session_timeout;
+        plan.duration = 3_600_000;
+        let weather = Weather::some(&mut random, session_timeout, workers, members);
+        plan.faults = weather.forecast(&mut random, plan.duration);
+        plan
+    }
+
+    /// The same plan with a deliberate mistake in the recipes.
+    #[must_use]
+    pub fn sabotaged(mut self, sabotage: Sabotage) -> Self {
+        self.sabotage = Some(sabotage);
+        self
+    }
+}

@@ -1,0 +1,60 @@
+//! All recipes that a run can test.
+
+mod barriers;
+mod cache;
+mod counter;
+mod folder;
+mod holds;
+mod lock;
+mod members;
+mod names;
+mod priority;
+mod queue;
+mod shared;
+mod tasks;
+mod transactions;
+
+use crate::plan::Plan;
+use crate::recipe::Recipe;
+use crate::stage::{Verdict, run};
+
+use holds::Holds;
+
+/// Runs a plan with one recipe.
+pub type Runner = fn(&Plan) -> Verdict;
+
+/// All recipes, by name.
+pub const ALL: &[(&str, Runner)] = &[
+    row::<Holds<lock::FairLock>>(),
+    row::<Holds<lock::MarkedLock>>(),
+    row::<Holds<lock::PlainLock>>(),
+    row::<Holds<lock::BothLocks>>(),
+    row::<Holds<lock::Leaders>>(),
+    row::<Holds<lock::LeaderWithLock>>(),
+    row::<Holds<shared::ReadWrite>>(),
+    row::<Holds<shared::Permits>>(),
+    row::<barriers::Gate>(),
+    row::<barriers::Meetings>(),
+    row::<queue::Items>(),
+    row::<queue::LateItems>(),
+    row::<priority::Ranked>(),
+    row::<tasks::Chores>(),
+    row::<counter::Sum>(),
+    row::<members::Members>(),
+    row::<members::Values>(),
+    row::<folder::Pairs>(),
+    row::<names::Owners>(),
+    row::<cache::Copies>(),
+    row::<transactions::Commits>(),
+];
+
+const fn row<R: Recipe>() -> (&'static str, Runner) {
+    (R::NAME, run::<R>)
+}
+
+/// The recipe of a name.
+pub fn find(name: &str) -> Option<Runner> {
+    ALL.iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, run)| *run)
+}

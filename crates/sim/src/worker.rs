@@ -1,0 +1,220 @@
+//! A process that uses a recipe in rounds.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bellwether::{Client, Connect};
+use bellwether_testkit::history::{Event, What};
+use rand::Rng as _;
+use rand::rngs::StdRng;
+use tokio::sync::watch;
+
+use crate::net::SimDial;
+use crate::stage::Stage;
+use crate::world::{Ms, Process, Shared, in_history};
+
+/// What workers do, in order, and the fenced store.
+#[derive(Debug, Default)]
+struct Notes {
+    events: Vec<Event>,
+    /// Holds that have begun and not ended, by worker and token.
+    open: Vec<(usize, i64)>,
+    /// The highest token that the fenced store has seen.
+    highest: Option<i64>,
+    /// When each worker last completed a round.
+    rounds: Vec<(Ms, u64)>,
+}
+
+/// Records events in the order of time.
+#[derive(Debug, Clone)]
+pub(crate) struct Recorder {
+    notes: Arc<Mutex<Notes>>,
+    shared: Shared,
+}
+
+impl Recorder {
+    pub(crate) fn new(shared: Shared, workers: usize) -> Self {
+        let notes = Notes {
+            rounds: vec![(0, 0); workers],
+            ..Notes::default()
+        };
+        Self {
+            notes: Arc::new(Mutex::new(notes)),
+            shared,
+        }
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut Notes) -> T) -> T {
+        act(&mut self.notes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn note(&self, who: usize, what: What) {
+        let now = self.shared.with(|it| {
+            let line = || format!("worker {who}: {what:?}");
+            it.trace.add(it.now, 9, who as u64, line);
+            it.now
+        });
+        self.with(|notes| {
+            match what {
+                What::Granted { token, .. } => notes.open.push((who, token)),
+                What::Lost { token } | What::Releasing { token } | What::Dropping { token } => {
+                    notes.open.retain(|open| *open != (who, token));
+                }
+                _ => {}
+            }
+            // Nanoseconds keep the order of events within one millisecond.
+            let nanos = u64::try_from(notes.events.len()).unwrap_or(0) % 1_000_000;
+            let last = notes.events.last().map(|event| event.at);
+            let at = in_history(now).plus(Duration::from_nanos(nanos));
+            let at = last.map_or(at, |last| at.max(last));
+            notes.events.push(Event { at, who, what });
+        });
+    }
+
+    /// A process was killed: its holds end with it.
+    pub(crate) fn killed(&self, who: usize) {
+        let open = self.with(|notes| notes.open.clone());
+        for (_, token) in open.into_iter().filter(|(other, _)| *other == who) {
+            self.note(who, What::Dropping { token });
+        }
+    }
+
+    pub(crate) fn events(&self) -> Vec<Event> {
+        self.with(|notes| notes.events.clone())
+    }
+
+    /// When each worker last completed a round, and how many it has.
+    pub(crate) fn rounds(&self) -> Vec<(Ms, u64)> {
+        self.with(|notes| notes.rounds.clone())
+    }
+}
+
+/// One process that uses a recipe.
+#[derive(Debug)]
+pub struct Worker {
+    /// Its number.
+    pub who: usize,
+    /// Its random numbers.
+    pub random: StdRng,
+    pub(crate) recorder: Recorder,
+    pub(crate) stopped: watch::Receiver<bool>,
+    pub(crate) work_max: Ms,
+    pub(crate) options: Connect,
+}
+
+/// The session has ended, or the run has: the round ends without a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gone;
+
+impl Worker {
+    /// Opens sessions until one succeeds, or the run is over.
+    pub(crate) async fn session(&mut self) -> Option<Client> {
+        while !self.is_stopped() {
+            match self.options.clone().await {
+                Ok(client) => return Some(client),
+                Err(error) => {
+                    self.note(What::Failed(error.to_string()));
+                    self.pause().await;
+                }
+            }
+        }
+        None
+    }
+
+    /// Records what the worker does.
+    pub fn note(&self, what: What) {
+        self.recorder.note(self.who, what);
+    }
+
+    /// A round is complete.
+    pub(crate) fn count_round(&self) {
+        let now = Stage::now();
+        self.recorder.with(|notes| {
+            let (last, count) = &mut notes.rounds[self.who];
+            *last = now;
+            *count += 1;
+        });
+    }
+
+    /// Writes to a store that compares fencing tokens, and records whether it accepted the write.
+    pub fn write_fenced(&self, token: i64) {
+        let accepted = self.recorder.with(|notes| {
+            let accepted = notes.highest.is_none_or(|highest| token >= highest);
+            if accepted {
+                notes.highest = Some(token);
+            }
+            accepted
+        });
+        self.note(What::Wrote { token, accepted });
+    }
+
+    /// Works for some time.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "stands for work, in virtual time"
+    )]
+    pub async fn work(&mut self) {
+        let time = self.random.random_range(0..=self.work_max);
+        tokio::time::sleep(Duration::from_millis(time)).await;
+    }
+
+    /// Works for some time; half of the time also until a server has answered, so that a worker without a server keeps its hold.
+    pub async fn work_with(&mut self, client: &Client) {
+        self.work().await;
+        if self.random.random_bool(0.5) {
+            while client.raw().exists("/").await.is_err() && !client.raw().state().is_ended() {}
+        }
+    }
+
+    /// Pauses for some time: after a failure, and sometimes between rounds.
+    pub async fn pause(&mut self) {
+        self.work().await;
+    }
+
+    /// A random duration for limits: from zero to twice the longest work.
+    pub fn moment(&mut self) -> Duration {
+        Duration::from_millis(self.random.random_range(0..=2 * self.work_max))
+    }
+
+    /// Whether the run is over.
+    pub fn is_stopped(&self) -> bool {
+        *self.stopped.borrow()
+    }
+
+    /// Resolves when the run is over.
+    pub fn stopped(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut stopped = self.stopped.clone();
+        async move {
+            // An error means that the run has ended.
+            let _ = stopped.wait_for(|stopped| *stopped).await;
+        }
+    }
+
+    /// Awaits a future unless the run ends.
+    pub async fn unless_stopped<T>(&self, future: impl Future<Output = T>) -> Result<T, Gone> {
+        tokio::select! {
+            biased;
+            value = future => Ok(value),
+            () = self.stopped() => Err(Gone),
+        }
+    }
+}
+
+/// Client options with which a process connects to the simulated servers.
+pub(crate) fn options(
+    shared: &Shared,
+    process: Process,
+    servers: usize,
+    session_timeout: Ms,
+) -> Connect {
+    let address: Vec<String> = (1..=servers).map(|id| format!("server{id}:2181")).collect();
+    let dial = SimDial {
+        shared: shared.clone(),
+        process,
+    };
+    bellwether::connect(address.join(","))
+        .session_timeout(Duration::from_millis(session_timeout))
+        .dial(dial)
+        .process(process.0)
+        .on_current_runtime()
+}

@@ -1,0 +1,141 @@
+//! Chooses what happens next.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::{Core, Event};
+use crate::servers::Servers;
+
+/// Runs tasks and events until the run is over. This is the future that the runtime polls.
+pub(crate) struct Executor<S> {
+    core: Rc<Core>,
+    servers: S,
+    random: StdRng,
+    /// Tasks that may be polled.
+    ready: Vec<u64>,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl<S: Servers> Executor<S> {
+    pub(crate) fn new(core: Rc<Core>, servers: S, seed: u64) -> Self {
+        Self {
+            core,
+            servers,
+            random: StdRng::seed_from_u64(seed),
+            ready: Vec::new(),
+            timer: Box::pin(sleep_until(Instant::now())),
+        }
+    }
+
+    /// Runs until `is_over`.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, is_over: impl Fn() -> bool) -> Poll<()> {
+        self.core.read_clock();
+        loop {
+            if is_over() {
+                return Poll::Ready(());
+            }
+            self.core.woken.take(cx.waker(), &mut self.ready);
+            self.ready.sort_unstable();
+            self.ready.dedup();
+            self.set_aside();
+            let now = self.core.now();
+            let due = self.core.shared.with(|it| it.agenda.next_at());
+            let is_due = due.is_some_and(|at| at <= now);
+            let choices = self.ready.len() + usize::from(is_due);
+            if choices == 0 {
+                if let Some(at) = due {
+                    let at = self.core.start + Duration::from_millis(at);
+                    if self.timer.deadline() != at {
+                        self.timer.as_mut().reset(at);
+                    }
+                    if self.timer.as_mut().poll(cx).is_ready() {
+                        continue;
+                    }
+                }
+                return Poll::Pending;
+            }
+            let choice = match choices {
+                1 => 0,
+                _ => self.random.random_range(0..choices),
+            };
+            if choice == self.ready.len() {
+                self.happen();
+                continue;
+            }
+            let number = self.ready.remove(choice);
+            if self.let_run(number) {
+                // When that task has run, it wakes the executor.
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Sets aside the tasks of paused processes.
+    fn set_aside(&mut self) {
+        let state = &mut *self.core.state.borrow_mut();
+        if state.paused == 0 {
+            return;
+        }
+        self.ready.retain(|number| {
+            let Some(task) = state.tasks.get_mut(*number) else {
+                return false;
+            };
+            match state.processes.get_mut(&task.process) {
+                Some(host) if host.is_paused && !host.is_dead => {
+                    host.parked.push(*number);
+                    false
+                }
+                _ => true,
+            }
+        });
+    }
+
+    /// Makes the runtime poll a task. False if the task has ended.
+    fn let_run(&mut self, number: u64) -> bool {
+        let now = self.core.now();
+        let mut state = self.core.state.borrow_mut();
+        let Some(task) = state.tasks.get_mut(number) else {
+            return false;
+        };
+        if task.held_until > now {
+            // The event that ends the hold makes it ready again.
+            let until = task.held_until;
+            drop(state);
+            self.core
+                .shared
+                .with(|it| it.agenda.put(until, Event::Wake(number)));
+            return false;
+        }
+        let Some(runtime) = task.runtime.clone() else {
+            return false;
+        };
+        task.may_run = true;
+        let process = task.process;
+        drop(state);
+        self.core.shared.with(|it| {
+            it.trace.add(it.now, 1, number, || {
+                format!("task {number} of {process:?} runs")
+            });
+        });
+        runtime.wake();
+        true
+    }
+
+    /// Runs the next event.
+    fn happen(&mut self) {
+        let now = self.core.now();
+        let Some(event) = self.core.shared.with(|it| it.agenda.take_due(now)) else {
+            return;
+        };
+        if let Event::Wake(task) = event {
+            return self.core.woken.add(task);
+        }
+        self.core.shared.with(|it| self.servers.happen(it, event));
+    }
+}

@@ -1,0 +1,112 @@
+//! Checks of a group: nobody sees a member that has left, or that never joined.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::event::Moment;
+
+/// A step of a process in a group. Each membership has an entry of its own, and a new one when its data changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "the fields are named for what they are")]
+pub enum Step {
+    /// Is about to join with this entry, or to replace its entry by this one.
+    Joining { entry: String },
+    /// The servers have acknowledged that the entry is gone.
+    Left { entry: String },
+    /// Is about to list the members.
+    Looking,
+    /// The entries of all members.
+    Looked { entries: Vec<String> },
+    /// It has found its own entry in the list.
+    Found,
+}
+
+/// Checks the steps of all processes, in the order of time, each with the number of its process. Returns what is wrong as text.
+///
+/// # Errors
+///
+/// If a list showed an entry that could not be there.
+pub fn check_members(steps: &[(Moment, usize, Step)]) -> Result<(), String> {
+    let mut joining: HashMap<&str, Moment> = HashMap::new();
+    let mut left: HashMap<&str, Moment> = HashMap::new();
+    for (at, _, step) in steps {
+        match step {
+            Step::Joining { entry } => drop(joining.insert(entry, *at)),
+            Step::Left { entry } => drop(left.insert(entry, *at)),
+            _ => {}
+        }
+    }
+    let mut looking: HashMap<usize, Moment> = HashMap::new();
+    for (at, who, step) in steps {
+        match step {
+            Step::Looking => drop(looking.insert(*who, *at)),
+            Step::Looked { entries } => {
+                let Some(since) = looking.remove(who) else {
+                    continue;
+                };
+                for entry in entries {
+                    if joining.get(entry.as_str()).is_none_or(|joined| joined > at) {
+                        return Err(format!("worker {who} saw {entry}, which never joined"));
+                    }
+                    if let Some(gone) = left.get(entry.as_str()).filter(|gone| **gone < since) {
+                        return Err(format!(
+                            "worker {who} saw {entry}, which had left {:?} before",
+                            since.since(*gone)
+                        ));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn check(steps: Vec<(usize, Step)>) -> Result<(), String> {
+        let at = |ms| Moment::after_boot(Duration::from_millis(ms));
+        let steps = (1..).zip(steps);
+        let steps: Vec<_> = steps.map(|(ms, (who, step))| (at(ms), who, step)).collect();
+        check_members(&steps)
+    }
+
+    fn joining() -> (usize, Step) {
+        (0, Step::Joining { entry: "a".into() })
+    }
+
+    fn left() -> (usize, Step) {
+        (0, Step::Left { entry: "a".into() })
+    }
+
+    fn looked(entries: &[&str]) -> (usize, Step) {
+        let entries = entries.iter().map(|entry| (*entry).to_owned()).collect();
+        (1, Step::Looked { entries })
+    }
+
+    #[test]
+    fn member_may_be_seen_from_its_join_to_its_leave() {
+        let looking = || (1, Step::Looking);
+        let right = vec![
+            looking(),
+            joining(),
+            looked(&["a"]),
+            looking(),
+            left(),
+            looked(&["a"]),
+            looking(),
+            looked(&[]),
+        ];
+        assert_eq!(check(right), Ok(()));
+        let never = check(vec![looking(), looked(&["a"]), joining()]);
+        assert!(never.unwrap_err().contains("never joined"));
+        let gone = check(vec![joining(), left(), looking(), looked(&["a"])]);
+        assert!(gone.unwrap_err().contains("had left"));
+    }
+}
