@@ -235,16 +235,27 @@ impl FaultProxy {
         code: i32,
         matches: impl Fn(&SeenRequest) -> bool + Send + 'static,
     ) -> Fault {
-        self.add_rule(RuleKind::AnswerWith(code, Bytes::new()), matches)
+        let answer = Answer {
+            code,
+            zxid: None,
+            body: Bytes::new(),
+        };
+        self.add_rule(RuleKind::Answer(answer), matches)
     }
 
-    /// As [`Self::answer_with`], with the body of a successful answer.
+    /// As [`Self::answer_with`], with the zxid and the body of a successful answer.
     pub fn answer_as(
         &self,
+        zxid: i64,
         body: impl Into<Bytes>,
         matches: impl Fn(&SeenRequest) -> bool + Send + 'static,
     ) -> Fault {
-        self.add_rule(RuleKind::AnswerWith(0, body.into()), matches)
+        let answer = Answer {
+            code: 0,
+            zxid: Some(zxid),
+            body: body.into(),
+        };
+        self.add_rule(RuleKind::Answer(answer), matches)
     }
 
     fn add_rule(
@@ -417,8 +428,15 @@ struct Gate {
 enum RuleKind {
     SwallowReply,
     DropRequest,
-    /// The server gets a harmless request instead, so that replies stay in order, and its reply gets this code and body.
-    AnswerWith(i32, Bytes),
+    /// The server gets a harmless request instead, so that replies stay in order, and its reply is replaced by this answer.
+    Answer(Answer),
+}
+
+struct Answer {
+    code: i32,
+    /// The server's own unless given.
+    zxid: Option<i64>,
+    body: Bytes,
 }
 
 struct Rule {

@@ -128,8 +128,8 @@ impl Client {
         self.current().session_timeout()
     }
 
-    /// Whether the servers are an ensemble, as far as they report it. In an ensemble, the answer of one server proves less, and holds are
-    /// lost after shorter outages.
+    /// Whether the servers are, or may be, an ensemble. In an ensemble, the answer of one server proves less, and holds are lost after shorter
+    /// outages.
     #[must_use]
     pub fn is_ensemble(&self) -> bool {
         self.current().heart().engine() == Engine::Ensemble

@@ -44,12 +44,20 @@ impl Engine {
     async fn ask(zk: &zk::Client) -> Result<Self, zk::Error> {
         match zk.config().await {
             Ok((config, _)) if config.windows(7).any(|key| key == b"server.") => Ok(Self::Ensemble),
+            // A leader that started from the data of a single server names no members (`Learner.syncWithLeader` fills in the node, `Leader.lead`
+            // does not, without dynamic reconfiguration). But it was elected.
+            Ok(_) if elections(zk.last_zxid()) > 0 => Ok(Self::Ensemble),
             // Servers before 3.5 have no such node, and do not tell.
             Err(zk::Error::NO_NODE | zk::Error::NO_AUTH) => Ok(Self::Ensemble),
             Ok(_) => Ok(Self::Single),
             Err(error) => Err(error),
         }
     }
+}
+
+/// How many elections had taken place before a transaction: the epoch in its zxid.
+fn elections(zxid: i64) -> i64 {
+    zxid >> 32
 }
 
 /// The proof of life of one session, and how long it lasts.

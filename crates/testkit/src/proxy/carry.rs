@@ -211,8 +211,8 @@ impl<'a> Pump<'a> {
                 && let Some(Rule { kind, happened, .. }) = self.note_reply(&frame)
             {
                 match kind {
-                    RuleKind::AnswerWith(code, body) => {
-                        chunk = answer(&frame, code, &body);
+                    RuleKind::Answer(answer) => {
+                        chunk = answer.instead_of(&frame);
                         // An error means that no test waits for the fault.
                         let _ = happened.send(());
                     }
@@ -352,7 +352,7 @@ impl<'a> Pump<'a> {
             frame.as_deref().and_then(xid_of),
         ) {
             (Some((noted, Some(rule))), Some(xid))
-                if *noted == xid && matches!(rule.kind, RuleKind::AnswerWith(..)) =>
+                if *noted == xid && matches!(rule.kind, RuleKind::Answer(_)) =>
             {
                 let mut look = BytesMut::new();
                 request::put(&mut look, xid, Op::Exists, |out| {
@@ -412,15 +412,22 @@ impl Chunk {
     }
 }
 
-/// A reply with the xid and zxid of another, and this error code and body.
-fn answer(reply: &Bytes, code: i32, body: &[u8]) -> Chunk {
-    let mut frame = BytesMut::new();
-    frame::put(&mut frame, |out| {
-        out.extend_from_slice(&reply[..12]);
-        out.extend_from_slice(&code.to_be_bytes());
-        out.extend_from_slice(body);
-    });
-    Chunk::Frame(frame.freeze())
+impl Answer {
+    /// The reply with this answer to the same request.
+    fn instead_of(&self, reply: &Bytes) -> Chunk {
+        let (xid, zxid) = (&reply[..4], &reply[4..12]);
+        let mut frame = BytesMut::new();
+        frame::put(&mut frame, |out| {
+            out.extend_from_slice(xid);
+            match self.zxid {
+                Some(zxid) => out.extend_from_slice(&zxid.to_be_bytes()),
+                None => out.extend_from_slice(zxid),
+            }
+            out.extend_from_slice(&self.code.to_be_bytes());
+            out.extend_from_slice(&self.body);
+        });
+        Chunk::Frame(frame.freeze())
+    }
 }
 
 fn xid_of(frame: &[u8]) -> Option<i32> {

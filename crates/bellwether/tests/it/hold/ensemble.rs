@@ -95,9 +95,9 @@ async fn reads_taken_for_proof_are_noticed() {
 async fn hold_that_moved_to_an_ensemble_is_lost_before_the_next_grant() {
     let mut ensemble = Ensemble::start(3).await.unwrap();
     let proxy = FaultProxy::start(ensemble.address(0)).await.unwrap();
-    // No data, and a Stat.
+    // No data, and a Stat, before any election.
     let no_members = [0; 4 + 68];
-    let single = proxy.answer_as(no_members.to_vec(), |request| {
+    let single = proxy.answer_as(1, no_members.to_vec(), |request| {
         request.op == Op::GetData && request.path().as_deref() == Some("/zookeeper/config")
     });
     let opened = connect(proxy.connect_string()).session_timeout(SESSION_TIMEOUT);

@@ -173,6 +173,13 @@ async fn holds_items_and_transactions_move_to_an_ensemble_and_back() {
     assert_filled(&holder).await;
     assert_eq!(holder.session_id(), session);
     assert!(guard.is_held() && guard.token() == token);
+    // Every member is known as one, also the leader, whose `/zookeeper/config` is empty after a move.
+    for (_, address) in &folders {
+        let client = connect(address.to_string());
+        let client = soon(client.into_future()).await.unwrap();
+        assert!(client.is_ensemble(), "{address}");
+        client.close().await;
+    }
     // It now uses the proof of life for ensembles.
     soon(async {
         while !holder.is_ensemble() {
