@@ -1,31 +1,15 @@
 //! Integration tests of the server, through sockets and its public API.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod abuse;
-mod acl;
-mod backup;
-mod clients;
-mod damage;
-mod data_folder;
-mod decoders;
-mod differential;
-mod durability;
-mod interchange;
-mod library;
-mod metrics;
-mod model;
-mod panics;
-mod quota;
-mod reaping;
+mod apache;
+mod files;
+mod hostile;
+mod nodes;
 mod rules;
 mod security;
+mod service;
 mod sessions;
-mod stalls;
 mod traps;
-mod unix_socket;
-mod vocabulary;
-mod watches;
-mod words;
 
 use std::time::Duration;
 

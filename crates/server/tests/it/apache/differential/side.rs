@@ -12,7 +12,7 @@ use bellwether_wire::stat::Stat;
 use bytes::Bytes;
 
 use super::plan::{Plan, Step};
-use crate::vocabulary::SUPER;
+use crate::apache::vocabulary::SUPER;
 
 /// The digest of the superuser, as a server setting.
 pub(super) const SUPER_DIGEST: &str = "super:xQJmxLMiHGwaqBvst5y6rkB6HQs=";

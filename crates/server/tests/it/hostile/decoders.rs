@@ -444,7 +444,7 @@ proptest! {
 
 #[test]
 fn counts_and_lengths_that_cannot_be_cost_nothing() {
-    let before = crate::abuse::resident_bytes();
+    let before = crate::hostile::abuse::resident_bytes();
     for number in [i32::MAX, i32::MAX - 1, 1 << 30, i32::MIN, -2] {
         let number = number.to_be_bytes();
         // As the length of a path, as the count of an access list, and as that of the watches.
@@ -453,6 +453,6 @@ fn counts_and_lengths_that_cannot_be_cost_nothing() {
             decode_as_anything(&bytes);
         }
     }
-    let grown = crate::abuse::resident_bytes().saturating_sub(before);
+    let grown = crate::hostile::abuse::resident_bytes().saturating_sub(before);
     assert!(grown < 16 << 20, "{grown} bytes");
 }

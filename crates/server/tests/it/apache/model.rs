@@ -5,7 +5,7 @@ use bellwether_wire::acl::Acl;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
-use crate::vocabulary::{Theme, Vocabulary};
+use crate::apache::vocabulary::{Theme, Vocabulary};
 
 const HISTORIES: u64 = 40;
 const SEGMENTS: usize = 100;

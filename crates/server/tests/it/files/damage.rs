@@ -8,7 +8,7 @@ use bellwether_server::files::LogReader;
 use bellwether_server::{Config, RecoveryError, Server, StartError};
 use bellwether_testkit::{CrashDisk, Create, Model, RawClient, Request};
 
-use crate::durability::{compare_trees, last_zxid};
+use crate::files::durability::{compare_trees, last_zxid};
 use crate::until;
 
 type Files = BTreeMap<String, Vec<u8>>;

@@ -1,6 +1,6 @@
 //! Random requests: few paths, so that requests interact, and everything that clients may send, valid or not.
 //!
-//! Known differences of Apache's server are left out, see [`crate::differential`].
+//! Known differences of Apache's server are left out, see [`crate::apache::differential`].
 
 mod damage;
 mod watches;

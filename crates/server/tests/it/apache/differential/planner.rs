@@ -7,7 +7,7 @@ use rand::{Rng as _, SeedableRng as _};
 
 use super::pair::Settings;
 use super::plan::{Plan, Step};
-use crate::vocabulary::{Theme, Vocabulary};
+use crate::apache::vocabulary::{Theme, Vocabulary};
 
 /// Builds one plan.
 #[derive(Debug)]

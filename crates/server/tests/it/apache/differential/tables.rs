@@ -7,7 +7,7 @@ use bytes::BytesMut;
 
 use super::pair::{Pair, Settings};
 use super::plan::{Plan, Step};
-use crate::vocabulary::ODD_PATHS;
+use crate::apache::vocabulary::ODD_PATHS;
 
 const CREATES: [Op; 4] = [Op::Create, Op::Create2, Op::CreateContainer, Op::CreateTtl];
 

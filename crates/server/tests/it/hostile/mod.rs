@@ -1,0 +1,6 @@
+//! Clients that send garbage, ask too much, or never read, and a server that must serve the others all the same.
+
+mod abuse;
+mod decoders;
+mod panics;
+mod stalls;

@@ -1,0 +1,6 @@
+//! The server in a program and on a host: its API, its sockets, and what it reports about itself.
+
+mod library;
+mod metrics;
+mod unix_socket;
+mod words;
