@@ -432,6 +432,8 @@ enum RuleKind {
     Answer(Answer),
 }
 
+/// An answer that the proxy gives instead of the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Answer {
     code: i32,
     /// The server's own unless given.

@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use tokio::time::interval;
 
 use super::disguise::disguise;
-use super::{Connection, Cut, Gate, Gates, Rule, RuleKind, SeenRequest, Shared};
+use super::{Answer, Connection, Cut, Gate, Gates, Rule, RuleKind, SeenRequest, Shared};
 use crate::raw::ConnectOptions;
 
 /// Attempts of a patient proxy to connect, and their interval: two seconds in all.
