@@ -235,6 +235,10 @@ impl Ensemble {
         }
     }
 
+    fn is_single(&self) -> bool {
+        self.members.len() == 1
+    }
+
     /// The current state, as the leader sees it.
     pub(crate) fn census(&self) -> Census {
         let is_own = |path: &&str| *path != "/" && !path.starts_with("/zookeeper");

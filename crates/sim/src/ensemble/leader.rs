@@ -261,7 +261,10 @@ impl Ensemble {
 
     fn next_zxid(&mut self) -> i64 {
         self.counter += 1;
-        (self.epoch << 32) | self.counter
+        match self.is_single() {
+            true => self.counter,
+            false => (self.epoch << 32) | self.counter,
+        }
     }
 
     fn propose(

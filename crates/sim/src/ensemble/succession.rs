@@ -28,7 +28,10 @@ impl Ensemble {
         }
         self.committed = kept;
         self.epoch += 1;
-        self.counter = 0;
+        // A single server goes on counting: there was no election.
+        if !self.is_single() {
+            self.counter = 0;
+        }
         self.leader_paused_until = 0;
         let at = it.now + self.random.random_range(self.settings.election.clone());
         let event = EnsembleEvent::Elected { epoch: self.epoch };
