@@ -14,42 +14,34 @@
 //! - [`on_both_engines!`] generates two tests from one function: on the embedded server and on Apache's.
 //! - [`Model`] is the simplest possible server, as a reference.
 
-pub mod apache;
 pub mod blocked_log;
-#[cfg(feature = "certificates")]
-pub mod certificates;
-pub mod contents;
 pub mod disk;
-pub mod engine;
-pub mod fenced_store;
 pub mod history;
 pub mod model;
-mod on_both_engines;
-pub mod port;
 pub mod proxy;
 pub mod raw;
-pub mod reply;
-pub mod request;
-pub mod server;
+pub mod servers;
 pub mod weather;
 
 /// The kinds of requests, for faults and counts.
 pub use bellwether_wire::op::Op;
 
-pub use apache::{Apache, Ensemble, SharedApache};
 pub use blocked_log::BlockedLog;
-pub use contents::{Content, Contents, read_contents};
 pub use disk::{CrashDisk, HeldDisk};
-pub use engine::{Census, Engine};
-pub use fenced_store::FencedStore;
+pub use history::fenced_store::FencedStore;
 pub use history::{History, Recorder, Terms, Violation};
 pub use model::Model;
-pub use port::Port;
 pub use proxy::{Cut, Direction, Fault, FaultProxy, SeenRequest};
+pub use raw::contents::{Content, Contents, read_contents};
+pub use raw::reply::{Body, Event, Frame, MultiResult, Reply};
+pub use raw::request::{Create, Request, WatchLists};
 pub use raw::{ConnectOptions, RawClient};
-pub use reply::{Body, Event, Frame, MultiResult, Reply};
-pub use request::{Create, Request, WatchLists};
-pub use server::TestServer;
+pub use servers::apache::{Apache, Ensemble, SharedApache};
+#[cfg(feature = "certificates")]
+pub use servers::certificates;
+pub use servers::embedded::TestServer;
+pub use servers::engine::{Census, Engine};
+pub use servers::port::Port;
 pub use weather::{Climate, Forecast, Forewarning, Scope, Spell, Target, Weather};
 
 #[cfg(doctest)]

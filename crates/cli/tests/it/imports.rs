@@ -60,16 +60,11 @@ const WIRE: Allowed = &[
 ];
 
 const TESTKIT: Allowed = &[
-    ("reply", &[]),
-    ("request", &[]),
-    ("raw", &["reply", "request"]),
-    ("model", &["reply", "request"]),
-    ("contents", &["raw", "reply", "request"]),
-    ("proxy", &["raw", "request"]),
-    ("apache", &["port", "proxy", "raw", "request"]),
-    ("engine", &["apache", "raw", "server"]),
-    ("fenced_store", &["history"]),
-    ("weather", &["engine", "history", "proxy"]),
+    ("raw", &[]),
+    ("model", &["raw"]),
+    ("proxy", &["raw"]),
+    ("servers", &["proxy", "raw"]),
+    ("weather", &["history", "proxy", "servers"]),
 ];
 
 #[test]

@@ -69,7 +69,7 @@ pub(crate) enum Broken {
     UnknownOperation,
 }
 
-/// The kind of an answered request.
+/// Whether there is a connection to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
     Down,

@@ -6,8 +6,8 @@ use bellwether_wire::op::Op;
 use bellwether_wire::stat::Stat;
 
 use super::{Lifetime, Model, Moment, Node, RESERVED, unmodelled};
-use crate::reply::{Body, MultiResult};
-use crate::request::{Create, Request};
+use crate::raw::reply::{Body, MultiResult};
+use crate::raw::request::{Create, Request};
 
 /// The longest time to live that fits beside its marker in the owner field.
 const TTL_MS_MAX: i64 = 0xFF_FFFF_FFFF;

@@ -13,7 +13,7 @@ use crate::error::{Error, Invalid, SessionEnd};
 use crate::options::session::Credential;
 
 impl Session {
-    /// Accepts a request. Its bytes are in [`out`](Self::out_mut) afterwards, or wait for a connection.
+    /// Accepts a request. Its bytes are in [`out`](Self::out) afterwards, or wait for a connection.
     pub(crate) fn request(
         &mut self,
         now: Moment,

@@ -7,9 +7,9 @@ use anyhow::{Context, Result, bail};
 use bellwether_server::Config;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::apache::{Apache, Ensemble};
 use crate::raw::four_letter_word;
-use crate::server::TestServer;
+use crate::servers::apache::{Apache, Ensemble};
+use crate::servers::embedded::TestServer;
 
 /// A short tick. Sessions expire within a tick after their timeout, or a few ticks if the server itself was paused. So a client that
 /// notices its expiry too late fails the test soon.

@@ -7,8 +7,8 @@ use bellwether_wire::acl::Acl;
 use bellwether_wire::stat::Stat;
 
 use crate::raw::RawClient;
-use crate::reply::Body;
-use crate::request::Request;
+use crate::raw::reply::Body;
+use crate::raw::request::Request;
 
 /// All nodes of a tree, by path. Two servers with equal contents cannot be told apart by reading.
 pub type Contents = BTreeMap<String, Content>;

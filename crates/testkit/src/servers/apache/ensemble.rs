@@ -15,8 +15,8 @@ use tokio::time::Instant;
 
 use self::links::Links;
 use super::{Apache, ApacheBuilder, Process, START_MAX, copy_folder, polling};
-use crate::port::Port;
 use crate::proxy::Direction;
+use crate::servers::port::Port;
 
 impl ApacheBuilder {
     /// Starts an ensemble of `size` voting members and the configured number of [observers](Self::observers), and waits until all of them

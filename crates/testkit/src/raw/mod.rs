@@ -1,5 +1,9 @@
 //! A client that sends only what the test tells it to.
 
+pub mod contents;
+pub mod reply;
+pub mod request;
+
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -15,8 +19,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, ToSocketAddrs};
 use tokio::time::timeout;
 
-use crate::reply::{Event, Frame, Reply};
-use crate::request::Request;
+use crate::raw::reply::{Event, Frame, Reply};
+use crate::raw::request::Request;
 
 /// The default time limit of a receive; see [`RawClient::set_deadline`].
 pub const DEADLINE: Duration = Duration::from_secs(10);

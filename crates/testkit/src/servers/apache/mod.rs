@@ -19,9 +19,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::port::Port;
+use crate::raw::request::Request;
 use crate::raw::{ConnectOptions, RawClient, four_letter_word};
-use crate::request::Request;
+use crate::servers::port::Port;
 
 pub use self::ensemble::Ensemble;
 use self::secured::Security;

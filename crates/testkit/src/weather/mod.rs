@@ -19,9 +19,9 @@ use tokio::time::Instant;
 
 pub use forecast::{Climate, Forecast, Forewarning, Scope, Spell};
 
-use crate::engine::Engine;
 use crate::history::{Recorder, What};
 use crate::proxy::{Cut, FaultProxy, SeenRequest};
+use crate::servers::engine::Engine;
 
 /// A contender under faults.
 #[derive(Debug)]

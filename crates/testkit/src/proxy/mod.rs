@@ -18,8 +18,8 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use self::carry::accept;
+use crate::raw::request::Request;
 use crate::raw::{ConnectOptions, RawClient};
-use crate::request::Request;
 
 /// How long [`Fault::happened`] waits.
 const FAULT_MAX: Duration = Duration::from_secs(30);

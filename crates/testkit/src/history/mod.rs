@@ -7,6 +7,7 @@
 mod checks;
 pub mod deliveries;
 mod event;
+pub mod fenced_store;
 pub mod gates;
 mod holds;
 pub mod members;

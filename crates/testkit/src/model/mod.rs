@@ -9,8 +9,8 @@ use bellwether_wire::code::ErrorCode;
 use bellwether_wire::op::Op;
 use bellwether_wire::stat::Stat;
 
-use crate::reply::{Body, MultiResult};
-use crate::request::Request;
+use crate::raw::reply::{Body, MultiResult};
+use crate::raw::request::Request;
 
 /// Nodes that always exist.
 const RESERVED: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
@@ -347,7 +347,7 @@ fn unmodelled<T>(request: &Request) -> T {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::Create;
+    use crate::raw::request::Create;
 
     fn stat(model: &mut Model, path: &str) -> Stat {
         let body = model.apply(1, 0, &Request::exists(path)).unwrap();
