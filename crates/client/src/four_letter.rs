@@ -9,7 +9,8 @@ use tokio::time::timeout;
 /// How long a server may take to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 
-/// Asks the server at the other end of a stream that `connecting` opens a four-letter word, such as `srvr` or `mntr`.
+/// Sends a four-letter word, such as `srvr` or `mntr`, to the server at the other end of the stream that `connecting` opens, and returns
+/// its answer.
 ///
 /// # Cancel safety
 ///

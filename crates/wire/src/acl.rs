@@ -10,7 +10,7 @@ pub const WRITE: i32 = 2;
 pub const CREATE: i32 = 4;
 /// The right to delete children.
 pub const DELETE: i32 = 8;
-/// The right to set the access list.
+/// The right to set the access list, and to read it unredacted.
 pub const ADMIN: i32 = 16;
 /// All rights.
 pub const ALL: i32 = 31;

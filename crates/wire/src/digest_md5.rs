@@ -11,7 +11,7 @@ use md5::{Digest as _, Md5};
 pub const REALM: &str = "zk-sasl-md5";
 /// The service and the host: constants, so that the digest does not depend on the name of the server.
 pub const DIGEST_URI: &str = "zookeeper/zk-sasl-md5";
-/// Each challenge is answered once.
+/// The nonce count: each challenge is answered once.
 pub const NONCE_COUNT: &str = "00000001";
 /// The only quality of protection in ZooKeeper: authentication, without integrity or encryption of later messages.
 pub const QOP: &str = "auth";

@@ -18,7 +18,7 @@ pub enum EventKind {
 /// The xid of a frame that carries an event instead of a reply.
 pub const EVENT_XID: i32 = -1;
 
-/// The zxid in the header of an event: Apache 3.8 sends no real one.
+/// The zxid in the header of an event, as Apache 3.8 sends it. From 3.9 on, Apache sends that of the transaction.
 pub const EVENT_ZXID: i64 = -1;
 
 /// The only state a server reports: connected.

@@ -12,7 +12,7 @@ pub const BODY_BYTES_MAX: usize = i32::MAX as usize - ReplyHeader::LENGTH;
 /// The first sixteen bytes of every reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplyHeader {
-    /// The xid of the request.
+    /// The xid of the request; [`EVENT_XID`](crate::event::EVENT_XID) in a watch event.
     pub xid: i32,
     /// The zxid of the write, or the last zxid that the server had applied.
     pub zxid: i64,

@@ -31,8 +31,8 @@ impl EventSender {
         self.sender.is_closed()
     }
 
-    /// Adds an event. In a full queue [`PersistentEvent::Missed`] replaces the first event that does not fit, and all later ones until the
-    /// reader has received it.
+    /// Adds an event. If `events_max` events wait, one [`PersistentEvent::Missed`] is queued in its place, and further events are dropped
+    /// until the reader has taken something from the queue.
     pub(crate) fn send(&self, event: PersistentEvent) {
         let waiting = self.waiting.fetch_add(1, Ordering::Relaxed);
         let event = match waiting.cmp(&self.events_max) {

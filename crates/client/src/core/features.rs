@@ -54,8 +54,8 @@ impl Features {
         Feature::of(op).is_some_and(|feature| self.get(feature) == Some(false))
     }
 
-    /// Whether the server closes the connection because it does not know this operation. A server with nodes that have a time to live
-    /// switched off knows the operation, and refuses it in the same way.
+    /// Whether the server closes the connection because it does not know this operation. createTTL is an exception: a server on which it
+    /// is switched off knows the operation, refuses it with the same code, and keeps the connection.
     pub(crate) fn is_fatal(op: Op, answer: &Answer) -> bool {
         let feature = Feature::of(op).filter(|feature| *feature != Feature::Ttl);
         feature.is_some() && answer == &Err(Error::UNIMPLEMENTED)

@@ -7,7 +7,7 @@ use rand::seq::SliceRandom as _;
 
 use crate::options::address::Endpoint;
 
-/// The longest pause after the first round of servers without success.
+/// The longest pause after the first round in which every server failed. It doubles with each further round.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -55,8 +55,8 @@ impl Hosts {
         }
     }
 
-    /// A connection was lost: how long to wait before the next attempt. A short wait gives a process that takes the session
-    /// over time to use it, and keeps the clients of a failed server from connecting to the next one all at once.
+    /// Returns how long to wait after a lost connection before the next attempt. If another process has taken the session over, it gets
+    /// time to use it. The random length keeps the clients of a failed server from connecting to the next one all at once.
     pub(crate) fn after_loss(random: &mut impl Rng) -> Duration {
         PAUSE_MIN.mul_f64(random.random_range(0.5..2.0))
     }

@@ -27,11 +27,12 @@ pub struct Event {
 pub enum PersistentEvent {
     /// A node changed.
     Node(Event),
-    /// The connection was lost and established again: events may have been missed. Read again what must be current.
+    /// Events may have been missed: the connection was lost and established again, or too many events were unread
+    /// ([`Limits::events_max`](crate::Limits::events_max)). Read again what must be current.
     Missed,
 }
 
-/// Which table of the server a watch is in.
+/// The kind of a watch: how it is armed, and what it reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     /// One-shot, by getData or exists.
@@ -103,7 +104,7 @@ struct Handle {
     missing: bool,
 }
 
-/// The watch at one path in one table.
+/// The watch of one kind at one path.
 #[derive(Debug, Default)]
 struct Spot {
     handles: Vec<Handle>,

@@ -94,7 +94,7 @@ pub(crate) fn reason(error: &io::Error) -> Option<String> {
 
 fn certificate_reason(error: &CertificateError) -> String {
     match error {
-        // A signature by another key of an authority of the same name.
+        // A bad signature means another authority of the same name.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             "certificate not trusted".to_owned()
         }

@@ -23,7 +23,7 @@ pub enum CreateMode {
     Ephemeral,
     /// Is deleted with its session, and the parent's counter is appended to its name.
     EphemeralSequential,
-    /// Is deleted by the server after its last child.
+    /// Is deleted by the server some time after its last child was deleted.
     Container,
     /// Is deleted by the server after its time to live without children and changes.
     PersistentWithTtl,
@@ -66,12 +66,12 @@ impl CreateMode {
         }
     }
 
-    /// These options with an access list of its own.
+    /// Options with this mode and the access list `acl`.
     pub fn with_acl(self, acl: impl Into<Vec<Acl>>) -> CreateOptions {
         CreateOptions::from(self).acl(acl)
     }
 
-    /// These options with a time to live.
+    /// Options with this mode and a time to live, which only the modes `…WithTtl` may have.
     pub fn with_ttl(self, ttl: Duration) -> CreateOptions {
         CreateOptions {
             ttl: Some(ttl),

@@ -1,7 +1,7 @@
 //! Operations that older servers lack, made of older ones.
 //!
-//! The answers are put together as newer servers encode them, so that callers see no difference but a longer wait. What a server has is
-//! learned from the first request of a session: see [`Client::supports`].
+//! The answers are put together as newer servers encode them, so that callers see no difference but a longer wait. The first request of a
+//! session that needs a feature shows whether the servers have it: see [`Client::supports`].
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ impl Client {
         self.shared().look(|session| session.feature(feature))
     }
 
-    /// Sends a request, or what stands for it if the servers do not know the operation. `instead` sends when it is called.
+    /// Sends a request, or the older ones that `instead` sends when it is called, if the servers do not know the operation.
     fn send_or<F>(&self, op: Op, body: Bytes, instead: fn(Arc<Shared>, &Bytes) -> F) -> Answering
     where
         F: Future<Output = Answer> + Send + Sync + 'static,

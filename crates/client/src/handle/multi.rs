@@ -109,8 +109,8 @@ impl Multi<'_> {
         });
     }
 
-    /// Creates a node. Unlike [`Client::create`], it does not answer with the [`Stat`]: not all servers send it in a multi. All nodes that
-    /// a multi writes have the same zxid, so a [`set`](Self::set) beside it tells that.
+    /// Creates a node. Unlike [`Client::create`], it does not answer with the [`Stat`]: not all servers send it in a multi. All writes of
+    /// a multi have the same zxid, so the `mzxid` of a [`set`](Self::set) in it is also the `czxid` of the new node.
     pub fn create(&mut self, path: &str, data: &[u8], options: impl Into<CreateOptions>) {
         let options = options.into();
         let full = match options.mode().is_sequential() {
@@ -285,7 +285,7 @@ impl MultiRead<'_> {
         self.add(path, Op::GetChildren);
     }
 
-    /// The bytes of the request so far.
+    /// The bytes of the reads so far, without the header and the end marker of the request.
     pub fn bytes(&self) -> usize {
         self.ops.len()
     }

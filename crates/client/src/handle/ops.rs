@@ -323,7 +323,8 @@ impl Client {
 
     /// Authenticates, on this connection and on each later one.
     ///
-    /// A refusal ends the session, because the servers close the connection.
+    /// A refusal ends the session, because the servers close the connection. Without a connection this succeeds at once: the credential is
+    /// sent with the next one.
     pub fn auth(&self, scheme: &str, secret: &[u8]) -> Reply<()> {
         let credential = Credential::new(scheme, secret);
         let request = self

@@ -42,13 +42,13 @@ pub struct PersistentWatch {
 /// Which events a persistent watch reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchMode {
-    /// Changes of one node and of its children.
+    /// Changes of one node, and of the list of its children.
     Persistent,
-    /// Changes of a node and of every node below it. A change of children is reported as the child's own.
+    /// Changes of a node and of every node below it. A new or deleted child is reported as an event of the child itself.
     Recursive,
 }
 
-/// The place of a watch, by which it is removed.
+/// An armed watch. Dropping it removes the watch from the session.
 pub(crate) struct Armed {
     pub(crate) shared: Arc<Shared>,
     pub(crate) kind: Kind,

@@ -52,7 +52,7 @@ impl Address {
         let (servers, chroot) = split_chroot(address);
         let chroot = chroot.trim_end_matches('/');
         if !chroot.is_empty() {
-            path::check(chroot).map_err(|_| bad("the chroot is no path"))?;
+            path::check(chroot).map_err(|_| bad("the chroot is not a valid path"))?;
         }
         let endpoints = servers
             .split(',')

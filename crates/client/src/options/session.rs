@@ -80,7 +80,7 @@ pub struct Limits {
     pub reply_bytes_max: usize,
     /// Requests without an answer. 100,000.
     pub requests_max: usize,
-    /// Bytes of requests that the socket has not accepted yet. 64 MiB.
+    /// Bytes of requests that wait for a connection, or that the socket has not accepted yet. 64 MiB.
     pub buffered_bytes_max: usize,
     /// Unread events of one persistent watch. Further events are dropped, and
     /// [`PersistentEvent::Missed`](crate::PersistentEvent::Missed) says so. 10,000.

@@ -129,8 +129,8 @@ impl Session {
             return;
         }
         self.closing = true;
-        // Without a connection, the close is the first request on the next one. That may be the first connection: a handshake in flight may have
-        // opened a session already.
+        // Without a connection, the close is sent on the next one, behind the requests that wait. That may be the first connection: a
+        // handshake in flight may have opened a session already.
         if self.is_up() {
             self.put_close(now);
         }
