@@ -209,7 +209,7 @@ fn escape(text: &mut String, value: &str) {
     }
 }
 
-/// Error code of the part that made a multi fail. The other parts have codes too, which say that another part failed.
+/// Error code of `part` if it made its multi fail. The parts after that one have a code too, which only says that another part failed.
 fn code_of(part: &TxnBody) -> Option<i32> {
     match part {
         TxnBody::Error(code) if *code != 0 && *code != ErrorCode::RuntimeInconsistency.number() => {

@@ -11,7 +11,7 @@ use crate::metrics::Meters;
 /// Minimum, maximum, sum and count of a series of measurements.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
-    /// `u64::MAX` before the first measurement, so that a running minimum starts high.
+    /// Meaningless if `count` is 0: a running minimum starts at `u64::MAX`.
     pub(crate) min: u64,
     pub(crate) max: u64,
     pub(crate) sum: u64,
@@ -145,6 +145,7 @@ pub(crate) struct PeerStats {
     pub(crate) last_cxid: AtomicI32,
     pub(crate) last_zxid: AtomicI64,
     pub(crate) last_latency_ms: AtomicU64,
+    /// Wall-clock time of the last reply.
     pub(crate) last_response_ms: AtomicI64,
     /// Meters of the whole server.
     meters: Arc<Meters>,

@@ -3,8 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// TLS listener, with certificates and keys in PEM files. Changed files are read again within a second of the next handshake; open
-/// connections keep their certificates.
+/// TLS listener, with certificates and keys in PEM files. Changed files take effect within a second, for new connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsConfig {
     /// Where to listen; port 0 takes a free one.

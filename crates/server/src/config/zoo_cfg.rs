@@ -431,7 +431,7 @@ impl<'a> Setting<'a> {
 
     fn path(&self) -> Result<PathBuf, ZooCfgError> {
         if self.value.is_empty() {
-            return Err(self.bad("the path of a folder"));
+            return Err(self.bad("a path"));
         }
         Ok(PathBuf::from(self.value))
     }

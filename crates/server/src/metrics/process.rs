@@ -13,7 +13,7 @@ pub(crate) fn add_process(to: &mut Exposition) {
     if let Some(max) = open_files_max() {
         to.gauge(
             "process_max_fds",
-            "Open file descriptors that there may be.",
+            "Maximum number of open file descriptors.",
             max,
         );
     }

@@ -11,10 +11,10 @@ use super::connection;
 use super::listener::Listener;
 use crate::engine::Engine;
 
-/// Pause when the process has run out of file descriptors.
+/// Pause after a failed accept, for example while the process has no free file descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves all clients that connect until `stop` changes. Returns when their connections have ended.
+/// Accepts and serves connections until `stop` changes. Then closes them, and returns when they have ended.
 pub(crate) async fn accept(
     engine: Arc<Engine>,
     listener: Listener,

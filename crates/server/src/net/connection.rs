@@ -22,7 +22,7 @@ use crate::session::Session;
 use crate::words;
 use crate::writer::Submission;
 
-/// Time a client has to read its last replies.
+/// Time that a client has to read its last replies before the connection is closed.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// The xid of every reply to a ping.
@@ -81,7 +81,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Reads until there is nothing more to read, and then ends the outbox.
+    /// Handles requests until the connection is over. By then its outbox is closed, or closes when everything in it is written.
     async fn converse(&mut self) {
         if let Err(Over) = self.greet().await {
             return;
@@ -115,7 +115,7 @@ impl Connection {
                 self.engine.stats.received.fetch_add(1, Relaxed);
                 self.peer.request_waits();
                 self.session = Some(handshake::open(&self.engine, &self.peer, &request)?);
-                // Requests that arrived with the connect request are answered after it, even those without an order.
+                // Requests that arrived with the connect request are answered after it, even auth and sasl, which have no order.
                 self.peer.drained().await;
                 self.newcomer = None;
                 Ok(())

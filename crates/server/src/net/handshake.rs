@@ -67,7 +67,8 @@ async fn mask(input: &mut Input, peer: &Peer) -> Result<i64, Over> {
     }
 }
 
-/// Opens the requested session, new or existing. The reply is sent now, or when a new session is on disk.
+/// Opens a new session, or resumes an existing one. The reply is sent when the new session is on disk, or the earlier writes of the
+/// existing one are.
 pub(super) fn open(
     engine: &Engine,
     peer: &Arc<Peer>,

@@ -11,10 +11,10 @@ use crate::client::Request;
 use crate::client::outbox::Place;
 use crate::tree::Tree;
 
-/// Reply size in bytes from which a read counts as long.
+/// Estimated reply size in bytes above which a read counts as long.
 pub(super) const LONG_BYTES: usize = 64 << 10;
 
-/// Overhead per child name, path or access list entry, in addition to its bytes.
+/// Assumed length of a child name, path or access list entry, so that only their number is needed to estimate a reply.
 pub(super) const ITEM_BYTES: usize = 32;
 
 /// A read whose place in the outbox is reserved.
@@ -42,7 +42,8 @@ struct Line {
 }
 
 impl LongReads {
-    /// Enqueues a read. The number per connection is limited: a connection is not read while too many of its requests are outstanding.
+    /// Enqueues a read. Their number is limited: a connection is not read while it has requests outstanding and all connections together
+    /// have too many.
     pub(super) fn push(&self, read: LongRead) {
         let mut line = self.lock();
         let number = read.request.peer.number;

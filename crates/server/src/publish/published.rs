@@ -272,7 +272,7 @@ impl Published {
         });
     }
 
-    /// Computes replies that take long, until [`Self::stop_long_reads`]. Runs on its own thread.
+    /// Computes replies that take long, until [`Self::stop_long_reads`]. Runs on threads of its own.
     pub(crate) fn serve_long_reads(&self) {
         while let Some(long) = self.long_reads.next() {
             let request = &long.request;
@@ -349,7 +349,7 @@ impl Published {
         self.watches().summary()
     }
 
-    /// Watches by connection and by path.
+    /// Watched paths by connection.
     pub(crate) fn watch_report(&self) -> WatchReport {
         self.watches().report()
     }

@@ -32,7 +32,7 @@ pub(super) struct Read<'a> {
     pub(super) skip_acl: bool,
 }
 
-/// Reply of a failed read: a body, or an error code, or in two odd cases both.
+/// Reply of a failed read: an error code, and in two cases of multiRead also a body.
 struct Failure {
     code: ErrorCode,
     body: BytesMut,
@@ -47,7 +47,7 @@ impl<E: Into<ErrorCode>> From<E> for Failure {
     }
 }
 
-/// State of a read.
+/// Whether a reply is computed.
 enum Progress {
     Done,
     /// The watch is armed, but the reply takes too long to compute under the lock.
@@ -55,8 +55,8 @@ enum Progress {
 }
 
 impl Read<'_> {
-    /// Arms the watch of the request, if any, before anything can change, and answers it. Returns false if that takes long: then the caller
-    /// fills a reserved place outside the lock.
+    /// Arms the watch of the request, if any, before anything can change, and sends the reply. Returns false if computing the reply takes
+    /// long: then the caller reserves its place, and [`answer_in`](Self::answer_in) fills it outside the lock.
     #[must_use = "a read that takes long is not answered yet"]
     pub(super) fn answer(&self) -> bool {
         let request = self.request;
@@ -221,8 +221,8 @@ impl Read<'_> {
         }
     }
 
-    /// Many reads may name the same node, so a short request could ask for any amount of memory. It is refused if its results exceed what
-    /// may wait for a client.
+    /// Many reads may name the same node, so a short request could ask for any amount of memory. It is refused if its results exceed half of
+    /// what may wait for a client.
     fn multi_read(&self, reader: &mut Reader<'_>, out: &mut BytesMut) -> Result<Progress, Failure> {
         if self.is_long(self.request.body.len().saturating_mul(ITEM_BYTES)) {
             return Ok(Progress::Long);

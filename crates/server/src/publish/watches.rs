@@ -62,9 +62,9 @@ impl WatchSort {
 /// All watches of the server.
 #[derive(Debug)]
 pub(crate) struct Watches {
-    /// Armed by exists and getData.
+    /// One-shot watches of exists and getData, and all persistent and recursive ones.
     data: WatchTable,
-    /// Armed by calls that list children.
+    /// One-shot watches of requests that list children, and all persistent ones.
     child: WatchTable,
     limits: WatchLimits,
 }
@@ -235,7 +235,7 @@ impl Watches {
         )
     }
 
-    /// The same, one by one.
+    /// The paths in the data table, by connection.
     pub(super) fn report(&self) -> WatchReport {
         WatchReport {
             by_peer: self
@@ -247,7 +247,7 @@ impl Watches {
     }
 }
 
-/// Watches by connection and by path, for inspection.
+/// Watched paths by connection, for four-letter words.
 #[derive(Debug)]
 pub(crate) struct WatchReport {
     /// Number of each watching connection, with its paths.

@@ -71,7 +71,7 @@ fn requests(to: &mut Exposition, engine: &Engine) {
     let bytes = stats.outstanding_bytes.load(Relaxed);
     to.gauge(
         "bellwether_requests_outstanding_bytes",
-        "Bytes of those requests.",
+        "Bytes of the requests that wait for the disk, or to be computed.",
         bytes,
     );
     let received = meters.received_bytes.load(Relaxed);
@@ -127,16 +127,12 @@ fn clients(to: &mut Exposition, engine: &Engine) {
         engine.connections.len(),
     );
     let name = "bellwether_connections_refused_total";
-    to.head(
-        name,
-        "counter",
-        "Connections that were not taken in, by reason.",
-    );
+    to.head(name, "counter", "Connections that were refused, by reason.");
     for (reason, count) in stats.meters.refused() {
         to.sample(name, &[("reason", reason)], count);
     }
     let handshakes = stats.tls_handshakes_failed.load(Relaxed);
-    let help = "TLS connections that ended in their handshake, or did not end it in time.";
+    let help = "TLS connections whose handshake failed or timed out.";
     to.counter("bellwether_tls_handshakes_failed_total", help, handshakes);
     let failures = stats.auth_failures.load(Relaxed);
     to.counter(
@@ -152,7 +148,7 @@ fn clients(to: &mut Exposition, engine: &Engine) {
     let expired = stats.sessions_expired.load(Relaxed);
     to.counter(
         "bellwether_sessions_expired_total",
-        "Sessions whose client was silent for too long.",
+        "Sessions whose client was silent for its timeout.",
         expired,
     );
     to.gauge(
@@ -222,7 +218,7 @@ fn files(to: &mut Exposition, engine: &Engine) {
             since_1970(newest).as_secs_f64(),
         );
     }
-    let help = "Bytes of all logs, with the room that is reserved for the newest.";
+    let help = "Bytes of all logs, including the preallocated space of the newest.";
     to.gauge(
         "bellwether_log_bytes",
         help,
@@ -236,7 +232,7 @@ fn files(to: &mut Exposition, engine: &Engine) {
         );
         to.gauge(
             "bellwether_disk_used_bytes",
-            "How much of that is used.",
+            "Used bytes of the file system that has the logs.",
             used,
         );
     }

@@ -137,8 +137,8 @@ impl Server {
         }
     }
 
-    /// Stops the server: accepts no more connections and completes the requests it has accepted. Sessions are not closed: clients resume
-    /// them after the next start.
+    /// Stops the server: closes all connections, and carries out the writes that it has accepted. Their replies may be lost. Sessions are
+    /// not closed: clients resume them after the next start.
     ///
     /// # Cancel safety
     ///

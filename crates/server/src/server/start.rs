@@ -58,7 +58,7 @@ pub enum StartError {
     /// The file of SASL users cannot be used; the source says why.
     #[error("cannot read the SASL users from {}", path.display())]
     SaslUsers { path: PathBuf, source: io::Error },
-    /// The key for secret session passwords cannot be read or created. If it is lost, delete its file: open sessions then expire.
+    /// The key for secret session passwords cannot be read or created. If its file is damaged, delete it: open sessions then expire.
     #[error("cannot use the session key in {}", folder.display())]
     SessionKey { folder: PathBuf, source: io::Error },
     /// The audit log cannot be written. Choose another path.

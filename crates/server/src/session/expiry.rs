@@ -1,6 +1,6 @@
 //! Session expiry.
 //!
-//! A session never expires early: its deadline is the first tick boundary at least one timeout after its last message, as in Apache's
+//! A session never expires early: its deadline is the first tick boundary more than one timeout after its last message, as in Apache's
 //! `ExpiryQueue`. It expires then, or a few ticks later if the server itself was stalled.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ pub(super) fn deadline_ms(now_ms: i64, timeout_ms: i32, tick_ms: i64) -> i64 {
     ((now_ms + i64::from(timeout_ms)) / tick_ms + 1) * tick_ms
 }
 
-/// Usual lateness of a sweep on a busy machine; with the shortest ticks, a quarter of a tick is less.
+/// Lateness of a sweep that is usual on a busy machine, and no stall, even if it is more than a quarter of a short tick.
 const LATE_MS_USUAL: i64 = 10;
 
 /// Number of consecutive late sweeps that expire nothing. If every sweep is late, the machine is slow rather than stalled, and sessions

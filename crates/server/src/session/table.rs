@@ -1,4 +1,4 @@
-//! All open sessions.
+//! All sessions, open or about to be.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -48,7 +48,7 @@ impl SessionTable {
         }
     }
 
-    /// Creates a session. It is open once the writer has decided it.
+    /// Creates a session. It counts as open once its transaction is published.
     pub(crate) fn open(&self, timeout_ms: i32) -> Arc<Session> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let password = self.password_of(id);

@@ -45,7 +45,8 @@ pub enum BackupError {
     /// A snapshot of Apache that was taken while the tree changed, and is incomplete without the log after it.
     #[error("{} is incomplete: it lacks the access list of {path}", file.display())]
     NotWhole { file: PathBuf, path: String },
-    /// A snapshot of a server before 3.6, which contains no digest: only its file name tells the last zxid. Restore that name.
+    /// A snapshot whose last zxid only its file name told: that of a server before 3.6, or of one that Apache wrote at a start. Rename the
+    /// file to `snapshot.<zxid>` again.
     #[error("{} does not contain its last zxid, and its name is not that of a snapshot", file.display())]
     NoZxid { file: PathBuf },
     /// The folder contains data. Restore to an empty folder.

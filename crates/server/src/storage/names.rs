@@ -1,4 +1,4 @@
-//! Names of data files: kind and first zxid.
+//! Names of data files: kind and zxid.
 
 /// A data file, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

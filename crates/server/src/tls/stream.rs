@@ -51,7 +51,7 @@ impl TlsReadHalf {
     pub(crate) async fn readable(&self) -> io::Result<()> {
         let is_there = {
             let state = self.0.lock().process_new_packets();
-            // A socket error is reported by the read.
+            // The read reports a TLS error.
             state.map_or(true, |state| {
                 state.plaintext_bytes_to_read() > 0 || state.peer_has_closed()
             })

@@ -1,4 +1,4 @@
-//! Number and size of the descendants of each node, updated by every write, so that no request has to walk the tree.
+//! Number and size of the descendants of each node, updated by every write, so that no request has to walk the tree, except at great depth.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::tree::Tree;
 /// any depth.
 const COUNTED_LEVELS: usize = 64;
 
-/// Descendants of a node. The tree keeps this current, so that no request has to walk.
+/// Number and size of the descendants of a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Below {
     pub(crate) nodes: i64,

@@ -25,7 +25,7 @@ pub(crate) fn answer(engine: &Engine, asker: &Peer, word: &str, argument: i64) -
     tell(engine, asker.number, word, argument)
 }
 
-/// Like [`answer`], for words that are not enabled too. `asker` is the number of the asking connection, 0 for none.
+/// Like [`answer`], even for a word that is not enabled. `asker` is the number of the connection that sent the word, 0 for none.
 pub(crate) fn tell(engine: &Engine, asker: u64, word: &str, argument: i64) -> String {
     match word {
         "ruok" => text::RUOK.into(),

@@ -99,8 +99,8 @@ struct Decider {
 }
 
 impl Decider {
-    /// Decides all queued submissions as one group. Copy-on-write makes this cheaper: a version that no reader has seen is changed in
-    /// place.
+    /// Decides queued submissions in groups: up to [`GROUP_MAX`] of them, or up to one that must start a new group. Copy-on-write makes
+    /// groups cheaper: a version that no reader has seen is changed in place.
     fn run(mut self, submissions: &Receiver<Submission>) {
         let mut first_of_next = None;
         while let Some(first) = first_of_next.take().or_else(|| submissions.recv().ok()) {

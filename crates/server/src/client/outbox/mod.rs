@@ -28,8 +28,8 @@ pub(crate) use self::waiting::Place;
 /// longest reply took.
 pub(crate) const KEPT_BYTES: usize = 64 << 10;
 
-/// How many bytes may wait for a client before no further request of it is read (backpressure). Replies to a client that does not read
-/// them cost no more than this, in memory and in time that others need.
+/// How many bytes may wait for a client before no further request of it is read (backpressure). So a client that does not read its replies
+/// costs little memory, and no time that others need.
 const CROWDED_BYTES: usize = 1 << 20;
 
 /// Bytes to be sent to one client.
@@ -166,7 +166,7 @@ impl Outbox {
         }
         state.turn = Turn::Taken;
         if state.waiting.len() > self.crowded_at() {
-            // Wakes those that wait for room.
+            // Wakes the task that waits for room. It looks again when this lock is free.
             self.changed.notify_waiters();
         }
         let mut bytes = state.waiting.take();
@@ -273,7 +273,7 @@ impl Outbox {
         CROWDED_BYTES.min(self.largest_reply())
     }
 
-    /// How many bytes the reply to one request may have, if their number depends on the request alone.
+    /// Maximum length of a reply that a short request can make as long as it likes (multiRead).
     pub(crate) fn largest_reply(&self) -> usize {
         self.bytes_max / 2
     }

@@ -1,4 +1,4 @@
-//! Apache's settings for protection that this server does not offer. The TLS and SASL settings that it supports are in `secure`.
+//! Apache's settings for protection that this server does not offer. The TLS settings that it supports are in `secure`.
 //!
 //! Ignoring such a setting would leave open what the file closes, so the server refuses to start.
 

@@ -187,7 +187,7 @@ fn a_bad_value_is_named_with_its_line_and_what_is_expected() {
         ),
         (
             "dataLogDir=",
-            r#"line 3: dataLogDir is "", expected the path of a folder"#,
+            r#"line 3: dataLogDir is "", expected a path"#,
         ),
         (
             "enforce.auth.schemes=,",

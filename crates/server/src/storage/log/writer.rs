@@ -53,7 +53,7 @@ struct OpenFile {
 }
 
 impl LogWriter {
-    /// Starts a new log file, as Apache does at every start.
+    /// A log that creates a new file for its first transaction, as Apache does after every start.
     pub(crate) fn new(
         disk: Arc<dyn Disk>,
         reserve_bytes: u64,
@@ -116,7 +116,7 @@ impl OpenFile {
     ///
     /// A full disk may have accepted a part. A failed fsync may leave pages in the cache that are not on disk but count as clean: another
     /// server would read them, and its own fsync would not write them. Truncating may fail too, so recovery does not rely on it
-    /// (`last_log`).
+    /// (`LastLog::secure`).
     fn append(&mut self, bytes: &[u8], reserve_bytes: u64) -> io::Result<()> {
         let start = self.position;
         let written = self.write(bytes, reserve_bytes);

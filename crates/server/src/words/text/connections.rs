@@ -53,7 +53,7 @@ pub(crate) struct SessionReport {
     pub(crate) last_xid: Option<i32>,
     /// Zxid of the last reply, -1 if there was none.
     pub(crate) last_zxid: i64,
-    /// When the last reply was sent, in milliseconds of a monotonic clock.
+    /// When the last reply was sent, in wall-clock milliseconds. Apache shows a monotonic clock here.
     pub(crate) last_response_ms: i64,
     pub(crate) last_latency_ms: u64,
     pub(crate) latency_ms: Summary,
