@@ -85,7 +85,10 @@ pub(crate) struct Session {
     proof: Proof,
     /// The timeout negotiated when the session was opened; unknown for a session that was taken over.
     opened_with: Option<Duration>,
+    /// The highest zxid seen, in replies and events.
     last_zxid: i64,
+    /// The highest zxid in a reply: all events up to it have arrived. An event proves less: others of its transaction may follow it.
+    answered_zxid: i64,
     /// Requests on the connection that arm watches again, and the zxid up to which these watches have seen changes. Until all are
     /// answered, another reconnect must start from there: the answer to the first has a newer zxid, and says nothing about the watches
     /// in the others.
@@ -133,6 +136,7 @@ impl Session {
             },
             opened_with: None,
             last_zxid: 0,
+            answered_zxid: 0,
             rearming: 0,
             rearm_zxid: None,
             link: Link::Down,
@@ -436,7 +440,7 @@ impl Session {
 
     fn arm_again(&mut self, now: Moment) {
         let (lists, notices) = self.watches.rearm();
-        let relative_zxid = self.rearm_zxid.unwrap_or(self.last_zxid);
+        let relative_zxid = self.rearm_zxid.unwrap_or(self.answered_zxid);
         self.rearming = 0;
         for lists in in_parts(lists, WATCH_BYTES_MAX) {
             // Servers before 3.6 have neither setWatches2 nor persistent watches.

@@ -22,6 +22,9 @@ impl Session {
         let mut reader = Reader::new(bytes);
         let header = ReplyHeader::decode(&mut reader).map_err(|_| Broken::Protocol)?;
         self.last_zxid = self.last_zxid.max(header.zxid);
+        if header.xid != event::EVENT_XID {
+            self.answered_zxid = self.answered_zxid.max(header.zxid);
+        }
         match header.xid {
             event::EVENT_XID => {
                 let (kind, path) = event::decode(&mut reader).map_err(|_| Broken::Protocol)?;

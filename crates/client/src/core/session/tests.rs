@@ -346,6 +346,38 @@ fn a_reconnect_counts_from_the_last_zxid_that_all_watches_were_told_of() {
     assert!(frames.iter().all(|(_, zxid)| *zxid == 9), "{frames:?}");
 }
 
+/// Apache 3.9 puts the zxid of the transaction into each of its events. The connection is lost between two of them.
+#[test]
+fn a_reconnect_does_not_count_from_the_zxid_of_an_event() {
+    let mut session = session(Limits::default());
+    session.connected(at(1), at(1), granted()).unwrap();
+    let mut listeners = Vec::new();
+    for (xid, kind, op, path) in [
+        (1, Kind::Data, Op::Exists, "/a/b"),
+        (2, Kind::Child, Op::GetChildren, "/a"),
+    ] {
+        let (sender, receiver) = oneshot::channel();
+        listeners.push(receiver);
+        let watch = Some((kind, path, Listener::OneShot(sender)));
+        let taken = session.request(at(1), op, watch, |out| out.extend_from_slice(&[1]));
+        drop(taken.unwrap());
+        session.frame(at(1), &reply(xid, 5, 0, &[])).unwrap();
+    }
+    let mut created = BytesMut::new();
+    event::encode(EventKind::NodeCreated, "/a/b", &mut created);
+    let created = reply(event::EVENT_XID, 6, 0, &created);
+    session.frame(at(1), &created).unwrap();
+    assert_eq!(session.last_zxid(), 6);
+    session.disconnected();
+    session.connected(at(2), at(2), granted()).unwrap();
+    let mut out = BytesMut::from(session.out());
+    let frame = frame::take(&mut out, 1 << 20).unwrap().unwrap();
+    let mut reader = Reader::new(&frame);
+    let header = request::RequestHeader::decode(&mut reader).unwrap();
+    assert_eq!(header.op, Op::SetWatches.number());
+    assert_eq!(reader.long(), Ok(5), "NodeChildrenChanged may be lost");
+}
+
 /// The server closes the connection then, so earlier requests get no answer, and later ones wait for the next connection.
 #[test]
 fn unknown_operation_is_refused_ahead_of_earlier_requests() {
