@@ -263,7 +263,8 @@ impl Driver {
         if let Err(failure) = &result
             && let Some(refusal) = authenticate::refusal(failure)
         {
-            error!(%endpoint, reason = %refusal, "authentication failed");
+            let endpoint = endpoint.to_string();
+            log::emit(move || error!(endpoint, reason = %refusal, "authentication failed"));
             self.shared
                 .with(|session| session.finish(SessionEnd::AuthFailed));
         }
