@@ -135,14 +135,75 @@ fn read(file: &Path) -> Result<Tree, BackupError> {
         return Err(BackupError::NotWhole { file, path });
     }
     match (digest, named_zxid) {
-        (Some((zxid, digest)), _) => {
-            if zxid != 0 && digest != tree.digest() {
+        (Some((zxid, digest)), _) if zxid > 0 => {
+            if digest != tree.digest() {
                 return Err(BackupError::Digest { file });
             }
-            tree.advance(zxid);
+            tree.advance(zxid.max(named_zxid.unwrap_or(0)));
         }
-        (None, Some(_)) => {}
-        (None, None) => return Err(BackupError::NoZxid { file }),
+        // Without a digest, or with one of zeros, which Apache writes if it has processed nothing since its start.
+        (_, Some(_)) => {}
+        (Some(_), None) if tree.digest() == Tree::fresh().digest() => {}
+        (_, None) => return Err(BackupError::NoZxid { file }),
     }
     Ok(tree)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::access;
+    use crate::tree::txn::{Lifetime, Txn, TxnBody};
+
+    /// A tree whose last zxid is 5.
+    fn tree() -> Tree {
+        let mut tree = Tree::fresh();
+        tree.apply(&Txn {
+            session_id: 1,
+            cxid: 1,
+            zxid: 5,
+            time_ms: 1,
+            body: TxnBody::Create {
+                path: "/a".into(),
+                data: None,
+                acl: access::open(),
+                lifetime: Lifetime::Persistent,
+                parent_cversion: 1,
+            },
+        });
+        tree
+    }
+
+    /// Replaces the digest of a snapshot by zeros, as Apache writes it if it has processed nothing since its start.
+    fn zero_digest(file: &Path) {
+        let mut bytes = std::fs::read(file).unwrap();
+        bytes.truncate(bytes.len() - 20 - 13);
+        bytes.extend(0_i64.to_be_bytes());
+        bytes.extend(2_i32.to_be_bytes());
+        bytes.extend(0_i64.to_be_bytes());
+        let seal = i64::from(adler2::adler32_slice(&bytes));
+        bytes.extend(seal.to_be_bytes());
+        bytes.extend(*b"\0\0\0\x01/");
+        std::fs::write(file, bytes).unwrap();
+    }
+
+    #[test]
+    fn zxid_of_a_snapshot_with_a_digest_of_zeros_is_in_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let named = folder.path().join("snapshot.5");
+        write(&tree(), &named).unwrap();
+        zero_digest(&named);
+        assert_eq!(read(&named).unwrap().last_zxid(), 5);
+        let renamed = folder.path().join("backup");
+        std::fs::rename(&named, &renamed).unwrap();
+        let error = read(&renamed).unwrap_err();
+        assert!(matches!(error, BackupError::NoZxid { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_backup_before_the_first_write_has_zxid_0() {
+        let folder = tempfile::tempdir().unwrap();
+        let written = write(&Tree::fresh(), &folder.path().join("backup")).unwrap();
+        assert_eq!(written.zxid, 0);
+    }
 }
