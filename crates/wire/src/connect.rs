@@ -1,11 +1,13 @@
 //! The handshake: the first frame in either direction, without a header.
 
+use std::fmt;
+
 use bytes::BufMut;
 
 use crate::jute::{Malformed, Reader, Writer};
 
-/// The request with which a client opens a connection.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The request with which a client opens a connection. `Debug` does not show the password.
+#[derive(Clone, PartialEq, Eq)]
 pub struct ConnectRequest {
     /// The highest zxid that the client has seen.
     pub last_zxid_seen: i64,
@@ -47,8 +49,19 @@ impl ConnectRequest {
     }
 }
 
-/// The answer: a session, or the refusal of one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+impl fmt::Debug for ConnectRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectRequest")
+            .field("last_zxid_seen", &self.last_zxid_seen)
+            .field("timeout_ms", &self.timeout_ms)
+            .field("session_id", &self.session_id)
+            .field("has_read_only", &self.has_read_only)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The answer: a session, or the refusal of one. `Debug` does not show the password.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ConnectReply {
     /// The negotiated timeout; 0 is a refusal.
     pub timeout_ms: i32,
@@ -103,9 +116,35 @@ impl ConnectReply {
     }
 }
 
+impl fmt::Debug for ConnectReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectReply")
+            .field("timeout_ms", &self.timeout_ms)
+            .field("session_id", &self.session_id)
+            .finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn passwords_are_not_shown() {
+        let reply = ConnectReply {
+            timeout_ms: 1,
+            session_id: 2,
+            password: [115; 16],
+        };
+        let request = ConnectRequest {
+            last_zxid_seen: 0,
+            timeout_ms: 1,
+            session_id: 2,
+            password: reply.password.to_vec(),
+            has_read_only: true,
+        };
+        assert!(!format!("{reply:?} {request:?}").contains("115"));
+    }
 
     #[test]
     fn a_refusal_is_zeros() {

@@ -1,6 +1,7 @@
 //! Requests: a header and a body. Servers decode them without copying; clients write them with the `put` functions.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use bytes::{BufMut, BytesMut};
 
@@ -301,8 +302,8 @@ pub fn skip_reconfig(reader: &mut Reader<'_>) -> Result<(), Malformed> {
     reader.long().map(drop)
 }
 
-/// auth.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// auth. `Debug` does not show the data, which may be a password.
+#[derive(Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields of the record")]
 pub struct Auth<'a> {
     pub scheme: Text<'a>,
@@ -317,5 +318,13 @@ impl<'a> Auth<'a> {
             scheme: reader.ustring()?,
             data: reader.buffer()?,
         })
+    }
+}
+
+impl fmt::Debug for Auth<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Auth")
+            .field("scheme", &self.scheme)
+            .finish_non_exhaustive()
     }
 }

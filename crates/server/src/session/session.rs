@@ -1,5 +1,6 @@
 //! One session.
 
+use std::fmt;
 use std::sync::atomic::{AtomicI32, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +14,6 @@ const ENDED: i64 = i64::MIN;
 ///
 /// Touch and expiry race on one atomic deadline: the first to change it wins. Once the end is decided, no more requests of the session are
 /// accepted.
-#[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) id: i64,
     password: [u8; 16],
@@ -103,5 +103,14 @@ impl Session {
                 }
             })
             .is_ok()
+    }
+}
+
+impl fmt::Debug for Session {
+    /// Without the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("id", &format_args!("{:#x}", self.id))
+            .finish_non_exhaustive()
     }
 }
