@@ -75,8 +75,9 @@ impl Histogram {
 
     /// Smallest bound that `part` of the values of the last seconds do not exceed; 0 if there were none.
     pub(crate) fn recent_percentile(&self, part: f64, now: Instant) -> u64 {
-        let counts = self.counts();
         let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock: counts read before it could be lower than those that another caller has stored meanwhile.
+        let counts = self.counts();
         let is_due = before[1].0.is_none_or(|at| now.duration_since(at) > WINDOW);
         if is_due {
             before[0] = before[1];
