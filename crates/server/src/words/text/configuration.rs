@@ -29,9 +29,11 @@ pub(crate) fn conf(config: &Config, port: u16, sizes: DirectorySizes) -> String 
     let data_dir = config.data_dir.as_deref();
     let log_dir = config.data_log_dir.as_deref().or(data_dir);
     let (min, max) = config.session_timeouts();
+    let secure = config.tls.as_ref().and_then(|tls| tls.listen.first());
+    let secure_port = secure.map_or(-1, |address| i32::from(address.port()));
     format!(
         "clientPort={port}\n\
-         secureClientPort=-1\n\
+         secureClientPort={secure_port}\n\
          dataDir={}\n\
          dataDirSize={}\n\
          dataLogDir={}\n\
@@ -97,6 +99,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::config::TlsConfig;
 
     const SIZES: DirectorySizes = DirectorySizes {
         snapshots_bytes: 457,
@@ -129,6 +132,11 @@ serverId=0
         assert!(conf(&config, 2181, SIZES).contains("\ndataLogDir=/log/version-2\n"));
         config.data_dir = None;
         assert!(conf(&config, 2181, SIZES).contains("\ndataDir=\n"));
+        config.tls = Some(TlsConfig {
+            listen: vec![([127, 0, 0, 1], 2281).into()],
+            ..TlsConfig::new("cert.pem", "key.pem")
+        });
+        assert!(conf(&config, 2181, SIZES).contains("\nsecureClientPort=2281\n"));
     }
 
     #[test]
