@@ -105,7 +105,9 @@ impl Outbox {
         if self.is_full(&state) {
             return self.overflow(state);
         }
+        let before = state.waiting.len();
         state.waiting.push(write);
+        self.together.put(state.waiting.len() - before);
         self.count(&mut state);
     }
 
@@ -125,7 +127,9 @@ impl Outbox {
         if self.is_full(&state) {
             return self.overflow(state);
         }
+        let before = state.waiting.len();
         state.waiting.fill(place, write);
+        self.together.put(state.waiting.len() - before);
         self.count(&mut state);
     }
 

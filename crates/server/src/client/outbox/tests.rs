@@ -173,6 +173,8 @@ async fn many_threads_write_in_order_through_a_full_socket() {
     for thread in threads {
         thread.join().unwrap();
     }
+    let put = u64::from(THREADS) * u64::from(EACH) * 1004;
+    assert_eq!(outbox.together.sent_bytes(), put, "each byte counts once");
     outbox.finish();
     timeout(LIMIT, task).await.unwrap().unwrap();
 }

@@ -34,11 +34,15 @@ impl Together {
         self.bytes() > self.bytes_max
     }
 
+    /// Counts bytes that are put into an outbox.
+    pub(super) fn put(&self, bytes: usize) {
+        self.put_bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
     /// Replaces the contribution `before` of an outbox by `after`.
     pub(super) fn count(&self, before: usize, after: usize) {
         if after >= before {
             self.bytes.fetch_add(after - before, Relaxed);
-            self.put_bytes.fetch_add((after - before) as u64, Relaxed);
         } else {
             self.bytes.fetch_sub(before - after, Relaxed);
         }
