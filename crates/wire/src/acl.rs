@@ -81,7 +81,7 @@ impl Acl {
         out.put_ustring(&self.id.id);
     }
 
-    /// Reads a record of a server, in which neither scheme nor id is null.
+    /// Reads a record of a server or of its log, in which neither scheme nor id is null.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let RawAcl { perms, scheme, id } = RawAcl::decode(reader)?;
         let id = Id::new(scheme.ok_or(Malformed)?, id.ok_or(Malformed)?);

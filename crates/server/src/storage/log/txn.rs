@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::{BufMut, BytesMut};
 
-use bellwether_wire::acl::{Acl, Id, RawAcl};
+use bellwether_wire::acl::Acl;
 use bellwether_wire::jute::{Malformed, Reader, Writer};
 use bellwether_wire::multi::ERROR_TYPE;
 use bellwether_wire::op::Op;
@@ -248,15 +248,7 @@ fn data(reader: &mut Reader<'_>) -> Result<Data, Malformed> {
 }
 
 fn acl(reader: &mut Reader<'_>) -> Result<AclList, Malformed> {
-    let entry = |reader: &mut Reader<'_>| {
-        let RawAcl { perms, scheme, id } = RawAcl::decode(reader)?;
-        let id = Id {
-            scheme: scheme.ok_or(Malformed)?,
-            id: id.ok_or(Malformed)?,
-        };
-        Ok(Acl { perms, id })
-    };
-    Ok(reader.vector(entry)?.unwrap_or_default().into())
+    Ok(reader.vector(Acl::decode)?.unwrap_or_default().into())
 }
 
 #[cfg(test)]
