@@ -40,9 +40,9 @@ const SIZE_MAX: usize = 2_000;
 /// # Node layout
 ///
 /// The data of the path is JSON with the number of members and the generation, which is the number of the current round. The members are in
-/// a directory named for the generation: ephemeral sequential nodes named `member-<session>-<acquisition>-<sequence>` with its identity
-/// ([`Who`]) as JSON, and beside them, once all members are there, `ready`. The directory is removed after its round; the path stays, since
-/// it stores the generation.
+/// a directory named for the generation: ephemeral sequential nodes named `member-<session>-<acquisition>-<sequence>`, each with the
+/// identity of the member ([`Who`]) as JSON, and beside them, once all members are there, `ready`. The directory is removed after its round;
+/// the path stays, since it stores the generation.
 ///
 /// # Fairness
 ///

@@ -94,7 +94,7 @@ impl Keeper {
         }
     }
 
-    /// Runs until it is dropped, or a server refuses.
+    /// Runs until it is dropped, a server refuses, the client is closed, or there are too many nodes for single watches.
     pub(super) async fn keep(mut self, loaded: Loaded) {
         let mut loaded = Some(loaded);
         loop {

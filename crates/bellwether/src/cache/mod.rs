@@ -199,7 +199,7 @@ impl LiveTree {
 }
 
 /// The changes of a [`LiveTree`], in the order in which they were seen. It ends with the tree, or when the copy can no longer be updated:
-/// the servers refuse, or the subtree is too large for single watches.
+/// the servers refuse, the client is closed, or the subtree is too large for single watches.
 pub type CacheChanges = Events<CacheEvent>;
 
 impl CacheChanges {

@@ -363,7 +363,8 @@ impl Candidate {
 
 /// A term of leadership; see [`Hold`] for what it promises.
 ///
-/// End it with [`resign`](Self::resign), which returns errors. A dropped leadership is resigned in the background.
+/// End it with [`resign`](Self::resign), which returns errors. A dropped leadership is resigned in the background; with a crash mark, the
+/// next leader then sees a crash.
 #[derive(Debug)]
 #[must_use = "the leadership ends when this is dropped"]
 pub struct Leadership {

@@ -130,7 +130,7 @@ pub enum ClearError {
 }
 
 impl ClearError {
-    /// Whether the same call may succeed later: the session or the connection was lost, or time or room ran out.
+    /// Whether the same call may succeed later: the session or the connection was lost, or the holder still held.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -165,7 +165,7 @@ pub enum LimitError {
 }
 
 impl LimitError {
-    /// Whether the same call may succeed later: the session or the connection was lost, or time or room ran out.
+    /// Whether the same call may succeed later: the session or the connection was lost.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -199,7 +199,7 @@ pub enum ContentionError {
 }
 
 impl ContentionError {
-    /// Whether the same call may succeed later: the session or the connection was lost, or time or room ran out.
+    /// Whether the same call may succeed later: the session or the connection was lost.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {

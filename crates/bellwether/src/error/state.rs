@@ -40,7 +40,7 @@ pub enum StateError {
     /// The session had ended, and no new session could be opened. Nothing was written; try later.
     #[error("no session for {path}")]
     NoSession { path: String, source: ConnectError },
-    /// The session ended before the answer: the write took effect at most once, or not at all. Read, then decide.
+    /// The session ended before the answer: the write took effect once, or not at all. Read, then decide.
     #[error("no answer; the write at {path} may have taken effect or not")]
     OutcomeUnknown { path: String, source: zk::Error },
     /// The server refused; the source says why. A retry of the same call will not help.

@@ -27,7 +27,7 @@ pub(crate) struct OwnNode {
     path: Option<String>,
     czxid: i64,
     naming: Naming,
-    /// Dropped with this, when the node has gone or is about to.
+    /// Dropped with this, when the node is deleted or given to the janitor.
     companion: Option<Companion>,
     _room: Room,
 }
@@ -66,7 +66,7 @@ impl OwnNode {
         }
     }
 
-    /// Keeps a value until the node is known to be deleted.
+    /// Keeps a value until the node is deleted or given to the janitor.
     pub(crate) fn accompany(&mut self, companion: Companion) {
         self.companion = Some(companion);
     }
@@ -90,7 +90,8 @@ impl OwnNode {
         &self.naming
     }
 
-    /// Deletes the node, and the mark with it, and waits for the acknowledgement, over any number of reconnects.
+    /// Deletes the node, and in the same multi changes the crash mark as `parting` says. Waits for the acknowledgement, over any number of
+    /// reconnects.
     pub(crate) async fn remove(mut self, parting: &Parting) -> Removal {
         let mut tries = Tries::unlimited();
         let removal = loop {

@@ -15,8 +15,9 @@ use crate::session::meters;
 impl Hold {
     /// Releases it and waits for the server's acknowledgement, over any number of reconnects.
     ///
-    /// Dropping a guard sends the same request and does not wait. If the request is lost with the connection, it is sent again in the
-    /// background; if the process exits first, the next holder waits until the session expires.
+    /// Dropping a guard also deletes the node, but does not wait, and leaves the crash mark: the next holder sees a crash. If the request is
+    /// lost with the connection, it is sent again in the background; if the process exits first, the next holder waits until the session
+    /// expires.
     ///
     /// # Cancel safety
     ///

@@ -240,7 +240,7 @@ impl Contention {
 
 impl Hold {
     /// Records in the line that this hold ends because it is broken, as a break by force does. For a holder that stops its work in time and
-    /// releases. Items of queues and lines in the layout of another library have no such record.
+    /// releases. Simple locks, items of queues, and lines in the layout of another library have no such record.
     ///
     /// # Cancel safety
     ///

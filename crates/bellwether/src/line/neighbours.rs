@@ -143,7 +143,7 @@ impl Drop for Entrance {
     }
 }
 
-/// A place in a line, as the neighbours see it. It belongs to the node: dropped when that has gone, or goes.
+/// A place in a line, as the neighbours see it. It belongs to the node, and is dropped when the node is deleted or given to the janitor.
 #[derive(Debug)]
 pub(crate) struct Berth {
     neighbours: Arc<Neighbours>,

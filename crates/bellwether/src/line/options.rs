@@ -16,6 +16,7 @@ use crate::session::client::Client;
 use crate::session::open_session::Session;
 use crate::session::place::Place;
 
+/// Where a line is, and the options of its contenders.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) place: Place,
@@ -250,8 +251,8 @@ macro_rules! line_options {
     () => {
         $crate::session::place::place_options!(terms.place);
 
-        /// The largest length of the line, including the holder. Further contenders are refused. 10,000 unless set, because servers refuse
-        /// to list much more.
+        /// The largest length of the line, including the holder. Further contenders are refused. 10,000 unless set, because Apache's
+        /// clients refuse to list much more than 20,000 nodes.
         #[must_use]
         pub fn line_max(mut self, line_max: usize) -> Self {
             self.terms.line_max = line_max;

@@ -19,7 +19,7 @@ use crate::session::open_session::Session;
 /// little more than a short one.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// For each of this many contenders before us, the time between two looks is a second longer.
+/// Every `FAR_BACK` contenders before us add a second between two looks.
 const FAR_BACK: usize = 10;
 
 /// A place in a line, as of one look.

@@ -118,7 +118,7 @@ impl ReentrantLock {
 /// # async fn run(client: &Client) -> Result<(), AcquireError> {
 /// let lock = ReentrantRwLock::new(RwLock::new(client, "/config/lock"));
 /// let outer = lock.read().await?;
-/// // Had at once, even if a writer waits.
+/// // Granted at once, even if a writer waits.
 /// let inner = lock.read().await?;
 /// assert_eq!(inner.token(), outer.token());
 /// # Ok(()) }

@@ -467,7 +467,8 @@ pub enum UpgradeError {
     /// changed by then.
     #[error("other contenders hold or wait at {}", guard.path())]
     Refused { guard: Box<ReadGuard> },
-    /// The line could not be read or joined; the source says why. The guard still holds the read side.
+    /// The line could not be read or joined; the source says why. The guard holds the read side as before, unless that was lost: see
+    /// [`Hold::is_held`].
     #[error("cannot upgrade at {}", guard.path())]
     Failed {
         guard: Box<ReadGuard>,

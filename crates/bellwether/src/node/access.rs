@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bellwether_client as zk;
 
-/// The access control list of a recipe's nodes and of the directories that it creates.
+/// The access control list of a recipe's nodes and of its own directory. Directories above it are created open.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Access(Option<Arc<[zk::Acl]>>);
 

@@ -10,7 +10,7 @@ use bellwether_client::check_path as check;
 pub(crate) struct NodePath(String);
 
 impl NodePath {
-    /// Checks what Apache's `PathUtils.validatePath` checks, so that a bad path is refused before anything is sent.
+    /// Checks what Apache's `PathUtils.validatePath` checks, so that a bad path is refused before anything is sent. The root is refused too.
     pub(crate) fn parse(path: &str) -> Result<Self, PathError> {
         match path {
             "/" => Err(PathError::Root),
@@ -30,7 +30,7 @@ impl NodePath {
         &self.0
     }
 
-    /// The path of a child.
+    /// This path with `below` appended, such as a path below the chroot.
     pub(crate) fn join(&self, below: &Self) -> Self {
         Self(format!("{}{}", self.0, below.0))
     }

@@ -40,7 +40,7 @@ impl<T: Payload> Queue<T> {
     ///
     /// # Errors
     ///
-    /// See [`PutError`]; the item was put only where it says so.
+    /// See [`PutError`]. Only after [`PutError::OutcomeUnknown`] the item may have been put.
     ///
     /// # Cancel safety
     ///
@@ -77,7 +77,7 @@ impl<T: Payload> PriorityQueue<T> {
     ///
     /// # Errors
     ///
-    /// See [`PutError`]; the item was put only where it says so.
+    /// See [`PutError`]. Only after [`PutError::OutcomeUnknown`] the item may have been put.
     ///
     /// # Cancel safety
     ///
@@ -119,7 +119,7 @@ impl<T: Payload> DelayQueue<T> {
     ///
     /// # Errors
     ///
-    /// See [`PutError`]; the item was put only where it says so.
+    /// See [`PutError`]. Only after [`PutError::OutcomeUnknown`] the item may have been put.
     ///
     /// # Cancel safety
     ///
@@ -314,7 +314,7 @@ impl Shelf {
             return Ok(());
         }
         let tally = self.look().await?;
-        // With several shards, no counter is used up before the total would have used up one counter.
+        // The sum over all shards: no shard has counted further than that.
         if tally.puts >= i64::from(SEQUENCE_MAX) {
             return Err(Failure::SequenceUsedUp);
         }

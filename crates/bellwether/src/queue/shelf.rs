@@ -73,7 +73,7 @@ struct Through {
 /// Counts of items and claims, by the stats of their directories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// How many items were ever put.
+    /// How many items were put since their directory was created.
     pub(crate) puts: i64,
     /// How many claims ended without an acknowledgement.
     pub(crate) returns: i64,
@@ -133,7 +133,7 @@ impl Shelf {
         }
     }
 
-    /// After a change of the access.
+    /// The same place with new receipts, which have the current access list, and without cached knowledge. Called after the list was changed.
     pub(crate) fn with_receipts(self) -> Self {
         let through = self.in_session(self.session().clone());
         Self {

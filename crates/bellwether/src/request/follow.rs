@@ -31,8 +31,8 @@ pub enum Seen<T> {
 /// A stream of a value: the current state first, then each change.
 ///
 /// It continues over lost connections and session expiry, which it reports with [`Seen::Renewed`], and never goes back to older data. It
-/// ends only after [`StateError::Refused`], or after [`StateError::TooLarge`] if there are more nodes than can be watched. Nothing is sent
-/// until it is polled.
+/// ends only after an error that no retry would change: [`StateError::BadPath`], [`StateError::Refused`], [`StateError::TooLarge`] if there
+/// are more nodes than can be watched, and [`StateError::NoSession`] if the client is closed. Nothing is sent until it is polled.
 pub struct Watch<T> {
     stream: BoxStream<'static, Result<Seen<T>, StateError>>,
     freshness: Arc<Freshness>,

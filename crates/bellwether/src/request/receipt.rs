@@ -76,7 +76,7 @@ impl Drop for Free {
 pub(crate) enum Written {
     /// With the answer of the server.
     Answered(Vec<zk::MultiResult>),
-    /// The answer was lost, and the receipt shows that it was made.
+    /// The answer was lost, and the receipt shows that the write was made.
     ByReceipt,
 }
 
@@ -223,7 +223,8 @@ impl Receipt<'_> {
                 self.exists = true;
                 Ok(data == operation.as_bytes())
             }
-            // The receipt would exist if the write had taken effect now. A receipt that existed before must not be deleted.
+            // A write that takes effect creates the receipt, so without a receipt there was no write. If the receipt existed before, its absence
+            // proves nothing: another client has deleted it.
             Err(zk::Error::NO_NODE) if !self.exists => Ok(false),
             Err(error) => Err(error),
         }

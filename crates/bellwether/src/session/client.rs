@@ -135,8 +135,8 @@ impl Client {
         self.current().heart().engine() == Engine::Ensemble
     }
 
-    /// How long the servers may be paused, or without a leader, before a hold of this session is lost: three quarters of the session
-    /// timeout on a single server, half of it in an ensemble.
+    /// How long the servers may be paused, or without a leader, before a hold of this session is lost: about three quarters of the
+    /// session timeout on a single server, about half of it in an ensemble.
     #[must_use]
     pub fn outage_max(&self) -> Duration {
         self.current().heart().outage_max()
@@ -246,7 +246,7 @@ impl Client {
             return attempt;
         }
         let current = self.current();
-        // Stored before the attempt ends, so that no second attempt starts.
+        // An attempt stores its session before it ends, so a caller that comes later finds it here, and starts no second attempt.
         if !current.is_ended() {
             return std::future::ready(Ok(current)).boxed().shared();
         }

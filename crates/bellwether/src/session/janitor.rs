@@ -56,7 +56,7 @@ impl Janitor {
     }
 
     pub(crate) fn remove(&self, removal: impl Removal + 'static) {
-        // Counted before it is queued, so that the counts follow the order of the queue.
+        // Counted before it is queued, so that a later `swept` waits for it.
         self.given.fetch_add(1, Ordering::SeqCst);
         let mut removal = perform(Box::new(removal), self.zk.clone()).boxed();
         let begun = removal.poll_unpin(&mut Context::from_waker(Waker::noop()));
@@ -67,7 +67,8 @@ impl Janitor {
         let _ = self.removals.send(removal);
     }
 
-    /// Waits until all nodes given to it before this call are deleted, so that nodes which this session has given up are not counted.
+    /// Waits until everything given to it before this call is deleted. Callers that count nodes do this first, because nodes that this session
+    /// has given up must not count.
     pub(crate) async fn swept(&self) {
         let given = self.given.load(Ordering::SeqCst);
         // Gone with its runtime: there is no session left that a node could belong to.

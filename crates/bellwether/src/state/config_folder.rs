@@ -35,9 +35,9 @@ pub type Entries = BTreeMap<String, Vec<u8>>;
 ///
 /// # Node layout
 ///
-/// The path is a persistent node, each value a persistent child. The child `ready` is set in the same transaction as every update: the
-/// "ready" node of ZooKeeper's documents, but for its deletion, since a transaction needs none. Beside the folder are ephemeral nodes
-/// `receipt-…`.
+/// The path is a persistent node, each value a persistent child. The child `ready` is set in the same transaction as every update. It is
+/// the "ready" node of ZooKeeper's documents, but is not deleted during an update, since a transaction makes that unnecessary. Beside the
+/// folder are ephemeral nodes `receipt-…`.
 ///
 /// # Fairness
 ///

@@ -127,7 +127,7 @@ impl Counter {
     }
 
     /// Adds to the value exactly once, and returns the sum. One round trip if this handle has added in the last seconds and no other client
-    /// has since, two if that was long ago, and three more for each conflict.
+    /// has since, two if that was long ago, and two more for each conflict.
     ///
     /// # Cancel safety
     ///
@@ -224,7 +224,7 @@ impl Counter {
     }
 
     async fn read(&self) -> Result<Known, StateError> {
-        // Before anything is sent: what is known is at least as old as the answer.
+        // Taken before the request is sent, so that the value is never taken for newer than it is.
         let at = Moment::now();
         let (value, version) = match self.site.read().await? {
             Some((data, stat)) => (parse(&self.site, &data)?, Some(stat.version)),

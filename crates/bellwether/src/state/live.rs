@@ -137,7 +137,7 @@ impl<T> Live<T> {
     ///
     /// # Errors
     ///
-    /// If the servers refuse to show it from now on; the value stays stale. See [`StateError`].
+    /// If the servers refuse to show it from now on, or the client is closed; the value stays stale. See [`StateError`].
     pub async fn changed(&mut self) -> Result<(), Arc<StateError>> {
         let changed = self.values.changed().await;
         changed.map_err(|_| self.end())
@@ -196,7 +196,7 @@ struct Follower<T> {
 }
 
 impl<T> Follower<T> {
-    /// Follows until that is refused.
+    /// Follows until the servers refuse, or the client is closed.
     async fn follow(&mut self, stream: Stream<T>) -> StateError {
         let mut stream = Some(stream);
         loop {

@@ -235,8 +235,8 @@ impl Names {
         self.node(name)?.delete().await
     }
 
-    /// Creates a name that was never used and will never be used again: the prefix, an id, and a number that rises from name to name. It
-    /// stays until it is [removed](Self::remove).
+    /// Creates a name that was never used and will never be used again: the prefix, an id, and a number that rises from name to name, as
+    /// long as the directory exists. The name stays until it is [removed](Self::remove).
     ///
     /// # Cancel safety
     ///

@@ -51,7 +51,8 @@ impl Transaction {
         &self.id
     }
 
-    /// The status: which sites have voted, and which are missing. Three round trips. The caller need not take part.
+    /// The status: which sites have voted, and which are missing. Three round trips, and a fourth if there are votes to read. The caller need
+    /// not take part.
     ///
     /// # Cancel safety
     ///

@@ -315,7 +315,7 @@ impl Survey {
                 Err(TransactionError::State(StateError::Refused { source, .. })) => {
                     return Err(ContentionError::Failed { path, source });
                 }
-                // Decided or forgotten meanwhile.
+                // Decided or forgotten meanwhile, or it cannot be read now.
                 _ => {}
             }
         }

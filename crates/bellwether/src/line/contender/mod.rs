@@ -42,7 +42,7 @@ pub(crate) use self::view::{Rule, Sight};
 /// ZOOKEEPER-4706). A new contender above this number is refused, so that the line stays in order.
 pub(crate) const SEQUENCE_MAX: i32 = i32::MAX - 1_000_000;
 
-/// A name is some fifty bytes, and a server sends no list beyond 1 MiB to a client of default settings.
+/// A name has some fifty bytes, and Apache's clients read no list beyond 1 MiB unless configured.
 pub(crate) const LINE_MAX: usize = 10_000;
 
 /// How a contender enters a line.
@@ -53,7 +53,7 @@ pub(crate) struct Entry {
     pub(crate) layout: Layout,
     pub(crate) who: Who,
     pub(crate) access: Access,
-    /// How many contenders may be ahead.
+    /// The largest length of the line, this contender included.
     pub(crate) line_max: usize,
     /// The number of permits to write into a new directory, in recipes with a limit. They read the limit with every list.
     pub(crate) first_limit: Option<u32>,

@@ -20,7 +20,8 @@ pub(super) struct Applicant {
     pub(super) contender: Contender,
     pub(super) permits: u32,
     first_limit: u32,
-    /// Whether all contenders before it are known to have their permits. A change of the limit does not change that.
+    /// Whether it watches the whole line, because all contenders before it have their permits, or may have. A change of the limit does not
+    /// change that.
     is_first: bool,
     /// Kept over wake-ups by other things.
     limit_watch: Option<NodeEvent>,

@@ -59,7 +59,7 @@ use self::applicant::{Applicant, Denial, weight};
 /// let downloads = Semaphore::new(client, "/limits/downloads", 5);
 /// let permit = downloads.acquire().await?;
 /// permit.release().await?;
-/// // While people wait, and for all of them.
+/// // Also while contenders wait, and for all users.
 /// downloads.set_limit(10).await?;
 /// # Ok(()) }
 /// ```
@@ -452,7 +452,7 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// How many there are.
+    /// How many permits this guard holds.
     #[must_use]
     pub fn permits(&self) -> u32 {
         self.permits

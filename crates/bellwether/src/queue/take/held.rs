@@ -271,7 +271,7 @@ impl Shelf {
         Ok(returned.map(|returned| returned.reason))
     }
 
-    /// Makes an item a dead letter whose consumers all died: no consumer is left that could do it.
+    /// Makes a dead letter of an item that has no attempts left because its last consumer died or dropped it.
     pub(crate) async fn bury(&self, ready: Ready) -> Result<(), Failure> {
         let Ready {
             pick,

@@ -80,7 +80,7 @@ pub(crate) struct Pick {
     /// Items that were read ahead are in there, and must not keep it alive.
     warm: Weak<Warm>,
     list_version: i32,
-    /// Whether the list has to be read again before it is shown again.
+    /// Whether the item may still be there when this is dropped: then the list is stale, because it does not show the item.
     comes_back: bool,
     is_read: bool,
 }

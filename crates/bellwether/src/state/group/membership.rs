@@ -144,8 +144,8 @@ impl Membership {
     ///
     /// # Errors
     ///
-    /// [`StateError::TooLarge`] if it does not fit into one request, [`StateError::Refused`] if the runtime of the session has
-    /// ended.
+    /// [`StateError::TooLarge`] if it does not fit into one request, [`StateError::Refused`] if the client is closed, or the runtime of its
+    /// session has ended.
     pub async fn update(&self, data: impl Into<Vec<u8>>) -> Result<(), StateError> {
         call!("group.update", self.path)
             .run(self.update_untraced(data))

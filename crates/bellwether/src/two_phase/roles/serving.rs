@@ -52,8 +52,8 @@ impl TwoPhase {
     /// is returned.
     ///
     /// `participant` makes the handlers of one transaction. Transactions run concurrently: one that waits for an absent site blocks no
-    /// other. At most [`handlers_max`](Self::handlers_max) of their handlers run at once. When a handler fails, the error is logged and the
-    /// [invitation](Invitation) is repeated.
+    /// other. [`handlers_max`](Self::handlers_max) limits how many of their handlers run at once. When a handler fails, the error is logged
+    /// and the [invitation](Invitation) is repeated.
     ///
     /// ```
     /// # use bellwether::{TwoPhase, connect};
