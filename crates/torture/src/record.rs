@@ -68,7 +68,7 @@ impl Record {
         }
     }
 
-    /// Whether the last call of the worker succeeded.
+    /// Whether it says that a call succeeded, which counts as progress of the worker.
     pub fn is_success(&self) -> bool {
         matches!(
             self.did,

@@ -138,7 +138,7 @@ async fn connect(
                         recipe: None,
                         did: Did::Hold(What::Failed(format!("{error:#}"))),
                     });
-                    // Does not spin if a server refuses at once.
+                    // Even if a server refuses at once, the end of the run is noticed.
                     tokio::task::yield_now().await;
                 }
             }

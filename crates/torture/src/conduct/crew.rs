@@ -89,7 +89,7 @@ impl Records {
     }
 }
 
-/// Starts a worker process with these orders; stdin, stdout and stderr are set later.
+/// Builds the command of a worker process with these orders; its stdin and stdout are set later.
 pub(crate) type Spawn = Box<dyn Fn(&Orders) -> Command + Send + Sync>;
 
 /// The workers of a round. Dropping it kills them.

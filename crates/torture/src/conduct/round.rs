@@ -126,7 +126,7 @@ impl Round<'_, '_> {
         })
     }
 
-    /// Proxies in front of all servers for one worker, and its connect string. None if connections are not disturbed.
+    /// Proxies in front of all servers for one worker, and its connect string through them. Empty and `None` if its connections need no proxy.
     async fn links(&self) -> Result<(Vec<Arc<Target>>, Option<String>)> {
         let Torture {
             servers,

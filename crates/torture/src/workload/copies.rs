@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::{Phase, Worker, catch_up};
 use crate::record::Did;
 
-/// How long a worker waits for its own change to come back.
+/// How long a worker waits until its copy shows its own change.
 const CHANGE_MAX: Duration = Duration::from_secs(10);
 
 /// Keeps a copy until the run ends. While there are faults, each worker changes nodes of its own and waits until its copy shows that.

@@ -12,7 +12,7 @@ use super::shelf::{Place, Shelf, Work, now_ms};
 use super::{Phase, Worker, rest};
 use crate::record::Did;
 
-/// One item in this many takes longer than a session that is cut off survives.
+/// The work on one item in this many takes up to two session timeouts: a session that is cut off meanwhile ends.
 const LONG_ONE_IN: u32 = 50;
 
 /// A producer puts one item per interval, so that consumers keep up.
@@ -92,7 +92,7 @@ async fn settle(worker: &mut Worker, work: Work, session_timeout: Duration) {
         0 if in_faults => return drop(work),
         // If that fails, the item is delivered again.
         1 if in_faults => return drop(work.fail().await),
-        // A careless consumer continues although its claim is lost.
+        // Other consumers are careless, and acknowledge although their claim is lost.
         2..7 if lost => return,
         _ => {}
     }

@@ -9,13 +9,13 @@ use rand::rngs::StdRng;
 
 pub use crate::recipe::Shelf;
 
-/// Enough for most to succeed, few enough for some to become dead letters.
+/// The attempts at an item: enough for most items to succeed, few enough for some to become dead letters.
 const ATTEMPTS_MAX: u32 = 4;
 
 /// The longest delay of an item.
 const DELAY_MAX_MS: u64 = 200;
 
-/// Any of these recipes, through one session.
+/// Any of these recipes, through one client.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "the types say it")]
 pub enum Place {

@@ -83,9 +83,9 @@ impl Change {
             Err(WriteError::OutcomeUnknown { .. } | WriteError::SessionEnded) => {}
             Err(_) => worker.note(Did::Register(self.not_done())),
         }
-        // In the other case the session deletes the node in the background.
+        // Otherwise the guard is dropped, and the node is deleted in the background.
         if worker.random.random_ratio(3, 4) {
-            // A failed release is no concern of the value.
+            // Whether the release fails does not matter to the value.
             let _ = guard.release().await;
         }
         Ok(())
