@@ -207,8 +207,18 @@ impl Session {
         dir: &NodePath,
         access: &Access,
     ) -> Result<(), zk::Error> {
-        let container = zk::CreateMode::Container;
-        self.make_lineage(dir, b"", container, access).await
+        let (own, container) = (dir.as_str().len(), zk::CreateMode::Container);
+        self.make_lineage(dir, b"", container, (access, own)).await
+    }
+
+    /// As [`make_directory`](Self::make_directory), for a directory in a directory of the same recipe: `access` is for both.
+    pub(crate) async fn make_inner_directory(
+        &self,
+        dir: &NodePath,
+        access: &Access,
+    ) -> Result<(), zk::Error> {
+        let (own, container) = (dir.directory().as_str().len(), zk::CreateMode::Container);
+        self.make_lineage(dir, b"", container, (access, own)).await
     }
 
     /// As [`make_directory`](Self::make_directory), with data of its own.
@@ -218,8 +228,8 @@ impl Session {
         data: &[u8],
         access: &Access,
     ) -> Result<(), zk::Error> {
-        let container = zk::CreateMode::Container;
-        self.make_lineage(dir, data, container, access).await
+        let (own, container) = (dir.as_str().len(), zk::CreateMode::Container);
+        self.make_lineage(dir, data, container, (access, own)).await
     }
 
     /// As [`make_directory`](Self::make_directory), but the directory itself is persistent, with data of its own.
@@ -229,16 +239,17 @@ impl Session {
         data: &[u8],
         access: &Access,
     ) -> Result<(), zk::Error> {
-        let kept = zk::CreateMode::Persistent;
-        self.make_lineage(dir, data, kept, access).await
+        let (own, kept) = (dir.as_str().len(), zk::CreateMode::Persistent);
+        self.make_lineage(dir, data, kept, (access, own)).await
     }
 
+    /// `access` is for paths of at least `own` bytes: those of the recipe. The others are above it, and open.
     async fn make_lineage(
         &self,
         dir: &NodePath,
         data: &[u8],
         mode: zk::CreateMode,
-        access: &Access,
+        access: (&Access, usize),
     ) -> Result<(), zk::Error> {
         let own = (data, mode, access);
         let containers = zk::CreateMode::Container;
@@ -255,7 +266,7 @@ impl Session {
     async fn create_lineage(
         &self,
         dir: &NodePath,
-        (data, mode, access): (&[u8], zk::CreateMode, &Access),
+        (data, mode, (access, own)): (&[u8], zk::CreateMode, (&Access, usize)),
         above: zk::CreateMode,
     ) -> Result<(), zk::Error> {
         let kept = match &self.0.chroot {
@@ -264,9 +275,13 @@ impl Session {
         };
         let mut creates = Vec::new();
         for path in dir.lineage() {
-            let (data, mode, acl) = match path == dir.as_str() {
-                true => (data, mode, access.acl()),
-                false => (b"".as_slice(), above, vec![zk::Acl::open()]),
+            let (data, mode) = match path == dir.as_str() {
+                true => (data, mode),
+                false => (b"".as_slice(), above),
+            };
+            let acl = match path.len() >= own {
+                true => access.acl(),
+                false => vec![zk::Acl::open()],
             };
             let mode = match path.len() <= kept {
                 true => zk::CreateMode::Persistent,

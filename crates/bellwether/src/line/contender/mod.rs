@@ -253,6 +253,10 @@ impl Contender {
             None if self.entry.layout == Layout::Kazoo => {
                 self.session.make_kept_directory(dir, b"", access).await
             }
+            // The line of a queue or of a round is in a directory of the recipe, which may be missing too.
+            None if matches!(self.entry.kind, Kind::Consumer | Kind::Member) => {
+                self.session.make_inner_directory(dir, access).await
+            }
             None => self.session.make_directory(dir, access).await,
             Some(limit) => {
                 let limit = limit.to_string();

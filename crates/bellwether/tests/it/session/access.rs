@@ -63,6 +63,16 @@ async fn every_node_of_every_recipe_has_the_list_of_the_client(place: Place) {
     queue.put(&"item".to_owned()).await.unwrap();
     let claim = soon(queue.take()).await.unwrap();
     queue.put(&"another".to_owned()).await.unwrap();
+    // A consumer that comes before the first item creates the directory of its queue.
+    let early = Queue::<String>::new(&client, "/early");
+    let early = tokio::spawn(async move { early.take().await });
+    let raw = client.raw();
+    let in_line = async || {
+        raw.children("/early/line")
+            .await
+            .is_ok_and(|line| !line.is_empty())
+    };
+    soon(async { while !in_line().await {} }).await;
     let tasks = Tasks::<String>::new(&client, "/tasks");
     assert!(tasks.add("task", &"item".to_owned()).await.unwrap());
     let transactions = TwoPhase::new(&client, "/transactions");
@@ -70,6 +80,7 @@ async fn every_node_of_every_recipe_has_the_list_of_the_client(place: Place) {
 
     let open = open_nodes(&client.raw()).await;
     assert!(open.is_empty(), "open to the world: {open:?}");
+    early.abort();
     drop((lock, holds, claim, coordinator));
 }
 
