@@ -262,13 +262,15 @@ impl Client {
     }
 
     fn go_on_with(&self, session: Session) -> Result<Session, ConnectError> {
-        // Closed while it was opened: it ends when it is dropped.
+        let mut current = lock(&self.0.current);
+        // Closed while it was opened: it ends when it is dropped. Checked under the lock, because `close` ends the session that it finds there.
         if self.is_closed() {
             return Err(ConnectError::Closed);
         }
+        *current = session.clone();
+        drop(current);
         let id = session.session_id();
         log::emit(move || info!(session = id, "the client continues in a new session"));
-        *lock(&self.0.current) = session.clone();
         self.0
             .connection
             .send_modify(|connection| connection.session = session.zk().states());
