@@ -354,7 +354,7 @@ impl<T> Task<T> {
     pub async fn done(self) -> Result<(), SettleError> {
         call!("tasks.done", self.path())
             .of(&self)
-            .run(self.done_with(b""))
+            .run(self.done_with_untraced(b""))
             .await
     }
 
