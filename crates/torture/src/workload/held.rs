@@ -121,12 +121,14 @@ impl Held {
             }
             Self::Election => {
                 let election = Election::new(client, path);
-                let elected = match ask {
-                    // An election cannot be tried without waiting.
-                    Ask::Wait | Ask::AtOnce => election.campaign().await,
-                    Ask::Within(limit) => election.campaign_timeout(limit).await,
-                };
-                elected.map(|leadership| Some(Guard::Leader(leadership)))
+                let within = |limit| election.campaign_timeout(limit);
+                ask!(
+                    ask,
+                    election.campaign(),
+                    within,
+                    election.try_campaign(),
+                    Guard::Leader
+                )
             }
         };
         match acquired {
