@@ -18,10 +18,10 @@ use toml::{Table, Value};
 
 use crate::value::servers;
 
-/// The file of the host. It counts where the user has no file.
+/// The file of the host, for keys that the user's file does not have.
 const OF_HOST: &str = "/etc/bellwether.toml";
 
-/// Keys that name servers.
+/// Keys that name servers. If the user's file has one of them, those of the host do not count.
 const SERVERS: [&str; 2] = ["connect", "local"];
 
 /// Keys that are names of options. Each counts for every command with that option.
@@ -68,39 +68,49 @@ const WITHOUT_KEYS: [&str; 2] = ["serve", "ensemble"];
 /// A variable that overrides a key, although it is not the variable of an option.
 const OVERRIDDEN: (&str, &str) = ("sasl-password-file", "BELLWETHER_SASL_PASSWORD");
 
-/// The file that was read, or none.
+/// The user's file, and behind it that of the host; or one of them, or none.
 #[derive(Debug, Default)]
 pub(crate) struct ConfigFile {
     path: PathBuf,
     keys: Table,
+    /// The file for keys that this one does not have.
+    behind: Option<Box<Self>>,
 }
 
-/// The file of this process.
+/// The files of this process.
 static LOADED: OnceLock<ConfigFile> = OnceLock::new();
 
-/// The servers that the file names, as `--connect` does.
+/// The servers that a file names, as `--connect` does.
 pub(crate) fn connect() -> Option<&'static str> {
-    LOADED.get()?.keys.get("connect")?.as_str()
+    let (_, connect) = LOADED.get()?.find("connect")?;
+    connect.as_str()
 }
 
-/// The folder of the local server that the file names, as `--local` does.
+/// The folder of the local server that a file names, as `--local` does.
 pub(crate) fn local() -> Option<PathBuf> {
-    let file = LOADED.get()?;
-    let local = file.keys.get("local")?.as_str()?;
-    Some(file.beside(local))
+    let (file, local) = LOADED.get()?.find("local")?;
+    Some(file.beside(local.as_str()?))
 }
 
 impl ConfigFile {
-    /// Reads the user's file, or else the host's. Without either, nothing is set.
+    /// Reads the user's file and the host's. Without either, nothing is set.
     pub(crate) fn read() -> anyhow::Result<Self> {
         let of_user = base_folder("XDG_CONFIG_HOME", ".config");
         let of_user = of_user.map(|folder| folder.join("bellwether.toml"));
-        for path in of_user.into_iter().chain([PathBuf::from(OF_HOST)]) {
-            if let Some(file) = Self::at(&path)? {
-                return Ok(file);
-            }
+        let of_user = of_user.map_or(Ok(None), |path| Self::at(&path))?;
+        let of_host = Self::at(Path::new(OF_HOST))?;
+        Ok(match (of_user, of_host) {
+            (Some(of_user), of_host) => of_user.before(of_host),
+            (None, of_host) => of_host.unwrap_or_default(),
+        })
+    }
+
+    /// This file, with another one for the keys that it does not have.
+    fn before(self, behind: Option<Self>) -> Self {
+        Self {
+            behind: behind.map(Box::new),
+            ..self
         }
-        Ok(Self::default())
     }
 
     fn at(path: &Path) -> anyhow::Result<Option<Self>> {
@@ -123,7 +133,24 @@ impl ConfigFile {
         Ok(Some(Self {
             keys: checked.with_context(|| misunderstood(path))?,
             path: path.to_owned(),
+            behind: None,
         }))
+    }
+
+    /// The value of a key, and the file that has it.
+    fn find(&self, key: &str) -> Option<(&Self, &Value)> {
+        if let Some(value) = self.keys.get(key) {
+            return Some((self, value));
+        }
+        let names_servers = SERVERS.iter().any(|key| self.keys.contains_key(*key));
+        if names_servers && SERVERS.contains(&key) {
+            return None;
+        }
+        self.behind.as_ref()?.find(key)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.behind.as_ref().is_none_or(|file| file.is_empty())
     }
 
     /// Keeps the file for [`connect`] and [`local`].
@@ -134,7 +161,7 @@ impl ConfigFile {
 
     /// Sets the default values of all options that have a key in the file.
     pub(crate) fn apply(&self, command: Command) -> Command {
-        if self.keys.is_empty() || WITHOUT_KEYS.contains(&command.get_name()) {
+        if self.is_empty() || WITHOUT_KEYS.contains(&command.get_name()) {
             return command;
         }
         let name = command.get_name().to_owned();
@@ -149,7 +176,7 @@ impl ConfigFile {
             .mut_subcommands(|command| self.apply(command))
     }
 
-    /// The error of a command line in which a value of this file is wrong.
+    /// The error of a command line in which a value of the file is wrong.
     pub(crate) fn error(&self, error: &clap::Error) -> anyhow::Error {
         let context = |kind| match error.get(kind) {
             Some(ContextValue::String(text)) => text.clone(),
@@ -161,16 +188,27 @@ impl ConfigFile {
         );
         let reason = error.source().map(|reason| format!(": {reason}"));
         anyhow!(
-            "{value:?} is no value of {option}{}",
+            "{value:?} is not a value of {option}{}",
             reason.unwrap_or_default()
         )
-        .context(misunderstood(&self.path))
+        .context(misunderstood(&self.source(&option).path))
+    }
+
+    /// The file that sets an option, such as `--wait <TIME>`.
+    fn source(&self, option: &str) -> &Self {
+        let option = option.trim_start_matches('-').split(' ').next();
+        let option = option.unwrap_or_default();
+        let own = OWN_KEYS.iter().filter(|(_, name, _)| *name == option);
+        let mut keys = own.map(|(_, _, key)| *key).chain([option]);
+        keys.find_map(|key| self.find(key))
+            .map_or(self, |(file, _)| file)
     }
 
     /// The values that the file has for an option, as they would be typed.
     fn values(&self, command: &str, arg: &Arg) -> Vec<String> {
         let key = arg.get_long().and_then(|option| key_of(command, option));
-        let Some((key, value)) = key.and_then(|key| self.keys.get_key_value(key)) else {
+        let found = key.and_then(|key| Some((key, self.find(key)?)));
+        let Some((key, (file, value))) = found else {
             return Vec::new();
         };
         let (overridden, variable) = OVERRIDDEN;
@@ -180,7 +218,7 @@ impl ConfigFile {
         let is_path = arg.get_value_parser().type_id() == TypeId::of::<PathBuf>();
         let texts = texts(value).into_iter();
         let texts = texts.map(|text| match is_path {
-            true => self.beside(text).display().to_string(),
+            true => file.beside(text).display().to_string(),
             false => text,
         });
         texts.collect()
@@ -219,8 +257,10 @@ fn check(key: &str, value: &Value) -> anyhow::Result<()> {
             parsed.map(drop).context("connect")
         }
         Value::String(_) => Ok(()),
-        _ if SERVERS.contains(&key) => Err(anyhow!("{key} is no text")),
-        Value::Table(_) | Value::Datetime(_) => Err(anyhow!("{key} has no simple value")),
+        _ if SERVERS.contains(&key) => Err(anyhow!("{key} must be a text")),
+        Value::Table(_) | Value::Datetime(_) => Err(anyhow!(
+            "{key} must be a text, a number, true, false, or a list of these"
+        )),
         _ => Ok(()),
     }
 }
@@ -334,6 +374,36 @@ mod tests {
         // No conflict: only flags can be in conflict.
         assert!(lock(&file, "--try").at_once);
         assert!(lock(&file, "--of 3").of.is_some());
+    }
+
+    #[test]
+    fn keys_that_the_file_of_the_user_lacks_are_those_of_the_host() {
+        let before = |of_user: &str, of_host: &str| {
+            let of_host = file(of_host).unwrap();
+            file(of_user).unwrap().before(Some(of_host))
+        };
+        let connect = |file: &ConfigFile| {
+            let (_, connect) = file.find("connect")?;
+            connect.as_str().map(str::to_owned)
+        };
+        let of_host = "connect = \"zk1\"\nwait = 5\ntls-ca = \"ca.pem\"";
+        let both = before("quiet = true\nwait = 7", of_host);
+        assert_eq!(connect(&both).as_deref(), Some("zk1"));
+        let args = lock(&both, "");
+        assert_eq!(args.wait.wait.unwrap().as_secs(), 7);
+        let host = both.behind.as_ref().unwrap();
+        let ca = host.path.parent().unwrap().join("ca.pem");
+        assert_eq!(args.job.connect.security.tls_ca, Some(ca));
+        // A user with a local server does not use the servers of the host.
+        assert_eq!(connect(&before("local = \"here\"", of_host)), None);
+        let wrong = before("quiet = true", "wait = \"soon\"");
+        let error =
+            wrong
+                .apply(Args::command())
+                .try_get_matches_from(["bellwether", "lock", "x", "true"]);
+        let error = format!("{:#}", wrong.error(&error.unwrap_err()));
+        let host = wrong.behind.as_ref().unwrap().path.display().to_string();
+        assert!(error.contains(&host), "{error}");
     }
 
     #[test]
