@@ -173,6 +173,13 @@ impl Workplace<'_> {
         if let Some(end) = self.keeper.wait_for_front(holds, self.output).await {
             return Ok(end);
         }
+        // This process may have been stopped or blocked since the grant, even by a notice on a terminal that is paused.
+        if let Some(lost) = holds.iter().find(|hold| !hold.is_held()) {
+            let path = lost.path();
+            self.output
+                .notice(format_args!("{path} is lost; the command is not run"));
+            return Ok(End::Lost);
+        }
         match Job::start(command, &all, Family::adopt()?) {
             Ok(job) => {
                 let times = self.times()?;
