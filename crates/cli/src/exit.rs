@@ -65,6 +65,13 @@ impl Exit {
         })
     }
 
+    /// Whether a signal of the keyboard ended the command, such as that of Ctrl-C. The terminal sends it to the command alone, but the
+    /// user means bellwether too.
+    pub(crate) fn is_by_keyboard(self) -> bool {
+        let keyboard = [Signal::SIGINT, Signal::SIGQUIT].map(|signal| Self::Signal(signal as i32));
+        keyboard.contains(&self)
+    }
+
     fn code(self) -> u8 {
         match self {
             Self::Done => 0,

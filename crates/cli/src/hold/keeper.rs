@@ -37,7 +37,7 @@ pub(crate) struct Keeper {
     front: ToFront,
     notes: Notes,
     aside: Aside,
-    /// A signal that asked for the end while a job ran. The job decides how it ends.
+    /// A signal that asked for the end while a job ran, which decides how it ends, or before it was started.
     interrupt: Cell<Option<Signal>>,
     /// When the hold with this token will be broken. It is kept between jobs: a repair runs before the command.
     breaking: RefCell<(Option<FencingToken>, Breaking)>,
@@ -121,7 +121,7 @@ impl Keeper {
         }
     }
 
-    /// The exit code if a signal asked for the end while a job ran. No further job is started then.
+    /// The exit code if a signal asked for the end while a job ran or was about to start. No further job is started then.
     pub(crate) fn interrupted_in_job(&self) -> Option<Exit> {
         let signal = self.interrupt.get()?;
         Some(Exit::Signal(signal.as_raw()))
@@ -147,6 +147,7 @@ impl Keeper {
                 order = self.front.order() => match order {
                     Order::Signal(Signal::CONT) => {}
                     Order::Signal(signal) => {
+                        self.interrupt.set(Some(signal));
                         return Some(End::NotStarted(Exit::Signal(signal.as_raw())));
                     }
                     Order::FrontGone => return Some(End::FrontGone),

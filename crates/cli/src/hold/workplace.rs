@@ -138,7 +138,7 @@ impl Workplace<'_> {
         }
     }
 
-    /// The exit code if a signal asked for the end while a job ran.
+    /// The exit code if a signal asked for the end while a job ran or was about to start.
     pub(crate) fn interrupted_in_job(&self) -> Option<Exit> {
         self.keeper.interrupted_in_job()
     }

@@ -43,7 +43,7 @@ fn add(args: &TasksAddArgs, output: Output) -> anyhow::Result<Exit> {
         }
         let known = args.names.len() - added.len();
         if known > 0 {
-            output.notice(format_args!("{} were added before", counted(known, "task")));
+            output.notice(format_args!("added before: {}", counted(known, "task")));
         }
         Ok(Exit::Done)
     })
@@ -79,8 +79,9 @@ fn work(args: &TasksRunArgs, output: Output) -> anyhow::Result<Exit> {
                 }
                 match ended {
                     Exit::Command(0) => backoff.succeeded(),
+                    end if end.is_by_keyboard() => return Ok(end),
                     // The next task may succeed.
-                    Exit::Command(_) | Exit::TooLong => {
+                    Exit::Command(_) | Exit::TooLong | Exit::Signal(_) => {
                         exit = Exit::No;
                         if let Err(exit) = workplace.pause(backoff.failed()).await {
                             return Ok(exit);

@@ -66,7 +66,11 @@ fn tasks_that_fail_are_set_aside_and_retried(servers: &Servers) {
         (&retried["open"], &retried["failed"]),
         (&json!(1), &json!([]))
     );
-    assert_code(&servers.run(&["tasks", "run", "t", "--", "true"]), 0);
+    // A command that is killed fails like any other, and the worker goes on.
+    let script = "test $BELLWETHER_ATTEMPTS -gt 1 || kill -9 $$";
+    let work = ["tasks", "run", "t", "--", "sh", "-c", script];
+    assert_code(&servers.run(&work), 1);
+    assert_code(&servers.run(&["tasks", "status", "t"]), 0);
     // An interrupted task is given back.
     servers.done(&["tasks", "add", "t", "long"]);
     let mut worker = Running::start(&mut servers.command(&[

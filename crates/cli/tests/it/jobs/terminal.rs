@@ -42,6 +42,20 @@ fn ctrl_c_ends_a_job_that_does_not_care() {
 }
 
 #[test]
+fn ctrl_c_ends_a_worker_with_its_command() {
+    let mut shell = Shell::start();
+    for item in ["one", "two"] {
+        let mut put = bellwether();
+        put.args(["queue", "put", "q", item, "-c", &shell.address]);
+        assert_code(&put.output().unwrap(), 0);
+    }
+    shell.run("bellwether queue work q -- sh -c 'echo he\"\"ld; exec tail -f /dev/null'");
+    shell.until_shown("held");
+    shell.press("\x03");
+    shell.until_shown("code=130");
+}
+
+#[test]
 fn ctrl_c_ends_a_wait() {
     let mut shell = Shell::start();
     let mut holder = Running::start(bellwether().args([

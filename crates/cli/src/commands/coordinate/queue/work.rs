@@ -42,13 +42,17 @@ pub(super) fn run(args: QueueWorkArgs, output: Output) -> anyhow::Result<Exit> {
                     Exit::Command(0) => backoff.succeeded(),
                     // The next item would fail in the same way.
                     Exit::Failed | Exit::NotRunnable | Exit::NotFound => return Ok(exit),
+                    exit if exit.is_by_keyboard() => return Ok(exit),
                     exit => {
-                        let pause = backoff.failed();
-                        output.notice(format_args!(
-                            "a command for {} failed: {}; next attempt in {pause:?}",
-                            args.path,
-                            exit.reason()
-                        ));
+                        let (path, pause) = (&args.path, backoff.failed());
+                        let what = match exit {
+                            Exit::Lost => format!("the session, or a claim in {path}, was lost"),
+                            Exit::TooLong => {
+                                format!("a command for {path} ran longer than --max-time")
+                            }
+                            exit => format!("a command for {path} failed: {}", exit.reason()),
+                        };
+                        output.notice(format_args!("{what}; next attempt in {pause:?}"));
                         if let Err(exit) = workplace.pause(pause).await {
                             return Ok(exit);
                         }
@@ -61,7 +65,7 @@ pub(super) fn run(args: QueueWorkArgs, output: Output) -> anyhow::Result<Exit> {
 
 /// How a turn of the worker ended.
 enum Worked {
-    /// The command was run, or the claim was lost.
+    /// The command was run, or the claim or the session was lost.
     Attempt(Exit),
     /// There was no item for the idle time.
     Nothing,
