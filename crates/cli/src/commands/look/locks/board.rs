@@ -158,7 +158,7 @@ impl Board {
         let entry = rows.get(self.selected);
         let meant = entry.and_then(|entry| {
             let one = entry.contestant.as_ref().filter(|one| one.holds)?;
-            let question = deed.question(&entry.who, &entry.path);
+            let question = deed.question(&entry.who, &entry.shown_path);
             Some(Mode::Confirm(deed, Box::new(one.clone()), question))
         });
         match meant {

@@ -29,6 +29,8 @@ pub(crate) struct Entry {
     /// The state in a word.
     pub(crate) word: &'static str,
     pub(crate) path: String,
+    /// The path as it is shown, with escapes.
+    pub(crate) shown_path: String,
     /// The recipe at the path.
     pub(crate) what: String,
     pub(crate) who: String,
@@ -41,7 +43,7 @@ pub(crate) struct Entry {
 impl Entry {
     /// Whether the row contains the filter.
     pub(crate) fn has(&self, text: &str) -> bool {
-        let columns = [&self.path, &self.what, &self.who];
+        let columns = [&self.shown_path, &self.what, &self.who];
         columns.iter().any(|column| column.contains(text)) || self.word.contains(text)
     }
 
@@ -84,13 +86,12 @@ pub(crate) fn entries(overview: &Overview) -> Vec<Entry> {
     };
     let mut entries = Vec::new();
     for sight in &overview.sights {
-        let path = path_text(&sight.path);
-        let what = title(&sight.what);
         let row = Entry {
             state: State::Other,
             word: "",
-            path,
-            what,
+            path: sight.path.clone(),
+            shown_path: path_text(&sight.path),
+            what: title(&sight.what),
             who: String::new(),
             since: None,
             token: None,

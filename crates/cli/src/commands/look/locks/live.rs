@@ -53,9 +53,13 @@ pub(super) async fn watch(
     let mut deeds = Deeds::new();
     let mut times = interval(REFRESH);
     times.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut is_first = true;
     loop {
         let (mut watcher, seen) = set_up(client, args, output).await?;
         let mut states = client.raw().states();
+        if !std::mem::take(&mut is_first) {
+            view.say("the session ended; continuing in a new one", output)?;
+        }
         if view.show(seen)?.is_break() {
             return Ok(Exit::Done);
         }
@@ -70,8 +74,11 @@ pub(super) async fn watch(
                     News::Ended => break,
                 },
                 _ = states.changed() => {
-                    if *states.borrow_and_update() == SessionState::Disconnected {
-                        view.say("connection lost", output)?;
+                    let state = *states.borrow_and_update();
+                    match state {
+                        SessionState::Disconnected => view.say("connection lost", output)?,
+                        SessionState::Connected => view.say("connected again", output)?,
+                        _ => {}
                     }
                     continue;
                 }

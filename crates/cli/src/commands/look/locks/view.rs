@@ -74,7 +74,7 @@ fn table<'a>(entries: &[&'a Entry]) -> Table<'a> {
         longest.unwrap_or_default().max(name.len())
     };
     let length = |columns: usize| Constraint::Length(u16::try_from(columns).unwrap_or(u16::MAX));
-    let path = width(|entry| entry.path.chars().count(), "path").min(PATH_COLUMNS_MAX);
+    let path = width(|entry| entry.shown_path.chars().count(), "path").min(PATH_COLUMNS_MAX);
     let what = width(|entry| entry.what.chars().count(), "what").min(PATH_COLUMNS_MAX);
     let widths = [
         length("DEADLOCK".len()),
@@ -101,7 +101,7 @@ fn row(entry: &Entry) -> Row<'_> {
     let age = entry.since.map(|since| duration::text(age(since)));
     Row::new([
         Cell::from(entry.word).style(style),
-        Cell::from(entry.path.as_str()),
+        Cell::from(entry.shown_path.as_str()),
         Cell::from(entry.what.as_str()),
         Cell::from(entry.who.as_str()),
         Cell::from(age.unwrap_or_default()),
