@@ -13,6 +13,7 @@ use crate::commands::server::{advice, backup, repair};
 use crate::exit::Exit;
 use crate::local;
 use crate::output::Output;
+use crate::output::refusal::Refusal;
 use crate::signals::Signals;
 
 #[tokio::main]
@@ -130,7 +131,15 @@ fn config(args: ServeArgs, output: Output) -> anyhow::Result<(Config, PageArgs)>
     for address in args.listen {
         match address {
             ListenAddress::Tcp(address) => config.listen.push(address),
-            ListenAddress::Unix(path) => config.listen_unix = Some(path),
+            ListenAddress::Unix(path) => {
+                if let Some(other) = config.listen_unix.replace(path) {
+                    let what = format!(
+                        "a server listens on one Unix socket, and --listen names another: {}",
+                        other.display()
+                    );
+                    return Err(Refusal::usage(what).into());
+                }
+            }
         }
     }
     args.security.apply(&mut config);
