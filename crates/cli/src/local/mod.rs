@@ -329,8 +329,7 @@ pub(crate) fn process(server: &UnixStream) -> Option<Pid> {
 /// Whether a process is a local server, by its command line. Commands do not kill it with a job: it serves other commands too.
 pub(crate) fn is_server(process: Pid) -> bool {
     let command_line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-    let mut words = command_line.split(|byte| *byte == 0).skip(1);
-    words.next() == Some(b"serve") && words.next() == Some(b"--local")
+    command_line.starts_with(b"bellwether\0serve\0--local\0")
 }
 
 /// The host name, as the name of a folder.
