@@ -17,7 +17,7 @@ use crate::value::node_path;
 /// With --watch, it keeps running and shows changes: on a terminal on the screen of `bellwether top`, elsewhere one line per change,
 /// and with --json one object per change.
 ///
-/// Exit code: 0; 1 if there is a deadlock; 125 if bellwether failed.
+/// Exit code: 0; 1 if there is a deadlock, but not with --watch; 128+n if signal n ended it; 125 if bellwether failed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   bellwether locks /jobs
@@ -61,7 +61,7 @@ pub(crate) struct TopArgs {
 ///
 /// Follows the chain from holder to holder, until a holder that waits for nothing, or a deadlock.
 ///
-/// Exit code: 0; 1 if it is not held; 125 if bellwether failed.
+/// Exit code: 0; 1 if the lock is not held; 2 if it is not below --within; 125 if bellwether failed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  bellwether why /jobs/nightly")]
 pub(crate) struct WhyArgs {
@@ -105,7 +105,7 @@ pub(crate) struct TargetArgs {
     /// The path of the lock, semaphore, election or queue; the leading slash is optional.
     #[arg(value_parser = node_path::parse)]
     pub(crate) path: String,
-    /// The contender of this node only, by its name in `locks --json`, instead of all holders.
+    /// Only the contender whose node has this name (`node` in `locks --json`), instead of all holders.
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Option<String>,
     /// A message for the holder.
@@ -121,7 +121,7 @@ pub(crate) struct TargetArgs {
 /// The holder decides: a job prints the request on stderr, and `lock --hold` prints a line on stdout. To end a hold, use `break`. Asks
 /// for confirmation on a terminal.
 ///
-/// Exit code: 0; 1 if it is not held, or the answer was no; 2 without a terminal if --yes is missing; 125 if bellwether failed.
+/// Exit code: 0; 1 if the lock is not held, or the answer was no; 2 without a terminal if --yes is missing; 125 if bellwether failed.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  bellwether revoke /jobs/nightly -m 'the machine goes down at six'"

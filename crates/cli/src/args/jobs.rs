@@ -41,8 +41,8 @@ pub(crate) struct WaitArgs {
 /// Run a command under a lock, or hold the lock for a script.
 ///
 /// Commands with the same path run one at a time, in order of arrival. The environment of the command has the fencing token
-/// (BELLWETHER_TOKEN), the path (BELLWETHER_PATH), and whether the previous holder finished: `clean`, `crashed` or `unknown`
-/// (BELLWETHER_PREVIOUS). The command uses the terminal as usual, and receives the signals that are sent to bellwether. Before
+/// (BELLWETHER_TOKEN), the path (BELLWETHER_PATH), and whether the previous holder finished: `clean`, `crashed`, `repaired` by
+/// --on-crash, or `unknown` (BELLWETHER_PREVIOUS). The command uses the terminal as usual, and receives the signals that are sent to bellwether. Before
 /// the lock is lost, the command gets SIGTERM; after the grace, the command and all processes that it started get SIGKILL. The same
 /// happens if bellwether itself is killed.
 ///

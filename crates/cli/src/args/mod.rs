@@ -45,6 +45,7 @@ Exit codes:
   0        done
   1        the answer is no
   2        wrong usage
+  3        doctor: something does not work; tx: no such transaction
   Where a command is run:
   0-255    the exit code of the command
   128+n    signal n ended it
@@ -214,13 +215,17 @@ pub(crate) struct DataFileArgs {
 
 /// Run a server that speaks the ZooKeeper protocol.
 ///
-/// Stops on SIGTERM and SIGINT. Notifies systemd when it is ready. RUST_LOG sets the log level.
+/// Stops on SIGTERM, SIGINT and SIGHUP. Notifies systemd when it is ready. RUST_LOG sets the log level.
+///
+/// Exit code: 0 when one of these signals has stopped it, or after a repair; 1 if the answer to --repair was no; 2 if settings do not fit
+/// together; 125 if bellwether failed.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  bellwether serve --data /var/lib/bellwether --tick-time 500ms --words 'ruok,srvr,mntr'"
 )]
 pub(crate) struct ServeArgs {
-    /// Listen at this address; may be given more than once. By default 127.0.0.1:2181, or the address in --config.
+    /// Listen at this address, or on this Unix socket; may be given more than once, but with one socket. By default 127.0.0.1:2181, or
+    /// the address in --config.
     #[arg(short, long, value_name = "ADDRESS:PORT|unix:PATH", value_parser = ListenAddress::parse)]
     pub(crate) listen: Vec<ListenAddress>,
     /// Read settings from a file in the format of zoo.cfg. Flags override it.

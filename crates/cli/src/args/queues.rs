@@ -103,9 +103,9 @@ pub(crate) struct QueuePutArgs {
 ///
 /// With neither, prints the item and acknowledges it. If the output is closed, the item is returned to the queue.
 ///
-/// Exit code: that of the command; without a command 0, or 1 if the item was returned; 121 if the command ran longer than --max-time;
-/// 123 if the claim was lost; 124 if there was no item in time; 125 if bellwether failed; 126 if the command cannot be run; 127 if it is
-/// not found.
+/// Exit code: that of the command; without a command 0, or 1 if the item was returned; 128+n if signal n ended the command, or the wait;
+/// 121 if the command ran longer than --max-time; 123 if the claim was lost; 124 if there was no item in time; 125 if bellwether failed;
+/// 126 if the command cannot be run; 127 if it is not found.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   bellwether queue take /hosts/to-drain -- ./drain.sh
@@ -154,7 +154,7 @@ pub(crate) struct WorkerArgs {
 ///
 /// A loop of `queue take` with a command: an item is acknowledged if the command succeeds, and otherwise returned to the queue; after
 /// --attempts failures it becomes a dead letter. A worker pauses after a failure, and opens a new session if its session expires. It
-/// ends after --idle without items, or on a signal, when its present command has ended.
+/// ends after --idle without items, or on a signal or Ctrl-C, when its present command has ended.
 ///
 /// Exit code: 0 after --idle without items; 128+n if signal n ended it; 125 if bellwether failed; 126 if the command cannot be run; 127
 /// if it is not found.

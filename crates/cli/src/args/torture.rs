@@ -1,4 +1,4 @@
-//! The command that puts recipes and servers to the test.
+//! Arguments of `torture`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,40 +31,40 @@ use crate::value::{duration, node_path};
   bellwether torture -c zk1,zk2,zk3 --for 10m --report /tmp/torture
   bellwether torture -c zk1,zk2,zk3 --recipes lock,queue --no-faults --json | jq .right")]
 pub(crate) struct TortureArgs {
-    /// The recipes; all of them unless given.
+    /// Use only these recipes, separated by commas; all by default.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) recipes: Vec<Recipe>,
-    /// How long faults happen.
+    /// How long to inject faults, including the checks in between.
     #[arg(long = "for", value_name = "TIME", value_parser = duration::parse, default_value = "60s")]
     pub(crate) time: Duration,
-    /// How many client processes; at least 3.
+    /// The number of client processes, from 3 to 64.
     #[arg(long, value_name = "N", default_value = "4", value_parser = clap::value_parser!(u32).range(3..=64))]
     pub(crate) clients: u32,
-    /// The seed of the faults; from the clock unless given.
+    /// The seed of the faults; by default, one from the clock.
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
     /// Write a report to this folder: index.html with figures and timelines, summary.json, and history.jsonl, the last history.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) report: Option<PathBuf>,
-    /// Only watch: disturb neither clients nor connections.
+    /// Inject no faults: only check the guarantees.
     #[arg(long)]
     pub(crate) no_faults: bool,
-    /// Let clients find these features missing on the servers, as on older servers and other servers of the protocol.
+    /// Hide these features of the servers from the clients, to test the recipes as on servers that lack them; separated by commas.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) without: Vec<ServerFeature>,
-    /// Start an embedded server for it, and kill and restart that too.
+    /// Start a server in a temporary folder, and also kill and restart it.
     #[arg(long, conflicts_with_all = ["connect", "local"])]
     pub(crate) embedded: bool,
-    /// Start an ensemble of so many members of Apache ZooKeeper for it, and disturb that too.
+    /// Start an ensemble of N members of Apache ZooKeeper, and inject faults there too.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(3..=7), conflicts_with_all = ["connect", "local", "embedded"])]
     pub(crate) ensemble: Option<u8>,
-    /// Where its nodes are; they are deleted afterwards, unless a guarantee was broken.
+    /// The path of all its nodes. They are deleted at the end, unless a guarantee was broken.
     #[arg(long, value_name = "PATH", default_value = "/torture", value_parser = node_path::parse)]
     pub(crate) path: String,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Be one of its clients; the process that starts them does so.
+    /// Be one of the clients. The process that starts them sets this flag.
     #[arg(long, hide = true, value_name = "JSON")]
     pub(crate) orders: Option<String>,
     #[command(flatten)]
@@ -83,7 +83,7 @@ pub(crate) enum ServerFeature {
 }
 
 impl ServerFeature {
-    /// The operation that it needs.
+    /// The operation of the protocol that provides it.
     pub(crate) fn op(self) -> Op {
         match self {
             Self::Create2 => Op::Create2,

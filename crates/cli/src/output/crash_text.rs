@@ -34,7 +34,7 @@ fn vanished(crash: &Crash) -> String {
     let is_job = crash.who.as_ref().is_some_and(|who| who.command.is_some());
     match crash.session_timeout.filter(|_| is_job) {
         Some(timeout) => format!(
-            "its host was not heard of for {}, or its node was deleted",
+            "nothing was heard from its host for {}, or its node was deleted",
             duration::text(timeout)
         ),
         None => "it was killed or cut off, or its host died".to_owned(),

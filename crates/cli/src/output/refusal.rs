@@ -35,7 +35,7 @@ impl Refusal {
         }
     }
 
-    /// What was asked about does not exist, where [`no`](Self::no) would be an answer about it.
+    /// There is no such thing. For commands whose exit code 1 is an answer about an existing one, as in `tx wait`.
     pub(crate) fn missing(what: impl Into<String>) -> Self {
         Self {
             exit: Exit::Missing,

@@ -31,7 +31,7 @@ pub(crate) fn run(args: RendezvousArgs, output: Output) -> anyhow::Result<Exit> 
             let barrier = DoubleBarrier::new(workplace.client(), path, size);
             let entered = waiting::showing(
                 format!("waiting for others at {path}"),
-                counts(barrier.clone()),
+                counts(barrier.clone(), "have arrived"),
                 barrier.enter(),
                 output,
             );
@@ -58,7 +58,7 @@ pub(crate) fn run(args: RendezvousArgs, output: Output) -> anyhow::Result<Exit> 
             };
             let left = waiting::showing(
                 format!("waiting for the others at {path} to end"),
-                counts(barrier.clone()),
+                counts(barrier.clone(), "are inside"),
                 inside.leave(),
                 output,
             );
@@ -74,19 +74,23 @@ pub(crate) fn run(args: RendezvousArgs, output: Output) -> anyhow::Result<Exit> 
     )
 }
 
-/// The number of members, each time it changes.
-fn counts(barrier: DoubleBarrier) -> impl Stream<Item = impl Fn() -> String> {
-    let look = async |(barrier, mut looks, mut last): (DoubleBarrier, Interval, Option<usize>)| {
+/// The number of members, and what they do, each time the number changes.
+fn counts(
+    barrier: DoubleBarrier,
+    they_do: &'static str,
+) -> impl Stream<Item = impl Fn() -> String> {
+    type State = (DoubleBarrier, Interval, Option<usize>, &'static str);
+    let look = async |(barrier, mut looks, mut last, they_do): State| {
         loop {
             looks.tick().await;
             // The wait itself fails with the reason.
             let members = barrier.members().await.ok()?;
             let here = members.here.len();
             if last.replace(here) != Some(here) {
-                let text = format!("{here} of {} have arrived", members.size);
-                return Some((move || text.clone(), (barrier, looks, last)));
+                let text = format!("{here} of {} {they_do}", members.size);
+                return Some((move || text.clone(), (barrier, looks, last, they_do)));
             }
         }
     };
-    unfold((barrier, interval(LOOK_EVERY), None), look)
+    unfold((barrier, interval(LOOK_EVERY), None, they_do), look)
 }

@@ -9,6 +9,7 @@ use bellwether_server::files::Repair;
 
 use crate::exit::Exit;
 use crate::output::Output;
+use crate::output::refusal::Refusal;
 
 pub(crate) fn run(config: &Config, yes: bool, output: Output) -> anyhow::Result<Exit> {
     let Some(data) = config.data_dir.as_deref() else {
@@ -42,8 +43,9 @@ pub(crate) fn run(config: &Config, yes: bool, output: Output) -> anyhow::Result<
 
 fn ask(output: Output) -> anyhow::Result<bool> {
     if !io::stdin().is_terminal() {
-        output.hint("--yes repairs without confirmation");
-        anyhow::bail!("stdin is not a terminal, so there is no confirmation");
+        let what = "stdin is not a terminal, so there is no confirmation";
+        let refusal = Refusal::failed(what).hint("--yes repairs without confirmation");
+        return Err(refusal.into());
     }
     output.ask("repair? [y/N] ");
     let mut answer = String::new();

@@ -1,4 +1,4 @@
-//! `bellwether torture`: recipes under faults, and a verdict.
+//! `bellwether torture`: runs recipes under faults, and checks their guarantees.
 
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime};
@@ -28,7 +28,7 @@ const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
 #[tokio::main]
 pub(crate) async fn run(args: TortureArgs, output: Output) -> anyhow::Result<Exit> {
     if let Some(orders) = &args.orders {
-        let orders = serde_json::from_str(orders).context("these are no orders")?;
+        let orders = serde_json::from_str(orders).context("cannot read --orders")?;
         return be_worker(orders, &args.connect, output).await;
     }
     let mut torture = Torture::new(servers(&args).await?, worker);
@@ -59,7 +59,7 @@ pub(crate) async fn run(args: TortureArgs, output: Output) -> anyhow::Result<Exi
     let outcome = tokio::select! {
         outcome = &mut running => outcome?,
         _ = signals.next() => {
-            output.notice("stopping; once more to give up");
+            output.notice("ending the faults, then checking; another signal ends the command at once");
             stop.send_replace(true);
             tokio::select! {
                 outcome = running => outcome?,
@@ -110,7 +110,7 @@ async fn servers(args: &TortureArgs) -> anyhow::Result<Servers> {
     Ok(Servers::Given { addresses, chroot })
 }
 
-/// This very command line again, as a client.
+/// The command of a client process: this command line again, with its orders.
 fn worker(orders: &Orders) -> Command {
     let orders = serde_json::to_string(orders).expect("orders are plain data");
     let mut command = Command::new(PROGRAM);
@@ -160,7 +160,7 @@ fn tell(outcome: &Outcome, args: &TortureArgs) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-/// A line a recipe, and one for all.
+/// One line per recipe, and one with totals.
 fn summarise(outcome: &Outcome, out: &mut dyn Write) -> io::Result<()> {
     let figures = &outcome.figures;
     output::header(

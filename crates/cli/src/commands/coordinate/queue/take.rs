@@ -72,7 +72,7 @@ pub(super) async fn next<O: Order>(
         }
     };
     let what = format!("waiting for an item in {path}");
-    let news = stream::iter([|| "the queue is empty".to_owned()]);
+    let news = stream::iter([|| "there is none to take".to_owned()]);
     match waiting::showing(what, news, taken, output).await {
         Err(TakeError::TimedOut { .. }) => Ok(None),
         taken => taken.map(Some),

@@ -20,7 +20,9 @@ pub(super) async fn look(client: &Client, top: &str) -> anyhow::Result<Vec<Findi
         match &sight.what {
             Recipe::Line(line) => findings.extend(of_line(sight, line)),
             Recipe::Queue(queue) => {
-                findings.extend(dead_letters(&sight.path, "queue dead", queue.depth.dead));
+                let letters = counted(queue.depth.dead, "dead letter");
+                let found = queue.depth.dead > 0;
+                findings.extend(found.then(|| set_aside(&sight.path, &letters, "queue dead")));
                 if queue.depth.items > DEPTH_NEAR {
                     let items = counted(queue.depth.items, "item");
                     let what = format!("{items} wait in {}", sight.path);
@@ -30,7 +32,9 @@ pub(super) async fn look(client: &Client, top: &str) -> anyhow::Result<Vec<Findi
                 }
             }
             Recipe::Tasks { counts, .. } => {
-                findings.extend(dead_letters(&sight.path, "tasks status", counts.failed));
+                let failed = counted(counts.failed, "failed task");
+                let found = counts.failed > 0;
+                findings.extend(found.then(|| set_aside(&sight.path, &failed, "tasks status")));
             }
             _ => {}
         }
@@ -103,12 +107,8 @@ fn is_overdue(holder: &Contestant) -> bool {
     })
 }
 
-fn dead_letters(path: &str, command: &str, letters: usize) -> Option<Finding> {
-    let what = match letters {
-        0 => return None,
-        1 => format!("{path} has 1 dead letter"),
-        letters => format!("{path} has {letters} dead letters"),
-    };
+/// Dead letters or failed tasks, and the command that shows them.
+fn set_aside(path: &str, what: &str, command: &str) -> Finding {
     let advice = format!("`bellwether {command} {path}` shows the reasons");
-    Some(Finding::warning("queues", what).advice(advice))
+    Finding::warning("queues", format!("{path} has {what}")).advice(advice)
 }
