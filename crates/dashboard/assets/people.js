@@ -14,7 +14,7 @@ export function place(one) {
 }
 
 export function whoText(who) {
-  if (!who || !who.host) return "somebody";
+  if (!who || !who.host) return "an unknown client";
   const name = who.user ? `${who.user}@${who.host}` : who.host;
   return `${name} pid ${who.pid}${who.command ? ` ${who.command}` : ""}`;
 }

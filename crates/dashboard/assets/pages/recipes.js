@@ -121,7 +121,7 @@ async function deadLetters(path, isTasks) {
 // --- transactions -------------------------------------------------------------------------------------------
 
 export function transactions(main) {
-  return cards(main, ["transaction"], transaction, "No transaction waits for a decision.", "bellwether tx begin /tx --site a --site b");
+  return cards(main, ["transaction"], transaction, "No transaction waits for a decision.", "bellwether tx begin /tx payer payee");
 }
 
 function transaction(sight) {

@@ -74,5 +74,5 @@ function showSessions(body, told, filter) {
     h("div", { class: "scroll" }, h("table", { class: "stacks" },
       h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
       h("tbody", {}, shown.map(row)))),
-    rows.length > shown.length && h("p", { class: "faint" }, `${number(rows.length - shown.length)} more match no filter or are not shown.`));
+    rows.length > shown.length && h("p", { class: "faint" }, `${number(rows.length - shown.length)} more do not match the filter, or are not shown.`));
 }

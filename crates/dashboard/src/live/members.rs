@@ -86,7 +86,7 @@ impl MemberState {
         let srvr = match member.ask("srvr").await {
             // Apache's words of a member without a quorum (`NOT_SERVING_REQUESTS`).
             Ok(srvr) if srvr.contains("not currently serving requests") => {
-                state.silent = Some("it serves no requests, for it has no quorum".to_owned());
+                state.silent = Some("it serves no requests, because it has no quorum".to_owned());
                 return state;
             }
             Ok(srvr) => srvr,

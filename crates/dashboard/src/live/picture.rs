@@ -17,6 +17,8 @@ const KAZOO_LINE: &str = "-__lock__";
 pub(crate) struct Picture {
     sights: BTreeMap<String, Vec<Sight>>,
     unreadable: BTreeSet<String>,
+    /// Number of directories that the last reading of everything left out.
+    unexplored: usize,
 }
 
 impl Picture {
@@ -24,6 +26,9 @@ impl Picture {
     pub(crate) fn replace(&mut self, root: &str, seen: Overview) {
         self.sights.retain(|path, _| !is_within(path, root));
         self.unreadable.retain(|path| !is_within(path, root));
+        if root == "/" {
+            self.unexplored = seen.unexplored;
+        }
         for sight in seen.sights {
             let at = self.sights.entry(sight.path.clone()).or_default();
             at.push(sight);
@@ -41,6 +46,7 @@ impl Picture {
         let mut overview = Overview::default();
         overview.sights = self.sights.values().flatten().cloned().collect();
         overview.unreadable = self.unreadable.iter().cloned().collect();
+        overview.unexplored = self.unexplored;
         overview
     }
 

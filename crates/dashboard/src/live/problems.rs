@@ -60,6 +60,15 @@ pub(super) fn json(overview: &Overview, members: &[MemberState]) -> Value {
 
 fn of_recipes(overview: &Overview, now: SystemTime) -> Vec<Problem> {
     let mut problems = Vec::new();
+    if overview.unexplored > 0 {
+        problems.push(Problem {
+            severity: Severity::Warning,
+            kind: "too many directories",
+            what: format!("{} or more directories were not read", overview.unexplored),
+            advice: "Recipes there are not shown. Delete directories that are not needed.",
+            link: link("tree", "/"),
+        });
+    }
     for circle in overview.deadlocks() {
         let mut paths: Vec<_> = circle.iter().map(|step| step.path.as_str()).collect();
         paths.sort_unstable();
@@ -102,7 +111,7 @@ fn of_recipes(overview: &Overview, now: SystemTime) -> Vec<Problem> {
                         severity: Severity::Warning,
                         kind: "long hold",
                         what: format!(
-                            "{path} is held for {} minutes, and {waiters} wait",
+                            "{path} has been held for {} minutes; waiters: {waiters}",
                             longest.as_secs() / 60
                         ),
                         advice: "Ask the holder to release, or break the hold.",
@@ -113,7 +122,7 @@ fn of_recipes(overview: &Overview, now: SystemTime) -> Vec<Problem> {
             Recipe::Queue(queue) => {
                 let depth = queue.depth;
                 if depth.dead > 0 {
-                    problems.push(dead_letters(path, depth.dead, "queues"));
+                    problems.push(dead_letters(path, depth.dead, "dead letter"));
                 }
                 if depth.items >= DEEP_QUEUE {
                     problems.push(Problem {
@@ -126,7 +135,7 @@ fn of_recipes(overview: &Overview, now: SystemTime) -> Vec<Problem> {
                 }
             }
             Recipe::Tasks { counts, .. } if counts.failed > 0 => {
-                problems.push(dead_letters(path, counts.failed, "queues"));
+                problems.push(dead_letters(path, counts.failed, "failed task"));
             }
             _ => {}
         }
@@ -134,13 +143,14 @@ fn of_recipes(overview: &Overview, now: SystemTime) -> Vec<Problem> {
     problems
 }
 
-fn dead_letters(path: &str, count: usize, page: &str) -> Problem {
+fn dead_letters(path: &str, count: usize, thing: &str) -> Problem {
+    let plural = if count == 1 { "" } else { "s" };
     Problem {
         severity: Severity::Warning,
         kind: "dead letters",
-        what: format!("{count} given up at {path}"),
+        what: format!("{count} {thing}{plural} at {path}"),
         advice: "Read why they failed, then retry them.",
-        link: link(page, path),
+        link: link("queues", path),
     }
 }
 
