@@ -1,4 +1,4 @@
-//! Checks of a group: nobody sees a member that has left, or that never joined.
+//! Checks of a group: no process sees a member that has left, or that never joined.
 
 use std::collections::HashMap;
 

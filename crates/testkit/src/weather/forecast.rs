@@ -58,7 +58,7 @@ pub struct Scope {
     pub links: bool,
     /// Processes of contenders are paused.
     pub pauses: bool,
-    /// Processes of contenders are killed.
+    /// Processes of contenders are killed, by a caller that starts them again.
     pub kills: bool,
     /// Servers are restarted.
     pub restarts: bool,

@@ -37,7 +37,7 @@ impl Target {
     ///
     /// # Panics
     ///
-    /// If it is a fault of the server, or if only the owner of the process can kill it.
+    /// On [`Spell::Restart`], which is a fault of the server, and on [`Spell::Kill`]: the caller kills and restarts its processes itself.
     pub async fn befall(&self, spell: Spell, note: impl Fn(What)) {
         let proxy = &self.proxy;
         if !matches!(spell, Spell::Expire | Spell::Pause(_)) {
@@ -120,7 +120,7 @@ pub struct Weather<'a> {
 }
 
 impl Weather<'_> {
-    /// Injects faults for `time`, then ends them.
+    /// Injects faults for `time`, then ends them. The forecast must have no kills ([`Scope::kills`]): this does not own the processes.
     ///
     /// # Errors
     ///

@@ -156,14 +156,14 @@ impl Ensemble {
         self.members.len()
     }
 
-    /// Makes the first member lag, or stops doing so: it receives nothing from the leader and serves old state, until it notices after five
-    /// seconds. It must not be the leader.
+    /// Makes the first member lag, or stops doing so: it receives nothing from the leader and serves old state, until it notices after 25
+    /// ticks (`syncLimit`), five seconds by default. It must not be the leader.
     pub fn hold_back(&self, hold: bool) {
         self.links.hold_peer(0, Direction::ToClient, hold);
     }
 
     /// Disconnects the first member from the leader, in both directions, or reconnects it. Its clients still reach it, and it answers reads
-    /// until it notices after five seconds. It must not be the leader.
+    /// until it notices after 25 ticks. It must not be the leader.
     pub fn cut_off(&self, cut: bool) {
         self.links.hold_peer(0, Direction::Both, cut);
     }
