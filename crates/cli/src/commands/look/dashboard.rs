@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use crate::args::{DashboardArgs, PageArgs};
 use crate::commands::server::backup;
 use crate::connect::session::in_session;
-use crate::connect::{Whereabouts, whereabouts};
+use crate::connect::{Whereabouts, speaks_tls, whereabouts};
 use crate::exit::Exit;
 use crate::local::Folder;
 use crate::output::Output;
@@ -25,7 +25,17 @@ pub(crate) fn run(args: DashboardArgs, output: Output) -> anyhow::Result<Exit> {
     in_session(&args.connect, output, async |client| {
         let (title, members) = match whereabouts(&args.connect)? {
             Whereabouts::Local(folder) => ("local server".to_owned(), vec![local(folder)]),
-            Whereabouts::Named(endpoints) => named(endpoints),
+            Whereabouts::Named(endpoints) => {
+                let (title, members) = named(endpoints);
+                match speaks_tls(&args.connect)? {
+                    // Four-letter words are sent without TLS, which a listener with TLS does not answer.
+                    true => {
+                        output.notice("with TLS, roles and metrics of the servers are not shown");
+                        (title, Vec::new())
+                    }
+                    false => (title, members),
+                }
+            }
         };
         let mut dashboard = Dashboard::new(client).title(title);
         for member in members {

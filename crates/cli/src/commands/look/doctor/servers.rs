@@ -20,6 +20,11 @@ const OUTSTANDING_MAX: f64 = 1000.0;
 pub(super) async fn look(args: &ConnectArgs) -> anyhow::Result<Vec<Finding>> {
     match connect::whereabouts(args)? {
         Whereabouts::Local(folder) => Ok(vec![local(&folder).await?]),
+        // Four-letter words are sent without TLS, which a listener with TLS does not answer.
+        Whereabouts::Named(_) if connect::speaks_tls(args)? => Ok(vec![Finding::fine(
+            "server",
+            "a server answers by TLS; the servers are not checked one by one",
+        )]),
         Whereabouts::Named(endpoints) => Ok(look_at(&endpoints).await),
     }
 }
