@@ -9,6 +9,7 @@ on_both_engines! {
     all_are_held_while_the_command_runs_and_free_again_after_it,
     commands_that_name_them_in_another_order_do_not_wait_in_a_circle,
     those_that_are_had_are_given_back_when_one_is_not,
+    lock_that_is_refused_leaves_no_crash_at_the_others,
     loss_of_one_stops_the_command,
     crash_is_told_at_each_of_them,
 }
@@ -73,6 +74,15 @@ fn those_that_are_had_are_given_back_when_one_is_not(address: &str) {
     ]);
     assert_code(&command.output().unwrap(), 124);
     assert_eq!(code(address, &["lock", "a", "--try"]), Some(0));
+}
+
+fn lock_that_is_refused_leaves_no_crash_at_the_others(address: &str) {
+    let _leader = holding(address, &["elect", "b"]);
+    let refused = several(address, &["a", "b"], "true").output().unwrap();
+    assert_code(&refused, 2);
+    let tell = "echo $BELLWETHER_PREVIOUS";
+    let next = job(address, &["lock", "a", "--try"], tell).output();
+    assert_eq!(text(&next.unwrap().stdout), "clean\n");
 }
 
 fn loss_of_one_stops_the_command(address: &str) {

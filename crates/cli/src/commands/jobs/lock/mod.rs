@@ -76,13 +76,19 @@ async fn acquire_all(
             acquired = acquired => acquired,
             path = lost(&guards) => {
                 output.error(&anyhow::anyhow!("{path} is lost"));
-                return Ok(Err(Exit::Lost));
+                guards.retain(Hold::is_held);
+                return Ok(Err(release(guards, Exit::Lost, workplace).await));
             }
         };
         match acquired {
             Ok(Ok(Some(guard))) => guards.push(guard),
             Ok(Ok(None)) => return Ok(Err(release(guards, patience.exit(), workplace).await)),
-            Ok(Err(error)) => return Err(error),
+            // Without a release, the next holder of the others would see a crash, although nothing was run.
+            Ok(Err(error)) => {
+                guards.retain(Hold::is_held);
+                release(guards, Exit::Failed, workplace).await;
+                return Err(error);
+            }
             Err(exit) => return Ok(Err(release(guards, exit, workplace).await)),
         }
     }
