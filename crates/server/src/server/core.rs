@@ -61,6 +61,7 @@ impl Core {
             reconfig_enabled: false,
             schemes: Schemes::default(),
             ephemerals_per_session_max: usize::MAX,
+            ephemeral_bytes_max: usize::MAX,
             acl_bytes_max: usize::MAX,
         };
         Self {

@@ -314,6 +314,13 @@ fn engine(
     Ok((Arc::new(engine), pipeline))
 }
 
+/// Bytes of the longest list in a transaction that Apache can read back from a log: it reads records of two frames at most
+/// (`jute.maxbuffer` and as much extra).
+fn longest_record_bytes(config: &Config) -> usize {
+    const HEADER_BYTES: usize = 1024;
+    (config.frame_bytes_max.saturating_mul(2)).saturating_sub(HEADER_BYTES)
+}
+
 fn rules(config: &Config) -> Rules {
     Rules {
         extended_types: config.extended_types,
@@ -322,6 +329,7 @@ fn rules(config: &Config) -> Rules {
         reconfig_enabled: config.reconfig_enabled,
         schemes: schemes(config),
         ephemerals_per_session_max: config.ephemerals_per_session_max,
+        ephemeral_bytes_max: longest_record_bytes(config),
         acl_bytes_max: config.frame_bytes_max,
     }
 }

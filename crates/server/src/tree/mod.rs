@@ -16,4 +16,4 @@ pub mod txn;
 
 pub(crate) use apply::{Change, ChangeKind};
 pub(crate) use node::{Node, Owner};
-pub(crate) use tree::Tree;
+pub(crate) use tree::{Tree, listed_bytes};

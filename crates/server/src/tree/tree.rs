@@ -15,7 +15,7 @@ use super::{access, digest};
 #[derive(Debug, Clone)]
 pub(crate) struct Tree {
     nodes: HashMap<Arc<str>, Arc<Node>>,
-    ephemerals: HashMap<i64, OrdSet<Arc<str>>>,
+    ephemerals: HashMap<i64, Ephemerals>,
     sessions: HashMap<i64, i32>,
     containers: OrdSet<Arc<str>>,
     expiring: OrdSet<Arc<str>>,
@@ -24,6 +24,19 @@ pub(crate) struct Tree {
     digest: u64,
     bytes: usize,
     path_bytes: usize,
+}
+
+/// The ephemeral nodes of one session.
+#[derive(Debug, Clone, Default)]
+struct Ephemerals {
+    paths: OrdSet<Arc<str>>,
+    /// What the paths take in the transaction that ends the session.
+    bytes: usize,
+}
+
+/// What a path takes in a list of paths.
+pub(crate) fn listed_bytes(path: &str) -> usize {
+    size_of::<i32>() + path.len()
 }
 
 impl Tree {
@@ -111,7 +124,8 @@ impl Tree {
 
     /// Number of ephemeral nodes.
     pub(crate) fn ephemeral_count(&self) -> usize {
-        self.ephemerals.values().map(OrdSet::len).sum()
+        let counts = self.ephemerals.values().map(|owned| owned.paths.len());
+        counts.sum()
     }
 
     /// Open sessions with their timeouts in milliseconds.
@@ -128,12 +142,21 @@ impl Tree {
 
     /// The ephemeral nodes of a session, in order.
     pub(crate) fn ephemerals_of(&self, session_id: i64) -> impl Iterator<Item = &Arc<str>> {
-        self.ephemerals.get(&session_id).into_iter().flatten()
+        let owned = self.ephemerals.get(&session_id);
+        owned.into_iter().flat_map(|owned| &owned.paths)
     }
 
     /// Number of ephemeral nodes of a session.
     pub(crate) fn ephemeral_count_of(&self, session_id: i64) -> usize {
-        self.ephemerals.get(&session_id).map_or(0, OrdSet::len)
+        let owned = self.ephemerals.get(&session_id);
+        owned.map_or(0, |owned| owned.paths.len())
+    }
+
+    /// Bytes of the list of a session's ephemeral nodes.
+    pub(crate) fn ephemeral_bytes_of(&self, session_id: i64) -> usize {
+        self.ephemerals
+            .get(&session_id)
+            .map_or(0, |owned| owned.bytes)
     }
 
     /// The sessions that own ephemeral nodes.
@@ -205,7 +228,7 @@ impl Tree {
             .ephemerals
             .iter()
             .filter(|(id, _)| !self.has_session(**id))
-            .flat_map(|(_, paths)| paths.iter().cloned())
+            .flat_map(|(_, owned)| owned.paths.iter().cloned())
             .collect();
         for path in &orphans {
             self.delete(self.last_zxid, path);
@@ -234,7 +257,10 @@ impl Tree {
         match owner {
             Owner::Nobody => {}
             Owner::Session(id) => {
-                self.ephemerals.entry(id).or_default().insert(path.clone());
+                let owned = self.ephemerals.entry(id).or_default();
+                if owned.paths.insert(path.clone()).is_none() {
+                    owned.bytes += listed_bytes(path);
+                }
             }
             Owner::Container => {
                 self.containers.insert(path.clone());
@@ -262,9 +288,11 @@ impl Tree {
         match node.owner {
             Owner::Nobody => {}
             Owner::Session(id) => {
-                if let Some(paths) = self.ephemerals.get_mut(&id) {
-                    paths.remove(path);
-                    if paths.is_empty() {
+                if let Some(owned) = self.ephemerals.get_mut(&id) {
+                    if owned.paths.remove(path).is_some() {
+                        owned.bytes -= listed_bytes(path);
+                    }
+                    if owned.paths.is_empty() {
                         self.ephemerals.remove(&id);
                     }
                 }

@@ -13,7 +13,7 @@ use bellwether_wire::request::{Create, PathVersion, SetAcl, SetData, Text};
 use super::acl_pool::AclPool;
 use crate::tree::access::{self, Schemes};
 use crate::tree::txn::{Data, Lifetime, TxnBody};
-use crate::tree::{Node, Owner, Tree, path};
+use crate::tree::{Node, Owner, Tree, listed_bytes, path};
 
 /// Version in a request that matches every version.
 const ANY_VERSION: i32 = -1;
@@ -31,6 +31,8 @@ pub(crate) struct Rules {
     pub(crate) schemes: Schemes,
     /// Maximum number of ephemeral nodes per session.
     pub(crate) ephemerals_per_session_max: usize,
+    /// Maximum bytes of their paths: the transaction that ends the session lists all of them.
+    pub(crate) ephemeral_bytes_max: usize,
     /// Maximum size of the access lists of one request after expansion: the maximum frame length. Together with the frame itself, this is
     /// the longest transaction that Apache can read back.
     pub(crate) acl_bytes_max: usize,
@@ -125,10 +127,8 @@ impl<'t> Preparation<'t> {
         if matches!(parent.owner, Owner::Session(_)) {
             return Err(ErrorCode::NoChildrenForEphemerals);
         }
-        let is_ephemeral = mode.lifetime == Lifetime::Ephemeral;
-        let most = self.rules.ephemerals_per_session_max;
-        if is_ephemeral && self.tree.ephemeral_count_of(self.session_id) >= most {
-            return Err(ErrorCode::QuotaExceeded);
+        if mode.lifetime == Lifetime::Ephemeral {
+            self.check_ephemerals(&path)?;
         }
         let data = owned(create.data);
         if self.rules.enforce_quota {
@@ -141,6 +141,15 @@ impl<'t> Preparation<'t> {
             lifetime: mode.lifetime,
             parent_cversion: parent.cversion.wrapping_add(1),
         })
+    }
+
+    /// Whether the session may own one more ephemeral node.
+    fn check_ephemerals(&self, path: &str) -> Result<(), ErrorCode> {
+        let count = self.tree.ephemeral_count_of(self.session_id);
+        let bytes = self.tree.ephemeral_bytes_of(self.session_id) + listed_bytes(path);
+        let fits = count < self.rules.ephemerals_per_session_max
+            && bytes <= self.rules.ephemeral_bytes_max;
+        fits.then_some(()).ok_or(ErrorCode::QuotaExceeded)
     }
 
     pub(super) fn delete(&self, body: &PathVersion<'_>) -> Result<TxnBody, ErrorCode> {

@@ -305,6 +305,30 @@ async fn one_session_too_many_is_not_opened_and_those_there_go_on() {
     client_of(&server).await;
 }
 
+/// The end of a session is one transaction that lists its ephemeral nodes. One of 2 GiB would stop the server, and one of two frames cannot be
+/// read by Apache's.
+#[tokio::test]
+async fn paths_of_ephemeral_nodes_fit_into_one_transaction() {
+    let server = TestServer::with(Config {
+        frame_bytes_max: 10_000,
+        ..TestServer::config()
+    })
+    .await
+    .unwrap();
+    let (mut client, mut other) = (client_of(&server).await, client_of(&server).await);
+    let long = |number| format!("/{number}{}", "x".repeat(8_000));
+    for number in 0..2 {
+        ok(&mut client, Request::create_ephemeral(long(number))).await;
+    }
+    let one_more = Request::create_ephemeral(long(2));
+    assert_eq!(refusal(&mut client, one_more.clone()).await, QuotaExceeded);
+    ok(&mut client, Request::create_ephemeral("/short")).await;
+    ok(&mut other, one_more.clone()).await;
+    ok(&mut other, Request::delete(long(2))).await;
+    ok(&mut client, Request::delete(long(0))).await;
+    ok(&mut client, one_more).await;
+}
+
 #[tokio::test]
 async fn one_ephemeral_node_too_many_is_refused_also_in_a_transaction() {
     let server = TestServer::with(Config {
