@@ -1,6 +1,6 @@
 //! Table of watches by path and by connection.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::client::Peer;
@@ -49,8 +49,8 @@ type Watchers = HashMap<u64, (Arc<Peer>, Modes)>;
 pub(super) struct WatchTable {
     by_path: HashMap<Arc<str>, Watchers>,
     by_peer: HashMap<u64, HashSet<Arc<str>>>,
-    /// Number of recursive watches. If it is zero, `fire` does not look at ancestors.
-    recursive: usize,
+    /// Number of recursive watches by the length of their path. `fire` looks only at ancestors of these lengths: a deep path has many.
+    recursive: BTreeMap<usize, usize>,
     /// Number of pairs of connection and path, and the bytes of their paths.
     used: WatchUse,
 }
@@ -68,7 +68,7 @@ impl WatchTable {
             .or_insert_with(|| (peer.clone(), Modes::default()));
         let armed = modes.has(mode);
         if mode == WatchMode::Recursive && !*armed {
-            self.recursive += 1;
+            *self.recursive.entry(path.len()).or_default() += 1;
         }
         *armed = true;
         if self.by_peer.entry(peer.number).or_default().insert(key) {
@@ -102,15 +102,15 @@ impl WatchTable {
         if !std::mem::take(modes.has(mode)) {
             return false;
         }
-        if mode == WatchMode::Recursive {
-            self.recursive -= 1;
-        }
         if modes.is_empty() {
             watchers.remove(&peer.number);
             if watchers.is_empty() {
                 self.by_path.remove(path);
             }
             self.forget_path(peer, path);
+        }
+        if mode == WatchMode::Recursive {
+            self.forget_recursive(path);
         }
         true
     }
@@ -122,11 +122,12 @@ impl WatchTable {
             let Some(watchers) = self.by_path.get_mut(&path) else {
                 continue;
             };
-            if let Some((_, modes)) = watchers.remove(&peer.number) {
-                self.recursive -= usize::from(modes.recursive);
-            }
+            let removed = watchers.remove(&peer.number);
             if watchers.is_empty() {
                 self.by_path.remove(&path);
+            }
+            if removed.is_some_and(|(_, modes)| modes.recursive) {
+                self.forget_recursive(&path);
             }
         }
     }
@@ -153,22 +154,27 @@ impl WatchTable {
                 self.forget_path(&found[index], path);
             }
         }
-        if upwards && self.recursive > 0 {
+        if upwards && !self.recursive.is_empty() {
             let mut told: HashSet<u64> = found.iter().map(|peer| peer.number).collect();
-            for above in path::with_ancestors(path).skip(1) {
-                for (peer, modes) in self
-                    .by_path
-                    .get(above)
-                    .into_iter()
-                    .flat_map(HashMap::values)
-                {
-                    if modes.recursive && told.insert(peer.number) {
-                        found.push(peer.clone());
-                    }
+            let lengths = self.recursive.range(..path.len());
+            let above = lengths.filter_map(|(length, _)| path::ancestor(path, *length));
+            let watching = above.filter_map(|above| self.by_path.get(above));
+            for (peer, modes) in watching.flat_map(HashMap::values) {
+                if modes.recursive && told.insert(peer.number) {
+                    found.push(peer.clone());
                 }
             }
         }
         found
+    }
+
+    fn forget_recursive(&mut self, path: &str) {
+        if let Some(count) = self.recursive.get_mut(&path.len()) {
+            *count -= 1;
+            if *count == 0 {
+                self.recursive.remove(&path.len());
+            }
+        }
     }
 
     fn forget_path(&mut self, peer: &Peer, path: &str) {

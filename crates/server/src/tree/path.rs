@@ -35,9 +35,29 @@ pub(crate) fn with_ancestors(path: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// The ancestor of a valid path that has this length, if there is one.
+pub(crate) fn ancestor(path: &str, length: usize) -> Option<&str> {
+    let (above, below) = path.split_at_checked(length)?;
+    let is_ancestor = match above {
+        "" => false,
+        ROOT => !below.is_empty(),
+        _ => below.starts_with('/'),
+    };
+    is_ancestor.then_some(above)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ancestors_by_length_are_those_in_order() {
+        for path in ["/", "/a", "/a/bc", "/é/ü/x"] {
+            let by_length = (0..path.len() + 2).rev();
+            let by_length = by_length.filter_map(|length| ancestor(path, length));
+            assert!(by_length.eq(with_ancestors(path).skip(1)), "{path}");
+        }
+    }
 
     #[test]
     fn ancestors_begin_below_the_root() {
