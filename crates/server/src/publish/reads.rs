@@ -130,10 +130,9 @@ impl Read<'_> {
                 let body = PathWatch::decode(&mut reader)?;
                 let node = self.readable(&body.path)?;
                 self.arm(&body, WatchSort::Child)?;
-                if self.is_long(node.children.len() * ITEM_BYTES) {
+                if self.is_long(node.children.len() * ITEM_BYTES) || !self.put_children(node, out) {
                     return Ok(Progress::Long);
                 }
-                put_children(node, out);
                 if op == Op::GetChildren2 {
                     node.stat().encode(out);
                 }
@@ -221,6 +220,18 @@ impl Read<'_> {
         }
     }
 
+    /// Appends the names of the children. Returns false if they are so long that it takes long.
+    fn put_children(&self, node: &Node, out: &mut BytesMut) -> bool {
+        out.put_count(node.children.len());
+        for name in &node.children {
+            out.put_ustring(name);
+            if self.is_long(out.len()) {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Many reads may name the same node, so a short request could ask for any amount of memory. It is refused if its results exceed half of
     /// what may wait for a client.
     fn multi_read(&self, reader: &mut Reader<'_>, out: &mut BytesMut) -> Result<Progress, Failure> {
@@ -254,8 +265,8 @@ impl Read<'_> {
                     multi::put_success(out, kind);
                     if kind == Op::GetData {
                         put_data(node, out);
-                    } else {
-                        put_children(node, out);
+                    } else if !self.put_children(node, out) {
+                        return Ok(Progress::Long);
                     }
                 }
                 Err(code) => multi::put_failure(out, Err(code)),
@@ -410,14 +421,6 @@ fn paths<'a>(
 fn put_data(node: &Node, out: &mut BytesMut) {
     out.put_buffer(node.data.as_deref());
     node.stat().encode(out);
-}
-
-/// Appends the names of the children.
-fn put_children(node: &Node, out: &mut BytesMut) {
-    out.put_count(node.children.len());
-    for name in &node.children {
-        out.put_ustring(name);
-    }
 }
 
 /// A multiRead that breaks off: the results so far, then the end marker.
