@@ -23,6 +23,9 @@ const IDS_MAX: usize = 100;
 /// Maximum total length of these ids: each `auth` in an access list expands to all proven ids. A further id is refused as well.
 const IDS_BYTES_MAX: usize = 64 << 10;
 
+/// How much of an unknown scheme is logged: it is the client's text, and may be as long as a frame.
+const SCHEME_CHARS_LOGGED: usize = 40;
+
 /// Adds the id that the client proves to the ids of its connection.
 pub(super) fn auth(engine: &Engine, request: &Request) -> Result<(), Over> {
     let peer = &request.peer;
@@ -45,7 +48,9 @@ pub(super) fn auth(engine: &Engine, request: &Request) -> Result<(), Over> {
             if request.ids.iter().any(|id| id.scheme == scheme) => {}
         _ => {
             note_failure(engine, peer, "addAuth");
-            tracing::warn!(address = %peer.address, scheme = ?auth.scheme, "authentication failed");
+            let scheme = auth.scheme.as_deref().unwrap_or_default();
+            let scheme: String = scheme.chars().take(SCHEME_CHARS_LOGGED).collect();
+            tracing::warn!(address = %peer.address, scheme, "authentication failed");
             peer.reply(request, NO_ZXID, Err(ErrorCode::AuthFailed), |_| {});
             peer.outbox.finish();
             return Err(Over);
