@@ -88,7 +88,7 @@ pub struct Config {
     /// Maximum ephemeral nodes per session; one more is refused with -125 (quota exceeded). When the session ends, all their paths are
     /// written as one transaction.
     pub ephemerals_per_session_max: usize,
-    /// Time that a connection has to open a session, and before that for the TLS handshake.
+    /// Time that a connection has to open a session, including the TLS handshake.
     pub handshake_timeout: Duration,
     /// The four-letter words that are answered.
     pub words: WordList,

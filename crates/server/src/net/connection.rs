@@ -10,7 +10,7 @@ use bellwether_wire::frame;
 use bellwether_wire::jute::Reader;
 use bellwether_wire::op::Op;
 use bellwether_wire::request::{RequestHeader, skip_reconfig};
-use tokio::time::timeout;
+use tokio::time::{timeout, timeout_at};
 
 use super::authentication;
 use super::handshake::{self, Greeting};
@@ -36,8 +36,9 @@ pub(super) struct Over;
 pub(crate) async fn serve(engine: Arc<Engine>, socket: Socket, mut admitted: Admitted) {
     let newcomer = admitted.take_newcomer();
     let peer = admitted.clone();
+    let greeted_by = tokio::time::Instant::now() + engine.config.handshake_timeout;
     let opened = tokio::select! {
-        opened = timeout(engine.config.handshake_timeout, socket.open()) => opened,
+        opened = timeout_at(greeted_by, socket.open()) => opened,
         // The server is stopping.
         () = peer.outbox.ended() => return,
     };
@@ -62,7 +63,7 @@ pub(crate) async fn serve(engine: Arc<Engine>, socket: Socket, mut admitted: Adm
     };
     let mut written = pin!(peer.outbox.write_to(opened.writing));
     let all_written = tokio::select! {
-        () = connection.converse() => false,
+        () = connection.converse(greeted_by) => false,
         () = &mut written => true,
     };
     drop(connection);
@@ -82,21 +83,18 @@ struct Connection {
 
 impl Connection {
     /// Handles requests until the connection is over. By then its outbox is closed, or closes when everything in it is written.
-    async fn converse(&mut self) {
-        if let Err(Over) = self.greet().await {
+    async fn converse(&mut self, greeted_by: tokio::time::Instant) {
+        if let Err(Over) = self.greet(greeted_by).await {
             return;
         }
         while let Ok(()) = self.requests().await {}
     }
 
-    /// Handles the first message: a four-letter word or a session.
-    async fn greet(&mut self) -> Result<(), Over> {
-        let limit = self.engine.config.handshake_timeout;
+    /// Handles the first message, which must arrive in time: a four-letter word or a session.
+    async fn greet(&mut self, by: tokio::time::Instant) -> Result<(), Over> {
         let frame_bytes_max = self.engine.frame_bytes_max.load(Relaxed);
-        let greeting = timeout(
-            limit,
-            handshake::greeting(&mut self.input, &self.peer, frame_bytes_max),
-        );
+        let greeting = handshake::greeting(&mut self.input, &self.peer, frame_bytes_max);
+        let greeting = timeout_at(by, greeting);
         match greeting.await {
             Ok(Ok(Greeting::Word(word, argument))) => {
                 self.engine.stats.received.fetch_add(1, Relaxed);
@@ -245,7 +243,13 @@ impl Connection {
         }
         if outbox.is_crowded() {
             outbox.flush();
-            outbox.room().await;
+            // Its pings are not read meanwhile. That it reads shows that it lives.
+            let touch = || {
+                if let Some(session) = &self.session {
+                    self.engine.sessions.touch(session);
+                }
+            };
+            outbox.room(touch).await;
         }
     }
 }

@@ -287,11 +287,15 @@ impl Outbox {
         self.lock().waiting.len()
     }
 
-    /// Resolves when there is room for more replies, or the connection is ending.
-    pub(crate) async fn room(&self) {
+    /// Resolves when there is room for more replies, or the connection is ending. Calls `has_read` whenever the client has read some.
+    pub(crate) async fn room(&self, has_read: impl Fn()) {
         let crowded_at = self.crowded_at();
-        self.until(|state| state.ending != Ending::Open || state.waiting.len() <= crowded_at)
-            .await;
+        self.until(|state| {
+            // Each flush wakes this, and follows the news that the socket accepts more.
+            has_read();
+            state.ending != Ending::Open || state.waiting.len() <= crowded_at
+        })
+        .await;
     }
 
     async fn until(&self, condition: impl Fn(&State) -> bool) {

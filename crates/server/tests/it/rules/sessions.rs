@@ -1,5 +1,6 @@
 //! How long sessions live, and what they leave.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -7,6 +8,8 @@ use bellwether_server::{Config, Server};
 use bellwether_testkit::raw::four_letter_word;
 use bellwether_testkit::{ConnectOptions, Create, HeldDisk, RawClient, Request, TestServer};
 use bellwether_wire::event::EventKind::NodeDeleted;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinSet;
 use tokio::time::interval;
 
@@ -51,6 +54,71 @@ async fn a_client_that_does_not_read_loses_its_connection_but_not_its_session() 
     assert!(exists(&mut writer, &path).await, "others go on");
     let back = deaf.reattach(server.address()).await.unwrap();
     assert!(!back.is_refused());
+}
+
+/// A connection to `server` that lets 128 KiB through every 50 ms, on the way to the client.
+async fn slow_link(server: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (client, _) = listener.accept().await.unwrap();
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(64 << 10).unwrap();
+        let (mut from_server, mut to_server) = socket.connect(server).await.unwrap().into_split();
+        let (mut from_client, mut to_client) = client.into_split();
+        let back = async {
+            let mut pace = interval(Duration::from_millis(50));
+            loop {
+                pace.tick().await;
+                let mut some = (&mut from_server).take(128 << 10);
+                if tokio::io::copy(&mut some, &mut to_client).await? == 0 {
+                    return std::io::Result::Ok(0);
+                }
+            }
+        };
+        // The test ends by dropping the client.
+        let _ = tokio::try_join!(tokio::io::copy(&mut from_client, &mut to_server), back);
+    });
+    address
+}
+
+/// The server does not read the requests of a client for which too much waits, and so none of its pings.
+#[tokio::test]
+async fn a_client_that_reads_a_long_reply_slowly_keeps_its_session() {
+    const NODES: usize = 12;
+    let server = TestServer::start().await.unwrap();
+    let mut writer = client_of(&server).await;
+    ok(&mut writer, Request::create("/long", vec![b'x'; 1_000_000])).await;
+    let options = ConnectOptions {
+        timeout: Duration::from_millis(1_500),
+        ..ConnectOptions::default()
+    };
+    let link = slow_link(server.address()).await;
+    let mut slow = RawClient::connect_with(link, &options).await.unwrap();
+    slow.set_deadline(Duration::from_secs(60));
+    let reads = vec![Request::get_data("/long"); NODES];
+    let began = Instant::now();
+    let xid = slow.send(&Request::MultiRead(reads)).await.unwrap();
+    let mut pings = interval(options.timeout / 3);
+    loop {
+        tokio::select! {
+            biased;
+            reply = slow.receive_reply() => {
+                if reply.unwrap().xid == xid {
+                    break;
+                }
+            }
+            _ = pings.tick() => {
+                slow.send(&Request::Ping).await.unwrap();
+            }
+        }
+    }
+    assert!(
+        began.elapsed() > options.timeout * 2,
+        "it was not slow enough"
+    );
+    let mut back = slow.reattach(server.address()).await.unwrap();
+    ok(&mut back, Request::Ping).await;
 }
 
 // --- 6: sessions outlive the server --------------------------------------------------------------------
