@@ -367,7 +367,7 @@ impl Ensemble {
                 }
             }
             E::StepsDown { epoch } => {
-                if epoch == self.epoch && self.leader.is_some() {
+                if epoch == self.epoch && self.leader.is_some() && !self.has_quorum(it.now) {
                     self.fall(it);
                 }
             }

@@ -94,6 +94,15 @@ impl Ensemble {
         }
     }
 
+    /// Whether a leader reaches a quorum: its links may have recovered since they were cut.
+    pub(super) fn has_quorum(&self, now: Ms) -> bool {
+        let members = self.members.iter().enumerate();
+        let reached = members.filter(|(index, member)| {
+            self.leader == Some(*index) || (member.is_serving && member.is_up(now))
+        });
+        reached.count() > self.members.len() / 2
+    }
+
     /// When a member and a leader that lose contact now give each other up.
     fn sync_deadline(&self, now: Ms) -> Ms {
         now + self.settings.sync_limit * self.settings.tick
