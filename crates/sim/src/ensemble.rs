@@ -151,6 +151,7 @@ struct Entry {
 struct Answer {
     member: usize,
     conn: ConnId,
+    /// Empty if the connection is closed instead.
     frame: Bytes,
     /// Timeout of the session that it opens.
     opened: Option<i64>,

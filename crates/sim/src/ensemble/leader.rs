@@ -114,9 +114,8 @@ impl Ensemble {
         body: &[u8],
     ) {
         let state = self.sessions.get(&session);
-        // A request from an earlier connection of the session is too late (SessionMovedException).
         if state.is_some_and(|state| !state.is_closing && state.owner != Some(conn)) {
-            return;
+            return self.moved(it, member, conn);
         }
         let is_open = state.is_some_and(|state| !state.is_closing);
         let zxid = self.next_zxid();
@@ -172,6 +171,21 @@ impl Ensemble {
             opened: None,
         };
         self.propose(it, zxid, steps, Some(answer), None, closes);
+    }
+
+    /// A request came through another connection than the last one that the leader knows for the session (SessionMovedException). Its
+    /// member closes the connection: it may be the present one for the client, if the leader learned of an earlier one later
+    /// (ZOOKEEPER-710).
+    fn moved(&mut self, it: &mut Parts, member: usize, conn: ConnId) {
+        let zxid = self.next_zxid();
+        self.head.zxid = zxid;
+        let answer = Answer {
+            member,
+            conn,
+            frame: Bytes::new(),
+            opened: None,
+        };
+        self.propose(it, zxid, Vec::new(), Some(answer), None, None);
     }
 
     fn single(&mut self, at: At, session: i64, op: Op, body: &[u8]) -> Result<Step, ErrorCode> {

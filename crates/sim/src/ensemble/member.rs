@@ -454,6 +454,7 @@ impl Ensemble {
                         self.greet(it, index, conn, granted);
                         self.receive(it, index, conn, &[]);
                     }
+                    None if frame.is_empty() => self.close(it, index, conn),
                     None => self.answer(index, conn, &frame),
                 }
             }
