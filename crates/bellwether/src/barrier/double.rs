@@ -7,7 +7,7 @@ use std::time::Duration;
 use bellwether_client as zk;
 use bytes::Bytes;
 
-use crate::barrier::round::{Entrance, LeaveFailure, READY, Round, State, is_after};
+use crate::barrier::round::{Entrance, LeaveFailure, Round, State, is_after};
 use crate::error::{BarrierError, ReleaseError};
 use crate::hold::Hold;
 use crate::line::failure::Failure;
@@ -40,13 +40,13 @@ const SIZE_MAX: usize = 2_000;
 /// # Node layout
 ///
 /// The data of the path is JSON with the number of members and the generation, which is the number of the current round. The members are in
-/// a directory named for the generation: ephemeral sequential nodes named `member-<session>-<acquisition>-<sequence>`, each with the
-/// identity of the member ([`Who`]) as JSON, and beside them, once all members are there, `ready`. The directory is removed after its round;
-/// the path stays, since it stores the generation.
+/// the directory `members`: ephemeral sequential nodes named `member-<session>-<acquisition>-<sequence>` each with the identity of the
+/// member ([`Who`]) as JSON, and beside them, once all members of a round are there, `ready-<generation>`, which names the last of them. Members
+/// behind that one wait for the next round. The path stays, since it stores the generation.
 ///
 /// # Fairness
 ///
-/// In order of arrival: the first `size` members are in the round. Admission wakes each member once, and costs it no request.
+/// In order of arrival: the first `size` members are in the round. A surplus member keeps its place, and is in the next round. Admission wakes each member once, and costs it no request.
 ///
 /// # Session loss
 ///
@@ -90,7 +90,7 @@ impl DoubleBarrier {
 
     /// Enters, and waits until all members have entered.
     ///
-    /// A surplus member waits until the round is over, and enters the next.
+    /// A surplus member waits until the round is over, and enters the next, before members that arrive later.
     ///
     /// # Cancel safety
     ///
@@ -138,8 +138,7 @@ impl DoubleBarrier {
                         round,
                     });
                 }
-                Entrance::Missed => round.generation += 1,
-                Entrance::Elsewhere(data, stat) => state = Some((data, stat)),
+                Entrance::Changed(data, stat) => state = Some((data, stat)),
             }
         }
     }
@@ -204,26 +203,31 @@ impl DoubleBarrier {
         let session = round.session.clone();
         let zk = session.zk();
         let path = round.barrier.as_str();
-        let state = found(caught_up(zk, path, || zk.get(path)).await)?;
-        let state = state.and_then(|(data, _)| State::from_data(&data));
+        let state = |read: Option<(Bytes, zk::Stat)>| {
+            let (data, _) = read?;
+            State::from_data(&data)
+        };
+        let before = state(found(caught_up(zk, path, || zk.get(path)).await)?);
         let mut members = Members {
-            round: state.map_or(0, |state| state.generation),
-            size: state.map_or(self.size, |state| state.size),
+            round: before.map_or(0, |state| state.generation),
+            size: before.map_or(self.size, |state| state.size),
             is_open: false,
             here: Vec::new(),
         };
         round.generation = members.round;
         let dir = round.dir();
-        let ready = dir.child(READY);
-        let ready = zk.get(&ready);
-        let children = zk.children(dir.as_str());
+        let (ready, children, after) = zk.batch(|zk| {
+            let ready = zk.get(&round.ready());
+            (ready, zk.children(dir.as_str()), zk.get(path))
+        });
         let ready = found(ready.await)?.map(|(data, _)| data);
         members.is_open = ready.is_some();
-        let mut names: Vec<Name> = match children.await {
-            Ok(children) => Layout::Bellwether.contenders(children).collect(),
-            Err(zk::Error::NO_NODE) if ready.is_none() => return Ok(members),
-            Err(error) => return Err(error),
-        };
+        let children = found(children.await)?.unwrap_or_default();
+        let after = state(found(after.await)?);
+        if after.map(|state| state.generation) != before.map(|state| state.generation) {
+            return Err(zk::Error::NO_NODE);
+        }
+        let mut names: Vec<Name> = Layout::Bellwether.contenders(children).collect();
         // Members that came too late for this round are not in it.
         names.retain(|name| !ready.as_ref().is_some_and(|ready| is_after(name, ready)));
         names.sort_by(Name::cmp_age);

@@ -1,9 +1,12 @@
 //! One round of a double barrier: from the first member that enters to the last that leaves.
 //!
-//! A round has a directory of its own, named for its generation. Its members are nodes in order of arrival. The member that completes the
-//! number creates `ready`, in one multi with a check that all members exist; the member that finds that all have left deletes `ready`, in
-//! one multi with the step to the next generation. So a member that dies before `ready` is missing, a member that dies after it has left,
-//! and no round sees the nodes of another.
+//! All members are nodes in one directory, in order of arrival. The member that completes the number creates the node `ready` of the round,
+//! in one multi with a check that all members exist; the member that finds that all have left deletes it, in one multi with the step to the
+//! next generation. So a member that dies before `ready` is missing, and a member that dies after it has left.
+//!
+//! `ready` names the last member of its round, and members behind it belong to later rounds. A surplus member keeps its place, so it enters
+//! the next round however far its server lags: if each round had a directory of its own, it would have to be quicker than other members
+//! to get into one.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -26,8 +29,14 @@ use crate::request::retry::{Tries, until_answered};
 use crate::session::open_session::Session;
 use crate::session::sabotage::Sabotage;
 
-/// The name of the node that says that the round is complete. Its data is the name of the last member.
-pub(crate) const READY: &str = "ready";
+/// The directory of all members.
+pub(crate) const MEMBERS: &str = "members";
+
+/// The name of the node that says that a round is complete. Its data is the name of the last member. The generation is in the name, so that
+/// a request about one round never meets the node of another.
+pub(crate) fn ready_name(generation: u64) -> String {
+    format!("ready-{generation}")
+}
 
 /// How long a member that has left waits before it checks whether members inside have died. The last member to leave notifies the others,
 /// unless it dies, which the servers notice only after a session timeout.
@@ -79,10 +88,8 @@ pub(crate) struct Round {
 pub(crate) enum Entrance {
     /// Inside: all are there.
     Open(Contender),
-    /// The round was full. It is over now.
-    Missed,
-    /// It is not the current round; the data of the barrier names the current one.
-    Elsewhere(Bytes, zk::Stat),
+    /// The data of the barrier is not that of a barrier of this size.
+    Changed(Bytes, zk::Stat),
 }
 
 /// Why a round could not be left in order.
@@ -100,8 +107,8 @@ struct Look {
 }
 
 impl Round {
-    /// Enters, and waits until all are there.
-    pub(crate) async fn enter(&self, who: Who) -> Result<Entrance, Failure> {
+    /// Enters, and waits until all are there. The generation is a guess at first, and then that of the round that was entered.
+    pub(crate) async fn enter(&mut self, who: Who) -> Result<Entrance, Failure> {
         let dir = self.dir();
         let entry = Entry {
             rule: Rule::EXCLUSIVE,
@@ -113,7 +120,7 @@ impl Round {
             first_limit: None,
         };
         let zk = self.session.zk();
-        let ready = dir.child(READY);
+        let ready = self.ready();
         // Polled in this order, so they are sent in this order, in one packet.
         let (contender, ready, state) = join3(
             Contender::enter(&self.session, dir, entry),
@@ -122,17 +129,22 @@ impl Round {
         )
         .await;
         let mut contender = contender?;
-        // A look counts if it came after the node: then the round was not over before that was there.
+        // A look counts if it came after the node. Then a round that is not complete will include this member, or another that was there
+        // before it.
         let mut look = match (contender.is_first_try(), ready, state) {
             (true, Ok(ready), Ok(state)) => Look::new(ready, state),
             _ => self.look().await?,
         };
         loop {
-            if State::from_data(&look.state.0).map(|state| state.generation)
-                != Some(self.generation)
-            {
+            let state = State::from_data(&look.state.0).filter(|state| state.size == self.size);
+            let Some(state) = state else {
                 let (data, stat) = look.state;
-                return Ok(Entrance::Elsewhere(data, stat));
+                return Ok(Entrance::Changed(data, stat));
+            };
+            if state.generation != self.generation {
+                self.generation = state.generation;
+                look = self.look().await?;
+                continue;
             }
             let Some(ready) = look.ready.take() else {
                 match self.is_among(&contender).await? {
@@ -141,15 +153,13 @@ impl Round {
                         return Ok(Entrance::Open(contender));
                     }
                     Some(false) => {
-                        contender.give_up().await?;
                         self.over().await?;
-                        return Ok(Entrance::Missed);
+                        contender.list().await?;
                     }
-                    None => {
-                        look = self.look().await?;
-                        continue;
-                    }
+                    None => {}
                 }
+                look = self.look().await?;
+                continue;
             };
             let opened = match contender.lower().count().cmp(&(self.size - 1)) {
                 Ordering::Less => self.wait(&mut contender, ready).await?,
@@ -223,7 +233,7 @@ impl Round {
             writer.check(&dir.child(name), None);
         }
         let options = zk::CreateMode::Persistent.with_acl(self.access.acl());
-        writer.create(&dir.child(READY), own.as_str().as_bytes(), &options);
+        writer.create(&self.ready(), own.as_str().as_bytes(), &options);
         match writer.commit().await {
             Ok(_) => Ok(true),
             Err(zk::MultiError::Refused {
@@ -242,9 +252,9 @@ impl Round {
         let Some(own) = contender.name() else {
             return Err(Failure::Removed);
         };
-        let (zk, dir) = (self.session.zk(), self.dir());
-        let ready = zk.get(&dir.child(READY));
-        let mine = zk.exists(&dir.child(own));
+        let zk = self.session.zk();
+        let ready = zk.get(&self.ready());
+        let mine = zk.exists(&self.dir().child(own));
         let ready = match ready.await {
             Ok((data, _)) => data,
             // Over already, or the connection was lost.
@@ -262,10 +272,11 @@ impl Round {
     }
 
     async fn look(&self) -> Result<Look, Failure> {
-        let (zk, dir) = (self.session.zk(), self.dir());
+        let zk = self.session.zk();
         let look = || {
-            // Made before the first await: both are sent in one packet.
-            let ready = zk.exists_watched(&dir.child(READY));
+            // Made before the first await: both are sent in one packet, and in this order: if there is no `ready`, the generation is that
+            // of the round which is complete next.
+            let ready = zk.exists_watched(&self.ready());
             let state = zk.get(self.barrier.as_str());
             async {
                 let (ready, state) = (ready.await, state.await);
@@ -274,7 +285,7 @@ impl Round {
         };
         match until_answered(look).await {
             Ok(look) => Ok(look),
-            // Another client deleted the round, and our node with it.
+            // Another client deleted the barrier, and our node with it.
             Err(zk::Error::NO_NODE) => Err(Failure::Removed),
             Err(error) => Err(error.into()),
         }
@@ -297,7 +308,7 @@ impl Round {
         let (zk, dir) = (self.session.zk(), self.dir());
         let look = || {
             // Made before the first await: both are sent in one packet.
-            let ready = zk.get_watched(&dir.child(READY));
+            let ready = zk.get_watched(&self.ready());
             let list = zk.children(dir.as_str());
             async {
                 let (ready, list) = (ready.await, list.await);
@@ -311,16 +322,16 @@ impl Round {
                 Err(zk::Error::NO_NODE) => return Ok(()),
                 Err(error) => return Err(error.into()),
             };
-            let Some(inside) = Layout::Bellwether
+            let (inside, next): (Vec<_>, Vec<_>) = Layout::Bellwether
                 .contenders(children)
-                .find(|name| !is_after(name, &last))
-            else {
-                return self.finish().await;
+                .partition(|name| !is_after(name, &last));
+            let Some(inside) = inside.first() else {
+                return self.finish(next.is_empty()).await;
             };
             let ended = tokio::select! {
                 biased;
                 event = NodeEvent::of(watch) => event,
-                event = self.dies(&inside) => event,
+                event = self.dies(inside) => event,
             };
             match ended {
                 Happened::Deleted => return Ok(()),
@@ -341,37 +352,29 @@ impl Round {
         Happened::DataChanged
     }
 
-    /// Moves on to the next generation, unless another member has done so.
-    async fn finish(&self) -> Result<(), Failure> {
+    /// Moves on to the next generation, unless another member has done so. An empty directory is replaced, which numbers its members from 0
+    /// again: the numbers of one that is never empty end some day.
+    async fn finish(&self, mut is_empty: bool) -> Result<(), Failure> {
         let (zk, dir) = (self.session.zk(), self.dir());
-        let next = Self {
-            generation: self.generation + 1,
-            ..self.clone()
-        };
-        let state = State::new(self.size, next.generation).to_data();
+        let state = State::new(self.size, self.generation + 1).to_data();
         let options = zk::CreateMode::Container.with_acl(self.access.acl());
-        let (mut delete_dir, mut create_next) = (true, true);
         // Idempotent: the second try would not find `ready`.
         let mut tries = Tries::limited();
         loop {
             let mut writer = zk.new_multi();
-            writer.delete(&dir.child(READY), None);
+            writer.delete(&self.ready(), None);
             writer.set(self.barrier.as_str(), &state, None);
-            if create_next {
-                writer.create(next.dir().as_str(), b"", &options);
-            }
-            if delete_dir {
+            if is_empty {
                 writer.delete(dir.as_str(), None);
+                writer.create(dir.as_str(), b"", &options);
             }
             match writer.commit().await.map_err(zk::Error::from) {
                 Ok(_) => return Ok(()),
                 // Another member was quicker.
                 Err(zk::Error::NO_NODE) => return Ok(()),
-                // The node of a member that came too late is still there. The server removes the directory when it is empty.
-                Err(zk::Error::NOT_EMPTY) => delete_dir = false,
-                // Created by mistake, or the server is too old to know containers.
-                Err(zk::Error::NODE_EXISTS | zk::Error::UNIMPLEMENTED) if create_next => {
-                    create_next = false;
+                // A member of the next round has come, or the server is too old to know containers.
+                Err(zk::Error::NOT_EMPTY | zk::Error::UNIMPLEMENTED) if is_empty => {
+                    is_empty = false;
                 }
                 Err(error) => tries.again(error)?,
             }
@@ -379,7 +382,12 @@ impl Round {
     }
 
     pub(crate) fn dir(&self) -> NodePath {
-        self.barrier.descend(self.generation)
+        self.barrier.descend(MEMBERS)
+    }
+
+    /// The path of the node `ready` of this round.
+    pub(crate) fn ready(&self) -> String {
+        self.dir().child(&ready_name(self.generation))
     }
 }
 

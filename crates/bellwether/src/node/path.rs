@@ -46,7 +46,7 @@ impl NodePath {
     }
 
     /// The path of a child that is a directory itself.
-    pub(crate) fn descend(&self, name: u64) -> Self {
+    pub(crate) fn descend(&self, name: impl fmt::Display) -> Self {
         Self(self.child(name))
     }
 

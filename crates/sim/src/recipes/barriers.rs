@@ -212,7 +212,7 @@ impl Recipe for Meetings {
     }
 
     fn may_stay(&self, path: &str) -> bool {
-        // The barrier itself, the directory of the next round, and that of a round for which a member was late.
-        path.matches('/').count() <= 3 || path.ends_with("/ready")
+        // The barrier itself, its directory, and the last round, if no member saw it end.
+        path.matches('/').count() <= 3 || path.contains("/ready-")
     }
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "in tests")]
 
 mod order;
+mod seeds;
 mod stalls;
 
 use bellwether_sim::mistakes::Mistake;

@@ -6,7 +6,7 @@ use super::recognise::{Directory, Shape, is_kazoo_lease, join};
 use super::{Contents, Found, Line, LineKind, Lists, QueueSight, Recipe};
 use crate::barrier::BARRIER;
 use crate::barrier::double::Members;
-use crate::barrier::round::{READY, State, is_after};
+use crate::barrier::round::{MEMBERS, State, is_after, ready_name};
 use crate::hold::crash_record::{self, HELD};
 use crate::inspect::contention::{Contestant, Wants, contestant, in_order};
 use crate::line::limit::read_limit;
@@ -114,8 +114,9 @@ impl Directory {
     }
 
     fn members(&self, state: State, parts: &Lists, nodes: &Contents) -> Option<Recipe> {
-        let round = self.child(&state.generation.to_string());
-        let ready = nodes.get(&join(&round, READY)).map(|(data, _)| data);
+        let round = self.child(MEMBERS);
+        let ready = join(&round, &ready_name(state.generation));
+        let ready = nodes.get(&ready).map(|(data, _)| data);
         let names = parts
             .get(&round)
             .map_or_else(Vec::new, |(children, _)| in_order(children));

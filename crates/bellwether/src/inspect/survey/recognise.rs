@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::{Contents, Lists, Scope};
 use crate::barrier::BARRIER;
-use crate::barrier::round::State;
+use crate::barrier::round::{MEMBERS, State};
 use crate::hold::crash_record::HELD;
 use crate::inspect::breaking::BROKEN;
 use crate::inspect::contention::in_order;
@@ -45,7 +45,7 @@ pub(super) struct Directory {
 pub(super) enum Shape {
     /// A queue, or tasks: by their mark, or by the names of its children where there is none.
     Queue(Option<RecipeMark>),
-    /// A double barrier, whose present round is a child.
+    /// A double barrier, whose members are in a child.
     Rounds(State),
     /// A transaction.
     Transaction,
@@ -133,7 +133,7 @@ impl Directory {
                 let parts = self.others.iter().filter(|child| is_part(child));
                 parts.map(|child| self.child(child)).collect()
             }
-            Shape::Rounds(state) => vec![self.child(&state.generation.to_string())],
+            Shape::Rounds(_) => vec![self.child(MEMBERS)],
             Shape::Transaction | Shape::Leases(_) | Shape::Plain => Vec::new(),
         }
     }
@@ -167,9 +167,7 @@ impl Directory {
                 let ended = ["dead", "done"].into_iter().filter_map(in_part);
                 nodes.extend(ended.filter_map(|mut ended| ended.next()));
             }
-            Shape::Rounds(state) => {
-                nodes.extend(in_part(&state.generation.to_string()).into_iter().flatten());
-            }
+            Shape::Rounds(_) => nodes.extend(in_part(MEMBERS).into_iter().flatten()),
             Shape::Leases(_) => {
                 let leases = self.others.iter().filter(|child| is_kazoo_lease(child));
                 nodes.extend(leases.map(|lease| self.child(lease)));

@@ -17,8 +17,8 @@ use crate::hold::Hold;
 use crate::hold::crash_mark::{self, CrashMark};
 use crate::hold::crash_record::Previous;
 use crate::hold::own_node::OwnWatch;
-use crate::hold::own_node::{Naming, OwnNode, Removal};
-use crate::hold::parting::{Marking, Parting};
+use crate::hold::own_node::{Naming, OwnNode};
+use crate::hold::parting::Marking;
 use crate::line::failure::Failure;
 use crate::line::name::{Kind, Layout, Name};
 use crate::line::neighbours::{Berth, Entrance, Neighbours};
@@ -275,18 +275,6 @@ impl Contender {
     /// The nodes ahead at the last list, in no order. Empty before the first list.
     pub(crate) fn lower(&self) -> impl Iterator<Item = &Name> {
         self.line.iter().flat_map(Line::lower)
-    }
-
-    /// Deletes the node and waits for the server's answer.
-    pub(crate) async fn give_up(mut self) -> Result<(), Failure> {
-        let Node::At(_, node) = mem::replace(&mut self.node, Node::None) else {
-            return Ok(());
-        };
-        match node.remove(&Parting::Plain).await {
-            Removal::Done | Removal::WasGone => Ok(()),
-            Removal::SessionEnded => Err(Failure::SessionEnded),
-            Removal::Refused(error) => Err(Failure::Refused(error)),
-        }
     }
 
     /// Lists the line, unless that was done when the node was created.

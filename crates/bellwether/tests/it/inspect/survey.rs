@@ -142,7 +142,7 @@ async fn barriers_queues_and_tasks_are_seen_with_their_numbers(place: Place) {
     empty.put(&String::new()).await.unwrap();
     empty.take().await.unwrap().ack().await.unwrap();
     let _consumer = tokio::spawn(async move { empty.take().await.map(drop) });
-    place.until_children("/app/step/0", 1).await;
+    place.until_children("/app/step/members", 1).await;
     place.until_children("/app/empty/line", 1).await;
     let overview = survey(&client, "/app").await;
     assert_eq!(

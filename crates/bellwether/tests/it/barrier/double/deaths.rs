@@ -33,7 +33,7 @@ async fn t49_enter_that_timed_out_leaves_no_member(place: Place) {
             "{entered:?}"
         );
     }
-    place.until_children("/meet/0", 0).await;
+    place.until_children("/meet/members", 0).await;
     place.until_no_watches().await;
     // A single member does not pass with a phantom.
     let [(_, one), (_, two)] = two_inside(&place).await;
@@ -59,7 +59,7 @@ async fn t54_others_wait_still_when_the_first_member_dies(place: Place) {
     let (second_proxy, client) = place.proxied(SESSION_TIMEOUT).await;
     let second = enter_as(&place, &client, 3, 2).await;
     kill(&proxy).await;
-    place.until_children("/meet/0", 1).await;
+    place.until_children("/meet/members", 1).await;
     until_waiting(&place, 1, &[&second]).await;
     let (third_proxy, client) = place.proxied(SESSION_TIMEOUT).await;
     let third = enter_as(&place, &client, 3, 2).await;
@@ -92,8 +92,8 @@ async fn t56_round_whose_members_have_died_lets_nobody_pass(place: Place) {
     let _inside = enter_both(&place, &first, &second).await;
     kill(&first_proxy).await;
     kill(&second_proxy).await;
-    place.until_children("/meet/0", 1).await;
-    assert_eq!(place.children("/meet/0").await, ["ready"]);
+    place.until_children("/meet/members", 1).await;
+    assert_eq!(place.children("/meet/members").await, ["ready-0"]);
     // The next member waits for another.
     let (one, two) = (place.client().await, place.client().await);
     let [one, two] = enter_both(&place, &one, &two).await;
@@ -108,7 +108,7 @@ async fn t59_nothing_is_left_and_expiry_is_told_to_one_who_leaves(place: Place) 
     let stays = soon(barrier(&other, 2).enter()).await.unwrap();
     let first = soon(first).await.unwrap().unwrap();
     let leaving = tokio::spawn(first.leave());
-    place.until_children("/meet/0", 2).await;
+    place.until_children("/meet/members", 2).await;
     proxy.refuse(true);
     proxy.cut(Cut::Close).await;
     let left = soon(leaving).await.unwrap();
@@ -118,12 +118,12 @@ async fn t59_nothing_is_left_and_expiry_is_told_to_one_who_leaves(place: Place) 
     );
     soon(stays.leave()).await.unwrap();
     place.until_no_watches().await;
-    assert_eq!(place.children("/meet").await, ["1"]);
+    assert_eq!(place.children("/meet").await, ["members"]);
 }
 
 async fn t60_own_node_missing_on_leave_is_an_error(place: Place) {
     let [(_, one), (_, two)] = two_inside(&place).await;
-    let path = format!("/meet/0/{}", one.node());
+    let path = format!("/meet/members/{}", one.node());
     place.outside().delete(&path, None).await.unwrap();
     soon(one.lost()).await;
     let left = soon(one.leave()).await;
@@ -135,8 +135,8 @@ async fn t60_own_node_missing_on_leave_is_an_error(place: Place) {
     // The same for a member that enters.
     let client = place.client().await;
     let entering = enter_as(&place, &client, 2, 1).await;
-    let name = &place.children("/meet/1").await[0];
-    let path = format!("/meet/1/{name}");
+    let name = &place.children("/meet/members").await[0];
+    let path = format!("/meet/members/{name}");
     place.outside().delete(&path, None).await.unwrap();
     let entered = soon(entering).await.unwrap();
     assert!(
@@ -168,7 +168,7 @@ async fn member_who_gave_up_and_comes_again_counts_once(place: Place) {
     let mut entering = Box::pin(meet.enter());
     tokio::select! {
         entered = &mut entering => panic!("{entered:?}"),
-        () = place.until_children("/meet/0", 1) => {}
+        () = place.until_children("/meet/members", 1) => {}
     }
     // So many deletes are queued before that of its node that the node would still be there.
     drop(holds);
@@ -212,7 +212,7 @@ async fn lost_requests_and_replies_change_nothing(place: Place) {
                     let first = first.clone();
                     async move { first.enter().await }
                 });
-                place.until_children(&format!("/meet/{round}"), 1).await;
+                place.until_children("/meet/members", 1).await;
                 let second = soon(second.enter()).await.unwrap();
                 let first = soon(entering).await.unwrap().unwrap();
                 assert_eq!((first.round(), second.round()), (round, round), "{op:?}");
@@ -229,8 +229,8 @@ async fn others_leave_when_the_last_one_inside_dies(place: Place) {
     let (proxy, dying) = place.proxied(SESSION_TIMEOUT).await;
     let [one, _dies] = enter_both(&place, &place.client().await, &dying).await;
     let leaving = tokio::spawn(one.leave());
-    place.until_children("/meet/0", 2).await;
+    place.until_children("/meet/members", 2).await;
     kill(&proxy).await;
     soon(leaving).await.unwrap().unwrap();
-    assert_eq!(place.children("/meet").await, ["1"]);
+    assert_eq!(place.children("/meet").await, ["members"]);
 }

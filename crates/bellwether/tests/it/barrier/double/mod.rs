@@ -28,6 +28,7 @@ on_both_engines! {
     t58_one_too_many_waits_for_the_next_round,
     one_too_many_takes_the_place_of_one_who_gives_up,
     one_too_many_looks_at_its_place_and_not_at_the_number,
+    one_too_many_is_in_the_next_round_however_late_it_learns_of_it,
     sizes_have_to_agree,
 }
 
@@ -82,7 +83,7 @@ async fn enter_both(place: &Place, one: &Client, two: &Client) -> [Inside; 2] {
 
 /// The node of a member inside a round.
 fn node(inside: &Inside) -> String {
-    format!("/meet/{}/{}", inside.round(), inside.node())
+    format!("/meet/members/{}", inside.node())
 }
 
 async fn leave_all(inside: impl IntoIterator<Item = Inside>) {
@@ -128,9 +129,8 @@ async fn all_enter_and_leave_together_round_after_round(place: Place) {
     assert!(seen.values().all(|&count| count == SIZE), "{seen:?}");
     assert_eq!(seen.len(), usize::try_from(ROUNDS).unwrap() * 3);
     place.until_no_watches().await;
-    // The directory of the next round, which is empty.
-    assert_eq!(place.children("/meet").await, [ROUNDS.to_string()]);
-    assert!(place.children(&format!("/meet/{ROUNDS}")).await.is_empty());
+    assert_eq!(place.children("/meet").await, ["members"]);
+    assert!(place.children("/meet/members").await.is_empty());
 }
 
 async fn members_tell_who_is_missing(place: Place) {
@@ -178,8 +178,8 @@ async fn passes_on_a_wake_up(place: &Place, sabotage: Option<Sabotage>) -> bool 
     let client = options.await.unwrap();
     let second = enter_as(place, &client, 3, 2).await;
     for _ in 0..3 {
-        for name in place.children("/meet/0").await {
-            let path = format!("/meet/0/{name}");
+        for name in place.children("/meet/members").await {
+            let path = format!("/meet/members/{name}");
             place.outside().set(&path, b"{}", None).await.unwrap();
         }
         proxy.cut(Cut::Reset).await;
@@ -212,7 +212,7 @@ async fn t50_only_members_are_counted(place: Place) {
     let persistent = bellwether::zk::CreateMode::Persistent;
     let options = persistent.with_acl([bellwether::zk::Acl::open()]);
     for foreign in ["x", "ready-0000000001", "member-1"] {
-        let path = format!("/meet/1/{foreign}");
+        let path = format!("/meet/members/{foreign}");
         place.outside().create(&path, b"", &options).await.unwrap();
     }
     let (one, two) = (place.client().await, place.client().await);
@@ -244,7 +244,7 @@ async fn t51_leave_returns_with_one_too_many_and_at_its_limit(place: Place) {
 async fn t52_what_wakes_those_who_enter_does_not_let_others_leave(place: Place) {
     let [(client, one), (_, two)] = two_inside(&place).await;
     let leaving = tokio::spawn(one.leave());
-    place.until_children("/meet/0", 2).await;
+    place.until_children("/meet/members", 2).await;
     let inside = node(&two);
     let until_leaver_waits = async || {
         place
@@ -298,8 +298,8 @@ async fn t57_quick_member_enters_the_next_round_while_a_slow_one_leaves(place: P
     let leaving = tokio::spawn(slow_inside.leave());
     soon(inside.leave()).await.unwrap();
     let entering = tokio::spawn(async move { quick.enter().await });
-    place.until_children("/meet/1", 1).await;
-    let own = format!("/meet/1/{}", place.children("/meet/1").await[0]);
+    place.until_children("/meet/members", 1).await;
+    let own = format!("/meet/members/{}", place.children("/meet/members").await[0]);
     place
         .until_waits_for(&[&own], client.session_id(), &entering)
         .await;
@@ -350,7 +350,7 @@ async fn one_too_many_takes_the_place_of_one_who_gives_up(place: Place) {
     cut_off.happened().await.unwrap();
     let client = place.client().await;
     let fourth = enter(&client, 3);
-    place.until_children("/meet/0", 4).await;
+    place.until_children("/meet/members", 4).await;
     // The session of the third expires, so the fourth takes its place.
     let mut inside = Vec::new();
     for entering in [first, second, fourth] {
@@ -373,9 +373,9 @@ async fn one_too_many_looks_at_its_place_and_not_at_the_number(place: Place) {
     leave_all(inside).await;
 
     let first = enter(&clients[0], 3);
-    place.until_children("/meet/1", 1).await;
+    place.until_children("/meet/members", 1).await;
     let second = enter(&clients[1], 3);
-    place.until_children("/meet/1", 2).await;
+    place.until_children("/meet/members", 2).await;
     // The third member would complete the round, and is cut off before it can announce that.
     let (third_proxy, third) = place.proxied(long).await;
     third_proxy.refuse(true);
@@ -385,21 +385,43 @@ async fn one_too_many_looks_at_its_place_and_not_at_the_number(place: Place) {
     // The fourth is surplus, and learns it late: by then the second has left, and a fifth has entered.
     slow_proxy.hold(Direction::ToClient);
     let fourth = tokio::spawn(async move { slow.enter().await });
-    place.until_children("/meet/1", 4).await;
+    place.until_children("/meet/members", 4).await;
     second.abort();
-    place.until_children("/meet/1", 3).await;
+    place.until_children("/meet/members", 3).await;
     let client = place.client().await;
     let fifth = enter(&client, 3);
-    place.until_children("/meet/1", 4).await;
+    place.until_children("/meet/members", 4).await;
     slow_proxy.resume(Direction::ToClient);
     let fourth = soon(fourth).await.unwrap().unwrap();
     let first = soon(first).await.unwrap().unwrap();
     third_proxy.refuse(false);
     let third = soon(third).await.unwrap().unwrap();
-    // The fifth has found the round full, and has deleted its node: three members and the `ready` node are left.
-    place.until_children("/meet/1", 4).await;
     leave_all([first, third, fourth]).await;
+    // The fifth has found the round full, and keeps its place for the next.
+    assert_eq!(place.children("/meet/members").await.len(), 1);
     fifth.abort();
+}
+
+async fn one_too_many_is_in_the_next_round_however_late_it_learns_of_it(place: Place) {
+    let [(one, first), (two, second)] = two_inside(&place).await;
+    let (proxy, slow) = place.proxied(Duration::from_secs(60)).await;
+    let late = enter(&slow, 2);
+    let inside = [node(&first), node(&second)];
+    place
+        .until_waits_for(&[&inside[0], &inside[1]], slow.session_id(), &late)
+        .await;
+    // It hears nothing while others pass as often as they can: the round that it is in cannot end without it.
+    proxy.hold(Direction::ToClient);
+    leave_all([first, second]).await;
+    let third = soon(barrier(&one, 2).enter()).await.unwrap();
+    assert_eq!(third.round(), 1);
+    let fourth = enter(&two, 2);
+    place.until_children("/meet/members", 4).await;
+    proxy.resume(Direction::ToClient);
+    let late = soon(late).await.unwrap().unwrap();
+    assert_eq!(late.round(), 1);
+    leave_all([late, third]).await;
+    fourth.abort();
 }
 
 #[tokio::test]
@@ -415,9 +437,11 @@ async fn rounds_count_on_though_the_path_was_empty_for_long() {
     // A node is created and deleted there.
     let raw = client.raw();
     let options = zk::CreateMode::Persistent.with_acl([zk::Acl::open()]);
-    raw.create("/meet/2/guest", b"", &options).await.unwrap();
-    raw.delete("/meet/2/guest", None).await.unwrap();
-    until_reaped(&server, &client, "/meet/2").await;
+    raw.create("/meet/members/guest", b"", &options)
+        .await
+        .unwrap();
+    raw.delete("/meet/members/guest", None).await.unwrap();
+    until_reaped(&server, &client, "/meet/members").await;
     // If the path were a container, it would be deleted by the time another container is.
     let other = Lock::new(&client, "/other").acquire().await.unwrap();
     other.release().await.unwrap();

@@ -1,0 +1,30 @@
+//! Runs that have failed once.
+
+use bellwether_sim::{Plan, recipes};
+
+fn passes(recipe: &str, seeds: &[u64]) {
+    let run = recipes::find(recipe).unwrap();
+    for seed in seeds {
+        let verdict = run(&Plan::of(*seed));
+        assert_eq!(verdict.violation, None, "{recipe}, seed {seed}");
+    }
+}
+
+/// A surplus member gave up its place, and came too late for every round, because its server lagged.
+#[test]
+fn surplus_member_of_a_double_barrier_is_in_the_next_round() {
+    passes("double-barrier", &[46, 88]);
+}
+
+/// A leader of the model stepped down although its links had recovered.
+#[test]
+fn leader_whose_links_recover_leads_on() {
+    passes("double-barrier", &[58]);
+}
+
+/// The leader of the model learned of the connections of a session in another order than the client had made them, and ignored all requests
+/// through the last one.
+#[test]
+fn session_whose_handshakes_arrive_out_of_order_goes_on() {
+    passes("cache", &[273, 378]);
+}
