@@ -402,27 +402,36 @@ impl Contender {
             Err(zk::Error::NO_NODE) => return Ok(false),
             Err(error) => return Err(error.into()),
         };
-        let mut names = self.entry.layout.contenders(children.clone());
-        let Some(name) = names.find(|name| name.as_str().starts_with(&self.prefix)) else {
+        let names = self.entry.layout.contenders(children.clone());
+        let adopts_any = session.is_sabotaged(Sabotage::AdoptAnyOwner);
+        let own: Vec<Name> = names
+            .filter(|name| name.as_str().starts_with(&self.prefix))
+            .collect();
+        let mut found = None;
+        // Every try that took effect has left a node, and each of them counts in the line. One is adopted, the others are deleted.
+        for name in own {
+            let path = self.dir.child(&name);
+            match until_answered(|| zk.get(&path)).await {
+                // A node of another session is not this contender's: it disappears with that session.
+                Ok((_, stat)) if adopts_any || stat.ephemeral_owner == session.session_id() => {
+                    let node = OwnNode::new(&session, path, stat.czxid, Naming::Unique);
+                    // Dropped, the other node is deleted by the janitor.
+                    match &found {
+                        Some((first, _)) if !name.is_before(first) => drop(node),
+                        _ => found = Some((name, node)),
+                    }
+                }
+                Ok(_) | Err(zk::Error::NO_NODE) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let Some((name, node)) = found else {
             return Ok(false);
         };
-        drop(names);
-        let path = self.dir.child(&name);
-        match until_answered(|| zk.get(&path)).await {
-            // A node of another session is not this contender's: it disappears with that session.
-            Ok((_, stat))
-                if stat.ephemeral_owner == session.session_id()
-                    || session.is_sabotaged(Sabotage::AdoptAnyOwner) =>
-            {
-                let node = OwnNode::new(&session, path, stat.czxid, Naming::Unique);
-                let entrance = self.neighbours().as_ref().map(Neighbours::announce);
-                self.place(name, node, entrance);
-                self.look(children)?;
-                Ok(true)
-            }
-            Ok(_) | Err(zk::Error::NO_NODE) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        let entrance = self.neighbours().as_ref().map(Neighbours::announce);
+        self.place(name, node, entrance);
+        self.look(children)?;
+        Ok(true)
     }
 
     /// Reads the data of the directory in recipes with a limit. The read precedes the list, so that the list has all contenders that acted

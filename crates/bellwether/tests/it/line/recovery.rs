@@ -12,6 +12,7 @@ use crate::support::place::{Place, SESSION_TIMEOUT, soon};
 
 on_both_engines! {
     t04_node_of_another_session_is_not_adopted,
+    own_node_is_found_beside_another_of_its_name,
     t17_recovered_node_is_the_created_one,
 }
 
@@ -54,6 +55,32 @@ async fn t04_node_of_another_session_is_not_adopted(place: Place) {
     place.outside().delete(&stranger, None).await.unwrap();
     let guard = soon(acquired).await.unwrap().unwrap();
     assert!(!stranger.ends_with(guard.node()));
+    guard.release().await.unwrap();
+}
+
+async fn own_node_is_found_beside_another_of_its_name(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let lock = Lock::new(&client, "/recovery");
+    lock.acquire().await.unwrap().release().await.unwrap();
+    // The reply to the create is lost, and when the contender looks for its node, other sessions have nodes of that name too.
+    proxy.refuse(true);
+    let lost = proxy.swallow_reply(Op::Create2);
+    let acquired = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await }
+    });
+    lost.happened().await.unwrap();
+    let own = place.children("/recovery").await.remove(0);
+    let (prefix, _) = own.split_at(own.len() - 10);
+    let options = zk::CreateMode::EphemeralSequential.with_acl([zk::Acl::open()]);
+    for _ in 0..3 {
+        let path = format!("/recovery/{prefix}");
+        place.outside().create(&path, b"", &options).await.unwrap();
+    }
+    proxy.refuse(false);
+    let guard = soon(acquired).await.unwrap().unwrap();
+    assert_eq!(guard.node(), own);
+    assert_eq!(place.children("/recovery").await.len(), 4);
     guard.release().await.unwrap();
 }
 
