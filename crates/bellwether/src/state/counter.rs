@@ -40,7 +40,10 @@ const TRUSTED_FOR: Duration = Duration::from_secs(3);
 ///
 /// # Fairness
 ///
-/// None: of two concurrent additions, the one whose request arrives first succeeds, and the other is retried.
+/// None: of two concurrent additions, the one whose request arrives first succeeds, and the other is retried. A client whose server lags
+/// behind the leader reads old values, and its additions fail for as long as others add without a pause; neither a `sync` nor another
+/// read helps, since both are as old as the lag when they arrive. Add up in the process and add less often, or use a
+/// [lock](crate::Lock), if that matters.
 ///
 /// # Session loss
 ///
