@@ -24,6 +24,8 @@ pub enum Fault {
     },
     /// Nothing passes between a worker and any server.
     CutOff { worker: usize, time: Ms },
+    /// A worker receives nothing from any server, while servers receive from it.
+    Deaf { worker: usize, time: Ms },
     /// The process of a worker is stopped (SIGSTOP), or its machine is suspended: clocks keep running.
     Pause { worker: usize, time: Ms },
     /// The process of a worker is killed, and another one started.
@@ -55,6 +57,7 @@ impl Fault {
             Self::Cut { worker, .. }
             | Self::Silence { worker, .. }
             | Self::CutOff { worker, .. }
+            | Self::Deaf { worker, .. }
             | Self::Pause { worker, .. }
             | Self::Kill { worker, .. }
             | Self::Starve { worker, .. } => Some(worker),
@@ -204,8 +207,17 @@ pub(crate) fn stories(
             worker,
             time: timeout * random.random_range(11..=20) / 10,
         };
-        match random.random_range(0..5) {
+        match random.random_range(0..6) {
             0 => faults.push((at, cut_off)),
+            // Replies arrive late, and then nothing more: two of the workers, so that one of them is often the holder.
+            5 => {
+                let late = timeout * random.random_range(10..20) / 100;
+                for worker in [worker, (worker + 1) % workers] {
+                    faults.push((at, Fault::Deaf { worker, time: late }));
+                    let time = timeout * 3 / 2;
+                    faults.push((at + late + 4, Fault::CutOff { worker, time }));
+                }
+            }
             // A reply that arrives late, and then nothing more.
             1 => {
                 let late = timeout * random.random_range(20..45) / 100;

@@ -29,6 +29,8 @@ pub(crate) struct Net {
     held: BTreeMap<(Process, usize), Ms>,
     /// Nothing passes to or from a server before this time.
     held_servers: BTreeMap<usize, Ms>,
+    /// Nothing reaches a process before this time, while the servers receive from it.
+    deaf: BTreeMap<Process, Ms>,
 }
 
 /// A connection as both ends see it.
@@ -76,6 +78,7 @@ impl Net {
             latency,
             held: BTreeMap::new(),
             held_servers: BTreeMap::new(),
+            deaf: BTreeMap::new(),
         }
     }
 
@@ -111,6 +114,12 @@ impl Net {
         *held = (*held).max(until);
     }
 
+    /// Holds bytes that servers send to a process from now on until `until`.
+    pub(crate) fn deafen(&mut self, process: Process, until: Ms) {
+        let held = self.deaf.entry(process).or_default();
+        *held = (*held).max(until);
+    }
+
     /// Stops a server until `until`.
     pub(crate) fn hold_server(&mut self, server: usize, until: Ms) {
         let held = self.held_servers.entry(server).or_default();
@@ -121,6 +130,7 @@ impl Net {
     pub(crate) fn calm(&mut self) {
         self.held.clear();
         self.held_servers.clear();
+        self.deaf.clear();
     }
 
     /// A process opens a connection.
@@ -206,7 +216,8 @@ impl Net {
         if conn.is_broken {
             return;
         }
-        let arrival = self.arrival(now, conn.process, conn.server);
+        let deaf = self.deaf.get(&conn.process).copied().unwrap_or(0);
+        let arrival = self.arrival(now.max(deaf), conn.process, conn.server);
         if let Some(conn) = self.conns.get_mut(&id) {
             let at = conn.down.put(arrival, bytes);
             agenda.put(at, Event::Down(id));

@@ -274,6 +274,7 @@ impl<R: Recipe> Conductor<R> {
                         it.net.hold(process, server, now + time);
                     }
                 }
+                Fault::Deaf { time, .. } => it.net.deafen(process, now + time),
                 Fault::ServerCrash { server, time } => ensemble.crash(it, server, now + time),
                 Fault::ServerPause { server, time } => ensemble.pause(it, server, now + time),
                 Fault::ServerCutOff { server, time } => ensemble.cut_off(it, server, now + time),
