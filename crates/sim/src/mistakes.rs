@@ -41,6 +41,13 @@ pub const ALL: &[Mistake] = &[
     mistake("retry-blindly", Sabotage::RetryBlindly, "counter"),
     mistake("ignore-due-time", Sabotage::IgnoreDueTime, "delay-queue"),
     mistake("decide-early", Sabotage::DecideEarly, "two-phase"),
+    mistake("unknown-is-refusal", Sabotage::UnknownIsRefusal, "lock"),
+    mistake("skip-sync", Sabotage::SkipSync, "lock"),
+    mistake("skip-sync", Sabotage::SkipSync, "queue"),
+    mistake("skip-sync", Sabotage::SkipSync, "counter"),
+    mistake("skip-sync", Sabotage::SkipSync, "barrier"),
+    mistake("leave-claim", Sabotage::LeaveClaim, "queue"),
+    mistake("race-for-rounds", Sabotage::RaceForRounds, "double-barrier"),
 ];
 
 impl Mistake {

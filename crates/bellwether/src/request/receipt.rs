@@ -13,7 +13,7 @@ use crate::node::acquisition::AcquisitionId;
 use crate::node::path::NodePath;
 use crate::request::litter::Litter;
 use crate::request::retry::Tries;
-use crate::request::synced_read::caught_up;
+use crate::request::synced_read::caught_up_in;
 use crate::session::ephemerals::Room;
 use crate::session::open_session::Session;
 use crate::session::sabotage::Sabotage;
@@ -120,7 +120,7 @@ impl Receipts {
         let blindly = self.session.is_sabotaged(Sabotage::RetryBlindly);
         loop {
             if tries.in_doubt() && !blindly {
-                let found = receipt.is_for(zk, &operation).await;
+                let found = receipt.is_for(&operation).await;
                 if found.map_err(OnceError::OutcomeUnknown)? {
                     receipt.give_back();
                     return Ok(Written::ByReceipt);
@@ -215,9 +215,9 @@ struct Receipt<'a> {
 
 impl Receipt<'_> {
     /// Whether it shows that an operation was made, whose reply was lost.
-    async fn is_for(&mut self, zk: &zk::Client, operation: &str) -> Result<bool, zk::Error> {
-        let path = &self.path;
-        let read = || caught_up(zk, path, || zk.get(path));
+    async fn is_for(&mut self, operation: &str) -> Result<bool, zk::Error> {
+        let (session, path) = (&self.of.session, &self.path);
+        let read = || caught_up_in(session, path, || session.zk().get(path));
         match Tries::unlimited().answer(read).await {
             Ok((data, _)) => {
                 self.exists = true;

@@ -12,8 +12,17 @@
 pub enum Sabotage {
     /// Sorts contenders by their whole name instead of the sequence.
     SortByWholeName,
-    /// Takes a node with the right name for the own node, although another session owns it.
+    /// Takes any node in the line for the own node after a create without an answer, although another session owns it.
     AdoptAnyOwner,
+    /// Takes a create without an answer for a refused one, and creates another node.
+    UnknownIsRefusal,
+    /// Reads without a sync where a decision depends on what went through another server: the own node, claim or receipt after a lost
+    /// reply, and a barrier.
+    SkipSync,
+    /// Leaves the claim of a take that was dropped before it had an answer.
+    LeaveClaim,
+    /// Gives up the place of a surplus member of a double barrier, and enters anew for the next round.
+    RaceForRounds,
     /// Treats a hold as held although its session has ended.
     IgnoreExpiry,
     /// Takes the end of the contender before it for its turn, although other contenders are still before it.

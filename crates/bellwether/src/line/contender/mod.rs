@@ -29,7 +29,7 @@ use crate::node::path::NodePath;
 use crate::node::who::Who;
 use crate::request::litter::Litter;
 use crate::request::retry::{Tries, until_answered};
-use crate::request::synced_read::caught_up;
+use crate::request::synced_read::caught_up_in;
 use crate::session::heart::Pulse;
 use crate::session::meters::Wait;
 use crate::session::open_session::Session;
@@ -208,7 +208,9 @@ impl Contender {
                 Ok(false)
             }
             Err(error) => {
-                if error != zk::Error::Unknown {
+                let is_known = error != zk::Error::Unknown
+                    || self.session.is_sabotaged(Sabotage::UnknownIsRefusal);
+                if is_known {
                     self.node = Node::None;
                 }
                 tries.again(error)?;
@@ -396,7 +398,7 @@ impl Contender {
         let session = self.session.clone();
         self.connections = session.zk().connections();
         let (zk, dir) = (session.zk(), self.dir.as_str());
-        let list = || caught_up(zk, dir, || zk.children(dir));
+        let list = || caught_up_in(&session, dir, || zk.children(dir));
         let children = match until_answered(list).await {
             Ok(children) => children,
             Err(zk::Error::NO_NODE) => return Ok(false),
@@ -405,11 +407,14 @@ impl Contender {
         let names = self.entry.layout.contenders(children.clone());
         let adopts_any = session.is_sabotaged(Sabotage::AdoptAnyOwner);
         let own: Vec<Name> = names
-            .filter(|name| name.as_str().starts_with(&self.prefix))
+            .filter(|name| adopts_any || name.as_str().starts_with(&self.prefix))
             .collect();
         let mut found = None;
         // Every try that took effect has left a node, and each of them counts in the line. One is adopted, the others are deleted.
         for name in own {
+            if adopts_any && found.is_some() {
+                break;
+            }
             let path = self.dir.child(&name);
             match until_answered(|| zk.get(&path)).await {
                 // A node of another session is not this contender's: it disappears with that session.

@@ -16,7 +16,8 @@ use crate::node::acquisition::{AcquisitionId, Claim};
 use crate::queue::shelf::Shelf;
 use crate::request::litter::Litter;
 use crate::request::retry::{Tries, until_answered};
-use crate::request::synced_read::caught_up;
+use crate::request::synced_read::caught_up_in;
+use crate::session::sabotage::Sabotage;
 
 /// How a try to claim ended.
 pub(super) enum Try<T> {
@@ -116,8 +117,8 @@ impl<'a> Attempt<'a> {
 
     /// Looks for a claim whose reply was lost. The server that answers now may lag behind the server that made the claim.
     async fn find(&self, claim: &str) -> Result<(Bytes, zk::Stat), zk::Error> {
-        let zk = self.shelf.session().zk();
-        until_answered(|| caught_up(zk, claim, || zk.get(claim))).await
+        let session = self.shelf.session();
+        until_answered(|| caught_up_in(session, claim, || session.zk().get(claim))).await
     }
 
     async fn send(
@@ -177,7 +178,10 @@ impl<'a> Attempt<'a> {
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        if let Some(ready) = self.ready.as_ref().filter(|_| self.may_be_there) {
+        let session = self.shelf.session();
+        if let Some(ready) = self.ready.as_ref().filter(|_| self.may_be_there)
+            && !session.is_sabotaged(Sabotage::LeaveClaim)
+        {
             self.shelf.session().janitor().remove(Litter::Claim {
                 path: self.shelf.claim_path(ready.pick.item()),
                 acquisition: self.acquisition.clone(),
