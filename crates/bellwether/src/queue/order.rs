@@ -129,6 +129,17 @@ impl Item {
         }
     }
 
+    /// As [`prefix`](Self::prefix), with the rank of this item, which any handle can read, whatever its order.
+    pub(crate) fn own_prefix(&self) -> &str {
+        let end = self.name.match_indices('-').nth(1);
+        end.map_or(&self.name, |(end, _)| &self.name[..=end])
+    }
+
+    /// Whether its name has a rank, so that it may have to be taken before items that were put earlier.
+    pub(crate) fn is_ranked(&self) -> bool {
+        self.sequence != UNNUMBERED && !self.name.starts_with("item-")
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -216,6 +227,10 @@ mod tests {
             assert_eq!(item.id(), id);
             assert_eq!(item.rank(), if rule.overtakes { 7 } else { 0 });
             assert_eq!(item.sequence, 12);
+            // Also where the handle has another order.
+            let read = self::item(Fifo::RULE, &name).unwrap();
+            assert_eq!(read.own_prefix(), Item::prefix(rule, 7, &id));
+            assert_eq!(read.is_ranked(), rule.overtakes);
         }
     }
 

@@ -280,8 +280,13 @@ impl Shelf {
     /// Added to every write that puts items or gives them back, so that older lists can no longer be claimed from.
     pub(crate) fn outdate_lists(&self, writer: &mut zk::Multi<'_>) {
         if self.rule.overtakes {
-            writer.set(self.dir("items").as_str(), b"", None);
+            self.outdate_ranked_lists(writer);
         }
+    }
+
+    /// As [`outdate_lists`](Self::outdate_lists), for an item with a rank, whatever the order of this handle.
+    pub(crate) fn outdate_ranked_lists(&self, writer: &mut zk::Multi<'_>) {
+        writer.set(self.dir("items").as_str(), b"", None);
     }
 
     /// The version of all lists that are read after it, in queues where that matters.

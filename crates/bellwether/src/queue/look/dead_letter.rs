@@ -55,7 +55,9 @@ impl<O: Order, T> OrderedQueue<O, T> {
         letters.map_err(|failure| self.error(failure))
     }
 
-    /// Puts a dead letter back for new attempts, at the end of the queue; `false` if it is gone already.
+    /// Puts a dead letter back for new attempts, behind the items of its rank; `false` if it is gone already.
+    ///
+    /// It keeps its priority or due time, also if this handle has another order.
     ///
     /// # Errors
     ///
@@ -139,25 +141,34 @@ impl Shelf {
     pub(crate) async fn revive(&self, letter: &DeadLetter) -> Result<bool, PutError> {
         let items = self.items_dir(0);
         let dead = self.dir("dead").child(letter.item.name());
-        let (path, mode) = match self.rule().named {
-            true => (items.child(letter.item.name()), zk::CreateMode::Persistent),
-            false => {
-                let prefix = Item::prefix(self.rule(), letter.item.rank(), &letter.id);
-                (items.child(prefix), zk::CreateMode::PersistentSequential)
-            }
+        let (name, mode) = match self.rule().named {
+            true => (letter.item.name(), zk::CreateMode::Persistent),
+            false => (
+                letter.item.own_prefix(),
+                zk::CreateMode::PersistentSequential,
+            ),
         };
+        let path = items.child(name);
+        let overtakes = self.rule().overtakes || letter.item.is_ranked();
         let stat = until_answered(|| self.session().zk().exists(&dead)).await;
         let stat = stat.map_err(|error| PutError::new(error.into(), self.path()))?;
         if stat.is_none() {
             return Ok(false);
         }
         let options = mode.with_acl(self.access.acl());
-        self.write_once_if_there(&[items, self.dir("receipts")], |writer| {
+        let dirs = [items, self.dir("receipts")];
+        let revived = self.write_once_if_there(&dirs, |writer| {
             writer.delete(&dead, None);
             writer.create(&path, &letter.payload, &options);
-            self.outdate_lists(writer)
-        })
-        .await
+            if overtakes {
+                self.outdate_ranked_lists(writer);
+            }
+        });
+        let is_revived = revived.await?;
+        if overtakes {
+            self.warm().outdate();
+        }
+        Ok(is_revived)
     }
 
     /// Deletes a dead letter for good; `false` if it is gone already.

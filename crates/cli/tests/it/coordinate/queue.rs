@@ -17,6 +17,7 @@ on_local_and_apache! {
     holder_whose_input_ends_with_the_acknowledgement_has_succeeded,
     item_that_nobody_reads_is_given_back,
     urgent_and_delayed_items_come_in_their_order,
+    revived_items_keep_their_priority_or_due_time,
     queue_that_is_empty_is_124,
     claim_that_is_lost_stops_the_command,
 }
@@ -152,6 +153,29 @@ fn urgent_and_delayed_items_come_in_their_order(servers: &Servers) {
     let take = ["queue", "take", "d", "--order", "due"];
     assert_eq!(servers.done(&take), "now");
     assert_code(&servers.run(&[&take[..], &["--try"]].concat()), 124);
+}
+
+fn revived_items_keep_their_priority_or_due_time(servers: &Servers) {
+    let due = ["queue", "take", "d", "--order", "due"];
+    let urgent = ["queue", "take", "p", "--order", "priority"];
+    for take in [due, urgent] {
+        let (path, option) = match take[2] {
+            "d" => ("d", ["--delay", "1ms"]),
+            path => (path, ["--priority", "7"]),
+        };
+        servers.done(&[&["queue", "put", path, "late"][..], &option].concat());
+        let rank = || servers.object(&["queue", "ls", path])["items"][0]["rank"].clone();
+        let before = rank();
+        assert_ne!(before, 0);
+        let failing = [&take[..], &["--attempts", "1", "--", "false"]].concat();
+        assert_code(&servers.run(&failing), 1);
+        servers.done(&["queue", "dead", path, "--revive", "all"]);
+        assert_eq!(rank(), before, "{path}");
+    }
+    servers.done(&["queue", "put", "p", "sooner", "--priority", "3"]);
+    assert_eq!(servers.done(&urgent), "sooner");
+    assert_eq!(servers.done(&urgent), "late");
+    assert_eq!(servers.done(&due), "late");
 }
 
 fn queue_that_is_empty_is_124(servers: &Servers) {
