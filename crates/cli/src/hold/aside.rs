@@ -40,6 +40,13 @@ impl Aside {
         // After the limit, what is left is dropped.
         let _ = timeout(LIMIT, receiver).await;
     }
+
+    /// As [`flush`](Self::flush), for callers that cannot await: blocks, for at most `limit`.
+    pub(crate) fn flush_blocking(&self, limit: Duration) {
+        let (sender, receiver) = sync_channel::<()>(0);
+        self.print(move || drop(sender));
+        let _ = receiver.recv_timeout(limit);
+    }
 }
 
 #[cfg(test)]
@@ -58,6 +65,9 @@ mod tests {
         }
         aside.flush().await;
         assert_eq!(said.try_iter().collect::<Vec<_>>(), [0, 1, 2]);
+        aside.print(move || sender.send(3).unwrap());
+        aside.flush_blocking(Duration::from_secs(60));
+        assert_eq!(said.try_iter().collect::<Vec<_>>(), [3]);
     }
 
     #[tokio::test]
@@ -69,6 +79,7 @@ mod tests {
             aside.print(|| {});
         }
         aside.flush().await;
+        aside.flush_blocking(Duration::from_millis(1));
         drop(reader);
     }
 }

@@ -1,6 +1,8 @@
 //! Shows the progress of a wait: on a terminal one line that changes, elsewhere a line for every change.
 
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use bellwether::line::{Place, Progress};
@@ -8,6 +10,7 @@ use console::{Term, truncate_str};
 use futures_util::{Stream, StreamExt};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use crate::hold::aside::Aside;
 use crate::output::Output;
 use crate::output::people::{who_text, with_others};
 
@@ -17,6 +20,9 @@ const INTERRUPT: &str = "^C";
 
 /// Shorter waits are not shown.
 const SILENT_WAIT: Duration = Duration::from_secs(1);
+
+/// How long the end of a wait is delayed by a terminal that is blocked.
+const CLEAR_LIMIT: Duration = Duration::from_millis(250);
 
 /// What the first contender of a line does.
 #[derive(Debug, Clone, Copy)]
@@ -73,45 +79,68 @@ pub(crate) async fn showing<T>(
     }
 }
 
-/// Where the progress is shown.
-enum Screen {
-    Terminal(Term, String),
-    Log(String, Output),
+/// Where the progress is shown. It is printed from a separate thread: a waiter whose terminal is blocked, as by Ctrl-S, has to send
+/// heartbeats to keep its place.
+struct Screen {
+    what: String,
+    /// `None` for a log, where each text is a line.
+    term: Option<Term>,
+    /// Whether the terminal has yet to take the last text.
+    is_behind: Arc<AtomicBool>,
+    aside: Aside,
+    output: Output,
 }
 
 impl Screen {
     fn new(what: String, output: Output) -> Self {
         let term = Term::stderr();
-        // Not for terminals that cannot clear a line.
-        match term.features().is_attended() {
-            true => Self::Terminal(term, what),
-            false => Self::Log(what, output),
+        Self {
+            what,
+            // Not for terminals that cannot clear a line.
+            term: term.features().is_attended().then_some(term),
+            is_behind: Arc::default(),
+            aside: Aside::start(),
+            output,
         }
     }
 
     fn tell(&self, text: &str) {
-        match self {
-            Self::Terminal(..) => self.refresh(text),
-            Self::Log(what, output) => output.notice(format_args!("{what}: {text}")),
+        if self.term.is_some() {
+            return self.refresh(text);
         }
+        let (line, output) = (format!("{}: {text}", self.what), self.output);
+        self.aside.print(move || output.notice(line));
     }
 
     fn refresh(&self, text: &str) {
-        if let Self::Terminal(term, what) = self {
+        let Some(term) = self.term.clone() else {
+            return;
+        };
+        // The next second has a newer text: a terminal that is blocked gets one of them, not all.
+        if self.is_behind.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let is_behind = self.is_behind.clone();
+        let text = format!("bellwether: {}: {text}", self.what);
+        self.aside.print(move || {
             let columns = usize::from(term.size().1).saturating_sub(INTERRUPT.len());
-            let text = format!("bellwether: {what}: {text}");
             // Errors do not matter: the terminal may be gone.
             let _ = term.clear_line();
             let _ = term.write_str(&truncate_str(&text, columns, "…"));
-        }
+            is_behind.store(false, Ordering::Relaxed);
+        });
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        if let Self::Terminal(term, _) = self {
-            let _ = term.clear_line();
+        if let Some(term) = self.term.take() {
+            self.aside.print(move || {
+                let _ = term.clear_line();
+            });
         }
+        // What is printed next should come after it.
+        self.aside.flush_blocking(CLEAR_LIMIT);
     }
 }
 

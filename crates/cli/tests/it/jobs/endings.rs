@@ -39,6 +39,7 @@ on_both_engines! {
     job_is_gone_before_the_next_is_granted_when_its_hold_is_broken,
     job_that_ends_within_the_grace_of_a_break_is_clean,
     job_is_asked_to_end_by_a_break_though_nobody_reads_stderr,
+    waiter_keeps_its_place_though_nobody_reads_stderr,
     break_is_not_called_off_once_the_job_is_told,
     break_of_a_job_is_recorded,
     commands_within_a_job_use_its_servers,
@@ -390,6 +391,25 @@ fn job_is_asked_to_end_by_a_break_though_nobody_reads_stderr(address: &str) {
     assert_code(&broken, 0);
     assert_eq!(job.line().as_deref(), Some("asked"));
     assert_eq!(job.code(), Some(123));
+}
+
+fn waiter_keeps_its_place_though_nobody_reads_stderr(address: &str) {
+    let scene = Scene::at(address);
+    let mut go = scene.fifo();
+    let mut holder = Running::start(&mut scene.lock(address, &[], "echo held; read x <go"));
+    assert_eq!(holder.line().as_deref(), Some("held"));
+    let (_unread, stderr) = full_pipe();
+    let mut lock = scene.lock(address, &["--session-timeout", "2s"], "echo mine");
+    lock.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut waiter = Running::follow(lock.stderr(stderr));
+    until("it waits", || scene.line().contenders().len() == 2);
+    // Its first notice is due after a second. Without heartbeats, its session would expire meanwhile.
+    let other = scene.lock(address, &["--wait", "10s"], "true").output();
+    assert_code(&other.unwrap(), 124);
+    assert_eq!(scene.line().contenders().len(), 2);
+    go.write_all(b"\n").unwrap();
+    assert_eq!(waiter.line().as_deref(), Some("mine"));
+    assert_eq!(waiter.code(), Some(0));
 }
 
 fn break_is_not_called_off_once_the_job_is_told(address: &str) {
