@@ -113,6 +113,8 @@ pub(crate) fn servers(args: &ConnectArgs) -> anyhow::Result<Option<String>> {
         }
         (Some(servers), _) => Ok(Some(servers.clone())),
         (None, Some(_)) => Ok(None),
+        // As the flag does, the variable overrides `connect` in a file.
+        (None, None) if local::is_named_by_variable() => Ok(None),
         (None, None) => Ok(config_file::connect().map(str::to_owned)),
     }
 }

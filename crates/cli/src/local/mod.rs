@@ -55,6 +55,15 @@ const STARTS_MAX: usize = 3;
 /// How long a command waits for the end of a server.
 const END_LIMIT: Duration = Duration::from_secs(10);
 
+/// Whether the environment names the folder of a local server, and so that this server is used.
+pub(crate) fn is_named_by_variable() -> bool {
+    folder_in_variable().is_some()
+}
+
+fn folder_in_variable() -> Option<PathBuf> {
+    std::env::var_os(VARIABLE).map(PathBuf::from)
+}
+
 /// The folder of a local server.
 #[derive(Clone, Debug)]
 pub(crate) struct Folder {
@@ -66,8 +75,7 @@ impl Folder {
     /// The folder that the flag, the variable or the configuration file names, in this order, or else the default folder of this user on
     /// this host. It may not exist yet.
     pub(crate) fn choose(flag: Option<&Path>) -> anyhow::Result<Self> {
-        let variable = || std::env::var_os(VARIABLE).map(PathBuf::from);
-        let chosen = flag.map(Path::to_owned).or_else(variable);
+        let chosen = flag.map(Path::to_owned).or_else(folder_in_variable);
         let Some(chosen) = chosen.or_else(config_file::local) else {
             return Self::of_user();
         };

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::support::bellwether::{
-    Running, assert_code, bellwether, bellwether_without_hangups, child_of, holding,
+    LOCAL_FOLDER, Running, assert_code, bellwether, bellwether_without_hangups, child_of, holding,
     ignores_hangups, text, until,
 };
 use crate::support::line::{Line, through_proxy};
@@ -477,6 +477,7 @@ fn commands_within_a_job_use_its_servers(address: &str) {
     let mut command = bellwether();
     command
         .args(["lock", "x", "--", "sh", "-c", "echo $BELLWETHER_CONNECT"])
+        .env_remove(LOCAL_FOLDER)
         .env("XDG_CONFIG_HOME", scene.folder.path());
     assert_eq!(text(&command.output().unwrap().stdout).trim(), address);
 }

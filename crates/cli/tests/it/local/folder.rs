@@ -82,12 +82,31 @@ fn config_file_names_the_servers_and_another_folder_is_announced_even_so() {
     let notice = text(&output.stderr);
     assert!(notice.contains(home.folder().to_str().unwrap()), "{notice}");
     let socket = home.folder().join("socket");
-    let output = run(&format!("connect = \"unix:{}\"\n", socket.display()));
+    std::fs::write(&file, format!("connect = \"unix:{}\"\n", socket.display())).unwrap();
+    let mut command = home.lock("echo ran");
+    command.env("XDG_CONFIG_HOME", config.path());
+    let output = command.env_remove(LOCAL_FOLDER).output().unwrap();
     assert_code(&output, 0);
     assert_eq!(text(&output.stderr), "");
     let output = run("connect = 5\n");
     assert_code(&output, 125);
     assert!(text(&output.stderr).contains("bellwether.toml"));
+}
+
+#[test]
+fn variable_that_names_a_folder_overrides_the_servers_of_the_file() {
+    let home = Home::new();
+    let config = tempfile::tempdir().unwrap();
+    let file = config.path().join("bellwether.toml");
+    std::fs::write(file, "connect = \"127.0.0.1:1\"\n").unwrap();
+    let mut command = home.lock("echo ran");
+    let output = command
+        .env("XDG_CONFIG_HOME", config.path())
+        .output()
+        .unwrap();
+    assert_code(&output, 0);
+    let notice = text(&output.stderr);
+    assert!(notice.contains(home.folder().to_str().unwrap()), "{notice}");
 }
 
 #[test]

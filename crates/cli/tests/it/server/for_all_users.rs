@@ -7,13 +7,14 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-use crate::support::bellwether::{Running, assert_code, bellwether, serve, text};
+use crate::support::bellwether::{LOCAL_FOLDER, Running, assert_code, bellwether, serve, text};
 use crate::support::home::NOBODY;
 
 /// A command of a user whose settings name the servers.
 fn command(config: &Path, user: u32, arguments: &[&str]) -> Command {
     let mut command = bellwether();
     command.args(arguments).current_dir("/");
+    command.env_remove(LOCAL_FOLDER);
     command.env("XDG_CONFIG_HOME", config).uid(user);
     command
 }
