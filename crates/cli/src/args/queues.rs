@@ -252,10 +252,11 @@ pub(crate) struct TasksAddArgs {
 ///
 /// The environment of the command has the name of the task (BELLWETHER_TASK) and the fencing token (BELLWETHER_TOKEN); its stdin has
 /// the data of the task. A task is done if the command succeeds, and is tried again later if not; after --attempts failures it counts as
-/// failed. A worker pauses after a failure. While other workers run the last tasks, this worker waits, because they may fail.
+/// failed. A worker pauses after a failure, and opens a new session if its session expires. While other workers run the last tasks, this
+/// worker waits, because they may fail.
 ///
-/// Exit code: 0 when no task is left and no command failed here; 1 if a command failed; 123 if a claim was lost; 128+n if signal n ended
-/// it; 125 if bellwether failed; 126 if the command cannot be run; 127 if it is not found.
+/// Exit code: 0 when no task is left and no command failed here; 1 if a command failed; 128+n if signal n ended it; 125 if bellwether
+/// failed; 126 if the command cannot be run; 127 if it is not found.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  bellwether tasks run -j 2 /migrations -- sh -c './migrate.sh \"$BELLWETHER_TASK\"'"

@@ -1,5 +1,6 @@
 //! `bellwether tasks`: named tasks that are done once each.
 
+use bellwether::queue::TakeError;
 use bellwether::{Task, Tasks};
 use futures_util::stream;
 use serde_json::{Value, json};
@@ -57,23 +58,28 @@ fn work(args: &TasksRunArgs, output: Output) -> anyhow::Result<Exit> {
         Patience::endless(),
         output,
         async |workplace| {
-            let tasks =
-                Tasks::<Vec<u8>>::new(workplace.client(), &args.path).attempts_max(attempts);
             let mut exit = Exit::Done;
             let mut backoff = Backoff::new(args.workers.pause);
             loop {
+                if let Err(exit) = workplace.renew().await {
+                    return Ok(exit);
+                }
+                let tasks =
+                    Tasks::<Vec<u8>>::new(workplace.client(), &args.path).attempts_max(attempts);
                 let what = format!("waiting for a task in {}", args.path);
                 let news =
                     stream::iter([|| "other workers run the tasks that are left".to_owned()]);
                 let taken = waiting::showing(what, news, tasks.take(), output);
-                let task = match workplace.unless_interrupted(taken).await {
-                    Ok(task) => task?,
+                let ended = match workplace.unless_interrupted(taken).await {
                     Err(exit) => return Ok(exit),
+                    Ok(Ok(None)) => return Ok(exit),
+                    Ok(Ok(Some(task))) => attempt(task, args, workplace).await?,
+                    // The next turn opens another session.
+                    Ok(Err(TakeError::SessionEnded { .. } | TakeError::NoSession { .. })) => {
+                        Exit::Lost
+                    }
+                    Ok(Err(error)) => return Err(error.into()),
                 };
-                let Some(task) = task else {
-                    return Ok(exit);
-                };
-                let ended = attempt(task, args, workplace).await?;
                 if let Some(exit) = workplace.interrupted_in_job() {
                     return Ok(exit);
                 }
@@ -84,6 +90,16 @@ fn work(args: &TasksRunArgs, output: Output) -> anyhow::Result<Exit> {
                     Exit::Command(_) | Exit::TooLong | Exit::Signal(_) => {
                         exit = Exit::No;
                         if let Err(exit) = workplace.pause(backoff.failed()).await {
+                            return Ok(exit);
+                        }
+                    }
+                    // Another worker, or this one, takes the task again: nothing has failed.
+                    Exit::Lost => {
+                        let (path, pause) = (&args.path, backoff.failed());
+                        output.notice(format_args!(
+                            "the session, or a claim in {path}, was lost; next attempt in {pause:?}"
+                        ));
+                        if let Err(exit) = workplace.pause(pause).await {
                             return Ok(exit);
                         }
                     }

@@ -3,7 +3,8 @@
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::support::bellwether::{Running, assert_code, until};
+use crate::support::bellwether::{Running, apache, assert_code, until};
+use crate::support::line::Line;
 use crate::support::servers::Servers;
 
 on_local_and_apache! {
@@ -113,4 +114,19 @@ fn worker_that_is_told_to_end_begins_no_other_task(servers: &Servers) {
         assert_eq!(status["open"] != json!(0), is_left, "{signal:?}: {status}");
         servers.done(&["rm", "-r", "--yes", "t"]);
     }
+}
+
+#[test]
+fn worker_whose_session_ends_goes_on_in_another_one() {
+    let (_server, address) = apache();
+    let servers = Servers::at(&address);
+    servers.done(&["tasks", "add", "t", "long"]);
+    let script = "test -e begun && exit 0; >begun; echo in; exec tail -f /dev/null";
+    let folder = tempfile::tempdir().unwrap();
+    let mut worker = servers.command(&["tasks", "run", "t", "--", "sh", "-c", script]);
+    let mut worker = Running::start(worker.current_dir(folder.path()));
+    assert_eq!(worker.line().as_deref(), Some("in"));
+    Line::at(&address, "/t/claims").end_session();
+    assert_eq!(worker.code(), Some(0), "{:?}", worker.errors());
+    assert_code(&servers.run(&["tasks", "status", "t"]), 0);
 }
