@@ -61,7 +61,8 @@ pub(crate) struct TopArgs {
 ///
 /// Follows the chain from holder to holder, until a holder that waits for nothing, or a deadlock.
 ///
-/// Exit code: 0; 1 if the lock is not held; 2 if it is not below --within; 125 if bellwether failed.
+/// Exit code: 0; 1 if the lock is not held; 2 if it is not below --within; 125 if bellwether failed, or did not reach the lock within
+/// --max-directories.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  bellwether why /jobs/nightly")]
 pub(crate) struct WhyArgs {
@@ -71,6 +72,9 @@ pub(crate) struct WhyArgs {
     /// Look for waits of the holders at this path and below it.
     #[arg(long, value_name = "PATH", default_value = "/", value_parser = node_path::parse)]
     pub(crate) within: String,
+    /// Look at no more than N directories, those nearest to --within first.
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    pub(crate) max_directories: usize,
     #[command(flatten)]
     pub(crate) tree: TreeArgs,
 }
@@ -175,6 +179,9 @@ pub(crate) struct DoctorArgs {
     /// Check nodes and holds at this path and below it; the leading slash is optional.
     #[arg(default_value = "/", value_parser = node_path::parse)]
     pub(crate) path: String,
+    /// Look for holds in no more than N directories, those nearest to the path first.
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    pub(crate) max_directories: usize,
     #[command(flatten)]
     pub(crate) tree: TreeArgs,
 }

@@ -8,13 +8,16 @@ use serde_json::{Value, json};
 use crate::args::WhyArgs;
 use crate::connect::session::in_session;
 use crate::exit::Exit;
-use crate::output::overview::{line_at, line_kind};
+use crate::output::overview::{line_at, line_kind, unexplored};
 use crate::output::people::{age, contestant_json, contestant_text};
 use crate::output::refusal::Refusal;
 use crate::output::rendering::path_text;
 use crate::output::{self, Output};
 use crate::value::duration;
 use crate::value::node_path::is_within;
+
+/// What to do if there are more directories than are read.
+const LOOK_FURTHER: &str = "name a path nearer to it with --within, or raise --max-directories";
 
 pub(crate) fn run(args: WhyArgs, output: Output) -> anyhow::Result<Exit> {
     let (path, within) = (&args.path, &args.within);
@@ -23,15 +26,29 @@ pub(crate) fn run(args: WhyArgs, output: Output) -> anyhow::Result<Exit> {
     }
     in_session(&args.tree.connect, output, async |client| {
         let survey = Survey::new(client, within).only_waits(path);
+        let survey = survey.directories_max(args.max_directories);
         let overview = survey.look().await?;
         let line = line_at(&overview, path).filter(|line| line.holders().next().is_some());
         let Some(line) = line else {
-            return Err(Refusal::no(format!("{path} is not held")).into());
+            let refusal = match overview.unexplored {
+                0 => Refusal::no(format!("{path} is not held")),
+                _ => Refusal::failed(format!(
+                    "no holder of {path} was found, but not everything below {within} was read"
+                ))
+                .hint(LOOK_FURTHER),
+            };
+            return Err(refusal.into());
         };
+        if let Some(told) = unexplored(&overview) {
+            output.notice(told);
+            output.hint(LOOK_FURTHER);
+        }
         let circles = overview.deadlocks();
         let cause = Look::new(&overview, &circles).cause(path, line, &mut Vec::new());
         if args.tree.json {
-            return Ok(output::answer_line(cause.object())?);
+            let mut object = cause.object();
+            object["unexplored"] = overview.unexplored.into();
+            return Ok(output::answer_line(object)?);
         }
         Ok(output::answer(|out| {
             cause.write(out, 0)?;

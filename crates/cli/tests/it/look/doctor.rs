@@ -15,6 +15,7 @@ on_local_and_apache! {
     crashes_and_dead_letters_are_warnings_with_advice,
     sessions_that_are_granted_otherwise_are_told,
     directory_that_is_hard_to_list_is_told,
+    holds_that_were_not_looked_for_are_told,
 }
 
 fn doctor(servers: &Servers, options: &[&str]) -> Output {
@@ -110,6 +111,18 @@ fn directory_that_is_hard_to_list_is_told(servers: &Servers) {
     let found = of_the_tree(&doctor(servers, &["--json", "wide"]));
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].2.contains("1 MiB of names"), "{found:?}");
+}
+
+fn holds_that_were_not_looked_for_are_told(servers: &Servers) {
+    for path in ["a/b", "c/d"] {
+        assert_code(&servers.run(&["create", "-p", path]), 0);
+    }
+    let output = doctor(servers, &["--json", "--max-directories", "2"]);
+    let found = of_the_tree(&output);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].2.contains("raise --max-directories"), "{found:?}");
+    let said = text(&output.stdout);
+    assert!(!said.contains("no problems"), "{said}");
 }
 
 #[test]

@@ -103,6 +103,11 @@ fn more_than_can_be_looked_at_shows_what_was_found(servers: &Servers) {
     let seen = json(&servers.run(&["locks", "--json", "--max-directories", "2"]));
     assert!(seen["unexplored"].as_u64() >= Some(1), "{seen}");
     assert_eq!(json(&servers.run(&["locks", "--json"]))["unexplored"], 0);
+    // Only the root: an answer of no would be wrong.
+    let why = servers.run(&["why", "a", "--max-directories", "1"]);
+    assert_code(&why, 125);
+    assert!(text(&why.stderr).contains("not everything below / was read"));
+    assert_eq!(json(&servers.run(&["why", "--json", "a"]))["unexplored"], 0);
 }
 
 /// A job that holds one lock and waits for another, and prints when it has it.

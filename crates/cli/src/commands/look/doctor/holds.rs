@@ -7,14 +7,21 @@ use bellwether::{Client, Who};
 
 use super::finding::Finding;
 use crate::output::crash_text;
+use crate::output::overview::unexplored;
 use crate::output::people::{age, contestant_text};
 use crate::output::rendering::counted;
 
 /// A queue with more items is near its limit, which is 10,000 by default.
 const DEPTH_NEAR: usize = 8_000;
 
-pub(super) async fn look(client: &Client, top: &str) -> anyhow::Result<Vec<Finding>> {
-    let overview = Survey::new(client, top).look().await?;
+/// Reads at most `directories_max` directories at and below `top`.
+pub(super) async fn look(
+    client: &Client,
+    top: &str,
+    directories_max: usize,
+) -> anyhow::Result<Vec<Finding>> {
+    let survey = Survey::new(client, top).directories_max(directories_max);
+    let overview = survey.look().await?;
     let mut findings = circles(&overview);
     for sight in &overview.sights {
         match &sight.what {
@@ -38,6 +45,10 @@ pub(super) async fn look(client: &Client, top: &str) -> anyhow::Result<Vec<Findi
             }
             _ => {}
         }
+    }
+    if let Some(told) = unexplored(&overview) {
+        let advice = "name a path below, or raise --max-directories";
+        findings.push(Finding::warning("holds", told).advice(advice));
     }
     if findings.is_empty() {
         let things = counted(overview.sights.len(), "recipe");

@@ -20,7 +20,7 @@ pub(crate) fn run(args: DoctorArgs, output: Output) -> anyhow::Result<Exit> {
         let mut findings = servers::look(&args.tree.connect).await?;
         findings.extend(times::look(client, &args.tree.connect).await);
         findings.extend(nodes::look(&client.raw(), &args.path, output).await?);
-        findings.extend(holds::look(client, &args.path).await?);
+        findings.extend(holds::look(client, &args.path, args.max_directories).await?);
         report(&findings, &args)
     });
     match ended {
