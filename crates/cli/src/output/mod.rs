@@ -16,6 +16,7 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::ops::ControlFlow;
 
 use crate::exit::Exit;
+use crate::output::refusal::Refusal;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
@@ -87,19 +88,30 @@ pub(crate) fn answer_line(line: impl Display) -> io::Result<Exit> {
     })
 }
 
-/// Writes data as the answer, byte for byte; on a terminal with a newline.
-pub(crate) fn answer_data(data: &[u8]) -> io::Result<Exit> {
-    answer(|out| {
-        out.write_all(&data_for_reader(data))?;
+/// Writes the data of `path` as the answer, as [`data_for_reader`] returns it.
+pub(crate) fn answer_data(data: &[u8], path: &str) -> anyhow::Result<Exit> {
+    let data = data_for_reader(data, path)?;
+    Ok(answer(|out| {
+        out.write_all(&data)?;
         Ok(Exit::Done)
-    })
+    })?)
 }
 
-/// Data byte for byte; on a terminal with a newline.
-pub(crate) fn data_for_reader(data: &[u8]) -> Vec<u8> {
+/// The data of `path`, byte for byte; on a terminal with a newline, and refused unless it is plain text.
+pub(crate) fn data_for_reader(data: &[u8], path: &str) -> Result<Vec<u8>, Refusal> {
+    check_plain(data, path)?;
     let wants_line_end = io::stdout().is_terminal() && !data.is_empty() && !data.ends_with(b"\n");
     let line_end: &[u8] = if wants_line_end { b"\n" } else { b"" };
-    [data, line_end].concat()
+    Ok([data, line_end].concat())
+}
+
+/// Refuses data of `path` that is not plain text where stdout is a terminal: any client could control the terminal by it.
+pub(crate) fn check_plain(data: &[u8], path: &str) -> Result<(), Refusal> {
+    if !io::stdout().is_terminal() || rendering::is_plain_text(data) {
+        return Ok(());
+    }
+    let what = format!("the {} bytes of {path} are not plain text", data.len());
+    Err(Refusal::no(what).hint("--json escapes them; a file or a pipe gets them as they are"))
 }
 
 /// Writes a header with the names of the columns, on terminals only.

@@ -50,6 +50,14 @@ pub(crate) fn data_text(data: Option<&[u8]>) -> String {
     }
 }
 
+/// Whether data can be shown on a terminal: text without control characters except newlines and tabs.
+pub(crate) fn is_plain_text(data: &[u8]) -> bool {
+    std::str::from_utf8(data).is_ok_and(|text| {
+        text.chars()
+            .all(|c| matches!(c, '\n' | '\t') || !c.is_control())
+    })
+}
+
 /// Data as an object: `text` if it is UTF-8, else `base64`; null for null.
 pub(crate) fn data_json(data: Option<&[u8]>) -> Value {
     json!(data.map(|data| DataJson::from(data.to_vec())))
@@ -91,6 +99,12 @@ mod tests {
         assert_eq!(data_text(Some(&[0xFF, 0])), "0xff00");
         assert!(data_text(Some(&[b'x'; 1000])).ends_with("x\"…(1000 bytes)"));
         assert!(data_text(Some(&[0; 1000])).ends_with("00…(1000 bytes)"));
+    }
+
+    #[test]
+    fn escape_sequences_are_no_plain_text() {
+        assert!(is_plain_text("a\tkäse\n".as_bytes()));
+        assert!(!is_plain_text(b"\x1b[2J") && !is_plain_text(&[0xff]));
     }
 
     #[test]

@@ -113,22 +113,3 @@ pub(crate) fn be_stdin(data: &[u8]) -> anyhow::Result<()> {
     rustix::stdio::dup2_stdin(file)?;
     Ok(())
 }
-
-/// Whether data can be shown on a terminal: text without control characters except newlines and tabs.
-pub(crate) fn is_plain_text(data: &[u8]) -> bool {
-    std::str::from_utf8(data).is_ok_and(|text| {
-        text.chars()
-            .all(|c| matches!(c, '\n' | '\t') || !c.is_control())
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn escape_sequences_are_no_plain_text() {
-        assert!(is_plain_text("a\tkäse\n".as_bytes()));
-        assert!(!is_plain_text(b"\x1b[2J") && !is_plain_text(&[0xff]));
-    }
-}

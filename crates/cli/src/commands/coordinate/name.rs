@@ -52,7 +52,7 @@ fn resolve(args: &NameResolveArgs, output: Output) -> anyhow::Result<Exit> {
             let object = json!({"path": place.path, "name": name, "data": data_json(Some(&data))});
             return Ok(output::answer_line(object)?);
         }
-        Ok(output::answer_data(&data)?)
+        output::answer_data(&data, &format!("{name} in {}", place.path))
     })
 }
 

@@ -24,6 +24,7 @@ pub(crate) fn run(args: LeaderArgs, output: Output) -> anyhow::Result<Exit> {
         let Some(leader) = leader else {
             return Err(Refusal::no(format!("there is no leader at {}", args.path)).into());
         };
+        check(&leader, &args)?;
         Ok(output::answer_line(line(Some(&leader), &args))?)
     })
 }
@@ -43,11 +44,23 @@ async fn watch(client: &Client, args: &LeaderArgs, output: Output) -> anyhow::Re
             output.notice(format_args!("there is no leader at {}", args.path));
             continue;
         }
+        if let Some(Err(refusal)) = leader.as_ref().map(|leader| check(leader, args)) {
+            output.error(&refusal.into());
+            continue;
+        }
         if let ControlFlow::Break(()) = print_now(format!("{}\n", line(leader.as_ref(), args)))? {
             break;
         }
     }
     Ok(Exit::Done)
+}
+
+/// Refuses to print a value that could control the terminal.
+fn check(leader: &Candidate, args: &LeaderArgs) -> Result<(), Refusal> {
+    match &leader.value {
+        Some(value) if args.value => output::check_plain(value.as_bytes(), &args.path),
+        _ => Ok(()),
+    }
 }
 
 fn line(leader: Option<&Candidate>, args: &LeaderArgs) -> String {

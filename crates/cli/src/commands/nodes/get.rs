@@ -1,7 +1,6 @@
 //! `bellwether get`: prints the data of a node.
 
 use std::fs;
-use std::io::IsTerminal;
 use std::path::Path;
 
 use anyhow::Context;
@@ -10,10 +9,9 @@ use serde_json::json;
 use crate::args::GetArgs;
 use crate::connect::session::on_tree;
 use crate::exit::Exit;
-use crate::output::refusal::{Refusal, Verb};
+use crate::output::refusal::Verb;
 use crate::output::{self, Output};
 use crate::tree::node_stat;
-use crate::tree::payload::is_plain_text;
 use crate::value::data_json::DataJson;
 
 pub(crate) fn run(args: GetArgs, output: Output) -> anyhow::Result<Exit> {
@@ -29,20 +27,14 @@ pub(crate) fn run(args: GetArgs, output: Output) -> anyhow::Result<Exit> {
             fs::write(file, &data).with_context(|| format!("cannot write {}", file.display()))?;
             return Ok(Exit::Done);
         }
-        let for_people = !to_stdout && std::io::stdout().is_terminal();
-        if for_people && !is_plain_text(&data) {
-            let bytes = data.len();
-            return Err(
-                Refusal::no(format!("the {bytes} bytes of {path} are not plain text"))
-                    .hint("-o FILE writes them to a file, -o - to the terminal anyway")
-                    .into(),
-            );
-        }
+        let data = match to_stdout {
+            true => data.to_vec(),
+            false => output::data_for_reader(&data, path).map_err(|refusal| {
+                refusal.hint("-o FILE writes them to a file, -o - to the terminal anyway")
+            })?,
+        };
         Ok(output::answer(|out| {
             out.write_all(&data)?;
-            if for_people && !data.is_empty() && !data.ends_with(b"\n") {
-                out.write_all(b"\n")?;
-            }
             Ok(Exit::Done)
         })?)
     })

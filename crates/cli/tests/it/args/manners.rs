@@ -338,6 +338,38 @@ fn terminal_gets_a_line_end_and_no_escape_sequences_of_nodes() {
     assert_eq!(ended, Some(1));
     let (screen, ended) = in_terminal(address, &["get", "/escape", "-o", "-"], "", &[]);
     assert_eq!((&*screen, ended), ("\u{1b}[2J", Some(0)));
+    let escape = "\u{1b}[2J";
+    answer(address, &["config", "set", "/config", escape]);
+    answer(
+        address,
+        &["name", "register", "--lasting", "/names", "db", escape],
+    );
+    answer(address, &["queue", "put", "/queue", escape]);
+    for arguments in [
+        &["config", "get", "/config"][..],
+        &["name", "resolve", "/names", "db"],
+        &["queue", "peek", "/queue"],
+        &["queue", "take", "/queue"],
+    ] {
+        let (screen, ended) = in_terminal(address, arguments, "", &[]);
+        assert!(
+            !screen.contains("[2J") && screen.contains("are not plain text"),
+            "{screen}"
+        );
+        assert_eq!(ended, Some(1), "{arguments:?}");
+    }
+    let watch = ["config", "watch", "/config", "--count", "1"];
+    let (screen, ended) = in_terminal(address, &watch, "", &[]);
+    assert!(!screen.contains("[2J") && ended == Some(0), "{screen}");
+    let mut leader = bellwether();
+    leader.args(["elect", "/election", "--value", escape, "-c", address]);
+    let mut leader =
+        Running::start(leader.args(["--", "sh", "-c", "echo leads; tail -f /dev/null"]));
+    assert_eq!(leader.line().as_deref(), Some("leads"));
+    let (screen, ended) = in_terminal(address, &["leader", "--value", "/election"], "", &[]);
+    assert!(!screen.contains("[2J") && ended == Some(1), "{screen}");
+    // The item was given back, and a pipe gets it as it is.
+    assert_eq!(answer(address, &["queue", "take", "/queue"]), escape);
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn get(place: &PlaceArgs, output: Output) -> anyhow::Result<Exit> {
         };
         Ok(match place.tree.json {
             true => output::answer_line(object(place, Some(&entry)))?,
-            false => output::answer_data(&entry.value)?,
+            false => output::answer_data(&entry.value, &place.path)?,
         })
     })
 }
@@ -112,7 +112,14 @@ fn watch(args: &ConfigWatchArgs, output: Output) -> anyhow::Result<Exit> {
             };
             let text = match (&entry, place.tree.json) {
                 (entry, true) => object(place, entry.as_ref()).to_string().into_bytes(),
-                (Some(entry), false) => entry.value.clone(),
+                (Some(entry), false) => match output::check_plain(&entry.value, &place.path) {
+                    Ok(()) => entry.value.clone(),
+                    Err(refusal) => {
+                        output.error(&refusal.into());
+                        left -= 1;
+                        continue;
+                    }
+                },
                 (None, false) => {
                     output.notice(format_args!("there is no value at {}", place.path));
                     continue;

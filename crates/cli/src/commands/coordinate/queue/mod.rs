@@ -131,7 +131,7 @@ fn peek(args: &QueueLookArgs, output: Output) -> anyhow::Result<Exit> {
                 "age_ms": ms_of(next.age),
             }))?);
         }
-        Ok(output::answer_data(&next.payload)?)
+        output::answer_data(&next.payload, &format!("the next item in {}", place.path))
     })
 }
 

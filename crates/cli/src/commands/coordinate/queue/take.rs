@@ -135,16 +135,20 @@ async fn for_script<O: Order>(
     };
     let path = &args.path;
     let text = match args.hold || args.json {
-        true => format!("{}\n", object(&claim, args)).into_bytes(),
-        false => output::data_for_reader(claim.payload()),
+        true => Ok(format!("{}\n", object(&claim, args)).into_bytes()),
+        false => output::data_for_reader(claim.payload(), &format!("an item in {path}")),
     };
-    match output::print_now(text) {
+    let printed = match text {
+        Ok(text) => output::print_now(text).map_err(anyhow::Error::from),
+        Err(refusal) => Err(refusal.into()),
+    };
+    match printed {
         Ok(ControlFlow::Continue(())) => {}
         unread => {
             // A closed pipe is not an error elsewhere, but an item that was not read must not be acknowledged.
             let back = claim.give_back("it could not be printed");
             let exit = settle(path, back, limit, Exit::No, output).await;
-            return unread.map(|_| exit).map_err(Into::into);
+            return unread.map(|_| exit);
         }
     }
     if !args.hold {
