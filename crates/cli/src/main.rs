@@ -35,10 +35,10 @@ fn main() -> ExitCode {
         .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
         .init();
     let output = Output::new(args.quiet);
-    let is_one_of_many = args.worker || args.keeper;
-    if args.worker
+    let is_one_of_many = args.worker.is_some() || args.keeper;
+    if let Some(parent) = args.worker
         && !args.keeper
-        && let Err(error) = job::workers::end_with_parent()
+        && let Err(error) = job::workers::end_with_parent(parent)
     {
         return output.fail(&error).into();
     }

@@ -72,9 +72,9 @@ pub(crate) struct Args {
     /// Be the keeper of the job of this command line. The front starts it with this flag.
     #[arg(long, hide = true)]
     pub(crate) keeper: bool,
-    /// Be one of several workers. The process that starts them sets this flag.
-    #[arg(long, hide = true)]
-    pub(crate) worker: bool,
+    /// Be one of several workers. The process that starts them sets this flag to its pid.
+    #[arg(long, hide = true, value_name = "PID")]
+    pub(crate) worker: Option<i32>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

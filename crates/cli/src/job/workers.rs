@@ -7,14 +7,14 @@ use std::process::ExitStatus;
 use anyhow::Context;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
 use tokio::process::{Child, Command};
 
 use crate::exit::Exit;
 use crate::local::PROGRAM;
 use crate::signals::Signals;
 
-/// Runs the same command line in `count` workers, and passes signals on. If one of them fails, the others are stopped too.
+/// Runs the same command line in `count` workers, and passes signals on. If one of them fails, or cannot be started, the others are stopped too.
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn run(count: u32) -> anyhow::Result<Exit> {
     let mut signals = Signals::for_job()?;
@@ -22,12 +22,18 @@ pub(crate) async fn run(count: u32) -> anyhow::Result<Exit> {
     for _ in 0..count {
         let worker = Command::new(PROGRAM)
             .arg0("bellwether")
-            .arg("--worker")
+            .arg(format!("--worker={}", std::process::id()))
             .args(std::env::args_os().skip(1))
             // Signals of the terminal reach this process, which passes them on.
             .process_group(0)
             .spawn();
-        workers.push(worker.context("cannot start a worker")?);
+        match worker {
+            Ok(worker) => workers.push(worker),
+            Err(error) => {
+                pass_on(Signal::TERM, &workers.iter().filter_map(process).collect());
+                return Err(error).context("cannot start a worker");
+            }
+        }
     }
     let mut running: BTreeSet<_> = workers.iter().filter_map(process).collect();
     let ends = workers.iter_mut().map(async |worker| {
@@ -70,9 +76,12 @@ fn pass_on(signal: Signal, running: &BTreeSet<i32>) {
     }
 }
 
-/// Makes a worker end when its parent ends, for whatever reason.
-pub(crate) fn end_with_parent() -> anyhow::Result<()> {
+/// Makes a worker end when its parent ends, for whatever reason. `parent` is the process that started it.
+pub(crate) fn end_with_parent(parent: i32) -> anyhow::Result<()> {
     set_parent_process_death_signal(Some(Signal::TERM))?;
+    // A parent that ended before sends no signal, and the worker has another parent.
+    let is_there = getppid().is_some_and(|process| process.as_raw_pid() == parent);
+    anyhow::ensure!(is_there, "the process that started this worker has ended");
     Ok(())
 }
 

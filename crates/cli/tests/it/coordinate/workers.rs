@@ -13,6 +13,7 @@ on_both_engines! {
     failed_attempts_are_paused_between,
     signal_ends_all_workers_and_their_jobs,
     worker_that_cannot_run_the_command_ends_all,
+    worker_whose_parent_has_ended_takes_nothing,
     tasks_are_done_side_by_side,
 }
 
@@ -107,6 +108,16 @@ fn worker_that_cannot_run_the_command_ends_all(address: &str) {
     command.args(["queue", "work", "q", "-j", "2", "--connect", address]);
     let output = command.args(["--", "/nonexistent/program"]).output();
     assert_code(&output.unwrap(), 127);
+}
+
+fn worker_whose_parent_has_ended_takes_nothing(address: &str) {
+    assert_code(&run(address, &["queue", "put", "q", "x"]), 0);
+    // The parent is this process, not the first one.
+    let worker = ["--worker=1", "queue", "work", "q", "--idle", "1s"];
+    let output = job(address, &worker, "echo ran").output().unwrap();
+    assert_code(&output, 125);
+    assert_eq!(text(&output.stdout), "");
+    assert_eq!(text(&run(address, &["queue", "peek", "q"]).stdout), "x");
 }
 
 fn tasks_are_done_side_by_side(address: &str) {
