@@ -35,17 +35,19 @@ pub(crate) enum Key {
 pub(crate) struct Screen {
     pub(crate) terminal: Terminal<Ansi>,
     keys: UnboundedReceiver<Key>,
-    /// The previous mode of the keyboard; `None` without one.
-    before: Option<Termios>,
+    _before: Before,
 }
 
 impl Screen {
     pub(crate) fn open() -> io::Result<Self> {
         let (send, keys) = unbounded_channel();
-        let mut before = None;
-        if io::stdin().is_terminal() {
-            let mut modes = tcgetattr(io::stdin())?;
-            before = Some(modes.clone());
+        // From here on, an error restores the terminal too.
+        let before = Before(match io::stdin().is_terminal() {
+            true => Some(tcgetattr(io::stdin())?),
+            false => None,
+        });
+        if let Before(Some(modes)) = &before {
+            let mut modes = modes.clone();
             // Keys arrive one by one, without echo. Ctrl-C still works. Ctrl-Z is off, because it would leave the terminal in this mode.
             modes.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
             modes.special_codes[SpecialCodeIndex::VSUSP] = 0;
@@ -69,7 +71,7 @@ impl Screen {
         Ok(Self {
             terminal: Terminal::new(backend)?,
             keys,
-            before,
+            _before: before,
         })
     }
 
@@ -82,12 +84,16 @@ impl Screen {
     }
 }
 
-impl Drop for Screen {
+/// The previous mode of the keyboard; `None` without one. It is restored when this is dropped, as is the normal screen.
+#[derive(Debug)]
+struct Before(Option<Termios>);
+
+impl Drop for Before {
     fn drop(&mut self) {
         // Errors do not matter: the terminal may be gone.
         let _ = print(CLOSE);
-        if let Some(before) = &self.before {
-            let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
+        if let Some(modes) = &self.0 {
+            let _ = tcsetattr(io::stdin(), OptionalActions::Now, modes);
         }
     }
 }
