@@ -84,7 +84,7 @@ pub(crate) struct WhyArgs {
 /// With --watch, prints a line for the present leader and for each later one, until a signal arrives or the output is closed. With
 /// --json also while there is no leader: then all fields except `path` are null.
 ///
-/// Exit code: 0; 1 if there is no leader; 128+n if signal n ended it; 125 if bellwether failed.
+/// Exit code: 0; 1 if there is no leader, or with --value if it has none; 128+n if signal n ended it; 125 if bellwether failed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   curl \"http://$(bellwether leader --value services/scheduler)/health\"

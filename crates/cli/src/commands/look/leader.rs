@@ -55,11 +55,14 @@ async fn watch(client: &Client, args: &LeaderArgs, output: Output) -> anyhow::Re
     Ok(Exit::Done)
 }
 
-/// Refuses to print a value that could control the terminal.
+/// Refuses `--value` for a leader without one, and a value that could control the terminal.
 fn check(leader: &Candidate, args: &LeaderArgs) -> Result<(), Refusal> {
+    let path = &args.path;
     match &leader.value {
-        Some(value) if args.value => output::check_plain(value.as_bytes(), &args.path),
-        _ => Ok(()),
+        _ if !args.value => Ok(()),
+        Some(value) => output::check_plain(value.as_bytes(), path),
+        None => Err(Refusal::no(format!("the leader at {path} has no value"))
+            .hint("`elect --value TEXT` sets it")),
     }
 }
 

@@ -10,6 +10,7 @@ on_local_and_apache! {
     leader_is_printed_with_its_value,
     leaders_are_followed_as_they_change,
     holder_of_a_lock_is_no_leader,
+    leader_without_a_value_is_no_answer,
 }
 
 fn candidate(servers: &Servers, value: &str) -> Running {
@@ -48,6 +49,19 @@ fn holder_of_a_lock_is_no_leader(servers: &Servers) {
     assert!(told.contains("there is no leader at /x"), "{told}");
     holder.end_input();
     assert_eq!(holder.code(), Some(0));
+}
+
+fn leader_without_a_value_is_no_answer(servers: &Servers) {
+    let script = "echo leads; exec tail -f /dev/null";
+    let mut leader =
+        Running::start(&mut servers.command(&["elect", "e", "--", "sh", "-c", script]));
+    assert_eq!(leader.line().as_deref(), Some("leads"));
+    let value = servers.run(&["leader", "--value", "e"]);
+    assert_code(&value, 1);
+    assert_eq!(text(&value.stdout), "");
+    let told = text(&value.stderr);
+    assert!(told.contains("the leader at /e has no value"), "{told}");
+    assert_code(&servers.run(&["leader", "e"]), 0);
 }
 
 fn leaders_are_followed_as_they_change(servers: &Servers) {
