@@ -41,20 +41,25 @@ pub(crate) fn run(args: DashboardArgs, output: Output) -> anyhow::Result<Exit> {
         for member in members {
             dashboard = dashboard.member(member);
         }
-        serve(dashboard, args.http, &args.pages, output).await?;
+        let listener = listen(args.http).await?;
+        serve(dashboard, listener, &args.pages, output).await?;
         Ok(Exit::Done)
     })
+}
+
+/// Binds the port of a dashboard.
+pub(crate) async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let listener = TcpListener::bind(address).await;
+    listener.with_context(|| format!("cannot listen on {address}"))
 }
 
 /// Serves a dashboard until it is cancelled.
 pub(crate) async fn serve(
     mut dashboard: Dashboard,
-    address: SocketAddr,
+    listener: TcpListener,
     args: &PageArgs,
     output: Output,
 ) -> anyhow::Result<()> {
-    let listener = TcpListener::bind(address).await;
-    let listener = listener.with_context(|| format!("cannot listen on {address}"))?;
     let address = listener.local_addr()?;
     for name in &args.host_names {
         dashboard = dashboard.host_name(name);
@@ -83,7 +88,7 @@ pub(crate) async fn serve(
 /// Serves the pages and metrics of a server in this process, until it is cancelled. Pages read through a session, as any client does.
 pub(crate) async fn beside(
     server: &Server,
-    address: SocketAddr,
+    listener: TcpListener,
     args: &PageArgs,
     backups: Option<PathBuf>,
     output: Output,
@@ -112,7 +117,7 @@ pub(crate) async fn beside(
             }
         });
     }
-    serve(dashboard, address, args, output).await
+    serve(dashboard, listener, args, output).await
 }
 
 fn named(endpoints: Vec<Endpoint>) -> (String, Vec<Member>) {

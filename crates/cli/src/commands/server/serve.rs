@@ -52,6 +52,11 @@ pub(crate) async fn run(args: ServeArgs, output: Output) -> anyhow::Result<Exit>
             return Ok(Exit::Failed);
         }
     };
+    // Before anything reports that the server is ready.
+    let listener = match http {
+        Some(address) => Some(dashboard::listen(address).await?),
+        None => None,
+    };
     let plain = server.addresses().iter().map(SocketAddr::to_string);
     let secure = server.tls_addresses().iter();
     let secure = secure.map(|address| format!("{address} (TLS)"));
@@ -65,9 +70,9 @@ pub(crate) async fn run(args: ServeArgs, output: Output) -> anyhow::Result<Exit>
     ));
     notify(NotifyState::Ready);
     let dashboard = async {
-        match http {
-            Some(address) => {
-                dashboard::beside(&server, address, &pages, backups.clone(), output).await
+        match listener {
+            Some(listener) => {
+                dashboard::beside(&server, listener, &pages, backups.clone(), output).await
             }
             None => std::future::pending().await,
         }

@@ -133,6 +133,24 @@ fn service_manager_is_told() {
 }
 
 #[test]
+fn service_manager_is_not_told_ready_if_the_pages_cannot_be_served() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    let output = bellwether()
+        .env("NOTIFY_SOCKET", &path)
+        .args(["serve", "--listen", "127.0.0.1:0", "--http", &address])
+        .output()
+        .unwrap();
+    assert_code(&output, 125);
+    manager.set_nonblocking(true).unwrap();
+    let told = manager.recv(&mut [0; 64]);
+    assert_eq!(told.unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+}
+
+#[test]
 fn address_in_use_is_125() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
