@@ -218,7 +218,7 @@ pub(crate) struct DataFileArgs {
 /// Stops on SIGTERM, SIGINT and SIGHUP. Notifies systemd when it is ready. RUST_LOG sets the log level.
 ///
 /// Exit code: 0 when one of these signals has stopped it, or after a repair; 1 if the answer to --repair was no; 2 if settings do not fit
-/// together; 125 if bellwether failed.
+/// together, or if --repair can neither ask nor has --yes; 125 if bellwether failed.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  bellwether serve --data /var/lib/bellwether --tick-time 500ms --words 'ruok,srvr,mntr'"

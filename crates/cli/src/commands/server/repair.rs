@@ -44,7 +44,7 @@ pub(crate) fn run(config: &Config, yes: bool, output: Output) -> anyhow::Result<
 fn ask(output: Output) -> anyhow::Result<bool> {
     if !io::stdin().is_terminal() {
         let what = "stdin is not a terminal, so there is no confirmation";
-        let refusal = Refusal::failed(what).hint("--yes repairs without confirmation");
+        let refusal = Refusal::usage(what).hint("--yes repairs without confirmation");
         return Err(refusal.into());
     }
     output.ask("repair? [y/N] ");
