@@ -55,7 +55,13 @@ fn explain(error: clap::Error, file: &ConfigFile) -> Exit {
         {
             output.fail(&file.error(&error))
         }
-        _ => print(&error),
+        _ => {
+            let exit = print(&error);
+            if let Some(hint) = habits::hint(&error, std::env::args_os()) {
+                output.hint(hint);
+            }
+            exit
+        }
     }
 }
 

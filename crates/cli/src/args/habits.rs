@@ -83,6 +83,46 @@ pub(crate) fn answer(error: &clap::Error) -> Option<Refusal> {
     Some(Refusal::usage(format!("there is no command `{typed}`")).hint(*instead))
 }
 
+/// Explains `-c COMMAND`, as `flock` has it, where the command is missing because `-c` names servers. `typed` is the whole command line.
+pub(crate) fn hint(
+    error: &clap::Error,
+    typed: impl Iterator<Item = OsString>,
+) -> Option<&'static str> {
+    let is_about = |what: &str| match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(argument)) => argument.contains(what),
+        Some(ContextValue::Strings(arguments)) => arguments.iter().any(|one| one.contains(what)),
+        _ => false,
+    };
+    let fits = match error.kind() {
+        ErrorKind::MissingRequiredArgument => is_about("COMMAND"),
+        ErrorKind::ValueValidation => is_about("--connect"),
+        _ => false,
+    };
+    let connect = fits.then(|| short_connect(typed)).flatten()?;
+    is_like_command(&connect).then_some(
+        "-c names the servers here, unlike in `flock`; to run a shell command: bellwether lock PATH -- sh -c 'COMMAND'",
+    )
+}
+
+/// The value of `-c`.
+fn short_connect(typed: impl Iterator<Item = OsString>) -> Option<String> {
+    let words = typed.map(|word| word.to_string_lossy().into_owned());
+    let mut words = words.take_while(|word| word != "--");
+    let first = words.find(|word| word.starts_with("-c"))?;
+    match first.strip_prefix("-c") {
+        Some("") => words.next(),
+        value => value.map(str::to_owned),
+    }
+}
+
+/// Whether a connect string is rather a command: with blanks, a path, or a word that no server is likely to have as its name.
+fn is_like_command(connect: &str) -> bool {
+    let is_word = connect.chars().all(|c| c.is_ascii_lowercase());
+    connect.contains(char::is_whitespace)
+        || connect.starts_with(['/', '.', '~'])
+        || is_word && !["local", "localhost"].contains(&connect)
+}
+
 /// Finds a `--` inside the command of a job that begins without one. `typed` is the whole command line.
 fn separator(command: &[OsString], typed: impl Iterator<Item = OsString>) -> Option<usize> {
     let is_separator = |word: &OsString| word == "--";
@@ -149,6 +189,29 @@ mod tests {
 
     fn words(text: &str) -> Vec<OsString> {
         text.split_whitespace().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn commands_are_told_from_servers() {
+        for command in ["echo hi", "/usr/bin/true", "./job.sh", "true"] {
+            assert!(is_like_command(command), "{command}");
+        }
+        for servers in [
+            "local",
+            "localhost",
+            "zk1",
+            "zk-a.example:2181",
+            "a:1,b:1/batch",
+        ] {
+            assert!(!is_like_command(servers), "{servers}");
+        }
+        let connect = |typed: &str| short_connect(words(typed).into_iter());
+        assert_eq!(
+            connect("bellwether lock x -c date").as_deref(),
+            Some("date")
+        );
+        assert_eq!(connect("bellwether lock x -cdate").as_deref(), Some("date"));
+        assert_eq!(connect("bellwether lock x -- sh -c date"), None);
     }
 
     #[test]

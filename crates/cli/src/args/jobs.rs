@@ -31,7 +31,7 @@ pub(crate) struct JobArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct WaitArgs {
     /// Give up after this time, such as 30s, 1h30m or 0.5; a number without a unit means seconds.
-    #[arg(short, long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(short, long, alias = "timeout", value_name = "TIME", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
     /// The exit code if the wait limit passes.
     #[arg(short = 'E', long, value_name = "N", default_value_t = 124)]
@@ -75,7 +75,7 @@ pub(crate) struct LockArgs {
     #[command(flatten)]
     pub(crate) wait: WaitArgs,
     /// Do not wait: fail if the lock is held or has waiters.
-    #[arg(short = 'n', long = "try", alias = "nonblock", conflicts_with = "wait")]
+    #[arg(short = 'n', long = "try", aliases = ["nonblock", "nb"], conflicts_with = "wait")]
     pub(crate) at_once: bool,
     /// Acquire the read side of a read/write lock, shared with other readers.
     #[arg(short = 's', long, alias = "shared", group = "kind")]

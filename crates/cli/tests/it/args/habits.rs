@@ -64,10 +64,31 @@ fn flags_of_flock_work(address: &str) {
         assert_code(&run(address, &["lock", "-n", "x", "true"]), 124);
         assert_code(&run(address, &["lock", "-n", "-E", "7", "x", "true"]), 7);
         assert_code(&run(address, &["lock", "-w", "0.2", "x", "true"]), 124);
+        assert_code(&run(address, &["lock", "--nb", "x", "true"]), 124);
+        let waited = run(address, &["lock", "--timeout", "0.2", "x", "true"]);
+        assert_code(&waited, 124);
     }
     let _reader = holding(address, &["lock", "y", "-s"]);
     assert_code(&run(address, &["lock", "-n", "-s", "y", "true"]), 0);
     assert_code(&run(address, &["lock", "-n", "-x", "y", "true"]), 124);
+}
+
+#[test]
+fn command_after_c_is_told_from_servers() {
+    let typed = |arguments: &[&str]| {
+        let output = bellwether().arg("lock").args(arguments).output().unwrap();
+        assert_code(&output, 2);
+        text(&output.stderr)
+    };
+    let hint = "\nhint: -c names the servers";
+    for arguments in [["x", "-c", "echo hi"], ["x", "-c", "/bin/true"]] {
+        let told = typed(&arguments);
+        assert!(told.contains(hint), "{told}");
+    }
+    for arguments in [&["x", "-c", "zk1:2181"][..], &["x"]] {
+        let told = typed(arguments);
+        assert!(!told.contains(hint), "{told}");
+    }
 }
 
 #[test]
