@@ -45,6 +45,9 @@ pub use alarm::Failure;
 pub use config::{
     ClientCertificates, Config, TlsConfig, TlsVersion, UnixPeers, UnknownWord, WordList, zoo_cfg,
 };
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub use server::simulated as simulation;
 pub use server::{Hooks, Monitor, Server, ServerBuilder, StartError};
 pub use storage::{Backup, BackupError, MemoryStore, RecoveryError, restore};
 pub use tls::TlsError;

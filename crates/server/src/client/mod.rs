@@ -12,4 +12,6 @@ pub(crate) use address::PeerAddress;
 pub(crate) use connections::{Admitted, Connections, Newcomer};
 pub(crate) use peer::Peer;
 pub(crate) use request::Request;
-pub(crate) use socket::{ReadHalf, Socket};
+pub(crate) use socket::{Opened, ReadHalf, Socket};
+#[cfg(feature = "simulation")]
+pub(crate) use socket::{ReadLayer, WriteHalf, WriteLayer};

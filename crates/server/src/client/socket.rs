@@ -1,7 +1,10 @@
-//! The stream of a connection: TCP, TLS or a Unix socket.
+//! The stream of a connection: TCP, a Unix socket, or a layer such as TLS.
 
+use std::fmt::Debug;
+use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::BytesMut;
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
@@ -44,9 +47,9 @@ impl Socket {
             }
             Self::Tls(socket, acceptor) => {
                 let secured = acceptor.handshake(socket).await?;
-                let (reading, writing) = (secured.reading, secured.writing);
-                let name = secured.client_name;
-                (ReadHalf::Tls(reading), WriteHalf::Tls(writing), name)
+                let reading = ReadHalf::Layer(Box::new(secured.reading));
+                let writing = WriteHalf::Layer(Box::new(secured.writing));
+                (reading, writing, secured.client_name)
             }
         };
         Ok(Opened {
@@ -61,7 +64,7 @@ impl Socket {
 pub(crate) enum ReadHalf {
     Tcp(tcp::OwnedReadHalf),
     Unix(unix::OwnedReadHalf),
-    Tls(TlsReadHalf),
+    Layer(Box<dyn ReadLayer>),
 }
 
 impl ReadHalf {
@@ -70,7 +73,7 @@ impl ReadHalf {
         match self {
             Self::Tcp(socket) => socket.readable().await,
             Self::Unix(socket) => socket.readable().await,
-            Self::Tls(socket) => socket.readable().await,
+            Self::Layer(layer) => poll_fn(|cx| layer.poll_readable(cx)).await,
         }
     }
 
@@ -78,7 +81,7 @@ impl ReadHalf {
         match self {
             Self::Tcp(socket) => socket.try_read_buf(bytes),
             Self::Unix(socket) => socket.try_read_buf(bytes),
-            Self::Tls(socket) => socket.try_read_buf(bytes),
+            Self::Layer(layer) => layer.try_read_buf(bytes),
         }
     }
 }
@@ -87,7 +90,7 @@ impl ReadHalf {
 pub(crate) enum WriteHalf {
     Tcp(tcp::OwnedWriteHalf),
     Unix(unix::OwnedWriteHalf),
-    Tls(TlsWriteHalf),
+    Layer(Box<dyn WriteLayer>),
 }
 
 impl WriteHalf {
@@ -96,7 +99,7 @@ impl WriteHalf {
         match self {
             Self::Tcp(socket) => socket.writable().await,
             Self::Unix(socket) => socket.writable().await,
-            Self::Tls(socket) => socket.writable().await,
+            Self::Layer(layer) => poll_fn(|cx| layer.poll_writable(cx)).await,
         }
     }
 
@@ -104,7 +107,7 @@ impl WriteHalf {
         match self {
             Self::Tcp(socket) => socket.try_write(bytes),
             Self::Unix(socket) => socket.try_write(bytes),
-            Self::Tls(socket) => socket.try_write(bytes),
+            Self::Layer(layer) => layer.try_write(bytes),
         }
     }
 
@@ -112,7 +115,52 @@ impl WriteHalf {
     pub(crate) fn is_stuck(&self) -> bool {
         match self {
             Self::Tcp(_) | Self::Unix(_) => false,
-            Self::Tls(socket) => socket.is_stuck(),
+            Self::Layer(layer) => layer.is_stuck(),
         }
+    }
+}
+
+/// The reading half of a stream that is more than a socket.
+pub(crate) trait ReadLayer: Debug + Send + Sync {
+    /// Resolves when there are bytes to read, or the end.
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+
+    /// As [`ReadHalf::try_read_buf`].
+    fn try_read_buf(&self, bytes: &mut BytesMut) -> io::Result<usize>;
+}
+
+/// The writing half of a stream that is more than a socket. The stream is closed when this is dropped.
+pub(crate) trait WriteLayer: Debug + Send + Sync {
+    /// Resolves when bytes can be written.
+    fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+
+    /// As [`WriteHalf::try_write`].
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// As [`WriteHalf::is_stuck`].
+    fn is_stuck(&self) -> bool;
+}
+
+impl ReadLayer for TlsReadHalf {
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_readable(cx)
+    }
+
+    fn try_read_buf(&self, bytes: &mut BytesMut) -> io::Result<usize> {
+        self.try_read_buf(bytes)
+    }
+}
+
+impl WriteLayer for TlsWriteHalf {
+    fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_writable(cx)
+    }
+
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.try_write(bytes)
+    }
+
+    fn is_stuck(&self) -> bool {
+        self.is_stuck()
     }
 }

@@ -23,6 +23,9 @@ pub(crate) async fn accept(
     let mut serving = JoinSet::new();
     loop {
         tokio::select! {
+            biased;
+            _ = stop.changed() => break,
+            Some(_) = serving.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((socket, address)) => match engine.connections.admit(address) {
                     Some(admitted) => drop(serving.spawn(connection::serve(engine.clone(), socket, admitted))),
@@ -37,8 +40,6 @@ pub(crate) async fn accept(
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
-            Some(_) = serving.join_next() => {}
-            _ = stop.changed() => break,
         }
     }
     drop(listener);

@@ -16,7 +16,7 @@ use super::authentication;
 use super::handshake::{self, Greeting};
 use super::input::Input;
 use crate::client::sasl::Negotiation;
-use crate::client::{Admitted, Newcomer, Peer, Request, Socket};
+use crate::client::{Admitted, Newcomer, Opened, Peer, Request, Socket};
 use crate::engine::Engine;
 use crate::session::Session;
 use crate::words;
@@ -32,15 +32,15 @@ const PING_XID: i32 = -2;
 #[derive(Debug)]
 pub(super) struct Over;
 
-/// Serves one connection until it ends. However this ends, even by a panic, `admitted` and [`Connection`] clean up.
-pub(crate) async fn serve(engine: Arc<Engine>, socket: Socket, mut admitted: Admitted) {
-    let newcomer = admitted.take_newcomer();
+/// Serves one connection until it ends.
+pub(crate) async fn serve(engine: Arc<Engine>, socket: Socket, admitted: Admitted) {
     let peer = admitted.clone();
     let greeted_by = tokio::time::Instant::now() + engine.config.handshake_timeout;
     let opened = tokio::select! {
-        opened = timeout_at(greeted_by, socket.open()) => opened,
+        biased;
         // The server is stopping.
         () = peer.outbox.ended() => return,
+        opened = timeout_at(greeted_by, socket.open()) => opened,
     };
     let Ok(Ok(opened)) = opened else {
         engine.stats.tls_handshakes_failed.fetch_add(1, Relaxed);
@@ -50,6 +50,18 @@ pub(crate) async fn serve(engine: Arc<Engine>, socket: Socket, mut admitted: Adm
         }
         return;
     };
+    serve_opened(engine, opened, admitted, greeted_by).await;
+}
+
+/// Serves a connection that is ready to be read and written. However this ends, even by a panic, `admitted` and [`Connection`] clean up.
+pub(crate) async fn serve_opened(
+    engine: Arc<Engine>,
+    opened: Opened,
+    mut admitted: Admitted,
+    greeted_by: tokio::time::Instant,
+) {
+    let newcomer = admitted.take_newcomer();
+    let peer = admitted.clone();
     if let Some(subject) = opened.client_name {
         authentication::certified(&engine.config, &peer, subject);
     }
@@ -63,6 +75,7 @@ pub(crate) async fn serve(engine: Arc<Engine>, socket: Socket, mut admitted: Adm
     };
     let mut written = pin!(peer.outbox.write_to(opened.writing));
     let all_written = tokio::select! {
+        biased;
         () = connection.converse(greeted_by) => false,
         () = &mut written => true,
     };

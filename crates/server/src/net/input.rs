@@ -38,9 +38,10 @@ impl Input {
         }
         loop {
             tokio::select! {
+                biased;
+                () = peer.outbox.ended() => return Err(Over),
                 // A socket error is reported by the read below.
                 _ = self.socket.readable() => {}
-                () = peer.outbox.ended() => return Err(Over),
             }
             // Reserved only now, so that idle connections hold no buffer.
             self.bytes.reserve(READ_BYTES);

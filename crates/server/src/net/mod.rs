@@ -8,4 +8,6 @@ mod input;
 mod listener;
 
 pub(crate) use accept::accept;
+#[cfg(feature = "simulation")]
+pub(crate) use connection::serve_opened;
 pub(crate) use listener::{Listener, UnixSocket};

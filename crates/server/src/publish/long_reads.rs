@@ -59,10 +59,20 @@ impl LongReads {
     pub(super) fn next(&self) -> Option<LongRead> {
         let line = self.lock();
         let waits = |line: &mut Line| line.turns.is_empty() && !line.is_stopped;
-        let mut line = self
+        let line = self
             .changed
             .wait_while(line, waits)
             .expect("never panics inside");
+        self.take(line)
+    }
+
+    /// The next read, if there is one.
+    #[cfg(feature = "simulation")]
+    pub(super) fn try_next(&self) -> Option<LongRead> {
+        self.take(self.lock())
+    }
+
+    fn take(&self, mut line: MutexGuard<'_, Line>) -> Option<LongRead> {
         if line.is_stopped {
             return None;
         }

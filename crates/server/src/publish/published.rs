@@ -275,22 +275,33 @@ impl Published {
     /// Computes replies that take long, until [`Self::stop_long_reads`]. Runs on threads of its own.
     pub(crate) fn serve_long_reads(&self) {
         while let Some(long) = self.long_reads.next() {
-            let request = &long.request;
-            // If the connection is closed, no one receives the reply.
-            if !request.peer.outbox.is_closed() {
-                let read = Read {
-                    tree: &long.tree,
-                    watches: None,
-                    session_id: long.session_id,
-                    request,
-                    skip_acl: self.skip_acl,
-                };
-                read.answer_in(long.place);
-                self.stats.answered(request.received);
-                request.peer.outbox.flush();
-            }
-            self.wait_no_more(request);
+            self.answer_long(long);
         }
+    }
+
+    /// Computes one reply that takes long. Returns false if none waits.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn answer_one_long_read(&self) -> bool {
+        let long = self.long_reads.try_next();
+        long.map(|long| self.answer_long(long)).is_some()
+    }
+
+    fn answer_long(&self, long: LongRead) {
+        let request = &long.request;
+        // If the connection is closed, no one receives the reply.
+        if !request.peer.outbox.is_closed() {
+            let read = Read {
+                tree: &long.tree,
+                watches: None,
+                session_id: long.session_id,
+                request,
+                skip_acl: self.skip_acl,
+            };
+            read.answer_in(long.place);
+            self.stats.answered(request.received);
+            request.peer.outbox.flush();
+        }
+        self.wait_no_more(request);
     }
 
     /// Ends the threads in [`Self::serve_long_reads`].

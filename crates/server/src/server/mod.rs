@@ -13,6 +13,8 @@ mod reaper;
     reason = "the folder is named for its main concept"
 )]
 mod server;
+#[cfg(feature = "simulation")]
+pub mod simulated;
 mod start;
 
 pub use builder::ServerBuilder;

@@ -27,7 +27,7 @@ use crate::storage::{Log, RecoveryError, Store, TimedLog};
 use crate::tls::{Acceptor, TlsError};
 use crate::tree::Tree;
 use crate::tree::access::Schemes;
-use crate::writer::{Pipeline, Rules, Writer};
+use crate::writer::{Pipeline, Rules, Submit, Writer};
 
 /// Minimum of ticks and session timeouts.
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -92,7 +92,9 @@ pub(super) async fn start(mut config: Config, store: Store) -> Result<Server, St
     let (tree, log) = recover(store, &config, &alarm, &connections).await?;
     // Bound last: a client that waits for the socket file finds a server that is ready.
     listeners.bind_unix(&config)?;
-    let (engine, pipeline) = engine(config, access, connections, (tree, log), &alarm)?;
+    let (engine, pipeline) = engine(config, access, connections, tree, |writer, published| {
+        Pipeline::start(writer, log, published, &alarm).map_err(StartError::Thread)
+    })?;
     let mut server = Server {
         engine,
         addresses: listeners.addresses,
@@ -122,7 +124,7 @@ pub(super) async fn start(mut config: Config, store: Store) -> Result<Server, St
 }
 
 /// Refuses settings that contradict each other or are out of range.
-fn check(config: &Config) -> Result<(), StartError> {
+pub(super) fn check(config: &Config) -> Result<(), StartError> {
     if config.tick < MILLISECOND {
         return Err(StartError::Setting(
             "the tick must be at least one millisecond",
@@ -208,14 +210,14 @@ async fn bind(
 }
 
 /// What access control needs: SASL users, session passwords, and the audit log.
-struct Access {
+pub(super) struct Access {
     sasl_users: Option<Users>,
     passwords: Passwords,
     audit: Option<Arc<Audit>>,
 }
 
 impl Access {
-    fn open(config: &Config) -> Result<Self, StartError> {
+    pub(super) fn open(config: &Config) -> Result<Self, StartError> {
         let read_users = |path: &PathBuf| {
             Users::read(path).map_err(|source| StartError::SaslUsers {
                 path: path.clone(),
@@ -267,14 +269,14 @@ async fn recover(
     Ok((tree, Box::new(log)))
 }
 
-/// Builds the engine and starts the writer's threads.
-fn engine(
+/// Builds the engine, with the pipeline that `start` starts.
+pub(super) fn engine<P>(
     config: Config,
     access: Access,
     connections: Arc<Connections>,
-    (tree, log): (Tree, Box<dyn Log>),
-    alarm: &Alarm,
-) -> Result<(Arc<Engine>, Pipeline), StartError> {
+    tree: Tree,
+    start: impl FnOnce(Writer, Arc<Published>) -> Result<(Submit, P), StartError>,
+) -> Result<(Arc<Engine>, P), StartError> {
     let clock = Clock::start();
     let stats = Arc::new(ServerStats {
         meters: connections.meters().clone(),
@@ -296,8 +298,7 @@ fn engine(
         access.audit.clone(),
     ));
     let writer = Writer::new(tree, rules(&config));
-    let (submit, pipeline) =
-        Pipeline::start(writer, log, published.clone(), alarm).map_err(StartError::Thread)?;
+    let (submit, pipeline) = start(writer, published.clone())?;
     let engine = Engine {
         connections,
         frame_bytes_max: AtomicUsize::new(config.frame_bytes_max),

@@ -54,6 +54,8 @@ impl Sweeper {
                 ended.push(session);
             }
         }
+        // In the order in which they were opened, not that of a hash table.
+        ended.sort_unstable_by_key(|session| session.id);
         ended
     }
 

@@ -21,6 +21,8 @@ pub use recovery::{RecoveryError, Repair, RepairStep};
 pub use snapshot::{SnapshotError, SnapshotNode, SnapshotReader};
 pub(crate) use store::Store;
 pub(crate) use timed::TimedLog;
+#[cfg(feature = "simulation")]
+pub(crate) use {snapshot::snapshotter::SnapshotWork, store::open_without_thread};
 
 use std::io;
 

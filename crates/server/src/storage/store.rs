@@ -9,10 +9,12 @@ use super::Log;
 use super::disk::{Disk, Folder, named};
 use super::memory::{MemoryLog, MemoryStore};
 use super::names::DataFile;
-use super::recovery::{RecoveryError, recover};
+use super::recovery::{Recovered, RecoveryError, recover};
 use crate::alarm::Alarm;
 use crate::config::Config;
 use crate::storage::log::writer::{LogWriter, Rolling};
+#[cfg(feature = "simulation")]
+use crate::storage::snapshot::snapshotter::SnapshotWork;
 use crate::storage::snapshot::snapshotter::Snapshotter;
 use crate::tree::Tree;
 
@@ -109,14 +111,44 @@ fn open_disks(
     logs: Arc<dyn Disk>,
     locks: Vec<File>,
 ) -> Result<(Tree, Box<dyn Log>), RecoveryError> {
-    let recovered = recover(&*snapshots, &*logs)?;
+    let recovered = recover_checked(&*snapshots, &*logs)?;
+    let snapshotter = Snapshotter::start(alarm, snapshots, logs.clone(), config.snapshots_kept)?;
+    Ok(open_log(config, recovered, logs, snapshotter, locks))
+}
+
+/// Opens disks without a thread for snapshots: the caller takes those that are due.
+#[cfg(feature = "simulation")]
+pub(crate) fn open_without_thread(
+    config: &Config,
+    snapshots: Arc<dyn Disk>,
+    logs: Arc<dyn Disk>,
+) -> Result<(Tree, Box<dyn Log>, SnapshotWork), RecoveryError> {
+    let recovered = recover_checked(&*snapshots, &*logs)?;
+    // Room for one: the snapshot that is due is taken later.
+    let (snapshotter, work) = Snapshotter::new(1, snapshots, logs.clone(), config.snapshots_kept);
+    let (tree, log) = open_log(config, recovered, logs, snapshotter, Vec::new());
+    Ok((tree, log, work))
+}
+
+fn recover_checked(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Recovered, RecoveryError> {
+    let recovered = recover(snapshots, logs)?;
     if recovered.digest_mismatches > 0 {
         tracing::error!(
             count = recovered.digest_mismatches,
             "digests in the data files differ from those of the tree; compare it with a copy"
         );
     }
-    let snapshotter = Snapshotter::start(alarm, snapshots, logs.clone(), config.snapshots_kept)?;
+    Ok(recovered)
+}
+
+/// Opens the log for writes after the recovered ones.
+fn open_log(
+    config: &Config,
+    recovered: Recovered,
+    logs: Arc<dyn Disk>,
+    snapshotter: Snapshotter,
+    locks: Vec<File>,
+) -> (Tree, Box<dyn Log>) {
     if recovered.wants_snapshot {
         snapshotter.take_when_free(&recovered.tree);
     }
@@ -131,7 +163,7 @@ fn open_disks(
         snapshotter,
         locks,
     );
-    Ok((recovered.tree, Box::new(log)))
+    (recovered.tree, Box::new(log))
 }
 
 /// Creates a folder if needed, and locks it for this process.

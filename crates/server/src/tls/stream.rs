@@ -5,6 +5,7 @@
 
 use std::io::{self, BufRead as _, ErrorKind, IoSlice, Read, Write};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll};
 
 use bytes::BytesMut;
 use rustix::net::{Shutdown, shutdown};
@@ -47,8 +48,8 @@ impl TlsStream {
 }
 
 impl TlsReadHalf {
-    /// Waits until there are bytes to read. Cancel safe.
-    pub(crate) async fn readable(&self) -> io::Result<()> {
+    /// Waits until there are bytes to read.
+    pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let is_there = {
             let state = self.0.lock().process_new_packets();
             // The read reports a TLS error.
@@ -57,9 +58,9 @@ impl TlsReadHalf {
             })
         };
         if is_there {
-            return Ok(());
+            return Poll::Ready(Ok(()));
         }
-        self.0.tcp.readable().await
+        self.0.tcp.poll_read_ready(cx)
     }
 
     /// Appends decrypted bytes to `bytes`: at most the records that one read of the socket completes.
@@ -104,8 +105,8 @@ impl TlsWriteHalf {
         self.0.lock().wants_write()
     }
 
-    pub(crate) async fn writable(&self) -> io::Result<()> {
-        self.0.tcp.writable().await
+    pub(crate) fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.tcp.poll_write_ready(cx)
     }
 }
 

@@ -6,7 +6,7 @@
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -20,13 +20,17 @@ use crate::writer::{Group, Submission, Writer};
 const GROUP_MAX: usize = 100;
 
 /// Maximum number of groups that share an fsync, which bounds the latency of the first.
-const BATCH_MAX: usize = 10;
+pub(super) const BATCH_MAX: usize = 10;
 
 /// Sender of writes to the pipeline.
 #[derive(Debug, Clone)]
 pub(crate) struct Submit(Sender<Submission>);
 
 impl Submit {
+    pub(super) fn new(submissions: Sender<Submission>) -> Self {
+        Self(submissions)
+    }
+
     /// Enqueues a write. Returns false if the server is stopping: the write is dropped.
     ///
     /// The queue itself has no limit. The limit is on connections: they are not read while too many of their requests are outstanding.
@@ -63,14 +67,9 @@ impl Pipeline {
     ) -> io::Result<(Submit, Self)> {
         let (submit, submissions) = mpsc::channel();
         let (groups, decided) = mpsc::channel();
-        let committer = Arc::new(Committer {
-            log: Mutex::new(Some(log)),
-            alarm: alarm.clone(),
-            publish,
-            under_way: AtomicUsize::new(0),
-        });
+        let committer = Arc::new(Committer::new(log, publish, alarm));
         let decider = Decider {
-            writer,
+            grouping: Grouping::new(writer),
             groups,
             committer: committer.clone(),
         };
@@ -80,7 +79,7 @@ impl Pipeline {
             deciding,
             committing,
         };
-        Ok((Submit(submit), pipeline))
+        Ok((Submit::new(submit), pipeline))
     }
 
     /// Waits until everything submitted is on disk and published.
@@ -93,36 +92,16 @@ impl Pipeline {
 
 /// The first thread: decides writes.
 struct Decider {
-    writer: Writer,
+    grouping: Grouping,
     groups: Sender<Group>,
     committer: Arc<Committer>,
 }
 
 impl Decider {
-    /// Decides queued submissions in groups: up to [`GROUP_MAX`] of them, or up to one that must start a new group. Copy-on-write makes
-    /// groups cheaper: a version that no reader has seen is changed in place.
     fn run(mut self, submissions: &Receiver<Submission>) {
-        let mut first_of_next = None;
-        while let Some(first) = first_of_next.take().or_else(|| submissions.recv().ok()) {
-            let mut decided = Vec::new();
-            let mut next = Some(first);
-            let mut stopping = false;
-            while let Some(submission) = next.take() {
-                match self.writer.decide(submission, clock::wall_ms()) {
-                    Some(one) => decided.push(one),
-                    None => stopping = true,
-                }
-                if stopping || decided.len() == GROUP_MAX {
-                    break;
-                }
-                match submissions.try_recv() {
-                    Ok(submission) if submission.ends_group() => first_of_next = Some(submission),
-                    Ok(submission) => next = Some(submission),
-                    Err(_) => {}
-                }
-            }
-            let tree = self.writer.head().clone();
-            if !self.hand_on(Group { decided, tree }) || stopping {
+        while let Some(first) = self.grouping.take_next(|| submissions.recv().ok()) {
+            let (group, stopping) = self.grouping.decide(first, submissions);
+            if !self.hand_on(group) || stopping {
                 return;
             }
         }
@@ -139,8 +118,67 @@ impl Decider {
     }
 }
 
+/// Decides writes in groups.
+pub(super) struct Grouping {
+    writer: Writer,
+    /// Was received, but belongs to the next group.
+    first_of_next: Option<Submission>,
+}
+
+impl Grouping {
+    pub(super) fn new(writer: Writer) -> Self {
+        Self {
+            writer,
+            first_of_next: None,
+        }
+    }
+
+    /// Returns the first submission of the next group: the one left over, or what `receive` returns.
+    pub(super) fn take_next(
+        &mut self,
+        receive: impl FnOnce() -> Option<Submission>,
+    ) -> Option<Submission> {
+        self.first_of_next.take().or_else(receive)
+    }
+
+    /// Whether there is a next submission: the one left over, or what `receive` returns, which is kept.
+    #[cfg(feature = "simulation")]
+    pub(super) fn has_next(&mut self, receive: impl FnOnce() -> Option<Submission>) -> bool {
+        self.first_of_next = self.take_next(receive);
+        self.first_of_next.is_some()
+    }
+
+    /// Decides `first` and queued submissions as one group: up to [`GROUP_MAX`] of them, or up to one that must start a new group.
+    /// Copy-on-write makes groups cheaper: a version that no reader has seen is changed in place. Also returns whether the server stops.
+    pub(super) fn decide(
+        &mut self,
+        first: Submission,
+        submissions: &Receiver<Submission>,
+    ) -> (Group, bool) {
+        let mut decided = Vec::new();
+        let mut next = Some(first);
+        let mut stopping = false;
+        while let Some(submission) = next.take() {
+            match self.writer.decide(submission, clock::wall_ms()) {
+                Some(one) => decided.push(one),
+                None => stopping = true,
+            }
+            if stopping || decided.len() == GROUP_MAX {
+                break;
+            }
+            match submissions.try_recv() {
+                Ok(submission) if submission.ends_group() => self.first_of_next = Some(submission),
+                Ok(submission) => next = Some(submission),
+                Err(_) => {}
+            }
+        }
+        let tree = self.writer.head().clone();
+        (Group { decided, tree }, stopping)
+    }
+}
+
 /// Writes groups to the log and publishes them. Runs on the second thread, and on the first one while the second is idle.
-struct Committer {
+pub(super) struct Committer {
     /// `None` after a failure.
     log: Mutex<Option<Box<dyn Log>>>,
     alarm: Alarm,
@@ -151,6 +189,15 @@ struct Committer {
 }
 
 impl Committer {
+    pub(super) fn new(log: Box<dyn Log>, publish: Arc<dyn Publish>, alarm: &Alarm) -> Self {
+        Self {
+            log: Mutex::new(Some(log)),
+            alarm: alarm.clone(),
+            publish,
+            under_way: AtomicUsize::new(0),
+        }
+    }
+
     fn run(&self, groups: &Receiver<Group>) {
         while let Ok(first) = groups.recv() {
             let mut batch = vec![first];
@@ -174,25 +221,35 @@ impl Committer {
     /// Writes all groups with one fsync and publishes them in order. Returns false if the log has failed, now or before: then nothing is
     /// published.
     fn commit(&self, batch: Vec<Group>) -> bool {
-        let mut working = match self.log.lock() {
-            Ok(working) => working,
-            // The other thread has panicked while holding the lock, and raised the alarm.
-            Err(_) => return false,
-        };
-        let Some(log) = &mut *working else {
+        let begin = Instant::now();
+        let Some(writing) = self.write(&batch) else {
             return false;
         };
-        let begin = Instant::now();
-        if let Err(error) = write(&mut **log, &batch) {
+        self.publish(batch);
+        self.publish.took(begin.elapsed());
+        drop(writing);
+        true
+    }
+
+    /// Writes all groups with one fsync. Returns the lock of the log, under which they are published, or `None` if the log has failed, now
+    /// or before.
+    pub(super) fn write(&self, batch: &[Group]) -> Option<MutexGuard<'_, Option<Box<dyn Log>>>> {
+        // An error means that the other thread has panicked while holding the lock, and raised the alarm.
+        let mut working = self.log.lock().ok()?;
+        let log = working.as_mut()?;
+        if let Err(error) = write(&mut **log, batch) {
             *working = None;
             self.alarm.raise(Failure::Log(Arc::new(error)));
-            return false;
+            return None;
         }
+        Some(working)
+    }
+
+    /// Publishes groups that are on disk, in order.
+    pub(super) fn publish(&self, batch: Vec<Group>) {
         for group in batch {
             drop(self.publish.publish(group));
         }
-        self.publish.took(begin.elapsed());
-        true
     }
 }
 

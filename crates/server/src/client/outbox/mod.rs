@@ -210,9 +210,10 @@ impl Outbox {
                 (Turn::Anyone, Ending::WhenWritten) if is_empty => break,
                 (Turn::Task, _) => {
                     tokio::select! {
+                        biased;
+                        () = self.closed() => break,
                         // A socket error is reported by the write below.
                         _ = socket.writable() => {}
-                        () = self.closed() => break,
                     }
                     self.lock().turn = Turn::Anyone;
                 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, SyncSender};
+use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -33,20 +33,33 @@ impl Snapshotter {
         retain: Option<usize>,
     ) -> io::Result<Self> {
         // Capacity 0: while one snapshot is being written, none is queued.
-        let (trees, wanted) = mpsc::sync_channel::<Tree>(0);
+        let (mut snapshotter, work) = Self::new(0, snapshots, logs, retain);
+        snapshotter.thread = Some(alarm.spawn("snapshot", move || work.run())?);
+        Ok(snapshotter)
+    }
+
+    /// A snapshotter without a thread, and the work for one. Up to `queued` snapshots wait until that work is done.
+    pub(in crate::storage) fn new(
+        queued: usize,
+        snapshots: Arc<dyn Disk>,
+        logs: Arc<dyn Disk>,
+        retain: Option<usize>,
+    ) -> (Self, SnapshotWork) {
+        let (trees, wanted) = mpsc::sync_channel(queued);
         let hurry = Arc::<AtomicBool>::default();
-        let hurried = hurry.clone();
-        let thread = alarm.spawn("snapshot", move || {
-            for tree in wanted {
-                let pace = Pace::new(hurried.clone());
-                take(&*snapshots, &*logs, retain, &tree, pace);
-            }
-        })?;
-        Ok(Self {
+        let work = SnapshotWork {
+            wanted,
+            snapshots,
+            logs,
+            retain,
+            hurry: hurry.clone(),
+        };
+        let snapshotter = Self {
             trees: Some(trees),
-            thread: Some(thread),
+            thread: None,
             hurry,
-        })
+        };
+        (snapshotter, work)
     }
 
     /// Requests a snapshot of `tree`; waits while another is being written.
@@ -78,6 +91,38 @@ impl Drop for Snapshotter {
         if thread.join().is_err() {
             tracing::error!("the snapshot thread panicked");
         }
+    }
+}
+
+/// Writes the snapshots that a [`Snapshotter`] requests.
+#[derive(Debug)]
+pub(crate) struct SnapshotWork {
+    wanted: Receiver<Tree>,
+    snapshots: Arc<dyn Disk>,
+    logs: Arc<dyn Disk>,
+    retain: Option<usize>,
+    hurry: Arc<AtomicBool>,
+}
+
+impl SnapshotWork {
+    fn run(self) {
+        while let Ok(tree) = self.wanted.recv() {
+            self.take(&tree, Pace::new(self.hurry.clone()));
+        }
+    }
+
+    /// Takes the snapshot that waits. Returns false if none does.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn take_one(&self) -> bool {
+        let wanted = self.wanted.try_recv();
+        if let Ok(tree) = &wanted {
+            self.take(tree, Pace::hurried());
+        }
+        wanted.is_ok()
+    }
+
+    fn take(&self, tree: &Tree, pace: Pace) {
+        take(&*self.snapshots, &*self.logs, self.retain, tree, pace);
     }
 }
 
