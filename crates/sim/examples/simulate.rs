@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bellwether_sim::mistakes::{self, Mistake};
 use bellwether_sim::recipes::{self, Runner};
 use bellwether_sim::{Plan, shrink};
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 
 /// Runs recipes on simulated machines, one run for each seed, and prints violations.
 ///
@@ -37,6 +37,9 @@ struct Args {
     /// Ten workers, session timeouts of 30 s and an hour of faults for each seed.
     #[arg(long)]
     long: bool,
+    /// What serves the workers: the model of an ensemble, or the embedded server with its disk.
+    #[arg(long, value_enum, default_value_t)]
+    server: Server,
     /// A deliberate mistake to enable in the recipes.
     #[arg(long)]
     mistake: Option<String>,
@@ -52,6 +55,14 @@ struct Args {
     /// Prints a failing run as it is, without shrinking it.
     #[arg(long)]
     no_shrink: bool,
+}
+
+/// A kind of server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Server {
+    #[default]
+    Ensemble,
+    Embedded,
 }
 
 /// Totals over all runs.
@@ -146,9 +157,10 @@ fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn run_seed(args: &Args, subject: &Subject, seed: u64, tally: &Mutex<Tally>) {
     let Subject { name, run, .. } = *subject;
-    let mut plan = match args.long {
-        true => Plan::long(seed),
-        false => Plan::of(seed),
+    let mut plan = match (args.server, args.long) {
+        (Server::Embedded, _) => Plan::embedded(seed),
+        (_, true) => Plan::long(seed),
+        (_, false) => Plan::of(seed),
     };
     plan.sabotage = args
         .mistake
@@ -198,6 +210,9 @@ fn describe(args: &Args, name: &str, run: Runner, plan: &Plan, violation: String
         true => " --long".to_owned(),
         false => String::new(),
     };
+    if args.server == Server::Embedded {
+        more += " --server embedded";
+    }
     if let Some(mistake) = &args.mistake {
         more += &format!(" --mistake {mistake}");
     }

@@ -26,7 +26,7 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
 use crate::net::ConnId;
-use crate::servers::{ServerEvent, Servers};
+use crate::servers::{Serve, ServerEvent};
 use crate::world::{Event, Ms, Parts};
 
 use member::Member;
@@ -189,7 +189,6 @@ pub(crate) struct Ensemble {
     sessions: BTreeMap<i64, Session>,
     last_session: i64,
     leader_paused_until: Ms,
-    has_begun: bool,
 }
 
 /// What is left on the servers.
@@ -232,7 +231,6 @@ impl Ensemble {
             sessions: BTreeMap::new(),
             last_session: 0,
             leader_paused_until: 0,
-            has_begun: false,
         }
     }
 
@@ -253,10 +251,6 @@ impl Ensemble {
             sessions: self.sessions.len(),
             watches: self.members.iter().map(|member| member.watches.len()).sum(),
         }
-    }
-
-    pub(crate) fn leader(&self) -> Option<usize> {
-        self.leader
     }
 
     fn put(&self, it: &mut Parts, at: Ms, event: EnsembleEvent) {
@@ -376,63 +370,27 @@ impl Ensemble {
     }
 }
 
-impl Servers for Ensemble {
-    fn happen(&mut self, it: &mut Parts, event: Event) {
-        if !std::mem::replace(&mut self.has_begun, true) {
-            let at = it.now + self.settings.reap_every;
-            self.put(it, at, EnsembleEvent::Reap);
-        }
-        match event {
-            Event::Connects(conn) => {
-                let Some(server) = it.net.conn(conn).map(|conn| conn.server) else {
-                    return;
-                };
-                let is_taken = self.accept(server, conn);
-                it.trace.add(it.now, 2, conn, || {
-                    format!("connection {conn} at server {server}: {is_taken}")
-                });
-                let now = it.now;
-                it.net.answer(&mut it.agenda, now, conn, is_taken);
-            }
-            Event::Up(conn) => {
-                let Some(bytes) = it.net.arrived_up(conn) else {
-                    return;
-                };
-                it.trace
-                    .add(it.now, 3, conn ^ crate::world::Trace::bytes(&bytes), || {
-                        format!("{} bytes to the server on connection {conn}", bytes.len())
-                    });
-                if let Some(server) = it.net.conn(conn).map(|conn| conn.server) {
-                    self.receive(it, server, conn, &bytes);
-                }
-            }
-            Event::Down(conn) => {
-                it.trace.add(it.now, 4, conn, || {
-                    format!("bytes to the process on connection {conn}")
-                });
-                it.net.arrive_down(conn);
-            }
-            Event::HangsUp(conn) => {
-                let server = it.net.conn(conn).map(|conn| conn.server);
-                if let Some(server) = server
-                    && it.net.hung_up(conn)
-                {
-                    it.trace.add(it.now, 5, conn, || {
-                        format!("server {server} hears of the end of connection {conn}")
-                    });
-                    self.members[server].forget(conn);
-                }
-            }
-            Event::Ends(conn, end) => {
-                it.trace
-                    .add(it.now, 6, conn, || format!("connection {conn}: {end:?}"));
-                it.net.ends(conn, end);
-            }
-            Event::Server(ServerEvent::Ensemble(event)) => {
-                it.trace.add(it.now, 7, 0, || format!("{event:?}"));
-                self.handle(it, event);
-            }
-            Event::Wake(_) => {}
+impl Serve for Ensemble {
+    fn begin(&mut self, it: &mut Parts) {
+        let at = it.now + self.settings.reap_every;
+        self.put(it, at, EnsembleEvent::Reap);
+    }
+
+    fn accept(&mut self, _: &mut Parts, server: usize, conn: ConnId) -> bool {
+        self.accept(server, conn)
+    }
+
+    fn receive(&mut self, it: &mut Parts, server: usize, conn: ConnId, bytes: &Bytes) {
+        self.receive(it, server, conn, bytes);
+    }
+
+    fn hang_up(&mut self, server: usize, conn: ConnId) {
+        self.members[server].forget(conn);
+    }
+
+    fn handle(&mut self, it: &mut Parts, event: ServerEvent) {
+        if let ServerEvent::Ensemble(event) = event {
+            self.handle(it, event);
         }
     }
 }

@@ -48,6 +48,12 @@ pub enum Fault {
     LeaderCutOff { time: Ms },
     /// A server is started again, and all servers grant shorter sessions from then on.
     ShortSessions { server: usize, time: Ms },
+    /// The embedded server is killed at a disk operation: the first if `operations` is 1. What it wrote stays, synced or not.
+    KillAtDisk { operations: u64, time: Ms },
+    /// The machine of the embedded server loses power, now or at a disk operation. What was not synced may be lost or torn.
+    PowerLoss { operations: u64, time: Ms },
+    /// The next fsync of the embedded server fails, and its pages count as clean from then on. The server stops, and is started again.
+    FailedSync { time: Ms },
 }
 
 impl Fault {
@@ -252,6 +258,30 @@ pub(crate) fn stories(
             )),
         }
         at += timeout * random.random_range(30..=50) / 10;
+    }
+    faults
+}
+
+/// Faults of the disk under the embedded server, in order.
+pub(crate) fn disk_faults(random: &mut impl Rng, timeout: Ms, duration: Ms) -> Vec<(Ms, Fault)> {
+    let mut faults = Vec::new();
+    // Between three faults per session timeout and one in five timeouts; a quarter of the runs have none.
+    let pause = timeout / 3 * random.random_range(1..=15);
+    let mut at = match random.random_ratio(1, 4) {
+        true => duration,
+        false => random.random_range(1..=2 * pause),
+    };
+    while at < duration {
+        let time = timeout * random.random_range(1..=60) / 100 + 1;
+        // Zero is now, between two messages. A log file is created in five operations, and a restart takes some more.
+        let operations = random.random_range(0..=12);
+        let fault = match random.random_range(0..5) {
+            0 => Fault::FailedSync { time },
+            1 | 2 => Fault::KillAtDisk { operations, time },
+            _ => Fault::PowerLoss { operations, time },
+        };
+        faults.push((at, fault));
+        at += random.random_range(1..=2 * pause);
     }
     faults
 }

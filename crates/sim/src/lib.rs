@@ -46,6 +46,7 @@
 //! assert_eq!(verdict.violation, None);
 //! ```
 
+mod embedded;
 mod ensemble;
 mod faults;
 pub mod mistakes;
@@ -59,6 +60,7 @@ mod stage;
 mod worker;
 mod world;
 
+pub use embedded::{EmbeddedSettings, ServerMistake};
 pub use ensemble::EnsembleSettings;
 pub use faults::Fault;
 pub use plan::Plan;

@@ -5,8 +5,9 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 
+use crate::embedded::EmbeddedSettings;
 use crate::ensemble::EnsembleSettings;
-use crate::faults::{Fault, Weather, stories};
+use crate::faults::{Fault, Weather, disk_faults, stories};
 use crate::world::Ms;
 
 /// Maximum clock error, in parts per million.
@@ -25,6 +26,8 @@ pub struct Plan {
     pub session_timeout: Ms,
     /// The servers.
     pub servers: EnsembleSettings,
+    /// Runs the embedded server instead of the model, with the tick and the limits of `servers`.
+    pub embedded: Option<EmbeddedSettings>,
     /// Maximum latency between a worker and a server.
     pub latency_max: Ms,
     /// Maximum clock error of a worker, in parts per million.
@@ -102,6 +105,7 @@ impl Plan {
             duration,
             session_timeout,
             servers,
+            embedded: None,
             latency_max,
             drift_ppm: *[0, 100, DRIFT_PPM_MAX].choose(&mut random).unwrap_or(&0),
             work_max: *[
@@ -140,6 +144,23 @@ impl Plan {
         };
         plan.duration = 24 * timeout;
         plan.faults = stories(&mut random, timeout, plan.workers, members, plan.duration);
+        plan
+    }
+
+    /// The plan of a seed on the embedded server: a single server, whose disk and machine fail too.
+    pub fn embedded(seed: u64) -> Self {
+        let mut random = StdRng::seed_from_u64(seed ^ 0xd15c);
+        let mut plan = Self::of(seed);
+        let (timeout, workers, duration) = (plan.session_timeout, plan.workers, plan.duration);
+        plan.servers.members = 1;
+        plan.embedded = Some(EmbeddedSettings::some(&mut random, timeout));
+        plan.faults = match seed % 3 {
+            2 => stories(&mut random, timeout, workers, 1, duration),
+            _ => Weather::some(&mut random, timeout, workers, 1).forecast(&mut random, duration),
+        };
+        let of_disk = disk_faults(&mut random, timeout, duration);
+        plan.faults.extend(of_disk);
+        plan.faults.sort_by_key(|(at, _)| *at);
         plan
     }
 

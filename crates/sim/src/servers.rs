@@ -1,10 +1,12 @@
 //! The servers that simulated processes connect to.
 
-use std::cell::RefCell;
-use std::rc::Rc;
+use bytes::Bytes;
 
-use crate::ensemble::EnsembleEvent;
-use crate::world::{Event, Parts};
+use crate::embedded::{Embedded, EmbeddedEvent};
+use crate::ensemble::{Census, Ensemble, EnsembleEvent};
+use crate::faults::Fault;
+use crate::net::ConnId;
+use crate::world::{Event, Ms, Parts, Trace};
 
 /// The servers of a simulation. They run between the tasks of the processes, and take no time.
 pub(crate) trait Servers {
@@ -12,14 +14,167 @@ pub(crate) trait Servers {
     fn happen(&mut self, it: &mut Parts, event: Event);
 }
 
-impl<S: Servers> Servers for Rc<RefCell<S>> {
+impl<S: Servers> Servers for std::rc::Rc<std::cell::RefCell<S>> {
     fn happen(&mut self, it: &mut Parts, event: Event) {
         self.borrow_mut().happen(it, event);
     }
+}
+
+/// What one kind of servers does with connections.
+pub(crate) trait Serve {
+    /// A run begins.
+    fn begin(&mut self, it: &mut Parts);
+
+    /// Whether `server` accepts a connection.
+    fn accept(&mut self, it: &mut Parts, server: usize, conn: ConnId) -> bool;
+
+    /// Bytes have arrived.
+    fn receive(&mut self, it: &mut Parts, server: usize, conn: ConnId, bytes: &Bytes);
+
+    /// A client has closed its connection.
+    fn hang_up(&mut self, server: usize, conn: ConnId);
+
+    /// An event among the servers.
+    fn handle(&mut self, it: &mut Parts, event: ServerEvent);
 }
 
 /// An event among the servers.
 #[derive(Debug)]
 pub(crate) enum ServerEvent {
     Ensemble(EnsembleEvent),
+    Embedded(EmbeddedEvent),
+}
+
+/// The servers of a run, of one kind or the other.
+#[derive(Debug)]
+pub(crate) struct AnyServers {
+    kind: Kind,
+    has_begun: bool,
+}
+
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one in a run")]
+enum Kind {
+    Ensemble(Ensemble),
+    Embedded(Embedded),
+}
+
+impl AnyServers {
+    pub(crate) fn ensemble(ensemble: Ensemble) -> Self {
+        Self::new(Kind::Ensemble(ensemble))
+    }
+
+    pub(crate) fn embedded(embedded: Embedded) -> Self {
+        Self::new(Kind::Embedded(embedded))
+    }
+
+    fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            has_begun: false,
+        }
+    }
+
+    /// What is left on the servers.
+    pub(crate) fn census(&self) -> Census {
+        match &self.kind {
+            Kind::Ensemble(ensemble) => ensemble.census(),
+            Kind::Embedded(embedded) => embedded.census(),
+        }
+    }
+
+    /// What a server itself did wrong.
+    pub(crate) fn wrong(&self) -> Option<String> {
+        match &self.kind {
+            Kind::Ensemble(_) => None,
+            Kind::Embedded(embedded) => embedded.wrong(),
+        }
+    }
+
+    /// A fault of a server. `short` is the session timeout that servers grant after [`Fault::ShortSessions`].
+    pub(crate) fn suffer(&mut self, it: &mut Parts, fault: Fault, short: Ms) {
+        match &mut self.kind {
+            Kind::Ensemble(ensemble) => ensemble.suffer(it, fault, short),
+            Kind::Embedded(embedded) => embedded.suffer(it, fault, short),
+        }
+    }
+
+    /// Ends all faults.
+    pub(crate) fn calm(&mut self, it: &mut Parts) {
+        match &mut self.kind {
+            Kind::Ensemble(ensemble) => ensemble.calm(it),
+            Kind::Embedded(embedded) => embedded.calm(it),
+        }
+    }
+
+    fn kind(&mut self) -> &mut dyn Serve {
+        match &mut self.kind {
+            Kind::Ensemble(ensemble) => ensemble,
+            Kind::Embedded(embedded) => embedded,
+        }
+    }
+}
+
+impl Servers for AnyServers {
+    fn happen(&mut self, it: &mut Parts, event: Event) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.kind().begin(it);
+        }
+        happen(self.kind(), it, event);
+    }
+}
+
+/// Keeps the state of connections, and passes on what servers hear.
+pub(crate) fn happen(servers: &mut dyn Serve, it: &mut Parts, event: Event) {
+    match event {
+        Event::Connects(conn) => {
+            let Some(server) = it.net.conn(conn).map(|conn| conn.server) else {
+                return;
+            };
+            let is_taken = servers.accept(it, server, conn);
+            it.trace.add(it.now, 2, conn, || {
+                format!("connection {conn} at server {server}: {is_taken}")
+            });
+            let now = it.now;
+            it.net.answer(&mut it.agenda, now, conn, is_taken);
+        }
+        Event::Up(conn) => {
+            let Some(bytes) = it.net.arrived_up(conn) else {
+                return;
+            };
+            it.trace.add(it.now, 3, conn ^ Trace::bytes(&bytes), || {
+                format!("{} bytes to the server on connection {conn}", bytes.len())
+            });
+            if let Some(server) = it.net.conn(conn).map(|conn| conn.server) {
+                servers.receive(it, server, conn, &bytes);
+            }
+        }
+        Event::Down(conn) => {
+            it.trace.add(it.now, 4, conn, || {
+                format!("bytes to the process on connection {conn}")
+            });
+            it.net.arrive_down(conn);
+        }
+        Event::HangsUp(conn) => {
+            let server = it.net.conn(conn).map(|conn| conn.server);
+            if let Some(server) = server
+                && it.net.hung_up(conn)
+            {
+                it.trace.add(it.now, 5, conn, || {
+                    format!("server {server} hears of the end of connection {conn}")
+                });
+                servers.hang_up(server, conn);
+            }
+        }
+        Event::Ends(conn, end) => {
+            it.trace
+                .add(it.now, 6, conn, || format!("connection {conn}: {end:?}"));
+            it.net.ends(conn, end);
+        }
+        Event::Server(event) => {
+            it.trace.add(it.now, 7, 0, || format!("{event:?}"));
+            servers.handle(it, event);
+        }
+        Event::Wake(_) => {}
+    }
 }

@@ -12,11 +12,13 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::sync::watch;
 
+use crate::embedded::Embedded;
 use crate::ensemble::{Census, Ensemble};
 use crate::faults::Fault;
 use crate::net::Net;
 use crate::plan::Plan;
 use crate::recipe::Recipe;
+use crate::servers::AnyServers;
 use crate::worker::{Gone, Recorder, Worker, options};
 use crate::world::{Clock, Core, Executor, Ms, OBSERVER, Parts, Process, Trace, in_history};
 
@@ -41,7 +43,7 @@ pub struct Verdict {
 #[derive(Clone)]
 pub(crate) struct Stage {
     core: Rc<Core>,
-    ensemble: Rc<RefCell<Ensemble>>,
+    servers: Rc<RefCell<AnyServers>>,
 }
 
 thread_local! {
@@ -65,7 +67,7 @@ impl Stage {
     }
 
     fn census() -> Census {
-        Self::with(|stage| stage.ensemble.borrow().census())
+        Self::with(|stage| stage.servers.borrow().census())
     }
 }
 
@@ -105,15 +107,18 @@ pub fn run<R: Recipe>(plan: &Plan) -> Verdict {
     let latency = 0..plan.latency_max;
     let net = Net::new(StdRng::seed_from_u64(seeds.random()), latency);
     let core = Core::new(seeds.random(), net, Trace::new(plan.with_trace));
-    let ensemble = Ensemble::new(plan.servers.clone(), seeds.random());
-    let ensemble = Rc::new(RefCell::new(ensemble));
+    let servers = match &plan.embedded {
+        None => AnyServers::ensemble(Ensemble::new(plan.servers.clone(), seeds.random())),
+        Some(_) => AnyServers::embedded(Embedded::new(core.clone(), plan, seeds.random())),
+    };
+    let servers = Rc::new(RefCell::new(servers));
     let stage = Stage {
         core: core.clone(),
-        ensemble: ensemble.clone(),
+        servers: servers.clone(),
     };
     STAGE.with(|present| present.borrow_mut().replace(stage));
     let entered = seam::enter(core.clone());
-    let mut executor = Executor::new(core.clone(), ensemble, seeds.random());
+    let mut executor = Executor::new(core.clone(), servers, seeds.random());
     let recorder = Recorder::new(core.shared.clone(), plan.workers);
     let conductor = Conductor {
         plan: plan.clone(),
@@ -236,7 +241,7 @@ impl<R: Recipe> Conductor<R> {
         }
         let is_paused = self.workers[who].paused_until > now;
         let process = self.workers[who].process;
-        let servers = self.plan.servers.members;
+        let (members, short) = (self.plan.servers.members, self.plan.session_timeout / 2);
         match fault {
             Fault::Pause { .. } | Fault::Kill { .. } if is_paused => return,
             _ => self.recorder.note(who, What::Fault(fault.to_string())),
@@ -261,7 +266,7 @@ impl<R: Recipe> Conductor<R> {
                 Fault::Starve { time, .. } => return core.starve(process, now + time),
                 _ => {}
             }
-            let mut ensemble = stage.ensemble.borrow_mut();
+            let mut servers = stage.servers.borrow_mut();
             core.shared.with(|it| match fault {
                 Fault::Cut { server_hears, .. } => {
                     for conn in it.net.of(Some(process)) {
@@ -270,39 +275,13 @@ impl<R: Recipe> Conductor<R> {
                 }
                 Fault::Silence { server, time, .. } => it.net.hold(process, server, now + time),
                 Fault::CutOff { time, .. } => {
-                    for server in 0..servers {
+                    for server in 0..members {
                         it.net.hold(process, server, now + time);
                     }
                 }
                 Fault::Deaf { time, .. } => it.net.deafen(process, now + time),
-                Fault::ServerCrash { server, time } => ensemble.crash(it, server, now + time),
-                Fault::ServerPause { server, time } => ensemble.pause(it, server, now + time),
-                Fault::ServerCutOff { server, time } => ensemble.cut_off(it, server, now + time),
-                Fault::ServerDeaf { server, time } => ensemble.deafen(it, server, now + time),
-                Fault::LeaderCrash { time } => {
-                    if let Some(leader) = ensemble.leader() {
-                        ensemble.crash(it, leader, now + time);
-                    }
-                }
-                Fault::LeaderPause { time } => {
-                    if let Some(leader) = ensemble.leader() {
-                        ensemble.pause(it, leader, now + time);
-                    }
-                }
-                Fault::LeaderCutOff { time } => {
-                    if let Some(leader) = ensemble.leader() {
-                        ensemble.cut_off(it, leader, now + time);
-                    }
-                }
-                Fault::ShortSessions { server, time } => {
-                    let short = self.plan.session_timeout / 2;
-                    for server in 0..servers {
-                        ensemble
-                            .set_timeout_max(server, Some(short.max(2 * self.plan.servers.tick)));
-                    }
-                    ensemble.crash(it, server, now + time);
-                }
                 Fault::Pause { .. } | Fault::Kill { .. } | Fault::Starve { .. } => {}
+                _ => servers.suffer(it, fault, short),
             });
         });
     }
@@ -338,10 +317,10 @@ impl<R: Recipe> Conductor<R> {
     async fn recover(mut self) -> Result<(), String> {
         self.end_faults(Ms::MAX);
         Stage::with(|stage| {
-            let mut ensemble = stage.ensemble.borrow_mut();
+            let mut servers = stage.servers.borrow_mut();
             stage.core.shared.with(|it| {
                 it.net.calm();
-                ensemble.calm(it);
+                servers.calm(it);
             });
         });
         let calm = Stage::now();
@@ -430,7 +409,9 @@ impl<R: Recipe> Conductor<R> {
 
     fn check(&self, recorder: &Recorder) -> Result<(), String> {
         let history = History::new(self.plan.seed, recorder.events());
-        self.recipe.check(&self.plan, &history)
+        self.recipe.check(&self.plan, &history)?;
+        let wrong = Stage::with(|stage| stage.servers.borrow().wrong());
+        wrong.map_or(Ok(()), Err)
     }
 }
 

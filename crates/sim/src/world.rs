@@ -194,6 +194,11 @@ impl Core {
                 it.net.close_by_client(&mut it.agenda, it.now, conn);
             }
         });
+        self.end_tasks(process);
+    }
+
+    /// Kills a process that has opened no connections.
+    pub(crate) fn end_tasks(&self, process: Process) {
         let mut state = self.state.borrow_mut();
         if let Some(host) = state.processes.get_mut(&process) {
             host.is_dead = true;

@@ -1,9 +1,44 @@
 //! Faults of members: crashes, pauses and cut links; and recovery from them.
 
 use super::{Ensemble, EnsembleEvent};
+use crate::faults::Fault;
 use crate::world::{Ms, Parts};
 
 impl Ensemble {
+    /// A fault of a member. After [`Fault::ShortSessions`] all members grant sessions of `short`.
+    pub(crate) fn suffer(&mut self, it: &mut Parts, fault: Fault, short: Ms) {
+        let now = it.now;
+        match fault {
+            Fault::ServerCrash { server, time } => self.crash(it, server, now + time),
+            Fault::ServerPause { server, time } => self.pause(it, server, now + time),
+            Fault::ServerCutOff { server, time } => self.cut_off(it, server, now + time),
+            Fault::ServerDeaf { server, time } => self.deafen(it, server, now + time),
+            Fault::LeaderCrash { time } => {
+                if let Some(leader) = self.leader {
+                    self.crash(it, leader, now + time);
+                }
+            }
+            Fault::LeaderPause { time } => {
+                if let Some(leader) = self.leader {
+                    self.pause(it, leader, now + time);
+                }
+            }
+            Fault::LeaderCutOff { time } => {
+                if let Some(leader) = self.leader {
+                    self.cut_off(it, leader, now + time);
+                }
+            }
+            Fault::ShortSessions { server, time } => {
+                for member in &mut self.members {
+                    member.timeout_max = Some(short.max(2 * self.settings.tick));
+                }
+                self.crash(it, server, now + time);
+            }
+            // Of workers and their links, or of disks.
+            _ => {}
+        }
+    }
+
     /// A member that was cut off for too long disconnects its clients until it can return.
     pub(super) fn leave(&mut self, it: &mut Parts, index: usize) {
         if self.leader == Some(index) || !self.members[index].is_serving {
@@ -42,7 +77,7 @@ impl Ensemble {
     }
 
     /// Kills a member until `back_at`. If it leads, the ensemble loses its leader.
-    pub(crate) fn crash(&mut self, it: &mut Parts, index: usize, back_at: Ms) {
+    fn crash(&mut self, it: &mut Parts, index: usize, back_at: Ms) {
         self.members[index].back_at = back_at;
         if self.leader == Some(index) {
             return self.fall(it);
@@ -60,7 +95,7 @@ impl Ensemble {
     }
 
     /// A member is cut off from the leader; a leader from all others.
-    pub(crate) fn cut_off(&mut self, it: &mut Parts, index: usize, until: Ms) {
+    fn cut_off(&mut self, it: &mut Parts, index: usize, until: Ms) {
         if self.leader == Some(index) {
             for member in &mut self.members {
                 member.link.up.hold(until);
@@ -78,7 +113,7 @@ impl Ensemble {
     }
 
     /// A member hears nothing from the leader, and the leader still hears the member. A leader is not affected.
-    pub(crate) fn deafen(&mut self, it: &mut Parts, index: usize, until: Ms) {
+    fn deafen(&mut self, it: &mut Parts, index: usize, until: Ms) {
         if self.leader == Some(index) {
             return;
         }
@@ -109,17 +144,12 @@ impl Ensemble {
     }
 
     /// A member is paused until `until`.
-    pub(crate) fn pause(&mut self, it: &mut Parts, index: usize, until: Ms) {
+    fn pause(&mut self, it: &mut Parts, index: usize, until: Ms) {
         it.net.hold_server(index, until);
         if self.leader == Some(index) {
             self.leader_paused_until = self.leader_paused_until.max(until);
         }
         self.cut_off(it, index, until);
-    }
-
-    /// A member grants shorter sessions from now on, or again the common maximum.
-    pub(crate) fn set_timeout_max(&mut self, index: usize, timeout_max: Option<Ms>) {
-        self.members[index].timeout_max = timeout_max;
     }
 
     /// Ends all faults.

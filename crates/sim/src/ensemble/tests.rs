@@ -13,6 +13,7 @@ use rand::seq::IndexedRandom as _;
 
 use super::*;
 use crate::net::Net;
+use crate::servers;
 use crate::world::{Agenda, Process, Trace};
 
 const SESSIONS: usize = 3;
@@ -72,7 +73,7 @@ impl Wire {
         while let Some(at) = self.it.agenda.next_at().filter(|at| *at <= until) {
             self.it.now = self.it.now.max(at);
             if let Some(event) = self.it.agenda.take_due(at) {
-                self.server.happen(&mut self.it, event);
+                servers::happen(&mut self.server, &mut self.it, event);
             }
         }
         self.it.now = until;

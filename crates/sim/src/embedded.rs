@@ -1,0 +1,368 @@
+//! The embedded server on a simulated machine: its own code, from sockets to files, on the simulated network, clock and disk.
+//!
+//! The server is a process like that of a worker, and its tasks run like any other: connections, expiry, containers, and the two threads of
+//! the write pipeline as a task each. It crashes between two polls of any task, or at any disk operation, and starts again from what the
+//! disk has kept.
+
+mod disk;
+mod line;
+mod machine;
+
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bellwether_server::Config;
+use bellwether_server::simulation::{SimulatedServer, set_time_of_day};
+use bellwether_testkit::CrashDisk;
+use bytes::Bytes;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom as _;
+use rand::{Rng, SeedableRng as _};
+
+use crate::ensemble::Census;
+use crate::faults::Fault;
+use crate::net::ConnId;
+use crate::plan::Plan;
+use crate::servers::{Serve, ServerEvent};
+use crate::stage::Stage;
+use crate::world::{Clock, Core, Event, Ms, Parts, Process, server_epoch_ms};
+
+use disk::{Death, ServerDisk};
+use machine::{Machine, lock};
+
+/// How often empty containers are deleted at least, so that they are gone at the end of a run.
+const REAP_EVERY_MAX: Ms = 10_000;
+
+/// The parameters of the embedded server and its disk.
+#[derive(Debug, Clone)]
+pub struct EmbeddedSettings {
+    /// Number of writes between two snapshots.
+    pub snap_count: usize,
+    /// Number of snapshots to keep, with their logs.
+    pub snapshots_kept: usize,
+    /// How many bytes a log file is preallocated ahead.
+    pub preallocation: u64,
+    /// Maximum time of an fsync.
+    pub sync_max: Ms,
+    /// A deliberate mistake in the server.
+    pub mistake: Option<ServerMistake>,
+}
+
+/// A deliberate mistake in the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServerMistake {
+    /// Writes are answered before they are synced.
+    NoSync,
+}
+
+impl EmbeddedSettings {
+    pub(crate) fn some(random: &mut impl Rng, timeout: Ms) -> Self {
+        Self {
+            snap_count: *[2, 10, 50, 100_000].choose(random).unwrap_or(&50),
+            snapshots_kept: random.random_range(1..=3),
+            preallocation: *[0, 512, 4096].choose(random).unwrap_or(&512),
+            sync_max: *[0, 1, 5, timeout / 20].choose(random).unwrap_or(&1),
+            mistake: None,
+        }
+    }
+}
+
+/// An event of the server's machine. `life` counts its starts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum EmbeddedEvent {
+    /// The server has stopped by itself, or at a disk operation.
+    Ends { life: u64 },
+    /// It is started again.
+    Starts { life: u64 },
+    /// A pause is over.
+    Resumes { life: u64 },
+}
+
+/// The embedded server, its machine and its disk.
+pub(crate) struct Embedded {
+    core: Rc<Core>,
+    config: Config,
+    settings: EmbeddedSettings,
+    random: StdRng,
+    life: u64,
+    disk: ServerDisk,
+    running: Option<Running>,
+    /// When it runs again, if it was paused.
+    paused_until: Ms,
+    /// How long it is down after it ends by itself.
+    down_time: Ms,
+    /// Session timeouts are limited to this.
+    timeout_max: Option<Ms>,
+    /// The last write that was visible to clients.
+    visible: i64,
+    wrong: Option<String>,
+}
+
+struct Running {
+    process: Process,
+    machine: Arc<Machine>,
+}
+
+impl fmt::Debug for Embedded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Embedded").finish_non_exhaustive()
+    }
+}
+
+impl Embedded {
+    pub(crate) fn new(core: Rc<Core>, plan: &Plan, seed: u64) -> Self {
+        set_time_of_day(Some(|| server_epoch_ms(Stage::now())));
+        let ms = Duration::from_millis;
+        let settings = plan
+            .embedded
+            .clone()
+            .expect("a plan for the embedded server");
+        let never_syncs = settings.mistake == Some(ServerMistake::NoSync);
+        Self {
+            core,
+            config: Config {
+                tick: ms(plan.servers.tick),
+                session_timeout_max: Some(ms(plan.servers.timeout_max)),
+                connections_per_address_max: 0,
+                container_check_interval: ms(plan.servers.reap_every.min(REAP_EVERY_MAX)),
+                snap_count: settings.snap_count,
+                log_preallocation_bytes: settings.preallocation,
+                snapshots_kept: Some(settings.snapshots_kept),
+                ..Config::default()
+            },
+            settings,
+            random: StdRng::seed_from_u64(seed),
+            life: 0,
+            disk: ServerDisk::new(CrashDisk::new(), never_syncs),
+            running: None,
+            paused_until: 0,
+            down_time: 0,
+            timeout_max: None,
+            visible: 0,
+            wrong: None,
+        }
+    }
+
+    /// The current state. A server that is down counts as a session, so that a run does not end without it.
+    pub(crate) fn census(&self) -> Census {
+        let Some(Running { machine, .. }) = &self.running else {
+            return Census {
+                nodes: Vec::new(),
+                sessions: 1,
+                watches: 0,
+            };
+        };
+        let server = lock(&machine.server);
+        let mut nodes = server.paths();
+        nodes.retain(|path| path != "/" && !path.starts_with("/zookeeper"));
+        Census {
+            nodes,
+            sessions: server.sessions(),
+            watches: server.watches(),
+        }
+    }
+
+    /// What the server did wrong.
+    pub(crate) fn wrong(&self) -> Option<String> {
+        self.wrong.clone()
+    }
+
+    /// A fault of the server, its machine or its disk. After [`Fault::ShortSessions`] sessions are `short`.
+    pub(crate) fn suffer(&mut self, it: &mut Parts, fault: Fault, short: Ms) {
+        match fault {
+            Fault::ServerCrash { time, .. } => self.end(it, Death::Kill, time),
+            Fault::ShortSessions { time, .. } => {
+                self.timeout_max = Some(short);
+                self.end(it, Death::Kill, time);
+            }
+            Fault::PowerLoss {
+                operations: 0,
+                time,
+            } => self.end(it, Death::PowerLoss, time),
+            Fault::KillAtDisk {
+                operations: 0,
+                time,
+            } => self.end(it, Death::Kill, time),
+            Fault::PowerLoss { operations, time } => {
+                self.down_time = time;
+                self.disk.plan(operations, Death::PowerLoss);
+            }
+            Fault::KillAtDisk { operations, time } => {
+                self.down_time = time;
+                self.disk.plan(operations, Death::Kill);
+            }
+            Fault::FailedSync { time } => {
+                self.down_time = time;
+                self.disk.fail_sync();
+            }
+            Fault::ServerPause { time, .. } => self.pause(it, it.now + time),
+            _ => {}
+        }
+    }
+
+    fn pause(&mut self, it: &mut Parts, until: Ms) {
+        if let Some(Running { process, .. }) = &self.running {
+            self.core.pause(*process);
+            self.paused_until = self.paused_until.max(until);
+            let life = self.life;
+            put(it, self.paused_until, EmbeddedEvent::Resumes { life });
+        }
+    }
+
+    /// Ends all faults.
+    pub(crate) fn calm(&mut self, it: &mut Parts) {
+        self.timeout_max = None;
+        self.paused_until = 0;
+        self.down_time = 0;
+        self.disk.calm();
+        let life = self.life;
+        match &self.running {
+            Some(Running { process, .. }) => self.core.resume(*process),
+            None => put(it, it.now, EmbeddedEvent::Starts { life }),
+        }
+    }
+
+    /// The server ends, and is started again after `time`.
+    fn end(&mut self, it: &mut Parts, death: Death, time: Ms) {
+        let Some(Running { process, machine }) = self.running.take() else {
+            return;
+        };
+        self.life += 1;
+        self.paused_until = 0;
+        self.visible = lock(&machine.server).last_zxid();
+        self.wrong = self.wrong.take().or_else(|| {
+            let panic = machine.panic()?;
+            Some(format!("the server panicked: {panic}"))
+        });
+        let never_syncs = self.settings.mistake == Some(ServerMistake::NoSync);
+        let left = self.disk.after(death, self.random.random());
+        self.disk = ServerDisk::new(left, never_syncs);
+        let now = it.now;
+        for conn in machine.end() {
+            // The system closes the connections of a process that ends. What it had not sent yet is lost with the machine.
+            match death {
+                Death::Kill => it.net.close_by_server(&mut it.agenda, now, conn),
+                Death::PowerLoss => {
+                    it.net.cut(&mut it.agenda, now, conn, Some(0));
+                }
+            }
+        }
+        self.core.end_tasks(process);
+        let life = self.life;
+        put(it, now + time, EmbeddedEvent::Starts { life });
+    }
+
+    /// Recovers from the disk, and serves.
+    fn start(&mut self, it: &mut Parts) {
+        let mut config = self.config.clone();
+        if let Some(short) = self.timeout_max {
+            let tick = config.tick;
+            config.session_timeout_max = Some(Duration::from_millis(short).max(2 * tick));
+        }
+        let disk = Arc::new(self.disk.clone());
+        let server = match SimulatedServer::start(config, disk.clone(), disk) {
+            Ok(server) => server,
+            Err(error) => return self.retry(it, &error),
+        };
+        if server.last_zxid() < self.visible {
+            self.wrong.get_or_insert(format!(
+                "the server recovered zxid {:#x}, but {:#x} was visible",
+                server.last_zxid(),
+                self.visible
+            ));
+        }
+        let process = self.core.start(Clock::TRUE);
+        let shared = self.core.shared.clone();
+        let machine = Machine::new(self.life, server, self.disk.clone(), shared);
+        for task in machine.tasks(&self.settings, self.random.random()) {
+            self.core.spawn(process, task);
+        }
+        self.running = Some(Running { process, machine });
+    }
+
+    /// The server did not start: after a fault of the disk it is started again, anything else is wrong.
+    fn retry(&mut self, it: &mut Parts, error: &bellwether_server::StartError) {
+        let death = self.disk.death();
+        if death.is_none() && !self.disk.has_failed() {
+            let mut text = format!("the server did not start: {error}");
+            let mut source = std::error::Error::source(error);
+            while let Some(cause) = source {
+                text += &format!(": {cause}");
+                source = cause.source();
+            }
+            self.wrong.get_or_insert(text);
+        }
+        self.life += 1;
+        let never_syncs = self.settings.mistake == Some(ServerMistake::NoSync);
+        let left = self
+            .disk
+            .after(death.unwrap_or(Death::Kill), self.random.random());
+        self.disk = ServerDisk::new(left, never_syncs);
+        let life = self.life;
+        put(
+            it,
+            it.now + self.down_time + 1,
+            EmbeddedEvent::Starts { life },
+        );
+    }
+}
+
+impl Serve for Embedded {
+    fn begin(&mut self, it: &mut Parts) {
+        self.start(it);
+    }
+
+    fn accept(&mut self, _: &mut Parts, _: usize, conn: ConnId) -> bool {
+        let Some(Running { process, machine }) = &self.running else {
+            return false;
+        };
+        let Some(serving) = machine.connect(conn, self.random.random()) else {
+            return false;
+        };
+        self.core.spawn(*process, serving);
+        true
+    }
+
+    fn receive(&mut self, _: &mut Parts, _: usize, conn: ConnId, bytes: &Bytes) {
+        let machine = self.running.as_ref().map(|running| &running.machine);
+        if let Some(line) = machine.and_then(|machine| machine.line(conn)) {
+            line.receive(bytes);
+        }
+    }
+
+    fn hang_up(&mut self, _: usize, conn: ConnId) {
+        let machine = self.running.as_ref().map(|running| &running.machine);
+        if let Some(line) = machine.and_then(|machine| machine.line(conn)) {
+            line.end();
+        }
+    }
+
+    fn handle(&mut self, it: &mut Parts, event: ServerEvent) {
+        let ServerEvent::Embedded(event) = event else {
+            return;
+        };
+        match event {
+            EmbeddedEvent::Ends { life } if life == self.life => {
+                // If the disk did not end it, the server has stopped by itself.
+                let death = self.disk.death().unwrap_or(Death::Kill);
+                self.end(it, death, self.down_time);
+            }
+            EmbeddedEvent::Starts { life } if life == self.life && self.running.is_none() => {
+                self.start(it);
+            }
+            EmbeddedEvent::Resumes { life } if life == self.life && it.now >= self.paused_until => {
+                if let Some(Running { process, .. }) = &self.running {
+                    self.core.resume(*process);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn put(it: &mut Parts, at: Ms, event: EmbeddedEvent) {
+    it.agenda
+        .put(at, Event::Server(ServerEvent::Embedded(event)));
+}

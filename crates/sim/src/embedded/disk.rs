@@ -1,0 +1,209 @@
+//! The disk of the embedded server: it ends the server at any operation.
+
+use std::io::{self, Read, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bellwether_server::files::{Disk, DiskFile};
+use bellwether_testkit::CrashDisk;
+use bellwether_testkit::disk::Operation;
+
+/// A [`CrashDisk`] that counts operations. Clones are handles of the same disk.
+#[derive(Debug, Clone)]
+pub(super) struct ServerDisk {
+    disk: CrashDisk,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// How the server ends, after this many more operations.
+    planned: Option<(u64, Death)>,
+    /// The next fsync fails.
+    sync_fails: bool,
+    /// An fsync has failed.
+    has_failed: bool,
+    /// How the server ended: every later operation fails, and has no effect.
+    death: Option<Death>,
+    never_syncs: bool,
+}
+
+/// How a server ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Death {
+    /// The process is killed: everything it wrote can be read.
+    Kill,
+    /// The machine loses power: what was not synced may be lost.
+    PowerLoss,
+}
+
+impl ServerDisk {
+    /// A disk on which syncs work, unless `never_syncs`.
+    pub(super) fn new(disk: CrashDisk, never_syncs: bool) -> Self {
+        let state = State {
+            never_syncs,
+            ..State::default()
+        };
+        Self {
+            disk,
+            state: Arc::new(Mutex::new(state)),
+        }
+    }
+
+    /// Ends the server at the `nth` operation from now on, counted from 1.
+    pub(super) fn plan(&self, nth: u64, death: Death) {
+        self.lock().planned = Some((nth, death));
+    }
+
+    /// Makes the next fsync fail, of a file.
+    pub(super) fn fail_sync(&self) {
+        self.lock().sync_fails = true;
+    }
+
+    /// Whether an fsync has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.lock().has_failed
+    }
+
+    /// Cancels the faults that have not happened yet.
+    pub(super) fn calm(&self) {
+        let mut state = self.lock();
+        state.planned = None;
+        state.sync_fails = false;
+    }
+
+    /// How the server ended at this disk, if it did.
+    pub(super) fn death(&self) -> Option<Death> {
+        self.lock().death
+    }
+
+    /// The files after the server ended. They are complete until its machine loses power.
+    pub(super) fn after(&self, death: Death, seed: u64) -> CrashDisk {
+        let mut state = self.lock();
+        state.death = Some(death);
+        match death {
+            Death::Kill => self.disk.kill(),
+            Death::PowerLoss => self.disk.crash(seed),
+        }
+    }
+
+    /// Counts an operation, at which the server may end.
+    fn begin(&self) -> io::Result<MutexGuard<'_, State>> {
+        let mut state = self.lock();
+        if let Some((left, death)) = &mut state.planned {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                state.death = Some(*death);
+                state.planned = None;
+            }
+        }
+        match state.death {
+            Some(_) => Err(io::Error::other("the server has ended")),
+            None => Ok(state),
+        }
+    }
+
+    /// Starts an fsync. Returns false if it is to be left out.
+    fn begin_sync(&self) -> io::Result<bool> {
+        let mut state = self.begin()?;
+        if std::mem::take(&mut state.sync_fails) {
+            state.has_failed = true;
+            self.disk.fail(Operation::Sync, 1, io::ErrorKind::Other);
+        }
+        Ok(!state.never_syncs)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Disk for ServerDisk {
+    fn list(&self) -> io::Result<Vec<String>> {
+        drop(self.begin()?);
+        self.disk.list()
+    }
+
+    fn read(&self, name: &str) -> io::Result<Box<dyn Read + Send>> {
+        drop(self.begin()?);
+        self.disk.read(name)
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        drop(self.begin()?);
+        Ok(Box::new(ServerFile {
+            file: self.disk.create(name)?,
+            disk: self.clone(),
+        }))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        drop(self.begin()?);
+        self.disk.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        drop(self.begin()?);
+        self.disk.remove(name)
+    }
+
+    fn truncate(&self, name: &str, bytes: u64) -> io::Result<()> {
+        drop(self.begin()?);
+        self.disk.truncate(name, bytes)
+    }
+
+    fn sync(&self, name: &str) -> io::Result<()> {
+        match self.begin_sync()? {
+            true => self.disk.sync(name),
+            false => Ok(()),
+        }
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        match self.begin()?.never_syncs {
+            true => Ok(()),
+            false => self.disk.sync_names(),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct ServerFile {
+    file: Box<dyn DiskFile>,
+    disk: ServerDisk,
+}
+
+impl Write for ServerFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let lived = self.disk.death().is_none();
+        let begun = self.disk.begin().map(drop);
+        if lived && begun.is_err() {
+            // It ends in the middle of this write.
+            let _ = self.file.write(&bytes[..bytes.len() / 2]);
+        }
+        begun?;
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl DiskFile for ServerFile {
+    fn reserve(&mut self, bytes: u64) -> io::Result<()> {
+        drop(self.disk.begin()?);
+        self.file.reserve(bytes)
+    }
+
+    fn cut(&mut self, bytes: u64) -> io::Result<()> {
+        drop(self.disk.begin()?);
+        self.file.cut(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        match self.disk.begin_sync()? {
+            true => self.file.sync(),
+            false => Ok(()),
+        }
+    }
+}
