@@ -289,9 +289,15 @@ impl Heart {
     }
 
     /// How long to wait until the next look. After a failure it tries again soon, but not at once.
-    fn pause(&self) -> Duration {
-        let shortest = self.proof_interval() / 20;
-        self.until_due().max(shortest).max(Duration::from_millis(1))
+    fn pause(&self, is_asked: bool) -> Duration {
+        let interval = self.proof_interval();
+        let due = match self.engine() {
+            _ if !is_asked => Duration::ZERO,
+            // It needs no writes, and none is ever due.
+            Engine::Single => interval,
+            Engine::Ensemble => self.until_due(),
+        };
+        due.max(interval / 20).max(Duration::from_millis(1))
     }
 
     /// How long it is until the next write is needed.
@@ -337,11 +343,23 @@ impl Drop for Pulse {
 pub(crate) async fn beat_on(session: WeakSession, home: Home) {
     // The last connection that was asked what it leads to.
     let mut known = 1;
+    let Some(mut states) = session.upgrade().map(|session| session.zk().states()) else {
+        return;
+    };
     loop {
-        let Some(pause) = session.upgrade().map(|session| session.heart().pause()) else {
+        let pause = session.upgrade().map(|session| {
+            let is_asked = session.zk().connections() <= known;
+            session.heart().pause(is_asked)
+        });
+        let Some(pause) = pause else {
             return;
         };
-        home.sleep(pause).await;
+        tokio::select! {
+            biased;
+            () = home.sleep(pause) => {}
+            // A new connection may lead to an ensemble, where a hold needs proof soon. The sender is gone with the session.
+            _ = states.changed() => {}
+        }
         if let Some(session) = session.upgrade() {
             session.report_traffic();
         }

@@ -3,6 +3,7 @@
 mod crash_mark;
 mod ensemble;
 mod exits;
+mod heartbeat;
 mod lost;
 mod meters;
 mod paused;
