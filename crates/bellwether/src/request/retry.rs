@@ -85,7 +85,8 @@ impl Tries {
         }
     }
 
-    fn count(&mut self, error: zk::Error) -> Result<(), zk::Error> {
+    /// Allows another try after an answer that another client may have caused in between.
+    pub(crate) fn count(&mut self, error: zk::Error) -> Result<(), zk::Error> {
         self.left -= 1;
         if self.left == 0 {
             return Err(error);

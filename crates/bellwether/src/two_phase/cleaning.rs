@@ -10,6 +10,7 @@ use super::error::TransactionError;
 use super::transaction::Transaction;
 use crate::error::StateError;
 use crate::node::who::Who;
+use crate::request::retry::Tries;
 use crate::request::site::Site as Place;
 use crate::session::call::call;
 use crate::two_phase::nodes::ballot::Decision;
@@ -162,6 +163,7 @@ impl Transaction {
         let place = self.place();
         // Once one of our writes is done, or may be, another client may do the rest.
         let mut is_begun = false;
+        let mut tries = Tries::limited();
         loop {
             let names = match self.children().await {
                 Err(TransactionError::NotFound { .. }) if is_begun => return Ok(()),
@@ -177,9 +179,11 @@ impl Transaction {
             match writer.commit().await.map_err(zk::Error::from) {
                 Ok(_) if left == Left::Nothing => return Ok(()),
                 // The rest goes next.
-                Ok(_) => is_begun = true,
-                // A participant came or left between the two.
-                Err(zk::Error::NO_NODE | zk::Error::NOT_EMPTY) => {}
+                Ok(_) => (is_begun, tries) = (true, Tries::limited()),
+                // A participant came or left between the two. Or another program created a node below a vote, and that stays.
+                Err(error @ (zk::Error::NO_NODE | zk::Error::NOT_EMPTY)) => {
+                    tries.count(error).map_err(|error| place.refused(error))?;
+                }
                 Err(error) => {
                     is_begun |= error.is_in_doubt();
                     place.again(&visit, error).await?;

@@ -19,6 +19,7 @@ on_both_engines! {
     progress_tells_who_is_missing,
     failed_handler_is_called_again,
     done_transactions_are_forgotten,
+    foreign_nodes_below_a_transaction_end_the_cleaning,
     tombstone_keeps_the_decision,
     sites_with_long_names_are_forgotten_in_several_steps,
     long_reasons_are_cut,
@@ -144,6 +145,32 @@ async fn done_transactions_are_forgotten(place: Place) {
     ] {
         assert!(matches!(error, Err(TransactionError::NotFound { .. })));
     }
+}
+
+async fn foreign_nodes_below_a_transaction_end_the_cleaning(place: Place) {
+    let transactions = transactions(&place, Form::EverySite).await;
+    let coordinator = transactions.begin(["a"], "").await.unwrap();
+    let transaction = transactions.transaction(coordinator.id());
+    let site = spawn(transaction.clone(), "a", Actor::default());
+    soon(site).await.unwrap().0.unwrap();
+    drop(coordinator);
+    let foreign = format!("/tx/{}/vote-a/foreign", transaction.id());
+    let zk = place.outside();
+    let created = zk.create(&foreign, b"", zk::CreateMode::Persistent).await;
+    created.unwrap();
+    let refused = soon(transaction.forget()).await;
+    assert!(
+        matches!(
+            refused,
+            Err(TransactionError::State(StateError::Refused {
+                source: zk::Error::NOT_EMPTY,
+                ..
+            }))
+        ),
+        "{refused:?}"
+    );
+    zk.delete(&foreign, None).await.unwrap();
+    soon(transaction.forget()).await.unwrap();
 }
 
 /// The maximum number of sites. Their votes and marks together do not fit into one request.
