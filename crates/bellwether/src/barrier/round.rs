@@ -115,6 +115,7 @@ impl Round {
             kind: Kind::Member,
             who,
             access: self.access.clone(),
+            is_inner: true,
             line_max: LINE_MAX,
             layout: Layout::Bellwether,
             first_limit: None,

@@ -24,6 +24,8 @@ pub(crate) struct Terms {
     pub(crate) crash_mark: bool,
     pub(crate) lock_delay: Duration,
     pub(crate) layout: Layout,
+    /// Whether the line is in a directory of the same recipe.
+    pub(crate) is_inner: bool,
 }
 
 impl Terms {
@@ -34,6 +36,7 @@ impl Terms {
             crash_mark: false,
             lock_delay: Duration::ZERO,
             layout: Layout::default(),
+            is_inner: false,
         }
     }
 
@@ -104,6 +107,7 @@ impl Terms {
             layout: self.layout,
             who,
             access: self.place.access.clone(),
+            is_inner: self.is_inner,
             line_max: self.line_max,
             first_limit,
         };

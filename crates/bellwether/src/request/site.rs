@@ -22,6 +22,9 @@ const RECEIPT_BYTES: usize = 200;
 pub(crate) struct Site {
     path: String,
     access: Access,
+    /// Whether the node is in a directory of the same recipe, which has the same access list. Else the directory is above the recipe, and
+    /// open.
+    is_inner: bool,
     client: Client,
     last: Arc<Mutex<Option<Visit>>>,
 }
@@ -62,6 +65,7 @@ impl Site {
         Self {
             path,
             access: client.access().clone(),
+            is_inner: false,
             client: client.clone(),
             last: Arc::default(),
         }
@@ -78,7 +82,9 @@ impl Site {
     /// A child.
     pub(crate) fn beneath(&self, name: &str) -> Self {
         let path = format!("{}/{name}", self.path);
-        Self::new(&self.client, path).with_access(self.access.clone())
+        let mut child = Self::new(&self.client, path).with_access(self.access.clone());
+        child.is_inner = true;
+        child
     }
 
     /// The path as it was given.
@@ -281,13 +287,27 @@ impl Site {
         let Some(dir) = visit.node.parent() else {
             return Err(NotWritten::Failed(self.refused(zk::Error::NO_NODE)));
         };
-        match visit.session.make_directory(&dir, &self.access).await {
+        let open = Access::default();
+        let access = match self.is_inner {
+            true => &self.access,
+            false => &open,
+        };
+        match visit.session.make_directory(&dir, access).await {
             // The next try finds what is missing.
             Ok(()) | Err(zk::Error::NO_NODE) => Ok(()),
             Err(error) => {
                 let again = self.again(visit, error).await;
                 again.map_err(NotWritten::Failed)
             }
+        }
+    }
+
+    /// Makes the node a directory, if it is missing.
+    pub(crate) async fn make_node(&self, visit: &Visit) -> Result<(), zk::Error> {
+        let (session, node) = (&visit.session, &visit.node);
+        match self.is_inner {
+            true => session.make_inner_directory(node, &self.access).await,
+            false => session.make_directory(node, &self.access).await,
         }
     }
 

@@ -53,6 +53,8 @@ pub(crate) struct Entry {
     pub(crate) layout: Layout,
     pub(crate) who: Who,
     pub(crate) access: Access,
+    /// Whether the line is in a directory of the same recipe, which may be missing too.
+    pub(crate) is_inner: bool,
     /// The largest length of the line, this contender included.
     pub(crate) line_max: usize,
     /// The number of permits to write into a new directory, in recipes with a limit. They read the limit with every list.
@@ -255,10 +257,7 @@ impl Contender {
             None if self.entry.layout == Layout::Kazoo => {
                 self.session.make_kept_directory(dir, b"", access).await
             }
-            // The line of a queue or of a round is in a directory of the recipe, which may be missing too.
-            None if matches!(self.entry.kind, Kind::Consumer | Kind::Member) => {
-                self.session.make_inner_directory(dir, access).await
-            }
+            None if self.entry.is_inner => self.session.make_inner_directory(dir, access).await,
             None => self.session.make_directory(dir, access).await,
             Some(limit) => {
                 let limit = limit.to_string();

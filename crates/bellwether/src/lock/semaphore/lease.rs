@@ -19,6 +19,7 @@ impl Places {
         let path = &terms.place.path;
         let at = |path| {
             let mut terms = terms.clone();
+            terms.is_inner = terms.layout == Layout::Curator;
             terms.place.path = path;
             terms
         };

@@ -79,6 +79,7 @@ impl Shelf {
                 kind: Kind::Consumer,
                 who: self.who(),
                 access: self.access.clone(),
+                is_inner: true,
                 line_max: LINE_MAX,
                 layout: Layout::Bellwether,
                 first_limit: None,

@@ -419,11 +419,9 @@ impl Keeper {
                 match zk.create(node, data, &options).await {
                     Ok(created) => Ok(Some(created.stat.czxid)),
                     Err(zk::Error::NO_NODE) => {
-                        let made = visit
-                            .session
-                            .make_directory(&visit.node, self.site.access());
+                        let made = self.site.make_node(visit).await;
                         // The node is made in the next step.
-                        made.await.and(Err(zk::Error::NO_NODE))
+                        made.and(Err(zk::Error::NO_NODE))
                     }
                     Err(error) => Err(error),
                 }

@@ -1,6 +1,8 @@
 //! The access list of a client, for all of its recipes.
 
 use bellwether::error::{AcquireError, StateError};
+use bellwether::line::Layout;
+use bellwether::state::Instance;
 use bellwether::{
     Barrier, Client, Config, ConfigFolder, Counter, DoubleBarrier, Election, Group, Lock, Names,
     Queue, RwLock, Semaphore, SimpleLock, Tasks, TwoPhase, connect, zk,
@@ -11,6 +13,7 @@ use crate::support::place::{Place, soon};
 on_both_engines! {
     every_node_of_every_recipe_has_the_list_of_the_client,
     members_get_in_and_strangers_do_not,
+    directories_above_a_recipe_stay_open,
 }
 
 /// A client whose recipes are for clients with the same credential.
@@ -59,6 +62,12 @@ async fn every_node_of_every_recipe_has_the_list_of_the_client(place: Place) {
         .unwrap();
     let names = Names::new(&client, "/names");
     names.register_lasting("name", "value").await.unwrap();
+    // Both create a directory inside that of the recipe first.
+    let services = Names::new(&client, "/services");
+    let instance = Instance::new("10.0.0.7:8080");
+    let announced = services.announce("web", &instance).await.unwrap();
+    let permit = Semaphore::new(&client, "/curator", 2).layout(Layout::Curator);
+    let permit = permit.acquire().await.unwrap();
     let queue = Queue::<String>::new(&client, "/queue");
     queue.put(&"item".to_owned()).await.unwrap();
     let claim = soon(queue.take()).await.unwrap();
@@ -81,7 +90,29 @@ async fn every_node_of_every_recipe_has_the_list_of_the_client(place: Place) {
     let open = open_nodes(&client.raw()).await;
     assert!(open.is_empty(), "open to the world: {open:?}");
     early.abort();
-    drop((lock, holds, claim, coordinator));
+    drop((lock, holds, claim, coordinator, announced, permit));
+}
+
+async fn directories_above_a_recipe_stay_open(place: Place) {
+    let member = member(&place).await;
+    let stranger = place.client().await;
+    Counter::new(&member, "/counters/a").add(1).await.unwrap();
+    Counter::new(&stranger, "/counters/b").add(1).await.unwrap();
+    let config = Config::<String>::new(&member, "/configs/a");
+    config.set(&"value".to_owned()).await.unwrap();
+    let config = Config::<String>::new(&stranger, "/configs/b");
+    config.set(&"value".to_owned()).await.unwrap();
+    for (client, path) in [(&member, "/folders/a"), (&stranger, "/folders/b")] {
+        ConfigFolder::new(client, path)
+            .update(|entries| drop(entries.insert("key".to_owned(), b"value".to_vec())))
+            .await
+            .unwrap();
+    }
+    let refused = Counter::new(&stranger, "/counters/a").get().await;
+    assert!(
+        matches!(refused, Err(StateError::Refused { .. })),
+        "{refused:?}"
+    );
 }
 
 /// All nodes below the chroot that clients without the credential may use.
