@@ -16,6 +16,7 @@ use crate::request::receipt::Written;
 use crate::request::site::{NotWritten, Site};
 use crate::session::call::call;
 use crate::session::client::Client;
+use crate::session::owned_names::Bearing;
 use crate::state::config::Config;
 use crate::state::group::{Group, Membership, Roster};
 use crate::state::live::Live;
@@ -171,12 +172,20 @@ impl Names {
         data: impl Into<Vec<u8>>,
     ) -> Result<Membership, StateError> {
         let data = data.into();
+        let site = self.site.beneath(name);
         loop {
             match self.register(name, data.clone()).await {
                 Err(StateError::NameTaken { .. }) => {}
                 registered => return registered,
             }
-            let mut seen = pin!(Follow::new(self.site.beneath(name)).stream());
+            // A member of the same session keeps the name also while its node is absent.
+            let visit = site.visit_in_time().await?;
+            tokio::select! {
+                biased;
+                bearing = Bearing::wait(&visit.session, visit.node.as_str()) => drop(bearing),
+                () = visit.session.ended() => {}
+            }
+            let mut seen = pin!(Follow::new(site.clone()).stream());
             while let Some(seen) = seen.next().await
                 && seen? != Seen::Absent
             {}

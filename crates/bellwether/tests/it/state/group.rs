@@ -10,6 +10,7 @@ use bellwether_testkit::{FaultProxy, TestServer};
 use bellwether_wire::op::Op;
 use futures_util::StreamExt;
 
+use crate::support::dropping::requests;
 use crate::support::place::{Place, SESSION_TIMEOUT, soon, until_no_successor};
 
 on_both_engines! {
@@ -478,4 +479,26 @@ async fn t81_directory_that_was_never_used_is_reaped() {
     })
     .await;
     join.abort();
+}
+
+/// Its owner, in the same session, could not restore the node yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_for_an_absent_name_of_the_same_session_sends_few_requests() {
+    const NO_AUTH: i32 = -102;
+    let place = Place::embedded().await;
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let names = Names::new(&client, "/names");
+    let owner = names.register("name", "owner").await.unwrap();
+    let kept_out = proxy.answer_with(NO_AUTH, |request| request.op == Op::Create2);
+    place.outside().delete("/names/name", None).await.unwrap();
+    kept_out.happened().await.unwrap();
+    proxy.reset_counts();
+    let waiter = tokio::spawn(async move { names.register_when_free("name", "waiter").await });
+    place.until_children("/names", 1).await;
+    let sent = requests(&proxy);
+    assert!(sent < 50, "{sent} requests");
+    owner.leave().await;
+    let waiter = soon(waiter).await.unwrap().unwrap();
+    assert_eq!(place.children("/names").await, ["name"]);
+    waiter.leave().await;
 }
