@@ -121,6 +121,17 @@ pub enum TakeError {
     /// The line of waiting consumers has reached its limit. Try later.
     #[error("{depth} consumers wait at {path} already")]
     LineFull { path: String, depth: usize },
+    /// The data of a waiting consumer's node would be too large, for example because of a long message. Shorten it.
+    #[error("the data of the consumer at {path} has {bytes} bytes, the limit is {bytes_max}")]
+    TooLarge {
+        path: String,
+        bytes: usize,
+        bytes_max: usize,
+    },
+    /// The directory of waiting consumers has numbered its children almost to the limit of the protocol. Wait until no consumer waits, and
+    /// delete the directory `line`: a new one counts from zero. Servers with containers delete it by themselves.
+    #[error("sequence numbers of waiting consumers at {path} are used up")]
+    SequenceUsedUp { path: String },
     /// The session has as many ephemeral nodes as the servers can remove at its end. Release some, or use another session.
     #[error(
         "the ephemeral nodes of the session take {bytes} bytes, and there is no room for one at {path}"
@@ -155,15 +166,19 @@ impl TakeError {
         match failure {
             Failure::SessionEnded => Self::SessionEnded { path },
             Failure::LineFull { depth } => Self::LineFull { path, depth },
+            Failure::SequenceUsedUp => Self::SequenceUsedUp { path },
+            Failure::TooLarge { bytes, bytes_max } => Self::TooLarge {
+                path,
+                bytes,
+                bytes_max,
+            },
             Failure::Disconnected(source) => Self::Disconnected { path, source },
             Failure::Refused(source) => Self::Refused { path, source },
             Failure::TooManyEphemerals { bytes } => Self::TooManyEphemerals { path, bytes },
-            Failure::Removed | Failure::SequenceUsedUp | Failure::TooLarge { .. } => {
-                Self::Refused {
-                    path,
-                    source: zk::Error::NO_NODE,
-                }
-            }
+            Failure::Removed => Self::Refused {
+                path,
+                source: zk::Error::NO_NODE,
+            },
         }
     }
 }

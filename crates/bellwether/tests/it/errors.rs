@@ -293,6 +293,8 @@ fn put_and_take_errors_are_transient_where_the_same_call_may_succeed() {
             TimedOut { limit: LIMIT } => true,
             SessionEnded {} => true,
             LineFull { depth: 3 } => true,
+            TooLarge { bytes: 2, bytes_max: 1 } => false,
+            SequenceUsedUp {} => false,
             TooManyEphemerals { bytes: 2 } => false,
             Disconnected { source: LOST } => true,
             Refused { source: REFUSED } => false,

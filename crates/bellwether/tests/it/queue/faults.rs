@@ -263,6 +263,53 @@ async fn put_near_the_end_of_the_sequence_is_refused() {
     queue.put(&Vec::new()).await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn consumer_goes_on_after_the_end_of_the_sequence_in_its_line() {
+    let server = TestServer::start().await.unwrap();
+    let [client, other] = [(); 2].map(|()| connect(server.connect_string()));
+    let (client, other) = (client.await.unwrap(), other.await.unwrap());
+    let queue = Queue::<Vec<u8>>::new(&client, "/queue");
+    let first = tokio::spawn({
+        let queue = queue.clone();
+        async move { queue.take().await }
+    });
+    let raw = client.raw();
+    let in_line = async || {
+        raw.children("/queue/line")
+            .await
+            .is_ok_and(|line| !line.is_empty())
+    };
+    soon(async { while !in_line().await {} }).await;
+    let line = "/queue/line";
+    server.set_child_counter(line, i32::MAX - 1).await.unwrap();
+    let mut consumer = Queue::<Vec<u8>>::new(&other, "/queue").consumer();
+    let refused = soon(consumer.next()).await;
+    assert!(
+        matches!(refused, Some(Err(TakeError::SequenceUsedUp { .. }))),
+        "{refused:?}"
+    );
+    server.set_child_counter(line, 7).await.unwrap();
+    for _ in 0..2 {
+        queue.put(&Vec::new()).await.unwrap();
+    }
+    let (first, second) = soon(async { tokio::join!(first, consumer.next()) }).await;
+    first.unwrap().unwrap().ack().await.unwrap();
+    let second = second.expect("the consumer does not end");
+    second.unwrap().ack().await.unwrap();
+}
+
+#[tokio::test]
+async fn consumer_with_too_long_a_message_is_refused() {
+    let server = TestServer::start().await.unwrap();
+    let client = connect(server.connect_string()).await.unwrap();
+    let queue = Queue::<Vec<u8>>::new(&client, "/queue").message("x".repeat(2_000_000));
+    let refused = soon(queue.take()).await;
+    assert!(
+        matches!(refused, Err(TakeError::TooLarge { .. })),
+        "{refused:?}"
+    );
+}
+
 /// A take waits for another take of the same handle, which no task polls meanwhile.
 #[tokio::test]
 async fn takes_go_on_by_themselves_on_the_runtime_of_the_caller() {
