@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant, SystemTime};
 
-use bellwether::{DelayQueue, PriorityQueue};
+use bellwether::{DelayQueue, PriorityQueue, Queue};
+use bellwether_wire::op::Op;
 
 use super::{drain, strings, text};
 use crate::support::place::{Place, SESSION_TIMEOUT, kill, soon};
@@ -15,6 +16,7 @@ on_both_engines! {
     first_in_line_that_is_not_polled_keeps_nobody_waiting,
     shards_lose_nothing,
     oldest_age_is_of_the_item_that_was_put_first,
+    oldest_age_of_a_busy_queue_is_found_in_a_few_looks,
     t76_more_urgent_item_in_another_shard_is_next,
     item_that_comes_back_from_a_dead_consumer_is_soon_next,
 }
@@ -194,4 +196,36 @@ async fn oldest_age_is_of_the_item_that_was_put_first(place: Place) {
         claim.ack().await.unwrap();
     }
     assert_eq!(queue.oldest_age().await.unwrap(), None);
+}
+
+async fn oldest_age_of_a_busy_queue_is_found_in_a_few_looks(place: Place) {
+    const NO_NODE: i32 = -101;
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let queue = Queue::<String>::new(&client, "/queue").shards(2);
+    // Until there is one in each shard.
+    let in_shards = async || {
+        let [one, other] = ["/queue/items/0", "/queue/items/1"].map(|dir| place.children(dir));
+        !one.await.is_empty() && !other.await.is_empty()
+    };
+    while !in_shards().await {
+        queue.put(&text("item")).await.unwrap();
+    }
+    // As if the item were acknowledged between the two steps of each look.
+    let gone = |shard: &'static str| {
+        for _ in 0..100 {
+            let _fault = proxy.answer_with(NO_NODE, move |request| {
+                let path = request.path().unwrap_or_default();
+                request.op == Op::Exists && path.contains(&format!("/items/{shard}/"))
+            });
+        }
+        proxy.reset_counts();
+    };
+    let looks = || proxy.count(Op::GetChildren) / 2;
+    gone("0");
+    let oldest = soon(queue.oldest_age()).await.unwrap();
+    assert!(oldest.is_some(), "that of the other shard");
+    assert!(looks() < 10, "{} looks", looks());
+    gone("1");
+    assert_eq!(soon(queue.oldest_age()).await.unwrap(), None);
+    assert!(looks() < 50, "{} looks", looks());
 }
