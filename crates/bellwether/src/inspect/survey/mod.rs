@@ -315,6 +315,10 @@ impl Survey {
                 Err(TransactionError::State(StateError::Refused { source, .. })) => {
                     return Err(ContentionError::Failed { path, source });
                 }
+                // Without a session nothing is known of it, and it may not be left out in silence.
+                Err(TransactionError::State(StateError::NoSession { source, .. })) => {
+                    return Err(ContentionError::NoSession { path, source });
+                }
                 // Decided or forgotten meanwhile, or it cannot be read now.
                 _ => {}
             }

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use bellwether::error::ContentionError;
 use bellwether::inspect::{Contestant, Overview, Recipe, Survey};
 use bellwether::line::Layout;
 use bellwether::{
-    Barrier, Client, DoubleBarrier, Election, Lock, Queue, RwLock, Semaphore, SimpleLock, Tasks, zk,
+    Barrier, Client, DoubleBarrier, Election, Lock, Queue, RwLock, Semaphore, SimpleLock, Tasks,
+    TwoPhase, zk,
 };
 use bellwether_wire::op::Op;
 
@@ -23,6 +25,7 @@ on_both_engines! {
     line_whose_holder_leaves_between_list_and_read_is_looked_at_again,
     more_than_can_be_looked_at_gives_what_was_found,
     only_lines_with_waiters_are_read_to_follow_a_chain,
+    survey_without_a_session_at_its_end_leaves_no_transaction_out,
     many_lines_cost_a_list_each_and_a_read_for_everybody_with_few_under_way,
 }
 
@@ -291,6 +294,30 @@ async fn line_whose_holder_leaves_between_list_and_read_is_looked_at_again(place
     soon(fault.happened()).await.unwrap();
     let lock = ("/lock", "Bellwether Lock 1+0".to_owned());
     assert_eq!(texts(&seen), [lock]);
+}
+
+async fn survey_without_a_session_at_its_end_leaves_no_transaction_out(place: Place) {
+    let transactions = TwoPhase::new(&place.client().await, "/tx");
+    let coordinator = transactions.begin(["site"], "").await.unwrap();
+    let (proxy, looking) = place.proxied(LONG).await;
+    // The status of a transaction begins with a sync. It gets no answer, however often it is sent.
+    let lose = || {
+        proxy.drop_request_where(|request| {
+            request.op == Op::Sync && request.path().is_some_and(|path| path.contains("/tx/"))
+        })
+    };
+    let mut lost: Vec<_> = std::iter::repeat_with(lose).take(1000).collect();
+    let survey = Survey::new(&looking, "/");
+    let looked = tokio::spawn(async move { survey.look().await });
+    // Rules are tried in order.
+    soon(lost.remove(0).happened()).await.unwrap();
+    soon(looking.close()).await;
+    let looked = soon(looked).await.unwrap();
+    assert!(
+        matches!(looked, Err(ContentionError::NoSession { .. })),
+        "{looked:?}"
+    );
+    drop(coordinator);
 }
 
 async fn more_than_can_be_looked_at_gives_what_was_found(place: Place) {
