@@ -164,6 +164,10 @@ pub(crate) fn held_since(
 }
 
 /// Clears a crash: deletes the mark unless its holder is still in the line. Returns whether there was a mark.
+///
+/// Marks are told apart by their version only, and each new mark starts at zero. If one holder releases and the next one is granted between
+/// the read and the deletion, the mark of the latter may be deleted. It would be missed only if that holder crashed. A check of the czxid would
+/// prevent it, but a multi has none, and no other node changes with the mark.
 pub(crate) async fn clear(zk: &zk::Client, dir: &NodePath) -> Result<bool, ClearFailure> {
     let path = dir.child(HELD);
     // Versions start at zero with each mark, so the version of an old mark that a lagging server shows could equal that of a later mark.

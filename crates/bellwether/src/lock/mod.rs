@@ -205,6 +205,9 @@ impl Lock {
 
     /// Clears the crash mark of a dead holder, when its work has been repaired by hand. Tells whether there was one.
     ///
+    /// Call it while the lock is not in use: if holders come and go during the call, it may delete the mark of a live holder, whose crash
+    /// would then go unseen.
+    ///
     /// # Cancel safety
     ///
     /// Dropped before it returns, the mark may be there or not.
