@@ -187,12 +187,6 @@ pub enum ContentionError {
     /// The session has ended, and no new session could be opened yet. The client keeps trying; call again later.
     #[error("no session for {path}")]
     NoSession { path: String, source: ConnectError },
-    /// There are too many directories below the path. Search below a longer one.
-    #[error("more than {directories_max} directories below {path}")]
-    TooLarge {
-        path: String,
-        directories_max: usize,
-    },
     /// The server refused or did not answer. A change may have taken effect or not; look again.
     #[error("cannot read or change the line at {path}")]
     Failed { path: String, source: zk::Error },

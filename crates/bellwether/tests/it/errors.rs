@@ -184,7 +184,6 @@ fn looks_and_settings_are_transient_where_no_server_refused() {
         ContentionError,
         rows!(ContentionError:
             BadPath { source: PathError::Root } => false,
-            TooLarge { directories_max: 1 } => false,
             Failed { source: EXPIRED } => true,
             Failed { source: REFUSED } => false,
         )
