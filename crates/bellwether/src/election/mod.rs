@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bellwether_client as zk;
 
-use crate::error::{AcquireError, WriteError};
+use crate::error::{AcquireError, ClearError, WriteError};
 use crate::hold::fence::FencingToken;
 use crate::hold::guard::guard_of_a_hold;
 use crate::hold::own_node::Known;
@@ -231,6 +231,22 @@ impl Election {
     /// continues over session expiry.
     pub fn observe(&self) -> Observe {
         Observe::new(self.clone())
+    }
+
+    /// Clears the crash mark of a dead leader, when its work has been repaired by hand. Tells whether there was one: see
+    /// [`Lock::clear_crash_mark`](crate::Lock::clear_crash_mark).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, the mark may be there or not.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClearError`].
+    pub async fn clear_crash_mark(&self) -> Result<bool, ClearError> {
+        call!("election.clear_crash_mark", self.path())
+            .ask(self.terms.clear_mark())
+            .await
     }
 
     /// The current leader; `None` if there is no candidate.

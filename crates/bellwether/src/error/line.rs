@@ -110,7 +110,7 @@ impl StandError {
     }
 }
 
-/// Why [`Lock::clear_crash_mark`](crate::Lock::clear_crash_mark) did not clear a crash mark.
+/// Why [`Lock::clear_crash_mark`](crate::Lock::clear_crash_mark), or that of another recipe, did not clear a crash mark.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each field is named in its message")]

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bellwether::blocking::{self, Wait};
 use bellwether::election::{Candidacy, Standing};
-use bellwether::error::{AcquireError, StandError, WriteError};
+use bellwether::error::{AcquireError, ClearError, StandError, WriteError};
 use bellwether::hold::Previous;
 use bellwether::inspect::Contention;
 use bellwether::{Client, Election, Leadership, SessionId, connect};
@@ -21,6 +21,7 @@ on_both_engines! {
     only_a_leader_can_proclaim,
     proclamation_leaves_a_request_to_step_down_in_place,
     crash_mark_tells_that_the_leader_before_died,
+    cleared_crash_of_a_leader_is_forgotten,
     observer_follows_leaders_and_what_they_proclaim,
     observer_goes_on_in_a_new_session,
     t41_candidacy_that_was_dropped_makes_no_node,
@@ -154,6 +155,20 @@ async fn crash_mark_tells_that_the_leader_before_died(place: Place) {
         .unwrap();
     assert_eq!(*third.previous(), Previous::Clean);
     third.resign().await.unwrap();
+}
+
+async fn cleared_crash_of_a_leader_is_forgotten(place: Place) {
+    let election = election(&place.client().await).crash_mark();
+    let leadership = soon(election.campaign()).await.unwrap();
+    let held = election.clear_crash_mark().await;
+    assert!(matches!(held, Err(ClearError::Held { .. })), "{held:?}");
+    drop(leadership);
+    place.until_children("/election", 1).await;
+    assert!(election.clear_crash_mark().await.unwrap());
+    assert!(!election.clear_crash_mark().await.unwrap());
+    let leadership = soon(election.campaign()).await.unwrap();
+    assert_eq!(*leadership.previous(), Previous::Clean);
+    leadership.resign().await.unwrap();
 }
 
 async fn proclamation_leaves_a_request_to_step_down_in_place(place: Place) {
