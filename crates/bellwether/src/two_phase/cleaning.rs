@@ -9,7 +9,6 @@ use super::TwoPhase;
 use super::error::TransactionError;
 use super::transaction::Transaction;
 use crate::error::StateError;
-use crate::node::who::Who;
 use crate::request::retry::Tries;
 use crate::request::site::Site as Place;
 use crate::session::call::call;
@@ -128,7 +127,7 @@ impl Transaction {
     async fn forget_by_force_untraced(&self) -> Result<Decision, TransactionError> {
         let decision = self.coordinate().await?.abort("given up by force").await?;
         let (mut terms, _, _) = self.terms().await?;
-        terms.forgotten_by = Some(Who::here(self.client().session_id().number()));
+        terms.forgotten_by = Some(self.client().current().who());
         let tombstone = terms.to_data(b"");
         self.remove(|writer, node, _| {
             writer.set(node, &tombstone, None);

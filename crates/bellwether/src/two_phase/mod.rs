@@ -18,7 +18,6 @@ use futures_util::future::try_join_all;
 use crate::error::StateError;
 use crate::node::access::Access;
 use crate::node::acquisition::AcquisitionId;
-use crate::node::who::Who;
 use crate::request::receipt::RECEIPT;
 use crate::request::site::{NotWritten, Site as Place};
 use crate::session::call::call;
@@ -300,7 +299,7 @@ impl TwoPhase {
             self.form,
             self.dead_site,
             self.deadline,
-            Who::here(self.client.session_id().number()),
+            self.client.current().who(),
         );
         cleaning::check_can_be_forgotten(transaction.place(), &terms)?;
         let made = self.make(&transaction, &terms, &payload);

@@ -9,7 +9,6 @@ use super::error::{ParticipateError, TransactionError};
 use super::progress::TransactionProgress;
 use super::status::Status;
 use super::view::{Then, View};
-use crate::node::who::Who;
 use crate::request::node_event::NodeEvent;
 use crate::request::site::{Site as Place, Visit};
 use crate::session::call::call;
@@ -333,7 +332,7 @@ impl Transaction {
     ) -> Result<Ballot, TransactionError> {
         let ballot = Ballot {
             vote: vote.cut(),
-            by: Who::here(self.client.session_id().number()),
+            by: self.client.current().who(),
             is_own,
         };
         let name = child::vote(site);
@@ -351,7 +350,7 @@ impl Transaction {
 
     /// Records a decision, and returns the decision that counts.
     pub(super) async fn record(&self, decision: Decision) -> Result<Decision, TransactionError> {
-        let verdict = Verdict::new(decision, Who::here(self.client.session_id().number()));
+        let verdict = Verdict::new(decision, self.client.current().who());
         loop {
             match self.make_once(DECISION, &verdict.to_data()).await {
                 Ok(true) => return Ok(decision),

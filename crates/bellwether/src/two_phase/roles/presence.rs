@@ -9,7 +9,6 @@ use crate::two_phase::transaction::Transaction;
 
 use crate::error::StateError;
 use crate::node::acquisition::AcquisitionId;
-use crate::node::who::Who;
 use crate::request::litter::Litter;
 use crate::session::clock::Moment;
 use crate::session::ephemerals::Room;
@@ -101,7 +100,7 @@ impl Node {
                 asked: Moment::now(),
                 is_certainly_absent: false,
             };
-            let who = Who::here(session.session_id()).to_data();
+            let who = session.who().to_data();
             let options = zk::CreateMode::Ephemeral.with_acl(place.access().acl());
             match session.zk().create(&node.path, &who, &options).await {
                 Ok(zk::Created { stat, .. }) => {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bellwether::blocking::iter;
 use bellwether::error::StateError;
 use bellwether::two_phase::{Decision, Form, ParticipateError, Status, TransactionError, Vote};
-use bellwether::{TwoPhase, zk};
+use bellwether::{TwoPhase, connect, zk};
 use futures_util::future::try_join_all;
 
 use super::{Actor, spawn, transactions};
@@ -20,6 +20,7 @@ on_both_engines! {
     failed_handler_is_called_again,
     done_transactions_are_forgotten,
     foreign_nodes_below_a_transaction_end_the_cleaning,
+    clients_say_who_they_are,
     tombstone_keeps_the_decision,
     sites_with_long_names_are_forgotten_in_several_steps,
     long_reasons_are_cut,
@@ -171,6 +172,25 @@ async fn foreign_nodes_below_a_transaction_end_the_cleaning(place: Place) {
     );
     zk.delete(&foreign, None).await.unwrap();
     soon(transaction.forget()).await.unwrap();
+}
+
+async fn clients_say_who_they_are(place: Place) {
+    let client = connect(format!("{}{}", place.server(), place.chroot()))
+        .command("transfer")
+        .message("nightly")
+        .owner("bank");
+    let transactions = TwoPhase::new(&client.await.unwrap(), "/tx");
+    let coordinator = transactions.begin(["a"], "").await.unwrap();
+    let transaction = transactions.transaction(coordinator.id());
+    let ballot = transaction.vote("a", Vote::Commit).await.unwrap();
+    let status = transaction.status().await.unwrap();
+    transaction.forget_by_force().await.unwrap();
+    let forgotten = transaction.status().await.unwrap().forgotten_by;
+    for who in [status.begun_by, ballot.by, forgotten.unwrap()] {
+        let said = (&*who.owner, who.command.as_deref(), who.message.as_deref());
+        assert_eq!(said, ("bank", Some("transfer"), Some("nightly")));
+    }
+    drop(coordinator);
 }
 
 /// The maximum number of sites. Their votes and marks together do not fit into one request.
