@@ -159,16 +159,8 @@ impl DoubleBarrier {
     }
 
     async fn enter_timeout_untraced(&self, limit: Duration) -> Result<Inside, BarrierError> {
-        match self
-            .place
-            .client
-            .home()
-            .timeout(limit, self.enter_untraced())
-            .await
-        {
-            Some(result) => result,
-            None => Err(self.timed_out(limit)),
-        }
+        let (home, late) = (self.place.client.home(), || self.timed_out(limit));
+        home.within(limit, self.enter_untraced(), late).await
     }
 
     /// The members that are there now, in the current round: to find out which are missing.
@@ -430,16 +422,8 @@ impl Inside {
 
     async fn leave_timeout_untraced(self, limit: Duration) -> Result<(), BarrierError> {
         let barrier = self.barrier.clone();
-        match barrier
-            .place
-            .client
-            .home()
-            .timeout(limit, self.leave_untraced())
-            .await
-        {
-            Some(result) => result,
-            None => Err(barrier.timed_out(limit)),
-        }
+        let (home, late) = (barrier.place.client.home(), || barrier.timed_out(limit));
+        home.within(limit, self.leave_untraced(), late).await
     }
 }
 

@@ -218,19 +218,12 @@ impl Barrier {
     }
 
     async fn wait_timeout_untraced(&self, limit: Duration) -> Result<(), BarrierError> {
-        match self
-            .place
-            .client
-            .home()
-            .timeout(limit, self.wait_untraced())
-            .await
-        {
-            Some(result) => result,
-            None => Err(BarrierError::TimedOut {
-                path: self.place.path.clone(),
-                limit,
-            }),
-        }
+        let late = || BarrierError::TimedOut {
+            path: self.place.path.clone(),
+            limit,
+        };
+        let home = self.place.client.home();
+        home.within(limit, self.wait_untraced(), late).await
     }
 
     /// The client that set the barrier; `None` if there is none. It may be lifted by the time this returns.

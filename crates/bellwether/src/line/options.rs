@@ -232,13 +232,12 @@ impl Terms {
         limit: Duration,
         acquisition: impl Future<Output = Result<T, AcquireError>>,
     ) -> Result<T, AcquireError> {
-        match self.place.client.home().timeout(limit, acquisition).await {
-            Some(result) => result,
-            None => Err(AcquireError::TimedOut {
-                path: self.place.path.clone(),
-                limit,
-            }),
-        }
+        let late = || AcquireError::TimedOut {
+            path: self.place.path.clone(),
+            limit,
+        };
+        let home = self.place.client.home();
+        home.within(limit, acquisition, late).await
     }
 
     pub(crate) fn dir(&self) -> Result<NodePath, AcquireError> {

@@ -119,19 +119,12 @@ impl SimpleLock {
     }
 
     async fn acquire_timeout_untraced(&self, limit: Duration) -> Result<SimpleGuard, AcquireError> {
-        match self
-            .place
-            .client
-            .home()
-            .timeout(limit, self.acquire_untraced())
-            .await
-        {
-            Some(result) => result,
-            None => Err(AcquireError::TimedOut {
-                path: self.place.path.clone(),
-                limit,
-            }),
-        }
+        let late = || AcquireError::TimedOut {
+            path: self.place.path.clone(),
+            limit,
+        };
+        let home = self.place.client.home();
+        home.within(limit, self.acquire_untraced(), late).await
     }
 
     /// Acquires the lock if it is free; `None` otherwise.

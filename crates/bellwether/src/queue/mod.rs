@@ -217,14 +217,12 @@ impl<O: Order, T: Payload> OrderedQueue<O, T> {
     }
 
     async fn take_timeout_untraced(&self, limit: Duration) -> Result<Claim<T>, TakeError> {
+        let late = || TakeError::TimedOut {
+            path: self.path().to_owned(),
+            limit,
+        };
         let home = self.shelf.client().home();
-        match home.timeout(limit, self.take_untraced()).await {
-            Some(taken) => taken,
-            None => Err(TakeError::TimedOut {
-                path: self.path().to_owned(),
-                limit,
-            }),
-        }
+        home.within(limit, self.take_untraced(), late).await
     }
 
     /// Claims the next item if there is one.

@@ -105,6 +105,17 @@ impl Home {
         }
     }
 
+    /// Awaits a call for at most `limit`; after that it fails as `late` says.
+    pub(crate) async fn within<T, E>(
+        &self,
+        limit: Duration,
+        call: impl Future<Output = Result<T, E>>,
+        late: impl FnOnce() -> E,
+    ) -> Result<T, E> {
+        let result = self.timeout(limit, call).await;
+        result.unwrap_or_else(|| Err(late()))
+    }
+
     fn is_own_thread(&self) -> bool {
         self.runtime.id() == session_thread().id()
     }

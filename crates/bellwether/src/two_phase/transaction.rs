@@ -191,13 +191,12 @@ impl Transaction {
         &self,
         limit: Duration,
     ) -> Result<Decision, TransactionError> {
-        let decided = self.client.home().timeout(limit, self.decision_untraced());
-        decided.await.unwrap_or_else(|| {
-            Err(TransactionError::TimedOut {
-                path: self.path(),
-                limit,
-            })
-        })
+        let late = || TransactionError::TimedOut {
+            path: self.path(),
+            limit,
+        };
+        let home = self.client.home();
+        home.within(limit, self.decision_untraced(), late).await
     }
 
     /// Votes for a site without taking its seat, and returns the vote that counts: a site votes once, and the first vote counts. For
