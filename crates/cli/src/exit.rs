@@ -72,7 +72,7 @@ impl Exit {
         keyboard.contains(&self)
     }
 
-    fn code(self) -> u8 {
+    pub(crate) fn code(self) -> u8 {
         match self {
             Self::Done => 0,
             Self::No => 1,

@@ -9,16 +9,16 @@ mod job;
 mod local;
 mod output;
 mod signals;
+mod traces;
 mod tree;
 mod value;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use tracing_subscriber::EnvFilter;
-
-use crate::args::{Command, QueueArgs, QueueCommand, TasksArgs, TasksCommand};
+use crate::args::{Args, Command};
+use crate::exit::Exit;
 use crate::output::Output;
+use crate::traces::Traces;
 
 /// The server frees memory on another thread than it was allocated on. The system's allocator makes threads wait for each other then.
 #[global_allocator]
@@ -29,24 +29,28 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(exit) => return exit.into(),
     };
-    tracing_subscriber::fmt()
-        .with_env_filter(filter(&args.command))
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
-        .init();
     let output = Output::new(args.quiet);
-    let is_one_of_many = args.worker.is_some() || args.keeper;
+    let traces = Traces::start(&args, output);
+    let exit = run(args, output).unwrap_or_else(|error| output.fail(&error));
+    traces.end(exit, output);
+    exit.into()
+}
+
+fn run(args: Args, output: Output) -> anyhow::Result<Exit> {
     if let Some(parent) = args.worker
         && !args.keeper
-        && let Err(error) = job::workers::end_with_parent(parent)
     {
-        return output.fail(&error).into();
+        job::workers::end_with_parent(parent)?;
     }
-    let result = match args.command {
-        command if !is_one_of_many && command.workers() > 1 => job::workers::run(command.workers()),
+    if let Some(count) = args.workers_to_start() {
+        return job::workers::run(count);
+    }
+    if args.needs_keeper() {
+        return job::front::run(output);
+    }
+    match args.command {
         Command::Lock(args) if args.clear => commands::jobs::lock::clear(args, output),
         Command::Lock(args) if args.hold => commands::jobs::lock::hold(args, output),
-        command if !command.job().is_empty() && !args.keeper => job::front::run(output),
         Command::Lock(args) => commands::jobs::lock::run(args, output),
         Command::Elect(args) => commands::jobs::elect::run(args, output),
         Command::Rendezvous(args) => commands::coordinate::rendezvous::run(args, output),
@@ -88,32 +92,5 @@ fn main() -> ExitCode {
         Command::Log(args) => commands::server::log::run(args),
         Command::Snapshot(args) => commands::server::snapshot::run(args),
         Command::Serve(args) => commands::server::serve::run(args, output),
-    };
-    result.unwrap_or_else(|error| output.fail(&error)).into()
-}
-
-impl Command {
-    /// The number of worker processes.
-    fn workers(&self) -> u32 {
-        match self {
-            Self::Queue(QueueArgs {
-                command: QueueCommand::Work(args),
-            }) => args.workers.jobs.get(),
-            Self::Tasks(TasksArgs {
-                command: TasksCommand::Run(args),
-            }) => args.workers.jobs.get(),
-            _ => 1,
-        }
     }
-}
-
-/// `RUST_LOG`, or by default the warnings of a server. Other commands print what their users need to know, and log nothing.
-fn filter(command: &Command) -> EnvFilter {
-    let default = match command {
-        Command::Serve(_) => "warn,bellwether_client=error,bellwether_dashboard=info",
-        // Actions of users of the pages, for which this process is responsible.
-        Command::Dashboard(_) => "bellwether_dashboard=info",
-        _ => "off",
-    };
-    EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default))
 }

@@ -26,6 +26,10 @@ pub(crate) fn read() -> Result<Args, Exit> {
     }
     file.keep();
     let mut args = Args::from_arg_matches(&matches).map_err(|error| print(&error))?;
+    #[cfg(feature = "otlp")]
+    {
+        args.name = name(&matches);
+    }
     let checked = match &mut args.command {
         Command::Lock(lock) => {
             lock.drop_unusable_defaults(is_default(&matches, "on_crash"));
@@ -82,6 +86,14 @@ fn uses_servers(matches: &ArgMatches) -> bool {
     name == "local" || matches.try_contains_id("connect").is_ok() || uses_servers(matches)
 }
 
+/// The command and its subcommands, as in `queue work`.
+#[cfg(feature = "otlp")]
+fn name(matches: &ArgMatches) -> String {
+    let names = std::iter::successors(matches.subcommand(), |(_, matches)| matches.subcommand());
+    let names: Vec<_> = names.map(|(name, _)| name).collect();
+    names.join(" ")
+}
+
 /// Whether an option has its default value, which is from the file where it has no other one.
 fn is_default(matches: &ArgMatches, option: &str) -> bool {
     let command = matches.subcommand().map(|(_, matches)| matches);
@@ -105,7 +117,34 @@ impl crate::args::LockArgs {
     }
 }
 
+impl Args {
+    /// The number of worker processes, if this process only starts them.
+    pub(crate) fn workers_to_start(&self) -> Option<u32> {
+        let count = self.command.workers();
+        (count > 1 && self.worker.is_none() && !self.keeper).then_some(count)
+    }
+
+    /// Whether this process is the front of a job.
+    pub(crate) fn needs_keeper(&self) -> bool {
+        !self.command.job().is_empty() && !self.keeper
+    }
+}
+
 impl Command {
+    /// The number of worker processes.
+    fn workers(&self) -> u32 {
+        use crate::args::{QueueArgs, QueueCommand, TasksArgs, TasksCommand};
+        match self {
+            Self::Queue(QueueArgs {
+                command: QueueCommand::Work(args),
+            }) => args.workers.jobs.get(),
+            Self::Tasks(TasksArgs {
+                command: TasksCommand::Run(args),
+            }) => args.workers.jobs.get(),
+            _ => 1,
+        }
+    }
+
     /// The command that it runs under a keeper, if it runs one.
     pub(crate) fn job(&self) -> &[OsString] {
         use crate::args::{QueueCommand, TasksCommand};

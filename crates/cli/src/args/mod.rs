@@ -75,6 +75,10 @@ pub(crate) struct Args {
     /// Be one of several workers. The process that starts them sets this flag to its pid.
     #[arg(long, hide = true, value_name = "PID")]
     pub(crate) worker: Option<i32>,
+    /// The name of the command, for its trace.
+    #[cfg(feature = "otlp")]
+    #[arg(skip)]
+    pub(crate) name: String,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

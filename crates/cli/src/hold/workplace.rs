@@ -9,6 +9,8 @@ use bellwether::{Client, ClientState, Connect, Hold};
 use futures_util::future::join_all;
 use rustix::process::{Pid, getppid};
 use tokio::time::timeout;
+use tracing::field::Empty;
+use tracing::{Instrument, info_span};
 
 use crate::args::JobArgs;
 use crate::connect;
@@ -21,6 +23,7 @@ use crate::job::family::Family;
 use crate::job::process::{Job, Variable};
 use crate::output::Output;
 use crate::output::refusal::Refusal;
+use crate::traces;
 use crate::value::duration;
 
 /// The default grace; at most a third of the session timeout.
@@ -162,6 +165,25 @@ impl Workplace<'_> {
         holds: Holds<'_>,
         variables: impl IntoIterator<Item = Variable>,
     ) -> anyhow::Result<End> {
+        let program = command.first().map(OsString::as_os_str).unwrap_or_default();
+        let span = info_span!(
+            "job",
+            // Its arguments may be secret.
+            program = %program.display(),
+            outcome = Empty
+        );
+        let run = self.run_in_span(command, holds, variables);
+        let end = run.instrument(span.clone()).await?;
+        span.record("outcome", end.reason());
+        Ok(end)
+    }
+
+    async fn run_in_span(
+        &self,
+        command: &[OsString],
+        holds: Holds<'_>,
+        variables: impl IntoIterator<Item = Variable>,
+    ) -> anyhow::Result<End> {
         let mut all = vec![
             (OWNER, Some(owner(&self.client).into())),
             self.keeper.variable(),
@@ -169,6 +191,7 @@ impl Workplace<'_> {
         let servers = connect::variables(&self.args.connect)?;
         all.extend(servers.into_iter().map(|(name, value)| (name, Some(value))));
         all.extend(holds.variables());
+        all.extend(traces::variables());
         all.extend(variables);
         if let Some(end) = self.keeper.wait_for_front(holds, self.output).await {
             return Ok(end);

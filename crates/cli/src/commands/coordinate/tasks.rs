@@ -4,6 +4,7 @@ use bellwether::queue::TakeError;
 use bellwether::{Task, Tasks};
 use futures_util::stream;
 use serde_json::{Value, json};
+use tracing::{Instrument, info_span};
 
 use super::queue::{chosen, letter_json, write_letters};
 use crate::args::{TasksAddArgs, TasksArgs, TasksCommand, TasksRunArgs, TasksStatusArgs};
@@ -73,7 +74,11 @@ fn work(args: &TasksRunArgs, output: Output) -> anyhow::Result<Exit> {
                 let ended = match workplace.unless_interrupted(taken).await {
                     Err(exit) => return Ok(exit),
                     Ok(Ok(None)) => return Ok(exit),
-                    Ok(Ok(Some(task))) => attempt(task, args, workplace).await?,
+                    Ok(Ok(Some(task))) => {
+                        let (path, token) = (&args.path, task.token().number());
+                        let span = info_span!("attempt", path, token);
+                        attempt(task, args, workplace).instrument(span).await?
+                    }
                     // The next turn opens another session.
                     Ok(Err(TakeError::SessionEnded { .. } | TakeError::NoSession { .. })) => {
                         Exit::Lost

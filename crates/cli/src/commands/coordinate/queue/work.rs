@@ -2,6 +2,7 @@
 
 use bellwether::queue::{Order, OrderedQueue, TakeError};
 use bellwether::{DelayQueue, PriorityQueue, Queue};
+use tracing::{Instrument, info_span};
 
 use super::take::{attempt, next};
 use super::with_queue;
@@ -84,7 +85,10 @@ async fn work<O: Order>(
         Err(exit) => Ok(Worked::Ended(exit)),
         Ok(Ok(None)) => Ok(Worked::Nothing),
         Ok(Ok(Some(claim))) => {
-            let exit = attempt(claim, &args.path, &args.command, workplace).await?;
+            let token = claim.token().number();
+            let span = info_span!("attempt", path = args.path, token);
+            let exit = attempt(claim, &args.path, &args.command, workplace);
+            let exit = exit.instrument(span).await?;
             Ok(Worked::Attempt(exit))
         }
         // The next turn opens another session.
