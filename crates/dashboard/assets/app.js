@@ -1,7 +1,7 @@
 // Selects the page, and draws the navigation and header around it.
 
 import { logIn, setAbout } from "./actions.js";
-import { h, keyed, show, tick } from "./dom.js";
+import { counted, h, keyed, tick } from "./dom.js";
 import { ask, store } from "./store.js";
 import { overview } from "./pages/overview.js";
 import { locks } from "./pages/locks.js";
@@ -82,7 +82,7 @@ function connection() {
 let announced = "";
 function announce() {
   const problems = store.get("problems") ?? [];
-  const text = problems.length === 0 ? "" : `${problems.length} problems: ${problems[0].kind}, ${problems[0].what}`;
+  const text = problems.length === 0 ? "" : `${counted(problems.length, "problem")}: ${problems[0].kind}, ${problems[0].what}`;
   if (text !== announced) document.getElementById("announce").textContent = text;
   announced = text;
 }
@@ -93,7 +93,11 @@ const dark = matchMedia("(prefers-color-scheme: dark)");
 const isDark = () => (document.documentElement.dataset.theme ?? (dark.matches ? "dark" : "light")) === "dark";
 
 function theme() {
-  document.getElementById("theme").textContent = isDark() ? "Light" : "Dark";
+  const button = document.getElementById("theme");
+  const other = isDark() ? "Light" : "Dark";
+  button.textContent = other;
+  button.title = `${other} colours`;
+  button.setAttribute("aria-label", button.title);
 }
 
 document.getElementById("theme").onclick = () => {
@@ -120,6 +124,11 @@ if (saved) document.documentElement.dataset.theme = saved;
 dark.addEventListener("change", theme);
 theme();
 addEventListener("hashchange", open);
+// Its address would be that of a page: pages are told apart by the part after the `#`.
+document.querySelector(".skip").onclick = (event) => {
+  event.preventDefault();
+  main.focus();
+};
 document.addEventListener("login", () => about().then(open));
 store.listen((changed) => {
   connection();

@@ -35,11 +35,20 @@ function append(element, children) {
   }
 }
 
-/** Replaces all children. */
+/** Replaces all children. The focus moves to the new child that says the same, so that updates do not interrupt users of a keyboard. */
 export function show(element, ...children) {
+  const focused = element.contains(document.activeElement) && document.activeElement;
+  const place = focused && alike(element, focused).indexOf(focused);
   element.replaceChildren();
   append(element, children);
+  if (focused) alike(element, focused)[place]?.focus({ preventScroll: true });
   return element;
+}
+
+/** The elements in `parent` that say the same as `one`, and lead to the same place. */
+function alike(parent, one) {
+  const says = (element) => `${element.getAttribute("href")} ${element.textContent}`;
+  return [...parent.querySelectorAll(one.localName)].filter((element) => says(element) === says(one));
 }
 
 /**

@@ -46,7 +46,7 @@ export function lines(main, query, { page, recipes, nothing, hint, besides }) {
     found.sort((one, other) => weight(other, stuck) - weight(one, stuck) || (one.path < other.path ? -1 : 1));
     const held = all.filter((sight) => sight.holders.length > 0).length;
     const waiting = all.reduce((sum, sight) => sum + sight.waiters.length, 0);
-    summary.textContent = all.length === 0 ? "" : `${filter ? `${number(found.length)} of ` : ""}${number(all.length)} in use · ${number(held)} held · ${number(waiting)} waiting`;
+    summary.textContent = all.length === 0 ? "" : `${filter ? `${number(found.length)} of ` : ""}${number(all.length)} in use · ${number(held)} ${page === "elections" ? "with a leader" : "held"} · ${page === "elections" ? counted(waiting, "candidate") : `${number(waiting)} waiting`}`;
     const unreadable = store.get("unreadable")?.length ?? 0;
     if (unreadable > 0) summary.textContent += ` · ${counted(unreadable, "node")} cannot be read, nor their descendants`;
     if (found.length === 0) {
@@ -82,7 +82,7 @@ function weight(sight, stuck) {
 function card(sight, context, besides) {
   const people = line(sight.holders, sight.waiters, { path: sight.path, stuck: context.stuck });
   const element = h("li", { class: "card" },
-    h("div", { class: "card-head" }, h("h3", {}, h("a", { class: "mono path", href: `#/tree?path=${encodeURIComponent(sight.path)}` }, sight.path)), h("span", { class: "chips" })),
+    h("div", { class: "card-head" }, h("h2", {}, h("a", { class: "mono path", href: `#/tree?path=${encodeURIComponent(sight.path)}` }, sight.path)), h("span", { class: "chips" })),
     h("div", { class: "card-body" }, h("p", { class: "holder" }), people),
     h("div", { class: "crash-note" }),
     timelines.strip(sight.path),

@@ -51,9 +51,9 @@ const KINDS = [
   ["locks", "waiting in line", ["lock", "rwlock", "semaphore"], (sight) => sight.waiters.length],
   ["elections", "leaders", ["election"], (sight) => sight.holders.length],
   ["queues", "items in queues", ["queue"], (sight) => sight.items],
-  ["queues", "at work", ["queue", "tasks"], (sight) => sight.claims.length],
+  ["queues", "being worked on", ["queue", "tasks"], (sight) => sight.claims.length],
   ["barriers", "barriers", ["barrier", "double_barrier"], () => 1],
-  ["transactions", "in doubt", ["transaction"], () => 1],
+  ["transactions", "transactions", ["transaction"], () => 1],
 ];
 
 function showUse(section) {
@@ -85,10 +85,11 @@ function showTiles(section) {
 function showServers(section) {
   const servers = store.get("servers") ?? [];
   if (servers.length === 0) return show(section);
+  const heads = ["server", "role", "version", "log", "connections", "nodes", "latency avg / max, ms", "waiting"];
   const row = (server) => {
     const n = server.numbers;
     const role = server.silent ? "missing" : server.mode || "unknown";
-    return h("tr", { class: server.silent ? "bad" : "" },
+    const cells = h("tr", { class: server.silent ? "bad" : "" },
       h("th", { scope: "row", class: "mono" }, server.name),
       h("td", {}, h("span", { class: `role role-${role}` }, role)),
       h("td", {}, server.silent ?? server.version),
@@ -98,11 +99,12 @@ function showServers(section) {
       h("td", { class: "num" }, n.avg_latency === undefined ? "–" : `${number(n.avg_latency)} / ${number(n.max_latency)}`),
       h("td", { class: "num" }, number(n.outstanding_requests)),
     );
+    heads.forEach((head, place) => (cells.children[place].dataset.head = head));
+    return cells;
   };
-  const heads = ["server", "role", "version", "log", "connections", "nodes", "latency avg / max, ms", "waiting"];
   show(section,
     h("h2", {}, counted(servers.length, "server")),
-    h("div", { class: "scroll" }, h("table", {},
+    h("div", { class: "scroll" }, h("table", { class: "stacks" },
       h("thead", {}, h("tr", {}, heads.map((head, place) => h("th", { scope: "col", class: place > 2 ? "num" : "" }, head)))),
       h("tbody", {}, servers.map(row)),
     )),

@@ -32,7 +32,7 @@ const NAMES = { barrier: "barrier", double_barrier: "double barrier", queue: "qu
 
 function head(sight) {
   return h("div", { class: "card-head" },
-    h("h3", {}, h("a", { class: "mono path", href: `#/tree?path=${encodeURIComponent(sight.path)}` }, sight.path)),
+    h("h2", {}, h("a", { class: "mono path", href: `#/tree?path=${encodeURIComponent(sight.path)}` }, sight.path)),
     h("span", { class: "chips" }, h("span", { class: `chip kind kind-${sight.recipe}` }, NAMES[sight.recipe])));
 }
 
@@ -175,7 +175,7 @@ const name = (node) => h("a", { class: "mono", href: `#/tree?path=${encodeURICom
 const text = (node) => h("span", { class: "mono clip" }, node.data.text ?? `base64 ${node.data.base64}`);
 
 function section(title, heads, rows) {
-  return h("div", {}, h("h2", {}, title), h("div", { class: "scroll" }, h("table", {},
+  return h("div", {}, h("h2", {}, title), h("div", { class: "scroll" }, h("table", { class: "stacks" },
     h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
-    h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell) => h("td", {}, cell))))))));
+    h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, at) => h("td", { "data-head": heads[at] }, cell))))))));
 }

@@ -10,7 +10,7 @@ export function sessions(main) {
   const field = h("input", { type: "search", placeholder: "filter by address, session, user…", "aria-label": "filter" });
   const body = h("section", {});
   main.append(h("div", { class: "bar" }, field), body);
-  let told = { connections: [], silent: [] };
+  let told = { connections: [], silent: [], isAwaited: true };
   const paint = () => showSessions(body, told, field.value);
   const load = async () => {
     if (document.visibilityState === "hidden") return;
@@ -51,7 +51,7 @@ function showSessions(body, told, filter) {
   for (const [session, entry] of held) if (!rows.some((row) => row.session === session)) rows.push({ session, fields: {}, ...entry });
   const text = (row) => `${row.address} ${row.session} ${row.who ? whoText(row.who) : ""}`;
   const shown = rows.filter((row) => text(row).includes(filter)).slice(0, 500);
-  const links = (list) => (list ?? []).slice(0, 4).map(({ sight, word }) => h("a", { class: "mono held", href: `#/${sight.recipe === "election" ? "elections" : sight.claims ? "queues" : "locks"}?path=${encodeURIComponent(sight.path)}`, title: word }, sight.path));
+  const links = (list) => (list ?? []).slice(0, 4).map(({ sight, word }) => h("a", { class: "mono held", href: `#/${sight.recipe === "election" ? "elections" : sight.claims ? "queues" : "locks"}?path=${encodeURIComponent(sight.path)}`, title: word }, sight.path)).flatMap((link) => [link, " "]);
   const more = (list) => (list?.length > 4 ? h("span", { class: "faint" }, ` +${list.length - 4}`) : "");
   const columns = [
     ["address", "mono", (one) => one.address ?? h("span", { class: "faint" }, "not known")],
@@ -66,13 +66,14 @@ function showSessions(body, told, filter) {
   const row = (one) => h("tr", {},
     h("th", { scope: "row", class: "mono" }, one.session),
     columns.map(([head, kind, cell]) => h("td", { class: kind, "data-head": head }, cell(one))));
-  const heads = ["session", ...columns.map(([head]) => head)];
+  const heads = [["session"], ...columns];
   show(body,
     told.error && h("p", { class: "bad" }, told.error),
-    h("h2", {}, counted(rows.length, "session")),
+    h("h2", {}, told.isAwaited ? "Asking the servers…" : counted(rows.length, "session")),
     told.silent.length > 0 && h("p", { class: "faint" }, `${told.silent.join(", ")} does not list its connections: allow the four-letter word cons (4lw.commands.whitelist, or serve --words). Sessions that hold something are shown.`),
-    h("div", { class: "scroll" }, h("table", { class: "stacks" },
-      h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
+    rows.length > 0 && shown.length === 0 && h("p", { class: "empty" }, "Nothing matches the filter."),
+    shown.length > 0 && h("div", { class: "scroll" }, h("table", { class: "stacks" },
+      h("thead", {}, h("tr", {}, heads.map(([head, kind]) => h("th", { scope: "col", class: kind === "num" && kind }, head)))),
       h("tbody", {}, shown.map(row)))),
-    rows.length > shown.length && h("p", { class: "faint" }, `${number(rows.length - shown.length)} more do not match the filter, or are not shown.`));
+    rows.length > shown.length && h("p", { class: "faint" }, `${number(rows.length - shown.length)} more do not match the filter, or are beyond the first 500.`));
 }

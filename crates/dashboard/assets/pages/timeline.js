@@ -21,7 +21,7 @@ class Timelines {
 
   /** Creates a strip that is updated. */
   strip(path) {
-    const element = h("div", { class: "strip", "data-path": path, role: "img", "aria-label": "holders over the last minutes" });
+    const element = h("div", { class: "strip", "data-path": path, role: "img", title: "holders over the last five minutes", "aria-label": "holders over the last five minutes" });
     this.#paint(element);
     return element;
   }

@@ -12,7 +12,7 @@ export function tree(main, query) {
   let filter = "";
   const crumbs = h("nav", { class: "crumbs mono", "aria-label": "Path" }, crumbsOf(path));
   const field = h("input", { type: "search", placeholder: "filter these children", "aria-label": "filter children" });
-  const everywhere = h("input", { type: "search", placeholder: "search names below here, then Enter", "aria-label": "search below this node" });
+  const everywhere = h("input", { type: "search", placeholder: "search below here", title: "Enter searches all names below this node", "aria-label": "search below this node" });
   const list = h("div", { class: "children" });
   const node = h("section", { class: "node", "aria-label": "Node" });
   main.append(crumbs, h("div", { class: "split" }, h("section", { "aria-label": "Children" }, h("div", { class: "bar" }, field, everywhere), list), node));

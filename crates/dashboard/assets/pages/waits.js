@@ -7,8 +7,8 @@ const BOX_HEIGHT = 40;
 const STEP_X = 270;
 const STEP_Y = 74;
 
-/** In less width, as on a phone, a cycle is drawn upright. */
-const NARROW = 600;
+/** On a phone, a cycle is drawn upright. To measure an element instead would lay out the page at every update. */
+const narrow = matchMedia("(max-width: 700px)");
 
 /** Maximum number of owners drawn. */
 const OWNERS_MAX = 40;
@@ -16,7 +16,7 @@ const OWNERS_MAX = 40;
 let drawn = "";
 
 export function waits(section, edges, deadlocks) {
-  const isNarrow = section.clientWidth < NARROW;
+  const isNarrow = narrow.matches;
   const text = JSON.stringify([edges, deadlocks, isNarrow]);
   if (text === drawn && section.childElementCount > 0) return;
   drawn = text;

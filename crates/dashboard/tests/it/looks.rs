@@ -9,7 +9,7 @@ use tokio::time::interval;
 
 use crate::support::{Scene, gallery, town};
 
-const PAGES: [&str; 9] = [
+pub(crate) const PAGES: [&str; 9] = [
     "",
     "locks",
     "elections",
@@ -121,6 +121,10 @@ async fn pictures_of_the_documents() -> Result<()> {
         .await?;
     browser
         .until("document.querySelectorAll('.person').length === 6")
+        .await?;
+    // The people, below the header that stays.
+    browser
+        .run("document.querySelector('.bar').scrollIntoView(); scrollBy(0, -84)")
         .await?;
     browser
         .screenshot(&folder.join("dashboard-phone.png"))
