@@ -148,7 +148,7 @@ pub(crate) struct PeerStats {
     /// Wall-clock time of the last reply.
     pub(crate) last_response_ms: AtomicI64,
     /// Meters of the whole server.
-    meters: Arc<Meters>,
+    pub(crate) meters: Arc<Meters>,
 }
 
 impl PeerStats {

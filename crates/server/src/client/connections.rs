@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crate::client::Peer;
 use crate::client::PeerAddress;
 use crate::client::outbox::{Outbox, Together};
+use crate::client::received::{Received, Share};
 use crate::config::Config;
 use crate::metrics::{Meters, Refused};
 
@@ -22,6 +23,7 @@ pub(crate) struct Connections {
     newcomers_per_second_max: usize,
     outbox_bytes_max: usize,
     outboxes: Arc<Together>,
+    received: Arc<Received>,
     meters: Arc<Meters>,
     next_number: AtomicU64,
     open: Mutex<Open>,
@@ -41,14 +43,16 @@ struct Open {
 
 impl Connections {
     pub(crate) fn new(config: &Config) -> Self {
+        let meters = Arc::<Meters>::default();
         Self {
             max: config.connections_max,
             per_address_max: config.connections_per_address_max,
             newcomers_max: config.handshakes_max,
             newcomers_per_second_max: config.handshakes_per_second_max,
             outbox_bytes_max: config.outbox_bytes_max,
-            outboxes: Arc::new(Together::new(config.outboxes_bytes_max)),
-            meters: Arc::default(),
+            outboxes: Arc::new(Together::new(config.outboxes_bytes_max, meters.clone())),
+            received: Arc::new(Received::new(config.input_bytes_max)),
+            meters,
             next_number: AtomicU64::new(1),
             open: Mutex::default(),
         }
@@ -141,6 +145,11 @@ impl Connections {
         self.outboxes.bytes()
     }
 
+    /// Bytes of requests that have not arrived completely, except short ones.
+    pub(crate) fn input_bytes(&self) -> usize {
+        self.received.bytes()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.lock().peers.len()
     }
@@ -188,6 +197,11 @@ impl Admitted {
     /// Returns a guard that counts as a handshake in progress until it is dropped.
     pub(crate) fn take_newcomer(&mut self) -> Option<Newcomer> {
         self.newcomer.take()
+    }
+
+    /// Counts what the connection has received and not handled yet.
+    pub(crate) fn share(&self) -> Share {
+        Share::new(self.connections.received.clone())
     }
 }
 

@@ -4,6 +4,7 @@ mod address;
 mod connections;
 pub(crate) mod outbox;
 mod peer;
+mod received;
 mod request;
 pub(crate) mod sasl;
 mod socket;
@@ -11,6 +12,9 @@ mod socket;
 pub(crate) use address::PeerAddress;
 pub(crate) use connections::{Admitted, Connections, Newcomer};
 pub(crate) use peer::Peer;
+#[cfg(test)]
+pub(crate) use received::Received;
+pub(crate) use received::Share;
 pub(crate) use request::Request;
 pub(crate) use socket::{Opened, ReadHalf, Socket};
 #[cfg(feature = "simulation")]

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use crate::client::PeerAddress;
 use crate::client::Request;
 use crate::client::outbox::{Outbox, Place};
-use crate::metrics::Meters;
+use crate::metrics::{Limit, Meters};
 use crate::stats::{PeerStats, PeerWatches};
 
 /// The shared half of a connection.
@@ -105,6 +105,11 @@ impl Peer {
         self.outbox.fill(place, |out| {
             reply::put(out, request.xid, zxid, outcome, body)
         });
+    }
+
+    /// Counts that this connection has reached a limit.
+    pub(crate) fn reach(&self, limit: Limit) {
+        self.stats.meters.reach(limit);
     }
 
     /// Number of requests of this connection that wait for the disk or are being computed.

@@ -69,6 +69,9 @@ pub struct Config {
     pub outstanding_max: usize,
     /// Maximum size of all outstanding requests in bytes; same effect as `outstanding_max`.
     pub outstanding_bytes_max: usize,
+    /// Maximum bytes of requests that have not arrived completely, of all connections. Above it, a connection that has sent 64 KiB of such a
+    /// request is closed when it sends more.
+    pub input_bytes_max: usize,
     /// Maximum bytes that wait for one client to read them. Above it, the connection is closed. A multiRead whose results take more than
     /// half of it is refused.
     pub outbox_bytes_max: usize,
@@ -150,6 +153,7 @@ impl Default for Config {
             handshakes_per_second_max: 0,
             outstanding_max: 1000,
             outstanding_bytes_max: 256 << 20,
+            input_bytes_max: 256 << 20,
             outbox_bytes_max: 64 << 20,
             outboxes_bytes_max: 1 << 30,
             watches_per_session_max: 250_000,

@@ -189,6 +189,7 @@ impl Draft {
             }
             "globalOutstandingLimit" => config.outstanding_max = setting.count(1)?,
             "bellwether.outstandingBytesMax" => config.outstanding_bytes_max = setting.count(1)?,
+            "bellwether.inputBytesMax" => config.input_bytes_max = setting.count(1)?,
             "bellwether.outboxBytesMax" => config.outbox_bytes_max = setting.count(1)?,
             "bellwether.outboxesBytesMax" => config.outboxes_bytes_max = setting.count(1)?,
             "bellwether.watchesPerSessionMax" => {

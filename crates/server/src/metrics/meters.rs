@@ -23,6 +23,36 @@ pub(crate) enum Refused {
     Stopping,
 }
 
+/// A limit that a client has reached, other than those on which its connection is [refused](Refused).
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Limit {
+    /// A request longer than the maximum; its connection is closed.
+    FrameBytes,
+    /// Incomplete requests of all connections; one that is long is dropped with its connection.
+    InputBytes,
+    /// Replies and events that a client does not read; its connection is closed.
+    OutboxBytes,
+    /// Outstanding requests, in number or bytes: a connection is not read for a while.
+    Outstanding,
+    /// The maximum number of sessions is open; a new one is refused.
+    Sessions,
+    /// Watches, in number or bytes; the request is refused.
+    Watches,
+    /// Ephemeral nodes of a session, or the quota of a subtree; the write is refused.
+    Quota,
+}
+
+/// Names of the limits, in the order of [`Limit`].
+const LIMITS: [&str; 7] = [
+    "frame_bytes",
+    "input_bytes",
+    "outbox_bytes",
+    "outstanding",
+    "sessions",
+    "watches",
+    "quota",
+];
+
 /// Counters of one server.
 #[derive(Debug)]
 pub(crate) struct Meters {
@@ -35,6 +65,7 @@ pub(crate) struct Meters {
     pub(crate) commit_txns: Histogram,
     pub(crate) received_bytes: AtomicU64,
     refused: [AtomicU64; 4],
+    reached: [AtomicU64; LIMITS.len()],
 }
 
 impl Default for Meters {
@@ -48,6 +79,7 @@ impl Default for Meters {
             commit_txns: Histogram::new(COUNTS),
             received_bytes: AtomicU64::new(0),
             refused: Default::default(),
+            reached: Default::default(),
         }
     }
 }
@@ -65,6 +97,10 @@ impl Meters {
 
     pub(crate) fn refuse(&self, why: Refused) {
         self.refused[why as usize].fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn reach(&self, limit: Limit) {
+        self.reached[limit as usize].fetch_add(1, Relaxed);
     }
 
     /// Operation, outcome and number of replies so far; only those that occurred.
@@ -90,6 +126,11 @@ impl Meters {
             "stopping",
         ];
         std::array::from_fn(|why| (reasons[why], self.refused[why].load(Relaxed)))
+    }
+
+    /// How often each limit was reached.
+    pub(crate) fn reached(&self) -> [(&'static str, u64); LIMITS.len()] {
+        std::array::from_fn(|limit| (LIMITS[limit], self.reached[limit].load(Relaxed)))
     }
 }
 

@@ -9,5 +9,5 @@ mod process;
 
 pub(crate) use exposition::Exposition;
 pub(crate) use histogram::Histogram;
-pub(crate) use meters::{Meters, Refused};
+pub(crate) use meters::{Limit, Meters, Refused};
 pub(crate) use process::{DataFiles, add_process, disk, open_files, open_files_max};

@@ -18,6 +18,7 @@ use super::input::Input;
 use crate::client::sasl::Negotiation;
 use crate::client::{Admitted, Newcomer, Opened, Peer, Request, Socket};
 use crate::engine::Engine;
+use crate::metrics::Limit;
 use crate::session::Session;
 use crate::words;
 use crate::writer::Submission;
@@ -70,7 +71,7 @@ pub(crate) async fn serve_opened(
         peer: peer.clone(),
         newcomer,
         session: None,
-        input: Input::new(opened.reading),
+        input: Input::new(opened.reading, admitted.share()),
         sasl: Negotiation::default(),
     };
     let mut written = pin!(peer.outbox.write_to(opened.writing));
@@ -147,6 +148,7 @@ impl Connection {
                 Ok(None) => break,
                 Err(error) => {
                     tracing::debug!(address = %self.peer.address, %error, "connection closed");
+                    self.peer.reach(Limit::FrameBytes);
                     self.peer.outbox.close();
                     return Err(Over);
                 }
@@ -251,6 +253,7 @@ impl Connection {
         let is_too_much = stats.outstanding.load(Relaxed) > config.outstanding_max as u64
             || stats.outstanding_bytes.load(Relaxed) > config.outstanding_bytes_max as u64;
         if is_too_much && self.peer.outstanding() > 0 {
+            self.peer.reach(Limit::Outstanding);
             outbox.flush();
             self.peer.drained().await;
         }

@@ -13,6 +13,7 @@ use crate::client::Peer;
 use crate::clock;
 use crate::config::known_word;
 use crate::engine::Engine;
+use crate::metrics::Limit;
 use crate::session::Session;
 use crate::writer::Submission;
 
@@ -53,7 +54,10 @@ pub(super) async fn greeting(
                     .map_err(|_| Over);
             }
             Ok(None) => input.fill(peer).await?,
-            Err(_) => return Err(Over),
+            Err(_) => {
+                peer.reach(Limit::FrameBytes);
+                return Err(Over);
+            }
         }
     }
 }
@@ -85,6 +89,7 @@ pub(super) fn open(
     if request.session_id == 0 && engine.sessions.len() >= engine.config.sessions_max {
         // Closed without a reply: a refusal would look like an expired session, and the client would not retry.
         engine.stats.sessions_rejected.fetch_add(1, Relaxed);
+        peer.reach(Limit::Sessions);
         tracing::warn!(address = %peer.address, "session limit reached, connection closed");
         peer.outbox.close();
         return Err(Over);

@@ -6,7 +6,8 @@ use bytes::BytesMut;
 
 use super::connection::Over;
 use crate::client::outbox::KEPT_BYTES;
-use crate::client::{Peer, ReadHalf};
+use crate::client::{Peer, ReadHalf, Share};
+use crate::metrics::Limit;
 
 /// Bytes to read from a socket at once.
 const READ_BYTES: usize = 16 << 10;
@@ -18,20 +19,24 @@ pub(super) struct Input {
     pub(super) bytes: BytesMut,
     /// Whether the buffer has held more than [`KEPT_BYTES`]. If so, it is freed once it is empty.
     is_large: bool,
+    share: Share,
 }
 
 impl Input {
-    pub(super) fn new(socket: ReadHalf) -> Self {
+    pub(super) fn new(socket: ReadHalf, share: Share) -> Self {
         Self {
             socket,
             bytes: BytesMut::new(),
             is_large: false,
+            share,
         }
     }
 
     /// Flushes the replies to the requests received so far, then waits for more bytes.
     pub(super) async fn fill(&mut self, peer: &Peer) -> Result<(), Over> {
         peer.outbox.flush();
+        // Requests that were handled meanwhile do not count any more.
+        self.share.set(self.bytes.len());
         // Do not keep the memory of one long frame for the life of the connection.
         if self.bytes.is_empty() && std::mem::take(&mut self.is_large) {
             self.bytes = BytesMut::new();
@@ -56,17 +61,25 @@ impl Input {
             }
         }
         self.is_large |= self.bytes.len() > KEPT_BYTES;
+        if !self.share.set(self.bytes.len()) {
+            tracing::warn!(address = %peer.address, "too many bytes of incomplete requests, connection closed");
+            peer.reach(Limit::InputBytes);
+            peer.outbox.close();
+            return Err(Over);
+        }
         Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use tokio::io::AsyncWriteExt as _;
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::client::Socket;
+    use crate::client::{Received, Socket};
     use crate::server::core::Core;
 
     #[tokio::test]
@@ -77,7 +90,10 @@ mod tests {
         let (mut client, accepted) = (client.unwrap(), accepted.unwrap().0);
         let opened = Socket::Tcp(accepted).open().await.unwrap();
         let peer = Core::new().connect().peer;
-        let mut input = Input::new(opened.reading);
+        let mut input = Input::new(
+            opened.reading,
+            Share::new(Arc::new(Received::new(usize::MAX))),
+        );
         let long = vec![b'x'; 16 * KEPT_BYTES];
         let reading = async {
             while input.bytes.len() < long.len() {

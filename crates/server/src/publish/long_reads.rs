@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn connections_take_turns() {
         let reads = LongReads::default();
-        let together = Arc::new(Together::new(usize::MAX));
+        let together = Arc::new(Together::new(usize::MAX, Arc::default()));
         let outbox = || Outbox::new(0, together.clone());
         let address = PeerAddress::Tcp((Ipv4Addr::LOCALHOST, 2181).into());
         let peers =

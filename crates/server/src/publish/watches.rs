@@ -12,6 +12,7 @@ use bytes::BytesMut;
 use super::watch_limits::WatchLimits;
 use super::watch_table::{WatchMode, WatchTable};
 use crate::client::Peer;
+use crate::metrics::Limit;
 use crate::stats::WatchUse;
 use crate::tree::{Change, ChangeKind, access, path};
 
@@ -117,6 +118,7 @@ impl Watches {
             self.limits.allow(more, peer.watches.get(), self.used())
         };
         if !fits(&|_, _| true) && !fits(&|table, path| !table.has(path, peer)) {
+            peer.reach(Limit::Watches);
             return Err(ErrorCode::QuotaExceeded);
         }
         for (path, sort) in wanted {

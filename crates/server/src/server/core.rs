@@ -77,7 +77,7 @@ impl Core {
             writer: Writer::new(tree, rules),
             log: BytesMut::new(),
             connections: 0,
-            outboxes: Arc::new(Together::new(usize::MAX)),
+            outboxes: Arc::new(Together::new(usize::MAX, Arc::default())),
         }
     }
 

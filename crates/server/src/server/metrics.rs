@@ -151,6 +151,20 @@ fn clients(to: &mut Exposition, engine: &Engine) {
         "Sessions whose client was silent for its timeout.",
         expired,
     );
+    let name = "bellwether_limits_reached_total";
+    to.head(
+        name,
+        "counter",
+        "How often clients reached a limit, by limit.",
+    );
+    for (limit, count) in stats.meters.reached() {
+        to.sample(name, &[("limit", limit)], count);
+    }
+    to.gauge(
+        "bellwether_input_bytes",
+        "Bytes of long requests that have not arrived completely.",
+        engine.connections.input_bytes(),
+    );
     to.gauge(
         "bellwether_outbox_bytes",
         "Bytes that wait for clients to read.",

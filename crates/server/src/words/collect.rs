@@ -213,6 +213,9 @@ fn monitor(engine: &Engine) -> Monitor {
         i64::try_from(number.load(Relaxed)).unwrap_or(i64::MAX)
     };
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    let limits = stats.meters.reached();
+    let limits_reached: u64 = limits.iter().map(|(_, count)| count).sum();
+    let limits_reached = i64::try_from(limits_reached).unwrap_or(i64::MAX);
     let audit_failures = engine.audit.as_ref().map_or(0, |audit| audit.failures());
     let audit_failures = i64::try_from(audit_failures).unwrap_or(i64::MAX);
     Monitor {
@@ -228,12 +231,14 @@ fn monitor(engine: &Engine) -> Monitor {
             ("handshakes", count(engine.connections.newcomers())),
             ("connection_rejected", value(&stats.connections_rejected)),
             ("sessions_rejected", value(&stats.sessions_rejected)),
+            ("limits_reached", limits_reached),
             ("auth_failed_count", value(&stats.auth_failures)),
             ("tls_handshakes_failed", value(&stats.tls_handshakes_failed)),
             ("audit_failures", audit_failures),
             ("stale_sessions_expired", value(&stats.sessions_expired)),
             ("commit_count", value(&stats.commits)),
             ("outstanding_request_bytes", value(&stats.outstanding_bytes)),
+            ("input_bytes", count(engine.connections.input_bytes())),
             ("outbox_bytes", count(engine.connections.outbox_bytes())),
             ("watch_bytes", count(engine.published.watch_bytes())),
         ],

@@ -17,6 +17,7 @@ use super::multi::{self, Spoiled};
 use super::prepare::{Mode, Preparation, Rules};
 use crate::audit::Lines;
 use crate::client::{Peer, Request};
+use crate::metrics::Limit;
 use crate::session::Session;
 use crate::tree::txn::{Txn, TxnBody};
 use crate::tree::{Change, Tree};
@@ -212,6 +213,9 @@ impl Writer {
         } else {
             self.single(op, pending, &request, &mut frame)
         };
+        if changes.is_empty() && is_over_quota(&txn.body) {
+            request.peer.reach(Limit::Quota);
+        }
         Decided {
             txn: Some((txn, self.head.digest())),
             changes,
@@ -359,6 +363,15 @@ impl Writer {
             changes: Vec::new(),
             answer,
         }
+    }
+}
+
+/// Whether a write was refused because of a quota, or because its session has too many ephemeral nodes.
+fn is_over_quota(body: &TxnBody) -> bool {
+    match body {
+        TxnBody::Error(code) => *code == ErrorCode::QuotaExceeded.number(),
+        TxnBody::Multi(parts) => parts.iter().any(is_over_quota),
+        _ => false,
     }
 }
 

@@ -148,6 +148,7 @@ impl Outbox {
 
     fn overflow(&self, state: MutexGuard<'_, State>) {
         drop(state);
+        self.together.overflow();
         tracing::warn!(
             limit = self.bytes_max,
             "client does not read, connection closed"

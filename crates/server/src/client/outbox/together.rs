@@ -1,6 +1,9 @@
 //! Total bytes in all outboxes.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use crate::metrics::{Limit, Meters};
 
 /// Total bytes in all outboxes.
 #[derive(Debug)]
@@ -9,14 +12,16 @@ pub(crate) struct Together {
     bytes_max: usize,
     /// All bytes ever put in, sent or not.
     put_bytes: AtomicU64,
+    meters: Arc<Meters>,
 }
 
 impl Together {
-    pub(crate) fn new(bytes_max: usize) -> Self {
+    pub(crate) fn new(bytes_max: usize, meters: Arc<Meters>) -> Self {
         Self {
             bytes: AtomicUsize::new(0),
             bytes_max,
             put_bytes: AtomicU64::new(0),
+            meters,
         }
     }
 
@@ -37,6 +42,11 @@ impl Together {
     /// Counts bytes that are put into an outbox.
     pub(super) fn put(&self, bytes: usize) {
         self.put_bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// Counts a client that is disconnected because it does not read.
+    pub(super) fn overflow(&self) {
+        self.meters.reach(Limit::OutboxBytes);
     }
 
     /// Replaces the contribution `before` of an outbox by `after`.

@@ -23,6 +23,7 @@ bellwether.watchesPerSessionMax=4
 bellwether.watchBytesPerSessionMax=5
 bellwether.watchesMax=6
 bellwether.watchBytesMax=7
+bellwether.inputBytesMax=8
 ",
     );
     assert_eq!(warnings, Vec::<String>::new());
@@ -33,6 +34,7 @@ bellwether.watchBytesMax=7
     assert_eq!(config.watch_bytes_per_session_max, 5);
     assert_eq!(config.watches_max, 6);
     assert_eq!(config.watch_bytes_max, 7);
+    assert_eq!(config.input_bytes_max, 8);
 }
 
 #[test]

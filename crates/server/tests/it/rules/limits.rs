@@ -352,3 +352,52 @@ async fn one_ephemeral_node_too_many_is_refused_also_in_a_transaction() {
     ok(&mut client, Request::delete("/a")).await;
     ok(&mut client, Request::create_ephemeral("/e")).await;
 }
+
+#[tokio::test]
+async fn limits_that_are_reached_are_counted() {
+    let config = Config {
+        ephemerals_per_session_max: 1,
+        watches_per_session_max: 1,
+        sessions_max: 2,
+        outstanding_max: 1,
+        ..TestServer::config()
+    };
+    let server = Server::start(config).await.unwrap();
+    let address = server.addresses()[0];
+    let monitor = server.monitor();
+    let reached = |limit: &str| -> u64 {
+        let name = format!("bellwether_limits_reached_total{{limit=\"{limit}\"}} ");
+        let text = monitor.metrics();
+        let value = text.lines().find_map(|line| line.strip_prefix(&name));
+        value.unwrap().parse().unwrap()
+    };
+    let mut client = RawClient::connect(address).await.unwrap();
+    ok(&mut client, Request::create_ephemeral("/a")).await;
+    for two in [
+        Request::create_ephemeral("/b"),
+        Request::Multi(vec![Request::create_ephemeral("/b")]),
+    ] {
+        client.call(two).await.unwrap();
+    }
+    assert_eq!(reached("quota"), 2);
+    ok(&mut client, Request::exists("/a").watching()).await;
+    refusal(&mut client, Request::exists("/b").watching()).await;
+    assert_eq!(reached("watches"), 1);
+    let writes = vec![Request::set_data("/a", "x"); 100];
+    for _ in client.send_all(&writes).await.unwrap() {
+        client.receive_reply().await.unwrap();
+    }
+    assert!(reached("outstanding") > 0);
+    let mut other = RawClient::connect(address).await.unwrap();
+    assert!(RawClient::connect(address).await.is_err());
+    assert_eq!(reached("sessions"), 1);
+    other.send_bytes(&i32::MAX.to_be_bytes()).await.unwrap();
+    other.closed().await.unwrap();
+    assert_eq!(reached("frame_bytes"), 1);
+    let all = monitor.word("mntr");
+    let line = all
+        .lines()
+        .find(|line| line.starts_with("zk_limits_reached"));
+    assert!(line.unwrap() > "zk_limits_reached\t0", "{line:?}");
+    server.shutdown().await;
+}

@@ -139,6 +139,8 @@ async fn mntr_is_a_key_a_tab_and_a_value_on_every_line() {
         ("zk_watch_count", "1"),
         ("zk_outstanding_requests", "0"),
         ("zk_outstanding_request_bytes", "0"),
+        ("zk_input_bytes", "0"),
+        ("zk_limits_reached", "0"),
         ("zk_outbox_bytes", "0"),
         ("zk_watch_bytes", "2"),
     ] {

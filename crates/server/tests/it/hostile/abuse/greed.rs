@@ -110,6 +110,52 @@ async fn replies_that_waited_for_a_write_are_limited_too() {
     }
 }
 
+/// Each of them is shorter than a request may be, and none is ever complete.
+#[tokio::test]
+async fn beginnings_of_long_requests_are_limited_together() {
+    const BEGUN: usize = 400_000;
+    // Room for one whole request beside the beginning of another.
+    const TOGETHER: usize = 3 * BEGUN + 1000;
+    let config = Config {
+        input_bytes_max: TOGETHER,
+        ..TestServer::config()
+    };
+    let server = TestServer::with(config).await.unwrap();
+    let mut other = client_of(&server).await;
+    let long = Request::create("/long", vec![b'x'; 2 * BEGUN]).encode(1);
+    let mut begun = Vec::new();
+    for _ in 0..2 {
+        let mut client = client_of(&server).await;
+        client.send_bytes(&long[..BEGUN]).await.unwrap();
+        begun.push(client);
+    }
+    // Also those that have no session yet.
+    begun.push(RawClient::open(server.address()).await.unwrap());
+    let mut first = i32::try_from(2 * BEGUN).unwrap().to_be_bytes().to_vec();
+    first.resize(BEGUN + BEGUN / 2, 0);
+    // The server may close it before everything is sent.
+    let _ = begun[2].send_bytes(&first).await;
+    begun[2].closed().await.unwrap();
+    let value = async |key: &str| -> usize {
+        let monitor = four_letter_word(server.address(), "mntr").await.unwrap();
+        let line = monitor.lines().find_map(|line| line.strip_prefix(key));
+        line.unwrap().trim().parse().unwrap()
+    };
+    assert!(value("zk_input_bytes").await <= TOGETHER);
+    assert_eq!(value("zk_limits_reached").await, 1);
+    // Those within the limit can go on, and short requests are never affected.
+    ok(&mut other, Request::create("/short", "x")).await;
+    begun[0].send_bytes(&long[BEGUN..]).await.unwrap();
+    begun[0].receive_reply().await.unwrap().outcome.unwrap();
+    drop(begun);
+    until("no request is incomplete", || {
+        server.connection_count().unwrap() == 1
+    })
+    .await;
+    assert_eq!(value("zk_input_bytes").await, 0);
+    ok(&mut other, Request::set_data("/long", vec![b'y'; 900_000])).await;
+}
+
 /// Each result costs a few bytes of the request, and all results are of the same node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_request_for_any_number_of_results_is_limited_too() {
