@@ -2,17 +2,21 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::connection;
 use super::listener::Listener;
+use crate::client::PeerAddress;
 use crate::engine::Engine;
 
 /// Pause after a failed accept, for example while the process has no free file descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Interval of log lines about refused connections: a flood of connections must not become a flood of lines.
+const REFUSED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Accepts and serves connections until `stop` changes. Then closes them, and returns when they have ended.
 pub(crate) async fn accept(
@@ -21,6 +25,7 @@ pub(crate) async fn accept(
     mut stop: watch::Receiver<bool>,
 ) {
     let mut serving = JoinSet::new();
+    let mut refusals = Refusals::default();
     loop {
         tokio::select! {
             biased;
@@ -31,7 +36,7 @@ pub(crate) async fn accept(
                     Some(admitted) => drop(serving.spawn(connection::serve(engine.clone(), socket, admitted))),
                     None => {
                         engine.stats.connections_rejected.fetch_add(1, Relaxed);
-                        tracing::warn!(%address, "connection refused: limit reached or server stopping");
+                        refusals.log(address);
                     }
                 },
                 Err(error) => {
@@ -45,4 +50,25 @@ pub(crate) async fn accept(
     drop(listener);
     engine.connections.close_all();
     while serving.join_next().await.is_some() {}
+}
+
+/// Refused connections that are not logged yet.
+#[derive(Debug, Default)]
+struct Refusals {
+    count: u64,
+    logged: Option<Instant>,
+}
+
+impl Refusals {
+    fn log(&mut self, address: PeerAddress) {
+        self.count += 1;
+        if self
+            .logged
+            .is_none_or(|at| at.elapsed() >= REFUSED_INTERVAL)
+        {
+            let count = std::mem::take(&mut self.count);
+            tracing::warn!(%address, count, "connections refused: limit reached or server stopping");
+            self.logged = Some(Instant::now());
+        }
+    }
 }
