@@ -47,7 +47,6 @@ pub const ALL: &[Mistake] = &[
     mistake("skip-sync", Sabotage::SkipSync, "counter"),
     mistake("skip-sync", Sabotage::SkipSync, "barrier"),
     mistake("leave-claim", Sabotage::LeaveClaim, "queue"),
-    mistake("race-for-rounds", Sabotage::RaceForRounds, "double-barrier"),
 ];
 
 impl Mistake {

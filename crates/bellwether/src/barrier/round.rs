@@ -153,12 +153,6 @@ impl Round {
                         contender.prove_alive().await?;
                         return Ok(Entrance::Open(contender));
                     }
-                    Some(false) if self.session.is_sabotaged(Sabotage::RaceForRounds) => {
-                        drop(contender);
-                        self.over().await?;
-                        let (data, stat) = look.state;
-                        return Ok(Entrance::Changed(data, stat));
-                    }
                     Some(false) => {
                         self.over().await?;
                         contender.list().await?;

@@ -21,8 +21,6 @@ pub enum Sabotage {
     SkipSync,
     /// Leaves the claim of a take that was dropped before it had an answer.
     LeaveClaim,
-    /// Gives up the place of a surplus member of a double barrier, and enters anew for the next round.
-    RaceForRounds,
     /// Treats a hold as held although its session has ended.
     IgnoreExpiry,
     /// Takes the end of the contender before it for its turn, although other contenders are still before it.
