@@ -388,7 +388,7 @@ impl Round {
 
     /// The path of the node `ready` of this round.
     pub(crate) fn ready(&self) -> String {
-        self.dir().child(&ready_name(self.generation))
+        self.dir().child(ready_name(self.generation))
     }
 }
 
