@@ -1,7 +1,5 @@
 //! A file before and after a sync, and its state after a crash.
 
-use std::ops::Range;
-
 use bellwether_server::files::{LogEnd, LogReader};
 
 /// The size of a sector: its bytes are lost or kept together.
@@ -15,10 +13,9 @@ pub(super) struct File {
     pub(super) position: usize,
     /// The contents on the disk.
     pub(super) synced: Vec<u8>,
-    /// The offset from which the next sync writes.
+    /// The offset from which the next sync writes. Bytes before it that a failed sync left clean in the cache are not on the disk: readers
+    /// see them, and no later sync writes them.
     pub(super) synced_position: usize,
-    /// Bytes that a failed sync left clean in the cache: readers see them, and no later sync writes them.
-    lost: Vec<Range<usize>>,
 }
 
 impl File {
@@ -28,7 +25,6 @@ impl File {
             synced_position: bytes.len(),
             synced: bytes.clone(),
             bytes,
-            lost: Vec::new(),
         }
     }
 
@@ -46,18 +42,13 @@ impl File {
         self.bytes.resize(length, 0);
         self.position = self.position.min(length);
         self.synced_position = self.synced_position.min(length);
-        self.lost.retain_mut(|lost| {
-            lost.end = lost.end.min(length);
-            lost.start < lost.end
-        });
     }
 
+    /// Writes what was not written yet: long logs are synced often.
     pub(super) fn sync(&mut self) {
-        let mut on_disk = self.bytes.clone();
-        for index in self.lost.iter().cloned().flatten() {
-            on_disk[index] = self.synced.get(index).copied().unwrap_or(0);
-        }
-        self.synced = on_disk;
+        let start = self.synced_position.min(self.bytes.len());
+        self.synced.resize(self.bytes.len(), 0);
+        self.synced[start..].copy_from_slice(&self.bytes[start..]);
         self.synced_position = self.position;
     }
 
@@ -71,9 +62,6 @@ impl File {
             self.synced.resize(written, 0);
         }
         self.synced[start.min(written)..written].copy_from_slice(&self.bytes[start..written]);
-        if written < end {
-            self.lost.push(written..end);
-        }
         self.synced_position = end;
     }
 
