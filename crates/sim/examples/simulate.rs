@@ -40,7 +40,7 @@ struct Args {
     /// What serves the workers: the model of an ensemble, or the embedded server with its disk.
     #[arg(long, value_enum, default_value_t)]
     server: Server,
-    /// A deliberate mistake to enable in the recipes.
+    /// A deliberate mistake to enable in the recipes or in the server.
     #[arg(long)]
     mistake: Option<String>,
     /// Prints the first seed that shows each deliberate mistake.
@@ -162,11 +162,10 @@ fn run_seed(args: &Args, subject: &Subject, seed: u64, tally: &Mutex<Tally>) {
         (_, true) => Plan::long(seed),
         (_, false) => Plan::of(seed),
     };
-    plan.sabotage = args
-        .mistake
-        .as_ref()
-        .and_then(|name| Mistake::find(name))
-        .map(|mistake| mistake.sabotage);
+    let mistake = args.mistake.as_ref().and_then(|name| Mistake::find(name));
+    if let Some(mistake) = mistake {
+        plan = mistake.make(plan);
+    }
     plan.with_trace = args.trace;
     let verdict = run(&plan);
     let passed_ms = u64::try_from(verdict.simulated.as_millis()).unwrap_or(u64::MAX);

@@ -53,7 +53,7 @@ pub struct EmbeddedSettings {
 /// A deliberate mistake in the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerMistake {
-    /// Writes are answered before they are synced.
+    /// Writes are answered although the log was not synced.
     NoSync,
 }
 
@@ -119,7 +119,7 @@ impl Embedded {
             .embedded
             .clone()
             .expect("a plan for the embedded server");
-        let never_syncs = settings.mistake == Some(ServerMistake::NoSync);
+        let never_syncs_log = settings.mistake == Some(ServerMistake::NoSync);
         Self {
             core,
             config: Config {
@@ -135,7 +135,7 @@ impl Embedded {
             settings,
             random: StdRng::seed_from_u64(seed),
             life: 0,
-            disk: ServerDisk::new(CrashDisk::new(), never_syncs),
+            disk: ServerDisk::new(CrashDisk::new(), never_syncs_log),
             running: None,
             paused_until: 0,
             down_time: 0,
@@ -236,9 +236,9 @@ impl Embedded {
             let panic = machine.panic()?;
             Some(format!("the server panicked: {panic}"))
         });
-        let never_syncs = self.settings.mistake == Some(ServerMistake::NoSync);
+        let never_syncs_log = self.settings.mistake == Some(ServerMistake::NoSync);
         let left = self.disk.after(death, self.random.random());
-        self.disk = ServerDisk::new(left, never_syncs);
+        self.disk = ServerDisk::new(left, never_syncs_log);
         let now = it.now;
         for conn in machine.end() {
             // The system closes the connections of a process that ends. What it had not sent yet is lost with the machine.
@@ -293,13 +293,14 @@ impl Embedded {
                 source = cause.source();
             }
             self.wrong.get_or_insert(text);
+            return;
         }
         self.life += 1;
-        let never_syncs = self.settings.mistake == Some(ServerMistake::NoSync);
+        let never_syncs_log = self.settings.mistake == Some(ServerMistake::NoSync);
         let left = self
             .disk
             .after(death.unwrap_or(Death::Kill), self.random.random());
-        self.disk = ServerDisk::new(left, never_syncs);
+        self.disk = ServerDisk::new(left, never_syncs_log);
         let life = self.life;
         put(
             it,

@@ -1,7 +1,8 @@
-//! Deliberate mistakes in the recipes, each with the recipe that shows it: proof that the checks find them.
+//! Deliberate mistakes in the recipes and in the server, each with the recipe that shows it: proof that the checks find them.
 
 use bellwether::Sabotage;
 
+use crate::embedded::ServerMistake;
 use crate::plan::Plan;
 use crate::recipes;
 
@@ -10,16 +11,33 @@ use crate::recipes;
 pub struct Mistake {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What the recipes do wrong.
-    pub sabotage: Sabotage,
+    /// What is wrong.
+    pub what: Wrong,
     /// The recipe that shows it.
     pub recipe: &'static str,
+}
+
+/// What a mistake is in.
+#[derive(Debug, Clone, Copy)]
+pub enum Wrong {
+    /// The recipes, on any server.
+    Recipe(Sabotage),
+    /// The embedded server.
+    Server(ServerMistake),
 }
 
 const fn mistake(name: &'static str, sabotage: Sabotage, recipe: &'static str) -> Mistake {
     Mistake {
         name,
-        sabotage,
+        what: Wrong::Recipe(sabotage),
+        recipe,
+    }
+}
+
+const fn of_server(name: &'static str, mistake: ServerMistake, recipe: &'static str) -> Mistake {
+    Mistake {
+        name,
+        what: Wrong::Server(mistake),
         recipe,
     }
 }
@@ -47,6 +65,7 @@ pub const ALL: &[Mistake] = &[
     mistake("skip-sync", Sabotage::SkipSync, "counter"),
     mistake("skip-sync", Sabotage::SkipSync, "barrier"),
     mistake("leave-claim", Sabotage::LeaveClaim, "queue"),
+    of_server("no-sync", ServerMistake::NoSync, "queue"),
 ];
 
 impl Mistake {
@@ -55,12 +74,28 @@ impl Mistake {
         ALL.iter().find(|mistake| mistake.name == name)
     }
 
+    /// The plan of a seed on the servers that the mistake needs, without the mistake.
+    pub fn plan(&self, seed: u64) -> Plan {
+        match self.what {
+            Wrong::Recipe(_) => Plan::of(seed),
+            Wrong::Server(_) => Plan::embedded(seed),
+        }
+    }
+
+    /// The same plan with the mistake.
+    pub fn make(&self, plan: Plan) -> Plan {
+        match self.what {
+            Wrong::Recipe(sabotage) => plan.sabotaged(sabotage),
+            Wrong::Server(mistake) => plan.with_server_mistake(mistake),
+        }
+    }
+
     /// The first seed that shows the mistake, among `seeds` seeds from 0 on, and the violation.
     pub fn first_seed(&self, seeds: u64) -> Option<(u64, String)> {
         let run = recipes::find(self.recipe)?;
         (0..seeds).find_map(|seed| {
-            let plan = Plan::of(seed);
-            let violation = run(&plan.clone().sabotaged(self.sabotage)).violation?;
+            let plan = self.plan(seed);
+            let violation = run(&self.make(plan.clone())).violation?;
             // The run fails only because of the mistake.
             let is_right_without = run(&plan).violation.is_none();
             is_right_without.then_some((seed, violation))

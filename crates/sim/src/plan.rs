@@ -5,7 +5,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 
-use crate::embedded::EmbeddedSettings;
+use crate::embedded::{EmbeddedSettings, ServerMistake};
 use crate::ensemble::EnsembleSettings;
 use crate::faults::{Fault, Weather, disk_faults, stories};
 use crate::world::Ms;
@@ -153,6 +153,8 @@ impl Plan {
         let mut plan = Self::of(seed);
         let (timeout, workers, duration) = (plan.session_timeout, plan.workers, plan.duration);
         plan.servers.members = 1;
+        // A server without followers is quick: without a pause, workers would complete a hundred thousand rounds.
+        plan.work_max = plan.work_max.max(timeout / 20);
         plan.embedded = Some(EmbeddedSettings::some(&mut random, timeout));
         plan.faults = match seed % 3 {
             2 => stories(&mut random, timeout, workers, 1, duration),
@@ -185,6 +187,15 @@ impl Plan {
         let weather = Weather::some(&mut random, session_timeout, workers, members);
         plan.faults = weather.forecast(&mut random, plan.duration);
         plan
+    }
+
+    /// The same plan with a deliberate mistake in the embedded server, if it runs there.
+    #[must_use]
+    pub fn with_server_mistake(mut self, mistake: ServerMistake) -> Self {
+        if let Some(embedded) = &mut self.embedded {
+            embedded.mistake = Some(mistake);
+        }
+        self
     }
 
     /// The same plan with a deliberate mistake in the recipes.

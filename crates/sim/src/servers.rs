@@ -53,19 +53,18 @@ pub(crate) struct AnyServers {
 }
 
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "there is one in a run")]
 enum Kind {
-    Ensemble(Ensemble),
-    Embedded(Embedded),
+    Ensemble(Box<Ensemble>),
+    Embedded(Box<Embedded>),
 }
 
 impl AnyServers {
     pub(crate) fn ensemble(ensemble: Ensemble) -> Self {
-        Self::new(Kind::Ensemble(ensemble))
+        Self::new(Kind::Ensemble(Box::new(ensemble)))
     }
 
     pub(crate) fn embedded(embedded: Embedded) -> Self {
-        Self::new(Kind::Embedded(embedded))
+        Self::new(Kind::Embedded(Box::new(embedded)))
     }
 
     fn new(kind: Kind) -> Self {
@@ -109,8 +108,8 @@ impl AnyServers {
 
     fn kind(&mut self) -> &mut dyn Serve {
         match &mut self.kind {
-            Kind::Ensemble(ensemble) => ensemble,
-            Kind::Embedded(embedded) => embedded,
+            Kind::Ensemble(ensemble) => &mut **ensemble,
+            Kind::Embedded(embedded) => &mut **embedded,
         }
     }
 }

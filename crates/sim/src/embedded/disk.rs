@@ -24,7 +24,8 @@ struct State {
     has_failed: bool,
     /// How the server ended: every later operation fails, and has no effect.
     death: Option<Death>,
-    never_syncs: bool,
+    /// Whether fsyncs of the log are left out.
+    never_syncs_log: bool,
 }
 
 /// How a server ends.
@@ -37,10 +38,10 @@ pub(super) enum Death {
 }
 
 impl ServerDisk {
-    /// A disk on which syncs work, unless `never_syncs`.
-    pub(super) fn new(disk: CrashDisk, never_syncs: bool) -> Self {
+    /// A disk with these files. If `never_syncs_log`, it leaves out every fsync of the log.
+    pub(super) fn new(disk: CrashDisk, never_syncs_log: bool) -> Self {
         let state = State {
-            never_syncs,
+            never_syncs_log,
             ..State::default()
         };
         Self {
@@ -102,14 +103,14 @@ impl ServerDisk {
         }
     }
 
-    /// Starts an fsync. Returns false if it is to be left out.
-    fn begin_sync(&self) -> io::Result<bool> {
+    /// Starts an fsync of a file.
+    fn begin_sync(&self) -> io::Result<()> {
         let mut state = self.begin()?;
         if std::mem::take(&mut state.sync_fails) {
             state.has_failed = true;
             self.disk.fail(Operation::Sync, 1, io::ErrorKind::Other);
         }
-        Ok(!state.never_syncs)
+        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -129,8 +130,10 @@ impl Disk for ServerDisk {
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        drop(self.begin()?);
+        let is_log = name.contains("log.");
+        let is_synced = !(self.begin()?.never_syncs_log && is_log);
         Ok(Box::new(ServerFile {
+            is_synced,
             file: self.disk.create(name)?,
             disk: self.clone(),
         }))
@@ -152,17 +155,13 @@ impl Disk for ServerDisk {
     }
 
     fn sync(&self, name: &str) -> io::Result<()> {
-        match self.begin_sync()? {
-            true => self.disk.sync(name),
-            false => Ok(()),
-        }
+        self.begin_sync()?;
+        self.disk.sync(name)
     }
 
     fn sync_names(&self) -> io::Result<()> {
-        match self.begin()?.never_syncs {
-            true => Ok(()),
-            false => self.disk.sync_names(),
-        }
+        drop(self.begin()?);
+        self.disk.sync_names()
     }
 }
 
@@ -170,6 +169,7 @@ impl Disk for ServerDisk {
 struct ServerFile {
     file: Box<dyn DiskFile>,
     disk: ServerDisk,
+    is_synced: bool,
 }
 
 impl Write for ServerFile {
@@ -201,7 +201,8 @@ impl DiskFile for ServerFile {
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        match self.disk.begin_sync()? {
+        self.disk.begin_sync()?;
+        match self.is_synced {
             true => self.file.sync(),
             false => Ok(()),
         }

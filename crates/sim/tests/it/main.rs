@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "in tests")]
 
+mod embedded;
 mod order;
 mod seeds;
 mod stalls;
@@ -43,7 +44,7 @@ fn mistake_is_found_and_made_small() {
     let mistake = Mistake::find("ignore-expiry").unwrap();
     let run = recipes::find(mistake.recipe).unwrap();
     let (seed, _) = mistake.first_seed(50).unwrap();
-    let plan = Plan::of(seed).sabotaged(mistake.sabotage);
+    let plan = mistake.make(mistake.plan(seed));
     let (small, wrong) = shrink(run, &plan);
     assert_eq!(run(&small).violation, Some(wrong));
     assert!(small.faults.len() < plan.faults.len(), "{small:#?}");

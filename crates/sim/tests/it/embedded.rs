@@ -1,0 +1,33 @@
+//! Runs on the embedded server: repeatable, correct, and able to find its mistakes.
+
+use bellwether_sim::mistakes::Mistake;
+use bellwether_sim::{Plan, recipes};
+
+#[test]
+fn same_seed_is_the_same_run_on_the_embedded_server() {
+    for (name, run) in recipes::ALL {
+        let mut plan = Plan::embedded(1);
+        plan.with_trace = true;
+        let (one, other) = (run(&plan), run(&plan));
+        let mut events = one.trace.iter().zip(&other.trace);
+        assert_eq!(events.find(|(one, other)| one != other), None, "{name}");
+        assert_eq!(one.sum, other.sum, "{name}");
+    }
+}
+
+#[test]
+fn recipes_are_right_on_the_embedded_server() {
+    for (name, run) in recipes::ALL {
+        for seed in 100..103 {
+            let verdict = run(&Plan::embedded(seed));
+            assert_eq!(verdict.violation, None, "{name}, seed {seed}");
+            assert!(verdict.rounds > 0, "{name}, seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn server_that_does_not_sync_is_found() {
+    let mistake = Mistake::find("no-sync").unwrap();
+    assert!(mistake.first_seed(20).is_some());
+}
