@@ -20,6 +20,12 @@ pub(crate) enum Socket {
     Tls(TcpStream, Arc<Acceptor>),
 }
 
+/// How many bytes the kernel accepts beyond what it can send (`TCP_NOTSENT_LOWAT`). Without it the kernel takes up to some megabytes for a
+/// client that does not read: memory that no limit counts, and copying that delays other clients. Bytes that are on their way do not count, so
+/// long distances stay fast.
+#[cfg(target_os = "linux")]
+const UNSENT_BYTES_MAX: u32 = 128 << 10;
+
 /// A connection ready to be read and written.
 #[derive(Debug)]
 pub(crate) struct Opened {
@@ -35,6 +41,8 @@ impl Socket {
         if let Self::Tcp(socket) | Self::Tls(socket, _) = &self {
             // Affects only speed, and the socket may be closed already.
             let _ = socket.set_nodelay(true);
+            #[cfg(target_os = "linux")]
+            let _ = socket2::SockRef::from(socket).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
         }
         let (reading, writing, client_name) = match self {
             Self::Tcp(socket) => {

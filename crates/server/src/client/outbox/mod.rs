@@ -30,7 +30,7 @@ pub(crate) const KEPT_BYTES: usize = 64 << 10;
 
 /// How many bytes may wait for a client before no further request of it is read (backpressure). So a client that does not read its replies
 /// costs little memory, and no time that others need.
-const CROWDED_BYTES: usize = 1 << 20;
+const CROWDED_BYTES: usize = 256 << 10;
 
 /// Bytes to be sent to one client.
 #[derive(Debug)]
