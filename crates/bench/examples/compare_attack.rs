@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use bellwether_bench::comparison::{Bound, Comparison, Figure, Goal, Who};
 use bellwether_bench::load::attack::{
-    Attack, LARGE_DIRECTORY, LARGE_DIRECTORY_CHILDREN, idle_sessions,
+    Attack, IdleSessions, LARGE_DIRECTORY, LARGE_DIRECTORY_CHILDREN,
 };
 use bellwether_bench::measure::latency::Latencies;
 use bellwether_bench::server_process::{Kind, ServerProcess};
@@ -96,10 +96,11 @@ async fn attack(args: &Args, kind: &Kind) -> Result<Vec<Figure>> {
     let phase = Duration::from_secs(args.seconds);
     let quiet = good.measure(phase).await?;
     let quiet_kib = server.resident_kib()?;
-    let idle = idle_sessions(&server.address, args.idle).await?;
+    let idle = IdleSessions::open(&server.address, args.idle).await?;
     let bad = Attack::start(&server.address, &tls.address, args.bad)?;
     let attacked = good.measure(phase).await?;
     let attacked_kib = server.resident_kib()?;
+    let (alive, harmful) = (idle.alive(), bad.connections()?);
     drop((idle, bad));
     let lost = good.stop();
     let figure = |name, unit, value, goal| Figure {
@@ -110,8 +111,8 @@ async fn attack(args: &Args, kind: &Kind) -> Result<Vec<Figure>> {
     };
     #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
     let mib = |kib: u64| kib as f64 / 1024.0;
-    #[expect(clippy::cast_precision_loss, reason = "a small count")]
-    let lost = lost as f64;
+    #[expect(clippy::cast_precision_loss, reason = "small counts")]
+    let count = |count: usize| count as f64;
     let (quiet, attacked) = (quiet.sorted(), attacked.sorted());
     let ms = |us: f64| us / 1000.0;
     let (p99, p99_attacked) = (quiet.quantile_us(0.99), attacked.quantile_us(0.99));
@@ -145,9 +146,11 @@ async fn attack(args: &Args, kind: &Kind) -> Result<Vec<Figure>> {
         figure(
             "good clients that lost their session",
             "",
-            lost,
+            count(lost),
             Goal::own(Bound::AtMost(0.0)),
         ),
+        figure("idle sessions left", "", count(alive), Goal::NONE),
+        figure("connections of attackers", "", count(harmful), Goal::NONE),
         figure("memory, quiet", "MiB", mib(quiet_kib), Goal::NONE),
         figure("memory, attacked", "MiB", mib(attacked_kib), Goal::NONE),
     ])

@@ -28,6 +28,9 @@ struct Args {
     /// Seconds for each load.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
+    /// Measures only the cost of the audit log.
+    #[arg(long)]
+    audit: bool,
     /// The file for the result.
     #[arg(long, default_value = "crates/bench/results/server.md")]
     result: PathBuf,
@@ -36,7 +39,10 @@ struct Args {
 #[tokio::main]
 async fn main() -> Result<()> {
     let args = Args::parse();
-    let folders = Folders::build().await?;
+    let folders = match args.audit {
+        true => None,
+        false => Some(Folders::build().await?),
+    };
     let mut comparison = Comparison::default();
     for round in 1..=args.rounds {
         for (who, kind) in [
@@ -48,9 +54,11 @@ async fn main() -> Result<()> {
                 duration: Duration::from_secs_f64(args.seconds),
                 figures: Vec::new(),
             };
-            measured
-                .run(&folders)
-                .with_context(|| format!("{who:?}, round {round}"))?;
+            let run = match &folders {
+                Some(folders) => measured.run(folders),
+                None => measured.audit_log(),
+            };
+            run.with_context(|| format!("{who:?}, round {round}"))?;
             for figure in measured.figures {
                 print!("{}", comparison.add(round, who, figure));
             }

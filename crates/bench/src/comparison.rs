@@ -184,8 +184,13 @@ impl Comparison {
         for row in &self.rows {
             let (ours, apache) = (Spread::of(&row.ours), Spread::of(&row.apache));
             let ratio = ours.median / apache.median;
+            // Two zeros have no ratio.
+            let ratio_text = match ratio.is_finite() {
+                true => format!("{ratio:.2}"),
+                false => String::new(),
+            };
             text += &format!(
-                "| {} | {} | {} | {ratio:.2} | {} |\n",
+                "| {} | {} | {} | {ratio_text} | {} |\n",
                 row.name,
                 ours.with_range(row.unit),
                 apache.with_range(row.unit),

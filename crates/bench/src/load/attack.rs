@@ -1,10 +1,11 @@
 //! Misbehaving clients, by bug or by intent.
 
 use std::io::ErrorKind;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use bellwether_testkit::{ConnectOptions, Request};
 use rustls::crypto::ring;
 use rustls::pki_types::ServerName;
@@ -22,6 +23,9 @@ pub const LARGE_DIRECTORY_CHILDREN: usize = 2000;
 
 /// Pause before an attacker connects again.
 const PAUSE: Duration = Duration::from_millis(500);
+
+/// Interval of the pings of an idle session, a fraction of its timeout.
+const PING_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Requests of a greedy client: some 40 MB of replies.
 const GREEDY_REQUESTS: usize = 200;
@@ -68,6 +72,7 @@ struct Target {
 #[derive(Debug)]
 pub struct Attack {
     _attackers: JoinSet<()>,
+    connections: Arc<[AtomicUsize; HARMS.len()]>,
 }
 
 impl Attack {
@@ -79,30 +84,46 @@ impl Attack {
             hello: tls_hello()?,
         });
         let mut attackers = JoinSet::new();
-        for harm in HARMS.into_iter().cycle().take(count) {
-            let target = target.clone();
+        let connections: Arc<[AtomicUsize; HARMS.len()]> = Arc::default();
+        for (kind, harm) in HARMS.into_iter().enumerate().cycle().take(count) {
+            let (target, connections) = (target.clone(), connections.clone());
             attackers.spawn(async move {
                 loop {
                     // A server that defends itself closes connections, or refuses them.
-                    let _ = harm.once(&target).await;
+                    let _ = harm.once(&target, &connections[kind]).await;
                     pause().await;
                 }
             });
         }
         Ok(Self {
             _attackers: attackers,
+            connections,
         })
+    }
+
+    /// The number of connections so far on which harm was done. Fails if a kind of attacker has had none: then the attack was not what it is
+    /// said to be.
+    pub fn connections(&self) -> Result<usize> {
+        let counts = self.connections.each_ref().map(|count| count.load(Relaxed));
+        for (harm, count) in HARMS.iter().zip(counts) {
+            ensure!(count > 0, "{harm:?} had no connection");
+        }
+        Ok(counts.iter().sum())
     }
 }
 
 impl Harm {
-    /// One connection, until the server closes it.
-    async fn once(self, target: &Target) -> Result<()> {
+    /// One connection, until the server closes it. It is counted once the first bytes are sent.
+    async fn once(self, target: &Target, connections: &AtomicUsize) -> Result<()> {
         let address = match self {
             Self::TlsHalfHello | Self::TlsNoAnswer => &target.tls_address,
             _ => &target.address,
         };
         let mut stream = TcpStream::connect(address).await?;
+        if matches!(self, Self::OversizedFrame | Self::Greed) {
+            open_session(&mut stream).await?;
+        }
+        connections.fetch_add(1, Relaxed);
         match self {
             Self::Silence => {}
             Self::Slowness => {
@@ -118,12 +139,10 @@ impl Harm {
             Self::TlsNoAnswer => stream.write_all(&target.hello).await?,
             Self::Noise => stream.write_all(&[0x5A; 4096]).await?,
             Self::OversizedFrame => {
-                open_session(&mut stream).await?;
                 stream.write_all(&i32::MAX.to_be_bytes()).await?;
                 stream.write_all(&[0; 64 << 10]).await?;
             }
             Self::Greed => {
-                open_session(&mut stream).await?;
                 let list = Request::GetChildren {
                     path: LARGE_DIRECTORY.to_owned(),
                     watch: false,
@@ -154,8 +173,8 @@ fn tls_hello() -> Result<Vec<u8>> {
     Ok(hello)
 }
 
-/// Opens an idle session, and returns its connection.
-pub async fn idle_session(address: &str) -> Result<TcpStream> {
+/// Opens a session, and returns its connection.
+async fn idle_session(address: &str) -> Result<TcpStream> {
     let mut stream = TcpStream::connect(address).await?;
     open_session(&mut stream).await?;
     Ok(stream)
@@ -189,24 +208,69 @@ async fn unread(stream: &TcpStream) -> Result<()> {
     clippy::disallowed_methods,
     reason = "attackers keep a pace, on a real clock"
 )]
-async fn pause() {
-    sleep(PAUSE).await;
+async fn pause_for(time: Duration) {
+    sleep(time).await;
 }
 
-/// Opens `count` idle sessions, some at a time, within a time limit each.
-pub async fn idle_sessions(address: &str, count: usize) -> Result<Vec<TcpStream>> {
-    const AT_A_TIME: usize = 100;
-    const LIMIT: Duration = Duration::from_secs(30);
-    let mut opened = Vec::with_capacity(count);
-    while opened.len() < count {
-        let mut opening = JoinSet::new();
-        for _ in 0..AT_A_TIME.min(count - opened.len()) {
-            let address = address.to_owned();
-            opening.spawn(async move { timeout(LIMIT, idle_session(&address)).await });
+async fn pause() {
+    pause_for(PAUSE).await;
+}
+
+/// Sessions that only ping, until they are dropped.
+#[derive(Debug)]
+pub struct IdleSessions {
+    open: Arc<Mutex<Vec<TcpStream>>>,
+    _pinging: JoinSet<()>,
+}
+
+impl IdleSessions {
+    /// Opens `count` sessions, some at a time, within a time limit each.
+    pub async fn open(address: &str, count: usize) -> Result<Self> {
+        const AT_A_TIME: usize = 100;
+        const LIMIT: Duration = Duration::from_secs(60);
+        let open: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
+        let mut pinging = JoinSet::new();
+        let all = open.clone();
+        pinging.spawn(async move {
+            let ping = Request::Ping.encode(-2);
+            loop {
+                pause_for(PING_INTERVAL).await;
+                let mut all = all.lock().expect("no panic under it");
+                all.retain(|stream| is_alive(stream) && stream.try_write(&ping).is_ok());
+            }
+        });
+        let mut opened = 0;
+        while opened < count {
+            let mut opening = JoinSet::new();
+            for _ in 0..AT_A_TIME.min(count - opened) {
+                let address = address.to_owned();
+                opening.spawn(async move { timeout(LIMIT, idle_session(&address)).await });
+            }
+            while let Some(session) = opening.join_next().await {
+                let session = session?.context("no session in time")??;
+                open.lock().expect("no panic under it").push(session);
+                opened += 1;
+            }
         }
-        while let Some(session) = opening.join_next().await {
-            opened.push(session?.context("no session in time")??);
-        }
+        Ok(Self {
+            open,
+            _pinging: pinging,
+        })
     }
-    Ok(opened)
+
+    /// How many of them the server has not closed.
+    pub fn alive(&self) -> usize {
+        let mut open = self.open.lock().expect("no panic under it");
+        open.retain(is_alive);
+        open.len()
+    }
+}
+
+/// Reads the replies to pings, and returns whether the connection is open.
+fn is_alive(stream: &TcpStream) -> bool {
+    let mut bytes = [0; 1024];
+    match stream.try_read(&mut bytes) {
+        Ok(count) => count > 0,
+        Err(error) => error.kind() == ErrorKind::WouldBlock,
+    }
 }
