@@ -93,27 +93,31 @@ impl Home {
     }
 
     /// Awaits a future for at most `limit`; `None` after that.
-    pub(crate) async fn timeout<T>(
+    pub(crate) fn timeout<T>(
         &self,
         limit: Duration,
         future: impl Future<Output = T>,
-    ) -> Option<T> {
-        tokio::select! {
-            biased;
-            value = future => Some(value),
-            () = self.sleep(limit) => None,
+    ) -> impl Future<Output = Option<T>> {
+        // On the heap: the future of a call is large, and each async function that it passes through would contain it twice.
+        let future = Box::pin(future);
+        async move {
+            tokio::select! {
+                biased;
+                value = future => Some(value),
+                () = self.sleep(limit) => None,
+            }
         }
     }
 
     /// Awaits a call for at most `limit`; after that it fails as `late` says.
-    pub(crate) async fn within<T, E>(
+    pub(crate) fn within<T, E>(
         &self,
         limit: Duration,
         call: impl Future<Output = Result<T, E>>,
         late: impl FnOnce() -> E,
-    ) -> Result<T, E> {
-        let result = self.timeout(limit, call).await;
-        result.unwrap_or_else(|| Err(late()))
+    ) -> impl Future<Output = Result<T, E>> {
+        let result = self.timeout(limit, call);
+        async move { result.await.unwrap_or_else(|| Err(late())) }
     }
 
     fn is_own_thread(&self) -> bool {
