@@ -155,7 +155,7 @@ impl Held {
                 }
                 // Removed by another client.
                 (Some(Part::OldRecord), zk::Error::NO_NODE) => self.returned = None,
-                // An earlier try of ours, whose reply was lost, has done it: no other client could while the claim was ours. Wrong only if
+                // An earlier try of ours, whose reply was lost, has done it: no other client could while the claim was ours. Not true if
                 // an operator has deleted the claim meanwhile.
                 (Some(Part::Item), zk::Error::NO_NODE) if tries.in_doubt() => {
                     return self.ended(end);
