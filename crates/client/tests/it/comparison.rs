@@ -13,7 +13,7 @@ use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 use zookeeper_client as zk;
 
-use crate::place::{Place, soon};
+use crate::support::place::{Place, soon};
 
 const SEQUENCES: u64 = 40;
 const OPERATIONS: usize = 80;

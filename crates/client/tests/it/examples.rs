@@ -7,7 +7,7 @@ use bellwether_client::CreateMode;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
 
-use crate::place::{Place, soon};
+use crate::support::place::{Place, soon};
 
 /// Cargo builds examples beside the tests.
 fn example(name: &str) -> Command {

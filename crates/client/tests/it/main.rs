@@ -10,26 +10,12 @@
 )]
 
 #[macro_use]
-mod place;
+mod support;
 
-mod closing;
 mod comparison;
-mod connecting;
-mod decoders;
-mod ensemble;
 mod examples;
-mod failures;
-mod features;
-mod handshake;
-mod heartbeat;
-mod limits;
-mod many;
-mod operations;
-mod order;
-mod reconnect;
-mod sasl;
-mod sessions;
+mod requests;
+mod security;
+mod session;
 mod switches;
-mod tap;
-mod tls;
 mod watches;

@@ -6,7 +6,7 @@ use bellwether_client::{
 use bellwether_testkit::Direction;
 use futures_util::FutureExt as _;
 
-use crate::place::{Place, create, soon};
+use crate::support::place::{Place, create, soon};
 
 on_both_engines! {
     one_shot_watches_tell_the_first_change,

@@ -25,7 +25,7 @@ pub(crate) struct Place {
 /// Makes two tests of each function: on the embedded server, and on Apache's.
 macro_rules! on_both_engines {
     ($($name:ident,)*) => {
-        bellwether_testkit::on_both_engines! { $crate::place::Place: $($name,)* }
+        bellwether_testkit::on_both_engines! { $crate::support::place::Place: $($name,)* }
     };
 }
 

@@ -9,8 +9,8 @@ use bellwether_testkit::{Cut, Direction, FaultProxy, Op, Port, TestServer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 
-use crate::handshake::{REQUEST_BYTES, granted};
-use crate::place::{Place, soon};
+use crate::support::handshake::{REQUEST_BYTES, granted};
+use crate::support::place::{Place, soon};
 
 /// Each server with its reason.
 fn reasons(error: &ConnectError) -> Vec<(String, String)> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bellwether_client::{Client, CreateMode, Error, Feature, MultiError, WatchMode};
 use bellwether_testkit::{Apache, Op};
 
-use crate::place::{Place, create, soon, until_connections};
+use crate::support::place::{Place, create, soon, until_connections};
 
 on_both_engines! {
     features_of_a_server_are_found_without_a_trace,

@@ -6,7 +6,7 @@ use bellwether_client::{Client, CreateMode, Error, EventKind, PersistentEvent, W
 use bellwether_testkit::{Cut, FaultProxy, Op};
 use futures_util::FutureExt as _;
 
-use crate::place::{Place, create, soon, until_connections, until_down};
+use crate::support::place::{Place, create, soon, until_connections, until_down};
 
 on_both_engines! {
     watches_of_each_kind_are_armed_again,

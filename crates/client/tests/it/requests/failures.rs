@@ -5,8 +5,8 @@ use std::time::Duration;
 use bellwether_client::{CreateMode, Error, SessionEnd, WatchMode};
 use bellwether_testkit::{Cut, Direction, Op};
 
-use crate::place::{Place, SESSION_TIMEOUT, soon, until_connections, until_down};
-use crate::tap::Tap;
+use crate::support::place::{Place, SESSION_TIMEOUT, soon, until_connections, until_down};
+use crate::support::tap::Tap;
 
 on_both_engines! {
     a_lost_reply_makes_the_outcome_unknown,

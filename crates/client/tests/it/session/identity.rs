@@ -8,7 +8,7 @@ use bellwether_client::{
 };
 use bellwether_testkit::{Cut, Op, TestServer};
 
-use crate::place::{Place, soon, until_connections};
+use crate::support::place::{Place, soon, until_connections};
 
 on_both_engines! {
     a_session_is_taken_over_by_its_key,

@@ -8,8 +8,8 @@ use bellwether_client::{Client, CreateMode, EventKind, PersistentEvent, WatchMod
 use bellwether_testkit::Direction;
 use futures_util::FutureExt as _;
 
-use crate::place::{Place, soon};
-use crate::tap::Tap;
+use crate::support::place::{Place, soon};
+use crate::support::tap::Tap;
 
 on_both_engines! {
     a_request_is_written_by_its_caller,

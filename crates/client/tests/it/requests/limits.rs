@@ -5,7 +5,7 @@ use std::time::Duration;
 use bellwether_client::{CreateMode, Error, Invalid, Limits, PersistentEvent, WatchMode};
 use bellwether_testkit::{Cut, Direction};
 
-use crate::place::{Place, soon, until_connections, until_down};
+use crate::support::place::{Place, soon, until_connections, until_down};
 
 on_both_engines! {
     a_request_that_is_too_large_is_not_sent,

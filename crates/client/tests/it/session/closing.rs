@@ -7,7 +7,7 @@ use bellwether_client::{
 };
 use bellwether_testkit::{Cut, Direction, Op, TestServer};
 
-use crate::place::{Place, SESSION_TIMEOUT, soon, until_down};
+use crate::support::place::{Place, SESSION_TIMEOUT, soon, until_down};
 
 on_both_engines! {
     close_ends_the_session_whatever_handles_exist,

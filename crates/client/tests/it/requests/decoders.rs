@@ -10,8 +10,8 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
-use crate::handshake::granted;
-use crate::place::soon;
+use crate::support::handshake::granted;
+use crate::support::place::soon;
 
 const ROUNDS: usize = 3_000;
 

@@ -8,8 +8,8 @@ use bellwether_testkit::{BlockedLog, Cut, FaultProxy, Op};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-use crate::handshake::{REQUEST_BYTES, granted};
-use crate::place::{Place, soon, until_connections};
+use crate::support::handshake::{REQUEST_BYTES, granted};
+use crate::support::place::{Place, soon, until_connections};
 
 const SESSION_TIMEOUT: Duration = Duration::from_millis(1_200);
 

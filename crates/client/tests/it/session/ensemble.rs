@@ -5,7 +5,7 @@ use std::time::Duration;
 use bellwether_client::{Client, CreateMode, Error, WatchMode};
 use bellwether_testkit::Ensemble;
 
-use crate::place::soon;
+use crate::support::place::soon;
 
 /// Reads, retried over lost connections.
 async fn current(client: &Client) -> (u64, i32) {

@@ -8,7 +8,7 @@ use bellwether_client::{
 
 use bellwether_testkit::Op;
 
-use crate::place::Place;
+use crate::support::place::Place;
 
 on_both_engines! {
     create_makes_each_kind_of_node,

@@ -1,0 +1,4 @@
+//! TLS and SASL.
+
+mod sasl;
+mod tls;
