@@ -160,11 +160,12 @@ impl Setting {
         let dead = remains.dead.get(&recipe).into_iter().flatten();
         let dead = dead.map(|item| Step::Dead { item: item.clone() });
         let steps: Vec<Step> = recorded.chain(dead).collect();
-        check_delivery(&steps)?;
-        check_due(&steps, |item| shelf.due_ms(item))?;
+        // Before it is checked that none was lost, which an item that is still there was not.
         if let Some(left) = remains.items.get(&recipe).filter(|left| **left > 0) {
             return Err(format!("{left} items were not settled in the end"));
         }
+        check_delivery(&steps)?;
+        check_due(&steps, |item| shelf.due_ms(item))?;
 
         // No two consumers work on one item at the same time.
         let mut claims: BTreeMap<&str, BTreeSet<i64>> = BTreeMap::new();

@@ -21,31 +21,36 @@ pub(super) struct Finish<'a> {
 
 impl Finish<'_> {
     /// Waits until every worker has succeeded since `calm`, queues are empty and transactions are done. Returns the workers that have not
-    /// when the time is over.
+    /// when the time is over. The time begins again whenever less work is left than ever before: a slow machine takes longer.
     pub(super) async fn recovered(&self, calm: Moment, limit: Duration) -> Vec<(Recipe, usize)> {
-        let deadline = Instant::now() + limit;
+        let mut deadline = Instant::now() + limit;
+        let mut least = usize::MAX;
         let mut turns = interval(Duration::from_millis(100));
         turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             turns.tick().await;
             let missing = self.records.missing(calm, self.orders);
             // A server fault may have ended the session of this process, too.
-            let is_settled = missing.is_empty() && self.is_settled().await.is_ok_and(|is| is);
-            if is_settled || Instant::now() >= deadline {
+            let unsettled = self.unsettled().await.unwrap_or(usize::MAX);
+            let left = missing.len().saturating_add(unsettled);
+            if left < least {
+                least = left;
+                deadline = Instant::now() + limit;
+            }
+            if left == 0 || Instant::now() >= deadline {
                 return missing;
             }
         }
     }
 
-    /// Whether queues are empty and transactions done. Decides transactions without a coordinator.
-    async fn is_settled(&self) -> Result<bool> {
+    /// How many items are in queues, and how many transactions are not done. Decides transactions without a coordinator.
+    async fn unsettled(&self) -> Result<usize> {
+        let mut unsettled = 0;
         for &recipe in &self.orders.recipes {
             match recipe {
                 Recipe::Shelf(shelf) => {
                     let place = shelf.at(self.client, &self.orders.path_of(recipe));
-                    if place.left().await?.0 > 0 {
-                        return Ok(false);
-                    }
+                    unsettled += place.left().await?.0;
                 }
                 Recipe::TwoPhase => {
                     let transactions = self.transactions();
@@ -55,14 +60,12 @@ impl Finish<'_> {
                         let transaction = transactions.transaction(&status.id);
                         transaction.coordinate().await?.decide().await?;
                     }
-                    if !all.iter().all(|status| status.is_done()) {
-                        return Ok(false);
-                    }
+                    unsettled += all.iter().filter(|status| !status.is_done()).count();
                 }
                 _ => {}
             }
         }
-        Ok(true)
+        Ok(unsettled)
     }
 
     fn transactions(&self) -> TwoPhase {
