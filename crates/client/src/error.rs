@@ -98,6 +98,14 @@ impl Error {
         matches!(self, Self::Refused(_) | Self::Invalid(_))
     }
 
+    /// Whether the request had no effect because the server, or this client, has too many others. It may succeed after a pause.
+    pub fn is_overload(self) -> bool {
+        matches!(
+            self,
+            Self::Refused(ErrorCode::ThrottledOp) | Self::Invalid(Invalid::TooManyRequests)
+        )
+    }
+
     /// Whether the request may have taken effect without an answer: it was sent, or its session ended meanwhile.
     pub fn is_in_doubt(self) -> bool {
         matches!(self, Self::Unknown | Self::SessionEnded(_))

@@ -9,6 +9,7 @@ use std::fmt;
 use std::future::ready;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
+use std::time::Duration;
 
 use bellwether_client as zk;
 use bellwether_client::log;
@@ -19,9 +20,13 @@ use tracing::warn;
 
 use crate::session::home::Home;
 
+/// The pause before the next try when the server or the client has too many requests.
+const OVERLOAD_PAUSE: Duration = Duration::from_millis(100);
+
 /// The way to the janitor of a session. The task ends when this is dropped and the work is done.
 #[derive(Debug)]
 pub(crate) struct Janitor {
+    home: Home,
     zk: zk::Client,
     removals: mpsc::UnboundedSender<BoxFuture<'static, ()>>,
     /// How often something was given to it.
@@ -48,6 +53,7 @@ impl Janitor {
             }
         });
         Self {
+            home: home.clone(),
             zk,
             removals: sender,
             given: AtomicU64::new(0),
@@ -58,7 +64,7 @@ impl Janitor {
     pub(crate) fn remove(&self, removal: impl Removal + 'static) {
         // Counted before it is queued, so that a later `swept` waits for it.
         self.given.fetch_add(1, Ordering::SeqCst);
-        let mut removal = perform(Box::new(removal), self.zk.clone()).boxed();
+        let mut removal = perform(Box::new(removal), self.home.clone(), self.zk.clone()).boxed();
         let begun = removal.poll_unpin(&mut Context::from_waker(Waker::noop()));
         if begun.is_ready() {
             removal = ready(()).boxed();
@@ -77,16 +83,60 @@ impl Janitor {
 }
 
 /// Tries until it is gone. While there is no connection, the next request waits in the client: this does not spin.
-async fn perform(removal: Box<dyn Removal>, zk: zk::Client) {
+async fn perform(removal: Box<dyn Removal>, home: Home, zk: zk::Client) {
     loop {
         match removal.remove(&zk).await {
             Err(error) if error.is_transient() => {}
+            Err(error) if error.is_overload() => home.sleep(OVERLOAD_PAUSE).await,
             Ok(()) | Err(zk::Error::SessionEnded(_)) => return,
             Err(error) => {
                 return log::emit(move || {
                     warn!(?removal, %error, "node stays until the session ends");
                 });
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU32;
+
+    use bellwether_testkit::TestServer;
+
+    use super::*;
+
+    /// A node that can be removed when nobody else sends requests.
+    #[derive(Debug)]
+    struct Overloaded {
+        tries_left: Arc<AtomicU32>,
+        error: zk::Error,
+    }
+
+    impl Removal for Overloaded {
+        fn remove<'a>(&'a self, _: &'a zk::Client) -> BoxFuture<'a, Result<(), zk::Error>> {
+            let left = self.tries_left.fetch_sub(1, Ordering::SeqCst) - 1;
+            ready(if left == 0 { Ok(()) } else { Err(self.error) }).boxed()
+        }
+    }
+
+    #[tokio::test]
+    async fn node_is_removed_when_an_overload_is_over() {
+        let server = TestServer::start().await.unwrap();
+        let zk = zk::Client::connect(server.connect_string()).await.unwrap();
+        let janitor = Janitor::start(&Home::of(&zk), zk);
+        for error in [
+            zk::Error::Refused(zk::ErrorCode::ThrottledOp),
+            zk::Error::Invalid(zk::Invalid::TooManyRequests),
+        ] {
+            let tries_left = Arc::new(AtomicU32::new(3));
+            janitor.remove(Overloaded {
+                tries_left: tries_left.clone(),
+                error,
+            });
+            janitor.swept().await;
+            assert_eq!(tries_left.load(Ordering::SeqCst), 0, "{error}");
         }
     }
 }
