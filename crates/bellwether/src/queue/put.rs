@@ -15,7 +15,7 @@ use crate::queue::error::PutError;
 use crate::queue::order::{Item, ItemId, Order, to_ms};
 use crate::queue::shelf::Shelf;
 use crate::queue::{DelayQueue, OrderedQueue, PriorityQueue, Queue};
-use crate::request::receipt::OnceError;
+use crate::request::receipt::{OnceError, Operation};
 use crate::request::retry::Tries;
 use crate::session::call::call;
 
@@ -251,46 +251,42 @@ impl Shelf {
         index_of_gone: Option<usize>,
         fill: impl Fn(&mut zk::Multi<'_>),
     ) -> Result<bool, PutError> {
-        let path = || self.path().to_owned();
         let mut tries = Tries::limited();
+        let mut operation = self.operation()?;
         loop {
-            match self.receipts().once(&fill).await {
+            match operation.send(&fill).await {
                 Ok(_) => return Ok(true),
                 Err(OnceError::Refused(zk::MultiError::Refused {
                     index,
                     code: zk::ErrorCode::NoNode,
                 })) if index_of_gone == Some(index) => return Ok(false),
-                Err(OnceError::Refused(error)) => match zk::Error::from(error) {
-                    // Refused as a whole, so nothing was written. Empty directories are removed by the servers, so they
-                    // may vanish again before the next try.
-                    zk::Error::NO_NODE => {
-                        let made = self.make(dirs).await;
-                        let again = made.and_then(|()| Ok(tries.again_after(Ok(()))?));
-                        again.map_err(|failure| PutError::new(failure, self.path()))?;
-                    }
-                    source => {
-                        return Err(PutError::Refused {
-                            path: path(),
-                            source,
-                        });
-                    }
-                },
-                Err(OnceError::SessionEnded) => {
-                    return Err(PutError::SessionEnded { path: path() });
+                // Refused as a whole, so nothing was written. Empty directories are removed by the servers, so they may vanish again
+                // before the next try.
+                Err(OnceError::Refused(error)) if zk::Error::from(error) == zk::Error::NO_NODE => {
+                    let made = self.make(dirs).await;
+                    let again = made.and_then(|()| Ok(tries.again_after(Ok(()))?));
+                    again.map_err(|failure| PutError::new(failure, self.path()))?;
                 }
-                Err(OnceError::OutcomeUnknown(source)) => {
-                    return Err(PutError::OutcomeUnknown {
-                        path: path(),
-                        source,
-                    });
-                }
-                Err(OnceError::TooManyEphemerals { bytes }) => {
-                    return Err(PutError::TooManyEphemerals {
-                        path: path(),
-                        bytes,
-                    });
-                }
+                Err(error) => return Err(self.not_written(error)),
             }
+        }
+    }
+
+    fn operation(&self) -> Result<Operation<'_>, PutError> {
+        let operation = self.receipts().operation();
+        operation.map_err(|error| self.not_written(error))
+    }
+
+    fn not_written(&self, error: OnceError) -> PutError {
+        let path = self.path().to_owned();
+        match error {
+            OnceError::Refused(error) => PutError::Refused {
+                path,
+                source: error.into(),
+            },
+            OnceError::SessionEnded => PutError::SessionEnded { path },
+            OnceError::OutcomeUnknown(source) => PutError::OutcomeUnknown { path, source },
+            OnceError::TooManyEphemerals { bytes } => PutError::TooManyEphemerals { path, bytes },
         }
     }
 

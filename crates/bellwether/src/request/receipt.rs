@@ -1,8 +1,12 @@
 //! Exactly-once writes.
 //!
 //! When the reply to a write is lost, the write may have taken effect, and a retry could apply it twice. So the write is sent in one multi
-//! with a receipt: an ephemeral node of this session that stores the id of the operation. After a lost reply the receipt shows whether the
-//! write took effect. The outcome stays unknown only if the session ends too, and the receipt with it.
+//! with a receipt: an ephemeral node of this session that stores the id of the operation. Every try creates the receipt, or writes it at
+//! the version of its last use. So at most one try takes effect, whichever arrives first: the others are refused, and the receipt shows
+//! why. The outcome stays unknown only if the session ends too, and the receipt with it.
+//!
+//! A look at the receipt before the next try would not be enough. A try may still be on its way through a slow member of an ensemble, and
+//! take effect after the look.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +17,6 @@ use crate::node::acquisition::AcquisitionId;
 use crate::node::path::NodePath;
 use crate::request::litter::Litter;
 use crate::request::retry::Tries;
-use crate::request::synced_read::caught_up_in;
 use crate::session::ephemerals::Room;
 use crate::session::open_session::Session;
 use crate::session::sabotage::Sabotage;
@@ -31,36 +34,44 @@ pub(crate) struct Receipts {
     session: Session,
     dir: NodePath,
     access: Access,
-    /// Receipts that no operation is using. Each operation under way has one to itself.
+    /// Each operation under way has a receipt to itself.
     free: Arc<Free>,
+}
+
+/// A receipt that no operation is using.
+#[derive(Debug)]
+struct Spare {
+    path: String,
+    version: i32,
+    room: Room,
 }
 
 /// Receipts for later operations. They are deleted when this is dropped, since the session may live for long.
 #[derive(Debug)]
 struct Free {
     session: Session,
-    paths: Mutex<Vec<(String, Room)>>,
+    spares: Mutex<Vec<Spare>>,
 }
 
 impl Free {
-    fn paths(&self) -> MutexGuard<'_, Vec<(String, Room)>> {
-        self.paths.lock().unwrap_or_else(PoisonError::into_inner)
+    fn spares(&self) -> MutexGuard<'_, Vec<Spare>> {
+        self.spares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps a receipt for the next operation, unless there are enough.
-    fn push(&self, path: String, room: Room) {
-        let mut paths = self.paths();
-        let bytes: usize = paths.iter().map(|(path, _)| path.len()).sum();
-        let is_needed = paths.len() < FREE_MAX && bytes + path.len() <= FREE_BYTES_MAX;
-        match is_needed || paths.is_empty() {
-            true => paths.push((path, room)),
-            false => self.session.janitor().remove(Litter::Node(path)),
+    fn push(&self, spare: Spare) {
+        let mut spares = self.spares();
+        let bytes: usize = spares.iter().map(|spare| spare.path.len()).sum();
+        let is_needed = spares.len() < FREE_MAX && bytes + spare.path.len() <= FREE_BYTES_MAX;
+        match is_needed || spares.is_empty() {
+            true => spares.push(spare),
+            false => self.session.janitor().remove(Litter::Node(spare.path)),
         }
     }
 
     fn sweep(&self) {
-        for (path, _) in self.paths().drain(..) {
-            self.session.janitor().remove(Litter::Node(path));
+        for spare in self.spares().drain(..) {
+            self.session.janitor().remove(Litter::Node(spare.path));
         }
     }
 }
@@ -101,7 +112,7 @@ impl Receipts {
             access,
             free: Arc::new(Free {
                 session: session.clone(),
-                paths: Mutex::default(),
+                spares: Mutex::default(),
             }),
         }
     }
@@ -113,61 +124,27 @@ impl Receipts {
         &self,
         fill: impl Fn(&mut zk::Multi<'_>),
     ) -> Result<Written, OnceError> {
-        let operation = AcquisitionId::new().to_string();
-        let zk = self.session.zk();
-        let mut receipt = self.take()?;
-        let mut tries = Tries::unlimited();
-        let blindly = self.session.is_sabotaged(Sabotage::RetryBlindly);
-        loop {
-            if tries.in_doubt() && !blindly {
-                let found = receipt.is_for(&operation).await;
-                if found.map_err(OnceError::OutcomeUnknown)? {
-                    receipt.give_back();
-                    return Ok(Written::ByReceipt);
-                }
-                tries.settle();
+        self.operation()?.send(fill).await
+    }
+
+    /// An operation that has not been sent.
+    pub(crate) fn operation(&self) -> Result<Operation<'_>, OnceError> {
+        let spare = self.free.spares().pop();
+        let (path, version, room) = match spare {
+            Some(spare) => (spare.path, Some(spare.version), spare.room),
+            None => {
+                let (path, room) = self.make()?;
+                (path, None, room)
             }
-            if !tries.in_doubt() && self.session.is_ended() {
-                return Err(OnceError::SessionEnded);
-            }
-            let mut writer = zk.new_multi();
-            // The receipt comes first, so that its failure can be told from that of a write.
-            match blindly {
-                // A check that always succeeds, so that the indexes stay the same.
-                true => writer.check("/", None),
-                false => receipt.add(&mut writer, &operation),
-            }
-            fill(&mut writer);
-            match writer.commit().await {
-                Ok(mut results) => {
-                    results.remove(0);
-                    receipt.exists |= !blindly;
-                    receipt.give_back();
-                    return Ok(Written::Answered(results));
-                }
-                Err(error) => match &error {
-                    // Another client has deleted the receipt since it was last used.
-                    zk::MultiError::Refused {
-                        index: 0,
-                        code: zk::ErrorCode::NoNode,
-                    } if receipt.exists => receipt.exists = false,
-                    zk::MultiError::Refused { .. } => {
-                        receipt.give_back();
-                        return Err(OnceError::Refused(error));
-                    }
-                    zk::MultiError::Request(source) => match tries.again(*source) {
-                        Ok(()) => {}
-                        Err(ended @ zk::Error::SessionEnded(_)) => {
-                            return Err(OnceError::OutcomeUnknown(ended));
-                        }
-                        Err(_) => {
-                            receipt.give_back();
-                            return Err(OnceError::Refused(error));
-                        }
-                    },
-                },
-            }
-        }
+        };
+        Ok(Operation {
+            of: self,
+            id: AcquisitionId::new().to_string(),
+            path,
+            version,
+            room: Some(room),
+            in_doubt: false,
+        })
     }
 
     /// Removes the receipts that no operation is using: for recipes that seldom write.
@@ -175,22 +152,7 @@ impl Receipts {
         self.free.sweep();
     }
 
-    fn take(&self) -> Result<Receipt<'_>, OnceError> {
-        let free = self.free.paths().pop();
-        let exists = free.is_some();
-        let (path, room) = match free {
-            Some(free) => free,
-            None => self.make()?,
-        };
-        Ok(Receipt {
-            exists,
-            path,
-            room: Some(room),
-            of: self,
-        })
-    }
-
-    /// A receipt that the first operation will create.
+    /// The path of a receipt that the first operation will create.
     fn make(&self) -> Result<(String, Room), OnceError> {
         let session = self.session.session_id();
         let id = AcquisitionId::new();
@@ -204,55 +166,295 @@ impl Receipts {
     }
 }
 
-/// A receipt in use. Dropped with its operation in doubt, the node is removed.
-struct Receipt<'a> {
+/// One exactly-once operation, and the receipt that it uses. Dropped in doubt, the receipt is removed.
+#[derive(Debug)]
+pub(crate) struct Operation<'a> {
     of: &'a Receipts,
+    id: String,
     path: String,
-    exists: bool,
-    /// `None` once it has been given back.
+    /// The version of the receipt before this operation; `None` if the operation creates it.
+    version: Option<i32>,
+    /// `None` only while it is dropped.
     room: Option<Room>,
+    /// Whether a try may have taken effect, or may still do so.
+    in_doubt: bool,
 }
 
-impl Receipt<'_> {
-    /// Whether it shows that an operation was made, whose reply was lost.
-    async fn is_for(&mut self, operation: &str) -> Result<bool, zk::Error> {
-        let (session, path) = (&self.of.session, &self.path);
-        let read = || caught_up_in(session, path, || session.zk().get(path));
-        match Tries::unlimited().answer(read).await {
-            Ok((data, _)) => {
-                self.exists = true;
-                Ok(data == operation.as_bytes())
+impl Operation<'_> {
+    /// Makes the writes that `fill` adds. After a refusal it may be sent again: all tries together take effect at most once.
+    pub(crate) async fn send(
+        &mut self,
+        fill: impl Fn(&mut zk::Multi<'_>),
+    ) -> Result<Written, OnceError> {
+        let session = &self.of.session;
+        let blindly = session.is_sabotaged(Sabotage::RetryBlindly);
+        let mut tries = Tries::unlimited();
+        loop {
+            if !self.in_doubt && session.is_ended() {
+                return Err(OnceError::SessionEnded);
             }
-            // A write that takes effect creates the receipt, so without a receipt there was no write. If the receipt existed before, its absence
-            // proves nothing: another client has deleted it.
-            Err(zk::Error::NO_NODE) if !self.exists => Ok(false),
-            Err(error) => Err(error),
+            let mut writer = session.zk().new_multi();
+            // The receipt comes first, so that its failure can be told from that of a write.
+            match blindly {
+                // A check that always succeeds, so that the indexes stay the same.
+                true => writer.check("/", None),
+                false => self.add_receipt(&mut writer),
+            }
+            fill(&mut writer);
+            let error = match writer.commit().await {
+                Ok(mut results) => {
+                    match results.remove(0) {
+                        zk::MultiResult::Created { .. } => self.written(0),
+                        zk::MultiResult::Set(stat) => self.written(stat.version),
+                        zk::MultiResult::Deleted | zk::MultiResult::Checked => {}
+                    }
+                    return Ok(Written::Answered(results));
+                }
+                Err(error) => error,
+            };
+            match error {
+                zk::MultiError::Request(source) => {
+                    self.in_doubt |= source == zk::Error::Unknown;
+                    match tries.again(source) {
+                        Ok(()) => {}
+                        Err(ended @ zk::Error::SessionEnded(_)) => {
+                            return Err(OnceError::OutcomeUnknown(ended));
+                        }
+                        Err(_) => return self.withdraw(error).await,
+                    }
+                }
+                // The directory is missing, so no try can take effect before it is made.
+                zk::MultiError::Refused {
+                    index: 0,
+                    code: zk::ErrorCode::NoNode,
+                } if self.version.is_none() => return Err(OnceError::Refused(error)),
+                zk::MultiError::Refused {
+                    index: 0,
+                    code:
+                        zk::ErrorCode::NoNode | zk::ErrorCode::BadVersion | zk::ErrorCode::NodeExists,
+                } => match self.in_doubt {
+                    true => return self.look(error.into()).await,
+                    // Another client has changed or deleted the receipt.
+                    false => self.renew()?,
+                },
+                zk::MultiError::Refused { .. } => return self.withdraw(error).await,
+            }
         }
     }
 
-    fn add(&self, writer: &mut zk::Multi<'_>, operation: &str) {
-        let data = operation.as_bytes();
-        let options = zk::CreateMode::Ephemeral.with_acl(self.of.access.acl());
-        match self.exists {
-            true => writer.set(&self.path, data, None),
-            false => writer.create(&self.path, data, options),
-        };
+    fn add_receipt(&self, writer: &mut zk::Multi<'_>) {
+        let data = self.id.as_bytes();
+        match self.version {
+            Some(version) => writer.set(&self.path, data, Some(version)),
+            None => writer.create(&self.path, data, self.options()),
+        }
     }
 
-    /// For the next operation.
-    fn give_back(mut self) {
-        let room = self.room.take();
-        if let Some(room) = room.filter(|_| self.exists) {
-            self.of.free.push(self.path.clone(), room);
+    fn options(&self) -> zk::CreateOptions {
+        zk::CreateMode::Ephemeral.with_acl(self.of.access.acl())
+    }
+
+    /// No other try can take effect at this version of the receipt.
+    fn written(&mut self, version: i32) {
+        self.version = Some(version);
+        self.in_doubt = false;
+    }
+
+    /// Finds out whether an earlier try has changed the receipt, so that this one was refused. The read is as new as the refusal.
+    async fn look(&mut self, refusal: zk::Error) -> Result<Written, OnceError> {
+        let zk = self.of.session.zk();
+        let read = Tries::unlimited().answer(|| zk.get(&self.path)).await;
+        match read {
+            Ok((data, stat)) if data == self.id.as_bytes() => {
+                self.written(stat.version);
+                Ok(Written::ByReceipt)
+            }
+            // Another client has changed or deleted it, so it proves nothing.
+            Ok(_) => Err(OnceError::OutcomeUnknown(refusal)),
+            Err(error) => Err(OnceError::OutcomeUnknown(error)),
+        }
+    }
+
+    /// Ends an operation that was refused. An earlier try may still be on its way: the receipt is changed, so that it is refused too.
+    async fn withdraw(&mut self, refusal: zk::MultiError) -> Result<Written, OnceError> {
+        if !self.in_doubt {
+            return Err(OnceError::Refused(refusal));
+        }
+        let zk = self.of.session.zk();
+        let change = async || match self.version {
+            Some(version) => Ok(zk.set(&self.path, b"", Some(version)).await?.version),
+            None => zk.create(&self.path, b"", self.options()).await.map(|_| 0),
+        };
+        match Tries::unlimited().answer(change).await {
+            Ok(version) => {
+                self.written(version);
+                Err(OnceError::Refused(refusal))
+            }
+            Err(error @ (zk::Error::BAD_VERSION | zk::Error::NODE_EXISTS)) => {
+                self.look(error).await
+            }
+            Err(error) => Err(OnceError::OutcomeUnknown(error)),
+        }
+    }
+
+    /// Uses another receipt.
+    fn renew(&mut self) -> Result<(), OnceError> {
+        let (path, room) = self.of.make()?;
+        let old = std::mem::replace(&mut self.path, path);
+        self.of.session.janitor().remove(Litter::Node(old));
+        self.room = Some(room);
+        self.version = None;
+        Ok(())
+    }
+}
+
+impl Drop for Operation<'_> {
+    fn drop(&mut self) {
+        let path = std::mem::take(&mut self.path);
+        match (self.room.take(), self.version) {
+            (Some(room), Some(version)) if !self.in_doubt => self.of.free.push(Spare {
+                path,
+                version,
+                room,
+            }),
+            _ if !self.in_doubt => {}
+            _ => self.of.session.janitor().remove(Litter::Node(path)),
         }
     }
 }
 
-impl Drop for Receipt<'_> {
-    fn drop(&mut self) {
-        if self.room.is_some() {
-            let litter = Litter::Node(self.path.clone());
-            self.of.session.janitor().remove(litter);
+#[cfg(test)]
+mod tests {
+    use bellwether_testkit::TestServer;
+
+    use super::*;
+    use crate::session::pretended_ensemble::session;
+
+    const NODE: &str = "/dir/node-";
+
+    fn create(writer: &mut zk::Multi<'_>) {
+        writer.create(NODE, b"", zk::CreateMode::PersistentSequential);
+    }
+
+    struct Scene {
+        _server: TestServer,
+        receipts: Receipts,
+    }
+
+    impl Scene {
+        /// With a receipt that an operation has used before, or without any.
+        async fn new(is_used: bool) -> Self {
+            let server = TestServer::start().await.unwrap();
+            let session = session(server.connect_string()).await;
+            let dir = NodePath::parse("/dir").unwrap();
+            let container = zk::CreateMode::Persistent;
+            session.zk().create("/dir", b"", container).await.unwrap();
+            let receipts = Receipts::new(&session, dir, Access::default());
+            if is_used {
+                receipts
+                    .once(|writer| writer.check("/dir", None))
+                    .await
+                    .unwrap();
+            }
+            Self {
+                _server: server,
+                receipts,
+            }
+        }
+
+        /// A try that was sent and got no answer: it is on its way.
+        fn sent<'a>(&'a self, operation: &mut Operation<'_>) -> zk::Multi<'a> {
+            let mut late = self.receipts.session.zk().new_multi();
+            operation.add_receipt(&mut late);
+            create(&mut late);
+            operation.in_doubt = true;
+            late
+        }
+
+        async fn nodes(&self) -> usize {
+            let names = self.receipts.session.zk().children("/dir").await.unwrap();
+            let is_receipt = |name: &String| name.starts_with(RECEIPT);
+            names.len() - names.iter().filter(|name| is_receipt(name)).count()
+        }
+    }
+
+    fn is_refused(late: Result<Vec<zk::MultiResult>, zk::MultiError>) -> bool {
+        matches!(late, Err(zk::MultiError::Refused { index: 0, .. }))
+    }
+
+    #[tokio::test]
+    async fn try_that_arrives_after_a_later_one_has_no_effect() {
+        for is_used in [false, true] {
+            let scene = Scene::new(is_used).await;
+            let mut operation = scene.receipts.operation().unwrap();
+            let late = scene.sent(&mut operation);
+            let written = operation.send(create).await;
+            assert!(matches!(written, Ok(Written::Answered(_))), "{written:?}");
+            assert!(is_refused(late.commit().await));
+            assert_eq!(scene.nodes().await, 1);
+        }
+    }
+
+    #[tokio::test]
+    async fn try_that_took_effect_is_found() {
+        for is_used in [false, true] {
+            let scene = Scene::new(is_used).await;
+            let mut operation = scene.receipts.operation().unwrap();
+            scene.sent(&mut operation).commit().await.unwrap();
+            let written = operation.send(create).await;
+            assert!(matches!(written, Ok(Written::ByReceipt)), "{written:?}");
+            assert_eq!(scene.nodes().await, 1);
+            drop(operation);
+            // The receipt can be used again.
+            scene.receipts.once(create).await.unwrap();
+            assert_eq!(scene.nodes().await, 2);
+        }
+    }
+
+    #[tokio::test]
+    async fn try_that_arrives_after_a_refusal_has_no_effect() {
+        for is_used in [false, true] {
+            let scene = Scene::new(is_used).await;
+            let mut operation = scene.receipts.operation().unwrap();
+            let late = scene.sent(&mut operation);
+            let written = operation
+                .send(|writer| writer.delete("/missing", None))
+                .await;
+            assert!(matches!(written, Err(OnceError::Refused(_))), "{written:?}");
+            assert!(is_refused(late.commit().await));
+            assert_eq!(scene.nodes().await, 0);
+        }
+    }
+
+    #[tokio::test]
+    async fn refusal_of_a_try_whose_predecessor_took_effect_is_its_success() {
+        for is_used in [false, true] {
+            let scene = Scene::new(is_used).await;
+            let mut operation = scene.receipts.operation().unwrap();
+            scene.sent(&mut operation).commit().await.unwrap();
+            let written = operation
+                .send(|writer| writer.delete("/missing", None))
+                .await;
+            assert!(matches!(written, Ok(Written::ByReceipt)), "{written:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn receipt_that_another_client_deleted_is_replaced_or_leaves_the_outcome_unknown() {
+        for is_in_doubt in [false, true] {
+            let scene = Scene::new(true).await;
+            let mut operation = scene.receipts.operation().unwrap();
+            let zk = scene.receipts.session.zk();
+            zk.delete(&operation.path, None).await.unwrap();
+            operation.in_doubt = is_in_doubt;
+            let written = operation.send(create).await;
+            match is_in_doubt {
+                false => assert!(matches!(written, Ok(Written::Answered(_))), "{written:?}"),
+                true => assert!(
+                    matches!(written, Err(OnceError::OutcomeUnknown(zk::Error::NO_NODE))),
+                    "{written:?}"
+                ),
+            }
         }
     }
 }

@@ -41,11 +41,6 @@ impl Tries {
         self.in_doubt
     }
 
-    /// Records that an answer has settled the earlier tries.
-    pub(crate) fn settle(&mut self) {
-        self.in_doubt = false;
-    }
-
     /// Allows another try after an error that is not an answer.
     ///
     /// # Errors
@@ -132,8 +127,6 @@ mod tests {
         assert!(tries.in_doubt());
         tries.again(zk::Error::NotSent).unwrap();
         assert!(tries.in_doubt(), "the try before it was sent");
-        tries.settle();
-        assert!(!tries.in_doubt());
     }
 
     #[test]

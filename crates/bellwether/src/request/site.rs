@@ -242,8 +242,8 @@ impl Site {
                     bytes_max,
                 }));
             }
-            let written = visit.receipts.once(|writer| fill(writer, &visit.node));
-            match written.await {
+            let written = self.write(&visit, |writer| fill(writer, &visit.node));
+            match written.await? {
                 Ok(written) => return Ok(written),
                 // Nothing was sent.
                 Err(OnceError::SessionEnded) => {}
@@ -260,16 +260,33 @@ impl Site {
                     }));
                 }
                 Err(OnceError::Refused(error)) => match error {
-                    // The receipt comes first, so its directory is missing.
-                    zk::MultiError::Refused {
-                        index: 0,
-                        code: zk::ErrorCode::NoNode,
-                    } => self.make_directory(&visit).await?,
                     zk::MultiError::Refused { index, code } if index > 0 => {
                         return Err(NotWritten::Refused(zk::Error::Refused(code)));
                     }
                     error => return Err(NotWritten::Failed(self.refused(error.into()))),
                 },
+            }
+        }
+    }
+
+    /// Makes writes through one session, and the directory of the node if it is missing.
+    async fn write(
+        &self,
+        visit: &Visit,
+        fill: impl Fn(&mut zk::Multi<'_>),
+    ) -> Result<Result<Written, OnceError>, NotWritten> {
+        let mut operation = match visit.receipts.operation() {
+            Ok(operation) => operation,
+            Err(error) => return Ok(Err(error)),
+        };
+        loop {
+            match operation.send(&fill).await {
+                // The receipt comes first, so its directory is missing.
+                Err(OnceError::Refused(zk::MultiError::Refused {
+                    index: 0,
+                    code: zk::ErrorCode::NoNode,
+                })) => self.make_directory(visit).await?,
+                written => return Ok(written),
             }
         }
     }
