@@ -154,13 +154,11 @@ impl DoubleBarrier {
     /// [`BarrierError::TimedOut`] when the limit has passed; else as [`enter`](Self::enter).
     pub async fn enter_timeout(&self, limit: Duration) -> Result<Inside, BarrierError> {
         call!("double_barrier.enter", self.path())
-            .hold(self.enter_timeout_untraced(limit))
+            .hold(async {
+                let (home, late) = (self.place.client.home(), || self.timed_out(limit));
+                home.within(limit, self.enter_untraced(), late).await
+            })
             .await
-    }
-
-    async fn enter_timeout_untraced(&self, limit: Duration) -> Result<Inside, BarrierError> {
-        let (home, late) = (self.place.client.home(), || self.timed_out(limit));
-        home.within(limit, self.enter_untraced(), late).await
     }
 
     /// The members that are there now, in the current round: to find out which are missing.
@@ -174,20 +172,18 @@ impl DoubleBarrier {
     /// See [`BarrierError`].
     pub async fn members(&self) -> Result<Members, BarrierError> {
         call!("double_barrier.members", self.path())
-            .run(self.members_untraced())
+            .run(async {
+                let round = self.round(None).await?;
+                let mut tries = Tries::limited();
+                loop {
+                    let again = match self.look(round.clone()).await {
+                        Ok(members) => return Ok(members),
+                        Err(error) => tries.again_after(Err(error)),
+                    };
+                    again.map_err(|error| self.error(error.into()))?;
+                }
+            })
             .await
-    }
-
-    async fn members_untraced(&self) -> Result<Members, BarrierError> {
-        let round = self.round(None).await?;
-        let mut tries = Tries::limited();
-        loop {
-            let again = match self.look(round.clone()).await {
-                Ok(members) => return Ok(members),
-                Err(error) => tries.again_after(Err(error)),
-            };
-            again.map_err(|error| self.error(error.into()))?;
-        }
     }
 
     /// `NoNode` if it moved on to the next round meanwhile.
@@ -416,14 +412,12 @@ impl Inside {
     pub async fn leave_timeout(self, limit: Duration) -> Result<(), BarrierError> {
         call!("double_barrier.leave", self.hold.path())
             .of(&self.hold)
-            .run(self.leave_timeout_untraced(limit))
+            .run(async move {
+                let barrier = self.barrier.clone();
+                let (home, late) = (barrier.place.client.home(), || barrier.timed_out(limit));
+                home.within(limit, self.leave_untraced(), late).await
+            })
             .await
-    }
-
-    async fn leave_timeout_untraced(self, limit: Duration) -> Result<(), BarrierError> {
-        let barrier = self.barrier.clone();
-        let (home, late) = (barrier.place.client.home(), || barrier.timed_out(limit));
-        home.within(limit, self.leave_untraced(), late).await
     }
 }
 

@@ -137,21 +137,19 @@ impl Barrier {
     /// See [`BarrierError`]. Only after [`BarrierError::OutcomeUnknown`] it may have been lifted.
     pub async fn lift(&self) -> Result<bool, BarrierError> {
         call!("barrier.lift", self.path())
-            .ask(self.lift_untraced())
+            .ask(async {
+                let dir = self.dir()?;
+                let session = self.session().await?;
+                let lifted = self.once(&session, &dir, |writer| {
+                    writer.delete(&dir.child(BARRIER), None)
+                });
+                match lifted.await? {
+                    None => Ok(true),
+                    Some(zk::Error::NO_NODE) => Ok(false),
+                    Some(error) => Err(self.error(error)),
+                }
+            })
             .await
-    }
-
-    async fn lift_untraced(&self) -> Result<bool, BarrierError> {
-        let dir = self.dir()?;
-        let session = self.session().await?;
-        let lifted = self.once(&session, &dir, |writer| {
-            writer.delete(&dir.child(BARRIER), None)
-        });
-        match lifted.await? {
-            None => Ok(true),
-            Some(zk::Error::NO_NODE) => Ok(false),
-            Some(error) => Err(self.error(error)),
-        }
     }
 
     /// Waits until the barrier is lifted; returns at once if there is none.
@@ -213,17 +211,15 @@ impl Barrier {
     /// [`BarrierError::TimedOut`] when the limit has passed; else as [`wait`](Self::wait).
     pub async fn wait_timeout(&self, limit: Duration) -> Result<(), BarrierError> {
         call!("barrier.wait", self.path())
-            .run(self.wait_timeout_untraced(limit))
+            .run(async {
+                let late = || BarrierError::TimedOut {
+                    path: self.place.path.clone(),
+                    limit,
+                };
+                let home = self.place.client.home();
+                home.within(limit, self.wait_untraced(), late).await
+            })
             .await
-    }
-
-    async fn wait_timeout_untraced(&self, limit: Duration) -> Result<(), BarrierError> {
-        let late = || BarrierError::TimedOut {
-            path: self.place.path.clone(),
-            limit,
-        };
-        let home = self.place.client.home();
-        home.within(limit, self.wait_untraced(), late).await
     }
 
     /// The client that set the barrier; `None` if there is none. It may be lifted by the time this returns.
@@ -237,17 +233,15 @@ impl Barrier {
     /// See [`BarrierError`].
     pub async fn set_by(&self) -> Result<Option<Who>, BarrierError> {
         call!("barrier.set_by", self.path())
-            .find(self.set_by_untraced())
+            .find(async {
+                let node = self.dir()?.child(BARRIER);
+                let session = self.session().await?;
+                let zk = session.zk();
+                let read = until_answered(|| caught_up(zk, &node, || zk.get(&node))).await;
+                let set = found(read).map_err(|error| self.error(error))?;
+                Ok(set.map(|(data, _)| Who::from_data(&data).unwrap_or_default()))
+            })
             .await
-    }
-
-    async fn set_by_untraced(&self) -> Result<Option<Who>, BarrierError> {
-        let node = self.dir()?.child(BARRIER);
-        let session = self.session().await?;
-        let zk = session.zk();
-        let read = until_answered(|| caught_up(zk, &node, || zk.get(&node))).await;
-        let set = found(read).map_err(|error| self.error(error))?;
-        Ok(set.map(|(data, _)| Who::from_data(&data).unwrap_or_default()))
     }
 
     /// Makes one write exactly once: a barrier that was lifted must not come back because the reply to its creation was

@@ -111,13 +111,11 @@ impl Cache {
     /// See [`StateError`].
     pub async fn open(&self) -> Result<LiveTree, StateError> {
         call!("cache.open", self.path())
-            .run(self.open_untraced())
+            .run(async {
+                let cache = Self::at(self.site.clone());
+                cache.open_through(self.site.visit().await?).await
+            })
             .await
-    }
-
-    async fn open_untraced(&self) -> Result<LiveTree, StateError> {
-        let cache = Self::at(self.site.clone());
-        cache.open_through(self.site.visit().await?).await
     }
 
     /// As [`open`](Self::open), but waits until a session can be opened.

@@ -170,19 +170,17 @@ impl Election {
     /// As [`campaign`](Self::campaign).
     pub async fn join(&self) -> Result<Waiting<Leadership>, AcquireError> {
         call!("election.join", self.path())
-            .run(self.join_untraced())
+            .run(async {
+                let session = self.terms.session().await?;
+                let contender = self.enter(&session).await?;
+                let election = self.clone();
+                Ok(Waiting::new(
+                    &self.terms,
+                    contender,
+                    async move |contender| election.lead(contender).await,
+                ))
+            })
             .await
-    }
-
-    async fn join_untraced(&self) -> Result<Waiting<Leadership>, AcquireError> {
-        let session = self.terms.session().await?;
-        let contender = self.enter(&session).await?;
-        let election = self.clone();
-        Ok(Waiting::new(
-            &self.terms,
-            contender,
-            async move |contender| election.lead(contender).await,
-        ))
     }
 
     pub(crate) async fn campaign_in(&self, session: &Session) -> Result<Leadership, AcquireError> {
@@ -260,12 +258,8 @@ impl Election {
     /// See [`AcquireError`].
     pub async fn leader(&self) -> Result<Option<Candidate>, AcquireError> {
         call!("election.leader", self.path())
-            .find(self.leader_untraced())
+            .find(async { self.read(1).await.map(|leader| leader.into_iter().next()) })
             .await
-    }
-
-    async fn leader_untraced(&self) -> Result<Option<Candidate>, AcquireError> {
-        self.read(1).await.map(|leader| leader.into_iter().next())
     }
 
     /// The candidates in order: the leader first.
@@ -403,20 +397,18 @@ impl Leadership {
     pub async fn proclaim(&self, value: impl Into<String>) -> Result<(), WriteError> {
         call!("election.proclaim", self.hold.path())
             .of(&self.hold)
-            .run(self.proclaim_untraced(value))
+            .run(async {
+                let value = value.into();
+                WriteError::check_size(value.len())?;
+                let value = Some(value);
+                let known = self.known().clone();
+                // Keeps what other clients have written there, such as a request to release.
+                let word = |data: &mut NodeData| data.who.value.clone_from(&value);
+                let now = self.hold.amend(known, word).await?;
+                *self.known() = now;
+                Ok(())
+            })
             .await
-    }
-
-    async fn proclaim_untraced(&self, value: impl Into<String>) -> Result<(), WriteError> {
-        let value = value.into();
-        WriteError::check_size(value.len())?;
-        let value = Some(value);
-        let known = self.known().clone();
-        // Keeps what other clients have written there, such as a request to release.
-        let word = |data: &mut NodeData| data.who.value.clone_from(&value);
-        let now = self.hold.amend(known, word).await?;
-        *self.known() = now;
-        Ok(())
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

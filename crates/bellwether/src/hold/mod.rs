@@ -231,16 +231,14 @@ impl Hold {
     pub async fn note(&self, note: impl AsRef<[u8]>) -> Result<(), WriteError> {
         call!("hold.note", self.path())
             .of(self)
-            .run(self.note_untraced(note))
+            .run(async {
+                WriteError::check_size(note.as_ref().len())?;
+                match &self.mark {
+                    Some(mark) => mark.note(&self.node, note.as_ref()).await,
+                    None => Err(WriteError::NoMark),
+                }
+            })
             .await
-    }
-
-    async fn note_untraced(&self, note: impl AsRef<[u8]>) -> Result<(), WriteError> {
-        WriteError::check_size(note.as_ref().len())?;
-        match &self.mark {
-            Some(mark) => mark.note(&self.node, note.as_ref()).await,
-            None => Err(WriteError::NoMark),
-        }
     }
 
     /// Records for the next holder how this hold ended, such as `killed (SIGKILL)`, if it is not released. The text is stored in the crash
@@ -256,16 +254,14 @@ impl Hold {
     pub async fn tell_ending(&self, how: &str) -> Result<(), WriteError> {
         call!("hold.tell_ending", self.path())
             .of(self)
-            .run(self.tell_ending_untraced(how))
+            .run(async {
+                WriteError::check_size(how.len())?;
+                match &self.mark {
+                    Some(mark) => mark.tell_ending(&self.node, how).await,
+                    None => Err(WriteError::NoMark),
+                }
+            })
             .await
-    }
-
-    async fn tell_ending_untraced(&self, how: &str) -> Result<(), WriteError> {
-        WriteError::check_size(how.len())?;
-        match &self.mark {
-            Some(mark) => mark.tell_ending(&self.node, how).await,
-            None => Err(WriteError::NoMark),
-        }
     }
 
     /// The session of the hold.

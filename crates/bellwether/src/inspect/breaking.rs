@@ -82,18 +82,12 @@ impl Contention {
     /// See [`ContentionError`].
     pub async fn revoke(&self, node: &str, token: FencingToken) -> Result<bool, ContentionError> {
         call!("contention.revoke", self.path())
-            .ask(self.revoke_untraced(node, token))
+            .ask(async {
+                let (dir, session) = (self.prefix()?, self.session().await?);
+                let asked = self.ask(&session, &dir, (node, token), None).await;
+                Ok(asked.map_err(|source| self.failed(source))?.is_some())
+            })
             .await
-    }
-
-    async fn revoke_untraced(
-        &self,
-        node: &str,
-        token: FencingToken,
-    ) -> Result<bool, ContentionError> {
-        let (dir, session) = (self.prefix()?, self.session().await?);
-        let asked = self.ask(&session, &dir, (node, token), None).await;
-        Ok(asked.map_err(|source| self.failed(source))?.is_some())
     }
 
     /// Asks a contender to release, by the name of its node and its token, waits for the grace, and then removes it by force.
@@ -112,28 +106,22 @@ impl Contention {
         grace: Duration,
     ) -> Result<Ending, ContentionError> {
         call!("contention.break_hold", self.path())
-            .run(self.break_hold_untraced(node, token, grace))
+            .run(async {
+                let (dir, session) = (self.prefix()?, self.session().await?);
+                let broken = async {
+                    let Some(asked) = self.ask(&session, &dir, (node, token), Some(grace)).await?
+                    else {
+                        return Ok(Ending::LetGo);
+                    };
+                    let gone = asked.until_gone(session.zk());
+                    match session.home().timeout(grace, gone).await {
+                        Some(gone) => gone.map(|()| Ending::LetGo),
+                        None => self.remove(&session, &dir, node, asked).await,
+                    }
+                };
+                broken.await.map_err(|source| self.failed(source))
+            })
             .await
-    }
-
-    async fn break_hold_untraced(
-        &self,
-        node: &str,
-        token: FencingToken,
-        grace: Duration,
-    ) -> Result<Ending, ContentionError> {
-        let (dir, session) = (self.prefix()?, self.session().await?);
-        let broken = async {
-            let Some(asked) = self.ask(&session, &dir, (node, token), Some(grace)).await? else {
-                return Ok(Ending::LetGo);
-            };
-            let gone = asked.until_gone(session.zk());
-            match session.home().timeout(grace, gone).await {
-                Some(gone) => gone.map(|()| Ending::LetGo),
-                None => self.remove(&session, &dir, node, asked).await,
-            }
-        };
-        broken.await.map_err(|source| self.failed(source))
     }
 
     /// Adds the request to the data of the node. `None` if the node is gone, or another contender's by now.

@@ -156,18 +156,16 @@ impl Contention {
     /// See [`ContentionError`].
     pub async fn line(&self) -> Result<Vec<Contestant>, ContentionError> {
         call!("contention.line", self.path())
-            .run(self.line_untraced())
+            .run(async {
+                let dir = self.dir()?;
+                let session = self.session().await?;
+                let zk = session.zk();
+                // A read may be answered by a lagging server.
+                let synced = zk.sync("/");
+                let line = read_line(zk, &dir, &self.path).await;
+                synced.await.and(line).map_err(|source| self.failed(source))
+            })
             .await
-    }
-
-    async fn line_untraced(&self) -> Result<Vec<Contestant>, ContentionError> {
-        let dir = self.dir()?;
-        let session = self.session().await?;
-        let zk = session.zk();
-        // A read may be answered by a lagging server.
-        let synced = zk.sync("/");
-        let line = read_line(zk, &dir, &self.path).await;
-        synced.await.and(line).map_err(|source| self.failed(source))
     }
 
     pub(crate) async fn session(&self) -> Result<Session, ContentionError> {

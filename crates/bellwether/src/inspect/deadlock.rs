@@ -40,13 +40,11 @@ impl Contention {
     /// See [`ContentionError`].
     pub async fn deadlocks(&self) -> Result<Vec<Vec<WaitsFor>>, ContentionError> {
         call!("contention.deadlocks", self.path())
-            .run(self.deadlocks_untraced())
+            .run(async {
+                let survey = Survey::new(&self.client, self.path.clone());
+                Ok(survey.look().await?.deadlocks())
+            })
             .await
-    }
-
-    async fn deadlocks_untraced(&self) -> Result<Vec<Vec<WaitsFor>>, ContentionError> {
-        let survey = Survey::new(&self.client, self.path.clone());
-        Ok(survey.look().await?.deadlocks())
     }
 }
 

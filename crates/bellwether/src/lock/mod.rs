@@ -139,13 +139,11 @@ impl Lock {
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>, AcquireError> {
         call!("lock.try_acquire", self.path())
-            .try_hold(self.try_acquire_untraced())
+            .try_hold(async {
+                let hold = self.terms.try_acquire(Kind::Lock, Rule::EXCLUSIVE).await?;
+                Ok(hold.map(|hold| LockGuard { hold }))
+            })
             .await
-    }
-
-    async fn try_acquire_untraced(&self) -> Result<Option<LockGuard>, AcquireError> {
-        let hold = self.terms.try_acquire(Kind::Lock, Rule::EXCLUSIVE).await?;
-        Ok(hold.map(|hold| LockGuard { hold }))
     }
 
     /// Joins the end of the line, and returns without waiting for its turn. For programs that show how the wait

@@ -78,14 +78,12 @@ impl MultiLock {
     /// meanwhile. The locks that were held are released in the background.
     pub async fn acquire(&self) -> Result<MultiGuard, AcquireError> {
         call!("multi_lock.acquire", self.all_paths())
-            .run(self.acquire_untraced())
+            .run(async {
+                let mut all = InTransit::new(MultiGuard::default());
+                self.acquire_into(&mut all).await?;
+                Ok(all.arrive())
+            })
             .await
-    }
-
-    async fn acquire_untraced(&self) -> Result<MultiGuard, AcquireError> {
-        let mut all = InTransit::new(MultiGuard::default());
-        self.acquire_into(&mut all).await?;
-        Ok(all.arrive())
     }
 
     /// As [`acquire`](Self::acquire), but gives up after a time. The limit is for all of them together.
@@ -100,23 +98,21 @@ impl MultiLock {
     /// [`acquire`](Self::acquire).
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<MultiGuard, AcquireError> {
         call!("multi_lock.acquire", self.all_paths())
-            .run(self.acquire_timeout_untraced(limit))
+            .run(async {
+                let mut all = InTransit::new(MultiGuard::default());
+                let Some(first) = self.locks.first() else {
+                    return Ok(all.arrive());
+                };
+                let acquired = self.acquire_into(&mut all);
+                match first.client().home().timeout(limit, acquired).await {
+                    Some(acquired) => acquired.map(|()| all.arrive()),
+                    None => Err(AcquireError::TimedOut {
+                        path: self.locks[all.guards.len()].path().to_owned(),
+                        limit,
+                    }),
+                }
+            })
             .await
-    }
-
-    async fn acquire_timeout_untraced(&self, limit: Duration) -> Result<MultiGuard, AcquireError> {
-        let mut all = InTransit::new(MultiGuard::default());
-        let Some(first) = self.locks.first() else {
-            return Ok(all.arrive());
-        };
-        let acquired = self.acquire_into(&mut all);
-        match first.client().home().timeout(limit, acquired).await {
-            Some(acquired) => acquired.map(|()| all.arrive()),
-            None => Err(AcquireError::TimedOut {
-                path: self.locks[all.guards.len()].path().to_owned(),
-                limit,
-            }),
-        }
     }
 
     /// Acquires one lock after the other, while the locks acquired so far are held.
@@ -143,19 +139,17 @@ impl MultiLock {
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, AcquireError> {
         call!("multi_lock.try_acquire", self.all_paths())
-            .find(self.try_acquire_untraced())
+            .find(async {
+                let mut all = InTransit::new(MultiGuard::default());
+                for lock in &self.locks {
+                    match lock.try_acquire().await? {
+                        Some(guard) => all.guards.push(guard),
+                        None => return Ok(None),
+                    }
+                }
+                Ok(Some(all.arrive()))
+            })
             .await
-    }
-
-    async fn try_acquire_untraced(&self) -> Result<Option<MultiGuard>, AcquireError> {
-        let mut all = InTransit::new(MultiGuard::default());
-        for lock in &self.locks {
-            match lock.try_acquire().await? {
-                Some(guard) => all.guards.push(guard),
-                None => return Ok(None),
-            }
-        }
-        Ok(Some(all.arrive()))
     }
 }
 
@@ -237,17 +231,15 @@ impl MultiGuard {
     /// The first error; the remaining locks are released all the same.
     pub async fn release(self) -> Result<(), ReleaseError> {
         call!("multi_lock.release", self.all_paths())
-            .run(self.release_untraced())
+            .run(async move {
+                let mut reported = Ok(());
+                for guard in self.guards.into_iter().rev() {
+                    let released = guard.release().await;
+                    reported = reported.and(released);
+                }
+                reported
+            })
             .await
-    }
-
-    async fn release_untraced(self) -> Result<(), ReleaseError> {
-        let mut reported = Ok(());
-        for guard in self.guards.into_iter().rev() {
-            let released = guard.release().await;
-            reported = reported.and(released);
-        }
-        reported
     }
 
     /// The single guards, to be released one by one.

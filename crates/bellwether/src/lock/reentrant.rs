@@ -81,13 +81,11 @@ impl ReentrantLock {
     /// As [`Lock::acquire`].
     pub async fn acquire(&self) -> Result<ReentrantGuard, AcquireError> {
         call!("reentrant_lock.acquire", self.path())
-            .hold(self.acquire_untraced())
+            .hold(async {
+                let acquire = async { self.lock.acquire().await.map(Taken::exclusive) };
+                self.held.share_or(acquire).await
+            })
             .await
-    }
-
-    async fn acquire_untraced(&self) -> Result<ReentrantGuard, AcquireError> {
-        let acquire = async { self.lock.acquire().await.map(Taken::exclusive) };
-        self.held.share_or(acquire).await
     }
 }
 
@@ -156,13 +154,11 @@ impl ReentrantRwLock {
     /// As [`RwLock::read`].
     pub async fn read(&self) -> Result<ReentrantGuard, AcquireError> {
         call!("reentrant_rwlock.read", self.path())
-            .hold(self.read_untraced())
+            .hold(async {
+                let read = async { self.lock.read().await.map(Taken::shared) };
+                self.held.share_or(read).await
+            })
             .await
-    }
-
-    async fn read_untraced(&self) -> Result<ReentrantGuard, AcquireError> {
-        let read = async { self.lock.read().await.map(Taken::shared) };
-        self.held.share_or(read).await
     }
 
     /// Acquires the write side, or shares the write side that the handle holds.
@@ -176,19 +172,17 @@ impl ReentrantRwLock {
     /// [`AcquireError::HoldsReadSide`] if the handle reads; else as [`RwLock::write`].
     pub async fn write(&self) -> Result<ReentrantGuard, AcquireError> {
         call!("reentrant_rwlock.write", self.path())
-            .hold(self.write_untraced())
+            .hold(async {
+                let write = async { self.lock.write().await.map(Taken::exclusive) };
+                let guard = self.held.share_or(write).await?;
+                match guard.taken.is_shared {
+                    true => Err(AcquireError::HoldsReadSide {
+                        path: self.lock.path().to_owned(),
+                    }),
+                    false => Ok(guard),
+                }
+            })
             .await
-    }
-
-    async fn write_untraced(&self) -> Result<ReentrantGuard, AcquireError> {
-        let write = async { self.lock.write().await.map(Taken::exclusive) };
-        let guard = self.held.share_or(write).await?;
-        match guard.taken.is_shared {
-            true => Err(AcquireError::HoldsReadSide {
-                path: self.lock.path().to_owned(),
-            }),
-            false => Ok(guard),
-        }
     }
 }
 

@@ -164,14 +164,12 @@ impl RwLock {
     /// As [`read`](Self::read).
     pub async fn try_read(&self) -> Result<Option<ReadGuard>, AcquireError> {
         call!("rwlock.try_read", self.path())
-            .try_hold(self.try_read_untraced())
+            .try_hold(async {
+                let hold = self.terms.try_acquire(Kind::Read, Rule::SHARED).await?;
+                let terms = self.terms.clone();
+                Ok(hold.map(|hold| ReadGuard { hold, terms }))
+            })
             .await
-    }
-
-    async fn try_read_untraced(&self) -> Result<Option<ReadGuard>, AcquireError> {
-        let hold = self.terms.try_acquire(Kind::Read, Rule::SHARED).await?;
-        let terms = self.terms.clone();
-        Ok(hold.map(|hold| ReadGuard { hold, terms }))
     }
 
     /// Acquires the write side if no contender holds or waits; `None` otherwise.
@@ -187,13 +185,11 @@ impl RwLock {
     /// As [`read`](Self::read).
     pub async fn try_write(&self) -> Result<Option<WriteGuard>, AcquireError> {
         call!("rwlock.try_write", self.path())
-            .try_hold(self.try_write_untraced())
+            .try_hold(async {
+                let session = self.terms.session().await?;
+                self.terms.try_write(session, None).await
+            })
             .await
-    }
-
-    async fn try_write_untraced(&self) -> Result<Option<WriteGuard>, AcquireError> {
-        let session = self.terms.session().await?;
-        self.terms.try_write(session, None).await
     }
 
     /// Joins the end of the line to read, and returns without waiting for its turn: see [`Lock::join`](crate::Lock::join).
@@ -207,22 +203,20 @@ impl RwLock {
     /// As [`read`](Self::read).
     pub async fn join_read(&self) -> Result<Waiting<ReadGuard>, AcquireError> {
         call!("rwlock.join_read", self.path())
-            .run(self.join_read_untraced())
+            .run(async {
+                let session = self.terms.session().await?;
+                let contender = self.terms.join(&session, Kind::Read, Rule::SHARED).await?;
+                let terms = self.terms.clone();
+                Ok(Waiting::new(
+                    &self.terms,
+                    contender,
+                    async move |contender| {
+                        let hold = terms.turn(contender).await?;
+                        Ok(ReadGuard { hold, terms })
+                    },
+                ))
+            })
             .await
-    }
-
-    async fn join_read_untraced(&self) -> Result<Waiting<ReadGuard>, AcquireError> {
-        let session = self.terms.session().await?;
-        let contender = self.terms.join(&session, Kind::Read, Rule::SHARED).await?;
-        let terms = self.terms.clone();
-        Ok(Waiting::new(
-            &self.terms,
-            contender,
-            async move |contender| {
-                let hold = terms.turn(contender).await?;
-                Ok(ReadGuard { hold, terms })
-            },
-        ))
     }
 
     /// Joins the end of the line to write, and returns without waiting for its turn: see [`Lock::join`](crate::Lock::join).
@@ -236,22 +230,20 @@ impl RwLock {
     /// As [`read`](Self::read).
     pub async fn join_write(&self) -> Result<Waiting<WriteGuard>, AcquireError> {
         call!("rwlock.join_write", self.path())
-            .run(self.join_write_untraced())
+            .run(async {
+                let session = self.terms.session().await?;
+                let contender = self
+                    .terms
+                    .join(&session, Kind::Write, Rule::EXCLUSIVE)
+                    .await?;
+                let terms = self.terms.clone();
+                Ok(Waiting::new(
+                    &self.terms,
+                    contender,
+                    async move |contender| WriteGuard::take(&terms, contender).await,
+                ))
+            })
             .await
-    }
-
-    async fn join_write_untraced(&self) -> Result<Waiting<WriteGuard>, AcquireError> {
-        let session = self.terms.session().await?;
-        let contender = self
-            .terms
-            .join(&session, Kind::Write, Rule::EXCLUSIVE)
-            .await?;
-        let terms = self.terms.clone();
-        Ok(Waiting::new(
-            &self.terms,
-            contender,
-            async move |contender| WriteGuard::take(&terms, contender).await,
-        ))
     }
 
     /// The read side alone, for code that takes anything that can be [acquired](crate::Acquire).
@@ -446,15 +438,13 @@ impl WriteGuard {
     /// See [`ReleaseError`]: the hold has ended.
     pub async fn downgrade(self) -> Result<ReadGuard, ReleaseError> {
         call!("rwlock.downgrade", self.path())
-            .hold(self.downgrade_untraced())
+            .hold(async move {
+                Ok(ReadGuard {
+                    hold: self.hold.downgrade(&self.who).await?,
+                    terms: self.terms,
+                })
+            })
             .await
-    }
-
-    async fn downgrade_untraced(self) -> Result<ReadGuard, ReleaseError> {
-        Ok(ReadGuard {
-            hold: self.hold.downgrade(&self.who).await?,
-            terms: self.terms,
-        })
     }
 }
 

@@ -114,17 +114,15 @@ impl SimpleLock {
     /// [`AcquireError::TimedOut`] when the limit has passed; else as [`acquire`](Self::acquire).
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<SimpleGuard, AcquireError> {
         call!("simple_lock.acquire", self.path())
-            .hold(self.acquire_timeout_untraced(limit))
+            .hold(async {
+                let late = || AcquireError::TimedOut {
+                    path: self.place.path.clone(),
+                    limit,
+                };
+                let home = self.place.client.home();
+                home.within(limit, self.acquire_untraced(), late).await
+            })
             .await
-    }
-
-    async fn acquire_timeout_untraced(&self, limit: Duration) -> Result<SimpleGuard, AcquireError> {
-        let late = || AcquireError::TimedOut {
-            path: self.place.path.clone(),
-            limit,
-        };
-        let home = self.place.client.home();
-        home.within(limit, self.acquire_untraced(), late).await
     }
 
     /// Acquires the lock if it is free; `None` otherwise.
@@ -138,15 +136,13 @@ impl SimpleLock {
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(&self) -> Result<Option<SimpleGuard>, AcquireError> {
         call!("simple_lock.try_acquire", self.path())
-            .try_hold(self.try_acquire_untraced())
+            .try_hold(async {
+                let mut attempt = Attempt::new(self).await?;
+                // Otherwise it might find the own node of an earlier call.
+                attempt.session.janitor().swept().await;
+                attempt.create().await.map_err(|f| self.error(f))
+            })
             .await
-    }
-
-    async fn try_acquire_untraced(&self) -> Result<Option<SimpleGuard>, AcquireError> {
-        let mut attempt = Attempt::new(self).await?;
-        // Otherwise it might find the own node of an earlier call.
-        attempt.session.janitor().swept().await;
-        attempt.create().await.map_err(|f| self.error(f))
     }
 
     fn error(&self, failure: Failure) -> AcquireError {

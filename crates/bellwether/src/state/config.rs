@@ -122,15 +122,13 @@ impl<T: Payload + Send + 'static> Config<T> {
     /// See [`StateError`].
     pub async fn get(&self) -> Result<Option<Entry<T>>, StateError> {
         call!("config.get", self.path())
-            .find(self.get_untraced())
+            .find(async {
+                let content = self.site.read().await?;
+                content
+                    .map(|content| decode(&self.site, content))
+                    .transpose()
+            })
             .await
-    }
-
-    async fn get_untraced(&self) -> Result<Option<Entry<T>>, StateError> {
-        let content = self.site.read().await?;
-        content
-            .map(|content| decode(&self.site, content))
-            .transpose()
     }
 
     /// Sets the value exactly once, unconditionally: one round trip if there was a value.
@@ -179,17 +177,15 @@ impl<T: Payload + Send + 'static> Config<T> {
     /// As [`set`](Self::set).
     pub async fn create(&self, value: &T) -> Result<bool, StateError> {
         call!("config.create", self.path())
-            .ask(self.create_untraced(value))
+            .ask(async {
+                let data = self.encode(value)?;
+                match self.create_data(&data).await {
+                    Ok(()) => Ok(true),
+                    Err(NotWritten::Refused(zk::Error::NODE_EXISTS)) => Ok(false),
+                    Err(error) => Err(self.error(error)),
+                }
+            })
             .await
-    }
-
-    async fn create_untraced(&self, value: &T) -> Result<bool, StateError> {
-        let data = self.encode(value)?;
-        match self.create_data(&data).await {
-            Ok(()) => Ok(true),
-            Err(NotWritten::Refused(zk::Error::NODE_EXISTS)) => Ok(false),
-            Err(error) => Err(self.error(error)),
-        }
     }
 
     /// Compare-and-set: sets the value exactly once if its version is still `version`. Returns the new version, or `None` if another client
@@ -208,26 +204,22 @@ impl<T: Payload + Send + 'static> Config<T> {
         value: &T,
     ) -> Result<Option<Version>, StateError> {
         call!("config.compare_and_set", self.path())
-            .find(self.compare_and_set_untraced(version, value))
-            .await
-    }
-
-    async fn compare_and_set_untraced(
-        &self,
-        version: Version,
-        value: &T,
-    ) -> Result<Option<Version>, StateError> {
-        let data = self.encode(value)?;
-        match self
-            .write(&data, |writer, node| {
-                set_at(writer, node, &data, version.number())
+            .find(async {
+                let data = self.encode(value)?;
+                match self
+                    .write(&data, |writer, node| {
+                        set_at(writer, node, &data, version.number())
+                    })
+                    .await
+                {
+                    Ok(()) => Ok(Some(version.next())),
+                    Err(NotWritten::Refused(zk::Error::BAD_VERSION | zk::Error::NO_NODE)) => {
+                        Ok(None)
+                    }
+                    Err(error) => Err(self.error(error)),
+                }
             })
             .await
-        {
-            Ok(()) => Ok(Some(version.next())),
-            Err(NotWritten::Refused(zk::Error::BAD_VERSION | zk::Error::NO_NODE)) => Ok(None),
-            Err(error) => Err(self.error(error)),
-        }
     }
 
     /// Deletes the value, exactly once, and returns whether there was one.
@@ -241,19 +233,17 @@ impl<T: Payload + Send + 'static> Config<T> {
     /// As [`set`](Self::set).
     pub async fn delete(&self) -> Result<bool, StateError> {
         call!("config.delete", self.path())
-            .ask(self.delete_untraced())
+            .ask(async {
+                match self
+                    .write(&[], |writer, node| writer.delete(node, None))
+                    .await
+                {
+                    Ok(()) => Ok(true),
+                    Err(NotWritten::Refused(zk::Error::NO_NODE)) => Ok(false),
+                    Err(error) => Err(self.error(error)),
+                }
+            })
             .await
-    }
-
-    async fn delete_untraced(&self) -> Result<bool, StateError> {
-        match self
-            .write(&[], |writer, node| writer.delete(node, None))
-            .await
-        {
-            Ok(()) => Ok(true),
-            Err(NotWritten::Refused(zk::Error::NO_NODE)) => Ok(false),
-            Err(error) => Err(self.error(error)),
-        }
     }
 
     /// The path.

@@ -112,12 +112,8 @@ impl ConfigFolder {
     /// See [`StateError`].
     pub async fn get(&self) -> Result<Entries, StateError> {
         call!("config_folder.get", self.path())
-            .run(self.get_untraced())
+            .run(async { Ok(self.read().await?.entries) })
             .await
-    }
-
-    async fn get_untraced(&self) -> Result<Entries, StateError> {
-        Ok(self.read().await?.entries)
     }
 
     /// Changes the values exactly once, in one transaction, and returns the new values. When another client was quicker, `edit` is called

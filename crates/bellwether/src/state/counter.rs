@@ -121,12 +121,8 @@ impl Counter {
     /// See [`StateError`].
     pub async fn get(&self) -> Result<i64, StateError> {
         call!("counter.get", self.path())
-            .run(self.get_untraced())
+            .run(async { Ok(self.read().await?.value) })
             .await
-    }
-
-    async fn get_untraced(&self) -> Result<i64, StateError> {
-        Ok(self.read().await?.value)
     }
 
     /// Adds to the value exactly once, and returns the sum. One round trip if this handle has added in the last seconds and no other client

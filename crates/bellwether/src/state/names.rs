@@ -207,22 +207,16 @@ impl Names {
         data: impl Into<Vec<u8>>,
     ) -> Result<(), StateError> {
         call!("names.register_lasting", self.path())
-            .run(self.register_lasting_untraced(name, data))
+            .run(async {
+                let node = self.node(name)?;
+                match node.create(&data.into()).await? {
+                    true => Ok(()),
+                    false => Err(StateError::NameTaken {
+                        path: format!("{}/{name}", self.site.path()),
+                    }),
+                }
+            })
             .await
-    }
-
-    async fn register_lasting_untraced(
-        &self,
-        name: &str,
-        data: impl Into<Vec<u8>>,
-    ) -> Result<(), StateError> {
-        let node = self.node(name)?;
-        match node.create(&data.into()).await? {
-            true => Ok(()),
-            false => Err(StateError::NameTaken {
-                path: format!("{}/{name}", self.site.path()),
-            }),
-        }
     }
 
     /// Removes a name exactly once, and returns whether there was one. A registered name is restored if its owner is alive.
@@ -236,12 +230,8 @@ impl Names {
     /// See [`StateError`].
     pub async fn remove(&self, name: &str) -> Result<bool, StateError> {
         call!("names.remove", self.path())
-            .ask(self.remove_untraced(name))
+            .ask(async { self.node(name)?.delete().await })
             .await
-    }
-
-    async fn remove_untraced(&self, name: &str) -> Result<bool, StateError> {
-        self.node(name)?.delete().await
     }
 
     /// Creates a name that was never used and will never be used again: the prefix, an id, and a number that rises from name to name, as
@@ -311,13 +301,11 @@ impl Names {
     /// See [`StateError`].
     pub async fn resolve(&self, name: &str) -> Result<Option<Vec<u8>>, StateError> {
         call!("names.resolve", self.path())
-            .find(self.resolve_untraced(name))
+            .find(async {
+                let entry = self.node(name)?.get().await?;
+                Ok(entry.map(|entry| entry.value))
+            })
             .await
-    }
-
-    async fn resolve_untraced(&self, name: &str) -> Result<Option<Vec<u8>>, StateError> {
-        let entry = self.node(name)?.get().await?;
-        Ok(entry.map(|entry| entry.value))
     }
 
     /// All names, sorted.
@@ -331,18 +319,16 @@ impl Names {
     /// See [`StateError`].
     pub async fn list(&self) -> Result<Vec<String>, StateError> {
         call!("names.list", self.path())
-            .run(self.list_untraced())
+            .run(async {
+                let listed = self
+                    .site
+                    .ask(|visit| visit.session.zk().children(visit.node.as_str()));
+                let mut names = listed.await?.unwrap_or_default();
+                names.retain(|name| self.site.check_child(name).is_ok());
+                names.sort_unstable();
+                Ok(names)
+            })
             .await
-    }
-
-    async fn list_untraced(&self) -> Result<Vec<String>, StateError> {
-        let listed = self
-            .site
-            .ask(|visit| visit.session.zk().children(visit.node.as_str()));
-        let mut names = listed.await?.unwrap_or_default();
-        names.retain(|name| self.site.check_child(name).is_ok());
-        names.sort_unstable();
-        Ok(names)
     }
 
     /// The path.
@@ -386,17 +372,11 @@ impl Names {
         instance: &Instance,
     ) -> Result<Membership, StateError> {
         call!("names.announce", self.path())
-            .run(self.announce_untraced(service, instance))
+            .run(async {
+                let data = serde_json::to_vec(instance).expect("strings are JSON");
+                self.service(service)?.join(data).await
+            })
             .await
-    }
-
-    async fn announce_untraced(
-        &self,
-        service: &str,
-        instance: &Instance,
-    ) -> Result<Membership, StateError> {
-        let data = serde_json::to_vec(instance).expect("strings are JSON");
-        self.service(service)?.join(data).await
     }
 
     /// The instances of a service, by their ids. Other nodes are skipped.
@@ -410,15 +390,8 @@ impl Names {
     /// See [`StateError`].
     pub async fn instances(&self, service: &str) -> Result<BTreeMap<String, Instance>, StateError> {
         call!("names.instances", self.path())
-            .run(self.instances_untraced(service))
+            .run(async { Ok(instances_in(self.service(service)?.members().await?)) })
             .await
-    }
-
-    async fn instances_untraced(
-        &self,
-        service: &str,
-    ) -> Result<BTreeMap<String, Instance>, StateError> {
-        Ok(instances_in(self.service(service)?.members().await?))
     }
 
     /// The instances of a service, kept up to date in the background. See [`Live`].
@@ -435,17 +408,12 @@ impl Names {
         service: &str,
     ) -> Result<Live<BTreeMap<String, Instance>>, StateError> {
         call!("names.live_instances", self.path())
-            .run(self.live_instances_untraced(service))
+            .run(async {
+                let group = self.service(service)?;
+                let site = self.site.clone();
+                Live::watching(&site, move || watch_instances(&group)).await
+            })
             .await
-    }
-
-    async fn live_instances_untraced(
-        &self,
-        service: &str,
-    ) -> Result<Live<BTreeMap<String, Instance>>, StateError> {
-        let group = self.service(service)?;
-        let site = self.site.clone();
-        Live::watching(&site, move || watch_instances(&group)).await
     }
 
     /// A stream of the instances of a service: the current ones first, then after each change. See [`Watch`].

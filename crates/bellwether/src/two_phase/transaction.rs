@@ -62,16 +62,14 @@ impl Transaction {
     /// See [`TransactionError`].
     pub async fn status(&self) -> Result<Status, TransactionError> {
         call!("transaction.status", self.place.path())
-            .run(self.status_untraced())
+            .run(async {
+                // Another process may have voted a moment ago, through a server that is ahead of ours.
+                self.sync().await?;
+                let mut view = self.open_view().await?;
+                view.look(Then::Leave).await?;
+                Ok(view.status().clone())
+            })
             .await
-    }
-
-    async fn status_untraced(&self) -> Result<Status, TransactionError> {
-        // Another process may have voted a moment ago, through a server that is ahead of ours.
-        self.sync().await?;
-        let mut view = self.open_view().await?;
-        view.look(Then::Leave).await?;
-        Ok(view.status().clone())
     }
 
     /// A stream of the status, the current one first, until every site is done. Quick changes may be skipped.
@@ -113,18 +111,10 @@ impl Transaction {
     ) -> Result<Decision, ParticipateError> {
         call!("transaction.participate", self.place.path())
             .run_to(
-                self.participate_untraced(site, participant),
+                async { self.join(site).await?.run(participant, None).await },
                 Decision::outcome,
             )
             .await
-    }
-
-    async fn participate_untraced<P: Participant>(
-        &self,
-        site: &str,
-        participant: &mut P,
-    ) -> Result<Decision, ParticipateError> {
-        self.join(site).await?.run(participant, None).await
     }
 
     /// Takes over as coordinator, also while another coordinator is active: both reach the same decision.
@@ -138,18 +128,16 @@ impl Transaction {
     /// See [`TransactionError`].
     pub async fn coordinate(&self) -> Result<Coordinator, TransactionError> {
         call!("transaction.coordinate", self.place.path())
-            .run(self.coordinate_untraced())
+            .run(async {
+                self.visit().await?;
+                let enter = Presence::enter(self, child::coordinator());
+                // In this order, and together. Behind its own write a session reads nothing older, also where its server lags.
+                let (presence, terms) = tokio::join!(biased; enter, self.terms());
+                let (presence, (terms, payload, begun_ms)) = (presence?, terms?);
+                let view = View::new(self, &terms, &payload, begun_ms);
+                Ok(Coordinator::new(view, presence, &terms))
+            })
             .await
-    }
-
-    async fn coordinate_untraced(&self) -> Result<Coordinator, TransactionError> {
-        self.visit().await?;
-        let enter = Presence::enter(self, child::coordinator());
-        // In this order, and together. Behind its own write a session reads nothing older, also where its server lags.
-        let (presence, terms) = tokio::join!(biased; enter, self.terms());
-        let (presence, (terms, payload, begun_ms)) = (presence?, terms?);
-        let view = View::new(self, &terms, &payload, begun_ms);
-        Ok(Coordinator::new(view, presence, &terms))
     }
 
     /// Waits for the decision. This counts no votes, and the caller need not take part.
@@ -183,20 +171,18 @@ impl Transaction {
     /// [`TransactionError::TimedOut`] when the limit has passed; else as [`decision`](Self::decision).
     pub async fn decision_timeout(&self, limit: Duration) -> Result<Decision, TransactionError> {
         call!("transaction.decision", self.place.path())
-            .run_to(self.decision_timeout_untraced(limit), Decision::outcome)
+            .run_to(
+                async {
+                    let late = || TransactionError::TimedOut {
+                        path: self.path(),
+                        limit,
+                    };
+                    let home = self.client.home();
+                    home.within(limit, self.decision_untraced(), late).await
+                },
+                Decision::outcome,
+            )
             .await
-    }
-
-    async fn decision_timeout_untraced(
-        &self,
-        limit: Duration,
-    ) -> Result<Decision, TransactionError> {
-        let late = || TransactionError::TimedOut {
-            path: self.path(),
-            limit,
-        };
-        let home = self.client.home();
-        home.within(limit, self.decision_untraced(), late).await
     }
 
     /// Votes for a site without taking its seat, and returns the vote that counts: a site votes once, and the first vote counts. For
@@ -211,14 +197,12 @@ impl Transaction {
     /// See [`TransactionError`]. It may have voted; call again to know.
     pub async fn vote(&self, site: &str, vote: Vote) -> Result<Ballot, TransactionError> {
         call!("transaction.vote", self.place.path())
-            .run(self.vote_untraced(site, vote))
+            .run(async {
+                let (terms, _, _) = self.latest_terms().await?;
+                self.check_site(&terms, site)?;
+                self.cast(site, vote, true).await
+            })
             .await
-    }
-
-    async fn vote_untraced(&self, site: &str, vote: Vote) -> Result<Ballot, TransactionError> {
-        let (terms, _, _) = self.latest_terms().await?;
-        self.check_site(&terms, site)?;
-        self.cast(site, vote, true).await
     }
 
     /// Marks that a site has applied the decision. As [`Seat::applied`], without a seat.
@@ -232,14 +216,12 @@ impl Transaction {
     /// [`TransactionError::Undecided`] while there is no decision; else see [`TransactionError`].
     pub async fn applied(&self, site: &str) -> Result<(), TransactionError> {
         call!("transaction.applied", self.place.path())
-            .run(self.applied_untraced(site))
+            .run(async {
+                let (terms, _, _) = self.latest_terms().await?;
+                self.check_site(&terms, site)?;
+                self.mark_applied(site).await
+            })
             .await
-    }
-
-    async fn applied_untraced(&self, site: &str) -> Result<(), TransactionError> {
-        let (terms, _, _) = self.latest_terms().await?;
-        self.check_site(&terms, site)?;
-        self.mark_applied(site).await
     }
 
     pub(super) fn client(&self) -> &Client {

@@ -190,17 +190,12 @@ impl Semaphore {
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire_many(&self, permits: u32) -> Result<Option<Permit>, AcquireError> {
         call!("semaphore.try_acquire", self.path())
-            .try_hold(self.try_acquire_many_untraced(permits))
+            .try_hold(async {
+                let this = self.clone();
+                let tried = async move { this.attempt(permits).await };
+                acquire_there(self.terms.place.client.home(), tried).await
+            })
             .await
-    }
-
-    async fn try_acquire_many_untraced(
-        &self,
-        permits: u32,
-    ) -> Result<Option<Permit>, AcquireError> {
-        let this = self.clone();
-        let tried = async move { this.attempt(permits).await };
-        acquire_there(self.terms.place.client.home(), tried).await
     }
 
     async fn attempt(&self, permits: u32) -> Result<Option<Permit>, AcquireError> {
@@ -329,19 +324,17 @@ impl Semaphore {
     /// See [`LimitError`].
     pub async fn set_limit(&self, limit: u32) -> Result<(), LimitError> {
         call!("semaphore.set_limit", self.path())
-            .run(self.set_limit_untraced(limit))
+            .run(async {
+                if self.terms.layout != Layout::Bellwether {
+                    let path = self.terms.place.path.clone();
+                    return Err(LimitError::NotInLayout { path });
+                }
+                let (dir, data) = (self.dir()?, limit.to_string());
+                let session = self.session().await?;
+                let set = self.set_data(&session, &dir, data.as_bytes());
+                set.await.map_err(|source| self.failed(source))
+            })
             .await
-    }
-
-    async fn set_limit_untraced(&self, limit: u32) -> Result<(), LimitError> {
-        if self.terms.layout != Layout::Bellwether {
-            let path = self.terms.place.path.clone();
-            return Err(LimitError::NotInLayout { path });
-        }
-        let (dir, data) = (self.dir()?, limit.to_string());
-        let session = self.session().await?;
-        let set = self.set_data(&session, &dir, data.as_bytes());
-        set.await.map_err(|source| self.failed(source))
     }
 
     /// Writes the limit once. If the reply is lost, a second write could overwrite a limit that another client has set meanwhile; so each

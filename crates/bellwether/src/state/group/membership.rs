@@ -197,15 +197,13 @@ impl Membership {
     /// Dropping the future leaves the rest to the background.
     pub async fn leave(self) {
         call!("group.leave", self.path)
-            .wait(self.leave_untraced())
+            .wait(async move {
+                self.wishes.send_modify(|wish| wish.leave = true);
+                // The task has ended when it has nothing more to tell.
+                let mut report = self.report.clone();
+                while report.changed().await.is_ok() {}
+            })
             .await;
-    }
-
-    async fn leave_untraced(self) {
-        self.wishes.send_modify(|wish| wish.leave = true);
-        // The task has ended when it has nothing more to tell.
-        let mut report = self.report.clone();
-        while report.changed().await.is_ok() {}
     }
 }
 

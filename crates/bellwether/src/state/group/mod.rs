@@ -120,18 +120,12 @@ impl Group {
         data: impl Into<Vec<u8>>,
     ) -> Result<Membership, StateError> {
         call!("group.join", self.path())
-            .run(self.join_as_untraced(name, data))
+            .run(async {
+                let name = name.into();
+                self.site.check_child(&name)?;
+                Membership::begin(self.site.clone(), name, data.into()).await
+            })
             .await
-    }
-
-    async fn join_as_untraced(
-        &self,
-        name: impl Into<String>,
-        data: impl Into<Vec<u8>>,
-    ) -> Result<Membership, StateError> {
-        let name = name.into();
-        self.site.check_child(&name)?;
-        Membership::begin(self.site.clone(), name, data.into()).await
     }
 
     /// The path.
@@ -198,13 +192,11 @@ impl Group {
     /// See [`StateError`].
     pub async fn live(&self) -> Result<Live<Roster>, StateError> {
         call!("group.live", self.path())
-            .run(self.live_untraced())
+            .run(async {
+                let group = self.clone();
+                Live::watching(&self.site, move || group.watch()).await
+            })
             .await
-    }
-
-    async fn live_untraced(&self) -> Result<Live<Roster>, StateError> {
-        let group = self.clone();
-        Live::watching(&self.site, move || group.watch()).await
     }
 
     /// A stream of all members: the current ones first, then after each join, leave or change of data. See [`Watch`].

@@ -68,13 +68,11 @@ impl Coordinator {
     /// As [`decide`](Self::decide).
     pub async fn try_decide(&mut self) -> Result<Option<Decision>, TransactionError> {
         call!("transaction.try_decide", self.place().path())
-            .find(self.try_decide_untraced())
+            .find(async {
+                self.view.look(Then::Leave).await?;
+                self.view.try_decide().await
+            })
             .await
-    }
-
-    async fn try_decide_untraced(&mut self) -> Result<Option<Decision>, TransactionError> {
-        self.view.look(Then::Leave).await?;
-        self.view.try_decide().await
     }
 
     /// Votes to abort in place of every site that has not voted, and returns the decision: a transaction that all sites have voted to
@@ -89,14 +87,15 @@ impl Coordinator {
     /// As [`decide`](Self::decide).
     pub async fn abort(&mut self, reason: &str) -> Result<Decision, TransactionError> {
         call!("transaction.abort", self.place().path())
-            .run_to(self.abort_untraced(reason), Decision::outcome)
+            .run_to(
+                async {
+                    self.view.look(Then::Leave).await?;
+                    self.view.abort(reason).await?;
+                    self.decide().await
+                },
+                Decision::outcome,
+            )
             .await
-    }
-
-    async fn abort_untraced(&mut self, reason: &str) -> Result<Decision, TransactionError> {
-        self.view.look(Then::Leave).await?;
-        self.view.abort(reason).await?;
-        self.decide().await
     }
 
     /// The status that was seen last: after [`decide`](Self::decide), all votes behind the decision.

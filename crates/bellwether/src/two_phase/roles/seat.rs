@@ -104,16 +104,14 @@ impl Seat {
     /// See [`TransactionError`]. It may have voted; call again to know.
     pub async fn vote(&mut self, vote: Vote) -> Result<&Ballot, TransactionError> {
         call!("transaction.vote", self.transaction.place().path())
-            .run(self.vote_untraced(vote))
+            .run(async {
+                if self.ballot.is_none() {
+                    let site = self.proposal.site();
+                    self.ballot = Some(self.transaction.cast(site, vote, true).await?);
+                }
+                Ok(self.ballot.as_ref().expect("there is one now"))
+            })
             .await
-    }
-
-    async fn vote_untraced(&mut self, vote: Vote) -> Result<&Ballot, TransactionError> {
-        if self.ballot.is_none() {
-            let site = self.proposal.site();
-            self.ballot = Some(self.transaction.cast(site, vote, true).await?);
-        }
-        Ok(self.ballot.as_ref().expect("there is one now"))
     }
 
     /// Waits for the decision.
@@ -130,23 +128,24 @@ impl Seat {
     /// See [`TransactionError`].
     pub async fn decision(&mut self) -> Result<Decision, TransactionError> {
         call!("transaction.decision", self.transaction.place().path())
-            .run_to(self.decision_untraced(), Decision::outcome)
+            .run_to(
+                async {
+                    if let Some(decision) = self.decision {
+                        return Ok(decision);
+                    }
+                    let decision = match self.terms.form {
+                        Form::EverySite => self.count(self.turn(0)).await?,
+                        Form::Coordinator => match self.hear().await? {
+                            Some(decision) => decision,
+                            None => self.count(self.turn(1)).await?,
+                        },
+                    };
+                    self.decision = Some(decision);
+                    Ok(decision)
+                },
+                Decision::outcome,
+            )
             .await
-    }
-
-    async fn decision_untraced(&mut self) -> Result<Decision, TransactionError> {
-        if let Some(decision) = self.decision {
-            return Ok(decision);
-        }
-        let decision = match self.terms.form {
-            Form::EverySite => self.count(self.turn(0)).await?,
-            Form::Coordinator => match self.hear().await? {
-                Some(decision) => decision,
-                None => self.count(self.turn(1)).await?,
-            },
-        };
-        self.decision = Some(decision);
-        Ok(decision)
     }
 
     /// Marks that this site has applied the decision, and gives up the seat. When every site has, the transaction can be
@@ -161,13 +160,11 @@ impl Seat {
     /// [`TransactionError::Undecided`] while there is no decision; else see [`TransactionError`].
     pub async fn applied(self) -> Result<(), TransactionError> {
         call!("transaction.applied", self.transaction.place().path())
-            .run(self.applied_untraced())
+            .run(async move {
+                let site = self.proposal.site();
+                self.transaction.mark_applied(site).await
+            })
             .await
-    }
-
-    async fn applied_untraced(self) -> Result<(), TransactionError> {
-        let site = self.proposal.site();
-        self.transaction.mark_applied(site).await
     }
 
     /// Waits for the decision of a coordinator; `None` when it is time to count.
