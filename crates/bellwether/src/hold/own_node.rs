@@ -28,7 +28,7 @@ pub(crate) struct OwnNode {
     czxid: i64,
     naming: Naming,
     /// Dropped with this, when the node is deleted or given to the janitor.
-    companion: Option<Companion>,
+    companions: Vec<Companion>,
     _room: Room,
 }
 
@@ -62,13 +62,13 @@ impl OwnNode {
             path: Some(path),
             czxid,
             naming,
-            companion: None,
+            companions: Vec::new(),
         }
     }
 
     /// Keeps a value until the node is deleted or given to the janitor.
     pub(crate) fn accompany(&mut self, companion: Companion) {
-        self.companion = Some(companion);
+        self.companions.push(companion);
     }
 
     pub(crate) fn session(&self) -> &Session {

@@ -83,6 +83,8 @@ pub(crate) struct Contender {
     marking: Option<Marking>,
     /// Whether only one create was sent.
     is_first_try: bool,
+    /// Whether the reply to a create was lost.
+    was_in_doubt: bool,
     /// The number of the connection that sent the last list.
     connections: u64,
     wait: Wait,
@@ -131,6 +133,7 @@ impl Contender {
             berth: None,
             marking: None,
             is_first_try: true,
+            was_in_doubt: false,
             wait: Wait::begin(),
             session: session.clone(),
             dir,
@@ -215,6 +218,7 @@ impl Contender {
                 if is_known {
                     self.node = Node::None;
                 }
+                self.was_in_doubt |= !is_known;
                 tries.again(error)?;
                 Ok(false)
             }
@@ -243,7 +247,18 @@ impl Contender {
         if let Some(berth) = &self.berth {
             node.accompany(berth.clone());
         }
+        if self.was_in_doubt {
+            node.accompany(Arc::new(self.stragglers()));
+        }
         self.node = Node::At(name, node);
+    }
+
+    fn stragglers(&self) -> Stragglers {
+        Stragglers {
+            session: self.session.clone(),
+            dir: self.dir.clone(),
+            prefix: self.prefix.clone(),
+        }
     }
 
     fn berth(&self) -> Option<&Berth> {
@@ -484,13 +499,28 @@ impl Drop for Contender {
             mem::replace(&mut self.node, Node::None),
             self.marking.take(),
         ) {
-            (Node::InDoubt, _) => self.session.janitor().remove(Litter::Acquisition {
-                dir: self.dir.clone(),
-                prefix: mem::take(&mut self.prefix),
-            }),
+            (Node::InDoubt, _) => drop(self.stragglers()),
             (Node::At(_, node), Some(marking)) => node.undo(marking),
             // A known node is deleted by its own drop.
             (Node::None, _) | (Node::At(..), None) => {}
         }
+    }
+}
+
+/// Nodes that creates without an answer may have made, or may still make: a slow member of an ensemble may forward a create after its
+/// retry. Dropped, the janitor deletes them, since they would block the line until the session ends.
+#[derive(Debug)]
+struct Stragglers {
+    session: Session,
+    dir: NodePath,
+    prefix: String,
+}
+
+impl Drop for Stragglers {
+    fn drop(&mut self) {
+        self.session.janitor().remove(Litter::Acquisition {
+            dir: self.dir.clone(),
+            prefix: self.prefix.clone(),
+        });
     }
 }

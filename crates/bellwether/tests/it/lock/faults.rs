@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bellwether::error::{AcquireError, ReleaseError};
-use bellwether::{Client, Lock, connect};
+use bellwether::{Client, Lock, connect, zk};
 use bellwether_testkit::history::Moment;
 use bellwether_testkit::{Cut, Direction, FaultProxy, Op, TestServer};
 
@@ -14,6 +14,7 @@ on_both_engines! {
     short_outage_loses_nothing,
     t03_waiter_whose_session_ends_gets_no_guard,
     t05_create_reply_lost_leaves_one_node,
+    t05_create_that_arrives_after_its_retry_does_not_outlive_the_hold,
     t05_server_that_may_lag_is_asked_to_catch_up_first,
     t06_create_in_doubt_that_is_given_up_leaves_no_node,
     t07_delete_that_did_not_arrive_is_sent_again,
@@ -120,6 +121,25 @@ async fn t05_create_reply_lost_leaves_one_node(place: Place) {
         .unwrap();
     assert_eq!(guard.token().number(), stat.czxid);
     guard.release().await.unwrap();
+}
+
+/// A slow member of an ensemble may forward a create when its client has sent another one.
+async fn t05_create_that_arrives_after_its_retry_does_not_outlive_the_hold(place: Place) {
+    let (proxy, client, lock) = behind_a_proxy(&place).await;
+    proxy.hold(Direction::ToClient);
+    let acquired = tokio::spawn(async move { lock.acquire().await });
+    place.until_children("/faults", 1).await;
+    lose_what_is_held(&proxy).await;
+    let guard = soon(acquired).await.unwrap().unwrap();
+    let (prefix, _sequence) = guard.node().rsplit_once('-').unwrap();
+    let late = zk::CreateMode::EphemeralSequential;
+    let late = client
+        .raw()
+        .create(&format!("/faults/{prefix}-"), b"", late);
+    late.await.unwrap();
+    place.until_children("/faults", 2).await;
+    guard.release().await.unwrap();
+    place.until_children("/faults", 0).await;
 }
 
 async fn t05_server_that_may_lag_is_asked_to_catch_up_first(place: Place) {
