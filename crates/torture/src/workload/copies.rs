@@ -97,8 +97,13 @@ async fn is_equal(path: &str, client: &Client, tree: &LiveTree) -> Result<bool, 
         return Ok(false);
     }
     let raw = client.raw();
+    let names = match raw.children(path).await {
+        // Without a server during the faults, no worker has made it.
+        Err(zk::Error::NO_NODE) => Vec::new(),
+        names => names?,
+    };
     let mut on_servers = BTreeMap::new();
-    for name in raw.children(path).await? {
+    for name in names {
         let node = format!("{path}/{name}");
         if let Some(stat) = raw.exists(&node).await? {
             on_servers.insert(node, stat.mzxid);
