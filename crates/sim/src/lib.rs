@@ -46,11 +46,8 @@
 //! assert_eq!(verdict.violation, None);
 //! ```
 
-mod embedded;
-mod ensemble;
 mod faults;
 pub mod mistakes;
-mod net;
 mod plan;
 mod recipe;
 pub mod recipes;
@@ -60,11 +57,10 @@ mod stage;
 mod worker;
 mod world;
 
-pub use embedded::{EmbeddedSettings, ServerMistake};
-pub use ensemble::EnsembleSettings;
 pub use faults::Fault;
 pub use plan::Plan;
 pub use recipe::Recipe;
+pub use servers::{EmbeddedSettings, EnsembleSettings, ServerMistake};
 pub use shrink::shrink;
 pub use stage::{Verdict, run};
 pub use worker::{Gone, Worker};

@@ -2,9 +2,9 @@
 
 use bellwether::Sabotage;
 
-use crate::embedded::ServerMistake;
 use crate::plan::Plan;
 use crate::recipes;
+use crate::servers::ServerMistake;
 
 /// A deliberate mistake, and the recipe that shows it.
 #[derive(Debug, Clone, Copy)]

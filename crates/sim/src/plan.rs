@@ -5,9 +5,8 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 
-use crate::embedded::{EmbeddedSettings, ServerMistake};
-use crate::ensemble::EnsembleSettings;
 use crate::faults::{Fault, Weather, disk_faults, stories};
+use crate::servers::{EmbeddedSettings, EnsembleSettings, ServerMistake};
 use crate::world::Ms;
 
 /// Maximum clock error, in parts per million.

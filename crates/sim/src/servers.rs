@@ -1,12 +1,20 @@
 //! The servers that simulated processes connect to.
 
+mod embedded;
+mod ensemble;
+
 use bytes::Bytes;
 
-use crate::embedded::{Embedded, EmbeddedEvent};
-use crate::ensemble::{Census, Ensemble, EnsembleEvent};
 use crate::faults::Fault;
-use crate::net::ConnId;
-use crate::world::{Event, Ms, Parts, Trace};
+use crate::world::{ConnId, Event, Ms, Parts, Trace};
+
+use embedded::EmbeddedEvent;
+use ensemble::EnsembleEvent;
+
+pub(crate) use embedded::Embedded;
+pub use embedded::{EmbeddedSettings, ServerMistake};
+pub use ensemble::EnsembleSettings;
+pub(crate) use ensemble::{Census, Ensemble};
 
 /// The servers of a simulation. They run between the tasks of the processes, and take no time.
 pub(crate) trait Servers {

@@ -12,15 +12,12 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::sync::watch;
 
-use crate::embedded::Embedded;
-use crate::ensemble::{Census, Ensemble};
 use crate::faults::Fault;
-use crate::net::Net;
 use crate::plan::Plan;
 use crate::recipe::Recipe;
-use crate::servers::AnyServers;
+use crate::servers::{AnyServers, Census, Embedded, Ensemble};
 use crate::worker::{Gone, Recorder, Worker, options};
-use crate::world::{Clock, Core, Executor, Ms, OBSERVER, Parts, Process, Trace, in_history};
+use crate::world::{Clock, Core, Executor, Ms, Net, OBSERVER, Parts, Process, Trace, in_history};
 
 /// How a run ended.
 #[derive(Debug, Clone)]

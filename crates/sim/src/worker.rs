@@ -9,9 +9,8 @@ use rand::Rng as _;
 use rand::rngs::StdRng;
 use tokio::sync::watch;
 
-use crate::net::SimDial;
 use crate::stage::Stage;
-use crate::world::{Ms, Process, Shared, in_history};
+use crate::world::{Ms, Process, Shared, SimDial, in_history};
 
 /// What workers do, in order, and the fenced store.
 #[derive(Debug, Default)]

@@ -6,6 +6,7 @@
 
 mod agenda;
 mod executor;
+mod net;
 mod tasks;
 mod time;
 mod trace;
@@ -23,11 +24,12 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::time::Instant;
 
-use crate::net::{ConnId, End, Net};
 use crate::servers::ServerEvent;
 
 pub(crate) use agenda::Agenda;
 pub(crate) use executor::Executor;
+use net::End;
+pub(crate) use net::{ConnId, Net, SimDial};
 pub(crate) use tasks::Process;
 use tasks::{Tasks, Woken};
 pub use time::Ms;

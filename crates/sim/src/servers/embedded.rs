@@ -21,13 +21,11 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng, SeedableRng as _};
 
-use crate::ensemble::Census;
 use crate::faults::Fault;
-use crate::net::ConnId;
 use crate::plan::Plan;
-use crate::servers::{Serve, ServerEvent};
+use crate::servers::{Census, Serve, ServerEvent};
 use crate::stage::Stage;
-use crate::world::{Clock, Core, Event, Ms, Parts, Process, server_epoch_ms};
+use crate::world::{Clock, ConnId, Core, Event, Ms, Parts, Process, server_epoch_ms};
 
 use disk::{Death, ServerDisk};
 use machine::{Machine, lock};

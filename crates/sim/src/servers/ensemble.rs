@@ -25,9 +25,8 @@ use bytes::{Bytes, BytesMut};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
-use crate::net::ConnId;
 use crate::servers::{Serve, ServerEvent};
-use crate::world::{Event, Ms, Parts};
+use crate::world::{ConnId, Event, Ms, Parts};
 
 use member::Member;
 use tree::{Step, Tree};

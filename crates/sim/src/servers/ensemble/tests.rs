@@ -12,9 +12,8 @@ use bellwether_wire::stat::Stat;
 use rand::seq::IndexedRandom as _;
 
 use super::*;
-use crate::net::Net;
 use crate::servers;
-use crate::world::{Agenda, Process, Trace};
+use crate::world::{Agenda, Net, Process, Trace};
 
 const SESSIONS: usize = 3;
 const TIMEOUT_MS: i32 = 30_000;

@@ -12,8 +12,7 @@ use rand::Rng as _;
 use super::member::Member;
 use super::tree::{At, Step, Tree};
 use super::{Answer, Ensemble, EnsembleEvent, Entry, Message, Session, frozen, to_ms};
-use crate::net::ConnId;
-use crate::world::{Ms, Parts, server_epoch_ms};
+use crate::world::{ConnId, Ms, Parts, server_epoch_ms};
 
 impl Ensemble {
     /// The leader handles a message from a member.

@@ -14,8 +14,7 @@ use bytes::{Bytes, BytesMut};
 use super::tree::{At, Tree};
 use super::watches::Watches;
 use super::{Ensemble, EnsembleEvent, Message};
-use crate::net::ConnId;
-use crate::world::{Ms, Parts};
+use crate::world::{ConnId, Ms, Parts};
 
 /// The largest request.
 const FRAME_BYTES_MAX: usize = 0xF_FFFF;

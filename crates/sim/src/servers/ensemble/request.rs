@@ -11,7 +11,7 @@ use bytes::{BufMut as _, BytesMut};
 
 use super::member::{Member, UNKNOWN};
 use super::watches::Watch;
-use crate::net::ConnId;
+use crate::world::ConnId;
 
 /// The xid of the reply to a ping.
 const PING_XID: i32 = -2;

@@ -15,9 +15,8 @@ use tokio::sync::Notify;
 use super::disk::ServerDisk;
 use super::line::Line;
 use super::{EmbeddedEvent, EmbeddedSettings};
-use crate::net::ConnId;
 use crate::servers::ServerEvent;
-use crate::world::{Event, Ms, Parts, Shared, Trace};
+use crate::world::{ConnId, Event, Ms, Parts, Shared, Trace};
 
 /// A running server, and its connections.
 #[derive(Debug)]

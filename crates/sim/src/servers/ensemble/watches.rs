@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bellwether_wire::event::EventKind;
 
 use super::tree::parent_of;
-use crate::net::ConnId;
+use crate::world::ConnId;
 
 /// Watches by kind: on data and existence, on children, and persistent ones.
 #[derive(Debug, Default)]

@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use rand::Rng as _;
 use rand::rngs::StdRng;
 
-use crate::world::{Agenda, Event, Ms, Process};
+use super::{Agenda, Event, Ms, Process};
 
 pub(crate) use stream::SimDial;
 
