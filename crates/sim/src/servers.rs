@@ -6,27 +6,12 @@ mod ensemble;
 use bytes::Bytes;
 
 use crate::faults::Fault;
-use crate::world::{ConnId, Event, Ms, Parts, Trace};
-
-use embedded::EmbeddedEvent;
-use ensemble::EnsembleEvent;
+use crate::world::{ConnId, Event, Ms, Parts, ServerEvent, Servers, Trace};
 
 pub(crate) use embedded::Embedded;
 pub use embedded::{EmbeddedSettings, ServerMistake};
+pub(crate) use ensemble::Ensemble;
 pub use ensemble::EnsembleSettings;
-pub(crate) use ensemble::{Census, Ensemble};
-
-/// The servers of a simulation. They run between the tasks of the processes, and take no time.
-pub(crate) trait Servers {
-    /// Handles an event of a connection or among the servers.
-    fn happen(&mut self, it: &mut Parts, event: Event);
-}
-
-impl<S: Servers> Servers for std::rc::Rc<std::cell::RefCell<S>> {
-    fn happen(&mut self, it: &mut Parts, event: Event) {
-        self.borrow_mut().happen(it, event);
-    }
-}
 
 /// What one kind of servers does with connections.
 pub(crate) trait Serve {
@@ -46,11 +31,15 @@ pub(crate) trait Serve {
     fn handle(&mut self, it: &mut Parts, event: ServerEvent);
 }
 
-/// An event among the servers.
-#[derive(Debug)]
-pub(crate) enum ServerEvent {
-    Ensemble(EnsembleEvent),
-    Embedded(EmbeddedEvent),
+/// What is left on the servers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Census {
+    /// Paths of all nodes, except those that always exist.
+    pub(crate) nodes: Vec<String>,
+    /// Open sessions.
+    pub(crate) sessions: usize,
+    /// Armed watches, on all members.
+    pub(crate) watches: usize,
 }
 
 /// The servers of a run, of one kind or the other.

@@ -106,7 +106,11 @@ pub fn run<R: Recipe>(plan: &Plan) -> Verdict {
     let core = Core::new(seeds.random(), net, Trace::new(plan.with_trace));
     let servers = match &plan.embedded {
         None => AnyServers::ensemble(Ensemble::new(plan.servers.clone(), seeds.random())),
-        Some(_) => AnyServers::embedded(Embedded::new(core.clone(), plan, seeds.random())),
+        Some(settings) => {
+            let (limits, settings) = (&plan.servers, settings.clone());
+            let server = Embedded::new(core.clone(), limits, settings, seeds.random());
+            AnyServers::embedded(server)
+        }
     };
     let servers = Rc::new(RefCell::new(servers));
     let stage = Stage {

@@ -9,7 +9,6 @@ use rand::Rng as _;
 use rand::rngs::StdRng;
 use tokio::sync::watch;
 
-use crate::stage::Stage;
 use crate::world::{Ms, Process, Shared, SimDial, in_history};
 
 /// What workers do, in order, and the fenced store.
@@ -127,7 +126,7 @@ impl Worker {
 
     /// A round is complete.
     pub(crate) fn count_round(&self) {
-        let now = Stage::now();
+        let now = self.recorder.shared.with(|it| it.now);
         self.recorder.with(|notes| {
             let (last, count) = &mut notes.rounds[self.who];
             *last = now;

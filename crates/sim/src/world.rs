@@ -5,6 +5,7 @@
 //! same seed gives the same run.
 
 mod agenda;
+mod event;
 mod executor;
 mod net;
 mod tasks;
@@ -24,36 +25,15 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::time::Instant;
 
-use crate::servers::ServerEvent;
-
 pub(crate) use agenda::Agenda;
-pub(crate) use executor::Executor;
-use net::End;
+pub(crate) use event::{EmbeddedEvent, EnsembleEvent, Event, Message, ServerEvent};
+pub(crate) use executor::{Executor, Servers};
 pub(crate) use net::{ConnId, Net, SimDial};
 pub(crate) use tasks::Process;
 use tasks::{Tasks, Woken};
 pub use time::Ms;
 pub(crate) use time::{Clock, in_history, server_epoch_ms};
 pub(crate) use trace::Trace;
-
-/// An event at a set time.
-#[derive(Debug)]
-pub(crate) enum Event {
-    /// A connection reaches its server.
-    Connects(ConnId),
-    /// Bytes reach the server.
-    Up(ConnId),
-    /// Bytes reach the process.
-    Down(ConnId),
-    /// The server learns that a connection ended.
-    HangsUp(ConnId),
-    /// The process learns that a connection ended.
-    Ends(ConnId, End),
-    /// An event among the servers.
-    Server(ServerEvent),
-    /// A task that was held back may run.
-    Wake(u64),
-}
 
 /// State that streams and the executor share.
 #[derive(Clone)]

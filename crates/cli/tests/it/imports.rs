@@ -98,8 +98,8 @@ fn no_modules_of_the_client_are_in_a_cycle() {
 }
 
 #[test]
-fn no_modules_of_torture_dashboard_and_bench_are_in_a_cycle() {
-    for package in ["torture", "dashboard", "bench"] {
+fn no_modules_of_torture_dashboard_bench_and_sim_are_in_a_cycle() {
+    for package in ["torture", "dashboard", "bench", "sim"] {
         assert_no_cycles(package);
     }
 }

@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bellwether_client::seam;
 use bellwether_server::Config;
 use bellwether_server::simulation::{SimulatedServer, set_time_of_day};
 use bellwether_testkit::CrashDisk;
@@ -21,11 +22,9 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng, SeedableRng as _};
 
+use super::{Census, EnsembleSettings, Serve};
 use crate::faults::Fault;
-use crate::plan::Plan;
-use crate::servers::{Census, Serve, ServerEvent};
-use crate::stage::Stage;
-use crate::world::{Clock, ConnId, Core, Event, Ms, Parts, Process, server_epoch_ms};
+use crate::world::{Clock, ConnId, Core, EmbeddedEvent, Event, Ms, Parts, Process, ServerEvent};
 
 use disk::{Death, ServerDisk};
 use machine::{Machine, lock};
@@ -67,17 +66,6 @@ impl EmbeddedSettings {
     }
 }
 
-/// An event of the server's machine. `life` counts its starts.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum EmbeddedEvent {
-    /// The server has stopped by itself, or at a disk operation.
-    Ends { life: u64 },
-    /// It is started again.
-    Starts { life: u64 },
-    /// A pause is over.
-    Resumes { life: u64 },
-}
-
 /// The embedded server, its machine and its disk.
 pub(crate) struct Embedded {
     core: Rc<Core>,
@@ -110,21 +98,24 @@ impl fmt::Debug for Embedded {
 }
 
 impl Embedded {
-    pub(crate) fn new(core: Rc<Core>, plan: &Plan, seed: u64) -> Self {
-        set_time_of_day(Some(|| server_epoch_ms(Stage::now())));
+    /// A server with the tick and the limits of `limits`.
+    pub(crate) fn new(
+        core: Rc<Core>,
+        limits: &EnsembleSettings,
+        settings: EmbeddedSettings,
+        seed: u64,
+    ) -> Self {
+        // The server runs in processes whose clocks are right.
+        set_time_of_day(Some(|| i64::try_from(seam::epoch_ms()).unwrap_or(i64::MAX)));
         let ms = Duration::from_millis;
-        let settings = plan
-            .embedded
-            .clone()
-            .expect("a plan for the embedded server");
         let never_syncs_log = settings.mistake == Some(ServerMistake::NoSync);
         Self {
             core,
             config: Config {
-                tick: ms(plan.servers.tick),
-                session_timeout_max: Some(ms(plan.servers.timeout_max)),
+                tick: ms(limits.tick),
+                session_timeout_max: Some(ms(limits.timeout_max)),
                 connections_per_address_max: 0,
-                container_check_interval: ms(plan.servers.reap_every.min(REAP_EVERY_MAX)),
+                container_check_interval: ms(limits.reap_every.min(REAP_EVERY_MAX)),
                 snap_count: settings.snap_count,
                 log_preallocation_bytes: settings.preallocation,
                 snapshots_kept: Some(settings.snapshots_kept),

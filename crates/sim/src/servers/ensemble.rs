@@ -25,8 +25,8 @@ use bytes::{Bytes, BytesMut};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
-use crate::servers::{Serve, ServerEvent};
-use crate::world::{ConnId, Event, Ms, Parts};
+use super::{Census, Serve};
+use crate::world::{ConnId, EnsembleEvent, Event, Message, Ms, Parts, ServerEvent};
 
 use member::Member;
 use tree::{Step, Tree};
@@ -58,80 +58,6 @@ pub struct EnsembleSettings {
     pub forgives: bool,
     /// Maximum session timeout of all members.
     pub timeout_max: Ms,
-}
-
-/// An event among the members.
-#[derive(Debug)]
-pub(crate) enum EnsembleEvent {
-    /// A message reaches the leader.
-    AtLeader {
-        epoch: i64,
-        member: usize,
-        message: Message,
-    },
-    /// A quorum has acknowledged the leader's proposals, up to here.
-    Commit { epoch: i64, upto: u64 },
-    /// A member receives commits, and makes them visible.
-    Apply { member: usize, life: u64, upto: u64 },
-    /// The leader asks a member which sessions were active.
-    Ping { member: usize, life: u64 },
-    /// The question has arrived, and the member answers.
-    Report { member: usize, life: u64 },
-    /// The leader's answer whether a session that reconnects is alive.
-    Revalidated {
-        member: usize,
-        life: u64,
-        conn: ConnId,
-        granted: Option<(i64, i32)>,
-    },
-    /// The leader's answer to a sync.
-    Synced {
-        member: usize,
-        life: u64,
-        conn: ConnId,
-        xid: i32,
-        path: String,
-        upto: u64,
-    },
-    /// A session may have expired.
-    Expiry { session: i64, planned: u64 },
-    /// Empty containers are deleted.
-    Reap,
-    /// A leader is elected.
-    Elected { epoch: i64 },
-    /// A member that was cut off for too long gives up its clients.
-    Leaves { member: usize, life: u64 },
-    /// A member returns.
-    Joins { member: usize, life: u64 },
-    /// The leader has been without a quorum for too long.
-    StepsDown { epoch: i64 },
-}
-
-/// Messages from members to the leader.
-#[derive(Debug)]
-pub(crate) enum Message {
-    Open {
-        conn: ConnId,
-        timeout_ms: i32,
-    },
-    Revalidate {
-        conn: ConnId,
-        session: i64,
-        timeout_ms: i32,
-    },
-    Request {
-        conn: ConnId,
-        session: i64,
-        xid: i32,
-        op: i32,
-        body: Bytes,
-    },
-    Sync {
-        conn: ConnId,
-        xid: i32,
-        path: String,
-    },
-    Active(Vec<i64>),
 }
 
 /// One write, in the total order.
@@ -188,17 +114,6 @@ pub(crate) struct Ensemble {
     sessions: BTreeMap<i64, Session>,
     last_session: i64,
     leader_paused_until: Ms,
-}
-
-/// What is left on the servers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Census {
-    /// Paths of all nodes, except those that always exist.
-    pub(crate) nodes: Vec<String>,
-    /// Open sessions.
-    pub(crate) sessions: usize,
-    /// Armed watches, on all members.
-    pub(crate) watches: usize,
 }
 
 impl Ensemble {

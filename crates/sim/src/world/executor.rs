@@ -9,8 +9,19 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::{Core, Event};
-use crate::servers::Servers;
+use super::{Core, Event, Parts};
+
+/// The servers of a simulation. They run between the tasks of the processes, and take no time.
+pub(crate) trait Servers {
+    /// Handles an event of a connection or among the servers.
+    fn happen(&mut self, it: &mut Parts, event: Event);
+}
+
+impl<S: Servers> Servers for std::rc::Rc<std::cell::RefCell<S>> {
+    fn happen(&mut self, it: &mut Parts, event: Event) {
+        self.borrow_mut().happen(it, event);
+    }
+}
 
 /// Runs tasks and events until the run is over. This is the future that the runtime polls.
 pub(crate) struct Executor<S> {

@@ -12,11 +12,10 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::sync::Notify;
 
+use super::EmbeddedSettings;
 use super::disk::ServerDisk;
 use super::line::Line;
-use super::{EmbeddedEvent, EmbeddedSettings};
-use crate::servers::ServerEvent;
-use crate::world::{ConnId, Event, Ms, Parts, Shared, Trace};
+use crate::world::{ConnId, EmbeddedEvent, Event, Ms, Parts, ServerEvent, Shared, Trace};
 
 /// A running server, and its connections.
 #[derive(Debug)]
