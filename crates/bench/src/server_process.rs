@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::measure::cpu_time;
 use crate::wire::Wire;
 
 /// The time limit of a start.
@@ -108,6 +109,11 @@ impl ServerProcess {
     /// Its process id.
     pub fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// The CPU time that it has used.
+    pub fn cpu_time(&self) -> Result<Duration> {
+        cpu_time::of_process(self.child.id())
     }
 
     /// Its memory, in KiB.

@@ -1,19 +1,23 @@
 //! Misbehaving clients, by bug or by intent.
 
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use bellwether_testkit::{ConnectOptions, Request};
+use clap::ValueEnum;
 use rustls::crypto::ring;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
+
+use super::idle::open_session;
 
 /// The directory that greedy clients list.
 pub const LARGE_DIRECTORY: &str = "/large";
@@ -24,15 +28,12 @@ pub const LARGE_DIRECTORY_CHILDREN: usize = 2000;
 /// Pause before an attacker connects again.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Interval of the pings of an idle session, a fraction of its timeout.
-const PING_INTERVAL: Duration = Duration::from_secs(5);
-
 /// Requests of a greedy client: some 40 MB of replies.
-const GREEDY_REQUESTS: usize = 200;
+pub const GREEDY_REQUESTS: usize = 200;
 
 /// What an attacker does.
-#[derive(Debug, Clone, Copy)]
-enum Harm {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Harm {
     /// Connects, and sends nothing.
     Silence,
     /// Sends its first message one byte at a time.
@@ -49,16 +50,6 @@ enum Harm {
     TlsNoAnswer,
 }
 
-const HARMS: [Harm; 7] = [
-    Harm::Silence,
-    Harm::Slowness,
-    Harm::Noise,
-    Harm::OversizedFrame,
-    Harm::Greed,
-    Harm::TlsHalfHello,
-    Harm::TlsNoAnswer,
-];
-
 /// What attackers need to know.
 #[derive(Debug)]
 struct Target {
@@ -72,25 +63,26 @@ struct Target {
 #[derive(Debug)]
 pub struct Attack {
     _attackers: JoinSet<()>,
-    connections: Arc<[AtomicUsize; HARMS.len()]>,
+    connections: BTreeMap<Harm, Arc<AtomicUsize>>,
 }
 
 impl Attack {
-    /// Starts `count` attackers, an equal number of each kind.
-    pub fn start(address: &str, tls_address: &str, count: usize) -> Result<Self> {
+    /// Starts `count` attackers, an equal number of each of these kinds.
+    pub fn start(address: &str, tls_address: &str, count: usize, kinds: &[Harm]) -> Result<Self> {
         let target = Arc::new(Target {
             address: address.to_owned(),
             tls_address: tls_address.to_owned(),
             hello: tls_hello()?,
         });
         let mut attackers = JoinSet::new();
-        let connections: Arc<[AtomicUsize; HARMS.len()]> = Arc::default();
-        for (kind, harm) in HARMS.into_iter().enumerate().cycle().take(count) {
-            let (target, connections) = (target.clone(), connections.clone());
+        let mut connections: BTreeMap<Harm, Arc<AtomicUsize>> = BTreeMap::new();
+        for harm in kinds.iter().copied().cycle().take(count) {
+            let target = target.clone();
+            let connections = connections.entry(harm).or_default().clone();
             attackers.spawn(async move {
                 loop {
                     // A server that defends itself closes connections, or refuses them.
-                    let _ = harm.once(&target, &connections[kind]).await;
+                    let _ = harm.once(&target, &connections).await;
                     pause().await;
                 }
             });
@@ -104,11 +96,13 @@ impl Attack {
     /// The number of connections so far on which harm was done. Fails if a kind of attacker has had none: then the attack was not what it is
     /// said to be.
     pub fn connections(&self) -> Result<usize> {
-        let counts = self.connections.each_ref().map(|count| count.load(Relaxed));
-        for (harm, count) in HARMS.iter().zip(counts) {
+        let mut all = 0;
+        for (harm, count) in &self.connections {
+            let count = count.load(Relaxed);
             ensure!(count > 0, "{harm:?} had no connection");
+            all += count;
         }
-        Ok(counts.iter().sum())
+        Ok(all)
     }
 }
 
@@ -173,25 +167,6 @@ fn tls_hello() -> Result<Vec<u8>> {
     Ok(hello)
 }
 
-/// Opens a session, and returns its connection.
-async fn idle_session(address: &str) -> Result<TcpStream> {
-    let mut stream = TcpStream::connect(address).await?;
-    open_session(&mut stream).await?;
-    Ok(stream)
-}
-
-async fn open_session(stream: &mut TcpStream) -> Result<()> {
-    let options = ConnectOptions {
-        timeout: Duration::from_secs(40),
-        ..ConnectOptions::default()
-    };
-    stream.write_all(&options.encode()).await?;
-    let length = usize::try_from(stream.read_i32().await?)?;
-    let mut reply = vec![0; length];
-    stream.read_exact(&mut reply).await.context("no session")?;
-    Ok(())
-}
-
 /// Waits until the connection is reset.
 async fn unread(stream: &TcpStream) -> Result<()> {
     loop {
@@ -208,69 +183,6 @@ async fn unread(stream: &TcpStream) -> Result<()> {
     clippy::disallowed_methods,
     reason = "attackers keep a pace, on a real clock"
 )]
-async fn pause_for(time: Duration) {
-    sleep(time).await;
-}
-
 async fn pause() {
-    pause_for(PAUSE).await;
-}
-
-/// Sessions that only ping, until they are dropped.
-#[derive(Debug)]
-pub struct IdleSessions {
-    open: Arc<Mutex<Vec<TcpStream>>>,
-    _pinging: JoinSet<()>,
-}
-
-impl IdleSessions {
-    /// Opens `count` sessions, some at a time, within a time limit each.
-    pub async fn open(address: &str, count: usize) -> Result<Self> {
-        const AT_A_TIME: usize = 100;
-        const LIMIT: Duration = Duration::from_secs(60);
-        let open: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
-        let mut pinging = JoinSet::new();
-        let all = open.clone();
-        pinging.spawn(async move {
-            let ping = Request::Ping.encode(-2);
-            loop {
-                pause_for(PING_INTERVAL).await;
-                let mut all = all.lock().expect("no panic under it");
-                all.retain(|stream| is_alive(stream) && stream.try_write(&ping).is_ok());
-            }
-        });
-        let mut opened = 0;
-        while opened < count {
-            let mut opening = JoinSet::new();
-            for _ in 0..AT_A_TIME.min(count - opened) {
-                let address = address.to_owned();
-                opening.spawn(async move { timeout(LIMIT, idle_session(&address)).await });
-            }
-            while let Some(session) = opening.join_next().await {
-                let session = session?.context("no session in time")??;
-                open.lock().expect("no panic under it").push(session);
-                opened += 1;
-            }
-        }
-        Ok(Self {
-            open,
-            _pinging: pinging,
-        })
-    }
-
-    /// How many of them the server has not closed.
-    pub fn alive(&self) -> usize {
-        let mut open = self.open.lock().expect("no panic under it");
-        open.retain(is_alive);
-        open.len()
-    }
-}
-
-/// Reads the replies to pings, and returns whether the connection is open.
-fn is_alive(stream: &TcpStream) -> bool {
-    let mut bytes = [0; 1024];
-    match stream.try_read(&mut bytes) {
-        Ok(count) => count > 0,
-        Err(error) => error.kind() == ErrorKind::WouldBlock,
-    }
+    sleep(PAUSE).await;
 }

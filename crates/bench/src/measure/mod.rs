@@ -2,6 +2,7 @@
 
 pub mod awake;
 pub mod context_switches;
+pub mod cpu_time;
 pub mod figures;
 pub mod floor;
 pub mod latency;
