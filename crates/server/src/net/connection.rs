@@ -19,6 +19,7 @@ use crate::client::sasl::Negotiation;
 use crate::client::{Admitted, Newcomer, Opened, Peer, Request, Socket};
 use crate::engine::Engine;
 use crate::metrics::Limit;
+use crate::publish::Rearming;
 use crate::session::Session;
 use crate::words;
 use crate::writer::Submission;
@@ -206,6 +207,8 @@ impl Connection {
         let is_last = matches!(op, None | Some(Op::CloseSession));
         if is_write(&request) {
             self.write(request)?;
+        } else if Rearming::is_long(&request) {
+            self.rearm(session, &request).await;
         } else if !self.engine.published.read(session, request) {
             self.peer.outbox.flush();
             self.peer.drained().await;
@@ -243,6 +246,17 @@ impl Connection {
         } else {
             self.peer.outbox.close();
             Err(Over)
+        }
+    }
+
+    /// Arms many watches, in parts, and lets other requests pass between two parts.
+    async fn rearm(&self, session: &Session, request: &Request) {
+        // Earlier requests are answered first, so that no part has to wait for a write of this session.
+        self.peer.outbox.flush();
+        self.peer.drained().await;
+        let mut rearming = Rearming::decode(request);
+        while !self.engine.published.rearm(session, request, &mut rearming) {
+            tokio::task::yield_now().await;
         }
     }
 

@@ -3,10 +3,12 @@
 mod long_reads;
 mod published;
 mod reads;
+mod rearming;
 mod told;
 mod watch_limits;
 mod watch_table;
 mod watches;
 
 pub(crate) use published::Published;
+pub(crate) use rearming::Rearming;
 pub(crate) use watch_limits::WatchLimits;

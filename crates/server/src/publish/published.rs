@@ -17,9 +17,10 @@ use bytes::BytesMut;
 
 use super::long_reads::{LongRead, LongReads};
 use super::reads::Read;
+use super::rearming::Rearming;
 use super::told::Told;
 use super::watch_limits::WatchLimits;
-use super::watches::{WatchReport, Watches};
+use super::watches::{PART_WATCHES, WatchReport, Watches};
 use crate::audit::{Audit, Lines};
 use crate::client::{Peer, Request};
 use crate::session::{Parked, Session, SessionTable};
@@ -98,10 +99,35 @@ impl Published {
         answered
     }
 
+    /// Arms a part of the watches of a setWatches, and replies after the last part. Returns whether that is over. Call it again until then;
+    /// other requests get the lock between two calls.
+    ///
+    /// No request of the connection may be outstanding: this does not wait for writes of the session.
+    pub(crate) fn rearm(
+        &self,
+        session: &Session,
+        request: &Request,
+        rearming: &mut Rearming<'_>,
+    ) -> bool {
+        let tree = self.committed();
+        let lane = session.lane();
+        if !lane.belongs_to(&request.peer) || session.has_ended() {
+            return true;
+        }
+        debug_assert!(lane.is_idle(), "no write is outstanding");
+        let is_over = self
+            .reader(&tree, session, request)
+            .rearm(rearming, PART_WATCHES);
+        if is_over {
+            self.stats.answered(request.received);
+        }
+        is_over
+    }
+
     /// Moves a session to the connection `peer`, which resumes it, and replies with `frame` once all earlier writes are published. Returns
     /// false if the session has ended.
     pub(crate) fn reattach(&self, session: &Session, peer: &Arc<Peer>, frame: BytesMut) -> bool {
-        let _version = self.committed();
+        let version = self.committed();
         let mut lane = session.lane();
         if session.has_ended() {
             return false;
@@ -116,9 +142,12 @@ impl Published {
             });
         }
         drop(lane);
-        if let Some(before) = before {
+        if let Some(before) = &before {
             before.outbox.close();
-            self.watches().remove_peer(&before);
+        }
+        drop(version);
+        if let Some(before) = before {
+            self.remove_watches(&before);
         }
         true
     }
@@ -128,10 +157,17 @@ impl Published {
     /// Never panics: it may run during unwinding, where a second panic aborts the process.
     pub(crate) fn disconnect(&self, session: &Session, peer: &Arc<Peer>) {
         session.detach(peer);
-        let watches = self.watches.lock();
-        watches
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove_peer(peer);
+        self.remove_watches(peer);
+    }
+
+    /// Removes the watches of a connection that is closed, in parts: other requests get the lock between two parts. Never panics.
+    fn remove_watches(&self, peer: &Peer) {
+        let mut has_more = true;
+        while has_more {
+            let watches = self.watches.lock();
+            let mut watches = watches.unwrap_or_else(PoisonError::into_inner);
+            has_more = watches.remove_some(peer);
+        }
     }
 
     /// Makes a version visible, then sends the events and the reply of each of its writes, and finally answers the reads that waited for
@@ -248,18 +284,21 @@ impl Published {
 
     /// Answers a read under the lock; false if it takes long.
     fn answer(&self, tree: &Tree, session: &Session, request: &Request) -> bool {
-        let read = Read {
+        let answered = self.reader(tree, session, request).answer();
+        if answered {
+            self.stats.answered(request.received);
+        }
+        answered
+    }
+
+    fn reader<'a>(&'a self, tree: &'a Tree, session: &Session, request: &'a Request) -> Read<'a> {
+        Read {
             tree,
             watches: Some(&self.watches),
             session_id: session.id,
             request,
             skip_acl: self.skip_acl,
-        };
-        let answered = read.answer();
-        if answered {
-            self.stats.answered(request.received);
         }
-        answered
     }
 
     /// Reserves, under the lock, the place of a reply that takes long.

@@ -4,16 +4,16 @@ use std::sync::{Mutex, MutexGuard};
 
 use bellwether_wire::acl::{ADMIN, Acl, Id, READ};
 use bellwether_wire::code::ErrorCode;
-use bellwether_wire::event::EventKind;
 use bellwether_wire::jute::{Reader, Writer as _};
 use bellwether_wire::multi::{self, Ops, ReadOp};
 use bellwether_wire::op::Op;
 use bellwether_wire::reply;
-use bellwether_wire::request::{PathNumber, PathWatch, SetWatches, Text};
+use bellwether_wire::request::{PathNumber, PathWatch, Text};
 use bytes::{BufMut, BytesMut};
 
 use super::long_reads::{ITEM_BYTES, LONG_BYTES};
-use super::watches::{WatchSort, WatchType, Watches, send};
+use super::rearming::Rearming;
+use super::watches::{WatchSort, WatchType, Watches};
 use crate::client::outbox::Place;
 use crate::client::{Peer, Request};
 use crate::tree::{Node, Tree, access};
@@ -70,16 +70,15 @@ impl Read<'_> {
             request.peer.outbox.finish();
             return true;
         };
+        if let Op::SetWatches | Op::SetWatches2 = op {
+            return self.rearm(&mut Rearming::decode(request), usize::MAX);
+        }
         let Some((outcome, body)) = self.outcome(op) else {
             return false;
         };
         let zxid = self.tree.last_zxid();
         let peer = &request.peer;
         peer.reply(request, zxid, outcome, |out| out.unsplit(body));
-        let is_rearming = matches!(op, Op::SetWatches | Op::SetWatches2);
-        if is_rearming && outcome == Err(ErrorCode::QuotaExceeded) {
-            peer.outbox.finish();
-        }
         true
     }
 
@@ -156,9 +155,6 @@ impl Read<'_> {
             }
             Op::Sync => out.put_buffer(reader.buffer()?),
             Op::MultiRead => return self.multi_read(&mut reader, out),
-            Op::SetWatches | Op::SetWatches2 => {
-                self.set_watches(&SetWatches::decode(op, &mut reader)?)?;
-            }
             Op::AddWatch => self.add_watch(&PathNumber::decode(&mut reader)?, out)?,
             Op::CheckWatches | Op::RemoveWatches => {
                 self.change_watches(op, &PathNumber::decode(&mut reader)?)?;
@@ -279,63 +275,19 @@ impl Read<'_> {
         Ok(Progress::Done)
     }
 
-    /// Re-arms the watches of a client that reconnected, and sends the events it missed. If that exceeds a limit, no watch is armed and no
-    /// event sent. Clients ignore the result and would assume that all watches are armed, so the connection is closed too.
-    fn set_watches(&self, body: &SetWatches<'_>) -> Result<(), ErrorCode> {
+    /// Arms the next watches of a setWatches, at most `count`, and replies after the last. Returns whether it has replied. Clients ignore the
+    /// result and would assume that all watches are armed, so the connection is closed if a limit is reached.
+    pub(super) fn rearm(&self, rearming: &mut Rearming<'_>, count: usize) -> bool {
         let peer = &self.request.peer;
-        let (mut armed, mut missed) = (Vec::new(), Vec::new());
-        // A malformed list leaves the lists before it in force, as in Apache.
-        let outcome = self.sort_watches(body, &mut armed, &mut missed);
-        self.watches().arm_all(&armed, peer)?;
-        for (kind, path) in missed {
-            send(peer, kind, path);
+        let armed = rearming.arm(count, self.tree, &mut self.watches(), peer);
+        let Some(outcome) = armed else {
+            return false;
+        };
+        peer.reply(self.request, self.tree.last_zxid(), outcome, |_| {});
+        if outcome == Err(ErrorCode::QuotaExceeded) {
+            peer.outbox.finish();
         }
-        outcome
-    }
-
-    /// Sorts these watches into those to arm and those that have missed their event.
-    fn sort_watches<'b>(
-        &self,
-        body: &'b SetWatches<'_>,
-        armed: &mut Vec<(&'b str, WatchSort)>,
-        missed: &mut Vec<(EventKind, &'b str)>,
-    ) -> Result<(), ErrorCode> {
-        for path in paths(&body.data)? {
-            let path = path?;
-            match self.tree.get(path) {
-                None => missed.push((EventKind::NodeDeleted, path)),
-                Some(node) if node.mzxid > body.relative_zxid => {
-                    missed.push((EventKind::NodeDataChanged, path));
-                }
-                Some(_) => armed.push((path, WatchSort::Data)),
-            }
-        }
-        for path in paths(&body.exist)? {
-            let path = path?;
-            match self.tree.get(path) {
-                None => armed.push((path, WatchSort::Data)),
-                Some(_) => missed.push((EventKind::NodeCreated, path)),
-            }
-        }
-        for path in paths(&body.child)? {
-            let path = path?;
-            match self.tree.get(path) {
-                None => missed.push((EventKind::NodeDeleted, path)),
-                Some(node) if node.pzxid > body.relative_zxid => {
-                    missed.push((EventKind::NodeChildrenChanged, path));
-                }
-                Some(_) => armed.push((path, WatchSort::Child)),
-            }
-        }
-        for (list, sort) in [
-            (&body.persistent, WatchSort::Persistent),
-            (&body.recursive, WatchSort::Recursive),
-        ] {
-            for path in paths(list)? {
-                armed.push((path?, sort));
-            }
-        }
-        Ok(())
+        true
     }
 
     fn add_watch(&self, body: &PathNumber<'_>, out: &mut BytesMut) -> Result<(), ErrorCode> {
@@ -406,15 +358,6 @@ impl Read<'_> {
         let watches = self.watches?.lock();
         Some(watches.expect("no code panics while it holds the watches"))
     }
-}
-
-/// The paths in one list of setWatches.
-fn paths<'a>(
-    list: &'a Option<Vec<Text<'_>>>,
-) -> Result<impl Iterator<Item = Result<&'a str, ErrorCode>>, ErrorCode> {
-    let list = list.as_ref().ok_or(ErrorCode::MarshallingError)?;
-    let path = |path: &'a Text<'_>| path.as_deref().ok_or(ErrorCode::MarshallingError);
-    Ok(list.iter().map(path))
 }
 
 /// Appends the reply body of getData.

@@ -115,21 +115,29 @@ impl WatchTable {
         true
     }
 
-    /// Removes all watches of a connection.
-    pub(super) fn remove_peer(&mut self, peer: &Peer) {
-        for path in self.by_peer.remove(&peer.number).unwrap_or_default() {
-            self.forgotten(peer, &path);
-            let Some(watchers) = self.by_path.get_mut(&path) else {
+    /// Removes at most `count` watches of a connection. Returns whether it may have more.
+    pub(super) fn remove_some(&mut self, peer: &Peer, count: usize) -> bool {
+        let Some(paths) = self.by_peer.get_mut(&peer.number) else {
+            return false;
+        };
+        let some: Vec<_> = paths.extract_if(|_| true).take(count).collect();
+        if paths.is_empty() {
+            self.by_peer.remove(&peer.number);
+        }
+        for path in &some {
+            self.forgotten(peer, path);
+            let Some(watchers) = self.by_path.get_mut(path) else {
                 continue;
             };
             let removed = watchers.remove(&peer.number);
             if watchers.is_empty() {
-                self.by_path.remove(&path);
+                self.by_path.remove(path);
             }
             if removed.is_some_and(|(_, modes)| modes.recursive) {
-                self.forget_recursive(&path);
+                self.forget_recursive(path);
             }
         }
+        some.len() == count
     }
 
     /// Returns all watchers of a change at `path`, each once, and removes one-shot watches.

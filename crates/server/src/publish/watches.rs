@@ -16,6 +16,9 @@ use crate::metrics::Limit;
 use crate::stats::WatchUse;
 use crate::tree::{Change, ChangeKind, access, path};
 
+/// Maximum number of watches that are armed or removed under one lock, where there may be many.
+pub(super) const PART_WATCHES: usize = 500;
+
 /// Watch types of removeWatches and checkWatches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WatchType {
@@ -168,9 +171,9 @@ impl Watches {
         }
     }
 
-    pub(super) fn remove_peer(&mut self, peer: &Peer) {
-        self.data.remove_peer(peer);
-        self.child.remove_peer(peer);
+    /// Removes some watches of a connection. Returns whether it may have more.
+    pub(super) fn remove_some(&mut self, peer: &Peer) -> bool {
+        self.data.remove_some(peer, PART_WATCHES) || self.child.remove_some(peer, PART_WATCHES)
     }
 
     /// Sends the events of a change to all watchers, in the order that clients rely on (`DataTree.createNode`, `deleteNode`, `setData`),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bellwether_server::{Config, Server};
-use bellwether_testkit::{Body, Frame, HeldDisk, RawClient, Request};
+use bellwether_testkit::{Body, Event, Frame, HeldDisk, RawClient, Request, WatchLists};
 
 use crate::{data, ok, until};
 
@@ -261,4 +261,71 @@ async fn nobody_waits_for_statistics_of_quotas() {
     let usage = data(&mut stage.client, stats).await.unwrap();
     let expected = format!("count={},bytes={NODES}", NODES + 1);
     assert_eq!(String::from_utf8(usage).unwrap(), expected);
+}
+
+/// Many watches are armed in parts, and writes pass between two parts. Whenever a node is created meanwhile, the client receives one event: none
+/// falls between check and watch.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writes_pass_while_many_watches_are_armed_and_no_event_is_lost() {
+    const WATCHES: usize = 80_000;
+    let path = |number: usize| format!("/x{number}");
+    let mut stage = Stage::new().await;
+    ok(&mut stage.client, Request::create("/first", "")).await;
+    let mut watcher = stage.connect().await;
+    let lists = WatchLists {
+        // In the future: the event of `/first` cannot be one that was missed.
+        relative_zxid: i64::MAX,
+        data: vec!["/first".to_owned()],
+        exist: (0..WATCHES).map(path).collect(),
+        ..WatchLists::default()
+    };
+    let is_answered = Cell::new(false);
+    let rearming = async {
+        watcher.send(&Request::SetWatches2(lists)).await.unwrap();
+        let mut before_reply = Vec::new();
+        loop {
+            match watcher.receive_or_close().await.unwrap().unwrap() {
+                Frame::Event(event) => before_reply.push(event),
+                Frame::Reply(reply) => {
+                    reply.ok().unwrap();
+                    break;
+                }
+            }
+        }
+        is_answered.set(true);
+        before_reply
+    };
+    let writing = async {
+        let mut created = Vec::new();
+        for number in (0..WATCHES).rev().step_by(WATCHES / 500) {
+            if is_answered.get() {
+                break;
+            }
+            ok(&mut stage.client, Request::set_data("/first", "x")).await;
+            ok(&mut stage.client, Request::create(path(number), "")).await;
+            created.push(path(number));
+        }
+        created
+    };
+    let (mut events, mut created) = tokio::join!(rearming, writing);
+    let is_change = |event: &Event| event.path == "/first";
+    assert!(
+        events.iter().any(is_change),
+        "no write passed before all watches were armed"
+    );
+    // All are armed: what was not created yet is reported too.
+    ok(&mut stage.client, Request::create("/x1", "")).await;
+    created.push("/x1".to_owned());
+    while events.last().is_none_or(|event| event.path != "/x1") {
+        match watcher.receive_or_close().await.unwrap().unwrap() {
+            Frame::Event(event) => events.push(event),
+            Frame::Reply(reply) => panic!("unexpected {reply:?}"),
+        }
+    }
+    assert_eq!(events.iter().filter(|event| is_change(event)).count(), 1);
+    let mut seen: Vec<String> = events.into_iter().map(|event| event.path).collect();
+    seen.retain(|path| path != "/first");
+    seen.sort();
+    created.sort();
+    assert_eq!(seen, created);
 }
