@@ -31,6 +31,7 @@ mod engine;
 pub mod fuzz;
 mod metrics;
 mod net;
+mod priority;
 mod publish;
 mod server;
 mod session;

@@ -14,7 +14,16 @@ pub struct BadLength(pub i32);
 ///
 /// A bad length is refused before its body has arrived.
 pub fn take(input: &mut BytesMut, bytes_max: usize) -> Result<Option<Bytes>, BadLength> {
-    let Some(prefix) = input.first_chunk::<LENGTH_BYTES>() else {
+    let Some(length) = peek(input, bytes_max)?.map(<[u8]>::len) else {
+        return Ok(None);
+    };
+    input.advance(LENGTH_BYTES);
+    Ok(Some(input.split_to(length).freeze()))
+}
+
+/// Returns the body of the frame at the front of `input`, or `None` while it is incomplete.
+pub fn peek(input: &[u8], bytes_max: usize) -> Result<Option<&[u8]>, BadLength> {
+    let Some((prefix, rest)) = input.split_first_chunk::<LENGTH_BYTES>() else {
         return Ok(None);
     };
     let announced = i32::from_be_bytes(*prefix);
@@ -22,11 +31,7 @@ pub fn take(input: &mut BytesMut, bytes_max: usize) -> Result<Option<Bytes>, Bad
         .ok()
         .filter(|length| *length <= bytes_max)
         .ok_or(BadLength(announced))?;
-    if input.len() < LENGTH_BYTES + length {
-        return Ok(None);
-    }
-    input.advance(LENGTH_BYTES);
-    Ok(Some(input.split_to(length).freeze()))
+    Ok(rest.get(..length))
 }
 
 /// Appends one frame whose body `write` appends. The body must be shorter than 2 GiB: a caller whose

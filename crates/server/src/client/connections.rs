@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use tokio::sync::{Semaphore, SemaphorePermit};
+
 use crate::client::Peer;
 use crate::client::PeerAddress;
 use crate::client::outbox::{Outbox, Together};
 use crate::client::received::{Received, Share};
 use crate::config::Config;
-use crate::metrics::{Meters, Refused};
+use crate::metrics::{Limit, Meters, Refused};
 
 /// The open connections.
 #[derive(Debug)]
@@ -26,6 +28,8 @@ pub(crate) struct Connections {
     received: Arc<Received>,
     meters: Arc<Meters>,
     next_number: AtomicU64,
+    /// Sessions that may be opened at the same time. Each is a write, and a crowd of new clients must not delay the writes of others.
+    openings: Semaphore,
     open: Mutex<Open>,
 }
 
@@ -54,6 +58,10 @@ impl Connections {
             received: Arc::new(Received::new(config.input_bytes_max)),
             meters,
             next_number: AtomicU64::new(1),
+            openings: Semaphore::new(match config.session_openings_max {
+                0 => Semaphore::MAX_PERMITS,
+                max => max.min(Semaphore::MAX_PERMITS),
+            }),
             open: Mutex::default(),
         }
     }
@@ -96,6 +104,16 @@ impl Connections {
             newcomer,
             connections: self.clone(),
         })
+    }
+
+    /// Waits until a session may be opened. It counts as being opened until the result is dropped.
+    pub(crate) async fn opening(&self, peer: &Peer) -> SemaphorePermit<'_> {
+        if let Ok(permit) = self.openings.try_acquire() {
+            return permit;
+        }
+        peer.reach(Limit::SessionOpenings);
+        let permit = self.openings.acquire().await;
+        permit.expect("the semaphore is never closed")
     }
 
     fn has_room_for_newcomer(&self, open: &mut Open) -> bool {

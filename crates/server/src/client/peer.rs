@@ -102,9 +102,10 @@ impl Peer {
         body: impl FnOnce(&mut BytesMut),
     ) {
         self.count_answer(request, zxid, outcome.is_ok());
-        self.outbox.fill(place, |out| {
-            reply::put(out, request.xid, zxid, outcome, body)
-        });
+        // Encoded before the outbox is locked: this takes long, and others push events there.
+        let mut content = BytesMut::new();
+        reply::put(&mut content, request.xid, zxid, outcome, body);
+        self.outbox.fill(place, content);
     }
 
     /// Counts that this connection has reached a limit.

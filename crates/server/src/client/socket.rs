@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use bytes::BytesMut;
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
 
-use crate::tls::{Acceptor, TlsReadHalf, TlsWriteHalf};
+use crate::tls::{Acceptor, Secured, TlsReadHalf, TlsWriteHalf};
 
 /// An accepted connection.
 #[derive(Debug)]
@@ -18,6 +18,8 @@ pub(crate) enum Socket {
     Unix(UnixStream),
     /// A TLS connection before its handshake.
     Tls(TcpStream, Arc<Acceptor>),
+    /// A TLS connection after its handshake.
+    Secured(Box<Secured>),
 }
 
 /// How many bytes the kernel accepts beyond what it can send (`TCP_NOTSENT_LOWAT`). Without it the kernel takes up to some megabytes for a
@@ -37,13 +39,38 @@ pub(crate) struct Opened {
 
 impl Socket {
     /// Prepares the connection; TLS needs a handshake, for which the caller sets a time limit.
-    pub(crate) async fn open(self) -> io::Result<Opened> {
+    pub(crate) async fn shake_hands(self) -> io::Result<Self> {
         if let Self::Tcp(socket) | Self::Tls(socket, _) = &self {
             // Affects only speed, and the socket may be closed already.
             let _ = socket.set_nodelay(true);
             #[cfg(target_os = "linux")]
             let _ = socket2::SockRef::from(socket).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
         }
+        Ok(match self {
+            Self::Tls(socket, acceptor) => {
+                Self::Secured(Box::new(acceptor.handshake(socket).await?))
+            }
+            other => other,
+        })
+    }
+
+    /// Moves the connection to the runtime of the caller, from the one that accepted it.
+    pub(crate) fn move_here(self) -> io::Result<Self> {
+        let move_here = |socket: TcpStream| TcpStream::from_std(socket.into_std()?);
+        Ok(match self {
+            Self::Tcp(socket) => Self::Tcp(move_here(socket)?),
+            Self::Unix(socket) => Self::Unix(UnixStream::from_std(socket.into_std()?)?),
+            Self::Tls(socket, acceptor) => Self::Tls(move_here(socket)?, acceptor),
+            Self::Secured(secured) => Self::Secured(Box::new(secured.move_here()?)),
+        })
+    }
+
+    /// Splits a connection whose handshake is done.
+    ///
+    /// # Panics
+    ///
+    /// If a TLS handshake is still to be done.
+    pub(crate) fn open(self) -> Opened {
         let (reading, writing, client_name) = match self {
             Self::Tcp(socket) => {
                 let (reading, writing) = socket.into_split();
@@ -53,18 +80,19 @@ impl Socket {
                 let (reading, writing) = socket.into_split();
                 (ReadHalf::Unix(reading), WriteHalf::Unix(writing), None)
             }
-            Self::Tls(socket, acceptor) => {
-                let secured = acceptor.handshake(socket).await?;
-                let reading = ReadHalf::Layer(Box::new(secured.reading));
-                let writing = WriteHalf::Layer(Box::new(secured.writing));
-                (reading, writing, secured.client_name)
+            Self::Secured(secured) => {
+                let (reading, writing, client_name) = secured.split();
+                let reading = ReadHalf::Layer(Box::new(reading));
+                let writing = WriteHalf::Layer(Box::new(writing));
+                (reading, writing, client_name)
             }
+            Self::Tls(..) => panic!("no TLS handshake was done"),
         };
-        Ok(Opened {
+        Opened {
             reading,
             writing,
             client_name,
-        })
+        }
     }
 }
 

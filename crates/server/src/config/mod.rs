@@ -88,6 +88,8 @@ pub struct Config {
     pub watch_bytes_max: usize,
     /// Maximum number of sessions. A client that asks for one more is disconnected; existing sessions are not affected.
     pub sessions_max: usize,
+    /// Maximum number of new sessions that wait for the log at the same time, 0 for no limit; clients that ask for more wait for their turn.
+    pub session_openings_max: usize,
     /// Maximum ephemeral nodes per session; one more is refused with -125 (quota exceeded). When the session ends, all their paths are
     /// written as one transaction.
     pub ephemerals_per_session_max: usize,
@@ -161,6 +163,7 @@ impl Default for Config {
             watches_max: 10_000_000,
             watch_bytes_max: 1 << 30,
             sessions_max: 1_000_000,
+            session_openings_max: 16,
             ephemerals_per_session_max: 100_000,
             handshake_timeout: Duration::from_secs(10),
             words: WordList::default(),

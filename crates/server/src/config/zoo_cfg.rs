@@ -199,6 +199,7 @@ impl Draft {
                 config.watch_bytes_per_session_max = setting.count(1)?;
             }
             "bellwether.sessionsMax" => config.sessions_max = setting.count(1)?,
+            "bellwether.sessionOpeningsMax" => config.session_openings_max = setting.count(0)?,
             "bellwether.ephemeralsPerSessionMax" => {
                 config.ephemerals_per_session_max = setting.count(1)?;
             }

@@ -36,6 +36,8 @@ pub(crate) enum Limit {
     Outstanding,
     /// The maximum number of sessions is open; a new one is refused.
     Sessions,
+    /// The maximum number of sessions is being opened; a client waits for its turn.
+    SessionOpenings,
     /// Watches, in number or bytes; the request is refused.
     Watches,
     /// Ephemeral nodes of a session, or the quota of a subtree; the write is refused.
@@ -43,12 +45,13 @@ pub(crate) enum Limit {
 }
 
 /// Names of the limits, in the order of [`Limit`].
-const LIMITS: [&str; 7] = [
+const LIMITS: [&str; 8] = [
     "frame_bytes",
     "input_bytes",
     "outbox_bytes",
     "outstanding",
     "sessions",
+    "session_openings",
     "watches",
     "quota",
 ];

@@ -1,15 +1,13 @@
 //! Accepts connections.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::connection;
 use super::listener::Listener;
-use crate::client::PeerAddress;
+use crate::client::{Admitted, PeerAddress, Socket};
 use crate::engine::Engine;
 
 /// Pause after a failed accept, for example while the process has no free file descriptor.
@@ -18,12 +16,15 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Interval of log lines about refused connections: a flood of connections must not become a flood of lines.
 const REFUSED_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Accepts and serves connections until `stop` changes. Then closes them, and returns when they have ended.
-pub(crate) async fn accept(
-    engine: Arc<Engine>,
+/// Accepts connections until `stop` changes, and serves each with `serve`. Then closes them, and returns when they have ended.
+pub(super) async fn accept<S>(
+    engine: &Engine,
     listener: Listener,
     mut stop: watch::Receiver<bool>,
-) {
+    serve: impl Fn(Socket, Admitted) -> S,
+) where
+    S: Future<Output = ()> + Send + 'static,
+{
     let mut serving = JoinSet::new();
     let mut refusals = Refusals::default();
     loop {
@@ -33,7 +34,7 @@ pub(crate) async fn accept(
             Some(_) = serving.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((socket, address)) => match engine.connections.admit(address) {
-                    Some(admitted) => drop(serving.spawn(connection::serve(engine.clone(), socket, admitted))),
+                    Some(admitted) => drop(serving.spawn(serve(socket, admitted))),
                     None => {
                         engine.stats.connections_rejected.fetch_add(1, Relaxed);
                         refusals.log(address);

@@ -10,13 +10,14 @@ use bellwether_wire::frame;
 use bellwether_wire::jute::Reader;
 use bellwether_wire::op::Op;
 use bellwether_wire::request::{RequestHeader, skip_reconfig};
+use bytes::BytesMut;
 use tokio::time::{timeout, timeout_at};
 
 use super::authentication;
 use super::handshake::{self, Greeting};
 use super::input::Input;
 use crate::client::sasl::Negotiation;
-use crate::client::{Admitted, Newcomer, Opened, Peer, Request, Socket};
+use crate::client::{Admitted, Newcomer, Opened, Peer, Request};
 use crate::engine::Engine;
 use crate::metrics::Limit;
 use crate::publish::Rearming;
@@ -34,34 +35,25 @@ const PING_XID: i32 = -2;
 #[derive(Debug)]
 pub(super) struct Over;
 
-/// Serves one connection until it ends.
-pub(crate) async fn serve(engine: Arc<Engine>, socket: Socket, admitted: Admitted) {
-    let peer = admitted.clone();
-    let greeted_by = tokio::time::Instant::now() + engine.config.handshake_timeout;
-    let opened = tokio::select! {
-        biased;
-        // The server is stopping.
-        () = peer.outbox.ended() => return,
-        opened = timeout_at(greeted_by, socket.open()) => opened,
-    };
-    let Ok(Ok(opened)) = opened else {
-        engine.stats.tls_handshakes_failed.fetch_add(1, Relaxed);
-        tracing::debug!(address = %peer.address, ?opened, "TLS handshake failed");
-        if let Some(audit) = &engine.audit {
-            audit.note(&peer, "tlsHandshake", false);
-        }
-        return;
-    };
-    serve_opened(engine, opened, admitted, greeted_by).await;
+/// A connection that is ready to be served.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    pub(crate) opened: Opened,
+    pub(crate) admitted: Admitted,
+    /// Bytes received so far.
+    pub(crate) received: BytesMut,
+    /// When the first message must have arrived.
+    pub(crate) greeted_by: tokio::time::Instant,
 }
 
-/// Serves a connection that is ready to be read and written. However this ends, even by a panic, `admitted` and [`Connection`] clean up.
-pub(crate) async fn serve_opened(
-    engine: Arc<Engine>,
-    opened: Opened,
-    mut admitted: Admitted,
-    greeted_by: tokio::time::Instant,
-) {
+/// Serves one connection until it ends. However this ends, even by a panic, `admitted` and [`Connection`] clean up.
+pub(crate) async fn serve(engine: Arc<Engine>, ready: Ready) {
+    let Ready {
+        opened,
+        mut admitted,
+        received,
+        greeted_by,
+    } = ready;
     let newcomer = admitted.take_newcomer();
     let peer = admitted.clone();
     if let Some(subject) = opened.client_name {
@@ -75,6 +67,7 @@ pub(crate) async fn serve_opened(
         input: Input::new(opened.reading, admitted.share()),
         sasl: Negotiation::default(),
     };
+    connection.input.resume(received);
     let mut written = pin!(peer.outbox.write_to(opened.writing));
     let all_written = tokio::select! {
         biased;
@@ -126,6 +119,11 @@ impl Connection {
             }
             Ok(Ok(Greeting::Connect(request))) => {
                 self.engine.stats.received.fetch_add(1, Relaxed);
+                // A session that is resumed needs no write.
+                let _opening = match request.session_id {
+                    0 => Some(self.engine.connections.opening(&self.peer).await),
+                    _ => None,
+                };
                 self.peer.request_waits();
                 self.session = Some(handshake::open(&self.engine, &self.peer, &request)?);
                 // Requests that arrived with the connect request are answered after it, even auth and sasl, which have no order.

@@ -26,6 +26,29 @@ pub(super) enum Greeting {
     Connect(ConnectRequest),
 }
 
+/// Whether the first message has arrived, of which these are the bytes so far. Fails if no message begins like this.
+pub(super) fn has_arrived(bytes: &[u8], peer: &Peer, frame_bytes_max: usize) -> Result<bool, Over> {
+    if bytes.get(..4).is_some_and(|word| word_of(word).is_some()) {
+        return Ok(true);
+    }
+    match frame::peek(bytes, frame_bytes_max) {
+        Ok(None) => Ok(false),
+        Ok(Some(frame)) => match ConnectRequest::decode(frame) {
+            Ok(_) => Ok(true),
+            Err(_) => Err(Over),
+        },
+        Err(_) => {
+            peer.reach(Limit::FrameBytes);
+            Err(Over)
+        }
+    }
+}
+
+/// The four-letter word that these bytes are.
+fn word_of(bytes: &[u8]) -> Option<&'static str> {
+    std::str::from_utf8(bytes).ok().and_then(known_word)
+}
+
 /// Reads the first message.
 pub(super) async fn greeting(
     input: &mut Input,
@@ -35,10 +58,7 @@ pub(super) async fn greeting(
     while input.bytes.len() < 4 {
         input.fill(peer).await?;
     }
-    let word = std::str::from_utf8(&input.bytes[..4])
-        .ok()
-        .and_then(known_word);
-    if let Some(word) = word {
+    if let Some(word) = word_of(&input.bytes[..4]) {
         let argument = if word == "stmk" {
             mask(input, peer).await?
         } else {

@@ -32,6 +32,17 @@ impl Input {
         }
     }
 
+    /// Continues with bytes that were received before.
+    pub(super) fn resume(&mut self, bytes: BytesMut) {
+        self.is_large |= bytes.len() > KEPT_BYTES;
+        self.bytes = bytes;
+    }
+
+    /// Ends the buffer. Returns the socket and the bytes received.
+    pub(super) fn end(self) -> (ReadHalf, BytesMut) {
+        (self.socket, self.bytes)
+    }
+
     /// Flushes the replies to the requests received so far, then waits for more bytes.
     pub(super) async fn fill(&mut self, peer: &Peer) -> Result<(), Over> {
         peer.outbox.flush();
@@ -88,7 +99,7 @@ mod tests {
         let client = TcpStream::connect(listener.local_addr().unwrap());
         let (client, accepted) = tokio::join!(client, listener.accept());
         let (mut client, accepted) = (client.unwrap(), accepted.unwrap().0);
-        let opened = Socket::Tcp(accepted).open().await.unwrap();
+        let opened = Socket::Tcp(accepted).open();
         let peer = Core::new().connect().peer;
         let mut input = Input::new(
             opened.reading,

@@ -37,6 +37,16 @@ impl Listener {
         Ok((listener, bound))
     }
 
+    /// Moves the socket to the runtime of the caller, from the one where it was bound. A Unix socket stays where it is.
+    pub(crate) fn move_here(self) -> io::Result<Self> {
+        let move_here = |listener: TcpListener| TcpListener::from_std(listener.into_std()?);
+        Ok(match self {
+            Self::Tcp(listener) => Self::Tcp(move_here(listener)?),
+            Self::Tls(listener, acceptor) => Self::Tls(move_here(listener)?, acceptor),
+            Self::Unix(_) => self,
+        })
+    }
+
     /// Accepts the next connection. Cancel safe.
     pub(crate) async fn accept(&self) -> io::Result<(Socket, PeerAddress)> {
         match self {

@@ -3,11 +3,12 @@
 mod accept;
 mod authentication;
 mod connection;
+mod door;
 mod handshake;
 mod input;
 mod listener;
 
-pub(crate) use accept::accept;
 #[cfg(feature = "simulation")]
-pub(crate) use connection::serve_opened;
+pub(crate) use connection::{Ready, serve};
+pub(crate) use door::{open as open_door, without_door};
 pub(crate) use listener::{Listener, UnixSocket};

@@ -51,6 +51,7 @@ impl LongReads {
         reads.push_back(read);
         if reads.len() == 1 {
             line.turns.push_back(number);
+            drop(line);
             self.changed.notify_one();
         }
     }
@@ -83,6 +84,8 @@ impl LongReads {
             line.by_peer.remove(&number);
         } else {
             line.turns.push_back(number);
+            // Without the lock: a wake-up is where a thread of low priority may have to stop, and others need the lock.
+            drop(line);
             self.changed.notify_one();
         }
         read

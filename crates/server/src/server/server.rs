@@ -41,7 +41,8 @@ pub struct Server {
     pub(super) listening: JoinSet<()>,
     pub(super) housekeeping: JoinSet<()>,
     pub(super) pipeline: Option<Pipeline>,
-    pub(super) long_reads: Vec<JoinHandle<()>>,
+    /// Threads for long reads, and for connections without a session.
+    pub(super) threads: Vec<JoinHandle<()>>,
 }
 
 impl Server {
@@ -148,10 +149,10 @@ impl Server {
         self.housekeeping.shutdown().await;
         while self.listening.join_next().await.is_some() {}
         let pipeline = self.pipeline.take();
-        let long_reads = std::mem::take(&mut self.long_reads);
+        let threads = std::mem::take(&mut self.threads);
         let joined = tokio::task::spawn_blocking(|| {
             pipeline.into_iter().for_each(Pipeline::join);
-            for thread in long_reads {
+            for thread in threads {
                 thread.join().expect("a panic ends in the alarm");
             }
         });

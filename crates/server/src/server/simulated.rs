@@ -107,7 +107,13 @@ impl SimulatedServer {
         let engine = self.engine.clone();
         Some(async move {
             let greeted_by = tokio::time::Instant::now() + engine.config.handshake_timeout;
-            net::serve_opened(engine, opened, admitted, greeted_by).await;
+            let ready = net::Ready {
+                opened,
+                admitted,
+                received: BytesMut::new(),
+                greeted_by,
+            };
+            net::serve(engine, ready).await;
         })
     }
 

@@ -20,6 +20,7 @@ use crate::clock::{self, Clock};
 use crate::config::{Config, TlsConfig};
 use crate::engine::Engine;
 use crate::net::{self, Listener, UnixSocket};
+use crate::priority;
 use crate::publish::{Published, WatchLimits};
 use crate::session::{Passwords, SessionTable};
 use crate::stats::ServerStats;
@@ -104,18 +105,28 @@ pub(super) async fn start(mut config: Config, store: Store) -> Result<Server, St
         listening: JoinSet::new(),
         housekeeping: JoinSet::new(),
         pipeline: Some(pipeline),
-        long_reads: Vec::new(),
+        threads: Vec::new(),
     };
     for _ in 0..LONG_READ_THREADS {
         let published = server.engine.published.clone();
-        let thread = alarm.spawn("read", move || published.serve_long_reads());
-        server.long_reads.push(thread.map_err(StartError::Thread)?);
+        let thread = alarm.spawn("read", move || {
+            priority::lower();
+            published.serve_long_reads();
+        });
+        server.threads.push(thread.map_err(StartError::Thread)?);
     }
     let engine = &server.engine;
     tracing::info!(address = server.connect_string(), "listening");
-    for listener in listeners.all {
+    if !listeners.network.is_empty() {
         let stopping = server.stop.subscribe();
-        let accept = net::accept(engine.clone(), listener, stopping);
+        let door = net::open_door(engine.clone(), listeners.network, stopping, &alarm).await;
+        let (thread, guests) = door.map_err(StartError::Thread)?;
+        server.threads.push(thread);
+        server.listening.spawn(guests.serve(engine.clone()));
+    }
+    if let Some(listener) = listeners.unix {
+        let stopping = server.stop.subscribe();
+        let accept = net::without_door(engine.clone(), listener, stopping);
         server.listening.spawn(accept);
     }
     server.housekeeping.spawn(expiry::run(engine.clone()));
@@ -154,7 +165,8 @@ pub(super) fn check(config: &Config) -> Result<(), StartError> {
 
 /// The listening sockets.
 struct Listeners {
-    all: Vec<Listener>,
+    network: Vec<Listener>,
+    unix: Option<Listener>,
     addresses: Vec<SocketAddr>,
     tls_addresses: Vec<SocketAddr>,
 }
@@ -162,17 +174,18 @@ struct Listeners {
 impl Listeners {
     /// Binds the TCP addresses, and writes the ports that the system chose back to `config`.
     async fn bind(config: &mut Config) -> Result<Self, StartError> {
-        let (all, addresses) = bind(&config.listen, None).await?;
+        let (network, addresses) = bind(&config.listen, None).await?;
         config.listen.clone_from(&addresses);
         let mut listeners = Self {
-            all,
+            network,
+            unix: None,
             addresses,
             tls_addresses: Vec::new(),
         };
         if let Some(tls) = &mut config.tls {
             let acceptor = Arc::new(Acceptor::new(tls.clone()).map_err(StartError::Tls)?);
             let (secure, bound) = bind(&tls.listen, Some(&acceptor)).await?;
-            listeners.all.extend(secure);
+            listeners.network.extend(secure);
             tls.listen.clone_from(&bound);
             listeners.tls_addresses = bound;
         }
@@ -186,7 +199,7 @@ impl Listeners {
                 path: path.clone(),
                 source,
             })?;
-            self.all.push(Listener::Unix(socket));
+            self.unix = Some(Listener::Unix(socket));
         }
         Ok(())
     }

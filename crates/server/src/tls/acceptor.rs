@@ -32,10 +32,28 @@ struct Loaded {
 /// A connection after its handshake.
 #[derive(Debug)]
 pub(crate) struct Secured {
-    pub(crate) reading: TlsReadHalf,
-    pub(crate) writing: TlsWriteHalf,
+    tcp: TcpStream,
+    session: ServerConnection,
     /// Subject of the client's certificate, which a trusted authority has signed.
-    pub(crate) client_name: Option<String>,
+    client_name: Option<String>,
+}
+
+impl Secured {
+    /// Moves the connection to the runtime of the caller.
+    pub(crate) fn move_here(self) -> io::Result<Self> {
+        let tcp = TcpStream::from_std(self.tcp.into_std()?)?;
+        Ok(Self { tcp, ..self })
+    }
+
+    /// Returns both directions, and the subject of the client's certificate.
+    pub(crate) fn split(self) -> (TlsReadHalf, TlsWriteHalf, Option<String>) {
+        let stream = Arc::new(TlsStream::new(self.tcp, self.session));
+        (
+            TlsReadHalf(stream.clone()),
+            TlsWriteHalf(stream),
+            self.client_name,
+        )
+    }
 }
 
 impl Acceptor {
@@ -109,10 +127,9 @@ impl Acceptor {
             None => None,
             Some(certificate) => Some(subject::of(certificate).ok_or(ErrorKind::InvalidData)?),
         };
-        let stream = Arc::new(TlsStream::new(tcp, session));
         Ok(Secured {
-            reading: TlsReadHalf(stream.clone()),
-            writing: TlsWriteHalf(stream),
+            tcp,
+            session,
             client_name,
         })
     }

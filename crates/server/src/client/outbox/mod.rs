@@ -121,14 +121,14 @@ impl Outbox {
         state.waiting.reserve()
     }
 
-    /// Fills a place with what `write` writes. Call [`flush`](Self::flush) next, as after a push.
-    pub(crate) fn fill(&self, place: Place, write: impl FnOnce(&mut BytesMut)) {
+    /// Fills a place with `content`. Call [`flush`](Self::flush) next, as after a push.
+    pub(crate) fn fill(&self, place: Place, content: BytesMut) {
         let mut state = self.lock();
         if self.is_full(&state) {
             return self.overflow(state);
         }
         let before = state.waiting.len();
-        state.waiting.fill(place, write);
+        state.waiting.fill(place, content);
         self.together.put(state.waiting.len() - before);
         self.count(&mut state);
     }
@@ -170,12 +170,13 @@ impl Outbox {
             return;
         }
         state.turn = Turn::Taken;
-        if state.waiting.len() > self.crowded_at() {
-            // Wakes the task that waits for room. It looks again when this lock is free.
-            self.changed.notify_waiters();
-        }
+        let was_crowded = state.waiting.len() > self.crowded_at();
         let mut bytes = state.waiting.take();
         drop(state);
+        if was_crowded {
+            // Wakes the task that waits for room.
+            self.changed.notify_waiters();
+        }
         match socket.try_write(&bytes) {
             Ok(count) => bytes.advance(count),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -191,7 +192,9 @@ impl Outbox {
         let is_done = !state.waiting.is_ready() && !socket.is_stuck();
         state.turn = if is_done { Turn::Anyone } else { Turn::Task };
         // The task also waits for the end of this turn if the connection was ended meanwhile.
-        if !is_done || state.ending != Ending::Open {
+        let task_waits = !is_done || state.ending != Ending::Open;
+        drop(state);
+        if task_waits {
             self.stuck.notify_one();
         }
     }

@@ -93,9 +93,9 @@ async fn what_is_pushed_behind_a_reserved_place_waits_for_it() {
     put(&outbox, "five");
     outbox.finish();
     assert_eq!(outbox.len(), "one three five".len());
-    outbox.fill(four, |bytes| bytes.extend_from_slice(b"four "));
+    outbox.fill(four, BytesMut::from("four "));
     let ending = async {
-        outbox.fill(two, |bytes| bytes.extend_from_slice(b"two "));
+        outbox.fill(two, BytesMut::from("two "));
         outbox.flush();
     };
     let (read, ()) = tokio::join!(read_all(&outbox), ending);
@@ -130,7 +130,7 @@ async fn a_place_in_a_closed_outbox_is_filled_to_no_effect() {
     let place = outbox.reserve();
     put(&outbox, "behind");
     outbox.close();
-    outbox.fill(place, |_| panic!("its content is dropped"));
+    outbox.fill(place, BytesMut::from("dropped"));
     assert_eq!(outbox.len(), 0);
     assert_eq!(read_all(&outbox).await, b"");
 }

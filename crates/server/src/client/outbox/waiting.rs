@@ -76,14 +76,12 @@ impl Waiting {
         Place(number)
     }
 
-    /// Fills a place with what `write` writes. Does nothing if the place was cleared.
-    pub(super) fn fill(&mut self, place: Place, write: impl FnOnce(&mut BytesMut)) {
+    /// Fills a place with `content`. Does nothing if the place was cleared.
+    pub(super) fn fill(&mut self, place: Place, content: BytesMut) {
         let mut places = self.places.iter_mut();
         let Some(reserved) = places.find(|one| one.number == place.0) else {
             return;
         };
-        let mut content = BytesMut::new();
-        write(&mut content);
         self.held_bytes += content.len();
         reserved.content = Some(content);
         self.advance();

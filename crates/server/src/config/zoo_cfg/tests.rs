@@ -13,7 +13,7 @@ fn error(lines: &str) -> String {
 }
 
 #[test]
-fn limits_in_bytes_have_keys_of_their_own() {
+fn limits_that_apache_does_not_have_have_keys_of_their_own() {
     let ZooCfg { config, warnings } = with(
         "\
 bellwether.outstandingBytesMax=1
@@ -24,6 +24,7 @@ bellwether.watchBytesPerSessionMax=5
 bellwether.watchesMax=6
 bellwether.watchBytesMax=7
 bellwether.inputBytesMax=8
+bellwether.sessionOpeningsMax=9
 ",
     );
     assert_eq!(warnings, Vec::<String>::new());
@@ -35,6 +36,7 @@ bellwether.inputBytesMax=8
     assert_eq!(config.watches_max, 6);
     assert_eq!(config.watch_bytes_max, 7);
     assert_eq!(config.input_bytes_max, 8);
+    assert_eq!(config.session_openings_max, 9);
 }
 
 #[test]

@@ -3,4 +3,5 @@
 mod abuse;
 mod decoders;
 mod panics;
+mod priority;
 mod stalls;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bellwether_server::{Config, Server};
+use bellwether_server::{Config, Monitor, Server};
 use bellwether_testkit::raw::four_letter_word;
 use bellwether_testkit::{Body, HeldDisk, MultiResult, RawClient, Request, TestServer, WatchLists};
 use bellwether_wire::code::ErrorCode::QuotaExceeded;
@@ -353,6 +353,45 @@ async fn one_ephemeral_node_too_many_is_refused_also_in_a_transaction() {
     ok(&mut client, Request::create_ephemeral("/e")).await;
 }
 
+/// A crowd of new clients waits, so that the writes of others do not wait for it.
+#[tokio::test]
+async fn new_sessions_wait_for_their_turn_and_resumed_ones_do_not() {
+    let disk = HeldDisk::new();
+    let held = Arc::new(disk.clone());
+    let config = Config {
+        session_openings_max: 1,
+        ..TestServer::config()
+    };
+    let builder = Server::builder().config(config).disks(held.clone(), held);
+    let server = builder.start().await.unwrap();
+    let address = server.addresses()[0];
+    let settled = RawClient::connect(address).await.unwrap();
+    disk.hold();
+    let opening = [(); 3].map(|()| tokio::spawn(RawClient::connect(address)));
+    let monitor = server.monitor();
+    until("two wait for their turn", || {
+        reached(&monitor, "session_openings") == 2
+    })
+    .await;
+    assert_eq!(server.sessions(), 2, "one is being opened");
+    let mut resumed = settled.reattach(address).await.unwrap();
+    ok(&mut resumed, Request::Ping).await;
+    disk.release();
+    for one in opening {
+        ok(&mut one.await.unwrap().unwrap(), Request::Ping).await;
+    }
+    assert_eq!(server.sessions(), 4);
+    server.shutdown().await;
+}
+
+/// How often clients have reached a limit.
+fn reached(monitor: &Monitor, limit: &str) -> u64 {
+    let name = format!("bellwether_limits_reached_total{{limit=\"{limit}\"}} ");
+    let text = monitor.metrics();
+    let value = text.lines().find_map(|line| line.strip_prefix(&name));
+    value.unwrap().parse().unwrap()
+}
+
 #[tokio::test]
 async fn limits_that_are_reached_are_counted() {
     let config = Config {
@@ -365,12 +404,7 @@ async fn limits_that_are_reached_are_counted() {
     let server = Server::start(config).await.unwrap();
     let address = server.addresses()[0];
     let monitor = server.monitor();
-    let reached = |limit: &str| -> u64 {
-        let name = format!("bellwether_limits_reached_total{{limit=\"{limit}\"}} ");
-        let text = monitor.metrics();
-        let value = text.lines().find_map(|line| line.strip_prefix(&name));
-        value.unwrap().parse().unwrap()
-    };
+    let reached = |limit: &str| reached(&monitor, limit);
     let mut client = RawClient::connect(address).await.unwrap();
     ok(&mut client, Request::create_ephemeral("/a")).await;
     for two in [
