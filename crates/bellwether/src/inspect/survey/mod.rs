@@ -77,6 +77,7 @@ const LOOKS_MAX: usize = 5;
 pub struct Survey {
     client: Client,
     path: String,
+    others: Vec<String>,
     directories_max: usize,
     scope: Scope,
 }
@@ -201,9 +202,17 @@ impl Survey {
         Self {
             client: client.clone(),
             path: path.into(),
+            others: Vec::new(),
             directories_max: DIRECTORIES_MAX,
             scope: Scope::All,
         }
+    }
+
+    /// Looks at another path too, and all below it. One look at many paths takes as many round trips as a look at one.
+    #[must_use]
+    pub fn and(mut self, path: impl Into<String>) -> Self {
+        self.others.push(path.into());
+        self
     }
 
     /// Looks at `directories_max` directories at most, 100,000 unless set, those near the top first. The rest is
@@ -226,7 +235,7 @@ impl Survey {
         }
     }
 
-    /// The path.
+    /// The path, without those that were [added](Self::and).
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
@@ -248,8 +257,9 @@ impl Survey {
     }
 
     async fn look_untraced(&self) -> Result<Overview, ContentionError> {
-        if self.path != "/" {
-            self.client.node(&self.path)?;
+        let paths = std::iter::once(&self.path).chain(&self.others);
+        for path in paths.clone().filter(|path| *path != "/") {
+            self.client.node(path)?;
         }
         let failed = |source| ContentionError::Failed {
             path: self.path.clone(),
@@ -266,7 +276,7 @@ impl Survey {
         // A read may be answered by a lagging server.
         scout.zk.sync("/").await.map_err(failed)?;
         let mut sights = BTreeMap::new();
-        let mut level = vec![self.path.clone()];
+        let mut level: Vec<_> = paths.cloned().collect();
         let (mut left, mut unexplored) = (self.directories_max, 0);
         while !level.is_empty() {
             let too_many = level.len().saturating_sub(left);

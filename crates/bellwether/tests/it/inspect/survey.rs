@@ -25,6 +25,7 @@ on_both_engines! {
     line_whose_holder_leaves_between_list_and_read_is_looked_at_again,
     more_than_can_be_looked_at_gives_what_was_found,
     only_lines_with_waiters_are_read_to_follow_a_chain,
+    one_look_at_some_paths_reads_nothing_beside_them,
     survey_without_a_session_at_its_end_leaves_no_transaction_out,
     many_lines_cost_a_list_each_and_a_read_for_everybody_with_few_under_way,
 }
@@ -426,4 +427,24 @@ async fn many_lines_cost_a_list_each_and_a_read_for_everybody_with_few_under_way
     tokio::time::timeout(Duration::from_secs(30), client.close())
         .await
         .unwrap();
+}
+
+async fn one_look_at_some_paths_reads_nothing_beside_them(place: Place) {
+    let client = place.client().await;
+    let mut guards = Vec::new();
+    for number in 0..20 {
+        let lock = Lock::new(&client, format!("/some/{number}"));
+        guards.push(lock.acquire().await.unwrap());
+    }
+    let (proxy, looking) = place.proxied(LONG).await;
+    proxy.reset_counts();
+    let some = Survey::new(&looking, "/some/3")
+        .and("/some/7")
+        .and("/some/gone");
+    let seen = soon(some.look()).await.unwrap();
+    let lock = || "Bellwether Lock 1+0".to_owned();
+    assert_eq!(texts(&seen), [("/some/3", lock()), ("/some/7", lock())]);
+    let counts = proxy.counts();
+    assert_eq!(proxy.count(Op::Sync), 1, "{counts:?}");
+    assert_eq!(proxy.count(Op::GetData), 2, "{counts:?}");
 }
