@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::broadcast;
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 
 use super::{Shared, refusal};
 use crate::live::{Document, Page, parent};
@@ -21,6 +22,9 @@ const PAGES_MAX: usize = 64;
 
 /// Interval at which something is sent to an unchanged page, to detect closed pages.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// How long changes of a node are gathered before its page reads it again.
+const TOUCH_GATHER: Duration = Duration::from_millis(100);
 
 /// Streams the document: first all of it, then the changes.
 pub(super) async fn live(State(app): Shared) -> Response {
@@ -71,7 +75,8 @@ pub(super) struct At {
     path: String,
 }
 
-/// Sends an event whenever a node or one of its children changes. The event has no content: the page reads the node again.
+/// Sends an event when a node or one of its children has changed. The event has no content: the page reads the node again. So the
+/// event waits until the budget allows that, and stands for all changes by then.
 pub(super) async fn touched(State(app): Shared, Query(at): Query<At>) -> Response {
     let Some(page) = app.live.open_page(PAGES_MAX) else {
         return too_many();
@@ -87,6 +92,12 @@ pub(super) async fn touched(State(app): Shared, Query(at): Query<At>) -> Respons
                     Err(broadcast::error::RecvError::Closed) => return None,
                 };
                 if is_here {
+                    let mut next = Instant::now() + TOUCH_GATHER;
+                    while next > Instant::now() {
+                        sleep_until(next).await;
+                        // By now the page has read what it was told of last.
+                        next = page.live().next_look().into();
+                    }
                     // Skips the events that arrived meanwhile: one read covers them all.
                     touched = touched.resubscribe();
                     let event = Event::default().data(Value::Null.to_string());

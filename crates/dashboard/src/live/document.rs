@@ -12,23 +12,28 @@ pub(crate) struct Document(BTreeMap<String, Arc<str>>);
 impl Document {
     /// Sets a value. An equal text is no change.
     pub(crate) fn set(&mut self, name: &str, value: &Value) {
-        let text = value.to_string();
-        match self.0.get_mut(name) {
-            Some(old) if **old == *text => {}
-            Some(old) => *old = text.into(),
-            None => drop(self.0.insert(name.to_owned(), text.into())),
-        }
+        self.put(name, &value.to_string().into());
     }
 
     /// Replaces all values whose name begins with `prefix`.
-    pub(crate) fn replace(&mut self, prefix: &str, values: &BTreeMap<String, Value>) {
-        let is_gone = |name: &String| {
-            let name = name.strip_prefix(prefix);
-            name.is_some_and(|name| !values.contains_key(name))
-        };
-        self.0.retain(|name, _| !is_gone(name));
-        for (name, value) in values {
-            self.set(&format!("{prefix}{name}"), value);
+    pub(crate) fn replace<'a>(
+        &mut self,
+        prefix: &str,
+        values: impl Iterator<Item = (&'a str, &'a Arc<str>)>,
+    ) {
+        let values: BTreeMap<_, _> = values.collect();
+        self.0
+            .retain(|name, _| !name.starts_with(prefix) || values.contains_key(name.as_str()));
+        for (name, text) in values {
+            self.put(name, text);
+        }
+    }
+
+    fn put(&mut self, name: &str, text: &Arc<str>) {
+        match self.0.get_mut(name) {
+            Some(old) if Arc::ptr_eq(old, text) || old == text => {}
+            Some(old) => *old = text.clone(),
+            None => drop(self.0.insert(name.to_owned(), text.clone())),
         }
     }
 
@@ -71,11 +76,15 @@ mod tests {
     fn pages_get_what_changed_and_what_is_gone() {
         let mut old = Document::default();
         old.set("same", &json!(1));
-        old.replace("at /", &[("a".to_owned(), json!("x"))].into());
+        let replace = |document: &mut Document, name: &str, value: Value| {
+            let text = value.to_string().into();
+            document.replace("at /", [(name, &text)].into_iter());
+        };
+        replace(&mut old, "at /a", json!("x"));
         let mut new = old.clone();
         assert_eq!(new.changes_since(&old), None);
         new.set("same", &json!(1));
-        new.replace("at /", &[("b\"".to_owned(), json!({"y": 2}))].into());
+        replace(&mut new, "at /b\"", json!({"y": 2}));
         let changes: Value = serde_json::from_str(&new.changes_since(&old).unwrap()).unwrap();
         assert_eq!(
             changes,

@@ -8,7 +8,8 @@ mod picture;
 mod problems;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use bellwether::Client;
 use serde_json::Value;
@@ -17,6 +18,7 @@ use tokio::sync::{broadcast, watch};
 pub(crate) use document::Document;
 pub use members::Member;
 pub(crate) use observer::observe;
+use pace::Pace;
 pub(crate) use picture::parent;
 
 /// Number of server samples kept: five minutes.
@@ -36,6 +38,7 @@ pub(crate) struct Live {
     /// Paths of nodes that were created, deleted or changed; `None` if some events were missed.
     pub(crate) touched: broadcast::Sender<Option<Arc<str>>>,
     samples: Mutex<VecDeque<Value>>,
+    pace: Mutex<Pace>,
 }
 
 impl Live {
@@ -47,6 +50,7 @@ impl Live {
             pages: watch::Sender::default(),
             touched: broadcast::Sender::new(TOUCHED_MAX),
             samples: Mutex::default(),
+            pace: Mutex::new(Pace::new(Instant::now())),
         })
     }
 
@@ -58,6 +62,23 @@ impl Live {
             has_room
         });
         opened.then(|| Page(self.clone()))
+    }
+
+    /// When the next requests may be sent that no user has asked for. All requests so far count, also those of users.
+    pub(crate) fn next_look(&self) -> Instant {
+        let now = Instant::now();
+        self.charged(now).next(now)
+    }
+
+    /// The budget, from which all requests so far are taken.
+    fn charged(&self, now: Instant) -> MutexGuard<'_, Pace> {
+        let mut pace = self.pace();
+        pace.charge_users(self.client.raw().requests(), now);
+        pace
+    }
+
+    fn pace(&self) -> MutexGuard<'_, Pace> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Samples of the last minutes, oldest first.

@@ -1,8 +1,9 @@
 //! Observes the tree and the servers while at least one page is open.
 //!
 //! One recursive watch on the root reports which paths change. Changes within [`GATHER`] are read together, and only at these paths: a
-//! hand-over at one of a thousand locks costs one listing and a few reads. From time to time everything is read again, in case a change has
-//! an effect elsewhere. [`Pace`] limits the load on the servers.
+//! hand-over at one of a thousand locks costs a sync, a listing and a few reads. From time to time everything is read again, in case a change
+//! has an effect elsewhere. [`Pace`](super::Pace) limits the load on the servers: on a busy server, only some of the changed paths are read at
+//! a time, and each gets its turn.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -11,20 +12,22 @@ use std::time::{Duration, Instant};
 
 use bellwether::Client;
 use bellwether::error::ContentionError;
-use bellwether::inspect::{Contestant, Overview, Recipe, Survey};
+use bellwether::inspect::{Contestant, Overview, Recipe, Sight, Survey};
 use bellwether::zk::{Error, PersistentEvent, PersistentWatch, SessionState, WatchMode};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
 
 use super::members::{self, MemberState};
-use super::pace::Pace;
-use super::picture::Picture;
+use super::picture::{Picture, SIGHT};
 use super::{Live, problems};
 use crate::json;
 
 /// How long changes are gathered before they are read.
 const GATHER: Duration = Duration::from_millis(100);
+
+/// How long changes are gathered where the budget did not suffice for all of them: fewer and larger looks need fewer requests.
+const GATHER_BEHIND: Duration = Duration::from_secs(1);
 
 /// Interval at which the servers are queried.
 const SAMPLE_EVERY: Duration = Duration::from_secs(2);
@@ -43,7 +46,7 @@ const TRY_EVERY_MAX: Duration = Duration::from_secs(60);
 const LOOK_MAX: Duration = Duration::from_secs(30);
 
 /// A directory that is not a recipe yet and has more descendants is not read for each change, but only with everything.
-const BELOW_MAX: usize = 500;
+const BELOW_MAX: u32 = 500;
 
 /// Maximum number of paths waiting to be read. Beyond that, all wait for the next reading of everything.
 const PENDING_MAX: usize = 10_000;
@@ -78,7 +81,6 @@ struct Observer {
     live: Arc<Live>,
     client: Client,
     picture: Picture,
-    pace: Pace,
     members: Vec<MemberState>,
     /// When everything was read last; `None` if that is due at once.
     whole_at: Option<Instant>,
@@ -98,7 +100,6 @@ impl Observer {
             client: live.client.clone(),
             live,
             picture: Picture::default(),
-            pace: Pace::new(Instant::now()),
             members: Vec::new(),
             whole_at: None,
             whole_every: WHOLE_EVERY,
@@ -150,7 +151,7 @@ impl Observer {
                 event = next(&mut watcher) => match event {
                     Ok(event) => {
                         if changed.is_empty() && !has_pending {
-                            look_at = (Instant::now() + GATHER).max(self.pace.next(Instant::now()));
+                            look_at = self.next_look();
                         }
                         self.note(event, &mut changed);
                     }
@@ -163,9 +164,8 @@ impl Observer {
                     }
                 }
                 () = sleep_until(look_at.into()), if is_due => {
-                    if self.look(std::mem::take(&mut changed)).await {
-                        let now = Instant::now();
-                        look_at = (now + GATHER).max(self.pace.next(now));
+                    if self.look(std::mem::take(&mut changed), watcher.is_some()).await {
+                        look_at = self.next_look();
                     } else {
                         // Exponential backoff: a look that takes too long or reads too much is not repeated all the time.
                         let pause = TRY_EVERY * 2u32.saturating_pow(self.failures);
@@ -188,6 +188,15 @@ impl Observer {
         }
     }
 
+    /// When to look next at what has changed.
+    fn next_look(&self) -> Instant {
+        let gather = match self.pending.is_empty() {
+            true => GATHER,
+            false => GATHER_BEHIND,
+        };
+        self.live.next_look().max(Instant::now() + gather)
+    }
+
     fn note(&mut self, event: PersistentEvent, changed: &mut BTreeSet<String>) {
         self.has_changed = true;
         let touched = match event {
@@ -207,9 +216,9 @@ impl Observer {
 
     /// Reads everything if that is due, otherwise what has changed, as far as the budget allows. Returns false on failure: then everything
     /// is due.
-    async fn look(&mut self, changed: BTreeSet<String>) -> bool {
+    async fn look(&mut self, changed: BTreeSet<String>, is_watched: bool) -> bool {
         let looked = match self.whole_at {
-            None => self.look_at_everything().await,
+            None => self.look_at_everything(is_watched).await,
             Some(_) => self.look_at_changes(&changed).await,
         };
         if let Err(trouble) = looked {
@@ -221,14 +230,19 @@ impl Observer {
         true
     }
 
-    async fn look_at_everything(&mut self) -> Result<(), String> {
+    async fn look_at_everything(&mut self, is_watched: bool) -> Result<(), String> {
         self.pending.clear();
         self.has_changed = false;
-        let below = self.count_below("/").await;
-        let seen = self.survey("/").await?;
-        let cost = cost(&seen) + below.unwrap_or_default();
-        self.picture.replace("/", seen);
-        self.whole_every = self.pace.until_next_whole(cost).max(WHOLE_EVERY);
+        self.begin_look();
+        let root = BTreeSet::from(["/".to_owned()]);
+        let seen = self.survey(&root).await;
+        let whole_every = {
+            let mut pace = self.live.pace();
+            let requests = pace.end_look(self.client.raw().requests());
+            pace.until_next_whole(requests, is_watched)
+        };
+        self.picture.replace(&root, seen?);
+        self.whole_every = whole_every.max(WHOLE_EVERY);
         self.whole_at = Some(Instant::now());
         Ok(())
     }
@@ -238,7 +252,23 @@ impl Observer {
         if self.pending.len() > PENDING_MAX {
             self.pending.clear();
         }
-        while self.pace.next(Instant::now()) <= Instant::now() {
+        let roots = self.take_affordable().await;
+        if roots.is_empty() {
+            return Ok(());
+        }
+        self.begin_look();
+        let seen = self.survey(&roots).await;
+        let (sent, now) = (self.client.raw().requests(), Instant::now());
+        self.live.pace().charge_look(sent, now);
+        self.picture.replace(&roots, seen?);
+        Ok(())
+    }
+
+    /// Takes some of the paths that wait to be read: as many as the budget allows, by the requests that they took before, and at least one.
+    async fn take_affordable(&mut self) -> BTreeSet<String> {
+        let (mut roots, mut expected) = (BTreeSet::new(), SYNC);
+        let available = self.live.charged(Instant::now()).available();
+        while roots.is_empty() || f64::from(expected) < available {
             let behind = (Bound::Excluded(self.last.clone()), Bound::Unbounded);
             let next = self.pending.range(behind).next();
             let Some(root) = next.or(self.pending.first()).cloned() else {
@@ -246,25 +276,30 @@ impl Observer {
             };
             self.pending.remove(&root);
             self.last.clone_from(&root);
-            let below = match self.picture.has(&root) {
-                true => Some(0),
-                false => self.count_below(&root).await,
+            expected += match self.picture.at(&root) {
+                [] => match self.count_below(&root).await {
+                    Some(below @ 0..=BELOW_MAX) => 2 + below,
+                    // It is read with everything.
+                    _ => continue,
+                },
+                sights => sights.iter().map(requests).sum::<u32>(),
             };
-            let mut requests = 1 + below.unwrap_or_default();
-            if below.is_some_and(|below| below <= BELOW_MAX) {
-                let seen = self.survey(&root).await?;
-                requests += cost(&seen);
-                self.picture.replace(&root, seen);
-            } else {
-                requests = 1;
-            }
-            self.pace.spend(requests, Instant::now());
+            roots.insert(root);
         }
-        Ok(())
+        roots
     }
 
-    async fn survey(&self, root: &str) -> Result<Overview, String> {
-        let survey = Survey::new(&self.client, root);
+    fn begin_look(&self) {
+        let (sent, now) = (self.client.raw().requests(), Instant::now());
+        self.live.pace().begin_look(sent, now);
+    }
+
+    async fn survey(&self, roots: &BTreeSet<String>) -> Result<Overview, String> {
+        let mut roots = roots.iter();
+        let first = roots.next().map_or("/", String::as_str);
+        let survey = roots.fold(Survey::new(&self.client, first), |survey, root| {
+            survey.and(root)
+        });
         match timeout(LOOK_MAX, survey.look()).await {
             Ok(Ok(seen)) => Ok(seen),
             // It was deleted meanwhile, with all its descendants.
@@ -277,11 +312,11 @@ impl Observer {
     }
 
     /// Number of descendants of a path: a survey may list each of them. `None` if the server does not report it.
-    async fn count_below(&self, path: &str) -> Option<usize> {
+    async fn count_below(&self, path: &str) -> Option<u32> {
         let zk = self.client.raw();
         let counted = timeout(LOOK_MAX, zk.count_descendants(path)).await;
         match counted {
-            Ok(Ok(count)) => Some(count),
+            Ok(Ok(count)) => u32::try_from(count).ok(),
             Ok(Err(Error::NO_NODE)) => Some(0),
             _ => None,
         }
@@ -296,30 +331,25 @@ impl Observer {
     fn take_sample(&mut self, (members, sample): Answers) {
         self.members = members;
         if let Some(rate) = sample.get("requests_per_second").and_then(Value::as_f64) {
-            self.pace.observe(rate, Instant::now());
+            self.live.pace().observe(rate, Instant::now());
         }
         self.live.keep_sample(sample.clone());
         let overview = self.picture.overview();
         self.live.document.send_modify(|document| {
             document.set("sample", &sample);
             document.set("servers", &members::json(&self.members));
-            document.set("problems", &problems::json(&overview, &self.members));
+            document.set("problems", &problems::json(overview, &self.members));
         });
     }
 
     fn publish(&self) {
         let overview = self.picture.overview();
-        let sights: BTreeMap<_, _> = overview
-            .sights
-            .iter()
-            .map(|sight| (json::key(sight), json::sight(sight)))
-            .collect();
         self.live.document.send_modify(|document| {
-            document.replace("sight ", &sights);
-            document.set("deadlocks", &json::deadlocks(&overview));
-            document.set("waits", &waits(&overview));
+            document.replace(SIGHT, self.picture.texts());
+            document.set("deadlocks", &json::deadlocks(overview));
+            document.set("waits", &waits(overview));
             document.set("unreadable", &json!(overview.unreadable));
-            document.set("problems", &problems::json(&overview, &self.members));
+            document.set("problems", &problems::json(overview, &self.members));
             document.set("ready", &json!(true));
         });
         self.publish_connection();
@@ -366,9 +396,12 @@ async fn answered(asking: &mut Option<BoxFuture<'static, Answers>>) -> Answers {
     }
 }
 
-/// Approximate number of requests of a look: a sync, a listing per recipe, and a read per node.
-fn cost(seen: &Overview) -> usize {
-    let requests = |recipe: &Recipe| match recipe {
+/// Requests of a look, apart from those of each recipe.
+const SYNC: u32 = 1;
+
+/// Approximate number of requests that a look at a recipe takes: lists, and a read per node.
+fn requests(sight: &Sight) -> u32 {
+    let requests = match &sight.what {
         Recipe::Line(line) => 1 + line.contestants.len(),
         Recipe::Queue(queue) => 6 + queue.claims.len(),
         Recipe::Tasks { claims, .. } => 6 + claims.len(),
@@ -376,8 +409,7 @@ fn cost(seen: &Overview) -> usize {
         Recipe::Transaction(status) => 3 + 3 * status.sites.len(),
         _ => 2,
     };
-    let looks = seen.sights.iter().map(|sight| requests(&sight.what));
-    2 + looks.sum::<usize>()
+    u32::try_from(requests).unwrap_or(u32::MAX)
 }
 
 /// Chains of waiting: waiters whose holder waits itself, and holders with waiters that wait for something else. A single line is no chain.

@@ -1,8 +1,14 @@
 //! All recipes in use, updated by reading parts of the tree.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bellwether::inspect::{Overview, Sight};
+
+use crate::json;
+
+/// How names of recipes begin in the [document](super::Document).
+pub(crate) const SIGHT: &str = "sight ";
 
 /// Directories inside a recipe. A change there shows one level above.
 const PARTS: [&str; 8] = [
@@ -12,42 +18,60 @@ const PARTS: [&str; 8] = [
 /// Where kazoo keeps the waiters of a semaphore: beside it.
 const KAZOO_LINE: &str = "-__lock__";
 
-/// State as last read, by path.
+/// State as last read.
 #[derive(Debug, Default)]
 pub(crate) struct Picture {
-    sights: BTreeMap<String, Vec<Sight>>,
-    unreadable: BTreeSet<String>,
-    /// Number of directories that the last reading of everything left out.
-    unexplored: usize,
+    /// Recipes by path.
+    seen: Overview,
+    /// What pages are sent, by path: names and JSON texts. They are made once for each reading.
+    texts: BTreeMap<String, Vec<(String, Arc<str>)>>,
 }
 
 impl Picture {
-    /// Replaces everything at and below `root` by what was just read there.
-    pub(crate) fn replace(&mut self, root: &str, seen: Overview) {
-        self.sights.retain(|path, _| !is_within(path, root));
-        self.unreadable.retain(|path| !is_within(path, root));
-        if root == "/" {
-            self.unexplored = seen.unexplored;
+    /// Replaces everything at and below `roots` by what was just read there.
+    pub(crate) fn replace(&mut self, roots: &BTreeSet<String>, read: Overview) {
+        let is_read = |path: &str| ancestors(path).any(|above| roots.contains(above));
+        self.seen.sights.retain(|sight| !is_read(&sight.path));
+        self.seen.unreadable.retain(|path| !is_read(path));
+        self.texts.retain(|path, _| !is_read(path));
+        if roots.contains("/") {
+            self.seen.unexplored = read.unexplored;
         }
-        for sight in seen.sights {
-            let at = self.sights.entry(sight.path.clone()).or_default();
-            at.push(sight);
+        for sight in &read.sights {
+            let named = (
+                format!("{SIGHT}{}", json::key(sight)),
+                json::sight(sight).to_string().into(),
+            );
+            self.texts
+                .entry(sight.path.clone())
+                .or_default()
+                .push(named);
         }
-        self.unreadable.extend(seen.unreadable);
+        self.seen.sights.extend(read.sights);
+        self.seen
+            .sights
+            .sort_by(|one, other| one.path.cmp(&other.path));
+        self.seen.unreadable.extend(read.unreadable);
+        self.seen.unreadable.sort_unstable();
     }
 
-    /// Whether a recipe is known at a path.
-    pub(crate) fn has(&self, path: &str) -> bool {
-        self.sights.contains_key(path)
+    /// The recipes known at a path.
+    pub(crate) fn at(&self, path: &str) -> &[Sight] {
+        let sights = &self.seen.sights;
+        let first = sights.partition_point(|sight| sight.path.as_str() < path);
+        let count = sights[first..].partition_point(|sight| sight.path == path);
+        &sights[first..first + count]
     }
 
     /// Everything, as if the root had been read at once.
-    pub(crate) fn overview(&self) -> Overview {
-        let mut overview = Overview::default();
-        overview.sights = self.sights.values().flatten().cloned().collect();
-        overview.unreadable = self.unreadable.iter().cloned().collect();
-        overview.unexplored = self.unexplored;
-        overview
+    pub(crate) fn overview(&self) -> &Overview {
+        &self.seen
+    }
+
+    /// All recipes as JSON, by the names of [`SIGHT`].
+    pub(crate) fn texts(&self) -> impl Iterator<Item = (&str, &Arc<str>)> {
+        let all = self.texts.values().flatten();
+        all.map(|(name, text)| (name.as_str(), text))
     }
 
     /// The minimum set of paths to read after changes at `changed`, so that no change is missed.
@@ -67,7 +91,7 @@ impl Picture {
     fn is_told_by_children(&self, path: &str, changed: &BTreeSet<String>) -> bool {
         let first_below = format!("{}/", path.trim_end_matches('/'));
         let mut below = changed.range(first_below.clone()..);
-        !self.sights.contains_key(path)
+        self.at(path).is_empty()
             && below
                 .next()
                 .is_some_and(|next| next.starts_with(&first_below))
@@ -75,7 +99,7 @@ impl Picture {
 
     /// The recipe that a change at `path` belongs to, or the directory that may have become one.
     fn root(&self, path: &str) -> String {
-        if let Some(known) = ancestors(path).find(|path| self.sights.contains_key(*path)) {
+        if let Some(known) = ancestors(path).find(|path| !self.at(path).is_empty()) {
             return known.to_owned();
         }
         let mut dir = parent(path);
@@ -105,17 +129,46 @@ fn ancestors(path: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(path), |path| (*path != "/").then(|| parent(path)))
 }
 
-fn is_within(path: &str, root: &str) -> bool {
-    ancestors(path).any(|above| above == root)
-}
-
 #[cfg(test)]
 mod tests {
+    use bellwether::inspect::Survey;
+    use bellwether::{Lock, connect};
+    use bellwether_testkit::TestServer;
+
     use super::*;
 
     fn roots(picture: &Picture, changed: &[&str]) -> Vec<String> {
         let changed = changed.iter().map(|&path| path.to_owned()).collect();
         picture.roots(&changed).into_iter().collect()
+    }
+
+    #[tokio::test]
+    async fn what_was_read_again_is_replaced_and_the_rest_stays() {
+        let server = TestServer::start().await.unwrap();
+        let client = connect(server.connect_string()).await.unwrap();
+        let mut guards = BTreeMap::new();
+        for path in ["/a", "/a/below", "/ab", "/b"] {
+            let guard = Lock::new(&client, path).acquire().await.unwrap();
+            guards.insert(path, guard);
+        }
+        let mut picture = Picture::default();
+        let all = Survey::new(&client, "/").look().await.unwrap();
+        picture.replace(&BTreeSet::from(["/".to_owned()]), all);
+        let names = |picture: &Picture| -> Vec<_> {
+            picture.texts().map(|(name, _)| name.to_owned()).collect()
+        };
+        let lock = |path| format!("sight lock {path}");
+        assert_eq!(names(&picture), ["/a", "/a/below", "/ab", "/b"].map(lock));
+        assert_eq!(picture.at("/ab").len(), 1);
+        assert!(picture.at("/aa").is_empty());
+
+        guards.remove("/a/below").unwrap().release().await.unwrap();
+        guards.remove("/b").unwrap().release().await.unwrap();
+        let some = Survey::new(&client, "/a").and("/b").look().await.unwrap();
+        let roots = BTreeSet::from(["/a".to_owned(), "/b".to_owned()]);
+        picture.replace(&roots, some);
+        assert_eq!(names(&picture), ["/a", "/ab"].map(lock));
+        assert!(picture.at("/b").is_empty());
     }
 
     #[test]

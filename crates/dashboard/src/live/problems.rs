@@ -218,3 +218,84 @@ fn percent_encoded(text: &str) -> String {
     };
     text.bytes().map(encode).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use bellwether::inspect::Survey;
+    use bellwether::{Lock, connect};
+    use bellwether_testkit::TestServer;
+
+    use super::*;
+    use crate::live::members::{Member, ask_all};
+
+    /// What is shown of a server that answers `mntr` with `numbers`.
+    async fn of_server(numbers: &'static str) -> Value {
+        let member = Member::new("zk1", move |word| async move {
+            match word {
+                "srvr" => Ok("Mode: standalone\n".to_owned()),
+                _ => Ok(numbers.to_owned()),
+            }
+        });
+        let (states, _) = ask_all(&[member], &[]).await;
+        json(&Overview::default(), &states)
+    }
+
+    #[tokio::test]
+    async fn disk_and_descriptors_are_problems_before_they_are_used_up() {
+        let fine = "zk_data_disk_bytes\t1000\nzk_data_disk_used_bytes\t850\n";
+        assert_eq!(of_server(fine).await, json!([]));
+        let full = "zk_data_disk_bytes\t1000\nzk_data_disk_used_bytes\t900\n\
+            zk_open_file_descriptor_count\t95\nzk_max_file_descriptor_count\t100\n";
+        let problems = of_server(full).await;
+        let shown = |place: usize| {
+            (
+                problems[place]["kind"].clone(),
+                problems[place]["what"].clone(),
+            )
+        };
+        assert_eq!(
+            shown(0),
+            (
+                json!("disk filling"),
+                json!("zk1 has used 90 % of its disk")
+            )
+        );
+        assert_eq!(
+            shown(1),
+            (json!("files"), json!("zk1 has used 95 % of its open files"))
+        );
+    }
+
+    #[tokio::test]
+    async fn hold_is_long_after_ten_minutes_if_others_wait() {
+        let server = TestServer::start().await.unwrap();
+        let client = connect(server.connect_string()).await.unwrap();
+        let lock = |path: &str, owner: &str| Lock::new(&client, path).owner(owner);
+        let _held = [
+            lock("/alone", "holder").acquire().await.unwrap(),
+            lock("/wanted", "holder").acquire().await.unwrap(),
+        ];
+        let _waits = lock("/wanted", "waiter").join().await.unwrap();
+        let seen = Survey::new(&client, "/").look().await.unwrap();
+        let now = SystemTime::now();
+        assert!(of_recipes(&seen, now).is_empty());
+        let later = of_recipes(&seen, now + LONG_HOLD + Duration::from_secs(1));
+        let [long] = &later[..] else {
+            panic!("{later:?}");
+        };
+        assert_eq!(
+            (long.kind, long.link.as_str()),
+            ("long hold", "#/locks?path=/wanted")
+        );
+    }
+
+    #[tokio::test]
+    async fn server_that_does_not_answer_is_missing() {
+        let member = Member::new("zk2", |_| async { Err(std::io::Error::other("refused")) });
+        let (states, _) = ask_all(&[member], &[]).await;
+        let problems = json(&Overview::default(), &states);
+        assert_eq!(problems[0]["kind"], "server missing");
+        assert_eq!(problems[0]["severity"], "critical");
+        assert_eq!(problems[0]["what"], "zk2 does not answer: refused");
+    }
+}

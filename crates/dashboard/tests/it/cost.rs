@@ -1,18 +1,21 @@
 //! Load that the dashboard puts on a server: little while a page is open, and none otherwise.
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use bellwether::zk::CreateMode;
 use bellwether::{Client, Lock, connect};
 use bellwether_dashboard::{Dashboard, Member};
 use bellwether_testkit::raw::four_letter_word;
 use bellwether_testkit::{FaultProxy, Op, TestServer};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::support::LONG;
+use crate::support::{LONG, request};
 
 /// Duration of each load.
 const LOAD: Duration = Duration::from_secs(5);
@@ -37,27 +40,111 @@ async fn load(clients: &[Client]) -> Result<u64> {
     Ok(counts.iter().sum())
 }
 
-async fn received(server: &TestServer) -> Result<usize> {
-    let text = four_letter_word(server.address(), "srvr").await?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("Received: "));
-    Ok(line.context("no count")?.trim().parse()?)
+/// A server, and a dashboard whose requests are counted.
+struct Watched {
+    server: TestServer,
+    proxy: FaultProxy,
+    address: SocketAddr,
+    dashboard: JoinHandle<io::Result<()>>,
 }
 
-/// Requests of the dashboard, except heartbeats.
-fn own(proxy: &FaultProxy) -> usize {
-    let counts = proxy.counts().into_iter();
-    counts
-        .filter(|(op, _)| *op != Op::Ping)
-        .map(|(_, count)| count)
-        .sum()
+impl Watched {
+    async fn start() -> Result<Self> {
+        let server = TestServer::start().await?;
+        let proxy = FaultProxy::start(server.address()).await?;
+        let client = connect(proxy.connect_string()).await?;
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        // Tells the dashboard how busy the server is.
+        let words = server.address();
+        let member = Member::new("server", move |word| async move {
+            four_letter_word(words, word)
+                .await
+                .map_err(io::Error::other)
+        });
+        let dashboard = Dashboard::new(&client).member(member);
+        Ok(Self {
+            server,
+            proxy,
+            address,
+            dashboard: tokio::spawn(dashboard.serve(listener)),
+        })
+    }
+
+    /// Opens a stream of events, as a page does.
+    async fn open(&self, path: &str) -> Result<BufReader<TcpStream>> {
+        let mut page = BufReader::new(TcpStream::connect(self.address).await?);
+        let head = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.address);
+        page.write_all(head.as_bytes()).await?;
+        Ok(page)
+    }
+
+    /// Opens a page that has been sent everything.
+    async fn open_page(&self) -> Result<BufReader<TcpStream>> {
+        let mut page = self.open("/api/live").await?;
+        until_line(&mut page, r#""ready":true"#).await?;
+        Ok(page)
+    }
+
+    /// Requests of the dashboard, except heartbeats; and those of all clients.
+    async fn requests(&self) -> Result<(usize, usize)> {
+        let text = four_letter_word(self.server.address(), "srvr").await?;
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("Received: "));
+        Ok((self.own(), line.context("no count")?.trim().parse()?))
+    }
+
+    fn own(&self) -> usize {
+        let counts = self.proxy.counts().into_iter();
+        counts
+            .filter(|(op, _)| *op != Op::Ping)
+            .map(|(_, count)| count)
+            .sum()
+    }
+
+    /// Checks that the dashboard has sent a twentieth of the requests since `before` at most, or the minimum that it may always send, apart
+    /// from a burst; and some at all.
+    async fn assert_little_since(&self, before: (usize, usize), begin: Instant) -> Result<()> {
+        let now = self.requests().await?;
+        let (asked, all) = (now.0 - before.0, now.1 - before.1);
+        println!("{asked} of {all} requests are the dashboard's");
+        // Ten requests per second for changes, and half as many for everything.
+        let least = 15 * usize::try_from(begin.elapsed().as_secs())?;
+        let most = (all / 20).max(least) + BURST + LOOK_REQUESTS;
+        assert!(asked <= most, "{asked} of {all}, not {most}");
+        assert!(asked > 0, "changes were looked at");
+        Ok(())
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.dashboard.abort();
+    }
+}
+
+/// Requests that may be sent at once after a quiet time.
+const BURST: usize = 200;
+
+/// Requests by which one look, or one page, may exceed the budget.
+const LOOK_REQUESTS: usize = 110;
+
+/// Waits for a line that contains a text.
+async fn until_line(page: &mut BufReader<TcpStream>, text: &str) -> Result<()> {
+    let mut line = String::new();
+    while !line.contains(text) {
+        line.clear();
+        let read = timeout(LONG, page.read_line(&mut line)).await??;
+        ensure!(read > 0, "the page was closed");
+    }
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn open_page_adds_a_twentieth_to_a_busy_server_and_none_adds_nothing() -> Result<()> {
-    let server = TestServer::start().await?;
-    let holder = connect(server.connect_string()).await?;
+    let watched = Watched::start().await?;
+    let holder = connect(watched.server.connect_string()).await?;
     // A waiter keeps its directory alive, so the load finds a thousand lines.
     let mut waiting = Vec::new();
     for number in 0..1000 {
@@ -66,59 +153,78 @@ async fn open_page_adds_a_twentieth_to_a_busy_server_and_none_adds_nothing() -> 
     }
     let mut clients = Vec::new();
     for _ in 0..8 {
-        clients.push(connect(server.connect_string()).await?);
+        clients.push(connect(watched.server.connect_string()).await?);
     }
-    let proxy = FaultProxy::start(server.address()).await?;
-    let own_client = connect(proxy.connect_string()).await?;
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let address = listener.local_addr()?;
-    // Tells the dashboard how busy the server is.
-    let words = server.address();
-    let member = Member::new("server", move |word| async move {
-        four_letter_word(words, word)
-            .await
-            .map_err(io::Error::other)
-    });
-    let dashboard = Dashboard::new(&own_client).member(member);
-    let dashboard = tokio::spawn(dashboard.serve(listener));
-
-    let before = own(&proxy);
+    let before = watched.own();
     let idle = load(&clients).await?;
-    assert_eq!(own(&proxy), before, "no page is open");
+    assert_eq!(watched.own(), before, "no page is open");
 
-    let mut page = BufReader::new(TcpStream::connect(address).await?);
-    let head = format!("GET /api/live HTTP/1.1\r\nHost: {address}\r\n\r\n");
-    page.write_all(head.as_bytes()).await?;
-    let mut line = String::new();
-    while !line.contains(r#""ready":true"#) {
-        line.clear();
-        timeout(LONG, page.read_line(&mut line)).await??;
-    }
+    let mut page = watched.open_page().await?;
     let reading = tokio::spawn(async move {
         let mut line = String::new();
         while page.read_line(&mut line).await.is_ok_and(|read| read > 0) {
             line.clear();
         }
     });
-    let (own_before, all_before) = (own(&proxy), received(&server).await?);
-    let watched = load(&clients).await?;
-    let (own_after, all_after) = (own(&proxy), received(&server).await?);
-    let (asked, all) = (own_after - own_before, all_after - all_before);
-    println!(
-        "{idle} hand-overs without a page, {watched} with one; {asked} of {all} requests are the dashboard's"
-    );
-    // Below 3,000 requests a second the minimum rate is more than a twentieth.
-    let least = 150 * usize::try_from(LOAD.as_secs())? + 400;
-    assert!(asked <= (all / 20).max(least), "{asked} of {all}");
-    assert!(asked > 0, "changes were looked at");
+    let (before, begin) = (watched.requests().await?, Instant::now());
+    let hand_overs = load(&clients).await?;
+    println!("{idle} hand-overs without a page, {hand_overs} with one");
+    watched.assert_little_since(before, begin).await?;
 
     reading.abort();
     let _ = reading.await;
-    until_quiet(&proxy).await?;
-    let before = own(&proxy);
+    until_quiet(&watched.proxy).await?;
+    let before = watched.own();
     load(&clients).await?;
-    assert_eq!(own(&proxy), before, "the page is closed");
-    dashboard.abort();
+    assert_eq!(watched.own(), before, "the page is closed");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn page_on_which_nothing_changes_sends_no_request() -> Result<()> {
+    /// Each is two seconds after the one before.
+    const SAMPLES: usize = 5;
+    let watched = Watched::start().await?;
+    let holder = connect(watched.server.connect_string()).await?;
+    let _guard = Lock::new(&holder, "/held").acquire().await?;
+    let mut page = watched.open_page().await?;
+    until_line(&mut page, r#""sample":"#).await?;
+    let before = watched.own();
+    for _ in 0..SAMPLES {
+        until_line(&mut page, r#""sample":"#).await?;
+    }
+    assert_eq!(watched.own(), before);
+    Ok(())
+}
+
+/// The page of a node reads it again after each event.
+#[tokio::test(flavor = "multi_thread")]
+async fn page_of_a_busy_node_reads_it_no_more_often_than_the_server_can_spare() -> Result<()> {
+    let watched = Watched::start().await?;
+    let client = connect(watched.server.connect_string()).await?;
+    let zk = client.raw();
+    zk.create("/busy", b"", CreateMode::Persistent).await?;
+    for number in 0..100 {
+        let path = format!("/busy/n{number:02}");
+        zk.create(&path, b"", CreateMode::Persistent).await?;
+    }
+    // Everything was read, and the watch is armed.
+    let _overview = watched.open_page().await?;
+    let mut page = watched.open("/api/touched?path=/busy").await?;
+    let address = watched.address.to_string();
+    let reading = tokio::spawn(async move {
+        while until_line(&mut page, "data:").await.is_ok() {
+            request(&address, "GET", "/api/children?path=/busy", &[], "").await?;
+            request(&address, "GET", "/api/node?path=/busy", &[], "").await?;
+        }
+        anyhow::Ok(())
+    });
+    let (before, begin) = (watched.requests().await?, Instant::now());
+    while begin.elapsed() < LOAD {
+        zk.set("/busy/n00", b"x", None).await?;
+    }
+    watched.assert_little_since(before, begin).await?;
+    reading.abort();
     Ok(())
 }
 

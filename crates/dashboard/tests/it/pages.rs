@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use bellwether::zk::CreateMode;
-use bellwether::{Lock, connect};
+use bellwether::{Lock, Queue, connect};
+use futures_util::future::try_join_all;
 
-use crate::support::Scene;
+use crate::support::{Scene, town};
 
 /// Owner of the lock as shown on the page, and the number of waiters.
 const FIRST: &str =
@@ -76,6 +77,110 @@ async fn deadlock_is_a_problem_with_a_link_and_a_circle_in_the_graph() -> Result
     browser
         .until("document.querySelectorAll('.waits-graph .wait.bad').length === 2")
         .await?;
+    Ok(())
+}
+
+/// The most severe first, each with a link to the page and the path where it can be solved.
+#[tokio::test]
+async fn problems_are_listed_with_links_to_where_they_can_be_solved() -> Result<()> {
+    let scene = Scene::new().await?;
+    let _town = town(&scene.client).await?;
+    let deep = Queue::<String>::new(&scene.client, "/orders/in");
+    let item = "order".to_owned();
+    let puts: Vec<_> = (0..1000).map(|_| deep.put(&item)).collect();
+    try_join_all(puts).await?;
+    let browser = scene.browser("").await?;
+    let find = |kind: &str, path: &str| {
+        format!(
+            "[...document.querySelectorAll('.problem')].find((one) => one.querySelector('.kind').textContent === '{kind}' && one.querySelector('.what').textContent.includes('{path}'))"
+        )
+    };
+    for (kind, path, page) in [
+        ("deadlock", "/accounts/alice", "locks"),
+        ("crashed holder", "/jobs/billing/invoices", "locks"),
+        ("dead letters", "/mail/out", "queues"),
+        ("deep queue", "/orders/in", "queues"),
+    ] {
+        browser.go(&scene.url("")).await?;
+        let problem = find(kind, path);
+        browser.until(&problem).await?;
+        browser
+            .run(&format!("{problem}.querySelector('a').click()"))
+            .await?;
+        browser
+            .until(&format!(
+                "document.getElementById('main').dataset.page === '{page}' && [...document.querySelectorAll('.card .path')].some((shown) => shown.textContent === '{path}')"
+            ))
+            .await?;
+    }
+    browser.go(&scene.url("")).await?;
+    browser.until("document.querySelector('.problem')").await?;
+    let kinds = "return [...document.querySelectorAll('.problem')].map((one) => one.classList.contains('critical'))";
+    let is_critical = browser.run(kinds).await?;
+    let is_critical: Vec<bool> = serde_json::from_value(is_critical)?;
+    assert!(is_critical[0], "{is_critical:?}");
+    assert!(is_critical.is_sorted_by(|one, other| one >= other));
+    Ok(())
+}
+
+#[tokio::test]
+async fn every_recipe_is_shown_for_what_it_is() -> Result<()> {
+    let scene = Scene::new().await?;
+    let _town = town(&scene.client).await?;
+    let browser = scene.browser("").await?;
+    for (page, path, texts) in [
+        // Readers before the gate, a writer and the readers behind it after.
+        (
+            "locks",
+            "/shop/catalog",
+            &["read/write lock", "reads with"][..],
+        ),
+        ("locks", "/render/gpu", &["semaphore", "3 of 3 permits"]),
+        (
+            "elections",
+            "/services/billing",
+            &["proclaims https://api2:8443"],
+        ),
+        (
+            "queues",
+            "/mail/out",
+            &["135 waiting", "3 claimed", "2 dead letters"],
+        ),
+        (
+            "queues",
+            "/tasks/thumbnails",
+            &["13 open", "2 running", "9 done", "0 failed"],
+        ),
+        (
+            "barriers",
+            "/deploy/gate",
+            &["set by", "until the database is up"],
+        ),
+        (
+            "transactions",
+            "/transfers/transfer-81",
+            &["in doubt: 3 votes of 3 missing", "ledger-eu"],
+        ),
+        (
+            "state?path=/workers",
+            "",
+            &["3 members", "worker-2", "idle, 4 cores"],
+        ),
+    ] {
+        browser.go(&scene.url(page)).await?;
+        let shown = match path {
+            "" => "document.getElementById('main')".to_owned(),
+            path => format!(
+                "[...document.querySelectorAll('.card')].find((card) => card.querySelector('.path').textContent === '{path}')"
+            ),
+        };
+        for text in texts {
+            let shown = format!("({shown})?.innerText.replace(/\\s+/g, ' ')");
+            browser
+                .until(&format!("{shown}?.includes('{text}')"))
+                .await?;
+        }
+    }
     Ok(())
 }
 
@@ -166,6 +271,9 @@ async fn tree_is_live_and_shows_data_as_text_json_and_hex() -> Result<()> {
         .await?;
     browser
         .until("document.querySelector('.data').textContent.startsWith('00000000  7b 22')")
+        .await?;
+    browser
+        .until("document.querySelector('.node').textContent.includes('world:anyone:')")
         .await?;
     zk.create("/app/child", b"", CreateMode::Persistent).await?;
     browser
