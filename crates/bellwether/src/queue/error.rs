@@ -194,6 +194,14 @@ pub enum SettleError {
     /// The session has ended, and the claim with it. The request may have taken effect before that; if not, the item is delivered again.
     #[error("session ended with {item} at {path} claimed")]
     SessionEnded { path: String, item: String },
+    /// The answer was lost, and another client has deleted the receipt that would tell whether the claim was settled. If it was not, the item
+    /// is delivered again.
+    #[error("no answer; {item} at {path} may be settled or not")]
+    OutcomeUnknown {
+        path: String,
+        item: String,
+        source: zk::Error,
+    },
     /// The result is larger than one request. Nothing was sent; the claim ends all the same, and the item is delivered again. Store the
     /// data elsewhere, and record a reference.
     #[error("{bytes} bytes for {item} at {path}, the limit is {bytes_max}")]

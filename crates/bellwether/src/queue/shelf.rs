@@ -8,7 +8,7 @@
 //! | `returned` | one node for each item that was given back: why, and before when it is not to be taken again |
 //! | `dead` | items that were given up |
 //! | `done` | tasks that were done |
-//! | `receipts` | see `receipt.rs` |
+//! | `receipts` | of puts, and of the ends of claims: see `receipt.rs` |
 //!
 //! A claim writes the item at the version that was read and creates its node in `claims`, in one multi. So if two consumers claim an item
 //! at once, one fails, and a consumer with an older claim finds another version when it settles the claim.

@@ -127,13 +127,29 @@ impl Receipts {
         self.operation()?.send(fill).await
     }
 
+    /// As [`once`](Self::once), for writes that delete another ephemeral node of this session, so that there is room for the receipt.
+    pub(crate) async fn once_in_exchange(
+        &self,
+        fill: impl Fn(&mut zk::Multi<'_>),
+    ) -> Result<Written, OnceError> {
+        let taken = |session: &Session, path_bytes| Some(Room::taken(session, path_bytes));
+        self.begin(taken)?.send(fill).await
+    }
+
     /// An operation that has not been sent.
     pub(crate) fn operation(&self) -> Result<Operation<'_>, OnceError> {
+        self.begin(Room::reserve)
+    }
+
+    fn begin(
+        &self,
+        room: impl FnOnce(&Session, usize) -> Option<Room>,
+    ) -> Result<Operation<'_>, OnceError> {
         let spare = self.free.spares().pop();
         let (path, version, room) = match spare {
             Some(spare) => (spare.path, Some(spare.version), spare.room),
             None => {
-                let (path, room) = self.make()?;
+                let (path, room) = self.make(room)?;
                 (path, None, room)
             }
         };
@@ -147,17 +163,20 @@ impl Receipts {
         })
     }
 
-    /// Removes the receipts that no operation is using: for recipes that seldom write.
+    /// Removes the receipts that no operation is using: for recipes that seldom write, and to make room.
     pub(crate) fn sweep(&self) {
         self.free.sweep();
     }
 
     /// The path of a receipt that the first operation will create.
-    fn make(&self) -> Result<(String, Room), OnceError> {
+    fn make(
+        &self,
+        room: impl FnOnce(&Session, usize) -> Option<Room>,
+    ) -> Result<(String, Room), OnceError> {
         let session = self.session.session_id();
         let id = AcquisitionId::new();
         let path = self.dir.child(format_args!("{RECEIPT}{session:x}-{id}"));
-        match Room::reserve(&self.session, path.len()) {
+        match room(&self.session, path.len()) {
             Some(room) => Ok((path, room)),
             None => Err(OnceError::TooManyEphemerals {
                 bytes: self.session.ephemerals().bytes(),
@@ -187,7 +206,8 @@ impl Operation<'_> {
         fill: impl Fn(&mut zk::Multi<'_>),
     ) -> Result<Written, OnceError> {
         let session = &self.of.session;
-        let blindly = session.is_sabotaged(Sabotage::RetryBlindly);
+        let gone_is_ours = session.is_sabotaged(Sabotage::GoneIsOurs);
+        let blindly = session.is_sabotaged(Sabotage::RetryBlindly) || gone_is_ours;
         let mut tries = Tries::unlimited();
         loop {
             if !self.in_doubt && session.is_ended() {
@@ -223,6 +243,10 @@ impl Operation<'_> {
                         Err(_) => return self.withdraw(error).await,
                     }
                 }
+                zk::MultiError::Refused {
+                    code: zk::ErrorCode::NoNode,
+                    ..
+                } if self.in_doubt && gone_is_ours => return Ok(Written::ByReceipt),
                 // The directory is missing, so no try can take effect before it is made.
                 zk::MultiError::Refused {
                     index: 0,
@@ -299,7 +323,7 @@ impl Operation<'_> {
 
     /// Uses another receipt.
     fn renew(&mut self) -> Result<(), OnceError> {
-        let (path, room) = self.of.make()?;
+        let (path, room) = self.of.make(Room::reserve)?;
         let old = std::mem::replace(&mut self.path, path);
         self.of.session.janitor().remove(Litter::Node(old));
         self.room = Some(room);

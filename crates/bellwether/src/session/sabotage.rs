@@ -45,6 +45,8 @@ pub enum Sabotage {
     SettleAnyVersion,
     /// Sends a write again after a lost reply without a look at the receipt.
     RetryBlindly,
+    /// Takes a missing node for the success of an earlier try whose reply was lost, although another client may have deleted the node.
+    GoneIsOurs,
     /// Decides about a transaction by the votes that are there, although one is missing.
     DecideEarly,
     /// Takes items before they are due.

@@ -65,6 +65,10 @@ impl<'a> Attempt<'a> {
         let place = place.and_then(|place| Some(place.dir().child(place.name()?)));
         let ephemerals = session.ephemerals();
         if !ephemerals.has_room(claim.len()) {
+            // The receipt of a claim that has ended may have taken its room.
+            shelf.receipts().sweep();
+        }
+        if !ephemerals.has_room(claim.len()) {
             let bytes = ephemerals.bytes();
             return Err(Failure::TooManyEphemerals { bytes });
         }

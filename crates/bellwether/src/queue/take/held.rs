@@ -15,6 +15,7 @@ use crate::queue::record::Record;
 use crate::queue::shelf::Shelf;
 use crate::queue::take::returned::{self, RETURNED, Returned};
 use crate::queue::take::warm::{Pick, Ready};
+use crate::request::receipt::OnceError;
 use crate::request::retry::{Tries, found, until_answered};
 use crate::session::sabotage::Sabotage;
 
@@ -50,8 +51,8 @@ enum Part {
     Claim,
     /// Of an earlier claim, which was given back.
     OldRecord,
-    /// In this directory.
-    NewRecord(&'static str),
+    /// A new node in this directory.
+    New(&'static str),
     Lists,
 }
 
@@ -125,29 +126,41 @@ impl Held {
         }
     }
 
-    /// Ends the claim in one multi that succeeds only if no other claim was made since, over any number of reconnects.
+    /// Ends the claim in one multi that succeeds only if no other claim was made since, exactly once over any number of reconnects.
+    ///
+    /// The receipt shows whether a try without an answer took effect. A missing item does not: an operator may have deleted the claim, and
+    /// another consumer may have acknowledged the item since.
     pub(crate) async fn settle(mut self, end: &End) -> Result<(), SettleError> {
         self.check_size(end)?;
         self.hold.end_here();
-        let mut tries = Tries::unlimited();
         loop {
-            let (parts, sent) = self.send(end).await;
-            let (part, source) = match sent {
-                Ok(()) => return self.ended(end),
-                Err(zk::MultiError::Refused { index, code }) => {
+            let parts = self.parts(end);
+            let receipts = self.shelf.receipts();
+            let written = receipts.once_in_exchange(|writer| self.fill(end, writer));
+            let error = match written.await {
+                Ok(_) => return self.ended(end),
+                Err(error) => error,
+            };
+            let (part, source) = match error {
+                OnceError::Refused(zk::MultiError::Refused { index, code }) => {
                     (parts.get(index).copied(), zk::Error::Refused(code))
                 }
-                Err(zk::MultiError::Request(source)) => match tries.again(source) {
-                    Ok(()) => continue,
-                    Err(zk::Error::SessionEnded(_)) => {
-                        let (path, item) = self.names();
-                        return Err(SettleError::SessionEnded { path, item });
-                    }
-                    Err(source) => (None, source),
-                },
+                OnceError::Refused(zk::MultiError::Request(source)) => (None, source),
+                OnceError::SessionEnded | OnceError::OutcomeUnknown(zk::Error::SessionEnded(_)) => {
+                    let (path, item) = self.names();
+                    return Err(SettleError::SessionEnded { path, item });
+                }
+                OnceError::OutcomeUnknown(source) => {
+                    let (path, item) = self.names();
+                    return Err(SettleError::OutcomeUnknown { path, item, source });
+                }
+                // Not here: the receipt takes the room of the claim.
+                OnceError::TooManyEphemerals { .. } => {
+                    (None, zk::Error::Refused(zk::ErrorCode::QuotaExceeded))
+                }
             };
             match (part, source) {
-                (Some(Part::NewRecord(dir)), zk::Error::NO_NODE) => {
+                (Some(Part::New(dir)), zk::Error::NO_NODE) => {
                     let made = self.shelf.make(&[self.shelf.dir(dir)]).await;
                     if let Err(Failure::Refused(source)) = made {
                         return Err(self.refused(source));
@@ -155,16 +168,6 @@ impl Held {
                 }
                 // Removed by another client.
                 (Some(Part::OldRecord), zk::Error::NO_NODE) => self.returned = None,
-                // An earlier try of ours, whose reply was lost, has done it: no other client could while the claim was ours. Not true if
-                // an operator has deleted the claim meanwhile.
-                (Some(Part::Item), zk::Error::NO_NODE) if tries.in_doubt() => {
-                    return self.ended(end);
-                }
-                (_, zk::Error::NO_NODE | zk::Error::BAD_VERSION)
-                    if tries.in_doubt() && matches!(end, End::Return { .. }) =>
-                {
-                    return self.ended(end);
-                }
                 (_, zk::Error::NO_NODE | zk::Error::BAD_VERSION) => {
                     let (path, item) = self.names();
                     return Err(SettleError::NotClaimed { path, item });
@@ -183,6 +186,7 @@ impl Held {
             self.shelf.item_path(self.item()),
             self.shelf.claim_path(self.item()),
             self.shelf.dir(dir).child(self.item().name()),
+            self.shelf.dir("receipts").as_str().to_owned(),
         ];
         let overheads = paths.map(|path| path.len() + WRITE_OVERHEAD_BYTES);
         let bytes = record.len() + self.shelf.access.bytes() + overheads.iter().sum::<usize>();
@@ -198,25 +202,34 @@ impl Held {
         })
     }
 
-    async fn send(&self, end: &End) -> (Vec<Part>, Result<(), zk::MultiError>) {
-        let session = self.shelf.session();
+    /// The targets of all writes of [`fill`](Self::fill), after the receipt.
+    fn parts(&self, end: &End) -> Vec<Part> {
+        let mut parts = vec![Part::New("receipts"), Part::Item, Part::Claim];
+        parts.extend(self.returned.as_ref().map(|_| Part::OldRecord));
+        parts.extend(match end {
+            End::Delete => vec![],
+            End::Return { .. } => vec![Part::New(RETURNED), Part::Lists],
+            End::Move { dir, .. } => vec![Part::New(*dir)],
+        });
+        parts
+    }
+
+    fn fill(&self, end: &End, writer: &mut zk::Multi<'_>) {
         let item = self.shelf.item_path(self.item());
         let claim = self.shelf.claim_path(self.item());
         let mut version = Some(self.version);
+        let session = self.shelf.session();
         if session.is_sabotaged(Sabotage::SettleAnyVersion) {
             version = None;
         }
-        let mut writer = session.zk().new_multi();
         match end {
             End::Delete | End::Move { .. } => writer.delete(&item, version),
             End::Return { .. } => writer.check(&item, version),
         };
         // With the item at this version, the node at this path is ours or gone.
         writer.delete(&claim, None);
-        let mut parts = vec![Part::Item, Part::Claim];
         if let Some(old) = &self.returned {
             writer.delete(&self.shelf.dir(RETURNED).child(old), None);
-            parts.push(Part::OldRecord);
         }
         let record = match end {
             End::Delete => None,
@@ -230,13 +243,10 @@ impl Held {
             let path = self.shelf.dir(dir).child(name);
             let options = zk::CreateMode::Persistent.with_acl(self.shelf.access.acl());
             writer.create(&path, record, &options);
-            parts.push(Part::NewRecord(dir));
         }
         if let End::Return { .. } = end {
-            self.shelf.outdate_lists(&mut writer);
-            parts.push(Part::Lists);
+            self.shelf.outdate_lists(writer);
         }
-        (parts, writer.commit().await.map(drop))
     }
 
     /// Nothing is left to clean up.

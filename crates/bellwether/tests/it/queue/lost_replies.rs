@@ -1,7 +1,7 @@
 //! Queues when replies and requests are lost.
 
-use bellwether::Sabotage;
-use bellwether::queue::PutError;
+use bellwether::queue::{PutError, SettleError};
+use bellwether::{Claim, Sabotage};
 use bellwether_wire::op::Op;
 
 use super::behind::{Behind, strings, text};
@@ -14,6 +14,10 @@ on_both_engines! {
     t73_lost_reply_to_a_put_leaves_one_item,
     t73_retrying_blindly_would_be_noticed,
     t73_put_whose_session_died_too_is_unknown,
+    acknowledgement_of_another_consumer_is_not_taken_for_the_own,
+    taking_a_missing_item_for_success_would_be_noticed,
+    end_of_another_claim_is_not_taken_for_that_of_the_own,
+    acknowledgement_whose_receipt_was_deleted_is_unknown,
     lost_reply_to_giving_back_gives_back_once,
     lost_reply_to_forgetting_a_letter_is_made_up_for,
     lost_acknowledgement_from_outside_of_a_claim_that_ended_is_told_as_none,
@@ -121,6 +125,87 @@ async fn t73_put_whose_session_died_too_is_unknown(place: Place) {
     assert_eq!(place.children("/queue/items").await.len(), 1);
 }
 
+/// An operator deletes the claim of the only item.
+async fn delete_claim(place: &Place) {
+    let name = place.children("/queue/claims").await.remove(0);
+    let node = format!("/queue/claims/{name}");
+    place.outside().delete(&node, None).await.unwrap();
+}
+
+/// A settle whose request is lost. Before it is sent again, an operator deletes the claim, and another consumer acknowledges the item.
+async fn settled_too_late<F>(
+    place: &Place,
+    sabotage: Option<Sabotage>,
+    settle: impl FnOnce(Claim<String>) -> F,
+) -> Result<(), SettleError>
+where
+    F: Future<Output = Result<(), SettleError>> + Send + 'static,
+{
+    let Behind { proxy, queue, .. } = Behind::a_proxy(place, sabotage).await;
+    queue.put(&text("a")).await.unwrap();
+    let claim = soon(queue.take()).await.unwrap();
+    let lost = proxy.drop_request(Op::Multi);
+    proxy.refuse(true);
+    let settled = tokio::spawn(settle(claim));
+    lost.happened().await.unwrap();
+    delete_claim(place).await;
+    let other = strings(place).await;
+    let claim = soon(other.take()).await.unwrap();
+    assert_eq!(claim.attempts(), 2);
+    claim.ack().await.unwrap();
+    proxy.refuse(false);
+    soon(settled).await.unwrap()
+}
+
+async fn acknowledgement_of_another_consumer_is_not_taken_for_the_own(place: Place) {
+    let settled = settled_too_late(&place, None, Claim::ack).await;
+    assert!(
+        matches!(settled, Err(SettleError::NotClaimed { .. })),
+        "{settled:?}"
+    );
+}
+
+async fn taking_a_missing_item_for_success_would_be_noticed(place: Place) {
+    let settled = settled_too_late(&place, Some(Sabotage::GoneIsOurs), Claim::ack).await;
+    assert!(settled.is_ok(), "{settled:?}");
+}
+
+async fn end_of_another_claim_is_not_taken_for_that_of_the_own(place: Place) {
+    let give_back = async |claim: Claim<String>| claim.give_back("later").await;
+    let given_back = settled_too_late(&place, None, give_back).await;
+    assert!(
+        matches!(given_back, Err(SettleError::NotClaimed { .. })),
+        "{given_back:?}"
+    );
+    let reject = async |claim: Claim<String>| claim.reject("never").await;
+    let rejected = settled_too_late(&place, None, reject).await;
+    assert!(
+        matches!(rejected, Err(SettleError::NotClaimed { .. })),
+        "{rejected:?}"
+    );
+    assert_eq!(place.children("/queue/dead").await.len(), 0);
+}
+
+async fn acknowledgement_whose_receipt_was_deleted_is_unknown(place: Place) {
+    let Behind { proxy, queue, .. } = Behind::a_proxy(&place, None).await;
+    queue.put(&text("a")).await.unwrap();
+    let claim = soon(queue.take()).await.unwrap();
+    let lost = proxy.swallow_reply(Op::Multi);
+    proxy.refuse(true);
+    let settled = tokio::spawn(claim.ack());
+    lost.happened().await.unwrap();
+    for receipt in place.children("/queue/receipts").await {
+        let node = format!("/queue/receipts/{receipt}");
+        place.outside().delete(&node, None).await.unwrap();
+    }
+    proxy.refuse(false);
+    let settled = soon(settled).await.unwrap();
+    assert!(
+        matches!(settled, Err(SettleError::OutcomeUnknown { .. })),
+        "{settled:?}"
+    );
+}
+
 async fn lost_reply_to_giving_back_gives_back_once(place: Place) {
     let Behind { proxy, queue, .. } = Behind::a_proxy(&place, None).await;
     queue.put(&text("a")).await.unwrap();
@@ -155,9 +240,7 @@ async fn lost_acknowledgement_from_outside_of_a_claim_that_ended_is_told_as_none
     holder.put(&text("a")).await.unwrap();
     let _claim = soon(holder.take()).await.unwrap();
     let listed = queue.list().await.unwrap().remove(0);
-    let name = place.children("/queue/claims").await.remove(0);
-    let node = format!("/queue/claims/{name}");
-    place.outside().delete(&node, None).await.unwrap();
+    delete_claim(&place).await;
     let lost = proxy.drop_request(Op::Multi);
     assert!(!soon(queue.ack_claimed(&listed)).await.unwrap());
     lost.happened().await.unwrap();
