@@ -163,14 +163,17 @@ impl WatchTable {
             }
         }
         if upwards && !self.recursive.is_empty() {
-            let mut told: HashSet<u64> = found.iter().map(|peer| peer.number).collect();
+            let here = found.len();
             let lengths = self.recursive.range(..path.len());
             let above = lengths.filter_map(|(length, _)| path::ancestor(path, *length));
             let watching = above.filter_map(|above| self.by_path.get(above));
-            for (peer, modes) in watching.flat_map(HashMap::values) {
-                if modes.recursive && told.insert(peer.number) {
-                    found.push(peer.clone());
-                }
+            let watching = watching.flat_map(HashMap::values);
+            let recursive = watching.filter(|(_, modes)| modes.recursive);
+            found.extend(recursive.map(|(peer, _)| peer.clone()));
+            // A connection may watch several ancestors. Most changes have one watcher, which needs no set.
+            if found.len() > 1 && found.len() > here {
+                let mut told = HashSet::with_capacity(found.len());
+                found.retain(|peer| told.insert(peer.number));
             }
         }
         found

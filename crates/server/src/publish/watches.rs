@@ -19,6 +19,9 @@ use crate::tree::{Change, ChangeKind, access, path};
 /// Maximum number of watches that are armed or removed under one lock, where there may be many.
 pub(super) const PART_WATCHES: usize = 500;
 
+/// Length of an event frame without its path.
+const EVENT_BYTES: usize = 32;
+
 /// Watch types of removeWatches and checkWatches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WatchType {
@@ -189,7 +192,7 @@ impl Watches {
             if peers.is_empty() {
                 return;
             }
-            let mut event = BytesMut::new();
+            let mut event = BytesMut::with_capacity(EVENT_BYTES + path.len());
             put_event(&mut event, kind, path);
             for peer in &peers {
                 // A client that may not read a node gets no event of its changes (CVE-2024-23944).
@@ -204,10 +207,12 @@ impl Watches {
             ChangeKind::Created => tell(watchers, EventKind::NodeCreated, path, acl),
             ChangeKind::DataChanged => tell(watchers, EventKind::NodeDataChanged, path, acl),
             ChangeKind::Deleted => {
-                let numbers: HashSet<u64> = watchers.iter().map(|peer| peer.number).collect();
-                tell(watchers, EventKind::NodeDeleted, path, acl);
                 let mut others = self.child.fire(path, false);
-                others.retain(|peer| !numbers.contains(&peer.number));
+                if !others.is_empty() {
+                    let numbers: HashSet<u64> = watchers.iter().map(|peer| peer.number).collect();
+                    others.retain(|peer| !numbers.contains(&peer.number));
+                }
+                tell(watchers, EventKind::NodeDeleted, path, acl);
                 tell(others, EventKind::NodeDeleted, path, acl);
             }
         }
