@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::measure::cpu_time;
 use crate::wire::Wire;
@@ -40,12 +40,20 @@ pub enum Kind {
     Apache,
     /// The `bellwether` at this path.
     Ours(PathBuf),
+    /// The same under valgrind, which counts its instructions in user space: see [`ServerProcess::instructions`].
+    Counted(PathBuf),
 }
+
+/// The file in which valgrind counts; each dump is a file of its own, with a number behind this name.
+const COUNTS: &str = "callgrind.out";
 
 /// A running server. Killed on drop.
 #[derive(Debug)]
 pub struct ServerProcess {
     child: Child,
+    folder: PathBuf,
+    /// How often valgrind has written its counts.
+    dumps: usize,
     /// Its address.
     pub address: String,
     /// The time from its start to its first answer.
@@ -56,6 +64,16 @@ impl ServerProcess {
     /// Starts a server on the data in `folder`, with default settings except the number of connections and
     /// the lines in `more_config`.
     pub fn start(kind: &Kind, folder: &Path, more_config: &str) -> Result<Self> {
+        Self::start_with(kind, folder, more_config, &[])
+    }
+
+    /// The same, with more arguments on its command line.
+    pub fn start_with(
+        kind: &Kind,
+        folder: &Path,
+        more_config: &str,
+        more_args: &[&str],
+    ) -> Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let config = folder.join("zoo.cfg");
         let data = folder.join("data");
@@ -78,10 +96,22 @@ impl ServerProcess {
                 ours.args(["serve", "--quiet", "--config"]).arg(&config);
                 ours
             }
+            Kind::Counted(binary) => {
+                let mut valgrind = Command::new("valgrind");
+                let counts = folder.join(COUNTS).display().to_string();
+                valgrind
+                    .args(["--quiet", "--tool=callgrind"])
+                    .arg(format!("--callgrind-out-file={counts}"))
+                    .arg(binary)
+                    .args(["serve", "--quiet", "--config"])
+                    .arg(&config);
+                valgrind
+            }
         };
         let log = fs::File::create(folder.join("log"))?;
         let start = Instant::now();
         let child = command
+            .args(more_args)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -90,6 +120,8 @@ impl ServerProcess {
         let address = format!("127.0.0.1:{port}");
         let mut server = Self {
             child,
+            folder: folder.to_owned(),
+            dumps: 0,
             address,
             started_in: Duration::ZERO,
         };
@@ -120,17 +152,57 @@ impl ServerProcess {
     pub fn resident_kib(&self) -> Result<u64> {
         resident_kib(&self.child.id().to_string())
     }
+
+    /// Its share of the memory, in KiB: pages that other processes use too are divided among them.
+    pub fn proportional_kib(&self) -> Result<u64> {
+        kib(&format!("/proc/{}/smaps_rollup", self.id()), "Pss:")
+    }
+
+    /// Its CPU time.
+    pub fn cpu_time(&self) -> Result<Duration> {
+        cpu_time(self.id())
+    }
+
+    /// Instructions that it has executed in user space since the last call, or since its start. It must be [`Kind::Counted`].
+    pub fn instructions(&mut self) -> Result<u64> {
+        let dumped = Command::new("vgdb")
+            .arg(format!("--pid={}", self.id()))
+            .arg("dump")
+            .output()
+            .context("cannot run vgdb, which comes with valgrind")?;
+        ensure!(dumped.status.success(), "vgdb failed: {dumped:?}");
+        self.dumps += 1;
+        let file = self.folder.join(format!("{COUNTS}.{}", self.dumps));
+        let counts = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+        let total = counts.lines().find_map(|line| line.strip_prefix("totals:"));
+        total.context("no total")?.trim().parse().context("total")
+    }
 }
 
 /// The memory of a process, in KiB; `self` is this one.
 pub fn resident_kib(process: &str) -> Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    kib(&format!("/proc/{process}/status"), "VmRSS:")
+}
+
+/// The CPU time of a process, of all its threads.
+pub fn cpu_time(process: u32) -> Result<Duration> {
+    let mut nanoseconds = 0;
+    for task in fs::read_dir(format!("/proc/{process}/task"))? {
+        let text = fs::read_to_string(task?.path().join("schedstat"))?;
+        let on_cpu = text.split_whitespace().next().context("no CPU time")?;
+        nanoseconds += on_cpu.parse::<u64>()?;
+    }
+    Ok(Duration::from_nanos(nanoseconds))
+}
+
+fn kib(file: &str, field: &str) -> Result<u64> {
+    let text = fs::read_to_string(file)?;
+    let line = text.lines().find_map(|line| line.strip_prefix(field));
     let number = line.and_then(|line| line.split_whitespace().next());
     number
-        .context("no VmRSS")?
+        .with_context(|| format!("no {field} in {file}"))?
         .parse()
-        .context("VmRSS is not a number")
+        .with_context(|| format!("{field} is not a number"))
 }
 
 impl Drop for ServerProcess {
