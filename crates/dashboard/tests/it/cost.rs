@@ -105,16 +105,16 @@ impl Watched {
 
     /// Checks that the dashboard has sent a twentieth of the requests since `before` at most, or the minimum that it may always send, apart
     /// from a burst; and some at all.
-    async fn assert_little_since(&self, before: (usize, usize), begin: Instant) -> Result<()> {
+    /// Returns the numbers as text.
+    async fn assert_little_since(&self, before: (usize, usize), begin: Instant) -> Result<String> {
         let now = self.requests().await?;
         let (asked, all) = (now.0 - before.0, now.1 - before.1);
-        println!("{asked} of {all} requests are the dashboard's");
         // Ten requests per second for changes, and half as many for everything.
         let least = 15 * usize::try_from(begin.elapsed().as_secs())?;
         let most = (all / 20).max(least) + BURST + LOOK_REQUESTS;
         assert!(asked <= most, "{asked} of {all}, not {most}");
         assert!(asked > 0, "changes were looked at");
-        Ok(())
+        Ok(format!("{asked} of {all} requests are the dashboard's"))
     }
 }
 
@@ -169,7 +169,7 @@ async fn open_page_adds_a_twentieth_to_a_busy_server_and_none_adds_nothing() -> 
     let (before, begin) = (watched.requests().await?, Instant::now());
     let hand_overs = load(&clients).await?;
     println!("{idle} hand-overs without a page, {hand_overs} with one");
-    watched.assert_little_since(before, begin).await?;
+    println!("{}", watched.assert_little_since(before, begin).await?);
 
     reading.abort();
     let _ = reading.await;
@@ -223,7 +223,7 @@ async fn page_of_a_busy_node_reads_it_no_more_often_than_the_server_can_spare() 
     while begin.elapsed() < LOAD {
         zk.set("/busy/n00", b"x", None).await?;
     }
-    watched.assert_little_since(before, begin).await?;
+    println!("{}", watched.assert_little_since(before, begin).await?);
     reading.abort();
     Ok(())
 }
