@@ -130,10 +130,11 @@ fn without_the_flag_nothing_listens_for_browsers() {
 }
 
 /// The answer to a POST: its status and its body.
-fn post(address: &str, path: &str, token: &str) -> (u16, Value) {
+fn post(address: &str, path: &str, token: &str, body: &str) -> (u16, Value) {
     let mut stream = TcpStream::connect(address).unwrap();
     let head = format!(
-        "POST {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        "POST {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
     );
     stream.write_all(head.as_bytes()).unwrap();
     let mut answer = String::new();
@@ -141,6 +142,28 @@ fn post(address: &str, path: &str, token: &str) -> (u16, Value) {
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     (status, serde_json::from_str(body).unwrap_or_default())
+}
+
+/// Who did what must be known afterwards, also from the journal of a service.
+#[test]
+fn action_is_logged_by_the_process_that_serves_the_page() {
+    let (_server, address, _) = serve_with_pages();
+    let mut command = bellwether();
+    command.args(["dashboard", "-c", &address, "--http", "127.0.0.1:0"]);
+    let mut dashboard = Running::start(command.arg("--allow-actions"));
+    let page = page_address(&dashboard.error_line().unwrap());
+    let login = dashboard.error_line().unwrap();
+    let token = login.rsplit(' ').next().unwrap();
+    let action = r#"{"action":"clear_crash","path":"/jobs/nightly"}"#;
+    let (status, _) = post(&page, "/api/action", "another token of a length", action);
+    assert_eq!(status, 401);
+    let (status, answer) = post(&page, "/api/action", token, action);
+    assert_eq!((status, answer["end"].as_str()), (200, Some("gone")));
+    let logged = dashboard.error_line().unwrap();
+    assert!(
+        logged.contains("action through the dashboard") && logged.contains("/jobs/nightly"),
+        "{logged}"
+    );
 }
 
 #[test]
@@ -162,10 +185,10 @@ fn backup_by_http_needs_the_token_and_can_be_restored() {
     let created = create.args(["create", "-c", &addresses[0], "/x", "kept"]);
     assert_code(&created.output().unwrap(), 0);
 
-    let (status, _) = post(&page, "/api/backup", "another token of a length");
+    let (status, _) = post(&page, "/api/backup", "another token of a length", "");
     assert_eq!(status, 401);
     assert_eq!(fs::read_dir(&backups).unwrap().count(), 0);
-    let (status, answer) = post(&page, "/api/backup", TOKEN);
+    let (status, answer) = post(&page, "/api/backup", TOKEN, "");
     assert_eq!(status, 200, "{answer}");
     let written = answer["written"].as_str().unwrap();
     let (_, file) = written.rsplit_once(": ").unwrap();
