@@ -104,15 +104,54 @@ async fn counts_are_those_of_the_traffic_and_histograms_add_up() {
     );
     assert_eq!(samples["bellwether_sessions"], 2.0);
     assert_eq!(samples["bellwether_connections"], 2.0);
-    for (name, value) in &samples {
-        if let Some((name, labels)) = name.split_once("_bucket{") {
-            let last = format!("{name}_bucket{{{}", labels.split("le=").next().unwrap());
-            let all = samples.iter().filter(|(other, _)| other.starts_with(&last));
-            let most = all.map(|(_, value)| *value).fold(0.0, f64::max);
-            assert!(*value <= most, "{name}");
+    assert_histograms_add_up(&text);
+    server.shutdown().await;
+}
+
+/// Buckets are cumulative: none has less than the one before, and the last has as many as the count says. The sum fits the buckets.
+fn assert_histograms_add_up(text: &str) {
+    let samples = samples(text);
+    let mut series = BTreeMap::<(&str, &str), Vec<(f64, f64)>>::new();
+    for line in text.lines() {
+        // `le` is the last label.
+        if let Some((name, rest)) = line.split_once("_bucket{")
+            && let Some((labels, bound)) = rest.split_once("le=\"")
+            && let Some((bound, value)) = bound.split_once("\"} ")
+        {
+            let bucket = (bound.parse().unwrap(), value.parse().unwrap());
+            let labels = labels.trim_end_matches(',');
+            series.entry((name, labels)).or_default().push(bucket);
         }
     }
-    server.shutdown().await;
+    assert!(series.len() >= 5, "{series:?}");
+    for ((name, labels), buckets) in series {
+        let total = |end: &str| match labels {
+            "" => samples[format!("{name}_{end}").as_str()],
+            labels => samples[format!("{name}_{end}{{{labels}}}").as_str()],
+        };
+        let rising = buckets
+            .windows(2)
+            .all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1);
+        assert!(rising, "{name}{{{labels}}}: {buckets:?}");
+        let last = buckets.last().unwrap();
+        assert_eq!(*last, (f64::INFINITY, total("count")), "{name}{{{labels}}}");
+        let (mut below, mut lower, mut least, mut most) = (0.0, 0.0, 0.0, 0.0);
+        for (bound, count) in buckets {
+            least += lower * (count - below);
+            // Nothing is known of values above the last bound.
+            most += if count > below {
+                bound * (count - below)
+            } else {
+                0.0
+            };
+            (below, lower) = (count, bound);
+        }
+        let sum = total("sum");
+        assert!(
+            least <= sum && sum <= most,
+            "{name}{{{labels}}}: {sum} is not within {least} and {most}"
+        );
+    }
 }
 
 #[tokio::test]
