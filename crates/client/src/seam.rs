@@ -65,6 +65,15 @@ pub fn identity() -> Option<(String, String, u32)> {
     None
 }
 
+/// Lets other tasks run first. In a simulation the task is ready again at once, and the simulation chooses.
+pub async fn yield_now() {
+    #[cfg(feature = "simulation")]
+    if simulated::world(|_| ()).is_some() {
+        return simulated::yield_now().await;
+    }
+    tokio::task::yield_now().await;
+}
+
 /// The future to spawn: `future` itself, or in a simulation one that the simulation schedules.
 #[cfg(not(feature = "simulation"))]
 pub fn task<F: Future>(future: F) -> F {

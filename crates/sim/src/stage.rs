@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bellwether_client::seam;
@@ -45,6 +46,7 @@ pub(crate) struct Stage {
 
 thread_local! {
     static STAGE: RefCell<Option<Stage>> = const { RefCell::new(None) };
+    static EXECUTOR: RefCell<Option<Executor<Rc<RefCell<AnyServers>>>>> = const { RefCell::new(None) };
 }
 
 impl Stage {
@@ -119,7 +121,8 @@ pub fn run<R: Recipe>(plan: &Plan) -> Verdict {
     };
     STAGE.with(|present| present.borrow_mut().replace(stage));
     let entered = seam::enter(core.clone());
-    let mut executor = Executor::new(core.clone(), servers, seeds.random());
+    let executor = Executor::new(core.clone(), servers, seeds.random());
+    EXECUTOR.with(|present| present.borrow_mut().replace(executor));
     let recorder = Recorder::new(core.shared.clone(), plan.workers);
     let conductor = Conductor {
         plan: plan.clone(),
@@ -129,18 +132,26 @@ pub fn run<R: Recipe>(plan: &Plan) -> Verdict {
         workers: Vec::new(),
         stop: watch::Sender::new(false),
     };
-    let (over, is_over) = watch::channel(None);
+    let (over, mut is_over) = watch::channel(None);
     core.spawn(OBSERVER, async move {
         let violation = conductor.run().await.err();
         over.send_replace(Some(violation));
     });
     drop(guard);
-    runtime.block_on(std::future::poll_fn(|cx| {
-        executor.poll(cx, || is_over.borrow().is_some())
+    // A task like the others: if it were what the runtime blocks on, the runtime would look at its timers after every step.
+    let ending = is_over.clone();
+    runtime.spawn(std::future::poll_fn(move |cx| {
+        EXECUTOR.with(|present| match &mut *present.borrow_mut() {
+            Some(executor) => executor.poll(cx, || ending.borrow().is_some()),
+            None => Poll::Ready(()),
+        })
     }));
+    // An error means that the run has ended.
+    let _ = runtime.block_on(is_over.wait_for(Option::is_some));
     let simulated = Duration::from_millis(core.now());
     // Tasks must be dropped while their world exists.
     drop(runtime);
+    EXECUTOR.with(|present| present.borrow_mut().take());
     STAGE.with(|present| present.borrow_mut().take());
     drop(entered);
     let violation = is_over.borrow().clone().flatten();

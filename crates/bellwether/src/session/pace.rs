@@ -10,9 +10,8 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use bellwether_client::seam;
+use bellwether_client::seam::{self, yield_now};
 use tokio::runtime::Handle;
-use tokio::task::yield_now;
 
 /// How many steps of verbs a session takes before others have their turn.
 const STEPS_MAX: usize = 32;

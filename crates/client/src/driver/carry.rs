@@ -6,12 +6,12 @@ use std::io;
 use bellwether_wire::frame;
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
-use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 
 use crate::clock::Moment;
 use crate::core::session::Broken;
 use crate::driver::shared::Shared;
+use crate::seam::yield_now;
 
 /// The capacity of the input buffer that is kept between replies.
 const INPUT_BYTES: usize = 4 * 1024;

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -66,6 +67,19 @@ impl Drop for Entered {
 pub(super) fn world<T>(ask: impl FnOnce(&dyn World) -> T) -> Option<T> {
     let world = WORLD.try_with(|present| present.borrow().clone()).ok()??;
     Some(ask(&*world))
+}
+
+/// Is pending once. tokio's own `yield_now` would wake the task only when the runtime looks at its timers.
+pub(super) async fn yield_now() {
+    let mut has_yielded = false;
+    poll_fn(|cx| match std::mem::replace(&mut has_yielded, true) {
+        true => Poll::Ready(()),
+        false => {
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await;
 }
 
 /// A future that a simulation runs; outside of one, an ordinary future.

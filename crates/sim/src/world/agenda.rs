@@ -8,21 +8,19 @@ use super::time::Ms;
 /// Events ordered by time. Events of the same time keep their order of insertion.
 #[derive(Debug)]
 pub(crate) struct Agenda<T> {
-    heap: BinaryHeap<Reverse<Entry<T>>>,
+    /// Time and number of each event, and its place in `events`. Events are large, and stay where they are.
+    heap: BinaryHeap<Reverse<(Ms, u64, usize)>>,
+    events: Vec<Option<T>>,
+    free: Vec<usize>,
     count: u64,
-}
-
-#[derive(Debug)]
-struct Entry<T> {
-    at: Ms,
-    number: u64,
-    what: T,
 }
 
 impl<T> Default for Agenda<T> {
     fn default() -> Self {
         Self {
             heap: BinaryHeap::new(),
+            events: Vec::new(),
+            free: Vec::new(),
             count: 0,
         }
     }
@@ -31,43 +29,26 @@ impl<T> Default for Agenda<T> {
 impl<T> Agenda<T> {
     pub(crate) fn put(&mut self, at: Ms, what: T) {
         self.count += 1;
-        self.heap.push(Reverse(Entry {
-            at,
-            number: self.count,
-            what,
-        }));
+        let place = self.free.pop().unwrap_or(self.events.len());
+        match self.events.get_mut(place) {
+            Some(free) => *free = Some(what),
+            None => self.events.push(Some(what)),
+        }
+        self.heap.push(Reverse((at, self.count, place)));
     }
 
     /// Time of the next event.
     pub(crate) fn next_at(&self) -> Option<Ms> {
-        self.heap.peek().map(|Reverse(entry)| entry.at)
+        self.heap.peek().map(|Reverse((at, ..))| *at)
     }
 
     /// Takes the next event, if it is due.
     pub(crate) fn take_due(&mut self, now: Ms) -> Option<T> {
-        match self.next_at() {
-            Some(at) if at <= now => self.heap.pop().map(|Reverse(entry)| entry.what),
-            _ => None,
+        if self.next_at()? > now {
+            return None;
         }
-    }
-}
-
-impl<T> PartialEq for Entry<T> {
-    fn eq(&self, other: &Self) -> bool {
-        (self.at, self.number) == (other.at, other.number)
-    }
-}
-
-impl<T> Eq for Entry<T> {}
-
-impl<T> PartialOrd for Entry<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<T> Ord for Entry<T> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.number).cmp(&(other.at, other.number))
+        let Reverse((_, _, place)) = self.heap.pop()?;
+        self.free.push(place);
+        self.events[place].take()
     }
 }

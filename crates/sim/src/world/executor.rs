@@ -23,7 +23,7 @@ impl<S: Servers> Servers for std::rc::Rc<std::cell::RefCell<S>> {
     }
 }
 
-/// Runs tasks and events until the run is over. This is the future that the runtime polls.
+/// Runs tasks and events until the run is over. This is a task of the runtime, like those that it chooses from.
 pub(crate) struct Executor<S> {
     core: Rc<Core>,
     servers: S,
@@ -31,6 +31,8 @@ pub(crate) struct Executor<S> {
     /// Tasks that may be polled.
     ready: Vec<u64>,
     timer: Pin<Box<Sleep>>,
+    /// Nothing could run when it last looked, so time may have passed since.
+    is_idle: bool,
 }
 
 impl<S: Servers> Executor<S> {
@@ -41,17 +43,20 @@ impl<S: Servers> Executor<S> {
             random: StdRng::seed_from_u64(seed),
             ready: Vec::new(),
             timer: Box::pin(sleep_until(Instant::now())),
+            is_idle: true,
         }
     }
 
     /// Runs until `is_over`.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, is_over: impl Fn() -> bool) -> Poll<()> {
-        self.core.read_clock();
+        if std::mem::take(&mut self.is_idle) {
+            self.core.read_clock();
+        }
         loop {
             if is_over() {
                 return Poll::Ready(());
             }
-            self.core.woken.take(cx.waker(), &mut self.ready);
+            self.core.woken.take(&mut self.ready);
             self.ready.sort_unstable();
             self.ready.dedup();
             self.set_aside();
@@ -66,9 +71,12 @@ impl<S: Servers> Executor<S> {
                         self.timer.as_mut().reset(at);
                     }
                     if self.timer.as_mut().poll(cx).is_ready() {
+                        self.core.read_clock();
                         continue;
                     }
                 }
+                self.is_idle = true;
+                self.core.woken.sleep(cx.waker());
                 return Poll::Pending;
             }
             let choice = match choices {
@@ -82,6 +90,7 @@ impl<S: Servers> Executor<S> {
             let number = self.ready.remove(choice);
             if self.let_run(number) {
                 // When that task has run, it wakes the executor.
+                self.core.woken.sleep(cx.waker());
                 return Poll::Pending;
             }
         }
@@ -123,9 +132,10 @@ impl<S: Servers> Executor<S> {
                 .with(|it| it.agenda.put(until, Event::Wake(number)));
             return false;
         }
-        let Some(runtime) = task.runtime.clone() else {
+        let Some(runtime) = &task.runtime else {
             return false;
         };
+        runtime.wake_by_ref();
         task.may_run = true;
         let process = task.process;
         drop(state);
@@ -134,7 +144,6 @@ impl<S: Servers> Executor<S> {
                 format!("task {number} of {process:?} runs")
             });
         });
-        runtime.wake();
         true
     }
 

@@ -78,6 +78,8 @@ struct WokenTasks {
     /// In order, each once.
     numbers: Vec<u64>,
     executor: Option<Waker>,
+    /// The executor waits to be woken.
+    is_asleep: bool,
 }
 
 impl Woken {
@@ -86,21 +88,27 @@ impl Woken {
         if let Err(place) = woken.numbers.binary_search(&number) {
             woken.numbers.insert(place, number);
         }
-        wake_executor(woken);
+        woken.wake_executor();
     }
 
     /// Wakes the executor.
     pub(crate) fn look(&self) {
-        wake_executor(self.lock());
+        self.lock().wake_executor();
     }
 
-    /// Takes all of them; the next wake-up wakes `executor`.
-    pub(crate) fn take(&self, executor: &Waker, into: &mut Vec<u64>) {
+    /// Takes all of them.
+    pub(crate) fn take(&self, into: &mut Vec<u64>) {
+        into.append(&mut self.lock().numbers);
+    }
+
+    /// The next wake-up wakes `executor`, which has taken all tasks.
+    pub(crate) fn sleep(&self, executor: &Waker) {
         let mut woken = self.lock();
-        into.append(&mut woken.numbers);
-        if woken.executor.is_none() {
+        let known = woken.executor.as_ref();
+        if known.is_none_or(|known| !known.will_wake(executor)) {
             woken.executor = Some(executor.clone());
         }
+        woken.is_asleep = true;
     }
 
     fn lock(&self) -> MutexGuard<'_, WokenTasks> {
@@ -108,11 +116,13 @@ impl Woken {
     }
 }
 
-fn wake_executor(mut woken: MutexGuard<'_, WokenTasks>) {
-    let executor = woken.executor.take();
-    drop(woken);
-    if let Some(executor) = executor {
-        executor.wake();
+impl WokenTasks {
+    fn wake_executor(&mut self) {
+        if std::mem::take(&mut self.is_asleep)
+            && let Some(executor) = &self.executor
+        {
+            executor.wake_by_ref();
+        }
     }
 }
 

@@ -46,7 +46,7 @@ fn every_select_is_biased() {
     }
 }
 
-/// Time and random numbers come through the client's seam. The server has its own, `clock.rs`; it draws no random numbers that clients see,
+/// Time, random numbers and `yield_now` come through the client's seam. The server has its own, `clock.rs`; it draws no random numbers that clients see,
 /// and measures with the real clock what only its metrics show.
 #[test]
 fn clocks_and_random_numbers_come_through_the_seam() {
@@ -67,6 +67,7 @@ fn clocks_and_random_numbers_come_through_the_seam() {
                 "RandomState",
                 "from_os_rng",
                 "std::time::Instant",
+                "task::yield_now",
             ] {
                 assert!(
                     !line.contains(wrong),
