@@ -2,17 +2,23 @@
 
 #![expect(clippy::print_stdout, reason = "this is the command")]
 
+use std::collections::BTreeSet;
+use std::fmt;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bellwether_sim::mistakes::{self, Mistake};
 use bellwether_sim::recipes::{self, Runner};
 use bellwether_sim::{Plan, shrink};
 use clap::{Parser, ValueEnum};
+use nix::time::{ClockId, clock_gettime};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Runs recipes on simulated machines, one run for each seed, and prints violations.
 ///
@@ -28,13 +34,14 @@ struct Args {
     /// How many seeds.
     #[arg(long, default_value_t = 1)]
     seeds: u64,
-    /// Runs further seeds until this many seconds of virtual time have passed, for each recipe.
+    /// Runs further seeds until this many seconds of virtual time have passed, for each recipe. To continue an interrupted run, start
+    /// with the seed after the last line that it printed.
     #[arg(long)]
     virtual_seconds: Option<u64>,
     /// Number of concurrent runs; the number of cores by default.
     #[arg(long)]
     jobs: Option<usize>,
-    /// Ten workers, session timeouts of 30 s and an hour of faults for each seed.
+    /// Ten workers that are mostly idle, session timeouts of 30 s and an hour of faults for each seed.
     #[arg(long)]
     long: bool,
     /// What serves the workers: the model of an ensemble, or the embedded server with its disk.
@@ -65,8 +72,8 @@ enum Server {
     Embedded,
 }
 
-/// Totals over all runs.
-#[derive(Default)]
+/// Totals over the runs of a recipe, or of all.
+#[derive(Default, Clone, Copy)]
 struct Tally {
     runs: u64,
     wrong: u64,
@@ -74,6 +81,25 @@ struct Tally {
     rounds: u64,
     simulated: Duration,
     worker_seconds: f64,
+    /// CPU time of the threads that ran them, shrinking included.
+    cpu: Duration,
+}
+
+/// A recipe, and what its runs have shown so far.
+struct Subject {
+    name: &'static str,
+    run: Runner,
+    progress: Mutex<Progress>,
+}
+
+#[derive(Default)]
+struct Progress {
+    /// Number of seeds that were handed out, and those whose runs are not over.
+    seeds: u64,
+    running: BTreeSet<u64>,
+    tally: Tally,
+    /// Tenths of the virtual time for which a line was printed.
+    tenths: u64,
 }
 
 fn main() -> ExitCode {
@@ -92,53 +118,158 @@ fn main() -> ExitCode {
         .map(|(name, run)| Subject {
             name,
             run: *run,
-            passed_ms: AtomicU64::new(0),
+            progress: Mutex::default(),
         })
         .collect();
     if subjects.is_empty() {
         println!("no such recipe");
         return ExitCode::from(2);
     }
-    let tally = Mutex::new(Tally::default());
-    let started = Instant::now();
-    in_parallel(jobs, |number| {
-        let count = subjects.len() as u64;
-        let subject = &subjects[usize::try_from(number % count).unwrap_or(0)];
-        let seed = number / count;
-        let is_over = |subject: &Subject| match args.virtual_seconds {
-            Some(seconds) => subject.passed_ms.load(Ordering::Relaxed) >= 1_000 * seconds,
-            None => seed >= args.seeds,
-        };
-        if subjects.iter().all(is_over) {
-            return ControlFlow::Break(());
+    in_parallel(jobs, |_| {
+        // One recipe after the other, so that each has its line as soon as possible.
+        let next = subjects
+            .iter()
+            .find_map(|subject| Some((subject, subject.next_seed(&args)?)));
+        match next {
+            Some((subject, seed)) => {
+                subject.run_seed(&args, seed);
+                ControlFlow::Continue(())
+            }
+            None => ControlFlow::Break(()),
         }
-        if !is_over(subject) {
-            run_seed(&args, subject, args.seed + seed, &tally);
-        }
-        ControlFlow::Continue(())
     });
-    let seconds = started.elapsed().as_secs_f64();
-    let tally = locked(&tally);
-    println!(
-        "{} runs, {} wrong: {:.0} s of virtual time in {seconds:.1} s, {} rounds, {} events; {:.0} s of ten workers per second",
-        tally.runs,
-        tally.wrong,
-        tally.simulated.as_secs_f64(),
-        tally.rounds,
-        tally.events,
-        tally.worker_seconds / 10.0 / seconds,
-    );
-    match tally.wrong {
+    let mut total = Tally::default();
+    for subject in &subjects {
+        total.add(&locked(&subject.progress).tally);
+    }
+    if subjects.len() > 1 {
+        println!("all: {total}");
+    }
+    match total.wrong {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     }
 }
 
-/// A recipe, and how much virtual time its runs have taken.
-struct Subject {
-    name: &'static str,
-    run: Runner,
-    passed_ms: AtomicU64,
+impl Subject {
+    /// The next seed to run, unless there are enough.
+    fn next_seed(&self, args: &Args) -> Option<u64> {
+        let mut progress = locked(&self.progress);
+        if progress.is_enough(args) {
+            return None;
+        }
+        let seed = args.seed + progress.seeds;
+        progress.seeds += 1;
+        progress.running.insert(seed);
+        Some(seed)
+    }
+
+    fn run_seed(&self, args: &Args, seed: u64) {
+        let Self { name, run, .. } = *self;
+        let mut plan = match (args.server, args.long) {
+            (Server::Ensemble, false) => Plan::of(seed),
+            (Server::Ensemble, true) => Plan::long(seed),
+            (Server::Embedded, false) => Plan::embedded(seed),
+            (Server::Embedded, true) => Plan::long_embedded(seed),
+        };
+        let mistake = args.mistake.as_ref().and_then(|name| Mistake::find(name));
+        if let Some(mistake) = mistake {
+            plan = mistake.make(plan);
+        }
+        plan.with_trace = args.trace;
+        let before = cpu_time();
+        let verdict = run(&plan);
+        let differs = args.twice && run(&plan).sum != verdict.sum;
+        let mut report = verdict.trace.join("\n");
+        if differs {
+            report += &format!("{name}, seed {seed}: two runs differ\n");
+        }
+        let is_wrong = verdict.violation.is_some();
+        if let Some(violation) = verdict.violation {
+            plan.with_trace = false;
+            report += &describe(args, name, run, &plan, violation);
+        }
+        if !report.is_empty() {
+            println!("{}", report.trim_end());
+        }
+        let tally = Tally {
+            runs: 1,
+            wrong: u64::from(differs) + u64::from(is_wrong),
+            events: verdict.events,
+            rounds: verdict.rounds,
+            simulated: verdict.simulated,
+            worker_seconds: verdict.simulated.as_secs_f64() * plan.workers as f64,
+            cpu: cpu_time() - before,
+        };
+        self.add(args, seed, &tally);
+    }
+
+    /// Adds a run. Prints a line after the last one, and after each tenth of a long run.
+    fn add(&self, args: &Args, seed: u64, run: &Tally) {
+        let mut progress = locked(&self.progress);
+        progress.tally.add(run);
+        progress.running.remove(&seed);
+        let is_over = progress.is_enough(args) && progress.running.is_empty();
+        let tenths = args.virtual_seconds.map_or(0, |seconds| {
+            10 * progress.tally.simulated.as_secs() / seconds.max(1)
+        });
+        if is_over || tenths > progress.tenths {
+            progress.tenths = tenths;
+            // All seeds before this one are done.
+            let open = progress.running.first().copied();
+            let open = open.unwrap_or(args.seed + progress.seeds);
+            println!(
+                "{}: seeds {} to {}: {}",
+                self.name,
+                args.seed,
+                open.saturating_sub(1),
+                progress.tally
+            );
+        }
+    }
+}
+
+impl Progress {
+    fn is_enough(&self, args: &Args) -> bool {
+        match args.virtual_seconds {
+            Some(seconds) => self.tally.simulated.as_secs() >= seconds,
+            None => self.seeds >= args.seeds,
+        }
+    }
+}
+
+impl Tally {
+    fn add(&mut self, other: &Self) {
+        self.runs += other.runs;
+        self.wrong += other.wrong;
+        self.events += other.events;
+        self.rounds += other.rounds;
+        self.simulated += other.simulated;
+        self.worker_seconds += other.worker_seconds;
+        self.cpu += other.cpu;
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cpu = self.cpu.as_secs_f64();
+        write!(
+            f,
+            "{} runs, {} violations, {:.0} virtual seconds, {cpu:.1} CPU seconds, {} rounds, {} events; {:.0} virtual seconds of ten workers per CPU second",
+            self.runs,
+            self.wrong,
+            self.simulated.as_secs_f64(),
+            self.rounds,
+            self.events,
+            self.worker_seconds / 10.0 / cpu,
+        )
+    }
+}
+
+/// CPU time of this thread.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
+    time.map(Duration::from).unwrap_or_default()
 }
 
 /// Calls `act` with 0, 1, 2 and so on, from `jobs` threads, until it breaks off.
@@ -153,43 +284,6 @@ fn in_parallel(jobs: usize, act: impl Fn(u64) -> ControlFlow<()> + Sync) {
 
 fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn run_seed(args: &Args, subject: &Subject, seed: u64, tally: &Mutex<Tally>) {
-    let Subject { name, run, .. } = *subject;
-    let mut plan = match (args.server, args.long) {
-        (Server::Embedded, _) => Plan::embedded(seed),
-        (_, true) => Plan::long(seed),
-        (_, false) => Plan::of(seed),
-    };
-    let mistake = args.mistake.as_ref().and_then(|name| Mistake::find(name));
-    if let Some(mistake) = mistake {
-        plan = mistake.make(plan);
-    }
-    plan.with_trace = args.trace;
-    let verdict = run(&plan);
-    let passed_ms = u64::try_from(verdict.simulated.as_millis()).unwrap_or(u64::MAX);
-    subject.passed_ms.fetch_add(passed_ms, Ordering::Relaxed);
-    let differs = args.twice && run(&plan).sum != verdict.sum;
-    let mut report = verdict.trace.join("\n");
-    if differs {
-        report += &format!("{name}, seed {seed}: two runs differ\n");
-    }
-    let is_wrong = verdict.violation.is_some();
-    if let Some(violation) = verdict.violation {
-        plan.with_trace = false;
-        report += &describe(args, name, run, &plan, violation);
-    }
-    let mut tally = locked(tally);
-    tally.runs += 1;
-    tally.wrong += u64::from(differs) + u64::from(is_wrong);
-    tally.events += verdict.events;
-    tally.rounds += verdict.rounds;
-    tally.simulated += verdict.simulated;
-    tally.worker_seconds += verdict.simulated.as_secs_f64() * plan.workers as f64;
-    if !report.is_empty() {
-        println!("{}", report.trim_end());
-    }
 }
 
 /// Describes the violation, in the smallest run that shows it, and how to repeat that run.

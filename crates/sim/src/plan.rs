@@ -33,6 +33,8 @@ pub struct Plan {
     pub drift_ppm: i64,
     /// Maximum time of work under a hold, and of a pause between two rounds.
     pub work_max: Ms,
+    /// Maximum time that a worker rests after each round.
+    pub rest_max: Ms,
     /// Faults and their times.
     pub faults: Vec<(Ms, Fault)>,
     /// A deliberate mistake in the recipes.
@@ -115,6 +117,7 @@ impl Plan {
             ]
             .choose(&mut random)
             .unwrap_or(&20),
+            rest_max: 0,
             faults,
             sabotage: None,
             with_trace: false,
@@ -165,27 +168,51 @@ impl Plan {
         plan
     }
 
-    /// The plan of a seed with realistic timeouts and ten workers: for long runs.
+    /// The plan of a seed with realistic timeouts, and ten workers that rest most of the time: for long runs.
     pub fn long(seed: u64) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
-        let mut plan = Self::swarm(seed);
-        let (workers, members) = (10, plan.servers.members);
-        let session_timeout = 30_000;
-        plan.servers.tick = 2_000;
-        plan.servers.sync_limit = 5;
-        plan.servers.timeout_max = 40_000;
-        plan.servers.link_delay = 0..5;
-        plan.servers.lag_max = plan.servers.lag_max.min(10_000);
-        plan.servers.election = 200..session_timeout;
-        plan.servers.reap_every = 60_000;
-        plan.workers = workers;
-        plan.session_timeout = session_timeout;
-        plan.latency_max = 10;
-        plan.work_max = session_timeout;
-        plan.duration = 3_600_000;
-        let weather = Weather::some(&mut random, session_timeout, workers, members);
-        plan.faults = weather.forecast(&mut random, plan.duration);
+        let mut plan = Self::swarm(seed).stretched(&mut random);
+        plan.faults = plan.weather(&mut random);
         plan
+    }
+
+    /// The same on the embedded server.
+    pub fn long_embedded(seed: u64) -> Self {
+        let mut random = StdRng::seed_from_u64(seed ^ 0xd15c);
+        let mut plan = Self::embedded(seed).stretched(&mut random);
+        plan.embedded = Some(EmbeddedSettings::some(&mut random, plan.session_timeout));
+        plan.faults = plan.weather(&mut random);
+        let of_disk = disk_faults(&mut random, plan.session_timeout, plan.duration);
+        plan.faults.extend(of_disk);
+        plan.faults.sort_by_key(|(at, _)| *at);
+        plan
+    }
+
+    /// The parameters of a long run, without its faults.
+    fn stretched(mut self, random: &mut StdRng) -> Self {
+        let session_timeout = 30_000;
+        self.servers.tick = 2_000;
+        self.servers.sync_limit = 5;
+        self.servers.timeout_max = 40_000;
+        self.servers.link_delay = 0..5;
+        self.servers.lag_max = self.servers.lag_max.min(10_000);
+        self.servers.election = 200..session_timeout;
+        self.servers.reap_every = 60_000;
+        self.workers = 10;
+        self.session_timeout = session_timeout;
+        self.latency_max = 10;
+        self.work_max = session_timeout;
+        // Within the time limit for a round after the last fault.
+        self.rest_max = session_timeout * random.random_range(2..=10);
+        self.duration = 3_600_000;
+        self
+    }
+
+    /// Faults for the whole run.
+    fn weather(&self, random: &mut StdRng) -> Vec<(Ms, Fault)> {
+        let (workers, members) = (self.workers, self.servers.members);
+        let weather = Weather::some(random, self.session_timeout, workers, members);
+        weather.forecast(random, self.duration)
     }
 
     /// The same plan with a deliberate mistake in the embedded server, if it runs there.

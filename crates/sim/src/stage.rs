@@ -237,6 +237,7 @@ impl<R: Recipe> Conductor<R> {
                 recorder,
                 stopped,
                 work_max: plan.work_max,
+                rest_max: plan.rest_max,
                 options: connect,
             };
             stage.core.spawn(process, live(recipe, worker));
@@ -434,7 +435,10 @@ async fn live(recipe: impl Recipe, mut worker: Worker) {
     };
     while !worker.is_stopped() {
         match recipe.round(&mut worker, &client).await {
-            Ok(()) => worker.count_round(),
+            Ok(()) => {
+                worker.count_round();
+                worker.rest().await;
+            }
             // The client opens the next session by itself.
             Err(Gone) => worker.pause().await,
         }

@@ -97,6 +97,7 @@ pub struct Worker {
     pub(crate) recorder: Recorder,
     pub(crate) stopped: watch::Receiver<bool>,
     pub(crate) work_max: Ms,
+    pub(crate) rest_max: Ms,
     pub(crate) options: Connect,
 }
 
@@ -167,6 +168,19 @@ impl Worker {
     /// Pauses for some time: after a failure, and sometimes between rounds.
     pub async fn pause(&mut self) {
         self.work().await;
+    }
+
+    /// Rests after a round, unless the run ends.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "stands for a service without work, in virtual time"
+    )]
+    pub(crate) async fn rest(&mut self) {
+        if self.rest_max > 0 {
+            let time = Duration::from_millis(self.random.random_range(0..=self.rest_max));
+            // The caller looks whether the run has ended.
+            let _ = self.unless_stopped(tokio::time::sleep(time)).await;
+        }
     }
 
     /// A random duration for limits: from zero to twice the longest work.
