@@ -16,7 +16,25 @@ use rand::{SeedableRng as _, TryRngCore as _};
 mod simulated;
 
 #[cfg(feature = "simulation")]
-pub use simulated::{Entered, Task, World, enter};
+pub use simulated::{Entered, Task, World, enter, make_mistake};
+
+/// A mistake that the client once had, and that a simulation puts back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mistake {
+    /// The driver writes to a connection only when nothing has woken it up.
+    WriteLast,
+}
+
+/// Whether the simulation of this thread has put a mistake back.
+pub(crate) fn makes(mistake: Mistake) -> bool {
+    #[cfg(feature = "simulation")]
+    return simulated::mistake() == Some(mistake);
+    #[cfg(not(feature = "simulation"))]
+    {
+        let _ = mistake;
+        false
+    }
+}
 
 /// The time on the clock that counts from boot, if a simulation sets it.
 pub(crate) fn boot_time() -> Option<Duration> {

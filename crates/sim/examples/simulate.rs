@@ -50,7 +50,7 @@ struct Args {
     /// A deliberate mistake to enable in the recipes or in the server.
     #[arg(long)]
     mistake: Option<String>,
-    /// Prints the first seed that shows each deliberate mistake.
+    /// Prints the first seed that shows each deliberate mistake, or the one of that name.
     #[arg(long)]
     table: bool,
     /// Runs each seed twice, and compares the two event by event.
@@ -109,7 +109,7 @@ fn main() -> ExitCode {
         processors.map_or(1, usize::from)
     });
     if args.table {
-        return print_table(args.seeds.max(200), jobs);
+        return print_table(&args, jobs);
     }
     let is_wanted = |name: &str| args.recipe.as_ref().is_none_or(|wanted| wanted == name);
     let subjects: Vec<Subject> = recipes::ALL
@@ -316,11 +316,15 @@ fn describe(args: &Args, name: &str, run: Runner, plan: &Plan, violation: String
 }
 
 /// Prints after how many seeds each deliberate mistake is found.
-fn print_table(seeds: u64, jobs: usize) -> ExitCode {
+fn print_table(args: &Args, jobs: usize) -> ExitCode {
+    let seeds = args.seeds.max(200);
+    let is_wanted = |name: &str| args.mistake.as_ref().is_none_or(|wanted| wanted == name);
+    let mistakes = mistakes::ALL.iter();
+    let mistakes: Vec<_> = mistakes.filter(|it| is_wanted(it.name)).collect();
     let is_complete = Mutex::new(true);
     in_parallel(jobs, |number| {
         let number = usize::try_from(number).unwrap_or(usize::MAX);
-        let Some(mistake) = mistakes::ALL.get(number) else {
+        let Some(mistake) = mistakes.get(number) else {
             return ControlFlow::Break(());
         };
         let found = match mistake.first_seed(seeds) {

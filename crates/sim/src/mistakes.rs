@@ -1,6 +1,7 @@
-//! Deliberate mistakes in the recipes and in the server, each with the recipe that shows it: proof that the checks find them.
+//! Deliberate mistakes in the recipes, the client and the server, each with the recipe that shows it: proof that the checks find them.
 
 use bellwether::Sabotage;
+use bellwether_client::seam::Mistake as ClientMistake;
 
 use crate::plan::Plan;
 use crate::recipes;
@@ -15,6 +16,8 @@ pub struct Mistake {
     pub what: Wrong,
     /// The recipe that shows it.
     pub recipe: &'static str,
+    /// The plan of a seed, without the mistake.
+    plan: fn(u64) -> Plan,
 }
 
 /// What a mistake is in.
@@ -22,6 +25,8 @@ pub struct Mistake {
 pub enum Wrong {
     /// The recipes, on any server.
     Recipe(Sabotage),
+    /// The client, on any server.
+    Client(ClientMistake),
     /// The embedded server.
     Server(ServerMistake),
 }
@@ -31,6 +36,16 @@ const fn mistake(name: &'static str, sabotage: Sabotage, recipe: &'static str) -
         name,
         what: Wrong::Recipe(sabotage),
         recipe,
+        plan: Plan::of,
+    }
+}
+
+const fn of_client(name: &'static str, mistake: ClientMistake, recipe: &'static str) -> Mistake {
+    Mistake {
+        name,
+        what: Wrong::Client(mistake),
+        recipe,
+        plan: Plan::of,
     }
 }
 
@@ -39,6 +54,7 @@ const fn of_server(name: &'static str, mistake: ServerMistake, recipe: &'static 
         name,
         what: Wrong::Server(mistake),
         recipe,
+        plan: Plan::embedded,
     }
 }
 
@@ -62,30 +78,41 @@ pub const ALL: &[Mistake] = &[
     mistake("unknown-is-refusal", Sabotage::UnknownIsRefusal, "lock"),
     mistake("skip-sync", Sabotage::SkipSync, "lock"),
     mistake("skip-sync", Sabotage::SkipSync, "queue"),
-    mistake("skip-sync", Sabotage::SkipSync, "counter"),
     mistake("skip-sync", Sabotage::SkipSync, "barrier"),
     mistake("leave-claim", Sabotage::LeaveClaim, "queue"),
+    mistake("gone-is-ours", Sabotage::GoneIsOurs, "queue").on(Plan::embedded),
+    mistake("give-up-place", Sabotage::GiveUpPlace, "double-barrier"),
+    mistake("lost-by-task", Sabotage::LostByTask, "lock"),
+    mistake("one-write", Sabotage::OneWrite, "latecomers").on(recipes::stalls),
+    of_client("write-last", ClientMistake::WriteLast, "lock"),
     of_server("no-sync", ServerMistake::NoSync, "queue"),
+    of_server("trust-cache", ServerMistake::TrustCache, "queue"),
 ];
 
 impl Mistake {
+    const fn on(mut self, plan: fn(u64) -> Plan) -> Self {
+        self.plan = plan;
+        self
+    }
+
     /// The mistake of a name.
     pub fn find(name: &str) -> Option<&'static Self> {
         ALL.iter().find(|mistake| mistake.name == name)
     }
 
-    /// The plan of a seed on the servers that the mistake needs, without the mistake.
+    /// The plan of a seed with the servers and faults that the mistake needs, without the mistake.
     pub fn plan(&self, seed: u64) -> Plan {
-        match self.what {
-            Wrong::Recipe(_) => Plan::of(seed),
-            Wrong::Server(_) => Plan::embedded(seed),
-        }
+        (self.plan)(seed)
     }
 
     /// The same plan with the mistake.
     pub fn make(&self, plan: Plan) -> Plan {
         match self.what {
             Wrong::Recipe(sabotage) => plan.sabotaged(sabotage),
+            Wrong::Client(mistake) => Plan {
+                client_mistake: Some(mistake),
+                ..plan
+            },
             Wrong::Server(mistake) => plan.with_server_mistake(mistake),
         }
     }

@@ -1,6 +1,7 @@
 //! All parameters of a run, drawn from its seed.
 
 use bellwether::Sabotage;
+use bellwether_client::seam::Mistake as ClientMistake;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
@@ -39,6 +40,8 @@ pub struct Plan {
     pub faults: Vec<(Ms, Fault)>,
     /// A deliberate mistake in the recipes.
     pub sabotage: Option<Sabotage>,
+    /// A deliberate mistake in the client.
+    pub client_mistake: Option<ClientMistake>,
     /// Whether to keep a line per event.
     pub with_trace: bool,
 }
@@ -120,6 +123,7 @@ impl Plan {
             rest_max: 0,
             faults,
             sabotage: None,
+            client_mistake: None,
             with_trace: false,
         }
     }

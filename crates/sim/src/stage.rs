@@ -121,6 +121,7 @@ pub fn run<R: Recipe>(plan: &Plan) -> Verdict {
     };
     STAGE.with(|present| present.borrow_mut().replace(stage));
     let entered = seam::enter(core.clone());
+    seam::make_mistake(plan.client_mistake);
     let executor = Executor::new(core.clone(), servers, seeds.random());
     EXECUTOR.with(|present| present.borrow_mut().replace(executor));
     let recorder = Recorder::new(core.shared.clone(), plan.workers);
@@ -133,6 +134,7 @@ pub fn run<R: Recipe>(plan: &Plan) -> Verdict {
         stop: watch::Sender::new(false),
     };
     let (over, mut is_over) = watch::channel(None);
+    let gives_up = over.clone();
     core.spawn(OBSERVER, async move {
         let violation = conductor.run().await.err();
         over.send_replace(Some(violation));
@@ -141,10 +143,14 @@ pub fn run<R: Recipe>(plan: &Plan) -> Verdict {
     // A task like the others: if it were what the runtime blocks on, the runtime would look at its timers after every step.
     let ending = is_over.clone();
     runtime.spawn(std::future::poll_fn(move |cx| {
-        EXECUTOR.with(|present| match &mut *present.borrow_mut() {
+        let polled = EXECUTOR.with(|present| match &mut *present.borrow_mut() {
             Some(executor) => executor.poll(cx, || ending.borrow().is_some()),
             None => Poll::Ready(()),
-        })
+        });
+        if polled.is_ready() && ending.borrow().is_none() {
+            gives_up.send_replace(Some(Some(SPINS.to_owned())));
+        }
+        polled
     }));
     // An error means that the run has ended.
     let _ = runtime.block_on(is_over.wait_for(Option::is_some));
@@ -165,6 +171,9 @@ pub fn run<R: Recipe>(plan: &Plan) -> Verdict {
         trace: trace.take_lines(),
     })
 }
+
+/// The violation of a run whose executor gave up.
+const SPINS: &str = "a task runs on and on, and no time passes";
 
 /// Directs a run: starts workers, injects faults, and waits for recovery.
 struct Conductor<R> {

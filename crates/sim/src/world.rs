@@ -15,6 +15,7 @@ mod trace;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -67,8 +68,14 @@ pub(crate) struct Core {
     now: Cell<Ms>,
     state: RefCell<State>,
     woken: Arc<Woken>,
+    /// How often the present task has asked for the time in one poll.
+    asked: Cell<u64>,
+    has_spun: Cell<bool>,
     pub(crate) shared: Shared,
 }
+
+/// How often a task may ask for the time in one poll. A task that asks more often never returns.
+const ASKED_MAX: u64 = 1_000_000;
 
 struct State {
     processes: BTreeMap<Process, Host>,
@@ -115,6 +122,8 @@ impl Core {
                 last_process: 0,
             }),
             woken: Arc::default(),
+            asked: Cell::new(0),
+            has_spun: Cell::new(false),
             shared,
         });
         core.add_process(OBSERVER, Clock::TRUE, seed);
@@ -123,6 +132,11 @@ impl Core {
 
     pub(crate) fn now(&self) -> Ms {
         self.now.get()
+    }
+
+    /// Whether a task did not return from a poll, and was ended.
+    pub(crate) fn has_spun(&self) -> bool {
+        self.has_spun.get()
     }
 
     /// Reads the clock, which may have advanced while nothing could run.
@@ -275,6 +289,12 @@ impl Clock {
 impl seam::World for Core {
     fn boot_time(&self) -> Duration {
         let now = self.now();
+        self.asked.set(self.asked.get() + 1);
+        if self.asked.get() > ASKED_MAX {
+            self.asked.set(0);
+            self.has_spun.set(true);
+            resume_unwind(Box::new("a task does not return from a poll"));
+        }
         self.with_host(|host| host.clock.boot_time(now))
     }
 
@@ -326,7 +346,13 @@ impl seam::World for Core {
         }
         let before = std::mem::replace(&mut state.present, process);
         drop(state);
-        let done = run(&mut Context::from_waker(&waker));
+        self.asked.set(0);
+        let run = AssertUnwindSafe(|| run(&mut Context::from_waker(&waker)));
+        let done = match catch_unwind(run) {
+            Ok(done) => done,
+            Err(_) if self.has_spun() => Poll::Ready(()),
+            Err(panic) => resume_unwind(panic),
+        };
         self.enter(before);
         if done.is_ready() {
             self.state.borrow_mut().tasks.remove(number);

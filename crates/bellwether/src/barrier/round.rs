@@ -153,6 +153,13 @@ impl Round {
                         contender.prove_alive().await?;
                         return Ok(Entrance::Open(contender));
                     }
+                    Some(false) if self.session.is_sabotaged(Sabotage::GiveUpPlace) => {
+                        drop(contender);
+                        self.session.janitor().swept().await;
+                        self.over().await?;
+                        let (data, stat) = look.state;
+                        return Ok(Entrance::Changed(data, stat));
+                    }
                     Some(false) => {
                         self.over().await?;
                         contender.list().await?;

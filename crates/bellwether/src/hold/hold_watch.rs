@@ -13,6 +13,7 @@ use crate::error::Lost;
 use crate::hold::fence::FencingToken;
 use crate::session::meters;
 use crate::session::open_session::{Session, WeakSession};
+use crate::session::sabotage::Sabotage;
 
 /// How a hold stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,11 +82,9 @@ impl HoldWatch {
     /// The state at this moment.
     #[must_use]
     pub fn state(&self) -> HoldState {
-        if self
-            .session
-            .upgrade()
-            .is_none_or(|session| is_over(&session))
-        {
+        let is_over =
+            |session: Session| is_over(&session) && !session.is_sabotaged(Sabotage::LostByTask);
+        if self.session.upgrade().is_none_or(is_over) {
             // Recorded, because otherwise a late answer of the servers would make it held again.
             self.note(HoldState::Lost);
         }

@@ -16,8 +16,8 @@ pub enum Sabotage {
     AdoptAnyOwner,
     /// Takes a create without an answer for a refused one, and creates another node.
     UnknownIsRefusal,
-    /// Reads without a sync where a decision depends on what went through another server: the own node, claim or receipt after a lost
-    /// reply, and a barrier.
+    /// Reads without a sync where a decision depends on what went through another server: the own node or claim after a lost reply, and
+    /// a barrier.
     SkipSync,
     /// Leaves the claim of a take that was dropped before it had an answer.
     LeaveClaim,
@@ -47,6 +47,10 @@ pub enum Sabotage {
     RetryBlindly,
     /// Takes a missing node for the success of an earlier try whose reply was lost, although another client may have deleted the node.
     GoneIsOurs,
+    /// Leaves the line of a double barrier when a round begins without this member, and enters the next one anew.
+    GiveUpPlace,
+    /// Leaves it to the task that watches a hold to notice that its time is over.
+    LostByTask,
     /// Decides about a transaction by the votes that are there, although one is missing.
     DecideEarly,
     /// Takes items before they are due.

@@ -1,5 +1,6 @@
 //! Common part of locks, permits and leaderships: acquire in one of several ways, work, release in one of several ways.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bellwether::error::{AcquireError, ReleaseError};
@@ -125,12 +126,35 @@ impl<H: Holdable> Recipe for Holds<H> {
         if H::IS_MARKED {
             verdict = verdict.and_then(|()| check_crash_marks(history));
         }
-        verdict.map_err(|violation| violation.to_string())
+        verdict.map_err(|violation| violation.to_string())?;
+        check_belief(history)
     }
 
     fn may_stay(&self, path: &str) -> bool {
         H::may_stay(path)
     }
+}
+
+/// Checks that no worker relied on a hold that was over: `lost` compares clocks when it is polled, so a worker that takes a step is the last
+/// one that the store has seen, even after a pause.
+fn check_belief(history: &History) -> Result<(), String> {
+    let mut lost = BTreeSet::new();
+    for event in history.events() {
+        match event.what {
+            What::Lost { token } => drop(lost.insert(token)),
+            What::Wrote {
+                token,
+                accepted: false,
+            } if !lost.contains(&token) => {
+                return Err(format!(
+                    "worker {} wrote under the hold {token}, which was over and not reported as lost",
+                    event.who
+                ));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 async fn keep<H: Holdable>(worker: &mut Worker, client: &Client, guard: H::Guard, weight: u32) {

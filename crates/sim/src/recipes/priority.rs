@@ -37,7 +37,7 @@ impl Recipe for Ranked {
         }
         let limit = worker.moment();
         let taken = worker.unless_stopped(queue.take_timeout(limit)).await?;
-        note_take(worker, client, &self.0, taken).await
+        note_take(worker, client, &self.0, "/sim/priorities/claims", taken).await
     }
 
     fn check(&self, plan: &Plan, history: &History) -> Result<(), String> {

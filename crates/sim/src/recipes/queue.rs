@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bellwether::queue::{PutError, SettleError, TakeError};
-use bellwether::{Claim, Client, DelayQueue, Queue};
+use bellwether::{Claim, Client, DelayQueue, Queue, zk};
 use bellwether_testkit::History;
 use bellwether_testkit::history::{What, check_holds};
 use rand::Rng as _;
@@ -41,7 +41,8 @@ struct Fate {
     is_put: bool,
     due: Ms,
     tokens: Vec<i64>,
-    is_acked: bool,
+    /// The claim that acknowledged it.
+    acked_by: Option<i64>,
     /// Claims were deleted since it was put: two consumers may hold it.
     is_broken: bool,
     /// Claims with an acknowledgement whose result is unknown.
@@ -50,6 +51,9 @@ struct Fate {
 
 /// Enough for all faults of a run.
 pub(super) const ATTEMPTS_MAX: u32 = 1_000_000;
+
+/// How many items workers let stand before they put no more.
+const OPEN_MAX: usize = 300;
 
 /// Maximum error of a worker's wall clock.
 const DAY_OFFSET_MAX: Ms = 1_000;
@@ -71,7 +75,7 @@ impl Ledger {
             self.wrong = Some(format!("{item} was delivered, but was never put"));
             return;
         };
-        if fate.is_acked {
+        if fate.acked_by.is_some() {
             self.wrong = Some(format!("{item} was delivered after its acknowledgement"));
         } else if now < fate.due {
             self.wrong = Some(format!("{item} was delivered {} ms early", fate.due - now));
@@ -79,10 +83,16 @@ impl Ledger {
         fate.tokens.push(token);
     }
 
+    /// Whether another item may be put. Every snapshot of the embedded server has all items.
+    pub(super) fn has_room(&self) -> bool {
+        let open = self.items.values().filter(|fate| fate.acked_by.is_none());
+        open.count() < OPEN_MAX
+    }
+
     /// An operator deleted claims.
     fn broken(&mut self) {
         for fate in self.items.values_mut() {
-            fate.is_broken |= !fate.is_acked;
+            fate.is_broken |= fate.acked_by.is_none();
         }
     }
 
@@ -104,15 +114,17 @@ impl Ledger {
         let Some(fate) = self.items.get_mut(item) else {
             return;
         };
-        if std::mem::replace(&mut fate.is_acked, true) {
-            self.wrong = Some(format!("{item} was acknowledged twice"));
+        if let Some(other) = fate.acked_by.replace(token) {
+            let wrong = format!("{item} was acknowledged twice, by the claims {other} and {token}");
+            self.wrong = Some(wrong);
         } else if fate.tokens.iter().any(|other| *other > token) {
             self.wrong = Some(format!("{item} was acknowledged by a stale claim"));
         }
     }
 
     fn is_lost(&self) -> Option<&str> {
-        let is_lost = |fate: &Fate| fate.is_put && !fate.is_acked && fate.doubts.is_empty();
+        let is_lost =
+            |fate: &Fate| fate.is_put && fate.acked_by.is_none() && fate.doubts.is_empty();
         let mut items = self.items.iter();
         items
             .find(|(_, fate)| is_lost(fate))
@@ -181,23 +193,52 @@ pub(super) fn note_put(
     }
 }
 
-/// Handles the result of a take.
+/// Handles the result of a take. `claims` is the directory of claims.
 pub(super) async fn note_take(
     worker: &mut Worker,
     client: &Client,
     ledger: &Mutex<Ledger>,
+    claims: &str,
     taken: Result<Claim<String>, TakeError>,
 ) -> Result<(), Gone> {
     match taken {
         Ok(claim) => consume(worker, client, claim, ledger).await,
         Err(TakeError::SessionEnded { .. }) => return Err(Gone),
-        Err(TakeError::TimedOut { .. }) => {}
+        Err(TakeError::TimedOut { .. }) => until_no_claim(worker, client, claims).await?,
         Err(error) => {
             worker.note(What::Failed(error.to_string()));
             worker.pause().await;
         }
     }
     Ok(())
+}
+
+/// Waits until this session has no claim. A take that was dropped deletes its claim in the background; if it did not, no other consumer
+/// could take the item while the session lives, and this worker would make no progress.
+async fn until_no_claim(worker: &mut Worker, client: &Client, claims: &str) -> Result<(), Gone> {
+    let zk = client.raw();
+    while !zk.state().is_ended() && !worker.is_stopped() {
+        if let Ok(false) = has_claim(&zk, claims).await {
+            return Ok(());
+        }
+        worker.pause().await;
+    }
+    Err(Gone)
+}
+
+async fn has_claim(zk: &zk::Client, claims: &str) -> Result<bool, zk::Error> {
+    zk.sync(claims).await?;
+    let names = match zk.children(claims).await {
+        Err(zk::Error::NO_NODE) => Vec::new(),
+        names => names?,
+    };
+    for name in names {
+        let stat = zk.exists(&format!("{claims}/{name}")).await?;
+        if stat.is_some_and(|stat| stat.ephemeral_owner == zk.session_id()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Checks the ledger, and that no item was held by two consumers at once.
@@ -271,14 +312,14 @@ impl Recipe for Items {
         if self.is_meddled_with && worker.random.random_ratio(1, 10) {
             self.take_claims_away(client).await;
         }
-        if worker.random.random_bool(0.5) {
+        if worker.random.random_bool(0.5) && lock(&self.ledger).has_room() {
             let item = lock(&self.ledger).begin_put(0);
             let put = queue.put(&item).await.map(drop);
             return note_put(worker, &self.ledger, &item, put);
         }
         let limit = worker.moment();
         let taken = worker.unless_stopped(queue.take_timeout(limit)).await?;
-        note_take(worker, client, &self.ledger, taken).await
+        note_take(worker, client, &self.ledger, "/sim/queue/claims", taken).await
     }
 
     fn check(&self, plan: &Plan, history: &History) -> Result<(), String> {
@@ -321,7 +362,7 @@ impl Recipe for LateItems {
         }
         let limit = worker.moment();
         let taken = worker.unless_stopped(queue.take_timeout(limit)).await?;
-        note_take(worker, client, &self.0, taken).await
+        note_take(worker, client, &self.0, "/sim/delay/claims", taken).await
     }
 
     fn check(&self, plan: &Plan, history: &History) -> Result<(), String> {

@@ -52,6 +52,8 @@ pub struct EmbeddedSettings {
 pub enum ServerMistake {
     /// Writes are answered although the log was not synced.
     NoSync,
+    /// A start syncs the last log instead of writing it again, although a failed fsync may have left pages that are only in the cache.
+    TrustCache,
 }
 
 impl EmbeddedSettings {
@@ -108,7 +110,7 @@ impl Embedded {
         // The server runs in processes whose clocks are right.
         set_time_of_day(Some(|| i64::try_from(seam::epoch_ms()).unwrap_or(i64::MAX)));
         let ms = Duration::from_millis;
-        let never_syncs_log = settings.mistake == Some(ServerMistake::NoSync);
+        let disk = ServerDisk::new(CrashDisk::new(), settings.mistake);
         Self {
             core,
             config: Config {
@@ -124,7 +126,7 @@ impl Embedded {
             settings,
             random: StdRng::seed_from_u64(seed),
             life: 0,
-            disk: ServerDisk::new(CrashDisk::new(), never_syncs_log),
+            disk,
             running: None,
             paused_until: 0,
             down_time: 0,
@@ -225,9 +227,8 @@ impl Embedded {
             let panic = machine.panic()?;
             Some(format!("the server panicked: {panic}"))
         });
-        let never_syncs_log = self.settings.mistake == Some(ServerMistake::NoSync);
         let left = self.disk.after(death, self.random.random());
-        self.disk = ServerDisk::new(left, never_syncs_log);
+        self.disk = ServerDisk::new(left, self.settings.mistake);
         let now = it.now;
         for conn in machine.end() {
             // The system closes the connections of a process that ends. What it had not sent yet is lost with the machine.
@@ -285,11 +286,10 @@ impl Embedded {
             return;
         }
         self.life += 1;
-        let never_syncs_log = self.settings.mistake == Some(ServerMistake::NoSync);
         let left = self
             .disk
             .after(death.unwrap_or(Death::Kill), self.random.random());
-        self.disk = ServerDisk::new(left, never_syncs_log);
+        self.disk = ServerDisk::new(left, self.settings.mistake);
         let life = self.life;
         put(
             it,

@@ -9,7 +9,7 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::{Core, Event, Parts};
+use super::{Core, Event, Ms, Parts};
 
 /// The servers of a simulation. They run between the tasks of the processes, and take no time.
 pub(crate) trait Servers {
@@ -33,6 +33,7 @@ pub(crate) struct Executor<S> {
     timer: Pin<Box<Sleep>>,
     /// Nothing could run when it last looked, so time may have passed since.
     is_idle: bool,
+    patience: Patience,
 }
 
 impl<S: Servers> Executor<S> {
@@ -44,16 +45,17 @@ impl<S: Servers> Executor<S> {
             ready: Vec::new(),
             timer: Box::pin(sleep_until(Instant::now())),
             is_idle: true,
+            patience: Patience::default(),
         }
     }
 
-    /// Runs until `is_over`.
+    /// Runs until `is_over`, or until tasks run without end while no time passes.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, is_over: impl Fn() -> bool) -> Poll<()> {
         if std::mem::take(&mut self.is_idle) {
             self.core.read_clock();
         }
         loop {
-            if is_over() {
+            if is_over() || self.core.has_spun() || self.is_patience_over() {
                 return Poll::Ready(());
             }
             self.core.woken.take(&mut self.ready);
@@ -94,6 +96,11 @@ impl<S: Servers> Executor<S> {
                 return Poll::Pending;
             }
         }
+    }
+
+    fn is_patience_over(&mut self) -> bool {
+        let events = self.core.shared.with(|it| it.trace.count());
+        self.patience.is_over(self.core.now(), events)
     }
 
     /// Sets aside the tasks of paused processes.
@@ -157,5 +164,25 @@ impl<S: Servers> Executor<S> {
             return self.core.woken.add(task);
         }
         self.core.shared.with(|it| self.servers.happen(it, event));
+    }
+}
+
+/// How many events may happen in one millisecond.
+const EVENTS_PER_MS_MAX: u64 = 300_000;
+
+/// Notices that tasks run without end while the clock stands still.
+#[derive(Debug, Default)]
+struct Patience {
+    now: Ms,
+    /// The number of events when the present millisecond began.
+    events: u64,
+}
+
+impl Patience {
+    fn is_over(&mut self, now: Ms, events: u64) -> bool {
+        if self.now != now {
+            *self = Self { now, events };
+        }
+        events - self.events > EVENTS_PER_MS_MAX
     }
 }

@@ -1,116 +1,14 @@
-//! Links between servers that stall in one direction for most of a session timeout, and recover before the server is given up.
-//!
-//! The follower of an idle session receives nothing from the leader, which still receives from the follower. A worker asks for a lock: the
-//! create is committed, but the leader got no report of activity since the link stalled, and expires the session. The next contender is
-//! granted. Then the link recovers, and the follower passes on the reply to the create; it learns only later that the session has expired.
+//! Links between servers that stall in one direction for most of a session timeout: see the recipe `latecomers`.
 
-use std::time::Duration;
-
-use bellwether::{Client, Lock, Sabotage};
-use bellwether_sim::{Fault, Gone, Plan, Recipe, Worker, run};
-use bellwether_testkit::History;
-use bellwether_testkit::history::{Terms, What, check_holds};
-use tokio::time::{Instant, sleep_until};
-
-/// Session timeouts from one stall to the next, and when in each period the link stalls.
-const PERIOD: u64 = 6;
-const STALLS_AT: u64 = 2;
-
-fn plan(seed: u64) -> Plan {
-    let mut plan = Plan::of(seed);
-    let timeout = 4_000;
-    plan.session_timeout = timeout;
-    plan.workers = 2;
-    plan.drift_ppm = 0;
-    plan.latency_max = 3;
-    plan.servers.members = 3;
-    plan.servers.tick = timeout / 2;
-    plan.servers.sync_limit = 10;
-    plan.servers.link_delay = 0..3;
-    plan.servers.lag_max = timeout / 2;
-    plan.servers.pace_max = timeout / 20;
-    plan.servers.lag_changes = 0;
-    plan.servers.expires_early = true;
-    plan.servers.timeout_max = 20 * timeout;
-    plan.duration = 5 * PERIOD * timeout;
-    plan.faults = (0..5)
-        .flat_map(|index| {
-            let at = index * PERIOD * timeout + 1;
-            // Server 0 leads. Both workers connect to another server first.
-            let cut = |worker| Fault::Cut {
-                worker,
-                server_hears: Some(1),
-            };
-            let deaf = Fault::ServerDeaf {
-                server: 1,
-                time: timeout,
-            };
-            [
-                (at, cut(0)),
-                (at + 1, cut(1)),
-                (at + STALLS_AT * timeout, deaf),
-            ]
-        })
-        .collect();
-    plan
-}
-
-/// Worker 0 asks for the lock late in each stall, worker 1 a little later.
-#[derive(Debug, Clone)]
-struct Latecomers {
-    start: Instant,
-    timeout: Duration,
-}
-
-impl Recipe for Latecomers {
-    const NAME: &'static str = "latecomers";
-
-    fn new(plan: &Plan) -> Self {
-        Self {
-            start: Instant::now(),
-            timeout: Duration::from_millis(plan.session_timeout),
-        }
-    }
-
-    async fn round(&self, worker: &mut Worker, client: &Client) -> Result<(), Gone> {
-        let period = self.timeout * u32::try_from(PERIOD).unwrap_or(1);
-        let periods = self.start.elapsed().as_millis() / period.as_millis();
-        let period = self.start + period * u32::try_from(periods).unwrap_or(0);
-        let percent = if worker.who == 0 { 255 } else { 265 };
-        let late = self.timeout * percent / 100;
-        let ask = sleep_until(period + late);
-        worker.unless_stopped(ask).await?;
-        if let Ok(guard) = Lock::new(client, "/sim/lock").acquire().await {
-            let token = guard.token().number();
-            worker.note(What::Granted { token, weight: 1 });
-            let end = sleep_until(Instant::now() + self.timeout);
-            tokio::select! {
-                biased;
-                () = guard.lost() => worker.note(What::Lost { token }),
-                () = end => {
-                    worker.note(What::Releasing { token });
-                    drop(guard.release().await);
-                }
-            }
-        }
-        let next = sleep_until(period + self.timeout * u32::try_from(PERIOD).unwrap_or(1));
-        worker.unless_stopped(next).await
-    }
-
-    fn check(&self, _: &Plan, history: &History) -> Result<(), String> {
-        let terms = Terms {
-            capacity: 1,
-            session_timeout: self.timeout,
-            grace: Duration::ZERO,
-        };
-        check_holds(history, &terms).map_err(|violation| violation.to_string())
-    }
-}
+use bellwether_sim::mistakes::Mistake;
+use bellwether_sim::recipes;
 
 #[test]
 fn hold_acquired_behind_a_server_that_hears_nothing_ends_with_its_session() {
+    let mistake = Mistake::find("one-write").unwrap();
+    let run = recipes::find(mistake.recipe).unwrap();
     for seed in 0..50 {
-        let verdict = run::<Latecomers>(&plan(seed));
+        let verdict = run(&mistake.plan(seed));
         assert_eq!(verdict.violation, None, "seed {seed}");
         assert!(verdict.rounds > 0, "seed {seed}");
     }
@@ -118,10 +16,6 @@ fn hold_acquired_behind_a_server_that_hears_nothing_ends_with_its_session() {
 
 #[test]
 fn one_write_taken_for_proof_is_found() {
-    let found = (0..50).find(|seed| {
-        let plan = plan(*seed).sabotaged(Sabotage::OneWrite);
-        run::<Latecomers>(&plan).violation.is_some()
-    });
-    println!("first seed: {found:?}");
-    assert!(found.is_some());
+    let mistake = Mistake::find("one-write").unwrap();
+    assert!(mistake.first_seed(50).is_some());
 }

@@ -7,6 +7,8 @@ use bellwether_server::files::{Disk, DiskFile};
 use bellwether_testkit::CrashDisk;
 use bellwether_testkit::disk::Operation;
 
+use super::ServerMistake;
+
 /// A [`CrashDisk`] that counts operations. Clones are handles of the same disk.
 #[derive(Debug, Clone)]
 pub(super) struct ServerDisk {
@@ -24,8 +26,7 @@ struct State {
     has_failed: bool,
     /// How the server ended: every later operation fails, and has no effect.
     death: Option<Death>,
-    /// Whether fsyncs of the log are left out.
-    never_syncs_log: bool,
+    mistake: Option<ServerMistake>,
 }
 
 /// How a server ends.
@@ -38,10 +39,10 @@ pub(super) enum Death {
 }
 
 impl ServerDisk {
-    /// A disk with these files. If `never_syncs_log`, it leaves out every fsync of the log.
-    pub(super) fn new(disk: CrashDisk, never_syncs_log: bool) -> Self {
+    /// A disk with these files, used by a server that makes this mistake.
+    pub(super) fn new(disk: CrashDisk, mistake: Option<ServerMistake>) -> Self {
         let state = State {
-            never_syncs_log,
+            mistake,
             ..State::default()
         };
         Self {
@@ -131,7 +132,7 @@ impl Disk for ServerDisk {
 
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         let is_log = name.contains("log.");
-        let is_synced = !(self.begin()?.never_syncs_log && is_log);
+        let is_synced = !(self.begin()?.mistake == Some(ServerMistake::NoSync) && is_log);
         Ok(Box::new(ServerFile {
             is_synced,
             file: self.disk.create(name)?,
@@ -140,7 +141,13 @@ impl Disk for ServerDisk {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        drop(self.begin()?);
+        let mistake = self.begin()?.mistake;
+        if mistake == Some(ServerMistake::TrustCache) && self.disk.list()?.iter().any(|it| it == to)
+        {
+            // The last log, written again: an fsync of the old file instead.
+            self.disk.remove(from)?;
+            return self.disk.sync(to);
+        }
         self.disk.rename(from, to)
     }
 
