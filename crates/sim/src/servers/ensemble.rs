@@ -2,11 +2,13 @@
 //!
 //! Promised, and kept: writes have one order; a session's requests take effect and are answered in order; a client's view never goes back,
 //! even when it changes servers; an event arrives before any reply that shows its change; only the leader expires a session, and not before
-//! its timeout has passed since the leader last heard from it; `sync` brings a member up to the leader's state at the time of the request.
+//! its timeout has passed since the leader last heard from it; `sync` brings a follower up to the leader's state at the time of the request.
 //!
-//! Not promised, and so not kept: members lag, each as far as it may; a leader fails with writes in progress, of which some survive; a
-//! session expires at the first moment allowed, and its client learns that late; a container is deleted as soon as it is empty. One member
-//! is a single server.
+//! Not promised, and so not kept: members lag, each as far as it may, also the leader behind its own commits, and a `sync` there does not
+//! help; a read waits in its server, while writes behind it are forwarded; a write of a connection that its client has given up takes
+//! effect after the client has reconnected to the same member; a leader fails with writes in progress, of which some survive; a session
+//! expires at the first moment allowed, and its client learns that late; a container is deleted as soon as it is empty. One member is a
+//! single server.
 
 mod leader;
 mod member;
@@ -44,7 +46,7 @@ pub struct EnsembleSettings {
     pub link_delay: Range<Ms>,
     /// Maximum lag of a member.
     pub lag_max: Ms,
-    /// Percentage of commits that change the lag of a member.
+    /// Percentage of commits that change the lag of a member, and of reads and of a leader's own commits that wait in a queue.
     pub lag_changes: u32,
     /// Maximum time between two writes that a lagging member makes visible.
     pub pace_max: Ms,
@@ -76,6 +78,7 @@ struct Entry {
 struct Answer {
     member: usize,
     conn: ConnId,
+    session: i64,
     /// Empty if the connection is closed instead.
     frame: Bytes,
     /// Timeout of the session that it opens.
@@ -89,7 +92,8 @@ struct Session {
     /// Timeout in the log, to which a new leader returns.
     opened_with: Ms,
     heard: Ms,
-    owner: Option<ConnId>,
+    /// The member to which its client is connected.
+    owner: Option<usize>,
     is_closing: bool,
     /// Number of planned checks: only the last one counts.
     planned: u64,
@@ -150,6 +154,11 @@ impl Ensemble {
 
     fn is_single(&self) -> bool {
         self.members.len() == 1
+    }
+
+    /// Whether a server is late with work of its own, drawn at random.
+    fn is_late(&mut self) -> bool {
+        self.settings.lag_max > 0 && self.random.random_ratio(self.settings.lag_changes, 100)
     }
 
     /// The current state, as the leader sees it.
@@ -255,6 +264,11 @@ impl Ensemble {
                 if self.members[member].life == life {
                     self.members[member].syncs.push((upto, conn, xid, path));
                     self.answer_syncs(it, member);
+                }
+            }
+            E::Reads { member, life, conn } => {
+                if self.members[member].life == life {
+                    self.waited(it, member, conn);
                 }
             }
             E::Expiry { session, planned } => self.expiry(it, session, planned),

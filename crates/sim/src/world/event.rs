@@ -65,6 +65,12 @@ pub(crate) enum EnsembleEvent {
         path: String,
         upto: u64,
     },
+    /// Reads of a connection have waited in the queue of its member.
+    Reads {
+        member: usize,
+        life: u64,
+        conn: ConnId,
+    },
     /// A session may have expired.
     Expiry { session: i64, planned: u64 },
     /// Empty containers are deleted.
@@ -100,6 +106,7 @@ pub(crate) enum Message {
     },
     Sync {
         conn: ConnId,
+        session: i64,
         xid: i32,
         path: String,
     },

@@ -8,6 +8,7 @@ use bellwether_wire::reply;
 use bellwether_wire::request::{Create, PathVersion, SetData};
 use bytes::{Bytes, BytesMut};
 use rand::Rng as _;
+use rand::seq::SliceRandom as _;
 
 use super::member::Member;
 use super::tree::{At, Step, Tree};
@@ -26,7 +27,7 @@ impl Ensemble {
             } => {
                 let granted = match self.sessions.get_mut(&session) {
                     Some(known) if !known.is_closing => {
-                        known.owner = Some(conn);
+                        known.owner = Some(member);
                         known.heard = it.now;
                         known.timeout = Ms::from(timeout_ms.unsigned_abs());
                         Some((session, timeout_ms))
@@ -52,8 +53,18 @@ impl Ensemble {
                 op,
                 body,
             } => self.write(it, member, (conn, session), xid, op, &body),
-            Message::Sync { conn, xid, path } => {
-                let upto = self.base + self.log.len() as u64;
+            Message::Sync {
+                conn,
+                session,
+                xid,
+                path,
+            } => {
+                let upto = match self.leader == Some(member) {
+                    // On the leader itself a sync is like a read: it waits for the writes of its own session only
+                    // (CommitProcessor.needCommit).
+                    true => self.proposed_by(session),
+                    false => self.base + self.log.len() as u64,
+                };
                 let at = self.down_arrival(it.now, member);
                 let life = self.members[member].life;
                 let event = EnsembleEvent::Synced {
@@ -86,7 +97,7 @@ impl Ensemble {
                 timeout,
                 opened_with: timeout,
                 heard: it.now,
-                owner: Some(conn),
+                owner: Some(member),
                 is_closing: false,
                 planned: 0,
             },
@@ -97,6 +108,7 @@ impl Ensemble {
         let answer = Answer {
             member,
             conn,
+            session: id,
             frame: Bytes::new(),
             opened: Some(id),
         };
@@ -113,7 +125,7 @@ impl Ensemble {
         body: &[u8],
     ) {
         let state = self.sessions.get(&session);
-        if state.is_some_and(|state| !state.is_closing && state.owner != Some(conn)) {
+        if state.is_some_and(|state| !state.is_closing && state.owner != Some(member)) {
             return self.moved(it, member, conn);
         }
         let is_open = state.is_some_and(|state| !state.is_closing);
@@ -166,21 +178,23 @@ impl Ensemble {
         let answer = Answer {
             member,
             conn,
+            session,
             frame: frozen(frame),
             opened: None,
         };
         self.propose(it, zxid, steps, Some(answer), None, closes);
     }
 
-    /// A request came through another connection than the last one that the leader knows for the session (SessionMovedException). Its
-    /// member closes the connection: it may be the present one for the client, if the leader learned of an earlier one later
-    /// (ZOOKEEPER-710).
-    fn moved(&mut self, it: &mut Parts, member: usize, conn: ConnId) {
+    /// A request came through another member than the last one that the leader knows for the session (SessionMovedException). Its member
+    /// closes the connection: it may be the present one for the client, if the leader learned of an earlier one later (ZOOKEEPER-710).
+    /// Through the same member, writes of an earlier connection still take effect.
+    pub(super) fn moved(&mut self, it: &mut Parts, member: usize, conn: ConnId) {
         let zxid = self.next_zxid();
         self.head.zxid = zxid;
         let answer = Answer {
             member,
             conn,
+            session: 0,
             frame: Bytes::new(),
             opened: None,
         };
@@ -262,9 +276,10 @@ impl Ensemble {
         steps
     }
 
-    /// Deletes the ephemeral nodes of a session.
+    /// Deletes the ephemeral nodes of a session, in any order: that of a hash table in Apache's server.
     fn close_steps(&mut self, at: At, session: i64) -> Vec<Step> {
-        let own = self.head.ephemerals_of(session);
+        let mut own = self.head.ephemerals_of(session);
+        own.shuffle(&mut self.random);
         let steps: Vec<Step> = own.into_iter().map(Step::Delete).collect();
         for step in &steps {
             self.head.apply(at, step);
@@ -272,7 +287,7 @@ impl Ensemble {
         steps
     }
 
-    fn next_zxid(&mut self) -> i64 {
+    pub(super) fn next_zxid(&mut self) -> i64 {
         self.counter += 1;
         match self.is_single() {
             true => self.counter,
@@ -280,7 +295,7 @@ impl Ensemble {
         }
     }
 
-    fn propose(
+    pub(super) fn propose(
         &mut self,
         it: &mut Parts,
         zxid: i64,
@@ -338,7 +353,7 @@ impl Ensemble {
                 continue;
             }
             if self.leader == Some(member) {
-                self.apply(it, member, upto);
+                self.commit_here(it, member, upto);
                 continue;
             }
             let lag_max = self.settings.lag_max;
@@ -362,6 +377,32 @@ impl Ensemble {
             self.put(it, at, EnsembleEvent::Apply { member, life, upto });
         }
         self.trim();
+    }
+
+    /// The leader makes commits visible itself, sometimes later than its followers: it sends them first (`Leader.commit`).
+    fn commit_here(&mut self, it: &mut Parts, leader: usize, upto: u64) {
+        let delay = match self.is_late() {
+            true => self.random.random_range(self.settings.link_delay.clone()),
+            false => 0,
+        };
+        let at = (it.now + delay).max(self.members[leader].applies_last);
+        if at == it.now {
+            return self.apply(it, leader, upto);
+        }
+        self.members[leader].applies_last = at;
+        let life = self.members[leader].life;
+        let member = leader;
+        self.put(it, at, EnsembleEvent::Apply { member, life, upto });
+    }
+
+    /// Length of the log up to the last proposal of a session.
+    fn proposed_by(&self, session: i64) -> u64 {
+        let is_own = |entry: &Entry| {
+            let answer = entry.answer.as_ref();
+            answer.is_some_and(|answer| answer.session == session)
+        };
+        let last = self.log.iter().rposition(is_own);
+        last.map_or(0, |place| self.base + place as u64 + 1)
     }
 
     /// Removes entries that every member has applied.

@@ -10,6 +10,7 @@ use bellwether_wire::op::Op;
 use bellwether_wire::request::RequestHeader;
 use bellwether_wire::{frame, reply};
 use bytes::{Bytes, BytesMut};
+use rand::Rng as _;
 
 use super::tree::{At, Tree};
 use super::watches::Watches;
@@ -27,6 +28,8 @@ pub(super) struct Member {
     /// When it is up again.
     pub(super) back_at: Ms,
     pub(super) tree: Tree,
+    /// The first zxid of its epoch, if it was elected leader: it shows this one until there is a write.
+    pub(super) leads_from: i64,
     /// Length of the log that it has applied.
     pub(super) applied: u64,
     pub(super) applies_last: Ms,
@@ -121,6 +124,7 @@ impl Member {
             is_serving: true,
             back_at: 0,
             tree,
+            leads_from: 0,
             applied: 0,
             applies_last: 0,
             lag: 0,
@@ -139,11 +143,17 @@ impl Member {
         self.back_at <= now && self.link.open_at() <= now
     }
 
+    /// The zxid that clients see.
+    pub(super) fn zxid(&self) -> i64 {
+        self.tree.zxid.max(self.leads_from)
+    }
+
     /// Starts again with a tree. The connections of its previous life are gone.
     pub(super) fn restart(&mut self, tree: &Tree, applied: u64) {
         self.life += 1;
         self.is_serving = true;
         self.tree = tree.clone();
+        self.leads_from = 0;
         self.applied = applied;
         self.lag = 0;
         self.is_report_planned = false;
@@ -206,7 +216,7 @@ impl Ensemble {
             return self.close(it, member, id);
         };
         // A client's view never goes back: it must try another member.
-        if request.last_zxid_seen > self.members[member].tree.zxid {
+        if request.last_zxid_seen > self.members[member].zxid() {
             return self.close(it, member, id);
         }
         if let Some(conn) = self.members[member].conns.get_mut(&id) {
@@ -308,6 +318,7 @@ impl Ensemble {
                 let path = Reader::new(&body).string().unwrap_or_default();
                 let message = Message::Sync {
                     conn: id,
+                    session,
                     xid,
                     path,
                 };
@@ -315,7 +326,7 @@ impl Ensemble {
             }
             _ => {
                 conn.lane.push_back(Lane::Read { xid, op, body });
-                self.run_reads(member, id);
+                self.run_reads(it, member, id);
             }
         }
     }
@@ -379,26 +390,64 @@ impl Ensemble {
         self.tell_leader(it, member, active);
     }
 
-    /// Answers the reads of a connection up to its next write or sync.
-    fn run_reads(&mut self, index: usize, id: ConnId) {
-        loop {
-            let member = &mut self.members[index];
-            let Some(conn) = member.conns.get_mut(&id) else {
-                return;
-            };
-            let Some(Lane::Read { .. }) = conn.lane.front() else {
-                return;
-            };
-            let Some(Lane::Read { xid, op, body }) = conn.lane.pop_front() else {
-                return;
-            };
-            let State::Open(session) = conn.state else {
-                return;
-            };
-            let mut out = BytesMut::new();
-            member.read(session, id, xid, op, &body, &mut out);
-            member.push(id, |to| to.unsplit(out));
+    /// Answers the reads of a connection up to its next write or sync. Sometimes they wait in a queue, while the member forwards what is
+    /// behind them.
+    fn run_reads(&mut self, it: &mut Parts, index: usize, id: ConnId) {
+        while self.is_read_next(index, id) {
+            if self.is_late() {
+                let delay = self.random.random_range(self.settings.link_delay.clone());
+                let life = self.members[index].life;
+                let event = EnsembleEvent::Reads {
+                    member: index,
+                    life,
+                    conn: id,
+                };
+                return self.put(it, it.now + delay, event);
+            }
+            self.run_read(index, id);
         }
+    }
+
+    /// Answers the reads that are ahead of a write: they do not see it.
+    fn run_waiting(&mut self, index: usize, id: ConnId) {
+        while self.is_read_next(index, id) {
+            self.run_read(index, id);
+        }
+    }
+
+    fn is_read_next(&self, index: usize, id: ConnId) -> bool {
+        let conn = self.members[index].conns.get(&id);
+        matches!(
+            conn.and_then(|conn| conn.lane.front()),
+            Some(Lane::Read { .. })
+        )
+    }
+
+    /// Answers a read that has waited, and then those behind it.
+    pub(super) fn waited(&mut self, it: &mut Parts, index: usize, id: ConnId) {
+        self.run_read(index, id);
+        self.run_reads(it, index, id);
+        self.flush(it, index);
+    }
+
+    /// Answers the next request of a connection, if it is a read.
+    fn run_read(&mut self, index: usize, id: ConnId) {
+        let member = &mut self.members[index];
+        let Some(conn) = member.conns.get_mut(&id) else {
+            return;
+        };
+        let Some(Lane::Read { .. }) = conn.lane.front() else {
+            return;
+        };
+        let Some(Lane::Read { xid, op, body }) = conn.lane.pop_front() else {
+            return;
+        };
+        let State::Open(session) = conn.state else {
+            return;
+        };
+        let mut out = BytesMut::new();
+        member.read(session, id, xid, op, &body, &mut out);
+        member.push(id, |to| to.unsplit(out));
     }
 
     /// A member applies the log up to `upto`.
@@ -409,6 +458,10 @@ impl Ensemble {
                 break;
             };
             let place = usize::try_from(place).unwrap_or(usize::MAX);
+            let answer = self.log.get(place).and_then(|entry| entry.answer.as_ref());
+            if let Some(conn) = answer.filter(|it| it.member == index).map(|it| it.conn) {
+                self.run_waiting(index, conn);
+            }
             let Some(entry) = self.log.get_mut(place) else {
                 break;
             };
@@ -454,7 +507,7 @@ impl Ensemble {
                         self.receive(it, index, conn, &[]);
                     }
                     None if frame.is_empty() => self.close(it, index, conn),
-                    None => self.answer(index, conn, &frame),
+                    None => self.answer(it, index, conn, &frame),
                 }
             }
             if let Some(session) = closes
@@ -475,13 +528,14 @@ impl Ensemble {
     }
 
     /// The oldest request of a connection that waits for the leader is answered.
-    fn answer(&mut self, index: usize, id: ConnId, frame: &[u8]) {
+    fn answer(&mut self, it: &mut Parts, index: usize, id: ConnId, frame: &[u8]) {
+        self.run_waiting(index, id);
         if let Some(conn) = self.members[index].conns.get_mut(&id)
             && let Some(Lane::Waits) = conn.lane.front()
         {
             conn.lane.pop_front();
             conn.out.extend_from_slice(frame);
-            self.run_reads(index, id);
+            self.run_reads(it, index, id);
         }
     }
 
@@ -497,10 +551,10 @@ impl Ensemble {
             !is_due
         });
         for (conn, xid, path) in due {
-            let zxid = self.members[index].tree.zxid;
+            let zxid = self.members[index].zxid();
             let mut frame = BytesMut::new();
             reply::put(&mut frame, xid, zxid, Ok(()), |out| out.put_ustring(&path));
-            self.answer(index, conn, &frame);
+            self.answer(it, index, conn, &frame);
         }
         self.flush(it, index);
     }

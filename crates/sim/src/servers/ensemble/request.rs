@@ -40,7 +40,7 @@ impl Member {
             Some(op) => self.answer_read(session, conn, op, body, &mut answer),
             None => Err(UNKNOWN),
         };
-        let zxid = self.tree.zxid;
+        let zxid = self.zxid();
         reply::put(out, xid, zxid, result, |out| {
             if result.is_ok() {
                 out.unsplit(answer);

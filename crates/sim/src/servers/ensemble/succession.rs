@@ -61,6 +61,10 @@ impl Ensemble {
         for index in up {
             self.members[index].restart(&tree, self.committed);
         }
+        // Followers continue to show the last write (Leader.startZkServer).
+        if !self.is_single() {
+            self.members[leader].leads_from = self.epoch << 32;
+        }
         self.log.clear();
         self.base = self.committed;
         let ids: Vec<i64> = self.sessions.keys().copied().collect();
