@@ -13,6 +13,8 @@
 mod leader;
 mod member;
 mod outage;
+#[cfg(test)]
+mod real;
 mod request;
 mod succession;
 #[cfg(test)]

@@ -162,7 +162,7 @@ fn some_write(random: &mut StdRng) -> Request {
 /// A random request of a session.
 ///
 /// Without persistent watches: beside another watch on the same path, Apache 3.8.0 keeps one mode only, later releases and the model all of them.
-fn some_request(random: &mut StdRng) -> Request {
+pub(super) fn some_request(random: &mut StdRng) -> Request {
     let path = (*PATHS.choose(random).unwrap()).to_owned();
     let watch = random.random_bool(0.5);
     match random.random_range(0..16) {
