@@ -13,6 +13,7 @@ use bellwether_wire::request::{self, PathWatch, RequestHeader, SetData};
 use bellwether_wire::{frame, reply};
 use bytes::BytesMut;
 
+use crate::audit::Audit;
 use crate::client::Request;
 use crate::server::core::{Client, Core, GROUP, NOW_MS};
 use crate::tree::txn::{Lifetime, Txn, TxnBody};
@@ -101,13 +102,23 @@ fn deep() {
 fn write() {
     let mut core = Core::new();
     let client = core.connect();
-    let create = |number| ClientRequest::create_mode(path(number), data(), Create::PERSISTENT);
-    let set = |number| ClientRequest::set_data(path(number), data());
-    let requests: Vec<_> = (0..COUNT).map(create).chain((0..COUNT).map(set)).collect();
-    let requests: Vec<_> = requests.iter().map(|one| client.request(one)).collect();
+    let requests = writes(&client);
     counted::write(&mut core, &client, requests);
     let tree = core.published.tree();
     assert_eq!(tree.get(&path(COUNT - 1)).unwrap().version, 1);
+}
+
+/// The same writes as in [`write`], each with a line in an audit log.
+#[test]
+fn audit() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("audit.log");
+    let mut core = Core::with_audit(Some(Audit::open(&file).unwrap()));
+    let client = core.connect();
+    let requests = writes(&client);
+    counted::audit(&mut core, &client, requests);
+    let lines = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(lines.matches("\"path\":\"/node-").count(), 2 * COUNT);
 }
 
 #[test]
@@ -192,6 +203,11 @@ mod counted {
     }
 
     #[inline(never)]
+    pub(super) fn audit(core: &mut Core, client: &Client, requests: Vec<Request>) {
+        core.write(client, black_box(requests));
+    }
+
+    #[inline(never)]
     pub(super) fn read(core: &Core, client: &Client, requests: Vec<Request>) {
         for request in requests {
             assert!(core.published.read(&client.session, request));
@@ -210,6 +226,14 @@ mod counted {
         }
         core.write(writer, sets);
     }
+}
+
+/// Creates all nodes, and changes each once.
+fn writes(client: &Client) -> Vec<Request> {
+    let create = |number| ClientRequest::create_mode(path(number), data(), Create::PERSISTENT);
+    let set = |number| ClientRequest::set_data(path(number), data());
+    let requests = (0..COUNT).map(create).chain((0..COUNT).map(set));
+    requests.map(|one| client.request(&one)).collect()
 }
 
 /// Creates all nodes.

@@ -10,6 +10,7 @@ use bellwether_wire::op::Op;
 use bellwether_wire::request::RequestHeader;
 use bytes::{Bytes, BytesMut};
 
+use crate::audit::Audit;
 use crate::client::outbox::{Outbox, Together};
 use crate::client::{Peer, PeerAddress, Request};
 use crate::clock::Clock;
@@ -45,6 +46,11 @@ pub(crate) struct Client {
 
 impl Core {
     pub(crate) fn new() -> Self {
+        Self::with_audit(None)
+    }
+
+    /// With an audit log.
+    pub(crate) fn with_audit(audit: Option<Audit>) -> Self {
         let sessions = SessionTable::new(
             Clock::start(),
             2000,
@@ -71,7 +77,7 @@ impl Core {
                 Arc::default(),
                 false,
                 WatchLimits::of(&Config::default()),
-                None,
+                audit.map(Arc::new),
             ),
             sessions,
             writer: Writer::new(tree, rules),
