@@ -250,7 +250,7 @@ impl Round {
     fn audit_log(&mut self) -> Result<()> {
         let folders = [tempfile::tempdir()?, tempfile::tempdir()?];
         let (log, setting) = match &self.kind {
-            Kind::Ours(_) => {
+            Kind::Ours(_) | Kind::Counted(_) => {
                 let log = folders[1].path().join("audit.log");
                 let setting = format!("bellwether.auditLog={}\n", log.display());
                 (log, setting)

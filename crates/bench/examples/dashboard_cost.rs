@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use bellwether::{Client, Lock, LockGuard, connect};
+use bellwether_bench::measure::cpu_time;
 use bellwether_bench::measure::machine::machine;
-use bellwether_bench::server_process::{Kind, ServerProcess, cpu_time};
+use bellwether_bench::server_process::{Kind, ServerProcess};
 use bellwether_testkit::raw::four_letter_word;
 use clap::Parser;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -305,7 +306,7 @@ impl Dashboard {
     }
 
     fn cpu_time(&self) -> Result<Duration> {
-        cpu_time(self.process.id().context("the dashboard has ended")?)
+        cpu_time::of_process(self.process.id().context("the dashboard has ended")?)
     }
 
     /// Opens a page, and returns when it has been sent everything. It reads on until it is aborted.

@@ -158,11 +158,6 @@ impl ServerProcess {
         kib(&format!("/proc/{}/smaps_rollup", self.id()), "Pss:")
     }
 
-    /// Its CPU time.
-    pub fn cpu_time(&self) -> Result<Duration> {
-        cpu_time(self.id())
-    }
-
     /// Instructions that it has executed in user space since the last call, or since its start. It must be [`Kind::Counted`].
     pub fn instructions(&mut self) -> Result<u64> {
         let dumped = Command::new("vgdb")
@@ -182,17 +177,6 @@ impl ServerProcess {
 /// The memory of a process, in KiB; `self` is this one.
 pub fn resident_kib(process: &str) -> Result<u64> {
     kib(&format!("/proc/{process}/status"), "VmRSS:")
-}
-
-/// The CPU time of a process, of all its threads.
-pub fn cpu_time(process: u32) -> Result<Duration> {
-    let mut nanoseconds = 0;
-    for task in fs::read_dir(format!("/proc/{process}/task"))? {
-        let text = fs::read_to_string(task?.path().join("schedstat"))?;
-        let on_cpu = text.split_whitespace().next().context("no CPU time")?;
-        nanoseconds += on_cpu.parse::<u64>()?;
-    }
-    Ok(Duration::from_nanos(nanoseconds))
 }
 
 fn kib(file: &str, field: &str) -> Result<u64> {

@@ -281,7 +281,7 @@ impl Tls {
             Kind::Apache => {
                 "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n"
             }
-            Kind::Ours(_) => "",
+            Kind::Ours(_) | Kind::Counted(_) => "",
         };
         Ok(Self {
             settings: format!(

@@ -482,6 +482,13 @@ impl Contender {
         let Node::At(own, _) = &self.node else {
             return false;
         };
+        if self.was_in_doubt {
+            // Ahead of the own node, it would block the contender itself.
+            for other in sight.others_of(own, &self.prefix) {
+                let path = self.dir.child(other);
+                self.session.janitor().remove(Litter::Node(path));
+            }
+        }
         match &mut self.line {
             Some(line) => line.renew(sight),
             None => {

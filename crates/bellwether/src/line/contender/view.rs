@@ -55,6 +55,16 @@ impl Sight {
         }
     }
 
+    /// The other nodes of the acquisition with this prefix.
+    pub(super) fn others_of<'a>(
+        &'a self,
+        own: &'a Name,
+        prefix: &'a str,
+    ) -> impl Iterator<Item = &'a Name> {
+        let is_own = move |name: &&Name| name.as_str().starts_with(prefix) && *name != own;
+        self.names.iter().filter(is_own)
+    }
+
     fn shows(&self, name: &Name) -> bool {
         let first = self.below(name.sequence());
         let mut same = self.names[first..]
@@ -224,6 +234,21 @@ mod tests {
     fn blocker(line: &Line) -> Option<(i32, bool)> {
         let blocker = line.blocker(Rule::EXCLUSIVE);
         blocker.map(|(name, alone)| (name.sequence(), alone))
+    }
+
+    #[test]
+    fn other_nodes_of_one_acquisition_are_found() {
+        let of = |acquisition: u32, sequence: i32| {
+            let name = format!("lock-1-{acquisition:016x}-{sequence:010}");
+            Layout::Bellwether.parse(name).unwrap()
+        };
+        let names = vec![of(1, 3), of(2, 4), of(1, 5), of(1, 6)];
+        let sight = Sight::new(names, 4);
+        let others: Vec<_> = sight
+            .others_of(&of(1, 5), "lock-1-0000000000000001-")
+            .map(Name::sequence)
+            .collect();
+        assert_eq!(others, [3, 6]);
     }
 
     #[test]
