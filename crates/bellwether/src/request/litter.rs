@@ -14,6 +14,8 @@ use crate::session::janitor::Removal;
 pub(crate) enum Litter {
     /// A node with a unique name.
     Node(String),
+    /// The node at a path, if this session owns it.
+    Own(String),
     /// The node at a path, if it was created at this zxid.
     Created(String, i64),
     /// The node at a path, if this other node has this version: it has it only while ours is there.
@@ -38,6 +40,7 @@ impl Litter {
     async fn try_remove(&self, zk: &zk::Client) -> Result<(), zk::Error> {
         match self {
             Self::Node(path) => delete(zk, path).await,
+            Self::Own(path) => delete_own(zk, path).await,
             Self::Created(path, czxid) => {
                 match caught_up(zk, path, || look(zk, path, *czxid)).await {
                     Ok(()) => delete(zk, path).await,
@@ -72,6 +75,14 @@ pub(crate) async fn delete(zk: &zk::Client, path: &str) -> Result<(), zk::Error>
     }
 }
 
+/// Deletes a node if this session owns it.
+async fn delete_own(zk: &zk::Client, path: &str) -> Result<(), zk::Error> {
+    match zk.exists(path).await? {
+        Some(stat) if stat.ephemeral_owner == zk.session_id() => delete(zk, path).await,
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// `NoNode` unless the node at the path was created at this zxid.
 pub(crate) async fn look(zk: &zk::Client, path: &str, czxid: i64) -> Result<(), zk::Error> {
     match zk.exists(path).await? {
@@ -91,7 +102,7 @@ async fn remove_acquisition(
         children => children?,
     };
     for name in children.iter().filter(|name| name.starts_with(prefix)) {
-        delete(zk, &dir.child(name)).await?;
+        delete_own(zk, &dir.child(name)).await?;
     }
     Ok(())
 }

@@ -486,7 +486,7 @@ impl Contender {
             // Ahead of the own node, it would block the contender itself.
             for other in sight.others_of(own, &self.prefix) {
                 let path = self.dir.child(other);
-                self.session.janitor().remove(Litter::Node(path));
+                self.session.janitor().remove(Litter::Own(path));
             }
         }
         match &mut self.line {
