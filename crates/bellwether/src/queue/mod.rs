@@ -212,17 +212,15 @@ impl<O: Order, T: Payload> OrderedQueue<O, T> {
     /// As [`take`](Self::take); the same holds when the limit has passed.
     pub async fn take_timeout(&self, limit: Duration) -> Result<Claim<T>, TakeError> {
         call!("queue.take", self.path())
-            .hold(self.take_timeout_untraced(limit))
+            .hold(async {
+                let late = || TakeError::TimedOut {
+                    path: self.path().to_owned(),
+                    limit,
+                };
+                let home = self.shelf.client().home();
+                home.within(limit, self.take_untraced(), late).await
+            })
             .await
-    }
-
-    async fn take_timeout_untraced(&self, limit: Duration) -> Result<Claim<T>, TakeError> {
-        let late = || TakeError::TimedOut {
-            path: self.path().to_owned(),
-            limit,
-        };
-        let home = self.shelf.client().home();
-        home.within(limit, self.take_untraced(), late).await
     }
 
     /// Claims the next item if there is one.
@@ -236,21 +234,19 @@ impl<O: Order, T: Payload> OrderedQueue<O, T> {
     /// An item that was being claimed is delivered again, and the attempt counts.
     pub async fn try_take(&self) -> Result<Option<Claim<T>>, TakeError> {
         call!("queue.try_take", self.path())
-            .try_hold(self.try_take_untraced())
+            .try_hold(async {
+                let shelf = self.shelf().await?;
+                loop {
+                    let held = shelf.try_take().await;
+                    let Some(held) = held.map_err(|failure| self.error(failure))? else {
+                        return Ok(None);
+                    };
+                    if let Some((held, payload)) = held.open().await {
+                        return Ok(Some(Claim::new(held, payload)));
+                    }
+                }
+            })
             .await
-    }
-
-    async fn try_take_untraced(&self) -> Result<Option<Claim<T>>, TakeError> {
-        let shelf = self.shelf().await?;
-        loop {
-            let held = shelf.try_take().await;
-            let Some(held) = held.map_err(|failure| self.error(failure))? else {
-                return Ok(None);
-            };
-            if let Some((held, payload)) = held.open().await {
-                return Ok(Some(Claim::new(held, payload)));
-            }
-        }
     }
 
     /// Claims up to `max` items at once, and waits in line if there is none: for work that is cheaper in batches. Each item has its own
@@ -265,22 +261,20 @@ impl<O: Order, T: Payload> OrderedQueue<O, T> {
     /// As [`take`](Self::take). Items that were claimed already are delivered again too.
     pub async fn take_many(&self, max: usize) -> Result<Vec<Claim<T>>, TakeError> {
         call!("queue.take_many", self.path())
-            .run(self.take_many_untraced(max))
+            .run(async {
+                let mut claims = vec![self.take().await?];
+                while claims.len() < max {
+                    let count = TAKEN_TOGETHER.min(max - claims.len());
+                    let more = join_all((0..count).map(|_| self.try_take())).await;
+                    let before = claims.len();
+                    claims.extend(more.into_iter().filter_map(|taken| taken.ok().flatten()));
+                    if claims.len() < before + count {
+                        break;
+                    }
+                }
+                Ok(claims)
+            })
             .await
-    }
-
-    async fn take_many_untraced(&self, max: usize) -> Result<Vec<Claim<T>>, TakeError> {
-        let mut claims = vec![self.take().await?];
-        while claims.len() < max {
-            let count = TAKEN_TOGETHER.min(max - claims.len());
-            let more = join_all((0..count).map(|_| self.try_take())).await;
-            let before = claims.len();
-            claims.extend(more.into_iter().filter_map(|taken| taken.ok().flatten()));
-            if claims.len() < before + count {
-                break;
-            }
-        }
-        Ok(claims)
     }
 
     /// Takes one item after the other, as a stream. Each `next` is a [`take`](Self::take); several consumers of one queue can work at once.

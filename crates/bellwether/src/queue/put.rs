@@ -141,15 +141,13 @@ impl<T: Payload> DelayQueue<T> {
     /// As [`put_at`](Self::put_at).
     pub async fn put_after(&self, delay: Duration, payload: &T) -> Result<ItemId, PutError> {
         call!("queue.put", self.path())
-            .run(self.put_after_untraced(delay, payload))
+            .run(async {
+                // A time beyond the range is never reached.
+                let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+                let due_ms = to_ms(seam::system_time()).saturating_add(delay_ms);
+                self.put_one(due_ms, payload).await
+            })
             .await
-    }
-
-    async fn put_after_untraced(&self, delay: Duration, payload: &T) -> Result<ItemId, PutError> {
-        // A time beyond the range is never reached.
-        let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
-        let due_ms = to_ms(seam::system_time()).saturating_add(delay_ms);
-        self.put_one(due_ms, payload).await
     }
 }
 

@@ -115,14 +115,12 @@ impl<T> Tasks<T> {
     /// It only reads.
     pub async fn counts(&self) -> Result<TaskCounts, TakeError> {
         call!("tasks.counts", self.path())
-            .run(self.counts_untraced())
+            .run(async {
+                let shelf = self.shelf().await?;
+                let counts = shelf.task_counts().await;
+                counts.map_err(|failure| self.error(failure))
+            })
             .await
-    }
-
-    async fn counts_untraced(&self) -> Result<TaskCounts, TakeError> {
-        let shelf = self.shelf().await?;
-        let counts = shelf.task_counts().await;
-        counts.map_err(|failure| self.error(failure))
     }
 
     /// A stream of the counts: the current ones first, then each change, read once a second. It ends when no task is left, or a read fails.
@@ -145,17 +143,15 @@ impl<T> Tasks<T> {
     /// It only reads.
     pub async fn result(&self, name: &str) -> Result<Option<Vec<u8>>, TakeError> {
         call!("tasks.result", self.path())
-            .find(self.result_untraced(name))
+            .find(async {
+                let shelf = self.shelf().await?;
+                let path = shelf.dir("done").child(name);
+                let read = until_answered(|| shelf.session().zk().get(&path)).await;
+                let data = found(read).map_err(|error| self.error(error.into()))?;
+                let record = data.as_ref().and_then(|(data, _)| Record::from_data(data));
+                Ok(record.map(|(_, result)| result.to_owned()))
+            })
             .await
-    }
-
-    async fn result_untraced(&self, name: &str) -> Result<Option<Vec<u8>>, TakeError> {
-        let shelf = self.shelf().await?;
-        let path = shelf.dir("done").child(name);
-        let read = until_answered(|| shelf.session().zk().get(&path)).await;
-        let data = found(read).map_err(|error| self.error(error.into()))?;
-        let record = data.as_ref().and_then(|(data, _)| Record::from_data(data));
-        Ok(record.map(|(_, result)| result.to_owned()))
     }
 
     /// The tasks that were set aside, with the reasons.
@@ -169,14 +165,12 @@ impl<T> Tasks<T> {
     /// It only reads.
     pub async fn failed(&self) -> Result<Vec<DeadLetter>, TakeError> {
         call!("tasks.failed", self.path())
-            .run(self.failed_untraced())
+            .run(async {
+                let shelf = self.shelf().await?;
+                let letters = shelf.dead_letters().await;
+                letters.map_err(|failure| self.error(failure))
+            })
             .await
-    }
-
-    async fn failed_untraced(&self) -> Result<Vec<DeadLetter>, TakeError> {
-        let shelf = self.shelf().await?;
-        let letters = shelf.dead_letters().await;
-        letters.map_err(|failure| self.error(failure))
     }
 
     /// Gives a task that was set aside new attempts; `false` if it is no longer set aside.
@@ -190,12 +184,8 @@ impl<T> Tasks<T> {
     /// Dropped before it returns, it may have been done or not.
     pub async fn retry(&self, failed: &DeadLetter) -> Result<bool, PutError> {
         call!("tasks.retry", self.path())
-            .ask(self.retry_untraced(failed))
+            .ask(async { self.shelf.now_to_put().await?.revive(failed).await })
             .await
-    }
-
-    async fn retry_untraced(&self, failed: &DeadLetter) -> Result<bool, PutError> {
-        self.shelf.now_to_put().await?.revive(failed).await
     }
 
     /// The shelf in the current session.
@@ -280,21 +270,19 @@ impl<T: Payload> Tasks<T> {
     /// Dropping the future leaves the line. A task that was being claimed can be taken again, and the attempt counts.
     pub async fn take(&self) -> Result<Option<Task<T>>, TakeError> {
         call!("tasks.take", self.path())
-            .try_hold(self.take_untraced())
+            .try_hold(async {
+                let shelf = self.shelf().await?;
+                loop {
+                    let held = shelf.take(Empty::Ends).await;
+                    let Some(held) = held.map_err(|failure| self.error(failure))? else {
+                        return Ok(None);
+                    };
+                    if let Some((held, payload)) = held.open().await {
+                        return Ok(Some(Task { held, payload }));
+                    }
+                }
+            })
             .await
-    }
-
-    async fn take_untraced(&self) -> Result<Option<Task<T>>, TakeError> {
-        let shelf = self.shelf().await?;
-        loop {
-            let held = shelf.take(Empty::Ends).await;
-            let Some(held) = held.map_err(|failure| self.error(failure))? else {
-                return Ok(None);
-            };
-            if let Some((held, payload)) = held.open().await {
-                return Ok(Some(Task { held, payload }));
-            }
-        }
     }
 }
 
@@ -395,13 +383,11 @@ impl<T> Task<T> {
     pub async fn fail(self, reason: &str) -> Result<(), SettleError> {
         call!("tasks.fail", self.path())
             .of(&self)
-            .run(self.fail_untraced(reason))
+            .run(async move {
+                let end = self.held.failed(self.held.backoff(), reason);
+                self.held.settle(&end).await
+            })
             .await
-    }
-
-    async fn fail_untraced(self, reason: &str) -> Result<(), SettleError> {
-        let end = self.held.failed(self.held.backoff(), reason);
-        self.held.settle(&end).await
     }
 
     /// Sets the task aside at once: it will never succeed.
@@ -416,13 +402,11 @@ impl<T> Task<T> {
     pub async fn reject(self, reason: &str) -> Result<(), SettleError> {
         call!("tasks.reject", self.path())
             .of(&self)
-            .run(self.reject_untraced(reason))
+            .run(async move {
+                let end = self.held.given_up(reason);
+                self.held.settle(&end).await
+            })
             .await
-    }
-
-    async fn reject_untraced(self, reason: &str) -> Result<(), SettleError> {
-        let end = self.held.given_up(reason);
-        self.held.settle(&end).await
     }
 }
 

@@ -45,14 +45,12 @@ impl<O: Order, T> OrderedQueue<O, T> {
     /// It only reads.
     pub async fn dead_letters(&self) -> Result<Vec<DeadLetter>, TakeError> {
         call!("queue.dead_letters", self.path())
-            .run(self.dead_letters_untraced())
+            .run(async {
+                let shelf = self.shelf().await?;
+                let letters = shelf.dead_letters().await;
+                letters.map_err(|failure| self.error(failure))
+            })
             .await
-    }
-
-    async fn dead_letters_untraced(&self) -> Result<Vec<DeadLetter>, TakeError> {
-        let shelf = self.shelf().await?;
-        let letters = shelf.dead_letters().await;
-        letters.map_err(|failure| self.error(failure))
     }
 
     /// Puts a dead letter back for new attempts, behind the items of its rank; `false` if it is gone already.
@@ -68,12 +66,8 @@ impl<O: Order, T> OrderedQueue<O, T> {
     /// Dropped before it returns, it may have been put back or not.
     pub async fn revive(&self, letter: &DeadLetter) -> Result<bool, PutError> {
         call!("queue.revive", self.path())
-            .ask(self.revive_untraced(letter))
+            .ask(async { self.shelf.now_to_put().await?.revive(letter).await })
             .await
-    }
-
-    async fn revive_untraced(&self, letter: &DeadLetter) -> Result<bool, PutError> {
-        self.shelf.now_to_put().await?.revive(letter).await
     }
 
     /// Deletes a dead letter for good; `false` if it is gone already.
@@ -87,14 +81,12 @@ impl<O: Order, T> OrderedQueue<O, T> {
     /// Dropped before it returns, it may be there or not.
     pub async fn forget(&self, letter: &DeadLetter) -> Result<bool, TakeError> {
         call!("queue.forget", self.path())
-            .ask(self.forget_untraced(letter))
+            .ask(async {
+                let shelf = self.shelf().await?;
+                let forgotten = shelf.forget_dead(letter).await;
+                forgotten.map_err(|failure| self.error(failure))
+            })
             .await
-    }
-
-    async fn forget_untraced(&self, letter: &DeadLetter) -> Result<bool, TakeError> {
-        let shelf = self.shelf().await?;
-        let forgotten = shelf.forget_dead(letter).await;
-        forgotten.map_err(|failure| self.error(failure))
     }
 }
 

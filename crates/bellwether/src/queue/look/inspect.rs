@@ -90,15 +90,13 @@ impl<O: Order, T> OrderedQueue<O, T> {
     /// It only reads.
     pub async fn oldest_age(&self) -> Result<Option<Duration>, TakeError> {
         call!("queue.oldest_age", self.path())
-            .find(self.oldest_age_untraced())
+            .find(async {
+                let shelf = self.shelf().await?;
+                let put_ms = shelf.oldest_ms().await;
+                let put_ms = put_ms.map_err(|failure| self.error(failure))?;
+                Ok(put_ms.map(age))
+            })
             .await
-    }
-
-    async fn oldest_age_untraced(&self) -> Result<Option<Duration>, TakeError> {
-        let shelf = self.shelf().await?;
-        let put_ms = shelf.oldest_ms().await;
-        let put_ms = put_ms.map_err(|failure| self.error(failure))?;
-        Ok(put_ms.map(age))
     }
 
     /// The item that would be taken next, without taking it; `None` if there is none.
@@ -112,14 +110,12 @@ impl<O: Order, T> OrderedQueue<O, T> {
     /// It only reads.
     pub async fn peek(&self) -> Result<Option<Peek>, TakeError> {
         call!("queue.peek", self.path())
-            .find(self.peek_untraced())
+            .find(async {
+                let shelf = self.shelf().await?;
+                let peek = shelf.peek().await;
+                peek.map_err(|failure| self.error(failure))
+            })
             .await
-    }
-
-    async fn peek_untraced(&self) -> Result<Option<Peek>, TakeError> {
-        let shelf = self.shelf().await?;
-        let peek = shelf.peek().await;
-        peek.map_err(|failure| self.error(failure))
     }
 }
 

@@ -66,14 +66,12 @@ impl<O: Order, T> OrderedQueue<O, T> {
     /// It only reads.
     pub async fn list(&self) -> Result<Vec<Listed>, TakeError> {
         call!("queue.list", self.path())
-            .run(self.list_untraced())
+            .run(async {
+                let shelf = self.shelf().await?;
+                let listed = until_answered(|| shelf.list()).await;
+                listed.map_err(|error| self.error(error.into()))
+            })
             .await
-    }
-
-    async fn list_untraced(&self) -> Result<Vec<Listed>, TakeError> {
-        let shelf = self.shelf().await?;
-        let listed = until_answered(|| shelf.list()).await;
-        listed.map_err(|error| self.error(error.into()))
     }
 
     /// Acknowledges an item on behalf of the consumer that has claimed it, from another process; [`lost`](crate::Hold::lost) of the claim
@@ -88,17 +86,15 @@ impl<O: Order, T> OrderedQueue<O, T> {
     /// Dropped before it returns, the item is removed or not.
     pub async fn ack_claimed(&self, listed: &Listed) -> Result<bool, TakeError> {
         call!("queue.ack_claimed", self.path())
-            .ask(self.ack_claimed_untraced(listed))
+            .ask(async {
+                let shelf = self.shelf().await?;
+                if listed.claim.is_none() {
+                    return Ok(false);
+                }
+                let acknowledged = shelf.ack_claimed(listed).await;
+                acknowledged.map_err(|error| self.error(Failure::from(error)))
+            })
             .await
-    }
-
-    async fn ack_claimed_untraced(&self, listed: &Listed) -> Result<bool, TakeError> {
-        let shelf = self.shelf().await?;
-        if listed.claim.is_none() {
-            return Ok(false);
-        }
-        let acknowledged = shelf.ack_claimed(listed).await;
-        acknowledged.map_err(|error| self.error(Failure::from(error)))
     }
 }
 

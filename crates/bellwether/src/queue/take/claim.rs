@@ -80,13 +80,11 @@ impl<T> Claim<T> {
     pub async fn give_back(self, reason: &str) -> Result<(), SettleError> {
         call!("queue.give_back", self.path())
             .of(&self)
-            .run(self.give_back_untraced(reason))
+            .run(async move {
+                let end = self.held.failed(self.held.backoff(), reason);
+                self.held.settle(&end).await
+            })
             .await
-    }
-
-    async fn give_back_untraced(self, reason: &str) -> Result<(), SettleError> {
-        let end = self.held.failed(self.held.backoff(), reason);
-        self.held.settle(&end).await
     }
 
     /// As [`give_back`](Self::give_back), but the item is not delivered again before `delay` has passed, by the clocks of the
@@ -102,17 +100,11 @@ impl<T> Claim<T> {
     pub async fn give_back_after(self, delay: Duration, reason: &str) -> Result<(), SettleError> {
         call!("queue.give_back", self.path())
             .of(&self)
-            .run(self.give_back_after_untraced(delay, reason))
+            .run(async move {
+                let end = self.held.failed(delay, reason);
+                self.held.settle(&end).await
+            })
             .await
-    }
-
-    async fn give_back_after_untraced(
-        self,
-        delay: Duration,
-        reason: &str,
-    ) -> Result<(), SettleError> {
-        let end = self.held.failed(delay, reason);
-        self.held.settle(&end).await
     }
 
     /// Makes the item a dead letter at once: it will never succeed.
@@ -127,13 +119,11 @@ impl<T> Claim<T> {
     pub async fn reject(self, reason: &str) -> Result<(), SettleError> {
         call!("queue.reject", self.path())
             .of(&self)
-            .run(self.reject_untraced(reason))
+            .run(async move {
+                let end = self.held.given_up(reason);
+                self.held.settle(&end).await
+            })
             .await
-    }
-
-    async fn reject_untraced(self, reason: &str) -> Result<(), SettleError> {
-        let end = self.held.given_up(reason);
-        self.held.settle(&end).await
     }
 }
 
