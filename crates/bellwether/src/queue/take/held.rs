@@ -209,7 +209,7 @@ impl Held {
         parts.extend(match end {
             End::Delete => vec![],
             End::Return { .. } => vec![Part::New(RETURNED), Part::Lists],
-            End::Move { dir, .. } => vec![Part::New(*dir)],
+            End::Move { dir, .. } => vec![Part::New(dir)],
         });
         parts
     }

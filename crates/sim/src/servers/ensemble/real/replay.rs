@@ -315,10 +315,10 @@ impl<'a> Replay<'a> {
         self.model
             .receive(&mut self.it, connection.member, id, bytes);
         self.drain();
-        if let (Some(before), Some(known)) = (before, self.model.sessions.get_mut(&session)) {
-            if known.heard != before {
-                known.heard = before.max(sent_at / 1_000);
-            }
+        if let (Some(before), Some(known)) = (before, self.model.sessions.get_mut(&session))
+            && known.heard != before
+        {
+            known.heard = before.max(sent_at / 1_000);
         }
     }
 
