@@ -14,7 +14,7 @@ use tokio::time::{interval, timeout};
 /// Interval of the pings of a session, a fraction of its timeout.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The pings are spread over the interval, as those of independent clients are: so many parts ping one after the other.
+/// The pings are spread over the interval, as those of independent clients are: this number of parts ping one after the other.
 const PING_PARTS: usize = 100;
 
 /// The timeout that sessions ask for.
