@@ -196,23 +196,23 @@ async fn cancelled_acquire_restores_the_mark(place: Place) {
 }
 
 async fn grant_that_did_not_reach_its_caller_is_no_crash(place: Place) {
-    let client = place.client().await;
+    let (proxy, client) = place.counted().await;
     let lock = marked(&client);
-    drop_when_woken(lock.acquire()).await;
-    drop_when_woken(lock.try_acquire()).await;
+    drop_when_woken(&proxy, lock.acquire()).await;
+    drop_when_woken(&proxy, lock.try_acquire()).await;
     let guard = soon(lock.acquire()).await.unwrap();
     assert_eq!(guard.previous(), &Previous::Clean);
     guard.release().await.unwrap();
 
     let lock = RwLock::new(&client, "/written").crash_mark();
-    drop_when_woken(lock.write()).await;
-    drop_when_woken(lock.try_write()).await;
+    drop_when_woken(&proxy, lock.write()).await;
+    drop_when_woken(&proxy, lock.try_write()).await;
     let guard = soon(lock.write()).await.unwrap();
     assert_eq!(guard.previous(), &Previous::Clean);
     guard.release().await.unwrap();
 
     let election = Election::new(&client, "/led").crash_mark();
-    drop_when_woken(election.campaign()).await;
+    drop_when_woken(&proxy, election.campaign()).await;
     let leadership = soon(election.campaign()).await.unwrap();
     assert_eq!(leadership.previous(), &Previous::Clean);
     leadership.resign().await.unwrap();
@@ -222,12 +222,13 @@ async fn grant_that_did_not_reach_its_caller_is_no_crash(place: Place) {
 }
 
 async fn grant_that_did_not_reach_its_caller_restores_the_mark(place: Place) {
-    let lock = marked(&place.client().await);
+    let (proxy, client) = place.counted().await;
+    let lock = marked(&client);
     let crashed = lock.acquire().await.unwrap();
     let token = crashed.token();
     drop(crashed);
     place.until_children("/marked", 1).await;
-    drop_when_woken(lock.acquire()).await;
+    drop_when_woken(&proxy, lock.acquire()).await;
     let guard = soon(lock.acquire()).await.unwrap();
     assert_eq!(crash(&guard).1, Some(token));
     guard.release().await.unwrap();

@@ -1,5 +1,7 @@
 //! Many tasks of one process in one line.
 
+use std::mem;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bellwether::{Client, HoldState, Lock, LockGuard, connect};
@@ -18,20 +20,29 @@ on_both_engines! {
 
 const PATH: &str = "/crowd";
 
+/// Tasks that acquire a lock in turn, and the order in which they have held it.
+#[derive(Default)]
+struct Crowd {
+    tasks: JoinSet<()>,
+    order: Arc<Mutex<Vec<usize>>>,
+}
+
 /// Queues tasks behind a holder, in order, and returns them when all have a node.
-async fn line_up(place: &Place, clients: &[Client], count: usize) -> (LockGuard, JoinSet<usize>) {
+async fn line_up(place: &Place, clients: &[Client], count: usize) -> (LockGuard, Crowd) {
     let holder = Lock::new(&place.client().await, PATH)
         .acquire()
         .await
         .unwrap();
-    let mut tasks = JoinSet::new();
+    let mut crowd = Crowd::default();
     for index in 0..count {
         let lock = Lock::new(&clients[index % clients.len()], PATH);
-        tasks.spawn(async move {
+        let order = crowd.order.clone();
+        crowd.tasks.spawn(async move {
             let guard = lock.acquire().await.unwrap();
             assert_eq!(guard.state(), HoldState::Held);
+            // While it is held: the next holder may get its lock before this one learns of its release.
+            order.lock().unwrap().push(index);
             guard.release().await.unwrap();
-            index
         });
         if clients.len() > 1 {
             // Each session sends on a connection of its own.
@@ -39,22 +50,21 @@ async fn line_up(place: &Place, clients: &[Client], count: usize) -> (LockGuard,
         }
     }
     place.until_children(PATH, count + 1).await;
-    (holder, tasks)
+    (holder, crowd)
 }
 
-async fn finish(holder: LockGuard, mut tasks: JoinSet<usize>) -> Vec<usize> {
+async fn finish(holder: LockGuard, mut crowd: Crowd) -> Vec<usize> {
     holder.release().await.unwrap();
-    let mut order = Vec::new();
-    while let Some(index) = soon(tasks.join_next()).await {
-        order.push(index.unwrap());
+    while let Some(done) = soon(crowd.tasks.join_next()).await {
+        done.unwrap();
     }
-    order
+    mem::take(&mut *crowd.order.lock().unwrap())
 }
 
 async fn line_of_one_session_is_listed_a_few_times(place: Place) {
     let (counting, client) = place.counted().await;
-    let (holder, tasks) = line_up(&place, &[client], 300).await;
-    let order = finish(holder, tasks).await;
+    let (holder, crowd) = line_up(&place, &[client], 300).await;
+    let order = finish(holder, crowd).await;
     assert_eq!(order.len(), 300);
     let lists = counting.count(Op::GetChildren);
     assert!(lists <= 30, "{lists} lists for 300 tasks");
@@ -66,8 +76,8 @@ async fn contenders_of_two_sessions_are_served_in_the_servers_order(place: Place
         place.client().await,
         place.client().await,
     ];
-    let (holder, tasks) = line_up(&place, &clients, 12).await;
-    let order = finish(holder, tasks).await;
+    let (holder, crowd) = line_up(&place, &clients, 12).await;
+    let order = finish(holder, crowd).await;
     assert!(order.is_sorted(), "{order:?}");
 }
 

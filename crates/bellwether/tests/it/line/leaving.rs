@@ -52,7 +52,7 @@ async fn t08_acquire_dropped_at_any_await_leaves_nothing(place: Place) {
         let least = 3 + usize::from(marked);
         assert!(dropped >= least, "dropped at {dropped} points only");
         // Everything is answered, but the caller has dropped the future.
-        drop_when_woken(lock.acquire()).await;
+        drop_when_woken(&proxy, lock.acquire()).await;
         place.until_children(&path, 0).await;
 
         // Behind a holder that stays, and behind one that leaves at the same time.

@@ -106,7 +106,7 @@ async fn t61_no_fault_or_cancel_leaves_an_orphan(place: Place) {
     place.until_children(PATH, 1).await;
     holder.release().await.unwrap();
     // Everything is answered, but the caller has dropped the future.
-    drop_when_woken(semaphore.acquire()).await;
+    drop_when_woken(&proxy, semaphore.acquire()).await;
     place.until_children(PATH, 0).await;
 
     let proxy = FaultProxy::start(place.server()).await.unwrap();

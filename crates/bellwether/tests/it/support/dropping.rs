@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 
-use bellwether_testkit::FaultProxy;
+use bellwether_testkit::{Direction, FaultProxy};
 use tokio::sync::Notify;
 
 use crate::support::place::soon;
@@ -43,12 +43,15 @@ impl Wake for Woken {
     }
 }
 
-/// Polls a future once, waits until it is woken, and drops it then: the result is ready, and the caller never gets it.
-pub(crate) async fn drop_when_woken<F: Future>(future: F) {
+/// Polls a future once, while the proxy of its session holds replies back, waits until it is woken, and drops it then: the result is ready,
+/// and the caller never gets it.
+pub(crate) async fn drop_when_woken<F: Future>(proxy: &FaultProxy, future: F) {
     let mut future = pin!(future);
     let woken = Arc::new(Woken(Notify::new()));
     let waker = Waker::from(woken.clone());
+    proxy.hold(Direction::ToClient);
     let first = future.as_mut().poll(&mut Context::from_waker(&waker));
     assert!(first.is_pending(), "done before anything was answered");
+    proxy.resume(Direction::ToClient);
     soon(woken.0.notified()).await;
 }
