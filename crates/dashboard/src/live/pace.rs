@@ -15,7 +15,7 @@ const RATE_MIN: f64 = 10.0;
 const UNWATCHED_RATE_MIN: f64 = 50.0;
 
 /// Burst of requests allowed after a quiet time.
-const BURST: f64 = 200.0;
+const BURST: f64 = 100.0;
 
 /// A request budget that fills up over time (token bucket).
 #[derive(Debug)]
@@ -123,9 +123,9 @@ mod tests {
     fn small_looks_are_free_and_large_ones_are_paid_for_with_time() {
         let now = Instant::now();
         let mut pace = Pace::new(now);
-        pace.charge_look(150, now);
+        pace.charge_look(75, now);
         assert_eq!(pace.next(now), now);
-        pace.charge_look(300, now);
+        pace.charge_look(200, now);
         assert_eq!(pace.next(now), now + Duration::from_secs(10));
         let later = now + Duration::from_secs(5);
         pace.observe(50_000.0, later);
@@ -154,18 +154,18 @@ mod tests {
         let now = Instant::now();
         let mut pace = Pace::new(now);
         pace.charge_users(5000, now);
-        assert_eq!(pace.next(now), now + Duration::from_secs(20));
+        assert_eq!(pace.next(now), now + Duration::from_secs(10));
         pace.charge_look(5100, now);
-        assert_eq!(pace.next(now), now + Duration::from_secs(30));
+        assert_eq!(pace.next(now), now + Duration::from_secs(20));
         pace.charge_users(5200, now);
-        assert_eq!(pace.next(now), now + Duration::from_secs(30));
+        assert_eq!(pace.next(now), now + Duration::from_secs(20));
     }
 
     #[test]
     fn requests_of_a_new_session_count_from_zero() {
         let now = Instant::now();
         let mut pace = Pace::new(now);
-        pace.charge_look(150, now);
+        pace.charge_look(50, now);
         pace.charge_look(20, now);
         pace.charge_look(60, now);
         assert_eq!(pace.next(now), now + Duration::from_secs(1));

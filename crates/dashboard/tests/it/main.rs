@@ -8,5 +8,6 @@ mod engines;
 mod large;
 mod looks;
 mod pages;
+mod recipes;
 mod requests;
 mod support;
