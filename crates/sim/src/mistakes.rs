@@ -79,6 +79,9 @@ pub const ALL: &[Mistake] = &[
     mistake("skip-sync", Sabotage::SkipSync, "lock"),
     mistake("skip-sync", Sabotage::SkipSync, "queue"),
     mistake("skip-sync", Sabotage::SkipSync, "barrier"),
+    mistake("trust-sync", Sabotage::TrustSync, "barrier"),
+    mistake("look-before-retry", Sabotage::LookBeforeRetry, "queue"),
+    mistake("leave-stragglers", Sabotage::LeaveStragglers, "lock").on(Plan::torn),
     mistake("leave-claim", Sabotage::LeaveClaim, "queue"),
     mistake("gone-is-ours", Sabotage::GoneIsOurs, "queue").on(Plan::embedded),
     mistake("give-up-place", Sabotage::GiveUpPlace, "double-barrier"),
@@ -86,7 +89,7 @@ pub const ALL: &[Mistake] = &[
     mistake("one-write", Sabotage::OneWrite, "latecomers").on(recipes::stalls),
     of_client("write-last", ClientMistake::WriteLast, "lock"),
     of_server("no-sync", ServerMistake::NoSync, "queue"),
-    of_server("trust-cache", ServerMistake::TrustCache, "queue"),
+    of_server("trust-cache", ServerMistake::TrustCache, "lock"),
 ];
 
 impl Mistake {

@@ -88,6 +88,7 @@ impl Plan {
             link_delay: 0..link_max,
             lag_max,
             lag_changes: *[5, 5, 50].choose(&mut random).unwrap_or(&5),
+            stalls: u32::from(lag_max > 0),
             pace_max: *[0, 0, session_timeout / 100, session_timeout / 20]
                 .choose(&mut random)
                 .unwrap_or(&0),
@@ -150,6 +151,39 @@ impl Plan {
         };
         plan.duration = 24 * timeout;
         plan.faults = stories(&mut random, timeout, plan.workers, members, plan.duration);
+        plan
+    }
+
+    /// A plan in which connections break all the time, while threads of the servers stall: writes arrive behind their retries.
+    pub(crate) fn torn(seed: u64) -> Self {
+        let mut random = StdRng::seed_from_u64(seed ^ 0x7042);
+        let mut plan = Self::swarm(seed);
+        let timeout = 4_000;
+        plan.session_timeout = timeout;
+        plan.workers = 3;
+        plan.latency_max = 3;
+        plan.servers = EnsembleSettings {
+            // A worker returns to the server that has its late write.
+            members: 1,
+            tick: timeout / 2,
+            timeout_max: 5 * timeout,
+            link_delay: 0..3,
+            lag_max: timeout / 10,
+            stalls: 10,
+            ..plan.servers
+        };
+        plan.work_max = 20;
+        plan.duration = 10 * timeout;
+        plan.faults = (0..plan.duration)
+            .step_by(usize::try_from(timeout / 20).unwrap_or(1).max(1))
+            .map(|at| {
+                let cut = Fault::Cut {
+                    worker: random.random_range(0..plan.workers),
+                    server_hears: Some(1),
+                };
+                (at, cut)
+            })
+            .collect();
         plan
     }
 

@@ -17,7 +17,7 @@ use crate::node::who::Who;
 use crate::request::node_event::{Happened, NodeEvent};
 use crate::request::receipt::{OnceError, Receipts, Written};
 use crate::request::retry::{Tries, found, until_answered};
-use crate::request::synced_read::{caught_up, caught_up_in};
+use crate::request::synced_read::{caught_up, linearizable_in};
 use crate::session::call::call;
 use crate::session::client::Client;
 use crate::session::open_session::Session;
@@ -176,7 +176,7 @@ impl Barrier {
         loop {
             states.mark_unchanged();
             // A lagging server might not show a barrier that is set.
-            let look = || caught_up_in(&session, &node, || zk.get_watched(&node));
+            let look = || linearizable_in(&session, &node, || zk.get_watched(&node));
             let (stat, watch) = match until_answered(look).await {
                 Ok((_, stat, watch)) => (stat, watch),
                 Err(zk::Error::NO_NODE) => return Ok(()),

@@ -19,7 +19,7 @@ use crate::node::path::NodePath;
 use crate::node::times::now_ms;
 use crate::node::who::Who;
 use crate::request::retry::{Tries, found, until_answered};
-use crate::request::synced_read::caught_up;
+use crate::request::synced_read::linearizable;
 
 /// The mark of a hold that is held.
 #[derive(Debug)]
@@ -137,9 +137,9 @@ pub(crate) async fn look(zk: &zk::Client, dir: &NodePath) -> Result<Previous, zk
     })
 }
 
-/// The mark that is there now. Without a sync, a lagging server may show the mark of a holder that has released since.
+/// The mark that is there now. A lagging server may show the mark of a holder that has released since.
 async fn read_mark(zk: &zk::Client, path: &str) -> Result<Option<(Bytes, zk::Stat)>, zk::Error> {
-    found(until_answered(|| caught_up(zk, path, || zk.get(path))).await)
+    found(until_answered(|| linearizable(zk, path, || zk.get(path))).await)
 }
 
 /// Whether a mark is among the children of a directory.

@@ -11,7 +11,7 @@ use crate::node::who::Who;
 use crate::request::litter::{Litter, look};
 use crate::request::node_event::NodeEvent;
 use crate::request::retry::Tries;
-use crate::request::synced_read::caught_up;
+use crate::request::synced_read::linearizable;
 use crate::session::ephemerals::Room;
 use crate::session::open_session::Session;
 use crate::session::sabotage::Sabotage;
@@ -119,7 +119,7 @@ impl OwnNode {
         let (zk, path) = (self.session.zk(), self.path());
         if self.naming != Naming::Unique {
             // A lagging server would still show our node where the next holder's stands.
-            let is_there = || caught_up(zk, path, || look(zk, path, self.czxid));
+            let is_there = || linearizable(zk, path, || look(zk, path, self.czxid));
             Tries::unlimited().answer(is_there).await?;
         }
         parting.delete(zk, path).await

@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 
 use crate::node::acquisition::Claim;
 use crate::node::path::NodePath;
-use crate::request::synced_read::caught_up;
+use crate::request::synced_read::linearizable;
 use crate::session::janitor::Removal;
 
 /// A node to remove.
@@ -42,7 +42,7 @@ impl Litter {
             Self::Node(path) => delete(zk, path).await,
             Self::Own(path) => delete_own(zk, path).await,
             Self::Created(path, czxid) => {
-                match caught_up(zk, path, || look(zk, path, *czxid)).await {
+                match linearizable(zk, path, || look(zk, path, *czxid)).await {
                     Ok(()) => delete(zk, path).await,
                     Err(zk::Error::NO_NODE) => Ok(()),
                     Err(error) => Err(error),
@@ -57,11 +57,13 @@ impl Litter {
                     Err(error) => Err(error),
                 }
             }
-            Self::Claim { path, acquisition } => match caught_up(zk, path, || zk.get(path)).await {
-                Ok((data, _)) if Claim::is_of(&data, acquisition) => delete(zk, path).await,
-                Ok(_) | Err(zk::Error::NO_NODE) => Ok(()),
-                Err(error) => Err(error),
-            },
+            Self::Claim { path, acquisition } => {
+                match linearizable(zk, path, || zk.get(path)).await {
+                    Ok((data, _)) if Claim::is_of(&data, acquisition) => delete(zk, path).await,
+                    Ok(_) | Err(zk::Error::NO_NODE) => Ok(()),
+                    Err(error) => Err(error),
+                }
+            }
             Self::Acquisition { dir, prefix } => remove_acquisition(zk, dir, prefix).await,
         }
     }
@@ -97,7 +99,7 @@ async fn remove_acquisition(
     prefix: &str,
 ) -> Result<(), zk::Error> {
     let list = || zk.children(dir.as_str());
-    let children = match caught_up(zk, dir.as_str(), list).await {
+    let children = match linearizable(zk, dir.as_str(), list).await {
         Err(zk::Error::NO_NODE) => return Ok(()),
         children => children?,
     };

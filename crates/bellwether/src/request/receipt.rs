@@ -213,6 +213,13 @@ impl Operation<'_> {
             if !self.in_doubt && session.is_ended() {
                 return Err(OnceError::SessionEnded);
             }
+            if self.in_doubt
+                && session.is_sabotaged(Sabotage::LookBeforeRetry)
+                && session.zk().sync(&self.path).await.is_ok()
+                && let Ok(written) = self.look(zk::Error::Unknown).await
+            {
+                return Ok(written);
+            }
             let mut writer = session.zk().new_multi();
             // The receipt comes first, so that its failure can be told from that of a write.
             match blindly {
@@ -269,7 +276,10 @@ impl Operation<'_> {
     fn add_receipt(&self, writer: &mut zk::Multi<'_>) {
         let data = self.id.as_bytes();
         match self.version {
-            Some(version) => writer.set(&self.path, data, Some(version)),
+            Some(version) => {
+                let is_sabotaged = self.of.session.is_sabotaged(Sabotage::LookBeforeRetry);
+                writer.set(&self.path, data, (!is_sabotaged).then_some(version));
+            }
             None => writer.create(&self.path, data, self.options()),
         }
     }

@@ -1,14 +1,15 @@
-//! Reads that see all earlier writes, on any server (linearizable reads).
+//! Reads that see earlier writes of others, and own ones whose reply was lost, on any server.
 
 use bellwether_client as zk;
 
+use crate::session::heart::elections;
 use crate::session::open_session::Session;
 use crate::session::sabotage::Sabotage;
 
-/// Syncs the server with the leader and then reads, in one round trip.
+/// Syncs the server with the leader and then reads, in one round trip: for answers to questions, which may be outdated on arrival.
 ///
-/// Writes of other clients, and an own request whose reply was lost, may have gone through another server of an ensemble, and may become
-/// visible here only later. A read that decides by them has to follow a sync.
+/// A leader takes a sync for a read, and may be some milliseconds behind the writes that its followers have answered already. So a recipe
+/// must not act on what such a read shows: see [`linearizable`].
 pub(crate) async fn caught_up<T, R>(
     zk: &zk::Client,
     path: &str,
@@ -20,15 +21,47 @@ where
     // Created after the sync, and so sent after it, in one packet.
     let (sync, read) = zk.batch(|zk| (zk.sync(path), read()));
     let (sync, read) = tokio::join!(sync, read);
-    match sync {
-        // The read may have reached the next server without the sync.
-        Err(error) if !error.is_refusal() => Err(error),
+    after(sync.map(drop), read)
+}
+
+/// Reads what every write has left that was answered before, in one round trip: for decisions.
+///
+/// In an ensemble a write goes ahead of the read. The leader puts it behind all earlier writes, and the server of this session applies it
+/// before it answers the read.
+pub(crate) async fn linearizable<T, R>(
+    zk: &zk::Client,
+    path: &str,
+    read: impl FnOnce() -> R,
+) -> Result<T, zk::Error>
+where
+    R: Future<Output = Result<T, zk::Error>>,
+{
+    // A single server answers in the order of its writes.
+    if elections(zk.last_zxid()) == 0 {
+        return caught_up(zk, path, read).await;
+    }
+    let (written, read) = zk.batch(|zk| {
+        // A multi goes through the quorum even if it contains only a check.
+        let mut multi = zk.new_multi();
+        multi.check("/", None);
+        (multi.commit(), read())
+    });
+    let (written, read) = tokio::join!(written, read);
+    after(written.map(drop).map_err(zk::Error::from), read)
+}
+
+/// The result of a read that is only valid behind another request.
+fn after<T>(first: Result<(), zk::Error>, read: Result<T, zk::Error>) -> Result<T, zk::Error> {
+    match first {
+        // The read may have reached the next server alone.
+        Err(error) if error.is_overload() || !error.is_refusal() => Err(error),
+        // A request that is refused for its content has passed the leader too.
         _ => read,
     }
 }
 
-/// As [`caught_up`], through a session, whose deliberate mistake may be to leave the sync out.
-pub(crate) async fn caught_up_in<T, R>(
+/// As [`linearizable`], through a session, whose deliberate mistake may be to read at once.
+pub(crate) async fn linearizable_in<T, R>(
     session: &Session,
     path: &str,
     read: impl FnOnce() -> R,
@@ -36,8 +69,11 @@ pub(crate) async fn caught_up_in<T, R>(
 where
     R: Future<Output = Result<T, zk::Error>>,
 {
-    match session.is_sabotaged(Sabotage::SkipSync) {
-        true => read().await,
-        false => caught_up(session.zk(), path, read).await,
+    if session.is_sabotaged(Sabotage::SkipSync) {
+        return read().await;
+    }
+    match session.is_sabotaged(Sabotage::TrustSync) {
+        true => caught_up(session.zk(), path, read).await,
+        false => linearizable(session.zk(), path, read).await,
     }
 }

@@ -56,7 +56,7 @@ impl Engine {
 }
 
 /// How many elections had taken place before a transaction: the epoch in its zxid.
-fn elections(zxid: i64) -> i64 {
+pub(crate) fn elections(zxid: i64) -> i64 {
     zxid >> 32
 }
 

@@ -14,11 +14,15 @@ pub enum Sabotage {
     SortByWholeName,
     /// Takes any node in the line for the own node after a create without an answer, although another session owns it.
     AdoptAnyOwner,
+    /// Leaves nodes in the line that an earlier create of the same contender has made.
+    LeaveStragglers,
     /// Takes a create without an answer for a refused one, and creates another node.
     UnknownIsRefusal,
-    /// Reads without a sync where a decision depends on what went through another server: the own node or claim after a lost reply, and
+    /// Reads at once where a decision depends on what went through another server: the own node or claim after a lost reply, and
     /// a barrier.
     SkipSync,
+    /// Reads behind a sync there, which a leader that lags behind its own commits answers at once.
+    TrustSync,
     /// Leaves the claim of a take that was dropped before it had an answer.
     LeaveClaim,
     /// Treats a hold as held although its session has ended.
@@ -45,6 +49,8 @@ pub enum Sabotage {
     SettleAnyVersion,
     /// Sends a write again after a lost reply without a look at the receipt.
     RetryBlindly,
+    /// Writes a receipt at any version of it, after a look that has not found the earlier try.
+    LookBeforeRetry,
     /// Takes a missing node for the success of an earlier try whose reply was lost, although another client may have deleted the node.
     GoneIsOurs,
     /// Leaves the line of a double barrier when a round begins without this member, and enters the next one anew.

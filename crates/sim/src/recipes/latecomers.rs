@@ -35,6 +35,7 @@ pub(crate) fn stalls(seed: u64) -> Plan {
     plan.servers.lag_max = timeout / 2;
     plan.servers.pace_max = timeout / 20;
     plan.servers.lag_changes = 0;
+    plan.servers.stalls = 0;
     plan.servers.expires_early = true;
     plan.servers.timeout_max = 20 * timeout;
     plan.duration = 5 * PERIOD * timeout;

@@ -315,9 +315,13 @@ impl Recipe for Items {
             self.take_claims_away(client).await;
         }
         if worker.random.random_bool(0.5) && lock(&self.ledger).has_room() {
-            let item = lock(&self.ledger).begin_put(0);
-            let put = queue.put(&item).await.map(drop);
-            return note_put(worker, &self.ledger, &item, put);
+            // The second put uses the receipt of the first.
+            for _ in 0..worker.random.random_range(1..=2) {
+                let item = lock(&self.ledger).begin_put(0);
+                let put = queue.put(&item).await.map(drop);
+                note_put(worker, &self.ledger, &item, put)?;
+            }
+            return Ok(());
         }
         let limit = worker.moment();
         let taken = worker.unless_stopped(queue.take_timeout(limit)).await?;

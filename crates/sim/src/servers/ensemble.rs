@@ -10,6 +10,7 @@
 //! expires at the first moment allowed, and its client learns that late; a container is deleted as soon as it is empty. One member is a
 //! single server.
 
+mod conn;
 mod leader;
 mod member;
 mod outage;
@@ -50,6 +51,8 @@ pub struct EnsembleSettings {
     pub lag_max: Ms,
     /// Percentage of commits that change the lag of a member, and of reads and of a leader's own commits that wait in a queue.
     pub lag_changes: u32,
+    /// Percentage of requests before which the thread of their connection stalls, for up to half a tick.
+    pub stalls: u32,
     /// Maximum time between two writes that a lagging member makes visible.
     pub pace_max: Ms,
     /// Interval at which empty containers are deleted.
@@ -271,6 +274,17 @@ impl Ensemble {
             E::Reads { member, life, conn } => {
                 if self.members[member].life == life {
                     self.waited(it, member, conn);
+                }
+            }
+            E::Resumes {
+                member,
+                life,
+                conn,
+                session,
+                frame,
+            } => {
+                if self.members[member].life == life {
+                    self.resume(it, member, conn, session, frame);
                 }
             }
             E::Expiry { session, planned } => self.expiry(it, session, planned),

@@ -71,6 +71,14 @@ pub(crate) enum EnsembleEvent {
         life: u64,
         conn: ConnId,
     },
+    /// The thread of a connection goes on with a request that it has read.
+    Resumes {
+        member: usize,
+        life: u64,
+        conn: ConnId,
+        session: i64,
+        frame: Bytes,
+    },
     /// A session may have expired.
     Expiry { session: i64, planned: u64 },
     /// Empty containers are deleted.

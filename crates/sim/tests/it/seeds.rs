@@ -1,5 +1,6 @@
 //! Runs that have failed once.
 
+use bellwether_sim::mistakes::Mistake;
 use bellwether_sim::{Plan, recipes};
 
 fn passes(recipe: &str, seeds: &[u64]) {
@@ -42,4 +43,21 @@ fn session_whose_handshakes_arrive_out_of_order_goes_on() {
 #[test]
 fn acknowledgement_in_doubt_is_not_that_of_another_consumer() {
     passes_embedded("queue", &[0, 36]);
+}
+
+/// A waiter passed a barrier that was set: its server, the leader, lagged behind its own commits, and answered a sync at once.
+#[test]
+fn waiter_on_a_leader_that_lags_does_not_pass_a_barrier() {
+    let seed = 139;
+    passes("barrier", &[seed]);
+    let mistake = Mistake::find("trust-sync").unwrap();
+    let sabotaged = mistake.make(mistake.plan(seed));
+    let verdict = recipes::find("barrier").unwrap()(&sabotaged);
+    assert!(verdict.violation.is_some(), "the seed shows it no more");
+}
+
+/// The time of day drifted without limit, so that an item was delivered before its time.
+#[test]
+fn item_of_a_delay_queue_is_not_delivered_early() {
+    passes("delay-queue", &[146]);
 }

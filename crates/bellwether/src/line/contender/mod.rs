@@ -29,7 +29,7 @@ use crate::node::path::NodePath;
 use crate::node::who::Who;
 use crate::request::litter::Litter;
 use crate::request::retry::{Tries, until_answered};
-use crate::request::synced_read::caught_up_in;
+use crate::request::synced_read::linearizable_in;
 use crate::session::heart::Pulse;
 use crate::session::meters::Wait;
 use crate::session::open_session::Session;
@@ -247,10 +247,14 @@ impl Contender {
         if let Some(berth) = &self.berth {
             node.accompany(berth.clone());
         }
-        if self.was_in_doubt {
+        if self.may_have_stragglers() {
             node.accompany(Arc::new(self.stragglers()));
         }
         self.node = Node::At(name, node);
+    }
+
+    fn may_have_stragglers(&self) -> bool {
+        self.was_in_doubt && !self.session.is_sabotaged(Sabotage::LeaveStragglers)
     }
 
     fn stragglers(&self) -> Stragglers {
@@ -412,7 +416,7 @@ impl Contender {
         let session = self.session.clone();
         self.connections = session.zk().connections();
         let (zk, dir) = (session.zk(), self.dir.as_str());
-        let list = || caught_up_in(&session, dir, || zk.children(dir));
+        let list = || linearizable_in(&session, dir, || zk.children(dir));
         let children = match until_answered(list).await {
             Ok(children) => children,
             Err(zk::Error::NO_NODE) => return Ok(false),
@@ -482,7 +486,7 @@ impl Contender {
         let Node::At(own, _) = &self.node else {
             return false;
         };
-        if self.was_in_doubt {
+        if self.may_have_stragglers() {
             // Ahead of the own node, it would block the contender itself.
             for other in sight.others_of(own, &self.prefix) {
                 let path = self.dir.child(other);

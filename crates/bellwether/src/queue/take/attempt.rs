@@ -16,7 +16,7 @@ use crate::node::acquisition::{AcquisitionId, Claim};
 use crate::queue::shelf::Shelf;
 use crate::request::litter::Litter;
 use crate::request::retry::{Tries, until_answered};
-use crate::request::synced_read::caught_up_in;
+use crate::request::synced_read::linearizable_in;
 use crate::session::sabotage::Sabotage;
 
 /// How a try to claim ended.
@@ -122,7 +122,7 @@ impl<'a> Attempt<'a> {
     /// Looks for a claim whose reply was lost. The server that answers now may lag behind the server that made the claim.
     async fn find(&self, claim: &str) -> Result<(Bytes, zk::Stat), zk::Error> {
         let session = self.shelf.session();
-        until_answered(|| caught_up_in(session, claim, || session.zk().get(claim))).await
+        until_answered(|| linearizable_in(session, claim, || session.zk().get(claim))).await
     }
 
     async fn send(

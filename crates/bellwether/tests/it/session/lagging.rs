@@ -221,7 +221,7 @@ async fn release_on_a_follower_that_lags_spares_the_next_holder_of_a_plain_lock(
     ahead.raw().delete("/simple", None).await.unwrap();
     let next = SimpleLock::new(&ahead, "/simple").acquire().await.unwrap();
     let released = tokio::spawn(guard.release());
-    until_asked(&lagging, &[Op::Delete, Op::Sync]).await;
+    until_asked(&lagging, &[Op::Delete, Op::Multi]).await;
     ensemble.hold_back(false);
     let released = soon(released).await.unwrap();
     let stat = ahead.raw().exists("/simple").await.unwrap();
@@ -254,7 +254,7 @@ async fn clearing_a_crash_on_a_follower_that_lags_spares_the_mark_of_a_later_hol
     let holder = ahead.acquire().await.unwrap();
     lagging.reset_counts();
     let cleared = tokio::spawn(async move { behind.clear_crash_mark().await });
-    until_asked(&lagging, &[Op::Delete, Op::Sync]).await;
+    until_asked(&lagging, &[Op::Delete, Op::Multi]).await;
     ensemble.hold_back(false);
     let cleared = soon(cleared).await.unwrap();
     assert!(

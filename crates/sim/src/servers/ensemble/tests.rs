@@ -47,6 +47,7 @@ impl Wire {
             link_delay: 0..1,
             lag_max: 0,
             lag_changes: 0,
+            stalls: 0,
             pace_max: 0,
             reap_every: Ms::MAX / 2,
             election: 1..2,

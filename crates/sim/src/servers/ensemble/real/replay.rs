@@ -70,6 +70,7 @@ impl<'a> Replay<'a> {
             link_delay: 1..2,
             lag_max: 1,
             lag_changes: 100,
+            stalls: 0,
             pace_max: 0,
             reap_every: Ms::MAX / 2,
             election: 1..2,
@@ -354,6 +355,7 @@ impl<'a> Replay<'a> {
                 EnsembleEvent::AtLeader { .. }
                 | EnsembleEvent::Ping { .. }
                 | EnsembleEvent::Report { .. }
+                | EnsembleEvent::Resumes { .. }
                 | EnsembleEvent::Revalidated { .. } => self.model.handle(&mut self.it, event),
                 // Steps of the schedule.
                 EnsembleEvent::Commit { .. }
