@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
 
 use super::members::{self, MemberState};
-use super::picture::{Picture, SIGHT};
+use super::picture::{Picture, Roots, SIGHT, is_covered};
 use super::{Live, problems};
 use crate::json;
 
@@ -45,7 +45,8 @@ const TRY_EVERY_MAX: Duration = Duration::from_secs(60);
 /// Maximum time of one look. Requests wait in the client while no server answers.
 const LOOK_MAX: Duration = Duration::from_secs(30);
 
-/// A directory that is not a recipe yet and has more descendants is not read for each change, but only with everything.
+/// A directory that is not a recipe yet and has more descendants is not read for each change, but only with everything. Of such a
+/// directory, only what has changed is read.
 const BELOW_MAX: u32 = 500;
 
 /// Maximum number of paths waiting to be read. Beyond that, all wait for the next reading of everything.
@@ -87,7 +88,7 @@ struct Observer {
     whole_every: Duration,
     has_changed: bool,
     /// Paths to read when the budget allows it; and the last one read, so that each gets its turn.
-    pending: BTreeSet<String>,
+    pending: Roots,
     last: String,
     /// Why the last look failed, and the number of consecutive failures.
     trouble: Option<String>,
@@ -104,7 +105,7 @@ impl Observer {
             whole_at: None,
             whole_every: WHOLE_EVERY,
             has_changed: true,
-            pending: BTreeSet::new(),
+            pending: Roots::new(),
             last: String::new(),
             trouble: None,
             failures: 0,
@@ -248,7 +249,9 @@ impl Observer {
     }
 
     async fn look_at_changes(&mut self, changed: &BTreeSet<String>) -> Result<(), String> {
-        self.pending.extend(self.picture.roots(changed));
+        for (root, changed) in self.picture.roots(changed) {
+            self.pending.entry(root).or_default().extend(changed);
+        }
         if self.pending.len() > PENDING_MAX {
             self.pending.clear();
         }
@@ -271,16 +274,24 @@ impl Observer {
         while roots.is_empty() || f64::from(expected) < available {
             let behind = (Bound::Excluded(self.last.clone()), Bound::Unbounded);
             let next = self.pending.range(behind).next();
-            let Some(root) = next.or(self.pending.first()).cloned() else {
+            let next = next.or(self.pending.first_key_value());
+            let Some(root) = next.map(|(root, _)| root.clone()) else {
                 break;
             };
-            self.pending.remove(&root);
+            let changed = self.pending.remove(&root).unwrap_or_default();
             self.last.clone_from(&root);
+            if is_covered(&root, &roots) {
+                continue;
+            }
             expected += match self.picture.at(&root) {
                 [] => match self.count_below(&root).await {
                     Some(below @ 0..=BELOW_MAX) => 2 + below,
-                    // It is read with everything.
-                    _ => continue,
+                    _ => {
+                        for path in changed.into_iter().filter(|path| *path != root) {
+                            self.pending.entry(path).or_default();
+                        }
+                        continue;
+                    }
                 },
                 sights => sights.iter().map(requests).sum::<u32>(),
             };

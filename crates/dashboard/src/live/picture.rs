@@ -18,6 +18,9 @@ const PARTS: [&str; 8] = [
 /// Where kazoo keeps the waiters of a semaphore: beside it.
 const KAZOO_LINE: &str = "-__lock__";
 
+/// Paths to read, and the changes that each shows.
+pub(crate) type Roots = BTreeMap<String, BTreeSet<String>>;
+
 /// State as last read.
 #[derive(Debug, Default)]
 pub(crate) struct Picture {
@@ -30,7 +33,7 @@ pub(crate) struct Picture {
 impl Picture {
     /// Replaces everything at and below `roots` by what was just read there.
     pub(crate) fn replace(&mut self, roots: &BTreeSet<String>, read: Overview) {
-        let is_read = |path: &str| ancestors(path).any(|above| roots.contains(above));
+        let is_read = |path: &str| is_covered(path, roots);
         self.seen.sights.retain(|sight| !is_read(&sight.path));
         self.seen.unreadable.retain(|path| !is_read(path));
         self.texts.retain(|path, _| !is_read(path));
@@ -74,17 +77,17 @@ impl Picture {
         all.map(|(name, text)| (name.as_str(), text))
     }
 
-    /// The minimum set of paths to read after changes at `changed`, so that no change is missed.
-    pub(crate) fn roots(&self, changed: &BTreeSet<String>) -> BTreeSet<String> {
-        let roots: BTreeSet<_> = changed
-            .iter()
-            .filter(|path| !self.is_told_by_children(path, changed))
-            .map(|path| self.root(path))
-            .collect();
-        let is_covered =
-            |path: &String| ancestors(path).any(|above| above != path && roots.contains(above));
-        let needed = roots.iter().filter(|path| !is_covered(path));
-        needed.cloned().collect()
+    /// The paths to read after changes at `changed`, so that no change is missed, each with the changes that it shows. Some may be below
+    /// others.
+    pub(crate) fn roots(&self, changed: &BTreeSet<String>) -> Roots {
+        let mut roots = Roots::new();
+        for path in changed {
+            if !self.is_told_by_children(path, changed) {
+                let shown = roots.entry(self.root(path)).or_default();
+                shown.insert(path.clone());
+            }
+        }
+        roots
     }
 
     /// Whether the changed children of a new directory cover it: then it need not be read from above.
@@ -124,6 +127,11 @@ pub(crate) fn parent(path: &str) -> &str {
     }
 }
 
+/// Whether a path, or one above it, is among `roots`.
+pub(crate) fn is_covered(path: &str, roots: &BTreeSet<String>) -> bool {
+    ancestors(path).any(|above| roots.contains(above))
+}
+
 /// The path itself and its ancestors, deepest first.
 fn ancestors(path: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(path), |path| (*path != "/").then(|| parent(path)))
@@ -139,7 +147,7 @@ mod tests {
 
     fn roots(picture: &Picture, changed: &[&str]) -> Vec<String> {
         let changed = changed.iter().map(|&path| path.to_owned()).collect();
-        picture.roots(&changed).into_iter().collect()
+        picture.roots(&changed).into_keys().collect()
     }
 
     #[tokio::test]
@@ -192,8 +200,12 @@ mod tests {
     }
 
     #[test]
-    fn roots_below_another_root_are_left_out() {
-        let picture = Picture::default();
-        assert_eq!(roots(&picture, &["/a", "/b/c/d"]), ["/"]);
+    fn changes_are_kept_with_the_path_that_shows_them() {
+        let changed = ["/a", "/b", "/b/c/d"].map(str::to_owned);
+        let roots = Picture::default().roots(&BTreeSet::from(changed));
+        let shown = |path: &str| BTreeSet::from([path.to_owned()]);
+        let expected = [("/", shown("/a")), ("/b/c", shown("/b/c/d"))];
+        let expected = expected.map(|(root, changed)| (root.to_owned(), changed));
+        assert_eq!(roots, BTreeMap::from(expected));
     }
 }

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use bellwether::Lock;
 use bellwether::zk::CreateMode;
+use bellwether::{Lock, SimpleLock};
 
 use crate::support::Scene;
 
@@ -49,6 +49,22 @@ async fn thousand_locks_and_ten_thousand_children_stay_usable() -> Result<()> {
     let updated = begin.elapsed();
     println!("1000 locks: first rows after {painted:?}, an update after {updated:?}");
     assert!(painted < PAINT_MAX && updated < UPDATE_MAX);
+
+    // New ones in the same directory, beside a node that is no lock.
+    let begin = Instant::now();
+    zk.create("/locks/a", b"", CreateMode::Persistent).await?;
+    let _simple = SimpleLock::new(&scene.client, "/locks/b").acquire().await?;
+    let _lock = Lock::new(&scene.client, "/locks/c").acquire().await?;
+    for path in ["/locks/b", "/locks/c"] {
+        browser
+            .until(&format!(
+                "[...document.querySelectorAll('.card .path')].some((shown) => shown.textContent === '{path}')"
+            ))
+            .await?;
+    }
+    let updated = begin.elapsed();
+    println!("1000 locks: new ones after {updated:?}");
+    assert!(updated < UPDATE_MAX);
 
     let begin = Instant::now();
     browser.run("location.hash = '#/tree?path=/many'").await?;
