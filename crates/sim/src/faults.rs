@@ -57,6 +57,31 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// The same fault, which is over in at most `left`.
+    pub(crate) fn over_in(mut self, left: Ms) -> Self {
+        match &mut self {
+            Self::Cut { .. } => {}
+            Self::Silence { time, .. }
+            | Self::CutOff { time, .. }
+            | Self::Deaf { time, .. }
+            | Self::Pause { time, .. }
+            | Self::Kill { time, .. }
+            | Self::Starve { time, .. }
+            | Self::ServerCrash { time, .. }
+            | Self::ServerPause { time, .. }
+            | Self::ServerCutOff { time, .. }
+            | Self::ServerDeaf { time, .. }
+            | Self::LeaderCrash { time }
+            | Self::LeaderPause { time }
+            | Self::LeaderCutOff { time }
+            | Self::ShortSessions { time, .. }
+            | Self::KillAtDisk { time, .. }
+            | Self::PowerLoss { time, .. }
+            | Self::FailedSync { time } => *time = left.min(*time),
+        }
+        self
+    }
+
     /// The worker that it affects.
     pub fn worker(&self) -> Option<usize> {
         match *self {

@@ -255,6 +255,8 @@ impl<R: Recipe> Conductor<R> {
     }
 
     fn make(&mut self, fault: Fault, now: Ms) {
+        // What was delayed when faults end must not be overtaken.
+        let fault = fault.over_in(self.plan.duration.saturating_sub(now));
         let who = fault.worker().unwrap_or(0);
         if fault.worker().is_some()
             && (who >= self.workers.len() || self.workers[who].starts_at.is_some())

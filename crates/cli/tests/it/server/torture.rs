@@ -61,13 +61,18 @@ const ATTEMPTS_MAX: u32 = 4;
 #[test]
 fn mistake_of_a_recipe_is_found_under_faults() {
     for (mistake, recipe, found) in [
-        ("skip-relist", "lock", "held at once"),
-        ("retry-blindly", "queue", "was put twice"),
-        ("decide-early", "two-phase", "committed before site"),
+        // It shows by two holders, or by one that was ahead of its turn.
+        (
+            "skip-relist",
+            "lock",
+            &["held at once", "was granted before"][..],
+        ),
+        ("retry-blindly", "queue", &["was put twice"]),
+        ("decide-early", "two-phase", &["committed before site"]),
         (
             "write-unfenced",
             "fenced-writes",
-            "no order of the operations",
+            &["no order of the operations"],
         ),
     ] {
         let attempt = |seed: u32| {
@@ -87,7 +92,7 @@ fn mistake_of_a_recipe_is_found_under_faults() {
         let violation = &summary["violations"][0];
         assert_eq!(violation["recipe"], recipe);
         let what = violation["what"].as_str().unwrap();
-        assert!(what.contains(found), "{what}");
+        assert!(found.iter().any(|found| what.contains(found)), "{what}");
         let told = text(&output.stderr);
         assert!(told.contains("hint: --seed"), "{told}");
     }

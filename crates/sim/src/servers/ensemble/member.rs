@@ -67,11 +67,6 @@ impl Way {
         self.last_arrival = self.last_arrival.max(at);
         self.last_arrival
     }
-
-    pub(super) fn calm(&mut self, now: Ms) {
-        self.held_until = self.held_until.min(now);
-        self.last_arrival = self.last_arrival.min(now);
-    }
 }
 
 impl Link {

@@ -152,20 +152,16 @@ impl Ensemble {
         self.cut_off(it, index, until);
     }
 
-    /// Ends all faults.
+    /// Faults are over, and members no longer lag.
     pub(crate) fn calm(&mut self, it: &mut Parts) {
         self.settings.lag_max = 0;
         self.settings.pace_max = 0;
         self.settings.reap_every = self.settings.reap_every.min(10_000);
         let at = it.now + self.settings.reap_every;
         self.put(it, at, EnsembleEvent::Reap);
-        self.leader_paused_until = self.leader_paused_until.min(it.now);
         for member in &mut self.members {
             member.lag = 0;
             member.timeout_max = None;
-            member.link.up.calm(it.now);
-            member.link.down.calm(it.now);
-            member.back_at = member.back_at.min(it.now);
             member.applies_last = it.now;
         }
         // No member lags any more.
