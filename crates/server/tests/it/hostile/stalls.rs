@@ -167,7 +167,7 @@ async fn nobody_waits_while_nodes_are_counted_behind_a_write() {
 
 /// Each of these is refused in the end because its results are too large, but computing that takes long.
 fn long_reads(count: usize) -> Vec<Request> {
-    let lists = vec![Request::get_children("/wide"); 500];
+    let lists = vec![Request::get_children("/wide"); 100];
     vec![Request::MultiRead(lists); count]
 }
 
