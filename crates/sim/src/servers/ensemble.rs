@@ -11,6 +11,7 @@
 //! single server.
 
 mod conn;
+mod expiry;
 mod leader;
 mod member;
 mod outage;

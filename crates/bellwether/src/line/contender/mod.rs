@@ -3,6 +3,7 @@
 //! A contender watches only the nearest node that blocks it, so a hand-over wakes one contender: no thundering herd. The server
 //! processes the requests of one session in order, so a list sent right behind the create shows the new node.
 
+mod stragglers;
 mod turn;
 mod view;
 
@@ -35,6 +36,7 @@ use crate::session::meters::Wait;
 use crate::session::open_session::Session;
 use crate::session::sabotage::Sabotage;
 
+use self::stragglers::Stragglers;
 use self::view::Line;
 pub(crate) use self::view::{Rule, Sight};
 
@@ -515,23 +517,5 @@ impl Drop for Contender {
             // A known node is deleted by its own drop.
             (Node::None, _) | (Node::At(..), None) => {}
         }
-    }
-}
-
-/// Nodes that creates without an answer may have made, or may still make: a slow member of an ensemble may forward a create after its
-/// retry. Dropped, the janitor deletes them, since they would block the line until the session ends.
-#[derive(Debug)]
-struct Stragglers {
-    session: Session,
-    dir: NodePath,
-    prefix: String,
-}
-
-impl Drop for Stragglers {
-    fn drop(&mut self) {
-        self.session.janitor().remove(Litter::Acquisition {
-            dir: self.dir.clone(),
-            prefix: self.prefix.clone(),
-        });
     }
 }

@@ -132,13 +132,8 @@ impl Ensemble {
         if let Ok(RequestHeader { xid, op }) = RequestHeader::decode(&mut reader)
             && Op::from_number(op).is_some_and(Op::is_write)
         {
-            let message = Message::Request {
-                conn: id,
-                session,
-                xid,
-                op,
-                body: frame.slice_ref(reader.rest()),
-            };
+            let body = frame.slice_ref(reader.rest());
+            let message = write(id, session, xid, op, body);
             self.tell_leader(it, member, message);
         }
     }
@@ -242,13 +237,7 @@ impl Ensemble {
         match Op::from_number(op) {
             Some(op) if op.is_write() => {
                 conn.lane.push_back(Lane::Waits);
-                let message = Message::Request {
-                    conn: id,
-                    session,
-                    xid,
-                    op: op.number(),
-                    body,
-                };
+                let message = write(id, session, xid, op.number(), body);
                 self.tell_leader(it, member, message);
             }
             Some(Op::Sync) => {
@@ -363,5 +352,16 @@ impl Ensemble {
             it.net.close_by_server(&mut it.agenda, now, id);
         }
         self.members[index].forget(id);
+    }
+}
+
+/// A write of a connection, for the leader.
+fn write(conn: ConnId, session: i64, xid: i32, op: i32, body: Bytes) -> Message {
+    Message::Request {
+        conn,
+        session,
+        xid,
+        op,
+        body,
     }
 }

@@ -277,7 +277,7 @@ impl Ensemble {
     }
 
     /// Deletes the ephemeral nodes of a session, in any order: that of a hash table in Apache's server.
-    fn close_steps(&mut self, at: At, session: i64) -> Vec<Step> {
+    pub(super) fn close_steps(&mut self, at: At, session: i64) -> Vec<Step> {
         let mut own = self.head.ephemerals_of(session);
         own.shuffle(&mut self.random);
         let steps: Vec<Step> = own.into_iter().map(Step::Delete).collect();
@@ -413,61 +413,6 @@ impl Ensemble {
             self.log.pop_front();
             self.base += 1;
         }
-    }
-
-    /// Plans a check of a session for the moment when it may expire.
-    pub(super) fn plan_expiry(&mut self, it: &mut Parts, session: i64) {
-        let Some(known) = self.sessions.get(&session) else {
-            return;
-        };
-        let at = self.expires_at(known).max(it.now);
-        self.look_again(it, session, at);
-    }
-
-    fn look_again(&mut self, it: &mut Parts, session: i64, at: Ms) {
-        if let Some(known) = self.sessions.get_mut(&session) {
-            known.planned += 1;
-            let planned = known.planned;
-            self.put(it, at, EnsembleEvent::Expiry { session, planned });
-        }
-    }
-
-    fn expires_at(&self, session: &Session) -> Ms {
-        let at = session.heard + session.timeout;
-        match self.settings.expires_early {
-            true => at,
-            false => (at / self.settings.tick + 1) * self.settings.tick,
-        }
-    }
-
-    /// Expires a session, or checks again later.
-    pub(super) fn expiry(&mut self, it: &mut Parts, id: i64, planned: u64) {
-        let Some(known) = self.sessions.get(&id) else {
-            return;
-        };
-        if known.is_closing || known.planned != planned {
-            return;
-        }
-        let is_leaderless = self.leader.is_none();
-        let at = self.expires_at(known).max(self.leader_paused_until);
-        if is_leaderless || at > it.now {
-            let again = at.max(it.now + u64::from(is_leaderless) * 100);
-            return self.look_again(it, id, again);
-        }
-        let zxid = self.next_zxid();
-        let at = At {
-            zxid,
-            time_ms: server_epoch_ms(it.now),
-        };
-        let steps = self.close_steps(at, id);
-        self.head.zxid = zxid;
-        if let Some(known) = self.sessions.get_mut(&id) {
-            known.is_closing = true;
-        }
-        it.trace.add(it.now, 8, id.unsigned_abs(), || {
-            format!("session {id:#x} expires")
-        });
-        self.propose(it, zxid, steps, None, None, Some(id));
     }
 
     /// Deletes containers that are empty.

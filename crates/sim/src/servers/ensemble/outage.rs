@@ -155,6 +155,7 @@ impl Ensemble {
     /// Faults are over, and members no longer lag.
     pub(crate) fn calm(&mut self, it: &mut Parts) {
         self.settings.lag_max = 0;
+        self.settings.stalls = 0;
         self.settings.pace_max = 0;
         self.settings.reap_every = self.settings.reap_every.min(10_000);
         let at = it.now + self.settings.reap_every;

@@ -4,12 +4,14 @@
 //! writes in their order. A [schedule](schedule) of the model's own choices, how long each message takes, is derived from them; then the
 //! model [runs](replay) by this schedule, and each of its frames must be the recorded one.
 
+mod compare;
 mod forged;
 mod history;
 mod order;
 mod record;
 mod replay;
 mod schedule;
+mod step;
 
 use std::time::Duration;
 

@@ -1,26 +1,22 @@
-//! Runs the model through a history, and compares every frame.
+//! Runs the model through a history.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bellwether_server::files::txn::TxnBody;
-use bellwether_testkit::{Body, ConnectOptions, Frame, MultiResult};
-use bellwether_wire::connect::ConnectReply;
-use bellwether_wire::frame;
-use bellwether_wire::stat::Stat;
+use bellwether_testkit::{ConnectOptions, Frame};
 use bytes::BytesMut;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 
 use super::super::{Ensemble, EnsembleEvent, EnsembleSettings, Message, tree};
-use super::history::{Connection, Fault, History, Micros};
-use super::schedule::{Step, describe, is_moved, lost_handshake, micros, schedule};
+use super::history::{Fault, History, Micros};
+use super::schedule::{is_moved, lost_handshake, micros, schedule};
+use super::step::Step;
 use super::{MEMBERS, SYNC_LIMIT, TICK, TIMEOUT_MAX};
 use crate::faults;
 use crate::servers::{self, ServerEvent};
 use crate::world::{Agenda, ConnId, Event, Ms, Net, Parts, Process, Trace};
-
-const FRAME_BYTES_MAX: usize = 1 << 20;
 
 /// Whether the model could have produced this history. The error names the first frame that it could not.
 pub(super) fn allows(history: &History) -> Result<(), String> {
@@ -30,18 +26,18 @@ pub(super) fn allows(history: &History) -> Result<(), String> {
         replay.it.now = replay.it.now.max(at / 1_000);
         replay
             .step(step)
-            .map_err(|why| format!("{}: {why}", describe(history, step)))?;
+            .map_err(|why| format!("{}: {why}", step.describe(history)))?;
     }
     replay.is_complete()
 }
 
-struct Replay<'a> {
-    history: &'a History,
-    it: Parts,
-    model: Ensemble,
-    lines: Vec<Line>,
+pub(super) struct Replay<'a> {
+    pub(super) history: &'a History,
+    pub(super) it: Parts,
+    pub(super) model: Ensemble,
+    pub(super) lines: Vec<Line>,
     /// Ids of sessions: those of the model, and the recorded ones.
-    recorded: BTreeMap<i64, i64>,
+    pub(super) recorded: BTreeMap<i64, i64>,
     own: BTreeMap<i64, i64>,
     /// Writes and syncs on their way to the leader or back, by connection and xid.
     up: BTreeMap<(ConnId, i32), EnsembleEvent>,
@@ -52,12 +48,12 @@ struct Replay<'a> {
 
 /// A connection of the model.
 #[derive(Default)]
-struct Line {
-    id: ConnId,
-    input: BytesMut,
-    is_greeted: bool,
+pub(super) struct Line {
+    pub(super) id: ConnId,
+    pub(super) input: BytesMut,
+    pub(super) is_greeted: bool,
     /// Number of frames that the model has sent too.
-    explained: usize,
+    pub(super) explained: usize,
 }
 
 impl<'a> Replay<'a> {
@@ -417,134 +413,8 @@ impl<'a> Replay<'a> {
         let fault = faults::Fault::ServerCrash { server, time };
         self.model.suffer(&mut self.it, fault, 0);
     }
-
-    /// Compares what the model has sent with what was received.
-    fn compare(&mut self, step: Step) -> Result<(), String> {
-        for number in 0..self.lines.len() {
-            let connection = &self.history.connections[number];
-            let line = &mut self.lines[number];
-            line.input.unsplit(self.it.net.take_inbox(line.id));
-            while let Ok(Some(bytes)) = frame::take(&mut line.input, FRAME_BYTES_MAX) {
-                let of = || format!("connection {number} of client {}", connection.client);
-                if !std::mem::replace(&mut line.is_greeted, true) {
-                    let made = ConnectReply::decode(&bytes).map_err(|why| why.to_string())?;
-                    let granted = made.is_session().then_some(made.timeout_ms);
-                    let expected = connection.greeting.and_then(|greeting| greeting.granted);
-                    let expected = expected.map(|(_, timeout_ms)| timeout_ms);
-                    if granted != expected {
-                        return Err(format!(
-                            "{}: the model grants {granted:?}, not {expected:?}",
-                            of()
-                        ));
-                    }
-                    continue;
-                }
-                let Some(expected) = connection.received.get(line.explained) else {
-                    // It was lost on the way.
-                    continue;
-                };
-                let op_of = |xid| {
-                    let mut requests = connection.requests.iter();
-                    requests.find(|sent| sent.xid == xid)?.request.op()
-                };
-                let made = Frame::decode(&bytes, op_of).map_err(|why| why.to_string())?;
-                let made = plain(made, &self.recorded);
-                let real = plain(expected.frame.clone(), &BTreeMap::new());
-                if made != real {
-                    let frame = line.explained;
-                    return Err(format!(
-                        "{}: frame {frame} is {real:?}; the model sends {made:?}",
-                        of()
-                    ));
-                }
-                line.explained += 1;
-            }
-        }
-        self.is_answered(step)
-    }
-
-    /// A request that the schedule has given its place is answered there.
-    fn is_answered(&self, step: Step) -> Result<(), String> {
-        match step {
-            Step::Read(number, place) | Step::Synced(number, place)
-                if !self.has_reply(number, place) =>
-            {
-                let member = &self.model.members[self.history.connections[number].member];
-                let id = self.lines[number].id;
-                let is_open = self.it.net.conn(id).is_some_and(|conn| conn.is_open);
-                let mut syncs = member.syncs.iter();
-                let upto = syncs.find(|(_, conn, ..)| *conn == id).map(|sync| sync.0);
-                Err(format!(
-                    "the model does not answer it yet: its connection is open: {is_open}, it waits for write {upto:?} of {}",
-                    member.applied
-                ))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn has_reply(&self, number: usize, place: usize) -> bool {
-        let connection: &Connection = &self.history.connections[number];
-        let xid = connection.requests[place].xid;
-        let explained = &connection.received[..self.lines[number].explained];
-        explained
-            .iter()
-            .any(|one| matches!(&one.frame, Frame::Reply(reply) if reply.xid == xid))
-    }
-
-    fn is_complete(&self) -> Result<(), String> {
-        for (number, connection) in self.history.connections.iter().enumerate() {
-            let line = &self.lines[number];
-            let client = connection.client;
-            if connection.greeting.is_some() && !line.is_greeted {
-                return Err(format!(
-                    "connection {number} of client {client}: the model does not answer its handshake"
-                ));
-            }
-            if let Some(left) = connection.received.get(line.explained) {
-                let frame = line.explained;
-                return Err(format!(
-                    "connection {number} of client {client}: the model does not send frame {frame}, {left:?}"
-                ));
-            }
-        }
-        Ok(())
-    }
 }
 
 fn ms(time: Duration) -> Ms {
     Ms::try_from(time.as_millis()).unwrap_or(Ms::MAX)
-}
-
-/// A frame without its bytes, and with the recorded sessions as owners.
-fn plain(mut frame: Frame, sessions: &BTreeMap<i64, i64>) -> Frame {
-    if let Frame::Reply(reply) = &mut frame {
-        reply.bytes.clear();
-        if let Ok(body) = &mut reply.outcome {
-            rename(body, sessions);
-        }
-    }
-    frame
-}
-
-fn rename(body: &mut Body, sessions: &BTreeMap<i64, i64>) {
-    let stat = |stat: &mut Stat| {
-        if let Some(recorded) = sessions.get(&stat.ephemeral_owner) {
-            stat.ephemeral_owner = *recorded;
-        }
-    };
-    match body {
-        Body::Stat(one)
-        | Body::PathStat(_, one)
-        | Body::DataStat(_, one)
-        | Body::ChildrenStat(_, one) => stat(one),
-        Body::Multi(results) => {
-            for result in results {
-                if let MultiResult::Done(_, body) = result {
-                    rename(body, sessions);
-                }
-            }
-        }
-        _ => {}
-    }
 }

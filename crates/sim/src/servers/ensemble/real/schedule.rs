@@ -12,28 +12,8 @@ use bellwether_wire::op::Op;
 
 use super::history::{Connection, Fault, History, Micros, Sent};
 use super::order::{Impossible, Number, Order};
+use super::step::Step;
 use crate::world::server_epoch_ms;
-
-/// A step of the model. Connections, requests and writes are named by their places in the history.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
-    /// The leader proposes a write.
-    Propose(usize),
-    /// A member makes a write visible.
-    Apply(usize, usize),
-    /// A client connects, with the session that it has.
-    Attach(usize),
-    /// A member receives a request of a connection.
-    Receive(usize, usize),
-    /// A member executes a read.
-    Read(usize, usize),
-    /// A member receives the leader's answer to a sync.
-    Synced(usize, usize),
-    /// The leader is lost, and the leader of this place is elected.
-    Elect(usize),
-    /// A member is killed, if it is not already, and returns.
-    Restart(usize),
-}
 
 const NEVER: Micros = Micros::MAX;
 
@@ -79,10 +59,10 @@ pub(super) fn schedule(history: &History, members: usize) -> Result<Vec<(Micros,
             by,
             waited_for,
         } => {
-            let named = describe(history, step);
+            let named = step.describe(history);
             let others: Vec<String> = waited_for
                 .into_iter()
-                .map(|step| format!("\n  after {}", describe(history, step)))
+                .map(|step| format!("\n  after {}", step.describe(history)))
                 .collect();
             format!(
                 "{named} is {by} µs too early for the model{}",
@@ -90,7 +70,7 @@ pub(super) fn schedule(history: &History, members: usize) -> Result<Vec<(Micros,
             )
         }
         Impossible::Cycle(steps) => {
-            let steps = steps.into_iter().map(|step| describe(history, step));
+            let steps = steps.into_iter().map(|step| step.describe(history));
             let steps: Vec<String> = steps.collect();
             format!("no order is possible:\n  {}", steps.join("\n  before "))
         }
@@ -352,7 +332,7 @@ impl<'a> Schedule<'a> {
         for (place, sent) in connection.requests.iter().enumerate() {
             let reply = replies.get(place).copied();
             let named = |what: &str| {
-                let step = describe(self.history, Step::Receive(number, place));
+                let step = Step::Receive(number, place).describe(self.history);
                 format!("{step} {what}")
             };
             if reply.is_some_and(|(_, reply)| reply.xid != sent.xid) {
@@ -494,48 +474,5 @@ pub(super) fn is_moved(body: &TxnBody) -> bool {
         TxnBody::Error(code) => *code == ErrorCode::SessionMoved as i32,
         TxnBody::Multi(parts) => parts.iter().any(is_moved),
         _ => false,
-    }
-}
-
-/// A step in words.
-pub(super) fn describe(history: &History, step: Step) -> String {
-    let request = |number: usize, place: usize| {
-        let connection: &Connection = &history.connections[number];
-        let Sent { xid, request, .. } = &connection.requests[place];
-        let client = connection.client;
-        let member = connection.member;
-        let replies = connection
-            .received
-            .iter()
-            .filter_map(|one| match &one.frame {
-                Frame::Reply(reply) if reply.xid == *xid => Some(reply),
-                _ => None,
-            });
-        let reply = replies.map(|reply| format!("{:#x} {:?}", reply.zxid, reply.outcome));
-        let reply = reply.last().unwrap_or_default();
-        format!("client {client}, connection {number} to member {member}, {request:?}: {reply}")
-    };
-    match step {
-        Step::Propose(write) => {
-            let txn = &history.txns[write];
-            format!(
-                "write {:#x} of session {:#x}: {:?}",
-                txn.zxid, txn.session_id, txn.body
-            )
-        }
-        Step::Apply(member, write) => {
-            let zxid = history.txns[write].zxid;
-            format!("write {zxid:#x}, as member {member} shows it,")
-        }
-        Step::Attach(number) => {
-            let connection = &history.connections[number];
-            let Connection { client, member, .. } = connection;
-            format!("client {client}, connection {number} to member {member}, its handshake")
-        }
-        Step::Receive(number, place) | Step::Read(number, place) | Step::Synced(number, place) => {
-            request(number, place)
-        }
-        Step::Elect(era) => format!("election {era}"),
-        Step::Restart(member) => format!("restart of member {member}"),
     }
 }
