@@ -7,6 +7,7 @@ use bellwether::{Lock, connect, zk};
 use bellwether_testkit::{Direction, TestServer};
 use bellwether_wire::op::Op;
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 
 use crate::support::place::{Place, SESSION_TIMEOUT, soon};
 
@@ -115,6 +116,8 @@ async fn t22_directory_reaped_at_any_time_is_made_anew() {
         async move {
             // Thousands of times as often as a server would, but not so often that no directory lives long enough to be used.
             let mut turns = tokio::time::interval(Duration::from_millis(2));
+            // Not several at once after a delay.
+            turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 turns.tick().await;
                 server.reap_now().unwrap();
