@@ -1,7 +1,7 @@
 //! The double barrier: a number of members begin together and end together, round after round.
 
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bellwether_client as zk;
@@ -13,6 +13,7 @@ use crate::hold::Hold;
 use crate::line::failure::Failure;
 use crate::line::name::{Layout, Name};
 use crate::node::who::Who;
+use crate::request::receipt::Receipts;
 use crate::request::retry::{Tries, found};
 use crate::request::synced_read::caught_up;
 use crate::session::call::call;
@@ -71,8 +72,15 @@ const SIZE_MAX: usize = 2_000;
 pub struct DoubleBarrier {
     place: Place,
     size: usize,
+    memory: Arc<Mutex<Memory>>,
+}
+
+/// What clones of a handle keep from one round to the next.
+#[derive(Debug, Default)]
+struct Memory {
     /// The generation that was seen last: a hint, which saves the first look.
-    seen: Arc<Mutex<Option<u64>>>,
+    generation: Option<u64>,
+    receipts: Option<Receipts>,
 }
 
 impl DoubleBarrier {
@@ -82,7 +90,7 @@ impl DoubleBarrier {
         Self {
             place: Place::new(client, path),
             size,
-            seen: Arc::default(),
+            memory: Arc::default(),
         }
     }
 
@@ -288,21 +296,34 @@ impl DoubleBarrier {
             });
         }
         let (barrier, session) = (self.place.node()?, self.place.session().await?);
+        let mut memory = self.memory();
+        let receipts = match &memory.receipts {
+            Some(receipts) if receipts.session().is(&session) => receipts.clone(),
+            _ => {
+                let receipts = Receipts::new(&session, barrier.clone(), self.place.access.clone());
+                memory.receipts.insert(receipts).clone()
+            }
+        };
         Ok(Round {
             barrier,
             session,
             access: self.place.access.clone(),
+            receipts,
             size: self.size,
             generation: generation.unwrap_or(0),
         })
     }
 
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn last_seen(&self) -> Option<u64> {
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memory().generation
     }
 
     fn see(&self, generation: u64) {
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(generation);
+        self.memory().generation = Some(generation);
     }
 
     fn error(&self, failure: Failure) -> BarrierError {

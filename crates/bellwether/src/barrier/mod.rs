@@ -71,6 +71,13 @@ pub struct Barrier {
     place: Place,
 }
 
+/// What to do if the directory of a barrier is missing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    Make,
+    Leave,
+}
+
 impl Barrier {
     /// A barrier at a path. Nothing is sent, nor is the path checked, until a verb is called.
     #[must_use]
@@ -109,20 +116,13 @@ impl Barrier {
             ));
         }
         let options = zk::CreateMode::Persistent.with_acl(self.place.access.acl());
-        let mut tries = Tries::limited();
-        loop {
-            let set = self.once(&session, &dir, |writer| {
-                writer.create(&dir.child(BARRIER), &data, &options);
-            });
-            match set.await? {
-                None => return Ok(true),
-                Some(zk::Error::NODE_EXISTS) => return Ok(false),
-                Some(zk::Error::NO_NODE) => {
-                    let made = session.make_directory(&dir, &self.place.access).await;
-                    tries.again_after(made).map_err(|error| self.error(error))?;
-                }
-                Some(error) => return Err(self.error(error)),
-            }
+        let set = self.once(&session, &dir, Missing::Make, |writer| {
+            writer.create(&dir.child(BARRIER), &data, &options);
+        });
+        match set.await? {
+            None => Ok(true),
+            Some(zk::Error::NODE_EXISTS) => Ok(false),
+            Some(error) => Err(self.error(error)),
         }
     }
 
@@ -140,7 +140,7 @@ impl Barrier {
             .ask(async {
                 let dir = self.dir()?;
                 let session = self.session().await?;
-                let lifted = self.once(&session, &dir, |writer| {
+                let lifted = self.once(&session, &dir, Missing::Leave, |writer| {
                     writer.delete(&dir.child(BARRIER), None)
                 });
                 match lifted.await? {
@@ -250,11 +250,30 @@ impl Barrier {
         &self,
         session: &Session,
         dir: &NodePath,
+        missing: Missing,
         fill: impl Fn(&mut zk::Multi<'_>),
     ) -> Result<Option<zk::Error>, BarrierError> {
         let path = self.place.path.clone();
         let receipts = Receipts::new(session, dir.clone(), self.place.access.clone());
-        let written = receipts.once(fill).await;
+        let written = match receipts.operation() {
+            Ok(mut operation) => {
+                let mut tries = Tries::limited();
+                loop {
+                    match operation.send(&fill).await {
+                        // An earlier try may still arrive, and find the directory that another client has made.
+                        Err(OnceError::Refused(zk::MultiError::Refused {
+                            index: 0,
+                            code: zk::ErrorCode::NoNode,
+                        })) if missing == Missing::Make || operation.is_in_doubt() => {
+                            let made = session.make_directory(dir, &self.place.access).await;
+                            tries.again_after(made).map_err(|error| self.error(error))?;
+                        }
+                        written => break written,
+                    }
+                }
+            }
+            Err(error) => Err(error),
+        };
         receipts.sweep();
         match written {
             Ok(Written::Answered(_) | Written::ByReceipt) => Ok(None),

@@ -25,6 +25,7 @@ use crate::node::access::Access;
 use crate::node::path::NodePath;
 use crate::node::who::Who;
 use crate::request::node_event::{Happened, NodeEvent};
+use crate::request::receipt::Receipts;
 use crate::request::retry::{Tries, until_answered};
 use crate::session::open_session::Session;
 use crate::session::sabotage::Sabotage;
@@ -75,6 +76,8 @@ pub(crate) struct Round {
     /// The node of the barrier.
     pub(crate) barrier: NodePath,
     pub(crate) access: Access,
+    /// A second node of a member would be counted as another member.
+    pub(crate) receipts: Receipts,
     pub(crate) size: usize,
     pub(crate) generation: u64,
 }
@@ -119,6 +122,7 @@ impl Round {
             line_max: LINE_MAX,
             layout: Layout::Bellwether,
             first_limit: None,
+            once: Some(self.receipts.clone()),
         };
         let zk = self.session.zk();
         let ready = self.ready();

@@ -133,7 +133,7 @@ impl<'a> FencedWrite<'a> {
             });
         }
         // A check of the path would also succeed for the node of the next holder.
-        if *self.node.naming() == Naming::Shared {
+        if matches!(self.node.naming(), Naming::Receipted { .. }) {
             return Err(WriteError::NotFenced);
         }
         // The own node, and what pins it.

@@ -8,10 +8,9 @@ use bellwether_client as zk;
 use crate::hold::parting::{Marked, Marking, Parting};
 use crate::node::node_data::{NodeData, Revocation};
 use crate::node::who::Who;
-use crate::request::litter::{Litter, look};
+use crate::request::litter::{Is, Litter, delete_pinned, delete_receipted, find};
 use crate::request::node_event::NodeEvent;
 use crate::request::retry::Tries;
-use crate::request::synced_read::linearizable;
 use crate::session::ephemerals::Room;
 use crate::session::open_session::Session;
 use crate::session::sabotage::Sabotage;
@@ -38,9 +37,10 @@ pub(crate) enum Naming {
     /// The name holds an id that no other acquisition has: a deletion is idempotent, and a check of the path proves
     /// that this very node is there.
     Unique,
-    /// After this node is gone, another client may create one at the same path: read it before each deletion.
-    Shared,
-    /// As `Shared`, but this other node has this version only while ours is there.
+    /// After this node is gone, another client may create one at the same path. This other node, whose name is unique, was created
+    /// together with ours, and is deleted together with it.
+    Receipted { receipt: String },
+    /// Others may create a node at the same path. This other node has this version only while ours is there.
     Pinned { path: String, version: i32 },
 }
 
@@ -110,6 +110,10 @@ impl OwnNode {
                 break Removal::Done;
             }
         };
+        if let (Removal::WasGone, Naming::Receipted { receipt }) = (&removal, &self.naming) {
+            let litter = Litter::Node(receipt.clone());
+            self.session.janitor().remove(litter);
+        }
         self.path = None;
         removal
     }
@@ -117,12 +121,20 @@ impl OwnNode {
     /// Sends the deletion once.
     async fn try_remove(&self, parting: &Parting) -> Result<(), zk::Error> {
         let (zk, path) = (self.session.zk(), self.path());
-        if self.naming != Naming::Unique {
-            // A lagging server would still show our node where the next holder's stands.
-            let is_there = || linearizable(zk, path, || look(zk, path, self.czxid));
-            Tries::unlimited().answer(is_there).await?;
+        match &self.naming {
+            Naming::Unique => parting.delete(zk, path).await,
+            Naming::Receipted { receipt } => {
+                let is = Is::Created(self.czxid);
+                // Only the deletion puts the outcome in doubt.
+                let found = Tries::unlimited().answer(|| find(zk, path, &is));
+                found.await?;
+                match self.session.is_sabotaged(Sabotage::DeleteByPath) {
+                    true => zk.delete(path, None).await,
+                    false => delete_receipted(zk, path, receipt).await,
+                }
+            }
+            Naming::Pinned { path: pin, version } => delete_pinned(zk, path, pin, *version).await,
         }
-        parting.delete(zk, path).await
     }
 
     /// Changes the data of the node; see [`amend`].
@@ -157,9 +169,13 @@ impl Drop for OwnNode {
             }
             // A delete fired and forgotten may be lost in a reconnect while the session lives on, and all contenders behind it would wait
             // for ever: the janitor deletes until NoNode.
-            let litter = match std::mem::replace(&mut self.naming, Naming::Shared) {
+            let litter = match std::mem::replace(&mut self.naming, Naming::Unique) {
                 Naming::Unique => Litter::Node(path),
-                Naming::Shared => Litter::Created(path, self.czxid),
+                Naming::Receipted { receipt } => Litter::Receipted {
+                    path,
+                    receipt,
+                    is: Is::Created(self.czxid),
+                },
                 Naming::Pinned { path: pin, version } => Litter::Pinned { path, pin, version },
             };
             self.session.janitor().remove(litter);

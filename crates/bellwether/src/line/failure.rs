@@ -3,6 +3,7 @@
 use bellwether_client as zk;
 
 use crate::error::AcquireError;
+use crate::request::receipt::OnceError;
 
 /// Why a contender failed. The recipe turns it into its own error, with the path.
 #[derive(Debug)]
@@ -23,6 +24,17 @@ impl From<zk::Error> for Failure {
             error if error.is_transient() => Self::Disconnected(error),
             zk::Error::SessionEnded(_) => Self::SessionEnded,
             error => Self::Refused(error),
+        }
+    }
+}
+
+impl From<OnceError> for Failure {
+    fn from(error: OnceError) -> Self {
+        match error {
+            OnceError::Refused(error) => zk::Error::from(error).into(),
+            OnceError::SessionEnded => Self::SessionEnded,
+            OnceError::OutcomeUnknown(error) => error.into(),
+            OnceError::TooManyEphemerals { bytes } => Self::TooManyEphemerals { bytes },
         }
     }
 }

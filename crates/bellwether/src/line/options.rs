@@ -110,6 +110,7 @@ impl Terms {
             is_inner: self.is_inner,
             line_max: self.line_max,
             first_limit,
+            once: None,
         };
         let contender = Contender::enter(session, self.dir()?, entry).await;
         let contender = contender.map_err(|failure| self.error(failure))?;

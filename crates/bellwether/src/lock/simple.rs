@@ -1,24 +1,29 @@
 //! The plain lock of ZooKeeper's documentation: one node, which all waiters watch.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bellwether_client as zk;
+use bytes::Bytes;
 
 use crate::error::AcquireError;
 use crate::hold::Hold;
 use crate::hold::crash_record::Previous;
 use crate::hold::guard::guard_of_a_hold;
-use crate::hold::own_node::{Naming, OwnNode};
+use crate::hold::own_node::{Naming, OwnNode, OwnWatch};
 use crate::line::failure::Failure;
 use crate::node::access::Access;
 use crate::node::acquisition::{AcquisitionId, Claim};
 use crate::node::node_data::DATA_BYTES_MAX;
 use crate::node::path::NodePath;
-use crate::request::litter::Litter;
+use crate::request::latecomer::Latecomer;
+use crate::request::litter::{Is, Litter};
 use crate::request::node_event::{Happened, NodeEvent};
+use crate::request::receipt;
 use crate::request::retry::{Tries, found, until_answered};
 use crate::session::call::call;
 use crate::session::client::Client;
+use crate::session::ephemerals::Room;
 use crate::session::heart::Pulse;
 use crate::session::meters::Wait;
 use crate::session::open_session::Session;
@@ -96,10 +101,10 @@ impl SimpleLock {
     async fn acquire_untraced(&self) -> Result<SimpleGuard, AcquireError> {
         let mut attempt = Attempt::new(self).await?;
         loop {
-            if let Some(guard) = attempt.create().await.map_err(|f| self.error(f))? {
-                return Ok(guard);
+            match attempt.create().await.map_err(|f| self.error(f))? {
+                Try::Held(guard) => return Ok(guard),
+                Try::Taken(read) => attempt.wait(read).await.map_err(|f| self.error(f))?,
             }
-            attempt.wait().await.map_err(|f| self.error(f))?;
         }
     }
 
@@ -140,7 +145,10 @@ impl SimpleLock {
                 let mut attempt = Attempt::new(self).await?;
                 // Otherwise it might find the own node of an earlier call.
                 attempt.session.janitor().swept().await;
-                attempt.create().await.map_err(|f| self.error(f))
+                match attempt.create().await.map_err(|f| self.error(f))? {
+                    Try::Held(guard) => Ok(Some(guard)),
+                    Try::Taken(_) => Ok(None),
+                }
             })
             .await
     }
@@ -157,10 +165,27 @@ struct Attempt<'a> {
     node: NodePath,
     data: Vec<u8>,
     acquisition: String,
-    /// A create was sent whose reply has not come.
-    in_doubt: bool,
+    /// Created and deleted together with the node. No other acquisition has this name, so that a request that arrives late is refused.
+    receipt: String,
+    /// The number of the connection that sent the first create whose outcome is unknown.
+    sent_through: Option<u64>,
     wait: Wait,
     _pulse: Pulse,
+}
+
+/// What a watched read shows of the node.
+type Sight = (Bytes, zk::Stat, zk::Watch);
+type Read = Result<Sight, zk::Error>;
+
+/// How a try to create the node ended.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one at a time, and it is taken apart at once"
+)]
+enum Try {
+    Held(SimpleGuard),
+    /// Another client had it. The read was sent behind the create.
+    Taken(Read),
 }
 
 impl<'a> Attempt<'a> {
@@ -178,10 +203,11 @@ impl<'a> Attempt<'a> {
             });
         }
         Ok(Self {
+            receipt: receipt::new_path(&session, &node.directory()),
             node,
             data,
             acquisition,
-            in_doubt: false,
+            sent_through: None,
             wait: Wait::begin(),
             _pulse: Pulse::new(&session),
             session,
@@ -189,105 +215,144 @@ impl<'a> Attempt<'a> {
         })
     }
 
-    /// Tries to create the node; `None` if another client has it.
-    async fn create(&mut self) -> Result<Option<SimpleGuard>, Failure> {
-        let session = &self.session;
-        let access = &self.lock.place.access;
-        let options = zk::CreateMode::Ephemeral.with_acl(access.acl());
+    /// Tries to create the node.
+    async fn create(&mut self) -> Result<Try, Failure> {
+        let session = self.session.clone();
         let ephemerals = session.ephemerals();
-        if !ephemerals.has_room(self.node.as_str().len()) {
+        if !ephemerals.has_room(self.node.as_str().len() + self.receipt.len()) {
             return Err(Failure::TooManyEphemerals {
                 bytes: ephemerals.bytes(),
             });
         }
         let mut tries = Tries::limited();
         loop {
-            let was_in_doubt = self.in_doubt;
-            self.in_doubt = true;
-            let created = session
-                .zk()
-                .create(self.node.as_str(), &self.data, &options);
-            let error = match created.await {
-                Ok(created) => return self.guard(created.stat.czxid).await.map(Some),
-                Err(error) => error,
-            };
-            self.in_doubt = was_in_doubt || error == zk::Error::Unknown;
-            match (error, self.node.parent()) {
-                (zk::Error::NODE_EXISTS, _) if !was_in_doubt => return Ok(None),
-                // It may be ours, from the create whose reply was lost.
-                (zk::Error::NODE_EXISTS, _) => {
-                    if let Some((czxid, is_own)) = self.look().await? {
-                        self.in_doubt = is_own;
-                        return match is_own {
-                            true => self.guard(czxid).await.map(Some),
-                            false => Ok(None),
-                        };
+            let in_doubt_since = self.sent_through;
+            let connection = session.zk().connections();
+            self.sent_through = in_doubt_since.or(Some(connection));
+            let (created, read) = self.send().await;
+            match created {
+                Ok(_) => return self.created(read).await,
+                // By a try whose reply was lost.
+                Err(zk::MultiError::Refused {
+                    index: 0,
+                    code: zk::ErrorCode::NodeExists,
+                }) => return self.created(read).await,
+                Err(zk::MultiError::Refused {
+                    index: 1,
+                    code: zk::ErrorCode::NodeExists,
+                }) => {
+                    self.sent_through = in_doubt_since;
+                    return Ok(Try::Taken(read));
+                }
+                Err(zk::MultiError::Refused { code, .. }) => {
+                    self.sent_through = in_doubt_since;
+                    match (code, self.node.parent()) {
+                        (zk::ErrorCode::NoNode, Some(parent)) => {
+                            let made = session.make_directory(&parent, &Access::default()).await;
+                            tries.again_after(made)?;
+                        }
+                        (code, _) => return Err(zk::Error::Refused(code).into()),
                     }
-                    self.in_doubt = false;
                 }
-                (zk::Error::NO_NODE, Some(parent)) => {
-                    let made = session.make_directory(&parent, &Access::default()).await;
-                    tries.again_after(made)?;
+                Err(zk::MultiError::Request(error)) => {
+                    if error != zk::Error::Unknown {
+                        self.sent_through = in_doubt_since;
+                    }
+                    tries.again(error)?;
                 }
-                (error, _) => tries.again(error)?,
             }
         }
     }
 
-    /// The zxid of the node, and whether this acquisition created it; `None` if there is no node.
-    async fn look(&self) -> Result<Option<(i64, bool)>, Failure> {
-        let read = until_answered(|| self.session.zk().get(self.node.as_str())).await;
-        Ok(found(read)?.map(|(data, stat)| {
-            let is_own = Claim::is_of(&data, &self.acquisition)
-                && stat.ephemeral_owner == self.session.session_id();
-            (stat.czxid, is_own)
-        }))
+    /// Sends the create, and behind it a read that shows whose node is there then: one round trip.
+    async fn send(&self) -> (Result<Vec<zk::MultiResult>, zk::MultiError>, Read) {
+        let access = &self.lock.place.access;
+        let options = zk::CreateMode::Ephemeral.with_acl(access.acl());
+        let (created, read) = self.session.zk().batch(|zk| {
+            let mut multi = zk.new_multi();
+            multi.create(&self.receipt, b"", &options);
+            multi.create(self.node.as_str(), &self.data, &options);
+            (multi.commit(), zk.get_watched(self.node.as_str()))
+        });
+        tokio::join!(created, read)
     }
 
-    /// Waits until the node is gone.
-    async fn wait(&mut self) -> Result<(), Failure> {
+    /// The guard for the node that this acquisition has created. The read was sent behind the create.
+    async fn created(&mut self, read: Read) -> Result<Try, Failure> {
+        match self.seen(read).await? {
+            Some((data, stat, watch)) if Claim::is_of(&data, &self.acquisition) => {
+                let watch = OwnWatch::of(&data, watch);
+                self.guard(stat.czxid, watch).await.map(Try::Held)
+            }
+            // Another client has deleted it already.
+            _ => Err(Failure::Removed),
+        }
+    }
+
+    /// Waits until the next create may succeed.
+    async fn wait(&mut self, mut read: Read) -> Result<(), Failure> {
         self.wait.is_for_another = true;
-        let read = || self.session.zk().get_watched(self.node.as_str());
-        loop {
-            match until_answered(read).await {
-                Ok((_, _, watch)) => match NodeEvent::of(watch).await {
-                    Happened::Deleted => return Ok(()),
-                    Happened::SessionEnded => return Err(Failure::SessionEnded),
-                    _ => {}
-                },
-                Err(zk::Error::NO_NODE) => return Ok(()),
-                Err(error) => return Err(error.into()),
+        while let Some((data, _, watch)) = self.seen(read).await? {
+            if Claim::is_of(&data, &self.acquisition) {
+                // A create without a reply has made it since.
+                return Ok(());
+            }
+            match NodeEvent::of(watch).await {
+                Happened::Deleted => return Ok(()),
+                Happened::SessionEnded => return Err(Failure::SessionEnded),
+                _ => read = self.session.zk().get_watched(self.node.as_str()).await,
             }
         }
+        Ok(())
+    }
+
+    /// What a read has shown, or one that is sent in its place if it got no answer; `None` if there is no node.
+    async fn seen(&self, read: Read) -> Result<Option<Sight>, Failure> {
+        let zk = self.session.zk();
+        let again = || zk.get_watched(self.node.as_str());
+        Ok(found(match read {
+            Err(error) if error.is_transient() => until_answered(again).await,
+            answer => answer,
+        })?)
     }
 
     /// The guard for the node that this acquisition created.
-    async fn guard(&mut self, czxid: i64) -> Result<SimpleGuard, Failure> {
+    async fn guard(&mut self, czxid: i64, own_watch: OwnWatch) -> Result<SimpleGuard, Failure> {
         // The node may have been created long ago, and a hold that began now be over already.
         let session = &self.session;
         session.heart().prove().await?;
-        self.in_doubt = false;
-        let node = OwnNode::new(
-            &self.session,
-            self.node.as_str().to_owned(),
-            czxid,
-            Naming::Shared,
-        );
+        let naming = Naming::Receipted {
+            receipt: self.receipt.clone(),
+        };
+        let path = self.node.as_str().to_owned();
+        let mut node = OwnNode::new(session, path, czxid, naming);
+        node.accompany(Arc::new(Room::taken(session, self.receipt.len())));
+        if let Some(latecomer) = self.latecomer() {
+            node.accompany(Arc::new(latecomer));
+        }
+        self.sent_through = None;
         self.wait.granted();
+        let path = &self.lock.place.path;
         Ok(SimpleGuard {
-            hold: Hold::start(&self.lock.place.path, node, None, None, Previous::Unknown),
+            hold: Hold::start(path, node, Some(own_watch), None, Previous::Unknown),
         })
+    }
+
+    /// What creates whose outcome is unknown may have made, or may still make.
+    fn latecomer(&self) -> Option<Latecomer> {
+        let connection = self.sent_through?;
+        let litter = Litter::Receipted {
+            path: self.node.as_str().to_owned(),
+            receipt: self.receipt.clone(),
+            is: Is::Of(self.acquisition.clone()),
+        };
+        Some(Latecomer::new(&self.session, litter, connection))
     }
 }
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        if self.in_doubt {
-            self.session.janitor().remove(Litter::Claim {
-                path: self.node.as_str().to_owned(),
-                acquisition: self.acquisition.clone(),
-            });
-        }
+        drop(self.latecomer());
     }
 }
 

@@ -8,6 +8,7 @@ use crate::node::acquisition::Claim;
 use crate::node::path::NodePath;
 use crate::request::synced_read::linearizable;
 use crate::session::janitor::Removal;
+use crate::session::open_session::WeakSession;
 
 /// A node to remove.
 #[derive(Debug)]
@@ -16,18 +17,41 @@ pub(crate) enum Litter {
     Node(String),
     /// The node at a path, if this session owns it.
     Own(String),
-    /// The node at a path, if it was created at this zxid.
-    Created(String, i64),
+    /// The node at a path, if it is still the same.
+    At(String, Is),
+    /// The node of a member that has left, if the session owns it and has no member of that name now.
+    Departed { path: String, session: WeakSession },
     /// The node at a path, if this other node has this version: it has it only while ours is there.
     Pinned {
         path: String,
         pin: String,
         version: i32,
     },
-    /// The node at a path, if it is of this acquisition.
-    Claim { path: String, acquisition: String },
+    /// The claim at a path, if it is of this acquisition, which the item had this version for. The next claim changes the version, so that
+    /// a late deletion does not hit it.
+    Claim {
+        path: String,
+        acquisition: Is,
+        item: String,
+        version: i32,
+    },
+    /// The node at a path that was created together with a receipt, if it is still that node.
+    Receipted {
+        path: String,
+        receipt: String,
+        is: Is,
+    },
     /// The node of an acquisition whose create may or may not have taken effect: only its name has this prefix.
     Acquisition { dir: NodePath, prefix: String },
+}
+
+/// What tells a node from others that were at its path before or after it.
+#[derive(Debug)]
+pub(crate) enum Is {
+    /// It was created at this zxid.
+    Created(i64),
+    /// Its data has the id of this acquisition.
+    Of(String),
 }
 
 impl Removal for Litter {
@@ -41,26 +65,36 @@ impl Litter {
         match self {
             Self::Node(path) => delete(zk, path).await,
             Self::Own(path) => delete_own(zk, path).await,
-            Self::Created(path, czxid) => {
-                match linearizable(zk, path, || look(zk, path, *czxid)).await {
-                    Ok(()) => delete(zk, path).await,
-                    Err(zk::Error::NO_NODE) => Ok(()),
-                    Err(error) => Err(error),
+            Self::Departed { path, session } => match session.upgrade() {
+                Some(session) if !session.borne().contains(path) => delete_own(zk, path).await,
+                _ => Ok(()),
+            },
+            Self::At(path, is) => match find(zk, path, is).await {
+                Ok(()) => delete(zk, path).await,
+                Err(zk::Error::NO_NODE) => Ok(()),
+                Err(error) => Err(error),
+            },
+            Self::Pinned { path, pin, version } => delete_pinned(zk, path, pin, *version).await,
+            Self::Claim {
+                path,
+                acquisition,
+                item,
+                version,
+            } => match find(zk, path, acquisition).await {
+                Ok(()) => delete_pinned(zk, path, item, *version).await,
+                Err(zk::Error::NO_NODE) => Ok(()),
+                Err(error) => Err(error),
+            },
+            Self::Receipted { path, receipt, is } => {
+                // Looked for first: without it, the node that a late create makes after this could not be deleted any more.
+                let has_receipt = linearizable(zk, receipt, || zk.exists(receipt)).await?;
+                if has_receipt.is_none() {
+                    return Ok(());
                 }
-            }
-            Self::Pinned { path, pin, version } => {
-                let mut multi = zk.new_multi();
-                multi.check(pin, Some(*version));
-                multi.delete(path, None);
-                match multi.commit().await.map_err(zk::Error::from) {
-                    Ok(_) | Err(zk::Error::NO_NODE | zk::Error::BAD_VERSION) => Ok(()),
-                    Err(error) => Err(error),
-                }
-            }
-            Self::Claim { path, acquisition } => {
-                match linearizable(zk, path, || zk.get(path)).await {
-                    Ok((data, _)) if Claim::is_of(&data, acquisition) => delete(zk, path).await,
-                    Ok(_) | Err(zk::Error::NO_NODE) => Ok(()),
+                match find(zk, path, is).await {
+                    Ok(()) => gone_is_done(delete_receipted(zk, path, receipt).await),
+                    // Another client has deleted the node.
+                    Err(zk::Error::NO_NODE) => delete(zk, receipt).await,
                     Err(error) => Err(error),
                 }
             }
@@ -71,7 +105,11 @@ impl Litter {
 
 /// Deletes a node, which may be gone already.
 pub(crate) async fn delete(zk: &zk::Client, path: &str) -> Result<(), zk::Error> {
-    match zk.delete(path, None).await {
+    gone_is_done(zk.delete(path, None).await)
+}
+
+fn gone_is_done(deleted: Result<(), zk::Error>) -> Result<(), zk::Error> {
+    match deleted {
         Err(zk::Error::NO_NODE) => Ok(()),
         result => result,
     }
@@ -85,11 +123,50 @@ async fn delete_own(zk: &zk::Client, path: &str) -> Result<(), zk::Error> {
     }
 }
 
-/// `NoNode` unless the node at the path was created at this zxid.
-pub(crate) async fn look(zk: &zk::Client, path: &str, czxid: i64) -> Result<(), zk::Error> {
-    match zk.exists(path).await? {
-        Some(stat) if stat.czxid == czxid => Ok(()),
-        Some(_) | None => Err(zk::Error::NO_NODE),
+/// Deletes a node, if another node has this version.
+pub(crate) async fn delete_pinned(
+    zk: &zk::Client,
+    path: &str,
+    pin: &str,
+    version: i32,
+) -> Result<(), zk::Error> {
+    let mut multi = zk.new_multi();
+    multi.check(pin, Some(version));
+    multi.delete(path, None);
+    match multi.commit().await.map_err(zk::Error::from) {
+        Ok(_) | Err(zk::Error::NO_NODE | zk::Error::BAD_VERSION) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Deletes a node and the receipt that was created together with it. A request that arrives late finds no receipt, and leaves the node of
+/// the next client. `NoNode` if one of them is gone.
+pub(crate) async fn delete_receipted(
+    zk: &zk::Client,
+    path: &str,
+    receipt: &str,
+) -> Result<(), zk::Error> {
+    let mut multi = zk.new_multi();
+    multi.delete(receipt, None);
+    multi.delete(path, None);
+    Ok(multi.commit().await.map(drop)?)
+}
+
+/// `NoNode` unless this very node is at the path. A lagging server would still show our node where the next holder's is.
+pub(crate) async fn find(zk: &zk::Client, path: &str, is: &Is) -> Result<(), zk::Error> {
+    let is_there = match is {
+        Is::Created(czxid) => {
+            let found = linearizable(zk, path, || zk.exists(path)).await?;
+            found.is_some_and(|stat| stat.czxid == *czxid)
+        }
+        Is::Of(acquisition) => {
+            let (data, _) = linearizable(zk, path, || zk.get(path)).await?;
+            Claim::is_of(&data, acquisition)
+        }
+    };
+    match is_there {
+        true => Ok(()),
+        false => Err(zk::Error::NO_NODE),
     }
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod events;
 pub(crate) mod follow;
 pub(crate) mod freshness;
+pub(crate) mod latecomer;
 pub(crate) mod litter;
 pub(crate) mod node_event;
 pub(crate) mod receipt;

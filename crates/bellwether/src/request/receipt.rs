@@ -6,11 +6,14 @@
 //! why. The outcome stays unknown only if the session ends too, and the receipt with it.
 //!
 //! A look at the receipt before the next try would not be enough. A try may still be on its way through a slow member of an ensemble, and
-//! take effect after the look.
+//! take effect after the look. For the same reason a receipt whose create was in doubt stays for a session timeout when it is no longer
+//! needed: without it, a late try could create it again.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bellwether_client as zk;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 
 use crate::node::access::Access;
 use crate::node::acquisition::AcquisitionId;
@@ -18,6 +21,7 @@ use crate::node::path::NodePath;
 use crate::request::litter::Litter;
 use crate::request::retry::Tries;
 use crate::session::ephemerals::Room;
+use crate::session::janitor::Removal;
 use crate::session::open_session::Session;
 use crate::session::sabotage::Sabotage;
 
@@ -27,6 +31,12 @@ pub(crate) const RECEIPT: &str = "receipt-";
 /// How many receipts are kept for later operations, and how many bytes their paths may take. Further receipts are deleted.
 const FREE_MAX: usize = 32;
 const FREE_BYTES_MAX: usize = 64 << 10;
+
+/// The path of a new receipt in a directory.
+pub(crate) fn new_path(session: &Session, dir: &NodePath) -> String {
+    let (session, id) = (session.session_id(), AcquisitionId::new());
+    dir.child(format_args!("{RECEIPT}{session:x}-{id}"))
+}
 
 /// The receipts of one recipe in its directory. Clones share them.
 #[derive(Clone, Debug)]
@@ -44,6 +54,8 @@ struct Spare {
     path: String,
     version: i32,
     room: Room,
+    /// Whether a try to create it got no answer, and may arrive late.
+    was_in_doubt: bool,
 }
 
 /// Receipts for later operations. They are deleted when this is dropped, since the session may live for long.
@@ -65,13 +77,22 @@ impl Free {
         let is_needed = spares.len() < FREE_MAX && bytes + spare.path.len() <= FREE_BYTES_MAX;
         match is_needed || spares.is_empty() {
             true => spares.push(spare),
-            false => self.session.janitor().remove(Litter::Node(spare.path)),
+            false => self.delete(spare),
         }
     }
 
     fn sweep(&self) {
         for spare in self.spares().drain(..) {
-            self.session.janitor().remove(Litter::Node(spare.path));
+            self.delete(spare);
+        }
+    }
+
+    fn delete(&self, spare: Spare) {
+        let litter = Litter::Node(spare.path);
+        let is_sabotaged = self.session.is_sabotaged(Sabotage::ForgetReceipt);
+        match spare.was_in_doubt && !is_sabotaged {
+            true => self.session.janitor().remove_in_time(litter),
+            false => self.session.janitor().remove(litter),
         }
     }
 }
@@ -117,75 +138,76 @@ impl Receipts {
         }
     }
 
-    /// Makes the writes that `fill` adds, all or nothing, exactly once. The directory has to be there.
-    ///
-    /// Dropped before it returns, they may have been made or not.
-    pub(crate) async fn once(
-        &self,
-        fill: impl Fn(&mut zk::Multi<'_>),
-    ) -> Result<Written, OnceError> {
-        self.operation()?.send(fill).await
-    }
-
-    /// As [`once`](Self::once), for writes that delete another ephemeral node of this session, so that there is room for the receipt.
-    pub(crate) async fn once_in_exchange(
-        &self,
-        fill: impl Fn(&mut zk::Multi<'_>),
-    ) -> Result<Written, OnceError> {
-        let taken = |session: &Session, path_bytes| Some(Room::taken(session, path_bytes));
-        self.begin(taken)?.send(fill).await
-    }
-
     /// An operation that has not been sent.
     pub(crate) fn operation(&self) -> Result<Operation<'_>, OnceError> {
-        self.begin(Room::reserve)
+        let spare = self.free.spares().pop();
+        match spare {
+            Some(spare) => Ok(self.use_again(spare)),
+            None => {
+                let (path, room) = self.reserve()?;
+                Ok(self.create(path, room))
+            }
+        }
     }
 
-    fn begin(
-        &self,
-        room: impl FnOnce(&Session, usize) -> Option<Room>,
-    ) -> Result<Operation<'_>, OnceError> {
+    /// As [`operation`](Self::operation), for writes that delete another ephemeral node of this session, so that there is room for the
+    /// receipt.
+    pub(crate) fn operation_in_exchange(&self) -> Operation<'_> {
         let spare = self.free.spares().pop();
-        let (path, version, room) = match spare {
-            Some(spare) => (spare.path, Some(spare.version), spare.room),
+        match spare {
+            Some(spare) => self.use_again(spare),
             None => {
-                let (path, room) = self.make(room)?;
-                (path, None, room)
+                let path = new_path(&self.session, &self.dir);
+                let room = Room::taken(&self.session, path.len());
+                self.create(path, room)
             }
-        };
-        Ok(Operation {
+        }
+    }
+
+    fn use_again(&self, spare: Spare) -> Operation<'_> {
+        let mut operation = self.create(spare.path, spare.room);
+        operation.version = Some(spare.version);
+        operation.was_in_doubt = spare.was_in_doubt;
+        operation
+    }
+
+    /// An operation that creates its receipt.
+    fn create(&self, path: String, room: Room) -> Operation<'_> {
+        Operation {
             of: self,
             id: AcquisitionId::new().to_string(),
             path,
-            version,
+            version: None,
             room: Some(room),
             in_doubt: false,
-        })
+            was_in_doubt: false,
+            zxid: None,
+        }
     }
 
-    /// Removes the receipts that no operation is using: for recipes that seldom write, and to make room.
-    pub(crate) fn sweep(&self) {
-        self.free.sweep();
-    }
-
-    /// The path of a receipt that the first operation will create.
-    fn make(
-        &self,
-        room: impl FnOnce(&Session, usize) -> Option<Room>,
-    ) -> Result<(String, Room), OnceError> {
-        let session = self.session.session_id();
-        let id = AcquisitionId::new();
-        let path = self.dir.child(format_args!("{RECEIPT}{session:x}-{id}"));
-        match room(&self.session, path.len()) {
+    /// The path of a new receipt, and room for it.
+    fn reserve(&self) -> Result<(String, Room), OnceError> {
+        let path = new_path(&self.session, &self.dir);
+        match Room::reserve(&self.session, path.len()) {
             Some(room) => Ok((path, room)),
             None => Err(OnceError::TooManyEphemerals {
                 bytes: self.session.ephemerals().bytes(),
             }),
         }
     }
+
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Removes the receipts that no operation is using: for recipes that seldom write, and to make room.
+    pub(crate) fn sweep(&self) {
+        self.free.sweep();
+    }
 }
 
-/// One exactly-once operation, and the receipt that it uses. Dropped in doubt, the receipt is removed.
+/// One exactly-once operation, and the receipt that it uses. Dropped before it returns, the writes may have been made or not; a try that is
+/// on its way then will have no effect.
 #[derive(Debug)]
 pub(crate) struct Operation<'a> {
     of: &'a Receipts,
@@ -197,6 +219,10 @@ pub(crate) struct Operation<'a> {
     room: Option<Room>,
     /// Whether a try may have taken effect, or may still do so.
     in_doubt: bool,
+    /// Whether a try to create the receipt got no answer.
+    was_in_doubt: bool,
+    /// The zxid of the writes, if the answer has shown it: that of a create does not.
+    zxid: Option<i64>,
 }
 
 impl Operation<'_> {
@@ -232,7 +258,10 @@ impl Operation<'_> {
                 Ok(mut results) => {
                     match results.remove(0) {
                         zk::MultiResult::Created { .. } => self.written(0),
-                        zk::MultiResult::Set(stat) => self.written(stat.version),
+                        zk::MultiResult::Set(stat) => {
+                            self.written(stat.version);
+                            self.zxid = Some(stat.mzxid);
+                        }
                         zk::MultiResult::Deleted | zk::MultiResult::Checked => {}
                     }
                     return Ok(Written::Answered(results));
@@ -273,6 +302,26 @@ impl Operation<'_> {
         }
     }
 
+    /// The path of its receipt.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Whether it creates its receipt.
+    pub(crate) fn is_first(&self) -> bool {
+        self.version.is_none()
+    }
+
+    /// The zxid of the writes, which is that of the nodes they have created. `None` if the answer has not shown it.
+    pub(crate) fn zxid(&self) -> Option<i64> {
+        self.zxid
+    }
+
+    /// Whether a try may have taken effect, or may still do so.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.in_doubt
+    }
+
     fn add_receipt(&self, writer: &mut zk::Multi<'_>) {
         let data = self.id.as_bytes();
         match self.version {
@@ -290,6 +339,7 @@ impl Operation<'_> {
 
     /// No other try can take effect at this version of the receipt.
     fn written(&mut self, version: i32) {
+        self.was_in_doubt |= self.in_doubt && self.version.is_none();
         self.version = Some(version);
         self.in_doubt = false;
     }
@@ -333,27 +383,64 @@ impl Operation<'_> {
 
     /// Uses another receipt.
     fn renew(&mut self) -> Result<(), OnceError> {
-        let (path, room) = self.of.make(Room::reserve)?;
+        let (path, room) = self.of.reserve()?;
         let old = std::mem::replace(&mut self.path, path);
         self.of.session.janitor().remove(Litter::Node(old));
         self.room = Some(room);
         self.version = None;
+        self.was_in_doubt = false;
         Ok(())
     }
 }
 
 impl Drop for Operation<'_> {
     fn drop(&mut self) {
+        let Some(room) = self.room.take() else {
+            return;
+        };
         let path = std::mem::take(&mut self.path);
-        match (self.room.take(), self.version) {
-            (Some(room), Some(version)) if !self.in_doubt => self.of.free.push(Spare {
+        let janitor = self.of.session.janitor();
+        match (self.version, self.in_doubt) {
+            (Some(version), false) => self.of.free.push(Spare {
                 path,
                 version,
                 room,
+                was_in_doubt: self.was_in_doubt,
             }),
-            _ if !self.in_doubt => {}
-            _ => self.of.session.janitor().remove(Litter::Node(path)),
+            // Nothing was sent, or it was refused.
+            (None, false) => {}
+            // Without the receipt, a try that is on its way is refused.
+            (Some(_), true) => janitor.remove(Litter::Node(path)),
+            // With the receipt, it is refused.
+            (None, true) if !self.of.session.is_sabotaged(Sabotage::ForgetReceipt) => {
+                let options = self.options();
+                janitor.remove(Withdrawn {
+                    path: path.clone(),
+                    options,
+                });
+                janitor.remove_in_time(Litter::Node(path));
+            }
+            (None, true) => janitor.remove(Litter::Node(path)),
         }
+    }
+}
+
+/// An operation that its caller has given up: its receipt is created, so that a late try cannot create it.
+#[derive(Debug)]
+struct Withdrawn {
+    path: String,
+    options: zk::CreateOptions,
+}
+
+impl Removal for Withdrawn {
+    fn remove<'a>(&'a self, zk: &'a zk::Client) -> BoxFuture<'a, Result<(), zk::Error>> {
+        let created = zk.create(&self.path, b"", &self.options);
+        let withdrawn = created.map(|created| match created {
+            // A try has taken effect, or none can, since the directory is missing.
+            Err(zk::Error::NODE_EXISTS | zk::Error::NO_NODE) => Ok(()),
+            created => created.map(drop),
+        });
+        withdrawn.boxed()
     }
 }
 
@@ -385,10 +472,9 @@ mod tests {
             session.zk().create("/dir", b"", container).await.unwrap();
             let receipts = Receipts::new(&session, dir, Access::default());
             if is_used {
-                receipts
-                    .once(|writer| writer.check("/dir", None))
-                    .await
-                    .unwrap();
+                let mut operation = receipts.operation().unwrap();
+                let written = operation.send(|writer| writer.check("/dir", None));
+                written.await.unwrap();
             }
             Self {
                 _server: server,
@@ -430,6 +516,34 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn try_that_arrives_when_the_receipt_is_no_longer_needed_has_no_effect() {
+        for is_used in [false, true] {
+            let scene = Scene::new(is_used).await;
+            let mut operation = scene.receipts.operation().unwrap();
+            let late = scene.sent(&mut operation);
+            operation.send(create).await.unwrap();
+            drop(operation);
+            scene.receipts.sweep();
+            scene.receipts.session.janitor().swept().await;
+            assert!(is_refused(late.commit().await));
+            assert_eq!(scene.nodes().await, 1);
+        }
+    }
+
+    #[tokio::test]
+    async fn try_that_arrives_when_its_caller_has_given_up_has_no_effect() {
+        for is_used in [false, true] {
+            let scene = Scene::new(is_used).await;
+            let mut operation = scene.receipts.operation().unwrap();
+            let late = scene.sent(&mut operation);
+            drop(operation);
+            scene.receipts.session.janitor().swept().await;
+            assert!(is_refused(late.commit().await));
+            assert_eq!(scene.nodes().await, 0);
+        }
+    }
+
+    #[tokio::test]
     async fn try_that_took_effect_is_found() {
         for is_used in [false, true] {
             let scene = Scene::new(is_used).await;
@@ -440,7 +554,8 @@ mod tests {
             assert_eq!(scene.nodes().await, 1);
             drop(operation);
             // The receipt can be used again.
-            scene.receipts.once(create).await.unwrap();
+            let mut next = scene.receipts.operation().unwrap();
+            next.send(create).await.unwrap();
             assert_eq!(scene.nodes().await, 2);
         }
     }

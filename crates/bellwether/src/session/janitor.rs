@@ -4,17 +4,21 @@
 //! would wait for ever. So one task per session deletes until the server says that the node is gone.
 //!
 //! The first request is sent on the thread that gives a node up, so that it is sent even if the process exits right after.
+//!
+//! A create that got no answer may still be on its way through a slow server, and arrive behind the deletion. So the janitor looks for such
+//! latecomers again, for about two session timeouts.
 
 use std::fmt;
-use std::future::ready;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bellwether_client as zk;
 use bellwether_client::log;
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, ready};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::{mpsc, watch};
 use tracing::warn;
 
@@ -23,17 +27,27 @@ use crate::session::home::Home;
 /// The pause before the next try when the server or the client has too many requests.
 const OVERLOAD_PAUSE: Duration = Duration::from_millis(100);
 
+/// How often it looks for a node whose create may arrive late. The first pause is a sixteenth of the session timeout, and each is twice
+/// the one before: the node blocks others at most as long as it was late.
+const LATE_LOOKS: u32 = 5;
+const FIRST_PAUSE_PART: u32 = 16;
+
 /// The way to the janitor of a session. The task ends when this is dropped and the work is done.
 #[derive(Debug)]
 pub(crate) struct Janitor {
     home: Home,
     zk: zk::Client,
-    removals: mpsc::UnboundedSender<BoxFuture<'static, ()>>,
+    removals: mpsc::UnboundedSender<Job>,
+    /// A deliberate mistake: look for late nodes only once.
+    looks_once: bool,
     /// How often something was given to it.
     given: AtomicU64,
     /// How much of that is done, in the order of the queue.
     done: watch::Receiver<u64>,
 }
+
+/// A removal under way, and what is to be done later. That is no longer needed when the session ends.
+type Job = BoxFuture<'static, Option<BoxFuture<'static, ()>>>;
 
 /// Something to remove. There is never more than this session has made, so the queue needs no limit of its own.
 pub(crate) trait Removal: fmt::Debug + Send + Sync {
@@ -43,34 +57,56 @@ pub(crate) trait Removal: fmt::Debug + Send + Sync {
 
 impl Janitor {
     /// Starts the task. It keeps the session open until it has done its work.
-    pub(crate) fn start(home: &Home, zk: zk::Client) -> Self {
-        let (sender, mut receiver) = mpsc::unbounded_channel::<BoxFuture<'static, ()>>();
+    pub(crate) fn start(home: &Home, zk: zk::Client, looks_once: bool) -> Self {
+        let (sender, receiver) = mpsc::unbounded_channel();
         let (tell, done) = watch::channel(0);
-        home.spawn(async move {
-            while let Some(removal) = receiver.recv().await {
-                removal.await;
-                tell.send_modify(|done| *done += 1);
-            }
-        });
+        home.spawn(work(receiver, tell));
         Self {
             home: home.clone(),
             zk,
             removals: sender,
+            looks_once,
             given: AtomicU64::new(0),
             done,
         }
     }
 
     pub(crate) fn remove(&self, removal: impl Removal + 'static) {
+        let removed = perform(Arc::new(removal), self.home.clone(), self.zk.clone());
+        self.begin(removed.map(|()| None).boxed());
+    }
+
+    /// Removes what a create has made or may still make that was sent through the connection of this number.
+    pub(crate) fn remove_late(&self, removal: impl Removal + 'static, connection: u64) {
+        let removal: Arc<dyn Removal> = Arc::new(removal);
+        let (home, zk, looks_once) = (self.home.clone(), self.zk.clone(), self.looks_once);
+        let removed = async move {
+            perform(removal.clone(), home.clone(), zk.clone()).await;
+            // A server answers the requests of one connection in their order: the create was ahead of the removal.
+            let is_late = zk.connections() != connection && !looks_once;
+            is_late.then(|| look_again(removal, home, zk).boxed())
+        };
+        self.begin(removed.boxed());
+    }
+
+    /// Removes something after a session timeout, when no late request can need it any more.
+    pub(crate) fn remove_in_time(&self, removal: impl Removal + 'static) {
+        let (home, zk) = (self.home.clone(), self.zk.clone());
+        let later = async move {
+            home.sleep(zk.session_timeout()).await;
+            perform(Arc::new(removal), home, zk).await;
+        };
+        self.begin(ready(Some(later.boxed())).boxed());
+    }
+
+    fn begin(&self, mut job: Job) {
         // Counted before it is queued, so that a later `swept` waits for it.
         self.given.fetch_add(1, Ordering::SeqCst);
-        let mut removal = perform(Box::new(removal), self.home.clone(), self.zk.clone()).boxed();
-        let begun = removal.poll_unpin(&mut Context::from_waker(Waker::noop()));
-        if begun.is_ready() {
-            removal = ready(()).boxed();
+        if let Poll::Ready(later) = job.poll_unpin(&mut Context::from_waker(Waker::noop())) {
+            job = ready(later).boxed();
         }
         // The task is gone only with its runtime, and then the session is too.
-        let _ = self.removals.send(removal);
+        let _ = self.removals.send(job);
     }
 
     /// Waits until everything given to it before this call is deleted. Callers that count nodes do this first, because nodes that this session
@@ -82,8 +118,37 @@ impl Janitor {
     }
 }
 
+/// The task of a janitor.
+async fn work(mut jobs: mpsc::UnboundedReceiver<Job>, done: watch::Sender<u64>) {
+    let mut later = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            biased;
+            job = jobs.recv() => match job {
+                Some(job) => {
+                    later.extend(job.await);
+                    done.send_modify(|done| *done += 1);
+                }
+                // The session ends, and its nodes with it.
+                None => return,
+            },
+            Some(()) = later.next() => {}
+        }
+    }
+}
+
+/// Looks for a late node with growing pauses, and removes it.
+async fn look_again(removal: Arc<dyn Removal>, home: Home, zk: zk::Client) {
+    let mut pause = zk.session_timeout() / FIRST_PAUSE_PART;
+    for _ in 0..LATE_LOOKS {
+        home.sleep(pause).await;
+        perform(removal.clone(), home.clone(), zk.clone()).await;
+        pause *= 2;
+    }
+}
+
 /// Tries until it is gone. While there is no connection, the next request waits in the client: this does not spin.
-async fn perform(removal: Box<dyn Removal>, home: Home, zk: zk::Client) {
+async fn perform(removal: Arc<dyn Removal>, home: Home, zk: zk::Client) {
     loop {
         match removal.remove(&zk).await {
             Err(error) if error.is_transient() => {}
@@ -100,7 +165,6 @@ async fn perform(removal: Box<dyn Removal>, home: Home, zk: zk::Client) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::AtomicU32;
 
     use bellwether_testkit::TestServer;
@@ -125,7 +189,7 @@ mod tests {
     async fn node_is_removed_when_an_overload_is_over() {
         let server = TestServer::start().await.unwrap();
         let zk = zk::Client::connect(server.connect_string()).await.unwrap();
-        let janitor = Janitor::start(&Home::of(&zk), zk);
+        let janitor = Janitor::start(&Home::of(&zk), zk, false);
         for error in [
             zk::Error::Refused(zk::ErrorCode::ThrottledOp),
             zk::Error::Invalid(zk::Invalid::TooManyRequests),

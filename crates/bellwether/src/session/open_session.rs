@@ -66,8 +66,9 @@ impl Session {
             true => Engine::Single,
             false => engine,
         };
+        let looks_once = options.is_sabotaged(Sabotage::LookOnce);
         let session = Self(Arc::new(Inner {
-            janitor: Janitor::start(&home, zk.clone()),
+            janitor: Janitor::start(&home, zk.clone(), looks_once),
             heart: Heart::new(engine, zk.clone(), Mistakes::of(&options, &zk)),
             ephemerals: Ephemerals::default(),
             borne: Borne::default(),

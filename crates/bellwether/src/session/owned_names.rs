@@ -23,6 +23,11 @@ impl Borne {
         self.0.send_modify(|paths| drop(paths.take(path)));
     }
 
+    /// Whether a member of this session owns the path.
+    pub(crate) fn contains(&self, path: &str) -> bool {
+        self.0.borrow().contains(path)
+    }
+
     /// Waits until no member of this session owns the path.
     async fn freed(&self, path: &str) {
         let mut paths = self.0.subscribe();

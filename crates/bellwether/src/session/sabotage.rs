@@ -51,6 +51,12 @@ pub enum Sabotage {
     RetryBlindly,
     /// Writes a receipt at any version of it, after a look that has not found the earlier try.
     LookBeforeRetry,
+    /// Deletes a receipt at once although a try to create it may be on its way.
+    ForgetReceipt,
+    /// Looks only once for a node whose create may be on its way.
+    LookOnce,
+    /// Deletes the node of a simple lock by its path, which the next holder uses too.
+    DeleteByPath,
     /// Takes a missing node for the success of an earlier try whose reply was lost, although another client may have deleted the node.
     GoneIsOurs,
     /// Leaves the line of a double barrier when a round begins without this member, and enters the next one anew.

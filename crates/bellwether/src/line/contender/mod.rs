@@ -3,7 +3,6 @@
 //! A contender watches only the nearest node that blocks it, so a hand-over wakes one contender: no thundering herd. The server
 //! processes the requests of one session in order, so a list sent right behind the create shows the new node.
 
-mod stragglers;
 mod turn;
 mod view;
 
@@ -13,6 +12,7 @@ use std::time::Duration;
 
 use bellwether_client as zk;
 use bytes::Bytes;
+use futures_util::future::join3;
 
 use crate::hold::Hold;
 use crate::hold::crash_mark::{self, CrashMark};
@@ -28,7 +28,9 @@ use crate::node::acquisition::AcquisitionId;
 use crate::node::node_data::DATA_BYTES_MAX;
 use crate::node::path::NodePath;
 use crate::node::who::Who;
+use crate::request::latecomer::Latecomer;
 use crate::request::litter::Litter;
+use crate::request::receipt::{OnceError, Receipts, Written};
 use crate::request::retry::{Tries, until_answered};
 use crate::request::synced_read::linearizable_in;
 use crate::session::heart::Pulse;
@@ -36,7 +38,6 @@ use crate::session::meters::Wait;
 use crate::session::open_session::Session;
 use crate::session::sabotage::Sabotage;
 
-use self::stragglers::Stragglers;
 use self::view::Line;
 pub(crate) use self::view::{Rule, Sight};
 
@@ -61,6 +62,9 @@ pub(crate) struct Entry {
     pub(crate) line_max: usize,
     /// The number of permits to write into a new directory, in recipes with a limit. They read the limit with every list.
     pub(crate) first_limit: Option<u32>,
+    /// Receipts with which the node is created exactly once, in recipes that count nodes. In a line, the node of a create that arrives late
+    /// only delays others until it is deleted.
+    pub(crate) once: Option<Receipts>,
 }
 
 /// The longest name of a contender.
@@ -85,8 +89,8 @@ pub(crate) struct Contender {
     marking: Option<Marking>,
     /// Whether only one create was sent.
     is_first_try: bool,
-    /// Whether the reply to a create was lost.
-    was_in_doubt: bool,
+    /// The number of the connection that sent the first create without a reply, if there was one.
+    in_doubt_since: Option<u64>,
     /// The number of the connection that sent the last list.
     connections: u64,
     wait: Wait,
@@ -135,15 +139,20 @@ impl Contender {
             berth: None,
             marking: None,
             is_first_try: true,
-            was_in_doubt: false,
+            in_doubt_since: None,
             wait: Wait::begin(),
             session: session.clone(),
             dir,
             entry,
         };
         let mut tries = Tries::limited();
-        while !this.create(&payload, &mut tries).await? {
-            this.is_first_try = false;
+        match this.entry.once.clone() {
+            Some(receipts) => this.create_once(&payload, &receipts, &mut tries).await?,
+            None => {
+                while !this.create(&payload, &mut tries).await? {
+                    this.is_first_try = false;
+                }
+            }
         }
         this.check_depth().await?;
         Ok(this)
@@ -188,16 +197,7 @@ impl Contender {
         });
         match create.await {
             Ok(zk::Created { path, stat }) => {
-                let name = path.rsplit_once('/').map(|(_, name)| name.to_owned());
-                let name = name.and_then(|name| self.entry.layout.parse(name));
-                let node = OwnNode::new(&session, path, stat.czxid, Naming::Unique);
-                // Dropped here, the node is removed again.
-                let name = name.ok_or(Failure::SequenceUsedUp)?;
-                if !(0..SEQUENCE_MAX).contains(&name.sequence()) {
-                    self.node = Node::None;
-                    return Err(Failure::SequenceUsedUp);
-                }
-                self.place(name, node, entrance);
+                self.adopt(path, stat.czxid, entrance)?;
                 if let Some(list) = list {
                     match list.await {
                         Ok(children) => {
@@ -220,10 +220,87 @@ impl Contender {
                 if is_known {
                     self.node = Node::None;
                 }
-                self.was_in_doubt |= !is_known;
+                if !is_known {
+                    self.in_doubt_since.get_or_insert(self.connections);
+                }
                 tries.again(error)?;
                 Ok(false)
             }
+        }
+    }
+
+    /// Creates the node exactly once, and lists the line.
+    async fn create_once(
+        &mut self,
+        payload: &[u8],
+        receipts: &Receipts,
+        tries: &mut Tries,
+    ) -> Result<(), Failure> {
+        let session = self.session.clone();
+        let zk = session.zk();
+        let (prefix, dir) = (self.dir.child(&self.prefix), self.dir.clone());
+        let options = zk::CreateMode::EphemeralSequential.with_acl(self.entry.access.acl());
+        let mut operation = receipts.operation()?;
+        loop {
+            self.connections = zk.connections();
+            self.node = Node::InDoubt;
+            // Its stat has the zxid that the answer to a create does not show. All writes of a multi have one zxid.
+            let receipt = operation.is_first().then(|| operation.path().to_owned());
+            // Polled in this order, so they are sent in this order.
+            let (written, receipt, list) = join3(
+                operation.send(|writer| writer.create(&prefix, payload, &options)),
+                async { zk.exists(receipt.as_ref()?).await.ok()? },
+                async { zk.children(dir.as_str()).await },
+            )
+            .await;
+            let czxid = operation.zxid().or(receipt.map(|stat| stat.mzxid));
+            let is_in_order = self.connections == zk.connections();
+            match (written, czxid, list) {
+                (Ok(Written::Answered(results)), Some(czxid), Ok(children)) if is_in_order => {
+                    let Some(zk::MultiResult::Created { path }) = results.first() else {
+                        return Err(Failure::Removed);
+                    };
+                    self.adopt(path.clone(), czxid, None)?;
+                    return self.look(children);
+                }
+                (Ok(_), ..) => {
+                    self.is_first_try = false;
+                    return match self.find().await? {
+                        true => Ok(()),
+                        false => Err(Failure::Removed),
+                    };
+                }
+                (Err(OnceError::Refused(error)), ..) => {
+                    self.is_first_try = false;
+                    self.node = Node::None;
+                    match zk::Error::from(error) {
+                        zk::Error::NO_NODE => tries.again_after(self.make_directory().await)?,
+                        error => return Err(error.into()),
+                    }
+                }
+                (Err(error), ..) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Takes over a node that was created, unless the numbers of its line are used up.
+    fn adopt(
+        &mut self,
+        path: String,
+        czxid: i64,
+        entrance: Option<Entrance>,
+    ) -> Result<(), Failure> {
+        let name = path.rsplit_once('/').map(|(_, name)| name.to_owned());
+        let name = name.and_then(|name| self.entry.layout.parse(name));
+        // Dropped here, the node is removed again.
+        let node = OwnNode::new(&self.session, path, czxid, Naming::Unique);
+        self.node = Node::None;
+        match name {
+            Some(name) if (0..SEQUENCE_MAX).contains(&name.sequence()) => {
+                self.place(name, node, entrance);
+                Ok(())
+            }
+            _ => Err(Failure::SequenceUsedUp),
         }
     }
 
@@ -249,22 +326,26 @@ impl Contender {
         if let Some(berth) = &self.berth {
             node.accompany(berth.clone());
         }
-        if self.may_have_stragglers() {
-            node.accompany(Arc::new(self.stragglers()));
+        if let Some(connection) = self.stragglers_since() {
+            node.accompany(Arc::new(self.latecomer(connection)));
         }
         self.node = Node::At(name, node);
     }
 
-    fn may_have_stragglers(&self) -> bool {
-        self.was_in_doubt && !self.session.is_sabotaged(Sabotage::LeaveStragglers)
+    /// The number of the connection since which earlier creates may make nodes, if there are any.
+    fn stragglers_since(&self) -> Option<u64> {
+        match self.session.is_sabotaged(Sabotage::LeaveStragglers) {
+            true => None,
+            false => self.in_doubt_since,
+        }
     }
 
-    fn stragglers(&self) -> Stragglers {
-        Stragglers {
-            session: self.session.clone(),
+    fn latecomer(&self, connection: u64) -> Latecomer {
+        let litter = Litter::Acquisition {
             dir: self.dir.clone(),
             prefix: self.prefix.clone(),
-        }
+        };
+        Latecomer::new(&self.session, litter, connection)
     }
 
     fn berth(&self) -> Option<&Berth> {
@@ -356,7 +437,7 @@ impl Contender {
             self.prove_alive().await?;
         }
         self.marking = None;
-        let Node::At(_, node) = mem::replace(&mut self.node, Node::None) else {
+        let Some(node) = self.take_node() else {
             return Err(Failure::Removed);
         };
         let own_watch = self.own_watch.take();
@@ -365,8 +446,22 @@ impl Contender {
 
     /// Sends no delete: the node is known to be gone.
     pub(crate) fn forget(mut self) {
-        if let Node::At(_, node) = mem::replace(&mut self.node, Node::None) {
+        if let Some(node) = self.take_node() {
             node.forget();
+        }
+    }
+
+    /// The node, which outlives this place, and what has to be removed after it.
+    fn take_node(&mut self) -> Option<OwnNode> {
+        match mem::replace(&mut self.node, Node::None) {
+            Node::At(_, node) => {
+                self.in_doubt_since = None;
+                Some(node)
+            }
+            other => {
+                self.node = other;
+                None
+            }
         }
     }
 
@@ -488,7 +583,7 @@ impl Contender {
         let Node::At(own, _) = &self.node else {
             return false;
         };
-        if self.may_have_stragglers() {
+        if self.stragglers_since().is_some() {
             // Ahead of the own node, it would block the contender itself.
             for other in sight.others_of(own, &self.prefix) {
                 let path = self.dir.child(other);
@@ -512,10 +607,17 @@ impl Drop for Contender {
             mem::replace(&mut self.node, Node::None),
             self.marking.take(),
         ) {
-            (Node::InDoubt, _) => drop(self.stragglers()),
+            (Node::InDoubt, _) => {
+                let connection = self.in_doubt_since.unwrap_or(self.connections);
+                drop(self.latecomer(connection));
+            }
+            // The last create was refused, and not those before it.
+            (Node::None, _) => {
+                drop(self.stragglers_since().map(|since| self.latecomer(since)));
+            }
             (Node::At(_, node), Some(marking)) => node.undo(marking),
             // A known node is deleted by its own drop.
-            (Node::None, _) | (Node::At(..), None) => {}
+            (Node::At(..), None) => {}
         }
     }
 }

@@ -14,7 +14,8 @@ use crate::line::contender::Contender;
 use crate::line::failure::Failure;
 use crate::node::acquisition::{AcquisitionId, Claim};
 use crate::queue::shelf::Shelf;
-use crate::request::litter::Litter;
+use crate::request::latecomer::Latecomer;
+use crate::request::litter::{Is, Litter};
 use crate::request::retry::{Tries, until_answered};
 use crate::request::synced_read::linearizable_in;
 use crate::session::sabotage::Sabotage;
@@ -36,6 +37,10 @@ pub(super) struct Attempt<'a> {
     acquisition: String,
     /// Whether the claim is ours, or may be.
     may_be_there: bool,
+    /// The number of the connection that sent the first try.
+    connection: u64,
+    /// Whether a try got no answer: it may still make the claim.
+    may_be_late: bool,
 }
 
 impl<'a> Attempt<'a> {
@@ -46,6 +51,8 @@ impl<'a> Attempt<'a> {
             unless_newer,
             acquisition: AcquisitionId::new().to_string(),
             may_be_there: false,
+            connection: shelf.session().zk().connections(),
+            may_be_late: false,
         }
     }
 
@@ -99,6 +106,7 @@ impl<'a> Attempt<'a> {
                 }
                 Err(zk::MultiError::Request(source)) => {
                     self.may_be_there = source == zk::Error::Unknown;
+                    self.may_be_late |= self.may_be_there;
                     tries.again(source)?;
                     continue;
                 }
@@ -174,22 +182,34 @@ impl<'a> Attempt<'a> {
     }
 
     pub(super) fn lost(mut self) {
+        let latecomer = self.latecomer();
         if let Some(ready) = self.ready.take() {
             ready.pick.gone();
         }
+        drop(latecomer);
+    }
+
+    /// The claim that a try without an answer may have made, or may still make.
+    fn latecomer(&self) -> Option<Latecomer> {
+        let session = self.shelf.session();
+        let ready = self.ready.as_ref()?;
+        let is_possible = self.may_be_there || self.may_be_late;
+        if !is_possible || session.is_sabotaged(Sabotage::LeaveClaim) {
+            return None;
+        }
+        let item = ready.pick.item();
+        let litter = Litter::Claim {
+            path: self.shelf.claim_path(item),
+            acquisition: Is::Of(self.acquisition.clone()),
+            item: self.shelf.item_path(item),
+            version: ready.stat.version + 1,
+        };
+        Some(Latecomer::new(session, litter, self.connection))
     }
 }
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        let session = self.shelf.session();
-        if let Some(ready) = self.ready.as_ref().filter(|_| self.may_be_there)
-            && !session.is_sabotaged(Sabotage::LeaveClaim)
-        {
-            self.shelf.session().janitor().remove(Litter::Claim {
-                path: self.shelf.claim_path(ready.pick.item()),
-                acquisition: self.acquisition.clone(),
-            });
-        }
+        drop(self.latecomer());
     }
 }

@@ -133,12 +133,17 @@ impl Held {
     pub(crate) async fn settle(mut self, end: &End) -> Result<(), SettleError> {
         self.check_size(end)?;
         self.hold.end_here();
+        let shelf = self.shelf.clone();
+        // One for all tries: a try of another could still arrive, and make this one fail.
+        let mut operation = shelf.receipts().operation_in_exchange();
         loop {
             let parts = self.parts(end);
-            let receipts = self.shelf.receipts();
-            let written = receipts.once_in_exchange(|writer| self.fill(end, writer));
+            let written = operation.send(|writer| self.fill(end, writer));
             let error = match written.await {
-                Ok(_) => return self.ended(end),
+                Ok(_) => {
+                    drop(operation);
+                    return self.ended(end);
+                }
                 Err(error) => error,
             };
             let (part, source) = match error {

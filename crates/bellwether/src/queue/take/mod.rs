@@ -83,6 +83,7 @@ impl Shelf {
                 line_max: LINE_MAX,
                 layout: Layout::Bellwether,
                 first_limit: None,
+                once: None,
             };
             let place = async {
                 let mut place = Contender::enter(self.session(), self.dir("line"), entry).await?;

@@ -10,7 +10,8 @@ use tracing::warn;
 use crate::error::StateError;
 use crate::node::payload::Payload;
 use crate::request::follow::read_with_watch;
-use crate::request::litter::Litter;
+use crate::request::latecomer::Latecomer;
+use crate::request::litter::{Is, Litter};
 use crate::request::node_event::NodeEvent;
 use crate::request::site::{Site, Visit};
 use crate::request::synced_read::caught_up;
@@ -276,6 +277,8 @@ impl Keeper {
     async fn stay(&mut self, visit: &Visit) -> Result<std::convert::Infallible, Interrupted> {
         let session = &visit.session;
         let node = visit.node.child(&self.name);
+        // Creates without an answer: they may bring the member back when it has left. Dropped after the name is free.
+        let mut late = None;
         let _bearing = self.bear(session, &node).await?;
         let Some(_room) = Room::reserve(session, node.len()) else {
             self.give_up(StateError::TooManyEphemerals {
@@ -293,6 +296,7 @@ impl Keeper {
         let mut is_behind = false;
         loop {
             let (data, number, leave) = self.wish();
+            let connection = session.zk().connections();
             // Sent ahead of the look, and answered before it.
             let step = self.step(visit, &node, &standing, &data, leave);
             let (step, look) = match is_behind {
@@ -319,7 +323,16 @@ impl Keeper {
                 Err(error @ zk::Error::SessionEnded(_)) => {
                     return Err(Interrupted::SessionEnded(error));
                 }
-                Err(error) if error.is_transient() => in_doubt |= error.is_in_doubt(),
+                Err(error) if error.is_transient() => {
+                    in_doubt |= error.is_in_doubt();
+                    if matches!(standing, Standing::Missing) && error.is_in_doubt() {
+                        let litter = Litter::Departed {
+                            path: node.clone(),
+                            session: session.downgrade(),
+                        };
+                        late.get_or_insert_with(|| Latecomer::new(session, litter, connection));
+                    }
+                }
                 Err(error) => self.refused(visit, error).await?,
             }
             let (content, event) = match look {
@@ -491,7 +504,7 @@ async fn take_back(session: &Session, node: &str, czxid: i64) {
     if let Err(error) = session.zk().delete(node, None).await
         && error.is_transient()
     {
-        let litter = Litter::Created(node.to_owned(), czxid);
+        let litter = Litter::At(node.to_owned(), Is::Created(czxid));
         session.janitor().remove(litter);
     }
 }

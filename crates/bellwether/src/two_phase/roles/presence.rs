@@ -9,6 +9,7 @@ use crate::two_phase::transaction::Transaction;
 
 use crate::error::StateError;
 use crate::node::acquisition::AcquisitionId;
+use crate::request::latecomer::Latecomer;
 use crate::request::litter::Litter;
 use crate::session::clock::Moment;
 use crate::session::ephemerals::Room;
@@ -31,6 +32,8 @@ struct Node {
     /// When it was made: by the clock of the servers, and by ours.
     made_ms: i64,
     asked: Moment,
+    /// The number of the connection that sent the create, until it is answered.
+    sent_through: Option<u64>,
     /// The servers have refused to make it.
     is_certainly_absent: bool,
 }
@@ -98,6 +101,7 @@ impl Node {
                 _room: room,
                 made_ms: 0,
                 asked: Moment::now(),
+                sent_through: Some(session.zk().connections()),
                 is_certainly_absent: false,
             };
             let who = session.who().to_data();
@@ -105,6 +109,7 @@ impl Node {
             match session.zk().create(&node.path, &who, &options).await {
                 Ok(zk::Created { stat, .. }) => {
                     node.made_ms = stat.ctime;
+                    node.sent_through = None;
                     return Ok(node);
                 }
                 Err(error) => {
@@ -123,7 +128,10 @@ impl Drop for Node {
     fn drop(&mut self) {
         if !self.is_certainly_absent {
             let litter = Litter::Node(std::mem::take(&mut self.path));
-            self.session.janitor().remove(litter);
+            match self.sent_through {
+                None => self.session.janitor().remove(litter),
+                Some(connection) => drop(Latecomer::new(&self.session, litter, connection)),
+            }
         }
     }
 }

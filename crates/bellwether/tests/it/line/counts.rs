@@ -232,10 +232,7 @@ async fn simple_lock_wakes_the_herd(place: Place) {
     })
     .await;
     // All have got the event and have tried; one acquired, and all watch again.
-    assert_eq!(
-        (proxy.count(Op::Create2), proxy.events()),
-        (WAITERS, WAITERS)
-    );
+    assert_eq!((proxy.count(Op::Multi), proxy.events()), (WAITERS, WAITERS));
     assert!(proxy.count(Op::GetData) >= WAITERS);
     drop(next);
 }

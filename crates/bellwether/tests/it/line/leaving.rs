@@ -131,7 +131,7 @@ async fn t11_release_that_is_sent_again_spares_the_next_acquisition(place: Place
 
     // Here the next node has the same name.
     let guard = SimpleLock::new(&client, "/simple").acquire().await.unwrap();
-    let lost = proxy.swallow_reply(Op::Delete);
+    let lost = proxy.swallow_reply(Op::Multi);
     let released = tokio::spawn(guard.release());
     lost.happened().await.unwrap();
     proxy.refuse(true);

@@ -15,6 +15,7 @@ on_both_engines! {
     t03_waiter_whose_session_ends_gets_no_guard,
     t05_create_reply_lost_leaves_one_node,
     t05_create_that_arrives_after_its_retry_does_not_outlive_the_hold,
+    t05_create_that_arrives_after_the_release_is_deleted,
     t05_server_that_may_lag_is_asked_to_catch_up_first,
     t06_create_in_doubt_that_is_given_up_leaves_no_node,
     t07_delete_that_did_not_arrive_is_sent_again,
@@ -131,15 +132,34 @@ async fn t05_create_that_arrives_after_its_retry_does_not_outlive_the_hold(place
     place.until_children("/faults", 1).await;
     lose_what_is_held(&proxy).await;
     let guard = soon(acquired).await.unwrap().unwrap();
-    let (prefix, _sequence) = guard.node().rsplit_once('-').unwrap();
-    let late = zk::CreateMode::EphemeralSequential;
-    let late = client
-        .raw()
-        .create(&format!("/faults/{prefix}-"), b"", late);
-    late.await.unwrap();
+    create_again(&client, guard.node()).await;
     place.until_children("/faults", 2).await;
     guard.release().await.unwrap();
     place.until_children("/faults", 0).await;
+}
+
+async fn t05_create_that_arrives_after_the_release_is_deleted(place: Place) {
+    let (proxy, client, lock) = behind_a_proxy(&place).await;
+    let lost = proxy.swallow_reply(Op::Create2);
+    let guard = soon(lock.acquire()).await.unwrap();
+    lost.happened().await.unwrap();
+    let node = guard.node().to_owned();
+    guard.release().await.unwrap();
+    place.until_children("/faults", 0).await;
+    create_again(&client, &node).await;
+    // It would block the line as long as its session lives.
+    let next = Lock::new(&place.client().await, "/faults");
+    soon(next.acquire()).await.unwrap().release().await.unwrap();
+    assert!(!client.raw().state().is_ended());
+    place.until_children("/faults", 0).await;
+}
+
+/// Makes another node of the acquisition that has made this one, as a create does that a server forwards late.
+async fn create_again(client: &Client, node: &str) {
+    let (prefix, _sequence) = node.rsplit_once('-').unwrap();
+    let late = zk::CreateMode::EphemeralSequential;
+    let path = format!("/faults/{prefix}-");
+    client.raw().create(&path, b"", late).await.unwrap();
 }
 
 async fn t05_server_that_may_lag_is_asked_to_catch_up_first(place: Place) {

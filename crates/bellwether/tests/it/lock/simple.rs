@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bellwether::SimpleLock;
 use bellwether::error::{AcquireError, ReleaseError, WriteError};
+use bellwether::{SimpleLock, zk};
 use bellwether_wire::op::Op;
 use tokio::task::JoinSet;
 
@@ -19,6 +19,8 @@ on_both_engines! {
     deletion_by_another_hand_is_told_though_the_name_is_taken_again,
     release_after_a_loss_leaves_the_next_holder_alone,
     release_that_only_looked_is_not_taken_for_done,
+    release_that_arrives_late_leaves_the_next_holder_alone,
+    create_that_arrives_after_the_release_is_deleted,
     writes_are_not_guarded,
 }
 
@@ -49,7 +51,7 @@ async fn contenders_exclude_each_other_and_tokens_rise(place: Place) {
 
 async fn lost_reply_of_the_create_is_found_again(place: Place) {
     let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
-    let lost = proxy.swallow_reply(Op::Create2);
+    let lost = proxy.swallow_reply(Op::Multi);
     let guard = soon(SimpleLock::new(&client, "/simple").acquire())
         .await
         .unwrap();
@@ -64,7 +66,7 @@ async fn create_in_doubt_that_is_given_up_leaves_no_node(place: Place) {
     let session = client.raw();
     let lock = SimpleLock::new(&client, "/simple");
     lock.acquire().await.unwrap().release().await.unwrap();
-    let lost = proxy.swallow_reply(Op::Create2);
+    let lost = proxy.swallow_reply(Op::Multi);
     let acquired = tokio::spawn({
         let lock = lock.clone();
         async move { lock.acquire().await }
@@ -153,6 +155,56 @@ async fn release_that_only_looked_is_not_taken_for_done(place: Place) {
         deleted.is_ok(),
         "{released:?} {deleted:?}"
     );
+}
+
+/// The node beside the lock whose name is that of one acquisition.
+async fn receipt(place: &Place) -> String {
+    let names = place.children("/").await;
+    let mut receipts = names.iter().filter(|name| name.starts_with("receipt-"));
+    let receipt = format!("/{}", receipts.next().unwrap());
+    assert_eq!(receipts.next(), None);
+    receipt
+}
+
+async fn release_that_arrives_late_leaves_the_next_holder_alone(place: Place) {
+    let client = place.client().await;
+    let guard = SimpleLock::new(&client, "/simple").acquire().await.unwrap();
+    let receipt = receipt(&place).await;
+    guard.release().await.unwrap();
+    let next = SimpleLock::new(&place.client().await, "/simple");
+    let next = next.acquire().await.unwrap();
+    // As a server forwards it to which it was sent before.
+    let session = client.raw();
+    let mut late = session.new_multi();
+    late.delete(&receipt, None);
+    late.delete("/simple", None);
+    let late = late.commit().await;
+    assert!(
+        matches!(late, Err(zk::MultiError::Refused { index: 0, .. })),
+        "{late:?}"
+    );
+    next.release().await.unwrap();
+    assert_eq!(place.children("/").await, Vec::<String>::new());
+}
+
+async fn create_that_arrives_after_the_release_is_deleted(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let lost = proxy.swallow_reply(Op::Multi);
+    let lock = SimpleLock::new(&client, "/simple");
+    let guard = soon(lock.acquire()).await.unwrap();
+    lost.happened().await.unwrap();
+    let receipt = receipt(&place).await;
+    let (data, _) = place.outside().get("/simple").await.unwrap();
+    guard.release().await.unwrap();
+    let session = client.raw();
+    let mut late = session.new_multi();
+    late.create(&receipt, b"", zk::CreateMode::Ephemeral);
+    late.create("/simple", &data, zk::CreateMode::Ephemeral);
+    late.commit().await.unwrap();
+    // It would be held as long as the session lives.
+    let next = SimpleLock::new(&place.client().await, "/simple");
+    soon(next.acquire()).await.unwrap().release().await.unwrap();
+    assert!(!client.raw().state().is_ended());
 }
 
 async fn writes_are_not_guarded(place: Place) {

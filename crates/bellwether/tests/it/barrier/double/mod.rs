@@ -9,7 +9,7 @@ use std::time::Duration;
 use bellwether::barrier::Inside;
 use bellwether::error::BarrierError;
 use bellwether::{Client, DoubleBarrier, Lock, Sabotage, connect, zk};
-use bellwether_testkit::{Cut, Direction, TestServer};
+use bellwether_testkit::{Cut, Direction, SeenRequest, TestServer};
 use bellwether_wire::op::Op;
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -337,6 +337,12 @@ async fn t58_one_too_many_waits_for_the_next_round(place: Place) {
     assert_eq!(soon(entering.join_next()).await.unwrap().unwrap(), 3);
 }
 
+/// Whether a request creates the node `ready` of a round.
+fn is_announcement(request: &SeenRequest) -> bool {
+    let mut parts = request.body.windows(b"/ready-".len());
+    request.op == Op::Multi && parts.any(|part| part == b"/ready-")
+}
+
 async fn one_too_many_takes_the_place_of_one_who_gives_up(place: Place) {
     let (proxy, stuck) = place.proxied(SESSION_TIMEOUT).await;
     let client = place.client().await;
@@ -345,7 +351,7 @@ async fn one_too_many_takes_the_place_of_one_who_gives_up(place: Place) {
     let second = enter_as(&place, &client, 3, 2).await;
     // The third member completes the round, and is cut off before it can announce that; the fourth is surplus.
     proxy.refuse(true);
-    let cut_off = proxy.drop_request(Op::Multi);
+    let cut_off = proxy.drop_request_where(is_announcement);
     let _third = enter(&stuck, 3);
     cut_off.happened().await.unwrap();
     let client = place.client().await;
@@ -379,7 +385,7 @@ async fn one_too_many_looks_at_its_place_and_not_at_the_number(place: Place) {
     // The third member would complete the round, and is cut off before it can announce that.
     let (third_proxy, third) = place.proxied(long).await;
     third_proxy.refuse(true);
-    let cut_off = third_proxy.drop_request(Op::Multi);
+    let cut_off = third_proxy.drop_request_where(is_announcement);
     let third = enter(&third, 3);
     cut_off.happened().await.unwrap();
     // The fourth is surplus, and learns it late: by then the second has left, and a fifth has entered.

@@ -1,0 +1,32 @@
+//! Nodes of creates without an answer, which may exist, or may still be created.
+
+use crate::request::litter::Litter;
+use crate::session::open_session::Session;
+
+/// A node that a create without an answer may have made, or may still make: a slow server may forward the create after its retry. Dropped,
+/// the janitor deletes it, since it would stand for a client that has given up until the session ends.
+#[derive(Debug)]
+pub(crate) struct Latecomer {
+    session: Session,
+    litter: Option<Litter>,
+    /// The number of the connection through which the create was sent.
+    connection: u64,
+}
+
+impl Latecomer {
+    pub(crate) fn new(session: &Session, litter: Litter, connection: u64) -> Self {
+        Self {
+            session: session.clone(),
+            litter: Some(litter),
+            connection,
+        }
+    }
+}
+
+impl Drop for Latecomer {
+    fn drop(&mut self) {
+        if let Some(litter) = self.litter.take() {
+            self.session.janitor().remove_late(litter, self.connection);
+        }
+    }
+}
