@@ -44,6 +44,9 @@ struct Args {
     /// Ten workers that are mostly idle, session timeouts of 30 s and an hour of faults for each seed.
     #[arg(long)]
     long: bool,
+    /// Connections break all the time, and writes arrive behind their retries.
+    #[arg(long, conflicts_with_all = ["long", "server"])]
+    torn: bool,
     /// What serves the workers: the model of an ensemble, or the embedded server with its disk.
     #[arg(long, value_enum, default_value_t)]
     server: Server,
@@ -167,6 +170,7 @@ impl Subject {
     fn run_seed(&self, args: &Args, seed: u64) {
         let Self { name, run, .. } = *self;
         let mut plan = match (args.server, args.long) {
+            _ if args.torn => Plan::torn(seed),
             (Server::Ensemble, false) => Plan::of(seed),
             (Server::Ensemble, true) => Plan::long(seed),
             (Server::Embedded, false) => Plan::embedded(seed),
@@ -303,6 +307,9 @@ fn describe(args: &Args, name: &str, run: Runner, plan: &Plan, violation: String
         true => " --long".to_owned(),
         false => String::new(),
     };
+    if args.torn {
+        more += " --torn";
+    }
     if args.server == Server::Embedded {
         more += " --server embedded";
     }

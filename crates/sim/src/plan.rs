@@ -89,6 +89,7 @@ impl Plan {
             lag_max,
             lag_changes: *[5, 5, 50].choose(&mut random).unwrap_or(&5),
             stalls: u32::from(lag_max > 0),
+            stall_max: tick / 2,
             pace_max: *[0, 0, session_timeout / 100, session_timeout / 20]
                 .choose(&mut random)
                 .unwrap_or(&0),
@@ -143,6 +144,7 @@ impl Plan {
         plan.servers = EnsembleSettings {
             members,
             tick: timeout / 4,
+            stall_max: timeout / 8,
             sync_limit: 10,
             link_delay: 0..3,
             expires_early: true,
@@ -154,8 +156,9 @@ impl Plan {
         plan
     }
 
-    /// A plan in which connections break all the time, while threads of the servers stall: writes arrive behind their retries.
-    pub(crate) fn torn(seed: u64) -> Self {
+    /// A plan in which connections break all the time, while threads of the servers stall: writes arrive behind their retries. Half of these
+    /// plans have other faults too.
+    pub fn torn(seed: u64) -> Self {
         let mut random = StdRng::seed_from_u64(seed ^ 0x7042);
         let mut plan = Self::swarm(seed);
         let timeout = 4_000;
@@ -163,13 +166,17 @@ impl Plan {
         plan.workers = 3;
         plan.latency_max = 3;
         plan.servers = EnsembleSettings {
-            // A worker returns to the server that has its late write.
-            members: 1,
+            // A write is late only if the worker has returned to the server that has it.
+            members: *[1, 1, 3].choose(&mut random).unwrap_or(&1),
             tick: timeout / 2,
             timeout_max: 5 * timeout,
+            election: 50..timeout,
             link_delay: 0..3,
             lag_max: timeout / 10,
             stalls: 10,
+            stall_max: *[timeout / 20, timeout / 4, timeout]
+                .choose(&mut random)
+                .unwrap_or(&timeout),
             ..plan.servers
         };
         plan.work_max = 20;
@@ -184,6 +191,11 @@ impl Plan {
                 (at, cut)
             })
             .collect();
+        if random.random_bool(0.5) {
+            let more = plan.weather(&mut random);
+            plan.faults.extend(more);
+            plan.faults.sort_by_key(|(at, _)| *at);
+        }
         plan
     }
 
@@ -230,6 +242,7 @@ impl Plan {
     fn stretched(mut self, random: &mut StdRng) -> Self {
         let session_timeout = 30_000;
         self.servers.tick = 2_000;
+        self.servers.stall_max = 1_000;
         self.servers.sync_limit = 5;
         self.servers.timeout_max = 40_000;
         self.servers.link_delay = 0..5;

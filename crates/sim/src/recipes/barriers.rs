@@ -161,6 +161,9 @@ impl Recipe for Meetings {
             Ok(Ok(Ok(inside))) => inside,
             other => {
                 self.note(index, |stay, now| stay.gave_up = Some(now));
+                if let Ok(Ok(Err(error))) = &other {
+                    worker.note(What::Failed(error.to_string()));
+                }
                 return match other {
                     Err(Gone)
                     | Ok(Ok(Err(

@@ -16,6 +16,21 @@ use crate::worker::{Gone, Worker};
 #[derive(Debug, Clone)]
 pub(super) struct Members;
 
+impl Members {
+    /// Waits until a member that has left is not listed: a create that arrives late must not bring it back for long.
+    async fn is_gone(&self, worker: &mut Worker, group: &Group, name: &str) -> Result<(), Gone> {
+        worker.pause().await;
+        loop {
+            match worker.unless_stopped(group.members()).await? {
+                Ok(roster) if roster.contains_key(name) => {
+                    worker.pause().await;
+                }
+                _ => return Ok(()),
+            }
+        }
+    }
+}
+
 impl Recipe for Members {
     const NAME: &'static str = "group";
 
@@ -36,6 +51,7 @@ impl Recipe for Members {
                 }
                 worker.work().await;
                 member.leave().await;
+                self.is_gone(worker, &group, &name).await?;
             }
             Err(error) => {
                 worker.note(What::Failed(error.to_string()));

@@ -52,8 +52,10 @@ pub struct EnsembleSettings {
     pub lag_max: Ms,
     /// Percentage of commits that change the lag of a member, and of reads and of a leader's own commits that wait in a queue.
     pub lag_changes: u32,
-    /// Percentage of requests before which the thread of their connection stalls, for up to half a tick.
+    /// Percentage of requests before which the thread of their connection stalls.
     pub stalls: u32,
+    /// The longest stall.
+    pub stall_max: Ms,
     /// Maximum time between two writes that a lagging member makes visible.
     pub pace_max: Ms,
     /// Interval at which empty containers are deleted.

@@ -92,7 +92,7 @@ impl Ensemble {
     fn stall(&mut self) -> Option<Ms> {
         let stalls = self.settings.stalls;
         let is_stalled = stalls > 0 && self.random.random_ratio(stalls, 100);
-        is_stalled.then(|| self.random.random_range(0..=self.settings.tick / 2))
+        is_stalled.then(|| self.random.random_range(0..=self.settings.stall_max))
     }
 
     fn stall_conn(&mut self, it: &mut Parts, member: usize, id: ConnId, frame: Bytes, time: Ms) {

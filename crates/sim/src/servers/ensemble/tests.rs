@@ -48,6 +48,7 @@ impl Wire {
             lag_max: 0,
             lag_changes: 0,
             stalls: 0,
+            stall_max: 0,
             pace_max: 0,
             reap_every: Ms::MAX / 2,
             election: 1..2,

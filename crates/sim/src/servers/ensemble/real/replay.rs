@@ -67,6 +67,7 @@ impl<'a> Replay<'a> {
             lag_max: 1,
             lag_changes: 100,
             stalls: 0,
+            stall_max: 0,
             pace_max: 0,
             reap_every: Ms::MAX / 2,
             election: 1..2,
