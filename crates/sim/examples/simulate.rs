@@ -335,10 +335,10 @@ fn print_table(args: &Args, jobs: usize) -> ExitCode {
             return ControlFlow::Break(());
         };
         let found = match mistake.first_seed(seeds) {
-            Some((seed, _)) => format!("{}", seed + 1),
-            None => {
+            Ok(Some((seed, _))) => format!("{}", seed + 1),
+            other => {
                 *locked(&is_complete) = false;
-                "not found".to_owned()
+                other.err().unwrap_or_else(|| "not found".to_owned())
             }
         };
         println!("| {} | {} | {found} |", mistake.name, mistake.recipe);

@@ -85,6 +85,7 @@ pub const ALL: &[Mistake] = &[
     mistake("look-once", Sabotage::LookOnce, "lock").on(Plan::torn),
     mistake("forget-receipt", Sabotage::ForgetReceipt, "barrier").on(Plan::torn),
     mistake("delete-by-path", Sabotage::DeleteByPath, "simple-lock").on(Plan::torn),
+    mistake("count-twice", Sabotage::CountTwice, "double-barrier").on(Plan::torn),
     mistake("leave-claim", Sabotage::LeaveClaim, "queue"),
     mistake("gone-is-ours", Sabotage::GoneIsOurs, "queue").on(Plan::embedded),
     mistake("give-up-place", Sabotage::GiveUpPlace, "double-barrier"),
@@ -124,14 +125,22 @@ impl Mistake {
     }
 
     /// The first seed that shows the mistake, among `seeds` seeds from 0 on, and the violation.
-    pub fn first_seed(&self, seeds: u64) -> Option<(u64, String)> {
-        let run = recipes::find(self.recipe)?;
-        (0..seeds).find_map(|seed| {
+    ///
+    /// # Errors
+    ///
+    /// If a run that fails with the mistake fails without it too: then the recipe is wrong, and the seed shows nothing.
+    pub fn first_seed(&self, seeds: u64) -> Result<Option<(u64, String)>, String> {
+        let run = recipes::find(self.recipe).ok_or("no such recipe")?;
+        for seed in 0..seeds {
             let plan = self.plan(seed);
-            let violation = run(&self.make(plan.clone())).violation?;
-            // The run fails only because of the mistake.
-            let is_right_without = run(&plan).violation.is_none();
-            is_right_without.then_some((seed, violation))
-        })
+            let Some(violation) = run(&self.make(plan.clone())).violation else {
+                continue;
+            };
+            return match run(&plan).violation {
+                None => Ok(Some((seed, violation))),
+                Some(wrong) => Err(format!("seed {seed} is wrong without the mistake: {wrong}")),
+            };
+        }
+        Ok(None)
     }
 }

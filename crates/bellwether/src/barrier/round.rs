@@ -113,6 +113,7 @@ impl Round {
     /// Enters, and waits until all are there. The generation is a guess at first, and then that of the round that was entered.
     pub(crate) async fn enter(&mut self, who: Who) -> Result<Entrance, Failure> {
         let dir = self.dir();
+        let is_sabotaged = self.session.is_sabotaged(Sabotage::CountTwice);
         let entry = Entry {
             rule: Rule::EXCLUSIVE,
             kind: Kind::Member,
@@ -122,7 +123,7 @@ impl Round {
             line_max: LINE_MAX,
             layout: Layout::Bellwether,
             first_limit: None,
-            once: Some(self.receipts.clone()),
+            once: (!is_sabotaged).then(|| self.receipts.clone()),
         };
         let zk = self.session.zk();
         let ready = self.ready();

@@ -61,6 +61,8 @@ pub enum Sabotage {
     GoneIsOurs,
     /// Leaves the line of a double barrier when a round begins without this member, and enters the next one anew.
     GiveUpPlace,
+    /// Creates members of a double barrier without a receipt, so that one may have two nodes.
+    CountTwice,
     /// Leaves it to the task that watches a hold to notice that its time is over.
     LostByTask,
     /// Decides about a transaction by the votes that are there, although one is missing.

@@ -29,5 +29,5 @@ fn recipes_are_right_on_the_embedded_server() {
 #[test]
 fn server_that_does_not_sync_is_found() {
     let mistake = Mistake::find("no-sync").unwrap();
-    assert!(mistake.first_seed(20).is_some());
+    assert!(mistake.first_seed(20).unwrap().is_some());
 }

@@ -6,6 +6,7 @@ mod embedded;
 mod order;
 mod seeds;
 mod stalls;
+mod torn;
 
 use bellwether_sim::mistakes::Mistake;
 use bellwether_sim::{Plan, recipes, shrink};
@@ -43,7 +44,7 @@ fn recipes_are_right_on_simulated_machines() {
 fn mistake_is_found_and_made_small() {
     let mistake = Mistake::find("ignore-expiry").unwrap();
     let run = recipes::find(mistake.recipe).unwrap();
-    let (seed, _) = mistake.first_seed(50).unwrap();
+    let (seed, _) = mistake.first_seed(50).unwrap().unwrap();
     let plan = mistake.make(mistake.plan(seed));
     let (small, wrong) = shrink(run, &plan);
     assert_eq!(run(&small).violation, Some(wrong));

@@ -66,12 +66,19 @@ pub(super) fn holds(events: &[Event]) -> Vec<Hold> {
 ///
 /// It did not run, because of a signal or a busy machine; or the test ended its session, which it notices by
 /// its connection, or by its own clock within a session timeout.
-#[derive(Debug, Default)]
-pub(super) struct Excuses(HashMap<usize, Vec<(Moment, Moment)>>);
+#[derive(Debug)]
+pub(super) struct Excuses {
+    of: HashMap<usize, Vec<(Moment, Moment)>>,
+    /// When the history ends: nothing is known of a hold after that.
+    end: Moment,
+}
 
 impl Excuses {
     pub(super) fn of(events: &[Event], terms: &Terms) -> Self {
-        let mut excuses = Self::default();
+        let mut excuses = Self {
+            of: HashMap::new(),
+            end: events.last().map_or(Moment::NEVER, |event| event.at),
+        };
         let mut paused = HashMap::new();
         for event in events {
             let Event { at, who, ref what } = *event;
@@ -105,7 +112,8 @@ impl Excuses {
 
     /// Whether one excuse covers the time between two moments.
     pub(super) fn cover(&self, who: usize, from: Moment, until: Moment) -> bool {
-        self.0.get(&who).is_some_and(|all| {
+        let until = until.min(self.end);
+        self.of.get(&who).is_some_and(|all| {
             // Only the last one that begins by then can: they do not overlap.
             let next = all.partition_point(|&(since, _)| since <= from);
             next > 0 && until <= all[next - 1].1
@@ -113,12 +121,12 @@ impl Excuses {
     }
 
     fn add(&mut self, who: usize, since: Moment, until: Moment) {
-        self.0.entry(who).or_default().push((since, until));
+        self.of.entry(who).or_default().push((since, until));
     }
 
     /// Merges overlapping excuses: a contender that is paused while it is about to notice needs the time of both.
     fn join(&mut self) {
-        for all in self.0.values_mut() {
+        for all in self.of.values_mut() {
             all.sort_unstable();
             all.dedup_by(|later, earlier| {
                 let joined = later.0 <= earlier.1;

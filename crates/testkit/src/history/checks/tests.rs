@@ -152,6 +152,22 @@ fn who_was_paused_is_excused_until_it_had_time_to_notice() {
 }
 
 #[test]
+fn who_has_just_resumed_when_the_history_ends_is_excused() {
+    let resumed = |end: u64| {
+        let lines = format!(
+            "2 0 granted 10 1
+             3 0 paused
+             50 1 granted 11 1
+             60 0 resumed
+             {end} 1 releasing 11"
+        );
+        check_holds(&history(&lines), &MUTEX)
+    };
+    assert_eq!(resumed(70), Ok(()));
+    resumed(71).unwrap_err();
+}
+
+#[test]
 fn a_pause_excuses_nobody_else_and_nothing_before() {
     for lines in [
         "2 0 granted 10 1\n3 1 paused\n50 2 granted 11 1\n60 1 resumed\n61 0 lost 10",
