@@ -3,6 +3,7 @@
 //! A contender watches only the nearest node that blocks it, so a hand-over wakes one contender: no thundering herd. The server
 //! processes the requests of one session in order, so a list sent right behind the create shows the new node.
 
+mod create;
 mod turn;
 mod view;
 
@@ -12,13 +13,11 @@ use std::time::Duration;
 
 use bellwether_client as zk;
 use bytes::Bytes;
-use futures_util::future::join3;
 
 use crate::hold::Hold;
 use crate::hold::crash_mark::{self, CrashMark};
 use crate::hold::crash_record::Previous;
-use crate::hold::own_node::OwnWatch;
-use crate::hold::own_node::{Naming, OwnNode};
+use crate::hold::own_node::{OwnNode, OwnWatch};
 use crate::hold::parting::Marking;
 use crate::line::failure::Failure;
 use crate::line::name::{Kind, Layout, Name};
@@ -30,9 +29,8 @@ use crate::node::path::NodePath;
 use crate::node::who::Who;
 use crate::request::latecomer::Latecomer;
 use crate::request::litter::Litter;
-use crate::request::receipt::{OnceError, Receipts, Written};
-use crate::request::retry::{Tries, until_answered};
-use crate::request::synced_read::linearizable_in;
+use crate::request::receipt::Receipts;
+use crate::request::retry::Tries;
 use crate::session::heart::Pulse;
 use crate::session::meters::Wait;
 use crate::session::open_session::Session;
@@ -172,138 +170,6 @@ impl Contender {
         }
     }
 
-    /// Tries to create the node and to list the line, unless a neighbour lists it first. Returns false if the caller may try again. A node
-    /// whose create got no answer is found by its name.
-    async fn create(&mut self, payload: &[u8], tries: &mut Tries) -> Result<bool, Failure> {
-        if matches!(self.node, Node::InDoubt) && self.find().await? {
-            return Ok(true);
-        }
-        let session = self.session.clone();
-        let zk = session.zk();
-        let prefix = self.dir.child(&self.prefix);
-        let options = zk::CreateMode::EphemeralSequential.with_acl(self.entry.access.acl());
-        self.connections = session.zk().connections();
-        self.node = Node::InDoubt;
-        let neighbours = self.neighbours();
-        let entrance = neighbours.as_ref().map(Neighbours::announce);
-        let kind = self.entry.kind;
-        let has_company = entrance.as_ref().is_some_and(|here| here.has_company(kind));
-        // Pipelined: one packet, one round trip.
-        let (create, directory, list) = zk.batch(|zk| {
-            let create = zk.create(&prefix, payload, options);
-            let directory = self.send_directory_read(zk);
-            let list = (!has_company).then(|| zk.children(self.dir.as_str()));
-            (create, directory, list)
-        });
-        match create.await {
-            Ok(zk::Created { path, stat }) => {
-                self.adopt(path, stat.czxid, entrance)?;
-                if let Some(list) = list {
-                    match list.await {
-                        Ok(children) => {
-                            self.directory = directory.await;
-                            self.look(children)?;
-                        }
-                        Err(_) => self.list().await?,
-                    }
-                }
-                Ok(true)
-            }
-            Err(zk::Error::NO_NODE) => {
-                self.node = Node::None;
-                tries.again_after(self.make_directory().await)?;
-                Ok(false)
-            }
-            Err(error) => {
-                let is_known = error != zk::Error::Unknown
-                    || self.session.is_sabotaged(Sabotage::UnknownIsRefusal);
-                if is_known {
-                    self.node = Node::None;
-                }
-                if !is_known {
-                    self.in_doubt_since.get_or_insert(self.connections);
-                }
-                tries.again(error)?;
-                Ok(false)
-            }
-        }
-    }
-
-    /// Creates the node exactly once, and lists the line.
-    async fn create_once(
-        &mut self,
-        payload: &[u8],
-        receipts: &Receipts,
-        tries: &mut Tries,
-    ) -> Result<(), Failure> {
-        let session = self.session.clone();
-        let zk = session.zk();
-        let (prefix, dir) = (self.dir.child(&self.prefix), self.dir.clone());
-        let options = zk::CreateMode::EphemeralSequential.with_acl(self.entry.access.acl());
-        let mut operation = receipts.operation()?;
-        loop {
-            self.connections = zk.connections();
-            self.node = Node::InDoubt;
-            // Its stat has the zxid that the answer to a create does not show. All writes of a multi have one zxid.
-            let receipt = operation.is_first().then(|| operation.path().to_owned());
-            // Polled in this order, so they are sent in this order.
-            let (written, receipt, list) = join3(
-                operation.send(|writer| writer.create(&prefix, payload, &options)),
-                async { zk.exists(receipt.as_ref()?).await.ok()? },
-                async { zk.children(dir.as_str()).await },
-            )
-            .await;
-            let czxid = operation.zxid().or(receipt.map(|stat| stat.mzxid));
-            let is_in_order = self.connections == zk.connections();
-            match (written, czxid, list) {
-                (Ok(Written::Answered(results)), Some(czxid), Ok(children)) if is_in_order => {
-                    let Some(zk::MultiResult::Created { path }) = results.first() else {
-                        return Err(Failure::Removed);
-                    };
-                    self.adopt(path.clone(), czxid, None)?;
-                    return self.look(children);
-                }
-                (Ok(_), ..) => {
-                    self.is_first_try = false;
-                    return match self.find().await? {
-                        true => Ok(()),
-                        false => Err(Failure::Removed),
-                    };
-                }
-                (Err(OnceError::Refused(error)), ..) => {
-                    self.is_first_try = false;
-                    self.node = Node::None;
-                    match zk::Error::from(error) {
-                        zk::Error::NO_NODE => tries.again_after(self.make_directory().await)?,
-                        error => return Err(error.into()),
-                    }
-                }
-                (Err(error), ..) => return Err(error.into()),
-            }
-        }
-    }
-
-    /// Takes over a node that was created, unless the numbers of its line are used up.
-    fn adopt(
-        &mut self,
-        path: String,
-        czxid: i64,
-        entrance: Option<Entrance>,
-    ) -> Result<(), Failure> {
-        let name = path.rsplit_once('/').map(|(_, name)| name.to_owned());
-        let name = name.and_then(|name| self.entry.layout.parse(name));
-        // Dropped here, the node is removed again.
-        let node = OwnNode::new(&self.session, path, czxid, Naming::Unique);
-        self.node = Node::None;
-        match name {
-            Some(name) if (0..SEQUENCE_MAX).contains(&name.sequence()) => {
-                self.place(name, node, entrance);
-                Ok(())
-            }
-            _ => Err(Failure::SequenceUsedUp),
-        }
-    }
-
     /// The contenders of this session in the same line, if one of them can wait for another.
     ///
     /// Only exclusive contenders can: when one of them has its turn, no node is ahead of it. In the layouts of other libraries a node may
@@ -350,24 +216,6 @@ impl Contender {
 
     fn berth(&self) -> Option<&Berth> {
         self.berth.as_deref()
-    }
-
-    async fn make_directory(&self) -> Result<(), zk::Error> {
-        let (dir, access) = (&self.dir, &self.entry.access);
-        match self.entry.first_limit {
-            // kazoo creates the directory once, and not again after the servers have removed it.
-            None if self.entry.layout == Layout::Kazoo => {
-                self.session.make_kept_directory(dir, b"", access).await
-            }
-            None if self.entry.is_inner => self.session.make_inner_directory(dir, access).await,
-            None => self.session.make_directory(dir, access).await,
-            Some(limit) => {
-                let limit = limit.to_string();
-                self.session
-                    .make_kept_directory(dir, limit.as_bytes(), access)
-                    .await
-            }
-        }
     }
 
     /// Whether the first create succeeded. Then requests sent behind it were answered after it.
@@ -506,52 +354,6 @@ impl Contender {
 
     pub(crate) fn dir(&self) -> &NodePath {
         &self.dir
-    }
-
-    /// Looks for the node of a create whose reply was lost. The server that answers now may be another, and lag behind.
-    async fn find(&mut self) -> Result<bool, Failure> {
-        let session = self.session.clone();
-        self.connections = session.zk().connections();
-        let (zk, dir) = (session.zk(), self.dir.as_str());
-        let list = || linearizable_in(&session, dir, || zk.children(dir));
-        let children = match until_answered(list).await {
-            Ok(children) => children,
-            Err(zk::Error::NO_NODE) => return Ok(false),
-            Err(error) => return Err(error.into()),
-        };
-        let names = self.entry.layout.contenders(children.clone());
-        let adopts_any = session.is_sabotaged(Sabotage::AdoptAnyOwner);
-        let own: Vec<Name> = names
-            .filter(|name| adopts_any || name.as_str().starts_with(&self.prefix))
-            .collect();
-        let mut found = None;
-        // Every try that took effect has left a node, and each of them counts in the line. One is adopted, the others are deleted.
-        for name in own {
-            if adopts_any && found.is_some() {
-                break;
-            }
-            let path = self.dir.child(&name);
-            match until_answered(|| zk.get(&path)).await {
-                // A node of another session is not this contender's: it disappears with that session.
-                Ok((_, stat)) if adopts_any || stat.ephemeral_owner == session.session_id() => {
-                    let node = OwnNode::new(&session, path, stat.czxid, Naming::Unique);
-                    // Dropped, the other node is deleted by the janitor.
-                    match &found {
-                        Some((first, _)) if !name.is_before(first) => drop(node),
-                        _ => found = Some((name, node)),
-                    }
-                }
-                Ok(_) | Err(zk::Error::NO_NODE) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        let Some((name, node)) = found else {
-            return Ok(false);
-        };
-        let entrance = self.neighbours().as_ref().map(Neighbours::announce);
-        self.place(name, node, entrance);
-        self.look(children)?;
-        Ok(true)
     }
 
     /// Reads the data of the directory in recipes with a limit. The read precedes the list, so that the list has all contenders that acted

@@ -1,0 +1,273 @@
+//! One exactly-once operation, from its first try to its outcome.
+
+use bellwether_client as zk;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+
+use super::{OnceError, Receipts, Spare, Written};
+use crate::node::acquisition::AcquisitionId;
+use crate::request::litter::Litter;
+use crate::request::retry::Tries;
+use crate::session::ephemerals::Room;
+use crate::session::janitor::Removal;
+use crate::session::sabotage::Sabotage;
+
+/// One exactly-once operation, and the receipt that it uses. Dropped before it returns, the writes may have been made or not; a try that is
+/// on its way then will have no effect.
+#[derive(Debug)]
+pub(crate) struct Operation<'a> {
+    of: &'a Receipts,
+    id: String,
+    pub(super) path: String,
+    /// The version of the receipt before this operation; `None` if the operation creates it.
+    version: Option<i32>,
+    /// `None` only while it is dropped.
+    room: Option<Room>,
+    /// Whether a try may have taken effect, or may still do so.
+    pub(super) in_doubt: bool,
+    /// Whether a try to create the receipt got no answer.
+    was_in_doubt: bool,
+    /// The zxid of the writes, if the answer has shown it: that of a create does not.
+    zxid: Option<i64>,
+}
+
+impl<'a> Operation<'a> {
+    /// An operation that creates its receipt.
+    pub(super) fn first(of: &'a Receipts, path: String, room: Room) -> Self {
+        Self {
+            of,
+            id: AcquisitionId::new().to_string(),
+            path,
+            version: None,
+            room: Some(room),
+            in_doubt: false,
+            was_in_doubt: false,
+            zxid: None,
+        }
+    }
+
+    /// An operation with a receipt that an earlier one has used.
+    pub(super) fn again(of: &'a Receipts, spare: Spare) -> Self {
+        let mut operation = Self::first(of, spare.path, spare.room);
+        operation.version = Some(spare.version);
+        operation.was_in_doubt = spare.was_in_doubt;
+        operation
+    }
+
+    /// Makes the writes that `fill` adds. After a refusal it may be sent again: all tries together take effect at most once.
+    pub(crate) async fn send(
+        &mut self,
+        fill: impl Fn(&mut zk::Multi<'_>),
+    ) -> Result<Written, OnceError> {
+        let session = &self.of.session;
+        let gone_is_ours = session.is_sabotaged(Sabotage::GoneIsOurs);
+        let blindly = session.is_sabotaged(Sabotage::RetryBlindly) || gone_is_ours;
+        let mut tries = Tries::unlimited();
+        loop {
+            if !self.in_doubt && session.is_ended() {
+                return Err(OnceError::SessionEnded);
+            }
+            if self.in_doubt
+                && session.is_sabotaged(Sabotage::LookBeforeRetry)
+                && session.zk().sync(&self.path).await.is_ok()
+                && let Ok(written) = self.look(zk::Error::Unknown).await
+            {
+                return Ok(written);
+            }
+            let mut writer = session.zk().new_multi();
+            // The receipt comes first, so that its failure can be told from that of a write.
+            match blindly {
+                // A check that always succeeds, so that the indexes stay the same.
+                true => writer.check("/", None),
+                false => self.add_receipt(&mut writer),
+            }
+            fill(&mut writer);
+            let error = match writer.commit().await {
+                Ok(mut results) => {
+                    match results.remove(0) {
+                        zk::MultiResult::Created { .. } => self.written(0),
+                        zk::MultiResult::Set(stat) => {
+                            self.written(stat.version);
+                            self.zxid = Some(stat.mzxid);
+                        }
+                        zk::MultiResult::Deleted | zk::MultiResult::Checked => {}
+                    }
+                    return Ok(Written::Answered(results));
+                }
+                Err(error) => error,
+            };
+            match error {
+                zk::MultiError::Request(source) => {
+                    self.in_doubt |= source == zk::Error::Unknown;
+                    match tries.again(source) {
+                        Ok(()) => {}
+                        Err(ended @ zk::Error::SessionEnded(_)) => {
+                            return Err(OnceError::OutcomeUnknown(ended));
+                        }
+                        Err(_) => return self.withdraw(error).await,
+                    }
+                }
+                zk::MultiError::Refused {
+                    code: zk::ErrorCode::NoNode,
+                    ..
+                } if self.in_doubt && gone_is_ours => return Ok(Written::ByReceipt),
+                // The directory is missing, so no try can take effect before it is made.
+                zk::MultiError::Refused {
+                    index: 0,
+                    code: zk::ErrorCode::NoNode,
+                } if self.version.is_none() => return Err(OnceError::Refused(error)),
+                zk::MultiError::Refused {
+                    index: 0,
+                    code:
+                        zk::ErrorCode::NoNode | zk::ErrorCode::BadVersion | zk::ErrorCode::NodeExists,
+                } => match self.in_doubt {
+                    true => return self.look(error.into()).await,
+                    // Another client has changed or deleted the receipt.
+                    false => self.renew()?,
+                },
+                zk::MultiError::Refused { .. } => return self.withdraw(error).await,
+            }
+        }
+    }
+
+    /// The path of its receipt.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Whether it creates its receipt.
+    pub(crate) fn is_first(&self) -> bool {
+        self.version.is_none()
+    }
+
+    /// The zxid of the writes, which is that of the nodes they have created. `None` if the answer has not shown it.
+    pub(crate) fn zxid(&self) -> Option<i64> {
+        self.zxid
+    }
+
+    /// Whether a try may have taken effect, or may still do so.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.in_doubt
+    }
+
+    pub(super) fn add_receipt(&self, writer: &mut zk::Multi<'_>) {
+        let data = self.id.as_bytes();
+        match self.version {
+            Some(version) => {
+                let is_sabotaged = self.of.session.is_sabotaged(Sabotage::LookBeforeRetry);
+                writer.set(&self.path, data, (!is_sabotaged).then_some(version));
+            }
+            None => writer.create(&self.path, data, self.options()),
+        }
+    }
+
+    fn options(&self) -> zk::CreateOptions {
+        zk::CreateMode::Ephemeral.with_acl(self.of.access.acl())
+    }
+
+    /// No other try can take effect at this version of the receipt.
+    fn written(&mut self, version: i32) {
+        self.was_in_doubt |= self.in_doubt && self.version.is_none();
+        self.version = Some(version);
+        self.in_doubt = false;
+    }
+
+    /// Finds out whether an earlier try has changed the receipt, so that this one was refused. The read is as new as the refusal.
+    async fn look(&mut self, refusal: zk::Error) -> Result<Written, OnceError> {
+        let zk = self.of.session.zk();
+        let read = Tries::unlimited().answer(|| zk.get(&self.path)).await;
+        match read {
+            Ok((data, stat)) if data == self.id.as_bytes() => {
+                self.written(stat.version);
+                Ok(Written::ByReceipt)
+            }
+            // Another client has changed or deleted it, so it proves nothing.
+            Ok(_) => Err(OnceError::OutcomeUnknown(refusal)),
+            Err(error) => Err(OnceError::OutcomeUnknown(error)),
+        }
+    }
+
+    /// Ends an operation that was refused. An earlier try may still be on its way: the receipt is changed, so that it is refused too.
+    async fn withdraw(&mut self, refusal: zk::MultiError) -> Result<Written, OnceError> {
+        if !self.in_doubt {
+            return Err(OnceError::Refused(refusal));
+        }
+        let zk = self.of.session.zk();
+        let change = async || match self.version {
+            Some(version) => Ok(zk.set(&self.path, b"", Some(version)).await?.version),
+            None => zk.create(&self.path, b"", self.options()).await.map(|_| 0),
+        };
+        match Tries::unlimited().answer(change).await {
+            Ok(version) => {
+                self.written(version);
+                Err(OnceError::Refused(refusal))
+            }
+            Err(error @ (zk::Error::BAD_VERSION | zk::Error::NODE_EXISTS)) => {
+                self.look(error).await
+            }
+            Err(error) => Err(OnceError::OutcomeUnknown(error)),
+        }
+    }
+
+    /// Uses another receipt.
+    fn renew(&mut self) -> Result<(), OnceError> {
+        let (path, room) = self.of.reserve()?;
+        let old = std::mem::replace(&mut self.path, path);
+        self.of.session.janitor().remove(Litter::Node(old));
+        self.room = Some(room);
+        self.version = None;
+        self.was_in_doubt = false;
+        Ok(())
+    }
+}
+
+impl Drop for Operation<'_> {
+    fn drop(&mut self) {
+        let Some(room) = self.room.take() else {
+            return;
+        };
+        let path = std::mem::take(&mut self.path);
+        let janitor = self.of.session.janitor();
+        match (self.version, self.in_doubt) {
+            (Some(version), false) => self.of.free.push(Spare {
+                path,
+                version,
+                room,
+                was_in_doubt: self.was_in_doubt,
+            }),
+            // Nothing was sent, or it was refused.
+            (None, false) => {}
+            // Without the receipt, a try that is on its way is refused.
+            (Some(_), true) => janitor.remove(Litter::Node(path)),
+            // With the receipt, it is refused.
+            (None, true) if !self.of.session.is_sabotaged(Sabotage::ForgetReceipt) => {
+                let options = self.options();
+                janitor.remove(Withdrawn {
+                    path: path.clone(),
+                    options,
+                });
+                janitor.remove_in_time(Litter::Node(path));
+            }
+            (None, true) => janitor.remove(Litter::Node(path)),
+        }
+    }
+}
+
+/// An operation that its caller has given up: its receipt is created, so that a late try cannot create it.
+#[derive(Debug)]
+struct Withdrawn {
+    path: String,
+    options: zk::CreateOptions,
+}
+
+impl Removal for Withdrawn {
+    fn remove<'a>(&'a self, zk: &'a zk::Client) -> BoxFuture<'a, Result<(), zk::Error>> {
+        let created = zk.create(&self.path, b"", &self.options);
+        let withdrawn = created.map(|created| match created {
+            // A try has taken effect, or none can, since the directory is missing.
+            Err(zk::Error::NODE_EXISTS | zk::Error::NO_NODE) => Ok(()),
+            created => created.map(drop),
+        });
+        withdrawn.boxed()
+    }
+}

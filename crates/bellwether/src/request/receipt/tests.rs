@@ -1,0 +1,160 @@
+use bellwether_testkit::TestServer;
+
+use super::*;
+use crate::session::pretended_ensemble::session;
+
+const NODE: &str = "/dir/node-";
+
+fn create(writer: &mut zk::Multi<'_>) {
+    writer.create(NODE, b"", zk::CreateMode::PersistentSequential);
+}
+
+struct Scene {
+    _server: TestServer,
+    receipts: Receipts,
+}
+
+impl Scene {
+    /// With a receipt that an operation has used before, or without any.
+    async fn new(is_used: bool) -> Self {
+        let server = TestServer::start().await.unwrap();
+        let session = session(server.connect_string()).await;
+        let dir = NodePath::parse("/dir").unwrap();
+        let container = zk::CreateMode::Persistent;
+        session.zk().create("/dir", b"", container).await.unwrap();
+        let receipts = Receipts::new(&session, dir, Access::default());
+        if is_used {
+            let mut operation = receipts.operation().unwrap();
+            let written = operation.send(|writer| writer.check("/dir", None));
+            written.await.unwrap();
+        }
+        Self {
+            _server: server,
+            receipts,
+        }
+    }
+
+    /// A try that was sent and got no answer: it is on its way.
+    fn sent<'a>(&'a self, operation: &mut Operation<'_>) -> zk::Multi<'a> {
+        let mut late = self.receipts.session.zk().new_multi();
+        operation.add_receipt(&mut late);
+        create(&mut late);
+        operation.in_doubt = true;
+        late
+    }
+
+    async fn nodes(&self) -> usize {
+        let names = self.receipts.session.zk().children("/dir").await.unwrap();
+        let is_receipt = |name: &String| name.starts_with(RECEIPT);
+        names.len() - names.iter().filter(|name| is_receipt(name)).count()
+    }
+}
+
+fn is_refused(late: Result<Vec<zk::MultiResult>, zk::MultiError>) -> bool {
+    matches!(late, Err(zk::MultiError::Refused { index: 0, .. }))
+}
+
+#[tokio::test]
+async fn try_that_arrives_after_a_later_one_has_no_effect() {
+    for is_used in [false, true] {
+        let scene = Scene::new(is_used).await;
+        let mut operation = scene.receipts.operation().unwrap();
+        let late = scene.sent(&mut operation);
+        let written = operation.send(create).await;
+        assert!(matches!(written, Ok(Written::Answered(_))), "{written:?}");
+        assert!(is_refused(late.commit().await));
+        assert_eq!(scene.nodes().await, 1);
+    }
+}
+
+#[tokio::test]
+async fn try_that_arrives_when_the_receipt_is_no_longer_needed_has_no_effect() {
+    for is_used in [false, true] {
+        let scene = Scene::new(is_used).await;
+        let mut operation = scene.receipts.operation().unwrap();
+        let late = scene.sent(&mut operation);
+        operation.send(create).await.unwrap();
+        drop(operation);
+        scene.receipts.sweep();
+        scene.receipts.session.janitor().swept().await;
+        assert!(is_refused(late.commit().await));
+        assert_eq!(scene.nodes().await, 1);
+    }
+}
+
+#[tokio::test]
+async fn try_that_arrives_when_its_caller_has_given_up_has_no_effect() {
+    for is_used in [false, true] {
+        let scene = Scene::new(is_used).await;
+        let mut operation = scene.receipts.operation().unwrap();
+        let late = scene.sent(&mut operation);
+        drop(operation);
+        scene.receipts.session.janitor().swept().await;
+        assert!(is_refused(late.commit().await));
+        assert_eq!(scene.nodes().await, 0);
+    }
+}
+
+#[tokio::test]
+async fn try_that_took_effect_is_found() {
+    for is_used in [false, true] {
+        let scene = Scene::new(is_used).await;
+        let mut operation = scene.receipts.operation().unwrap();
+        scene.sent(&mut operation).commit().await.unwrap();
+        let written = operation.send(create).await;
+        assert!(matches!(written, Ok(Written::ByReceipt)), "{written:?}");
+        assert_eq!(scene.nodes().await, 1);
+        drop(operation);
+        // The receipt can be used again.
+        let mut next = scene.receipts.operation().unwrap();
+        next.send(create).await.unwrap();
+        assert_eq!(scene.nodes().await, 2);
+    }
+}
+
+#[tokio::test]
+async fn try_that_arrives_after_a_refusal_has_no_effect() {
+    for is_used in [false, true] {
+        let scene = Scene::new(is_used).await;
+        let mut operation = scene.receipts.operation().unwrap();
+        let late = scene.sent(&mut operation);
+        let written = operation
+            .send(|writer| writer.delete("/missing", None))
+            .await;
+        assert!(matches!(written, Err(OnceError::Refused(_))), "{written:?}");
+        assert!(is_refused(late.commit().await));
+        assert_eq!(scene.nodes().await, 0);
+    }
+}
+
+#[tokio::test]
+async fn refusal_of_a_try_whose_predecessor_took_effect_is_its_success() {
+    for is_used in [false, true] {
+        let scene = Scene::new(is_used).await;
+        let mut operation = scene.receipts.operation().unwrap();
+        scene.sent(&mut operation).commit().await.unwrap();
+        let written = operation
+            .send(|writer| writer.delete("/missing", None))
+            .await;
+        assert!(matches!(written, Ok(Written::ByReceipt)), "{written:?}");
+    }
+}
+
+#[tokio::test]
+async fn receipt_that_another_client_deleted_is_replaced_or_leaves_the_outcome_unknown() {
+    for is_in_doubt in [false, true] {
+        let scene = Scene::new(true).await;
+        let mut operation = scene.receipts.operation().unwrap();
+        let zk = scene.receipts.session.zk();
+        zk.delete(&operation.path, None).await.unwrap();
+        operation.in_doubt = is_in_doubt;
+        let written = operation.send(create).await;
+        match is_in_doubt {
+            false => assert!(matches!(written, Ok(Written::Answered(_))), "{written:?}"),
+            true => assert!(
+                matches!(written, Err(OnceError::OutcomeUnknown(zk::Error::NO_NODE))),
+                "{written:?}"
+            ),
+        }
+    }
+}
