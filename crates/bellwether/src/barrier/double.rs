@@ -43,7 +43,8 @@ const SIZE_MAX: usize = 2_000;
 /// The data of the path is JSON with the number of members and the generation, which is the number of the current round. The members are in
 /// the directory `members`: ephemeral sequential nodes named `member-<session>-<acquisition>-<sequence>`, each with the identity of the
 /// member ([`Who`]) as JSON, and beside them, once all members of a round are there, `ready-<generation>`, which names the last of them. Members
-/// behind that one wait for the next round. The path stays, since it stores the generation.
+/// behind that one wait for the next round. `receipt-…` in the path makes sure that a member has one node. The path stays, since it stores the
+/// generation.
 ///
 /// # Fairness
 ///

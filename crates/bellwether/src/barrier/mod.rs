@@ -266,7 +266,13 @@ impl Barrier {
                             code: zk::ErrorCode::NoNode,
                         })) if missing == Missing::Make || operation.is_in_doubt() => {
                             let made = session.make_directory(dir, &self.place.access).await;
-                            tries.again_after(made).map_err(|error| self.error(error))?;
+                            match tries.again_after(made) {
+                                Ok(()) => {}
+                                Err(error) if operation.is_in_doubt() => {
+                                    break Err(OnceError::OutcomeUnknown(error));
+                                }
+                                Err(error) => return Err(self.error(error)),
+                            }
                         }
                         written => break written,
                     }

@@ -94,8 +94,11 @@ impl OwnNode {
     /// reconnects.
     pub(crate) async fn remove(mut self, parting: &Parting) -> Removal {
         let mut tries = Tries::unlimited();
+        let mut was_gone;
         let removal = loop {
-            let error = match self.try_remove(parting).await {
+            let removed = self.try_remove(parting).await;
+            was_gone = removed == Err(zk::Error::NO_NODE);
+            let error = match removed {
                 Ok(()) => break Removal::Done,
                 // Our own earlier request may have done it.
                 Err(zk::Error::NO_NODE) if tries.in_doubt() => break Removal::Done,
@@ -110,9 +113,10 @@ impl OwnNode {
                 break Removal::Done;
             }
         };
-        if let (Removal::WasGone, Naming::Receipted { receipt }) = (&removal, &self.naming) {
+        if was_gone && let Naming::Receipted { receipt } = &self.naming {
+            // Another client has deleted the node alone.
             let litter = Litter::Node(receipt.clone());
-            self.session.janitor().remove(litter);
+            self.session.janitor().remove_later(litter);
         }
         self.path = None;
         removal
@@ -171,11 +175,7 @@ impl Drop for OwnNode {
             // for ever: the janitor deletes until NoNode.
             let litter = match std::mem::replace(&mut self.naming, Naming::Unique) {
                 Naming::Unique => Litter::Node(path),
-                Naming::Receipted { receipt } => Litter::Receipted {
-                    path,
-                    receipt,
-                    is: Is::Created(self.czxid),
-                },
+                Naming::Receipted { receipt } => Litter::Receipted { path, receipt },
                 Naming::Pinned { path: pin, version } => Litter::Pinned { path, pin, version },
             };
             self.session.janitor().remove(litter);

@@ -17,7 +17,7 @@ use crate::node::acquisition::{AcquisitionId, Claim};
 use crate::node::node_data::DATA_BYTES_MAX;
 use crate::node::path::NodePath;
 use crate::request::latecomer::Latecomer;
-use crate::request::litter::{Is, Litter};
+use crate::request::litter::Litter;
 use crate::request::node_event::{Happened, NodeEvent};
 use crate::request::receipt;
 use crate::request::retry::{Tries, found, until_answered};
@@ -47,7 +47,8 @@ use crate::session::place::{Place, place_options};
 ///
 /// # Node layout
 ///
-/// The path itself is an ephemeral node with JSON that tells who holds it. Directories above it are made as containers.
+/// The path itself is an ephemeral node with JSON that tells who holds it. A node beside it, `receipt-…`, is created and deleted together with
+/// it. Directories above it are made as containers.
 ///
 /// # Fairness
 ///
@@ -231,12 +232,12 @@ impl<'a> Attempt<'a> {
             self.sent_through = in_doubt_since.or(Some(connection));
             let (created, read) = self.send().await;
             match created {
-                Ok(_) => return self.created(read).await,
+                Ok(_) => return self.created(read, in_doubt_since).await,
                 // By a try whose reply was lost.
                 Err(zk::MultiError::Refused {
                     index: 0,
                     code: zk::ErrorCode::NodeExists,
-                }) => return self.created(read).await,
+                }) => return self.created(read, in_doubt_since).await,
                 Err(zk::MultiError::Refused {
                     index: 1,
                     code: zk::ErrorCode::NodeExists,
@@ -278,15 +279,23 @@ impl<'a> Attempt<'a> {
     }
 
     /// The guard for the node that this acquisition has created. The read was sent behind the create.
-    async fn created(&mut self, read: Read) -> Result<Try, Failure> {
-        match self.seen(read).await? {
-            Some((data, stat, watch)) if Claim::is_of(&data, &self.acquisition) => {
-                let watch = OwnWatch::of(&data, watch);
-                self.guard(stat.czxid, watch).await.map(Try::Held)
+    async fn created(&mut self, read: Read, in_doubt_since: Option<u64>) -> Result<Try, Failure> {
+        let (czxid, watch) = match self.seen(read).await {
+            Ok(Some((data, stat, watch))) if Claim::is_of(&data, &self.acquisition) => {
+                (stat.czxid, Some(OwnWatch::of(&data, watch)))
             }
+            // The access list does not let its creator read it. One multi has created both nodes, so they have one zxid.
+            Err(Failure::Refused(zk::Error::NO_AUTH)) => {
+                let zk = self.session.zk();
+                let receipt = until_answered(|| zk.exists(&self.receipt)).await?;
+                (receipt.ok_or(Failure::Removed)?.czxid, None)
+            }
+            Err(failure) => return Err(failure),
             // Another client has deleted it already.
-            _ => Err(Failure::Removed),
-        }
+            Ok(_) => return Err(Failure::Removed),
+        };
+        let guard = self.guard(czxid, watch, in_doubt_since).await?;
+        Ok(Try::Held(guard))
     }
 
     /// Waits until the next create may succeed.
@@ -317,7 +326,12 @@ impl<'a> Attempt<'a> {
     }
 
     /// The guard for the node that this acquisition created.
-    async fn guard(&mut self, czxid: i64, own_watch: OwnWatch) -> Result<SimpleGuard, Failure> {
+    async fn guard(
+        &mut self,
+        czxid: i64,
+        own_watch: Option<OwnWatch>,
+        in_doubt_since: Option<u64>,
+    ) -> Result<SimpleGuard, Failure> {
         // The node may have been created long ago, and a hold that began now be over already.
         let session = &self.session;
         session.heart().prove().await?;
@@ -327,32 +341,33 @@ impl<'a> Attempt<'a> {
         let path = self.node.as_str().to_owned();
         let mut node = OwnNode::new(session, path, czxid, naming);
         node.accompany(Arc::new(Room::taken(session, self.receipt.len())));
-        if let Some(latecomer) = self.latecomer() {
-            node.accompany(Arc::new(latecomer));
+        if let Some(connection) = in_doubt_since {
+            node.accompany(Arc::new(self.latecomer(connection)));
         }
         self.sent_through = None;
         self.wait.granted();
         let path = &self.lock.place.path;
         Ok(SimpleGuard {
-            hold: Hold::start(path, node, Some(own_watch), None, Previous::Unknown),
+            hold: Hold::start(path, node, own_watch, None, Previous::Unknown),
         })
     }
 
     /// What creates whose outcome is unknown may have made, or may still make.
-    fn latecomer(&self) -> Option<Latecomer> {
-        let connection = self.sent_through?;
+    fn latecomer(&self, connection: u64) -> Latecomer {
         let litter = Litter::Receipted {
             path: self.node.as_str().to_owned(),
             receipt: self.receipt.clone(),
-            is: Is::Of(self.acquisition.clone()),
         };
-        Some(Latecomer::new(&self.session, litter, connection))
+        Latecomer::new(&self.session, litter, connection)
     }
 }
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        drop(self.latecomer());
+        drop(
+            self.sent_through
+                .map(|connection| self.latecomer(connection)),
+        );
     }
 }
 

@@ -3,8 +3,8 @@
 use crate::request::litter::Litter;
 use crate::session::open_session::Session;
 
-/// A node that a create without an answer may have made, or may still make: a slow server may forward the create after its retry. Dropped,
-/// the janitor deletes it, since it would stand for a client that has given up until the session ends.
+/// A node that a create without an answer may have made, or may still make: a slow server may forward the create after its retry. When
+/// this is dropped, the janitor deletes the node, which would otherwise stand for a client that has given up until the session ends.
 #[derive(Debug)]
 pub(crate) struct Latecomer {
     session: Session,

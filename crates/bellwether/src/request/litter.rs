@@ -21,7 +21,7 @@ pub(crate) enum Litter {
     At(String, Is),
     /// The node of a member that has left, if the session owns it and has no member of that name now.
     Departed { path: String, session: WeakSession },
-    /// The node at a path, if this other node has this version: it has it only while ours is there.
+    /// The node at a path, if another node has this version, which it has only as long as ours exists.
     Pinned {
         path: String,
         pin: String,
@@ -36,13 +36,14 @@ pub(crate) enum Litter {
         version: i32,
     },
     /// The node at a path that was created together with a receipt, if it is still that node.
-    Receipted {
-        path: String,
-        receipt: String,
-        is: Is,
+    Receipted { path: String, receipt: String },
+    /// The nodes of an acquisition, whose creates may or may not have taken effect: only their names have this prefix. One of them may be
+    /// in use.
+    Acquisition {
+        dir: NodePath,
+        prefix: String,
+        except: Option<String>,
     },
-    /// The node of an acquisition whose create may or may not have taken effect: only its name has this prefix.
-    Acquisition { dir: NodePath, prefix: String },
 }
 
 /// What tells a node from others that were at its path before or after it.
@@ -85,20 +86,12 @@ impl Litter {
                 Err(zk::Error::NO_NODE) => Ok(()),
                 Err(error) => Err(error),
             },
-            Self::Receipted { path, receipt, is } => {
-                // Looked for first: without it, the node that a late create makes after this could not be deleted any more.
-                let has_receipt = linearizable(zk, receipt, || zk.exists(receipt)).await?;
-                if has_receipt.is_none() {
-                    return Ok(());
-                }
-                match find(zk, path, is).await {
-                    Ok(()) => gone_is_done(delete_receipted(zk, path, receipt).await),
-                    // Another client has deleted the node.
-                    Err(zk::Error::NO_NODE) => delete(zk, receipt).await,
-                    Err(error) => Err(error),
-                }
-            }
-            Self::Acquisition { dir, prefix } => remove_acquisition(zk, dir, prefix).await,
+            Self::Receipted { path, receipt } => remove_receipted(zk, path, receipt).await,
+            Self::Acquisition {
+                dir,
+                prefix,
+                except,
+            } => remove_acquisition(zk, dir, prefix, except.as_deref()).await,
         }
     }
 }
@@ -170,17 +163,33 @@ pub(crate) async fn find(zk: &zk::Client, path: &str, is: &Is) -> Result<(), zk:
     }
 }
 
+/// Deletes a node and its receipt. One multi has created both, so their zxids tell whether the node is still the same.
+async fn remove_receipted(zk: &zk::Client, path: &str, receipt: &str) -> Result<(), zk::Error> {
+    let found = linearizable(zk, receipt, || zk.exists(receipt)).await?;
+    let Some(created) = found else {
+        return Ok(());
+    };
+    match find(zk, path, &Is::Created(created.czxid)).await {
+        Ok(()) => gone_is_done(delete_receipted(zk, path, receipt).await),
+        // Another client has deleted the node. The receipt alone is not deleted here: such a request, if it is late, could leave the node
+        // of a late create without its receipt.
+        result => gone_is_done(result),
+    }
+}
+
 async fn remove_acquisition(
     zk: &zk::Client,
     dir: &NodePath,
     prefix: &str,
+    except: Option<&str>,
 ) -> Result<(), zk::Error> {
     let list = || zk.children(dir.as_str());
     let children = match linearizable(zk, dir.as_str(), list).await {
         Err(zk::Error::NO_NODE) => return Ok(()),
         children => children?,
     };
-    for name in children.iter().filter(|name| name.starts_with(prefix)) {
+    let is_wanted = |name: &&String| name.starts_with(prefix) && except != Some(name.as_str());
+    for name in children.iter().filter(is_wanted) {
         delete_own(zk, &dir.child(name)).await?;
     }
     Ok(())

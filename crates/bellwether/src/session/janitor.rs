@@ -6,7 +6,8 @@
 //! The first request is sent on the thread that gives a node up, so that it is sent even if the process exits right after.
 //!
 //! A create that got no answer may still be on its way through a slow server, and arrive behind the deletion. So the janitor looks for such
-//! latecomers again, for about two session timeouts.
+//! latecomers again. Neither ZooKeeper's documents nor Apache's code bound the delay. Two session timeouts are an assumption: a session
+//! survives an outage that is shorter than its timeout, and TCP sends again at the latest after as long again.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,8 +28,11 @@ use crate::session::home::Home;
 /// The pause before the next try when the server or the client has too many requests.
 const OVERLOAD_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often it looks for a node whose create may arrive late. The first pause is a sixteenth of the session timeout, and each is twice
-/// the one before: the node blocks others at most as long as it was late.
+/// After this many session timeouts, no write of an earlier connection arrives any more.
+const LATE_TIMEOUTS: u32 = 2;
+
+/// The number of looks for a node whose create may arrive late, within that time. The first pause is a sixteenth of the session timeout,
+/// and each is twice the one before. So the node blocks others for about as long as it was late.
 const LATE_LOOKS: u32 = 5;
 const FIRST_PAUSE_PART: u32 = 16;
 
@@ -89,11 +93,11 @@ impl Janitor {
         self.begin(removed.boxed());
     }
 
-    /// Removes something after a session timeout, when no late request can need it any more.
-    pub(crate) fn remove_in_time(&self, removal: impl Removal + 'static) {
+    /// Removes something when no late request can need it any more.
+    pub(crate) fn remove_later(&self, removal: impl Removal + 'static) {
         let (home, zk) = (self.home.clone(), self.zk.clone());
         let later = async move {
-            home.sleep(zk.session_timeout()).await;
+            home.sleep(zk.session_timeout() * LATE_TIMEOUTS).await;
             perform(Arc::new(removal), home, zk).await;
         };
         self.begin(ready(Some(later.boxed())).boxed());
@@ -109,8 +113,8 @@ impl Janitor {
         let _ = self.removals.send(job);
     }
 
-    /// Waits until everything given to it before this call is deleted. Callers that count nodes do this first, because nodes that this session
-    /// has given up must not count.
+    /// Waits until everything given to it before this call is deleted, but for what is looked for again or deleted later. Callers that count
+    /// nodes do this first, because nodes that this session has given up must not count.
     pub(crate) async fn swept(&self) {
         let given = self.given.load(Ordering::SeqCst);
         // Gone with its runtime: there is no session left that a node could belong to.
@@ -129,7 +133,7 @@ async fn work(mut jobs: mpsc::UnboundedReceiver<Job>, done: watch::Sender<u64>) 
                     later.extend(job.await);
                     done.send_modify(|done| *done += 1);
                 }
-                // The session ends, and its nodes with it.
+                // No recipe uses the session any more: it is closed, and its nodes are deleted with it.
                 None => return,
             },
             Some(()) = later.next() => {}

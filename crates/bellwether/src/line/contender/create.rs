@@ -65,8 +65,7 @@ impl Contender {
                     || self.session.is_sabotaged(Sabotage::UnknownIsRefusal);
                 if is_known {
                     self.node = Node::None;
-                }
-                if !is_known {
+                } else {
                     self.in_doubt_since.get_or_insert(self.connections);
                 }
                 tries.again(error)?;
@@ -118,7 +117,12 @@ impl Contender {
                 }
                 (Err(OnceError::Refused(error)), ..) => {
                     self.is_first_try = false;
-                    self.node = Node::None;
+                    // Without its directory the receipt could not be created, and an earlier try may find a new directory.
+                    if operation.is_in_doubt() {
+                        self.in_doubt_since.get_or_insert(self.connections);
+                    } else {
+                        self.node = Node::None;
+                    }
                     match zk::Error::from(error) {
                         zk::Error::NO_NODE => tries.again_after(self.make_directory().await)?,
                         error => return Err(error.into()),

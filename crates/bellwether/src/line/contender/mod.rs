@@ -60,8 +60,8 @@ pub(crate) struct Entry {
     pub(crate) line_max: usize,
     /// The number of permits to write into a new directory, in recipes with a limit. They read the limit with every list.
     pub(crate) first_limit: Option<u32>,
-    /// Receipts with which the node is created exactly once, in recipes that count nodes. In a line, the node of a create that arrives late
-    /// only delays others until it is deleted.
+    /// Receipts with which the node is created exactly once, in recipes in which a second one would let others pass. In a line, the node of
+    /// a create that arrives late only delays others until it is deleted.
     pub(crate) once: Option<Receipts>,
 }
 
@@ -193,6 +193,9 @@ impl Contender {
             node.accompany(berth.clone());
         }
         if let Some(connection) = self.stragglers_since() {
+            // Now, since a semaphore counts them as long as this contender holds; and again when its node is deleted.
+            let others = self.acquisition(Some(name.as_str().to_owned()));
+            self.session.janitor().remove_late(others, connection);
             node.accompany(Arc::new(self.latecomer(connection)));
         }
         self.node = Node::At(name, node);
@@ -207,11 +210,16 @@ impl Contender {
     }
 
     fn latecomer(&self, connection: u64) -> Latecomer {
-        let litter = Litter::Acquisition {
+        Latecomer::new(&self.session, self.acquisition(None), connection)
+    }
+
+    /// All nodes of this contender, or all but one.
+    fn acquisition(&self, except: Option<String>) -> Litter {
+        Litter::Acquisition {
             dir: self.dir.clone(),
             prefix: self.prefix.clone(),
-        };
-        Latecomer::new(&self.session, litter, connection)
+            except,
+        }
     }
 
     fn berth(&self) -> Option<&Berth> {

@@ -6,7 +6,7 @@
 //! why. The outcome stays unknown only if the session ends too, and the receipt with it.
 //!
 //! A look at the receipt before the next try would not be enough. A try may still be on its way through a slow member of an ensemble, and
-//! take effect after the look. For the same reason a receipt whose create was in doubt stays for a session timeout when it is no longer
+//! take effect after the look. For the same reason a receipt whose create was in doubt stays for two session timeouts when it is no longer
 //! needed: without it, a late try could create it again.
 
 mod operation;
@@ -77,21 +77,22 @@ impl Free {
         let is_needed = spares.len() < FREE_MAX && bytes + spare.path.len() <= FREE_BYTES_MAX;
         match is_needed || spares.is_empty() {
             true => spares.push(spare),
-            false => self.delete(spare),
+            false => self.delete(spare.path, spare.was_in_doubt),
         }
     }
 
     fn sweep(&self) {
         for spare in self.spares().drain(..) {
-            self.delete(spare);
+            self.delete(spare.path, spare.was_in_doubt);
         }
     }
 
-    fn delete(&self, spare: Spare) {
-        let litter = Litter::Node(spare.path);
+    /// Deletes a receipt that is no longer needed, but not before a late try to create it has arrived.
+    fn delete(&self, path: String, was_in_doubt: bool) {
+        let litter = Litter::Node(path);
         let is_sabotaged = self.session.is_sabotaged(Sabotage::ForgetReceipt);
-        match spare.was_in_doubt && !is_sabotaged {
-            true => self.session.janitor().remove_in_time(litter),
+        match was_in_doubt && !is_sabotaged {
+            true => self.session.janitor().remove_later(litter),
             false => self.session.janitor().remove(litter),
         }
     }

@@ -1,6 +1,7 @@
 //! One exactly-once operation, from its first try to its outcome.
 
 use bellwether_client as zk;
+use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
@@ -29,6 +30,8 @@ pub(crate) struct Operation<'a> {
     was_in_doubt: bool,
     /// The zxid of the writes, if the answer has shown it: that of a create does not.
     zxid: Option<i64>,
+    /// The number of the connection that sent the first try.
+    connection: u64,
 }
 
 impl<'a> Operation<'a> {
@@ -43,6 +46,7 @@ impl<'a> Operation<'a> {
             in_doubt: false,
             was_in_doubt: false,
             zxid: None,
+            connection: of.session.zk().connections(),
         }
     }
 
@@ -175,8 +179,17 @@ impl<'a> Operation<'a> {
     /// Finds out whether an earlier try has changed the receipt, so that this one was refused. The read is as new as the refusal.
     async fn look(&mut self, refusal: zk::Error) -> Result<Written, OnceError> {
         let zk = self.of.session.zk();
-        let read = Tries::unlimited().answer(|| zk.get(&self.path)).await;
-        match read {
+        let found = Tries::unlimited().answer(|| zk.get(&self.path)).await;
+        self.judge(found, refusal)
+    }
+
+    /// Whether the receipt shows that an earlier try took effect.
+    fn judge(
+        &mut self,
+        found: Result<(Bytes, zk::Stat), zk::Error>,
+        refusal: zk::Error,
+    ) -> Result<Written, OnceError> {
+        match found {
             Ok((data, stat)) if data == self.id.as_bytes() => {
                 self.written(stat.version);
                 Ok(Written::ByReceipt)
@@ -188,7 +201,7 @@ impl<'a> Operation<'a> {
     }
 
     /// Ends an operation that was refused. An earlier try may still be on its way: the receipt is changed, so that it is refused too.
-    async fn withdraw(&mut self, refusal: zk::MultiError) -> Result<Written, OnceError> {
+    pub(super) async fn withdraw(&mut self, refusal: zk::MultiError) -> Result<Written, OnceError> {
         if !self.in_doubt {
             return Err(OnceError::Refused(refusal));
         }
@@ -203,7 +216,15 @@ impl<'a> Operation<'a> {
                 Err(OnceError::Refused(refusal))
             }
             Err(error @ (zk::Error::BAD_VERSION | zk::Error::NODE_EXISTS)) => {
-                self.look(error).await
+                let found = Tries::unlimited().answer(|| zk.get(&self.path)).await;
+                match found {
+                    // The reply to an earlier try of this very change was lost.
+                    Ok((data, stat)) if data.is_empty() => {
+                        self.written(stat.version);
+                        Err(OnceError::Refused(refusal))
+                    }
+                    found => self.judge(found, error),
+                }
             }
             Err(error) => Err(OnceError::OutcomeUnknown(error)),
         }
@@ -213,7 +234,7 @@ impl<'a> Operation<'a> {
     fn renew(&mut self) -> Result<(), OnceError> {
         let (path, room) = self.of.reserve()?;
         let old = std::mem::replace(&mut self.path, path);
-        self.of.session.janitor().remove(Litter::Node(old));
+        self.of.free.delete(old, self.was_in_doubt);
         self.room = Some(room);
         self.version = None;
         self.was_in_doubt = false;
@@ -228,6 +249,7 @@ impl Drop for Operation<'_> {
         };
         let path = std::mem::take(&mut self.path);
         let janitor = self.of.session.janitor();
+        let forgets = self.of.session.is_sabotaged(Sabotage::ForgetReceipt);
         match (self.version, self.in_doubt) {
             (Some(version), false) => self.of.free.push(Spare {
                 path,
@@ -238,36 +260,48 @@ impl Drop for Operation<'_> {
             // Nothing was sent, or it was refused.
             (None, false) => {}
             // Without the receipt, a try that is on its way is refused.
-            (Some(_), true) => janitor.remove(Litter::Node(path)),
-            // With the receipt, it is refused.
-            (None, true) if !self.of.session.is_sabotaged(Sabotage::ForgetReceipt) => {
-                let options = self.options();
-                janitor.remove(Withdrawn {
+            (Some(_), true) if !self.was_in_doubt || forgets => janitor.remove(Litter::Node(path)),
+            (None, true) if forgets => janitor.remove(Litter::Node(path)),
+            // With another version of the receipt, it is refused too.
+            (version, true) => {
+                let withdrawn = Withdrawn {
                     path: path.clone(),
-                    options,
-                });
-                janitor.remove_in_time(Litter::Node(path));
+                    version,
+                    options: self.options(),
+                };
+                // A directory that is missing now may be there when the try arrives.
+                janitor.remove_late(withdrawn, self.connection);
+                janitor.remove_later(Litter::Node(path));
             }
-            (None, true) => janitor.remove(Litter::Node(path)),
         }
     }
 }
 
-/// An operation that its caller has given up: its receipt is created, so that a late try cannot create it.
+/// An operation that its caller has given up: its receipt is created or changed, so that a late try is refused.
 #[derive(Debug)]
 struct Withdrawn {
     path: String,
+    /// The version of the receipt before the operation; `None` if there is none.
+    version: Option<i32>,
     options: zk::CreateOptions,
+}
+
+impl Withdrawn {
+    async fn write(&self, zk: &zk::Client) -> Result<(), zk::Error> {
+        match self.version {
+            Some(version) => zk.set(&self.path, b"", Some(version)).await.map(drop),
+            None => zk.create(&self.path, b"", &self.options).await.map(drop),
+        }
+    }
 }
 
 impl Removal for Withdrawn {
     fn remove<'a>(&'a self, zk: &'a zk::Client) -> BoxFuture<'a, Result<(), zk::Error>> {
-        let created = zk.create(&self.path, b"", &self.options);
-        let withdrawn = created.map(|created| match created {
-            // A try has taken effect, or none can, since the directory is missing.
-            Err(zk::Error::NODE_EXISTS | zk::Error::NO_NODE) => Ok(()),
-            created => created.map(drop),
+        let written = self.write(zk).map(|written| match written {
+            // A try has taken effect, or none can as long as the directory or the receipt is missing.
+            Err(zk::Error::NODE_EXISTS | zk::Error::BAD_VERSION | zk::Error::NO_NODE) => Ok(()),
+            written => written,
         });
-        withdrawn.boxed()
+        written.boxed()
     }
 }

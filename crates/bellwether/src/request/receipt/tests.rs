@@ -96,6 +96,50 @@ async fn try_that_arrives_when_its_caller_has_given_up_has_no_effect() {
 }
 
 #[tokio::test]
+async fn try_to_create_a_receipt_has_no_effect_when_a_later_operation_is_given_up() {
+    let scene = Scene::new(false).await;
+    let mut operation = scene.receipts.operation().unwrap();
+    let late = scene.sent(&mut operation);
+    operation.send(create).await.unwrap();
+    drop(operation);
+    let mut next = scene.receipts.operation().unwrap();
+    let next_late = scene.sent(&mut next);
+    drop(next);
+    scene.receipts.session.janitor().swept().await;
+    assert!(is_refused(late.commit().await));
+    assert!(is_refused(next_late.commit().await));
+    assert_eq!(scene.nodes().await, 1);
+}
+
+#[tokio::test]
+async fn withdrawal_whose_reply_was_lost_is_no_change_by_another_client() {
+    for is_used in [false, true] {
+        let scene = Scene::new(is_used).await;
+        let mut operation = scene.receipts.operation().unwrap();
+        let late = scene.sent(&mut operation);
+        let zk = scene.receipts.session.zk();
+        // What the withdrawal has written before its reply was lost.
+        match is_used {
+            true => drop(zk.set(&operation.path, b"", None).await.unwrap()),
+            false => {
+                let mode = zk::CreateMode::Ephemeral;
+                zk.create(&operation.path, b"", mode).await.unwrap();
+            }
+        }
+        let refusal = zk::MultiError::Refused {
+            index: 1,
+            code: zk::ErrorCode::NoNode,
+        };
+        let withdrawn = operation.withdraw(refusal).await;
+        assert!(
+            matches!(withdrawn, Err(OnceError::Refused(_))),
+            "{withdrawn:?}"
+        );
+        assert!(is_refused(late.commit().await));
+    }
+}
+
+#[tokio::test]
 async fn try_that_took_effect_is_found() {
     for is_used in [false, true] {
         let scene = Scene::new(is_used).await;
