@@ -174,13 +174,14 @@ impl<'a> FencedWrite<'a> {
         let options = zk::CreateMode::Persistent.with_acl(session.access().acl());
         // Any version: a request to the holder to release changes the node too.
         let mut writer = zk.new_multi();
-        let own = match self.node.session().is_sabotaged(Sabotage::WriteUnfenced) {
-            true => "/",
-            false => self.node.path(),
+        let is_fenced = !session.is_sabotaged(Sabotage::WriteUnfenced);
+        let mut check = |path, version| match is_fenced {
+            true => writer.check(path, version),
+            false => writer.check("/", None),
         };
-        writer.check(own, None);
+        check(self.node.path(), None);
         if let Naming::Pinned { path, version } = self.node.naming() {
-            writer.check(path, Some(*version));
+            check(path, Some(*version));
         }
         for write in &self.writes {
             match write {

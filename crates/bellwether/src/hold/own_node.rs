@@ -57,7 +57,7 @@ pub(crate) enum Removal {
 impl OwnNode {
     pub(crate) fn new(session: &Session, path: String, czxid: i64, naming: Naming) -> Self {
         Self {
-            _room: Room::taken(session, path.len()),
+            _room: session.ephemerals().take(path.len()),
             session: session.clone(),
             path: Some(path),
             czxid,
@@ -115,8 +115,9 @@ impl OwnNode {
         };
         if was_gone && let Naming::Receipted { receipt } = &self.naming {
             // Another client has deleted the node alone.
+            let room = self.session.ephemerals().take(receipt.len());
             let litter = Litter::Node(receipt.clone());
-            self.session.janitor().remove_later(litter);
+            self.session.janitor().remove_later(litter, room);
         }
         self.path = None;
         removal

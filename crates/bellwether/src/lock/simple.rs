@@ -23,7 +23,6 @@ use crate::request::receipt;
 use crate::request::retry::{Tries, found, until_answered};
 use crate::session::call::call;
 use crate::session::client::Client;
-use crate::session::ephemerals::Room;
 use crate::session::heart::Pulse;
 use crate::session::meters::Wait;
 use crate::session::open_session::Session;
@@ -340,9 +339,10 @@ impl<'a> Attempt<'a> {
         };
         let path = self.node.as_str().to_owned();
         let mut node = OwnNode::new(session, path, czxid, naming);
-        node.accompany(Arc::new(Room::taken(session, self.receipt.len())));
+        node.accompany(Arc::new(session.ephemerals().take(self.receipt.len())));
         if let Some(connection) = in_doubt_since {
-            node.accompany(Arc::new(self.latecomer(connection)));
+            let latecomer = Latecomer::new(session, self.litter(), connection);
+            node.accompany(Arc::new(latecomer));
         }
         self.sent_through = None;
         self.wait.granted();
@@ -353,21 +353,20 @@ impl<'a> Attempt<'a> {
     }
 
     /// What creates whose outcome is unknown may have made, or may still make.
-    fn latecomer(&self, connection: u64) -> Latecomer {
-        let litter = Litter::Receipted {
+    fn litter(&self) -> Litter {
+        Litter::Receipted {
             path: self.node.as_str().to_owned(),
             receipt: self.receipt.clone(),
-        };
-        Latecomer::new(&self.session, litter, connection)
+        }
     }
 }
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        drop(
-            self.sent_through
-                .map(|connection| self.latecomer(connection)),
-        );
+        if let Some(connection) = self.sent_through {
+            let janitor = self.session.janitor();
+            janitor.remove_late(self.litter(), connection);
+        }
     }
 }
 

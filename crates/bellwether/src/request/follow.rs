@@ -76,7 +76,7 @@ impl<T> fmt::Debug for Watch<T> {
 }
 
 /// Data and stat of a node.
-type Content = (Bytes, zk::Stat);
+pub(crate) type Content = (Bytes, zk::Stat);
 
 /// Follows one node.
 pub(crate) struct Follow {

@@ -4,9 +4,8 @@
 //! than a frame cannot be read again, and stops an ensemble (ZOOKEEPER-4306). So the paths are counted here, and a request that would
 //! exceed the limit is refused before it is sent.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-use crate::session::open_session::Session;
 
 /// The limit for the paths of a session: a frame of one mebibyte, less a reserve for nodes whose removal is still under way.
 const BYTES_MAX: usize = 900_000;
@@ -14,9 +13,9 @@ const BYTES_MAX: usize = 900_000;
 /// Each path is preceded by its length.
 const PATH_OVERHEAD_BYTES: usize = 4;
 
-/// The paths of a session's ephemeral nodes.
-#[derive(Debug, Default)]
-pub(crate) struct Ephemerals(AtomicUsize);
+/// The paths of a session's ephemeral nodes. Clones count together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ephemerals(Arc<AtomicUsize>);
 
 impl Ephemerals {
     /// The bytes in use now.
@@ -29,51 +28,43 @@ impl Ephemerals {
         self.bytes() + path_bytes + PATH_OVERHEAD_BYTES <= BYTES_MAX
     }
 
-    fn reserve(&self, bytes: usize) -> bool {
+    /// Room for a path of `path_bytes` bytes; `None` if there is none.
+    pub(crate) fn reserve(&self, path_bytes: usize) -> Option<Room> {
+        let bytes = path_bytes + PATH_OVERHEAD_BYTES;
         let fits = |taken: usize| {
             let taken = taken.checked_add(bytes)?;
             (taken <= BYTES_MAX).then_some(taken)
         };
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
-        self.0.fetch_update(set, fetch, fits).is_ok()
+        let reserved = self.0.fetch_update(set, fetch, fits);
+        reserved.is_ok().then(|| self.room(bytes))
     }
 
-    fn free(&self, bytes: usize) {
-        self.0.fetch_sub(bytes, Ordering::Relaxed);
-    }
-}
-
-/// Room for the path of one ephemeral node, until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Room {
-    session: Session,
-    bytes: usize,
-}
-
-impl Room {
     /// The room of a path that exists already.
-    pub(crate) fn taken(session: &Session, path_bytes: usize) -> Self {
+    pub(crate) fn take(&self, path_bytes: usize) -> Room {
         let bytes = path_bytes + PATH_OVERHEAD_BYTES;
-        session.ephemerals().0.fetch_add(bytes, Ordering::Relaxed);
-        Self {
-            session: session.clone(),
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+        self.room(bytes)
+    }
+
+    fn room(&self, bytes: usize) -> Room {
+        Room {
+            ephemerals: self.clone(),
             bytes,
         }
     }
+}
 
-    /// Room for a path of `path_bytes` bytes; `None` if there is none.
-    pub(crate) fn reserve(session: &Session, path_bytes: usize) -> Option<Self> {
-        let bytes = path_bytes + PATH_OVERHEAD_BYTES;
-        session.ephemerals().reserve(bytes).then(|| Self {
-            session: session.clone(),
-            bytes,
-        })
-    }
+/// Room for the path of one ephemeral node, until this is dropped. It does not keep the session open.
+#[derive(Debug)]
+pub(crate) struct Room {
+    ephemerals: Ephemerals,
+    bytes: usize,
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
-        self.session.ephemerals().free(self.bytes);
+        self.ephemerals.0.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -84,14 +75,16 @@ mod tests {
     #[test]
     fn room_is_given_until_the_limit_and_again_when_it_is_free() {
         let paths = Ephemerals::default();
-        assert!(paths.reserve(BYTES_MAX - 10));
-        assert!(!paths.reserve(11));
-        assert!(paths.reserve(10));
-        assert!(!paths.reserve(1));
-        assert!(!paths.has_room(1));
-        paths.free(5);
-        assert!(paths.has_room(1));
-        assert!(paths.reserve(5));
+        let most = paths.take(BYTES_MAX - 20 - PATH_OVERHEAD_BYTES);
+        assert!(paths.reserve(17).is_none());
+        let rest = paths.reserve(16).unwrap();
         assert_eq!(paths.bytes(), BYTES_MAX);
+        assert!(!paths.has_room(1));
+        assert!(paths.reserve(1).is_none());
+        drop(rest);
+        assert!(paths.has_room(16));
+        assert!(!paths.has_room(17));
+        drop(most);
+        assert_eq!(paths.bytes(), 0);
     }
 }

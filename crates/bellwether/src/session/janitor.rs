@@ -23,6 +23,7 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::{mpsc, watch};
 use tracing::warn;
 
+use crate::session::ephemerals::Room;
 use crate::session::home::Home;
 
 /// The pause before the next try when the server or the client has too many requests.
@@ -93,14 +94,43 @@ impl Janitor {
         self.begin(removed.boxed());
     }
 
-    /// Removes something when no late request can need it any more.
-    pub(crate) fn remove_later(&self, removal: impl Removal + 'static) {
+    /// Removes a node when no late request can need it any more. Until then it needs its room.
+    pub(crate) fn remove_later(&self, removal: impl Removal + 'static, room: Room) {
         let (home, zk) = (self.home.clone(), self.zk.clone());
         let later = async move {
             home.sleep(zk.session_timeout() * LATE_TIMEOUTS).await;
             perform(Arc::new(removal), home, zk).await;
+            drop(room);
         };
         self.begin(ready(Some(later.boxed())).boxed());
+    }
+
+    /// Writes a `fence` against a request that was sent through the connection of this number, as often as that may still arrive. Then
+    /// removes the node that one of the two has made.
+    pub(crate) fn fence_off(
+        &self,
+        fence: impl Removal + 'static,
+        connection: u64,
+        made: impl Removal + 'static,
+        room: Room,
+    ) {
+        let fence: Arc<dyn Removal> = Arc::new(fence);
+        let (home, zk) = (self.home.clone(), self.zk.clone());
+        let fenced = async move {
+            perform(fence.clone(), home.clone(), zk.clone()).await;
+            let is_late = zk.connections() != connection;
+            let later = async move {
+                if is_late {
+                    // The removal comes last: a fence that is written after it would stay.
+                    let again = look_again(fence, home.clone(), zk.clone());
+                    tokio::join!(again, home.sleep(zk.session_timeout() * LATE_TIMEOUTS));
+                }
+                perform(Arc::new(made), home, zk).await;
+                drop(room);
+            };
+            Some(later.boxed())
+        };
+        self.begin(fenced.boxed());
     }
 
     fn begin(&self, mut job: Job) {

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bellwether_wire::stat::Stat;
 use bytes::BytesMut;
 use tokio::sync::watch;
 
@@ -177,6 +178,28 @@ impl SimulatedServer {
         let mut paths = Vec::new();
         let tree = self.engine.published.tree();
         tree.walk_all(|path, _| paths.push(path.to_string()));
+        paths
+    }
+
+    /// Visits all nodes that clients can see: path, data and stat.
+    pub fn walk(&self, mut visit: impl FnMut(&str, Option<&[u8]>, &Stat)) {
+        let tree = self.engine.published.tree();
+        tree.walk_all(|path, node| visit(path, node.data.as_deref(), &node.stat()));
+    }
+
+    /// Sessions that clients can use.
+    pub fn session_ids(&self) -> Vec<i64> {
+        let tree = self.engine.published.tree();
+        tree.sessions().map(|(id, _)| id).collect()
+    }
+
+    /// Paths of the nodes that belong to sessions.
+    pub fn ephemerals(&self) -> Vec<String> {
+        let tree = self.engine.published.tree();
+        let owners = tree.ephemeral_owners();
+        let paths = owners.flat_map(|session| tree.ephemerals_of(session));
+        let mut paths: Vec<String> = paths.map(|path| path.to_string()).collect();
+        paths.sort();
         paths
     }
 

@@ -196,7 +196,8 @@ impl Contender {
             // Now, since a semaphore counts them as long as this contender holds; and again when its node is deleted.
             let others = self.acquisition(Some(name.as_str().to_owned()));
             self.session.janitor().remove_late(others, connection);
-            node.accompany(Arc::new(self.latecomer(connection)));
+            let latecomer = Latecomer::new(&self.session, self.acquisition(None), connection);
+            node.accompany(Arc::new(latecomer));
         }
         self.node = Node::At(name, node);
     }
@@ -207,10 +208,6 @@ impl Contender {
             true => None,
             false => self.in_doubt_since,
         }
-    }
-
-    fn latecomer(&self, connection: u64) -> Latecomer {
-        Latecomer::new(&self.session, self.acquisition(None), connection)
     }
 
     /// All nodes of this contender, or all but one.
@@ -413,17 +410,20 @@ impl Contender {
 
 impl Drop for Contender {
     fn drop(&mut self) {
+        let janitor = self.session.janitor();
         match (
             mem::replace(&mut self.node, Node::None),
             self.marking.take(),
         ) {
             (Node::InDoubt, _) => {
                 let connection = self.in_doubt_since.unwrap_or(self.connections);
-                drop(self.latecomer(connection));
+                janitor.remove_late(self.acquisition(None), connection);
             }
             // The last create was refused, and not those before it.
             (Node::None, _) => {
-                drop(self.stragglers_since().map(|since| self.latecomer(since)));
+                if let Some(connection) = self.stragglers_since() {
+                    janitor.remove_late(self.acquisition(None), connection);
+                }
             }
             (Node::At(_, node), Some(marking)) => node.undo(marking),
             // A known node is deleted by its own drop.

@@ -49,7 +49,7 @@ impl Contender {
                     }
                 }
                 Err(zk::Error::NO_NODE) => {
-                    self.hear_of_own()?;
+                    self.hear_of_own().await?;
                     self.is_gone(&blocker, alone).await?;
                 }
                 Err(error) if error.is_transient() => self.list().await?,
@@ -70,19 +70,31 @@ impl Contender {
 
     /// Checks the watch on the own node. The server sends an event before the reply to a later request, so without an event the node
     /// existed when that request was processed.
-    fn hear_of_own(&mut self) -> Result<(), Failure> {
+    async fn hear_of_own(&mut self) -> Result<(), Failure> {
         let told = match &mut self.own_watch {
             Some(watch) => (&mut watch.event).now_or_never(),
             None => None,
         };
         match told {
-            Some(Happened::Deleted) => Err(Failure::Removed),
+            Some(Happened::Deleted) => Err(self.why_deleted().await),
             Some(Happened::SessionEnded) => Err(Failure::SessionEnded),
             Some(_) => {
                 self.own_watch = None;
                 Ok(())
             }
             None => Ok(()),
+        }
+    }
+
+    /// Why the own node was deleted. A session that expires gets the events of its own nodes too: its server fires watches before it closes
+    /// the connection (`FinalRequestProcessor`). An answer proves that the session has outlived its node.
+    async fn why_deleted(&self) -> Failure {
+        loop {
+            match self.session.zk().exists("/").await {
+                Ok(_) => return Failure::Removed,
+                Err(error) if error.is_transient() => {}
+                Err(error) => return error.into(),
+            }
         }
     }
 
@@ -201,7 +213,7 @@ impl Contender {
                 () = &mut own_watch_due, if !is_watched => None,
             };
             match own {
-                Some(Happened::Deleted) => return Err(Failure::Removed),
+                Some(Happened::Deleted) => return Err(self.why_deleted().await),
                 Some(Happened::SessionEnded) => return Err(Failure::SessionEnded),
                 // A client wrote to the node, or it is time to watch it.
                 Some(_) | None => {

@@ -14,7 +14,6 @@ use crate::line::contender::Contender;
 use crate::line::failure::Failure;
 use crate::node::acquisition::{AcquisitionId, Claim};
 use crate::queue::shelf::Shelf;
-use crate::request::latecomer::Latecomer;
 use crate::request::litter::{Is, Litter};
 use crate::request::retry::{Tries, until_answered};
 use crate::request::synced_read::linearizable_in;
@@ -182,20 +181,21 @@ impl<'a> Attempt<'a> {
     }
 
     pub(super) fn lost(mut self) {
-        let latecomer = self.latecomer();
+        self.remove_late();
         if let Some(ready) = self.ready.take() {
             ready.pick.gone();
         }
-        drop(latecomer);
     }
 
-    /// The claim that a try without an answer may have made, or may still make.
-    fn latecomer(&self) -> Option<Latecomer> {
+    /// Deletes the claim that a try without an answer may have made, or may still make.
+    fn remove_late(&self) {
         let session = self.shelf.session();
-        let ready = self.ready.as_ref()?;
+        let Some(ready) = &self.ready else {
+            return;
+        };
         let is_possible = self.may_be_there || self.may_be_late;
         if !is_possible || session.is_sabotaged(Sabotage::LeaveClaim) {
-            return None;
+            return;
         }
         let item = ready.pick.item();
         let litter = Litter::Claim {
@@ -204,12 +204,12 @@ impl<'a> Attempt<'a> {
             item: self.shelf.item_path(item),
             version: ready.stat.version + 1,
         };
-        Some(Latecomer::new(session, litter, self.connection))
+        session.janitor().remove_late(litter, self.connection);
     }
 }
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        drop(self.latecomer());
+        self.remove_late();
     }
 }

@@ -213,6 +213,8 @@ impl Shelf {
         fresh: bool,
     ) -> Result<Option<Held>, Failure> {
         let mut fresh = fresh;
+        // A lagging server may show a list that is older than this take, unless the session has written something since the take began.
+        let mut has_written = place.is_some();
         loop {
             if !fresh && (self.warm().is_stale() || self.warm().is_empty()) {
                 self.refill().await?;
@@ -232,12 +234,12 @@ impl Shelf {
                 continue;
             }
             // Items that are put after the take began are not considered, because otherwise many puts could keep it from ending.
-            let unless_newer = !fresh && self.rule().overtakes;
+            let unless_newer = self.rule().overtakes && !(fresh && has_written);
             match self.claim(ready, place, unless_newer).await? {
                 Try::Claimed(held) => return Ok(Some(held)),
                 Try::Lost => self.warm().unready(),
-                // The item was given back, so the list is read again.
-                Try::Overtaken => {}
+                // The item was given back, so the list is read again, behind the write that was refused.
+                Try::Overtaken => (fresh, has_written) = (false, true),
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What a handle knows of the items on the servers, so that it does not have to list them for each take.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -51,8 +51,8 @@ struct State {
     stale: bool,
     /// The items that takes and claims of this handle have picked.
     busy: HashSet<String>,
-    /// How many of these are being read.
-    unread: usize,
+    /// The ranks of those that are being read, each with their number.
+    unread: BTreeMap<u64, usize>,
     /// How many claims of other consumers there were at the last looks. A single look may fall between two claims of a consumer.
     others: [usize; LOOKS],
     looks: usize,
@@ -122,7 +122,9 @@ impl Drop for Pick {
         let mut state = warm.state();
         state.busy.remove(self.item.name());
         state.stale |= self.comes_back;
-        state.unread -= usize::from(!self.is_read);
+        if !self.is_read {
+            state.was_read(self.item.rank());
+        }
         drop(state);
         if self.comes_back {
             warm.came_back.notify_waiters();
@@ -211,7 +213,7 @@ impl Warm {
             let mut state = self.state();
             (state.note_claims(claims), state.version)
         };
-        let read_count = picks.len();
+        let read: Vec<u64> = picks.iter().map(|pick| pick.item.rank()).collect();
         for pick in &mut picks {
             pick.is_read = true;
         }
@@ -259,7 +261,11 @@ impl Warm {
             self.unready();
             self.state().ready.push_back(chosen);
         }
-        self.state().unread -= read_count;
+        let mut state = self.state();
+        for rank in read {
+            state.was_read(rank);
+        }
+        drop(state);
         self.was_read.notify_waiters();
     }
 
@@ -271,7 +277,7 @@ impl Warm {
         if let Some(ready) = state.ready.pop_front() {
             return Next::Claim(ready);
         }
-        let is_reading = state.unread > 0;
+        let is_reading = !state.unread.is_empty();
         match self.pick_from(&mut state, rule) {
             picks if !picks.is_empty() => Next::Read(picks),
             _ if is_reading => Next::Wait(was_read),
@@ -292,11 +298,8 @@ impl Warm {
     /// Drops the read-ahead: other consumers work on the same items.
     pub(crate) fn unready(&self) {
         let ready = std::mem::take(&mut self.state().ready);
-        for Ready { pick, .. } in ready.into_iter().rev() {
-            let item = pick.item.clone();
-            pick.gone();
-            self.state().names.push_front(item);
-        }
+        // Another take of this handle may have put back others meanwhile, so the front is not always the place.
+        self.put_in_place(ready.into_iter().map(|ready| ready.pick).collect());
     }
 
     /// Chooses what to read next: the first ones, as far as they are due.
@@ -309,6 +312,14 @@ impl Warm {
             return Vec::new();
         }
         let first = state.names.front().map(Item::rank);
+        let is_behind = |unread: &u64| {
+            let rank = first.filter(|rank| rank > unread);
+            rank.is_some_and(|rank| !rule.may_choose(Some(*unread), rank))
+        };
+        if state.unread.keys().next().is_some_and(is_behind) {
+            // Another take reads items of a better rank, and may leave some of them.
+            return Vec::new();
+        }
         let now_ms = to_ms(seam::system_time());
         let others = state.others();
         let alone = others == 0;
@@ -325,7 +336,9 @@ impl Warm {
         for item in &picked {
             state.busy.insert(item.name().to_owned());
         }
-        state.unread += picked.len();
+        for item in &picked {
+            *state.unread.entry(item.rank()).or_default() += 1;
+        }
         let list_version = state.version;
         let pick = |item| Pick {
             item,
@@ -374,6 +387,16 @@ impl Warm {
 }
 
 impl State {
+    /// An item of this rank that was picked is no longer being read.
+    fn was_read(&mut self, rank: u64) {
+        if let Some(count) = self.unread.get_mut(&rank) {
+            *count -= 1;
+            if *count == 0 {
+                self.unread.remove(&rank);
+            }
+        }
+    }
+
     fn note_claims(&mut self, claims: Vec<String>) -> HashSet<String> {
         let claims: HashSet<String> = claims.into_iter().collect();
         self.others[self.looks % LOOKS] = claims.difference(&self.busy).count();

@@ -77,22 +77,22 @@ impl Free {
         let is_needed = spares.len() < FREE_MAX && bytes + spare.path.len() <= FREE_BYTES_MAX;
         match is_needed || spares.is_empty() {
             true => spares.push(spare),
-            false => self.delete(spare.path, spare.was_in_doubt),
+            false => self.delete(spare.path, spare.room, spare.was_in_doubt),
         }
     }
 
     fn sweep(&self) {
         for spare in self.spares().drain(..) {
-            self.delete(spare.path, spare.was_in_doubt);
+            self.delete(spare.path, spare.room, spare.was_in_doubt);
         }
     }
 
     /// Deletes a receipt that is no longer needed, but not before a late try to create it has arrived.
-    fn delete(&self, path: String, was_in_doubt: bool) {
+    fn delete(&self, path: String, room: Room, was_in_doubt: bool) {
         let litter = Litter::Node(path);
         let is_sabotaged = self.session.is_sabotaged(Sabotage::ForgetReceipt);
         match was_in_doubt && !is_sabotaged {
-            true => self.session.janitor().remove_later(litter),
+            true => self.session.janitor().remove_later(litter, room),
             false => self.session.janitor().remove(litter),
         }
     }
@@ -159,7 +159,7 @@ impl Receipts {
             Some(spare) => Operation::again(self, spare),
             None => {
                 let path = new_path(&self.session, &self.dir);
-                let room = Room::taken(&self.session, path.len());
+                let room = self.session.ephemerals().take(path.len());
                 Operation::first(self, path, room)
             }
         }
@@ -168,10 +168,11 @@ impl Receipts {
     /// The path of a new receipt, and room for it.
     fn reserve(&self) -> Result<(String, Room), OnceError> {
         let path = new_path(&self.session, &self.dir);
-        match Room::reserve(&self.session, path.len()) {
+        let ephemerals = self.session.ephemerals();
+        match ephemerals.reserve(path.len()) {
             Some(room) => Ok((path, room)),
             None => Err(OnceError::TooManyEphemerals {
-                bytes: self.session.ephemerals().bytes(),
+                bytes: ephemerals.bytes(),
             }),
         }
     }

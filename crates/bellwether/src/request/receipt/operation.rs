@@ -26,12 +26,14 @@ pub(crate) struct Operation<'a> {
     room: Option<Room>,
     /// Whether a try may have taken effect, or may still do so.
     pub(super) in_doubt: bool,
+    /// Whether a try was sent and is not answered.
+    is_under_way: bool,
     /// Whether a try to create the receipt got no answer.
     was_in_doubt: bool,
     /// The zxid of the writes, if the answer has shown it: that of a create does not.
     zxid: Option<i64>,
     /// The number of the connection that sent the first try.
-    connection: u64,
+    pub(super) connection: u64,
 }
 
 impl<'a> Operation<'a> {
@@ -44,6 +46,7 @@ impl<'a> Operation<'a> {
             version: None,
             room: Some(room),
             in_doubt: false,
+            is_under_way: false,
             was_in_doubt: false,
             zxid: None,
             connection: of.session.zk().connections(),
@@ -86,7 +89,10 @@ impl<'a> Operation<'a> {
                 false => self.add_receipt(&mut writer),
             }
             fill(&mut writer);
-            let error = match writer.commit().await {
+            self.is_under_way = true;
+            let committed = writer.commit().await;
+            self.is_under_way = false;
+            let error = match committed {
                 Ok(mut results) => {
                     match results.remove(0) {
                         zk::MultiResult::Created { .. } => self.written(0),
@@ -226,6 +232,13 @@ impl<'a> Operation<'a> {
                     found => self.judge(found, error),
                 }
             }
+            // The directory is missing too, which the caller can make. No try can take effect before that.
+            Err(zk::Error::NO_NODE) if self.version.is_none() => {
+                Err(OnceError::Refused(zk::MultiError::Refused {
+                    index: 0,
+                    code: zk::ErrorCode::NoNode,
+                }))
+            }
             Err(error) => Err(OnceError::OutcomeUnknown(error)),
         }
     }
@@ -234,8 +247,9 @@ impl<'a> Operation<'a> {
     fn renew(&mut self) -> Result<(), OnceError> {
         let (path, room) = self.of.reserve()?;
         let old = std::mem::replace(&mut self.path, path);
-        self.of.free.delete(old, self.was_in_doubt);
-        self.room = Some(room);
+        if let Some(room) = self.room.replace(room) {
+            self.of.free.delete(old, room, self.was_in_doubt);
+        }
         self.version = None;
         self.was_in_doubt = false;
         Ok(())
@@ -250,7 +264,7 @@ impl Drop for Operation<'_> {
         let path = std::mem::take(&mut self.path);
         let janitor = self.of.session.janitor();
         let forgets = self.of.session.is_sabotaged(Sabotage::ForgetReceipt);
-        match (self.version, self.in_doubt) {
+        match (self.version, self.in_doubt || self.is_under_way) {
             (Some(version), false) => self.of.free.push(Spare {
                 path,
                 version,
@@ -269,9 +283,8 @@ impl Drop for Operation<'_> {
                     version,
                     options: self.options(),
                 };
-                // A directory that is missing now may be there when the try arrives.
-                janitor.remove_late(withdrawn, self.connection);
-                janitor.remove_later(Litter::Node(path));
+                // Again and again: a directory that is missing now may be there when the try arrives.
+                janitor.fence_off(withdrawn, self.connection, Litter::Node(path), room);
             }
         }
     }

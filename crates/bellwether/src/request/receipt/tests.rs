@@ -1,9 +1,14 @@
+use std::time::Duration;
+
 use bellwether_testkit::TestServer;
+use futures_util::FutureExt as _;
+use tokio::time::timeout;
 
 use super::*;
 use crate::session::pretended_ensemble::session;
 
 const NODE: &str = "/dir/node-";
+const PATIENCE: Duration = Duration::from_secs(30);
 
 fn create(writer: &mut zk::Multi<'_>) {
     writer.create(NODE, b"", zk::CreateMode::PersistentSequential);
@@ -40,6 +45,8 @@ impl Scene {
         operation.add_receipt(&mut late);
         create(&mut late);
         operation.in_doubt = true;
+        // The connection was lost, and the session has another one.
+        operation.connection = 0;
         late
     }
 
@@ -157,6 +164,24 @@ async fn try_that_took_effect_is_found() {
 }
 
 #[tokio::test]
+async fn receipt_that_stays_for_late_tries_keeps_its_room() {
+    for was_in_doubt in [false, true] {
+        let scene = Scene::new(false).await;
+        let mut operation = scene.receipts.operation().unwrap();
+        let late = was_in_doubt.then(|| scene.sent(&mut operation));
+        operation.send(create).await.unwrap();
+        drop((operation, late));
+        scene.receipts.sweep();
+        let session = &scene.receipts.session;
+        session.janitor().swept().await;
+        let names = session.zk().children("/dir").await.unwrap();
+        let is_there = names.iter().any(|name| name.starts_with(RECEIPT));
+        assert_eq!(is_there, was_in_doubt);
+        assert_eq!(session.ephemerals().bytes() > 0, was_in_doubt);
+    }
+}
+
+#[tokio::test]
 async fn try_that_arrives_after_a_refusal_has_no_effect() {
     for is_used in [false, true] {
         let scene = Scene::new(is_used).await;
@@ -201,4 +226,53 @@ async fn receipt_that_another_client_deleted_is_replaced_or_leaves_the_outcome_u
             ),
         }
     }
+}
+
+#[tokio::test]
+async fn call_that_is_dropped_while_it_waits_leaves_no_receipt() {
+    for is_used in [false, true] {
+        let scene = Scene::new(is_used).await;
+        let session = &scene.receipts.session;
+        let mut operation = scene.receipts.operation().unwrap();
+        // Polled once: the request is sent, and not answered.
+        assert!(operation.send(create).now_or_never().is_none());
+        drop(operation);
+        scene.receipts.sweep();
+        let is_receipt = |name: &String| name.starts_with(RECEIPT);
+        let swept = async {
+            while let Ok(names) = session.zk().children("/dir").await
+                && names.iter().any(is_receipt)
+            {
+                session.janitor().swept().await;
+            }
+        };
+        timeout(PATIENCE, swept).await.unwrap();
+        assert_eq!(session.ephemerals().bytes(), 0);
+    }
+}
+
+#[tokio::test]
+async fn refusal_after_which_the_directory_is_missing_too_can_be_mended() {
+    let scene = Scene::new(false).await;
+    let zk = scene.receipts.session.zk();
+    let mut operation = scene.receipts.operation().unwrap();
+    operation.in_doubt = true;
+    zk.delete("/dir", None).await.unwrap();
+    let refusal = zk::MultiError::Refused {
+        index: 1,
+        code: zk::ErrorCode::NoNode,
+    };
+    let withdrawn = operation.withdraw(refusal).await;
+    let missing = zk::MultiError::Refused {
+        index: 0,
+        code: zk::ErrorCode::NoNode,
+    };
+    assert!(
+        matches!(withdrawn, Err(OnceError::Refused(error)) if error == missing),
+        "the caller makes the directory"
+    );
+    let persistent = zk::CreateMode::Persistent;
+    zk.create("/dir", b"", persistent).await.unwrap();
+    operation.send(create).await.unwrap();
+    assert_eq!(scene.nodes().await, 1);
 }

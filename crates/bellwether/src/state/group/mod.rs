@@ -1,5 +1,6 @@
 //! Group membership: which processes are alive, with their data.
 
+mod keeper;
 mod membership;
 
 use std::collections::BTreeMap;

@@ -9,7 +9,6 @@ use crate::two_phase::transaction::Transaction;
 
 use crate::error::StateError;
 use crate::node::acquisition::AcquisitionId;
-use crate::request::latecomer::Latecomer;
 use crate::request::litter::Litter;
 use crate::session::clock::Moment;
 use crate::session::ephemerals::Room;
@@ -88,7 +87,7 @@ impl Node {
             let path = visit
                 .node
                 .child(format_args!("{prefix}{}", AcquisitionId::new()));
-            let Some(room) = Room::reserve(session, path.len()) else {
+            let Some(room) = session.ephemerals().reserve(path.len()) else {
                 let error = StateError::TooManyEphemerals {
                     bytes: session.ephemerals().bytes(),
                     path,
@@ -128,9 +127,10 @@ impl Drop for Node {
     fn drop(&mut self) {
         if !self.is_certainly_absent {
             let litter = Litter::Node(std::mem::take(&mut self.path));
+            let janitor = self.session.janitor();
             match self.sent_through {
-                None => self.session.janitor().remove(litter),
-                Some(connection) => drop(Latecomer::new(&self.session, litter, connection)),
+                None => janitor.remove(litter),
+                Some(connection) => janitor.remove_late(litter, connection),
             }
         }
     }

@@ -88,6 +88,19 @@ fn several_consumers_choose_one_at_a_time_and_leave_the_rest_in_order() {
 }
 
 #[test]
+fn takes_of_one_handle_leave_the_rest_in_order() {
+    let warm = stocked(Fifo::RULE, names(30), vec!["another's".to_owned()]);
+    let both = [warm.pick(Fifo::RULE), warm.pick(Fifo::RULE)];
+    for picks in both {
+        assert_eq!(picks.len(), CHOICE_PER_OTHER);
+        read(&warm, picks, Vec::new());
+        pop_ready(&warm).unwrap().pick.gone();
+    }
+    let left: Vec<_> = warm.state().names.iter().cloned().collect();
+    assert!(left.is_sorted() && left.len() == 28, "{left:?}");
+}
+
+#[test]
 fn no_choice_passes_over_a_better_rank() {
     let name = |rank: u32| format!("{rank}-{rank:016x}-{rank:010}");
     let items = vec![name(3), name(1), name(2)];
@@ -107,6 +120,25 @@ fn no_choice_passes_over_a_better_rank_when_others_come_late() {
         read(&warm, picks, vec!["another's".to_owned()]);
         assert_eq!(pop_ready(&warm).unwrap().pick.item().name(), name(1));
     }
+}
+
+/// Two takes of one handle: the first reads two items of the better rank, and leaves one of them.
+#[test]
+fn no_take_passes_over_a_better_rank_that_another_one_reads() {
+    let name = |rank: u32, number: u32| format!("{rank}-{number:016x}-{number:010}");
+    let items = vec![name(1, 1), name(1, 2), name(2, 3)];
+    let warm = stocked(ByPriority::RULE, items, vec!["another's".to_owned()]);
+    let Next::Read(picks) = warm.next(ByPriority::RULE) else {
+        panic!("there is something to read");
+    };
+    assert_eq!(picks.len(), 2);
+    assert!(matches!(warm.next(ByPriority::RULE), Next::Wait(_)));
+    read(&warm, picks, Vec::new());
+    assert!(matches!(warm.next(ByPriority::RULE), Next::Claim(_)));
+    let Next::Read(picks) = warm.next(ByPriority::RULE) else {
+        panic!("the first take has left one");
+    };
+    assert_eq!(picks[0].item().rank(), 1);
 }
 
 #[test]
