@@ -1,11 +1,17 @@
 //! Runs recipes on simulated machines, from the command line.
 
-#![expect(clippy::print_stdout, reason = "this is the command")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "this is the command"
+)]
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::num::ParseIntError;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -13,7 +19,7 @@ use std::time::Duration;
 
 use bellwether_sim::mistakes::{self, Mistake};
 use bellwether_sim::recipes::{self, Runner};
-use bellwether_sim::{Plan, shrink};
+use bellwether_sim::{Ms, Part, Plan, shrink};
 use clap::{Parser, ValueEnum};
 use nix::time::{ClockId, clock_gettime};
 
@@ -25,7 +31,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// Example: simulate --recipe lock --seeds 1000
 #[derive(Debug, Parser)]
 struct Args {
-    /// The recipe; all of them unless named.
+    /// The recipe; all of them unless named, or the one that shows the mistake.
     #[arg(long)]
     recipe: Option<String>,
     /// The first seed.
@@ -48,11 +54,20 @@ struct Args {
     #[arg(long, conflicts_with_all = ["long", "server"])]
     torn: bool,
     /// What serves the workers: the model of an ensemble, or the embedded server with its disk.
-    #[arg(long, value_enum, default_value_t)]
-    server: Server,
-    /// A deliberate mistake to enable in the recipes or in the server.
+    #[arg(long, value_enum)]
+    server: Option<Server>,
+    /// Only this many workers. With --duration and --faults, repeats the small run that was printed after a failure.
     #[arg(long)]
-    mistake: Option<String>,
+    workers: Option<usize>,
+    /// For how many milliseconds faults happen.
+    #[arg(long)]
+    duration: Option<Ms>,
+    /// Only these faults of the run, by their places in its list; or `none`.
+    #[arg(long)]
+    faults: Option<Places>,
+    /// A deliberate mistake in the recipes, the client or the server, on the servers and with the faults that show it.
+    #[arg(long, value_parser = mistake_of)]
+    mistake: Option<&'static Mistake>,
     /// Prints the first seed that shows each deliberate mistake, or the one of that name.
     #[arg(long)]
     table: bool,
@@ -68,11 +83,102 @@ struct Args {
 }
 
 /// A kind of server.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Server {
-    #[default]
     Ensemble,
     Embedded,
+}
+
+/// Places in a list, such as `0,3,4`, or `none`.
+#[derive(Debug, Clone)]
+struct Places(Vec<usize>);
+
+impl FromStr for Places {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIntError> {
+        match text {
+            "none" => Ok(Self(Vec::new())),
+            _ => text
+                .split(',')
+                .map(str::parse)
+                .collect::<Result<_, _>>()
+                .map(Self),
+        }
+    }
+}
+
+impl fmt::Display for Places {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let places: Vec<String> = self.0.iter().map(usize::to_string).collect();
+        match places.is_empty() {
+            true => f.write_str("none"),
+            false => f.write_str(&places.join(",")),
+        }
+    }
+}
+
+fn mistake_of(name: &str) -> Result<&'static Mistake, String> {
+    Mistake::find(name).ok_or_else(|| {
+        let names: Vec<_> = mistakes::ALL.iter().map(|mistake| mistake.name).collect();
+        format!("no such mistake; there are {}", names.join(", "))
+    })
+}
+
+impl Args {
+    /// The plan of a seed.
+    fn plan(&self, seed: u64) -> Plan {
+        let plan = match (self.server, self.long) {
+            _ if self.torn => Plan::torn(seed),
+            (Some(Server::Embedded), false) => Plan::embedded(seed),
+            (Some(Server::Embedded), true) => Plan::long_embedded(seed),
+            (_, true) => Plan::long(seed),
+            (None, false) if let Some(mistake) = self.mistake => mistake.plan(seed),
+            (_, false) => Plan::of(seed),
+        };
+        match self.mistake {
+            Some(mistake) => mistake.make(plan),
+            None => plan,
+        }
+    }
+
+    /// The part of a plan that was asked for.
+    fn part(&self, plan: &Plan) -> Part {
+        let all = Part::all(plan);
+        Part {
+            workers: self.workers.unwrap_or(all.workers),
+            duration: self.duration.unwrap_or(all.duration),
+            faults: self.faults.clone().map_or(all.faults, |places| places.0),
+        }
+    }
+
+    /// Options that repeat a run.
+    fn again(&self, seed: u64, part: &Part, plan: &Plan) -> String {
+        let mut text = format!("--seed {seed}");
+        if self.long {
+            text += " --long";
+        }
+        if self.torn {
+            text += " --torn";
+        }
+        text += match self.server {
+            Some(Server::Ensemble) => " --server ensemble",
+            Some(Server::Embedded) => " --server embedded",
+            None => "",
+        };
+        if let Some(mistake) = self.mistake {
+            text += &format!(" --mistake {}", mistake.name);
+        }
+        if *part != Part::all(plan) {
+            text += &format!(
+                " --workers {} --duration {} --faults {}",
+                part.workers,
+                part.duration,
+                Places(part.faults.clone())
+            );
+        }
+        text
+    }
 }
 
 /// Totals over the runs of a recipe, or of all.
@@ -114,9 +220,13 @@ fn main() -> ExitCode {
     if args.table {
         return print_table(&args, jobs);
     }
-    let is_wanted = |name: &str| args.recipe.as_ref().is_none_or(|wanted| wanted == name);
-    let subjects: Vec<Subject> = recipes::ALL
-        .iter()
+    let of_mistake = args.mistake.map(|mistake| mistake.recipe.to_owned());
+    let wanted = args.recipe.clone().or(of_mistake);
+    let is_wanted = |name: &str| match &wanted {
+        Some(wanted) => wanted == name,
+        None => recipes::ALL.iter().any(|(known, _)| *known == name),
+    };
+    let subjects: Vec<Subject> = recipes::every()
         .filter(|(name, _)| is_wanted(name))
         .map(|(name, run)| Subject {
             name,
@@ -125,7 +235,8 @@ fn main() -> ExitCode {
         })
         .collect();
     if subjects.is_empty() {
-        println!("no such recipe");
+        let names: Vec<_> = recipes::every().map(|(name, _)| *name).collect();
+        eprintln!("no such recipe; there are {}", names.join(", "));
         return ExitCode::from(2);
     }
     in_parallel(jobs, |_| {
@@ -169,29 +280,19 @@ impl Subject {
 
     fn run_seed(&self, args: &Args, seed: u64) {
         let Self { name, run, .. } = *self;
-        let mut plan = match (args.server, args.long) {
-            _ if args.torn => Plan::torn(seed),
-            (Server::Ensemble, false) => Plan::of(seed),
-            (Server::Ensemble, true) => Plan::long(seed),
-            (Server::Embedded, false) => Plan::embedded(seed),
-            (Server::Embedded, true) => Plan::long_embedded(seed),
-        };
-        let mistake = args.mistake.as_ref().and_then(|name| Mistake::find(name));
-        if let Some(mistake) = mistake {
-            plan = mistake.make(plan);
-        }
+        let whole = args.plan(seed);
+        let mut plan = args.part(&whole).of(&whole);
         plan.with_trace = args.trace;
         let before = cpu_time();
         let verdict = run(&plan);
         let differs = args.twice && run(&plan).sum != verdict.sum;
-        let mut report = verdict.trace.join("\n");
+        let mut report: String = verdict.trace.iter().flat_map(|line| [line, "\n"]).collect();
         if differs {
             report += &format!("{name}, seed {seed}: two runs differ\n");
         }
         let is_wrong = verdict.violation.is_some();
         if let Some(violation) = verdict.violation {
-            plan.with_trace = false;
-            report += &describe(args, name, run, &plan, violation);
+            report += &describe(args, name, run, &whole, violation);
         }
         if !report.is_empty() {
             println!("{}", report.trim_end());
@@ -291,11 +392,13 @@ fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Describes the violation, in the smallest run that shows it, and how to repeat that run.
-fn describe(args: &Args, name: &str, run: Runner, plan: &Plan, violation: String) -> String {
-    let (plan, violation) = match args.no_shrink {
-        true => (plan.clone(), violation),
-        false => shrink(run, plan),
+fn describe(args: &Args, name: &str, run: Runner, whole: &Plan, violation: String) -> String {
+    let is_part = args.part(whole) != Part::all(whole);
+    let (part, violation) = match args.no_shrink || is_part {
+        true => (args.part(whole), violation),
+        false => shrink(run, whole),
     };
+    let plan = part.of(whole);
     let mut text = format!(
         "{name}, seed {}: {violation}\n  {} workers, {} servers, session timeout {} ms, tick {} ms; faults:\n",
         plan.seed, plan.workers, plan.servers.members, plan.session_timeout, plan.servers.tick
@@ -303,31 +406,19 @@ fn describe(args: &Args, name: &str, run: Runner, plan: &Plan, violation: String
     for (at, fault) in &plan.faults {
         text += &format!("  {:>10.3} {fault}\n", *at as f64 / 1_000.0);
     }
-    let mut more = match args.long {
-        true => " --long".to_owned(),
-        false => String::new(),
-    };
-    if args.torn {
-        more += " --torn";
-    }
-    if args.server == Server::Embedded {
-        more += " --server embedded";
-    }
-    if let Some(mistake) = &args.mistake {
-        more += &format!(" --mistake {mistake}");
-    }
     text + &format!(
-        "  again: cargo run --profile sim -p bellwether-sim --example simulate -- --recipe {name} --seed {}{more}\n",
-        plan.seed
+        "  again: cargo run --profile sim -p bellwether-sim --example simulate -- --recipe {name} {}\n",
+        args.again(plan.seed, &part, whole)
     )
 }
 
 /// Prints after how many seeds each deliberate mistake is found.
 fn print_table(args: &Args, jobs: usize) -> ExitCode {
     let seeds = args.seeds.max(200);
-    let is_wanted = |name: &str| args.mistake.as_ref().is_none_or(|wanted| wanted == name);
-    let mistakes = mistakes::ALL.iter();
-    let mistakes: Vec<_> = mistakes.filter(|it| is_wanted(it.name)).collect();
+    let mistakes: Vec<&Mistake> = match args.mistake {
+        Some(mistake) => vec![mistake],
+        None => mistakes::ALL.iter().collect(),
+    };
     let is_complete = Mutex::new(true);
     in_parallel(jobs, |number| {
         let number = usize::try_from(number).unwrap_or(usize::MAX);

@@ -3,6 +3,8 @@
 use std::fmt;
 
 use rand::Rng;
+use rand::distr::Distribution as _;
+use rand::distr::weighted::WeightedIndex;
 use rand::seq::IndexedRandom as _;
 
 use crate::world::Ms;
@@ -26,6 +28,8 @@ pub enum Fault {
     CutOff { worker: usize, time: Ms },
     /// A worker receives nothing from any server, while servers receive from it.
     Deaf { worker: usize, time: Ms },
+    /// No server receives anything from a worker, while the worker receives from them.
+    Mute { worker: usize, time: Ms },
     /// The process of a worker is stopped (SIGSTOP), or its machine is suspended: clocks keep running.
     Pause { worker: usize, time: Ms },
     /// The process of a worker is killed, and another one started.
@@ -50,10 +54,16 @@ pub enum Fault {
     ShortSessions { server: usize, time: Ms },
     /// The embedded server is killed at a disk operation: the first if `operations` is 1. What it wrote stays, synced or not.
     KillAtDisk { operations: u64, time: Ms },
-    /// The machine of the embedded server loses power, now or at a disk operation. What was not synced may be lost or torn.
-    PowerLoss { operations: u64, time: Ms },
-    /// The next fsync of the embedded server fails, and its pages count as clean from then on. The server stops, and is started again.
-    FailedSync { time: Ms },
+    /// The machine of the embedded server loses power, now or at a disk operation. What was not synced may be lost or torn. If it dies
+    /// silently, workers hear nothing until the machine is back; else their connections are reset at once.
+    PowerLoss {
+        operations: u64,
+        is_silent: bool,
+        time: Ms,
+    },
+    /// The next fsync of the embedded server fails: of a file, whose pages count as clean from then on, or of the directory. The server
+    /// stops, and is started again; a snapshot that fails does not stop it.
+    FailedSync { of_names: bool, time: Ms },
 }
 
 impl Fault {
@@ -64,6 +74,7 @@ impl Fault {
             Self::Silence { time, .. }
             | Self::CutOff { time, .. }
             | Self::Deaf { time, .. }
+            | Self::Mute { time, .. }
             | Self::Pause { time, .. }
             | Self::Kill { time, .. }
             | Self::Starve { time, .. }
@@ -77,7 +88,7 @@ impl Fault {
             | Self::ShortSessions { time, .. }
             | Self::KillAtDisk { time, .. }
             | Self::PowerLoss { time, .. }
-            | Self::FailedSync { time } => *time = left.min(*time),
+            | Self::FailedSync { time, .. } => *time = left.min(*time),
         }
         self
     }
@@ -89,6 +100,7 @@ impl Fault {
             | Self::Silence { worker, .. }
             | Self::CutOff { worker, .. }
             | Self::Deaf { worker, .. }
+            | Self::Mute { worker, .. }
             | Self::Pause { worker, .. }
             | Self::Kill { worker, .. }
             | Self::Starve { worker, .. } => Some(worker),
@@ -103,14 +115,109 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Number of kinds. A run has a few kinds often rather than all of them rarely, because combinations of few kinds find most bugs (swarm
-/// testing).
-const KINDS: usize = 14;
+/// A kind of fault in [`Weather`].
+struct Kind {
+    /// How often it is drawn, compared with the others of a run.
+    weight: u32,
+    /// Whether it needs more than one server.
+    needs_ensemble: bool,
+    make: fn(Drawn) -> Fault,
+}
 
-/// The kinds of faults in a run, and their rate.
+/// What is drawn for a fault of any kind.
+struct Drawn {
+    worker: usize,
+    server: usize,
+    time: Ms,
+    /// How long a task may get no CPU time.
+    short: Ms,
+    server_hears: Option<Ms>,
+}
+
+/// A kind of fault that a single server can have too.
+const fn any(weight: u32, make: fn(Drawn) -> Fault) -> Kind {
+    Kind {
+        weight,
+        needs_ensemble: false,
+        make,
+    }
+}
+
+/// A kind of fault that only an ensemble has.
+const fn ensemble(weight: u32, make: fn(Drawn) -> Fault) -> Kind {
+    Kind {
+        weight,
+        needs_ensemble: true,
+        make,
+    }
+}
+
+/// All kinds, but for those of disks.
+const KINDS: [Kind; 16] = [
+    any(2, |it| Fault::Cut {
+        worker: it.worker,
+        server_hears: it.server_hears,
+    }),
+    any(1, |it| Fault::Silence {
+        worker: it.worker,
+        server: it.server,
+        time: it.time,
+    }),
+    any(1, |it| Fault::CutOff {
+        worker: it.worker,
+        time: it.time,
+    }),
+    any(1, |it| Fault::Deaf {
+        worker: it.worker,
+        time: it.time,
+    }),
+    any(1, |it| Fault::Mute {
+        worker: it.worker,
+        time: it.time,
+    }),
+    any(1, |it| Fault::Pause {
+        worker: it.worker,
+        time: it.time,
+    }),
+    any(1, |it| Fault::Kill {
+        worker: it.worker,
+        time: it.time,
+    }),
+    any(1, |it| Fault::Starve {
+        worker: it.worker,
+        time: it.short,
+    }),
+    any(1, |it| Fault::ServerCrash {
+        server: it.server,
+        time: it.time,
+    }),
+    any(1, |it| Fault::ServerPause {
+        server: it.server,
+        time: it.time,
+    }),
+    any(1, |it| Fault::ShortSessions {
+        server: it.server,
+        time: it.time,
+    }),
+    ensemble(1, |it| Fault::ServerCutOff {
+        server: it.server,
+        time: it.time,
+    }),
+    ensemble(1, |it| Fault::ServerDeaf {
+        server: it.server,
+        time: it.time,
+    }),
+    ensemble(1, |it| Fault::LeaderCrash { time: it.time }),
+    ensemble(1, |it| Fault::LeaderPause { time: it.time }),
+    ensemble(1, |it| Fault::LeaderCutOff { time: it.time }),
+];
+
+/// The kinds of faults in a run, and their rate. A run has a few kinds often rather than all of them rarely, because combinations of few
+/// kinds find most bugs (swarm testing).
 #[derive(Debug, Clone)]
 pub(crate) struct Weather {
-    weights: [u32; KINDS],
+    /// Of each kind; zero if the run does not have it.
+    weights: [u32; KINDS.len()],
     /// The mean time between two faults.
     pause: Ms,
     session_timeout: Ms,
@@ -125,11 +232,10 @@ impl Weather {
         workers: usize,
         servers: usize,
     ) -> Self {
-        let mut weights = [0; KINDS];
-        for (kind, weight) in weights.iter_mut().enumerate() {
-            let is_used = random.random_ratio(1, 2) && (servers > 1 || !(8..=12).contains(&kind));
-            *weight = u32::from(is_used) * random.random_range(1..=4);
-        }
+        let weights = KINDS.map(|kind| {
+            let is_used = random.random_ratio(1, 2) && (servers > 1 || !kind.needs_ensemble);
+            u32::from(is_used) * kind.weight * random.random_range(1..=4)
+        });
         // Between ten faults per session timeout and one in three timeouts.
         let pause = session_timeout / 10 * random.random_range(1..=30);
         Self {
@@ -143,61 +249,30 @@ impl Weather {
 
     /// The faults within `duration`, in order.
     pub(crate) fn forecast(&self, random: &mut impl Rng, duration: Ms) -> Vec<(Ms, Fault)> {
-        let total: u32 = self.weights.iter().sum();
         let mut faults = Vec::new();
         let mut at = 0;
-        if total == 0 {
+        let Ok(kinds) = WeightedIndex::new(self.weights) else {
+            // All weights are zero.
             return faults;
-        }
+        };
         loop {
             at += random.random_range(1..=2 * self.pause);
             if at >= duration {
                 return faults;
             }
-            let mut left = random.random_range(0..total);
-            let kind = self
-                .weights
-                .iter()
-                .position(|weight| match left.checked_sub(*weight) {
-                    Some(rest) => {
-                        left = rest;
-                        false
-                    }
-                    None => true,
-                });
-            faults.push((at, self.fault(random, kind.unwrap_or(0))));
+            let kind = &KINDS[kinds.sample(random)];
+            faults.push((at, (kind.make)(self.draw(random))));
         }
     }
 
-    fn fault(&self, random: &mut impl Rng, kind: usize) -> Fault {
-        let worker = random.random_range(0..self.workers);
-        let server = random.random_range(0..self.servers);
+    fn draw(&self, random: &mut impl Rng) -> Drawn {
         let time = self.time(random);
-        match kind {
-            0 | 1 => Fault::Cut {
-                worker,
-                server_hears: random.random_bool(0.5).then_some(time / 4),
-            },
-            2 => Fault::Silence {
-                worker,
-                server,
-                time,
-            },
-            3 => Fault::CutOff { worker, time },
-            4 => Fault::Pause { worker, time },
-            5 => Fault::Kill { worker, time },
-            6 => Fault::Starve {
-                worker,
-                time: self.session_timeout / 40,
-            },
-            7 => Fault::ServerCrash { server, time },
-            8 => Fault::ServerCutOff { server, time },
-            9 => Fault::LeaderCrash { time },
-            10 => Fault::LeaderPause { time },
-            11 => Fault::LeaderCutOff { time },
-            12 => Fault::ServerDeaf { server, time },
-            _ if random.random_ratio(1, 2) => Fault::ServerPause { server, time },
-            _ => Fault::ShortSessions { server, time },
+        Drawn {
+            worker: random.random_range(0..self.workers),
+            server: random.random_range(0..self.servers),
+            time,
+            short: random.random_range(1..=starve_max(self.session_timeout).max(1)),
+            server_hears: random.random_bool(0.5).then_some(time / 4),
         }
     }
 
@@ -221,6 +296,12 @@ impl Weather {
     }
 }
 
+/// How long a task may get no CPU time. A hold ends T/10 before its session can expire, which has to cover this delay, and that of clocks
+/// and network. After a pause the checks give a worker T/20 and a little more until it must have noticed (`hold_terms`).
+fn starve_max(session_timeout: Ms) -> Ms {
+    session_timeout / 20
+}
+
 /// Scenarios in which a session expires while its worker still believes in it, one after the other.
 pub(crate) fn stories(
     random: &mut impl Rng,
@@ -238,8 +319,13 @@ pub(crate) fn stories(
             worker,
             time: timeout * random.random_range(11..=20) / 10,
         };
-        match random.random_range(0..6) {
+        match random.random_range(0..7) {
             0 => faults.push((at, cut_off)),
+            // No request arrives, while replies and events do.
+            6 => {
+                let time = timeout * random.random_range(11..=20) / 10;
+                faults.push((at, Fault::Mute { worker, time }));
+            }
             // Replies arrive late, and then nothing more: two of the workers, so that one of them is often the holder.
             5 => {
                 let late = timeout * random.random_range(10..20) / 100;
@@ -301,9 +387,16 @@ pub(crate) fn disk_faults(random: &mut impl Rng, timeout: Ms, duration: Ms) -> V
         // Zero is now, between two messages. A log file is created in five operations, and a restart takes some more.
         let operations = random.random_range(0..=12);
         let fault = match random.random_range(0..5) {
-            0 => Fault::FailedSync { time },
+            0 => Fault::FailedSync {
+                of_names: random.random_bool(0.5),
+                time,
+            },
             1 | 2 => Fault::KillAtDisk { operations, time },
-            _ => Fault::PowerLoss { operations, time },
+            _ => Fault::PowerLoss {
+                operations,
+                is_silent: random.random_bool(0.5),
+                time,
+            },
         };
         faults.push((at, fault));
         at += random.random_range(1..=2 * pause);

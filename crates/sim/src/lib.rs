@@ -4,14 +4,14 @@
 //! the same run, event for event. A failing run is reproduced by its seed, and [`shrink`] makes it smaller.
 //!
 //! The servers are an ensemble that keeps what ZooKeeper's documentation promises and nothing more: members lag, leaders fail with writes
-//! in progress, sessions expire at the first moment allowed. [`Fault`] lists the other faults.
+//! in progress, sessions expire at the first moment allowed. Or it is bellwether's own server, with a simulated disk. [`Fault`] lists the
+//! other faults.
 //!
 //! A new recipe is one file: an `impl` of [`Recipe`], and a run of it.
 //!
 //! ```
-//! use bellwether::error::AcquireError;
 //! use bellwether::{Client, Lock};
-//! use bellwether_sim::{Gone, Plan, Recipe, Worker, run};
+//! use bellwether_sim::{Gone, Plan, Recipe, Round, Worker, run};
 //! use bellwether_testkit::History;
 //!
 //! #[derive(Clone)]
@@ -24,16 +24,20 @@
 //!         Self
 //!     }
 //!
-//!     async fn round(&self, worker: &mut Worker, client: &Client) -> Result<(), Gone> {
+//!     async fn round(&self, worker: &mut Worker, client: &Client) -> Result<Round, Gone> {
 //!         let lock = Lock::new(client, "/my/lock");
 //!         match worker.unless_stopped(lock.acquire()).await? {
 //!             Ok(guard) => {
 //!                 worker.work().await;
-//!                 drop(guard.release().await);
-//!                 Ok(())
+//!                 if let Err(error) = guard.release().await {
+//!                     worker.failed(&error);
+//!                 }
+//!                 Ok(Round::Done)
 //!             }
-//!             Err(AcquireError::SessionEnded { .. }) => Err(Gone),
-//!             Err(_) => Ok(()),
+//!             Err(error) => {
+//!                 worker.failed(&error);
+//!                 Ok(Round::Failed)
+//!             }
 //!         }
 //!     }
 //!
@@ -46,22 +50,28 @@
 //! assert_eq!(verdict.violation, None);
 //! ```
 
+mod conductor;
+mod failure;
+#[cfg(test)]
+mod fault_tests;
 mod faults;
 pub mod mistakes;
 mod plan;
 mod recipe;
 pub mod recipes;
+mod run;
 mod servers;
 mod shrink;
 mod stage;
 mod worker;
 mod world;
 
+pub use failure::Failure;
 pub use faults::Fault;
 pub use plan::Plan;
-pub use recipe::Recipe;
+pub use recipe::{Recipe, Round};
+pub use run::{Verdict, run};
 pub use servers::{EmbeddedSettings, EnsembleSettings, ServerMistake};
-pub use shrink::shrink;
-pub use stage::{Verdict, run};
+pub use shrink::{Part, shrink};
 pub use worker::{Gone, Worker};
 pub use world::Ms;

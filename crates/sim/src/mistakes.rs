@@ -58,7 +58,13 @@ const fn of_server(name: &'static str, mistake: ServerMistake, recipe: &'static 
     }
 }
 
-/// All mistakes.
+/// Mistakes that no run shows, because the recipe does not depend on what they leave out.
+pub const HARMLESS: &[Mistake] = &[
+    mistake("skip-sync-of-own-node", Sabotage::SkipSync, "lock"),
+    mistake("skip-sync-of-claim", Sabotage::SkipSync, "queue"),
+];
+
+/// Mistakes that the checks must find.
 pub const ALL: &[Mistake] = &[
     mistake("sort-by-whole-name", Sabotage::SortByWholeName, "lock"),
     mistake("adopt-any-owner", Sabotage::AdoptAnyOwner, "lock"),
@@ -76,8 +82,6 @@ pub const ALL: &[Mistake] = &[
     mistake("ignore-due-time", Sabotage::IgnoreDueTime, "delay-queue"),
     mistake("decide-early", Sabotage::DecideEarly, "two-phase"),
     mistake("unknown-is-refusal", Sabotage::UnknownIsRefusal, "lock"),
-    mistake("skip-sync", Sabotage::SkipSync, "lock"),
-    mistake("skip-sync", Sabotage::SkipSync, "queue"),
     mistake("skip-sync", Sabotage::SkipSync, "barrier"),
     mistake("trust-sync", Sabotage::TrustSync, "barrier"),
     mistake("look-before-retry", Sabotage::LookBeforeRetry, "queue"),
@@ -88,12 +92,22 @@ pub const ALL: &[Mistake] = &[
     mistake("count-twice", Sabotage::CountTwice, "double-barrier").on(Plan::torn),
     mistake("leave-claim", Sabotage::LeaveClaim, "queue"),
     mistake("gone-is-ours", Sabotage::GoneIsOurs, "queue").on(Plan::embedded),
-    mistake("give-up-place", Sabotage::GiveUpPlace, "double-barrier"),
-    mistake("lost-by-task", Sabotage::LostByTask, "lock"),
+    mistake("give-up-place", Sabotage::GiveUpPlace, "double-barrier").on(Plan::crowded),
+    mistake("lost-by-task", Sabotage::LostByTask, "lock").on(Plan::starved),
     mistake("one-write", Sabotage::OneWrite, "latecomers").on(recipes::stalls),
+    mistake(
+        "write-unfenced",
+        Sabotage::WriteUnfenced,
+        "lock-with-fenced-write",
+    ),
+    mistake(
+        "write-unfenced-by-claim",
+        Sabotage::WriteUnfenced,
+        "queue-with-fenced-write",
+    ),
     of_client("write-last", ClientMistake::WriteLast, "lock"),
     of_server("no-sync", ServerMistake::NoSync, "queue"),
-    of_server("trust-cache", ServerMistake::TrustCache, "lock"),
+    of_server("trust-cache", ServerMistake::TrustCache, "lock").on(Plan::failing_disk),
 ];
 
 impl Mistake {
@@ -104,7 +118,8 @@ impl Mistake {
 
     /// The mistake of a name.
     pub fn find(name: &str) -> Option<&'static Self> {
-        ALL.iter().find(|mistake| mistake.name == name)
+        let mut all = ALL.iter().chain(HARMLESS);
+        all.find(|mistake| mistake.name == name)
     }
 
     /// The plan of a seed with the servers and faults that the mistake needs, without the mistake.

@@ -94,13 +94,14 @@ impl Plan {
                 .choose(&mut random)
                 .unwrap_or(&0),
             // A directory that is deleted before it can be used would be useless.
-            reap_every: *[20 * (latency_max + link_max), 5_000, 60_000]
+            reap_every: *[20 * (latency_max + link_max) + 2 * lag_max, 5_000, 60_000]
                 .choose(&mut random)
                 .unwrap_or(&5_000),
             election: 50..session_timeout,
             expires_early: random.random_bool(0.7),
             forgives: random.random_bool(0.7),
             timeout_max: 20 * tick,
+            to_laggard: *[0, 0, 25, 100].choose(&mut random).unwrap_or(&0),
         };
         let duration = session_timeout * random.random_range(5..=20);
         let weather = Weather::some(&mut random, session_timeout, workers, members);
@@ -196,6 +197,61 @@ impl Plan {
             plan.faults.extend(more);
             plan.faults.sort_by_key(|(at, _)| *at);
         }
+        plan
+    }
+
+    /// A plan about session expiry, in which tasks get no CPU time, now this one, now that.
+    pub fn starved(seed: u64) -> Self {
+        let mut random = StdRng::seed_from_u64(seed ^ 0x57a2);
+        let mut plan = Self::edges(seed);
+        let short = (plan.session_timeout / 20).max(1);
+        let mut at = 0;
+        while at < plan.duration {
+            let starve = Fault::Starve {
+                worker: random.random_range(0..plan.workers),
+                time: random.random_range(1..=short),
+            };
+            plan.faults.push((at, starve));
+            at += random.random_range(1..=short);
+        }
+        plan.faults.sort_by_key(|(at, _)| *at);
+        plan
+    }
+
+    /// A plan with more workers than a double barrier has places, whose servers lag as far as they may.
+    pub fn crowded(seed: u64) -> Self {
+        let mut plan = Self::swarm(seed);
+        plan.workers = 6;
+        plan.servers.lag_max = plan.servers.sync_limit * plan.servers.tick;
+        plan.servers.lag_changes = 50;
+        plan.work_max = 20;
+        plan
+    }
+
+    /// A plan of the embedded server whose disk fails all the time, also in the middle of a sync.
+    pub fn failing_disk(seed: u64) -> Self {
+        let mut random = StdRng::seed_from_u64(seed ^ 0xfa11);
+        let mut plan = Self::embedded(seed);
+        let timeout = plan.session_timeout;
+        let mut at = 0;
+        while at < plan.duration {
+            at += random.random_range(timeout..=2 * timeout);
+            let time = timeout / 20 + 1;
+            let failed = Fault::FailedSync {
+                of_names: false,
+                time,
+            };
+            let lost = Fault::PowerLoss {
+                operations: 0,
+                is_silent: false,
+                time,
+            };
+            // What the server takes for synced is lost with the power.
+            let later = at + random.random_range(timeout / 4..=timeout);
+            plan.faults.extend([(at, failed), (later, lost)]);
+        }
+        plan.faults.retain(|(at, _)| *at < plan.duration);
+        plan.faults.sort_by_key(|(at, _)| *at);
         plan
     }
 

@@ -6,6 +6,15 @@ use bellwether_testkit::History;
 use crate::plan::Plan;
 use crate::worker::{Gone, Worker};
 
+/// How a round ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Round {
+    /// The worker got what it had asked for. After the faults have ended, every worker must complete such a round.
+    Done,
+    /// It failed, or gave up in time.
+    Failed,
+}
+
 /// A recipe that many workers use at once, with its checks.
 pub trait Recipe: Clone + Send + Sync + 'static {
     /// Its name on the command line.
@@ -17,12 +26,13 @@ pub trait Recipe: Clone + Send + Sync + 'static {
     /// Prepares a run. Also holds state that workers share outside of the servers.
     fn new(plan: &Plan) -> Self;
 
-    /// Uses the recipe once. An error ends the session of the worker; the next round has a new one.
+    /// Uses the recipe once. Errors that it returns go to [`Worker::failed`]. When [faults are over](Worker::is_calm), it waits without a
+    /// limit for what it asks for, so that a worker that waits in vain makes no progress.
     fn round(
         &self,
         worker: &mut Worker,
         client: &Client,
-    ) -> impl Future<Output = Result<(), Gone>> + Send;
+    ) -> impl Future<Output = Result<Round, Gone>> + Send;
 
     /// Checks the whole run.
     ///

@@ -2,25 +2,37 @@
 
 mod barriers;
 mod cache;
+mod catch_up;
+mod claims;
+mod config;
 mod counter;
+mod delay;
+mod delivery_order;
+mod fenced;
+mod fifo;
 mod folder;
+mod group;
 mod holds;
 mod latecomers;
+mod ledger;
 mod lock;
-mod members;
 mod names;
 mod priority;
 mod queue;
+mod queue_nodes;
+mod reentrant;
 mod shared;
 mod tasks;
+mod tracks;
 mod transactions;
 
 use crate::plan::Plan;
 use crate::recipe::Recipe;
-use crate::stage::{Verdict, run};
+use crate::run::{Verdict, run};
 
 use holds::Holds;
 pub(crate) use latecomers::stalls;
+use queue::Items;
 
 /// Runs a plan with one recipe.
 pub type Runner = fn(&Plan) -> Verdict;
@@ -31,19 +43,23 @@ pub static ALL: &[(&str, Runner)] = &[
     row::<Holds<lock::MarkedLock>>(),
     row::<Holds<lock::PlainLock>>(),
     row::<Holds<lock::BothLocks>>(),
+    row::<Holds<reentrant::Nested>>(),
+    row::<Holds<reentrant::NestedSides>>(),
     row::<Holds<lock::Leaders>>(),
     row::<Holds<lock::LeaderWithLock>>(),
     row::<Holds<shared::ReadWrite>>(),
     row::<Holds<shared::Permits>>(),
     row::<barriers::Gate>(),
     row::<barriers::Meetings>(),
-    row::<queue::Items>(),
-    row::<queue::LateItems>(),
-    row::<priority::Ranked>(),
+    row::<Items<fifo::AsPut>>(),
+    row::<Items<delay::Late>>(),
+    row::<Items<priority::Ranked>>(),
     row::<tasks::Chores>(),
+    row::<fenced::UnderLock>(),
+    row::<fenced::UnderClaim>(),
     row::<counter::Sum>(),
-    row::<members::Members>(),
-    row::<members::Values>(),
+    row::<group::Members>(),
+    row::<config::Values>(),
     row::<folder::Pairs>(),
     row::<names::Owners>(),
     row::<cache::Copies>(),
@@ -57,10 +73,14 @@ const fn row<R: Recipe>() -> (&'static str, Runner) {
 /// Recipes that belong to one plan only.
 static SPECIAL: &[(&str, Runner)] = &[row::<latecomers::Latecomers>()];
 
+/// All recipes, and those that belong to one plan only.
+pub fn every() -> impl Iterator<Item = &'static (&'static str, Runner)> {
+    ALL.iter().chain(SPECIAL)
+}
+
 /// The recipe of a name.
 pub fn find(name: &str) -> Option<Runner> {
-    ALL.iter()
-        .chain(SPECIAL)
+    every()
         .find(|(known, _)| *known == name)
         .map(|(_, run)| *run)
 }

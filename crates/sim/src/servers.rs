@@ -36,6 +36,8 @@ pub(crate) trait Serve {
 pub(crate) struct Census {
     /// Paths of all nodes, except those that always exist.
     pub(crate) nodes: Vec<String>,
+    /// Paths of those that belong to sessions.
+    pub(crate) ephemerals: Vec<String>,
     /// Open sessions.
     pub(crate) sessions: usize,
     /// Armed watches, on all members.
@@ -128,7 +130,7 @@ pub(crate) fn happen(servers: &mut dyn Serve, it: &mut Parts, event: Event) {
                 return;
             };
             let is_taken = servers.accept(it, server, conn);
-            it.trace.add(it.now, 2, conn, || {
+            it.trace.add(it.now, 2, 2 * conn + u64::from(is_taken), || {
                 format!("connection {conn} at server {server}: {is_taken}")
             });
             let now = it.now;
@@ -146,10 +148,10 @@ pub(crate) fn happen(servers: &mut dyn Serve, it: &mut Parts, event: Event) {
             }
         }
         Event::Down(conn) => {
-            it.trace.add(it.now, 4, conn, || {
-                format!("bytes to the process on connection {conn}")
+            let bytes = it.net.arrive_down(conn).unwrap_or_default();
+            it.trace.add(it.now, 4, conn ^ Trace::bytes(&bytes), || {
+                format!("{} bytes to the process on connection {conn}", bytes.len())
             });
-            it.net.arrive_down(conn);
         }
         Event::HangsUp(conn) => {
             let server = it.net.conn(conn).map(|conn| conn.server);
@@ -163,12 +165,14 @@ pub(crate) fn happen(servers: &mut dyn Serve, it: &mut Parts, event: Event) {
             }
         }
         Event::Ends(conn, end) => {
+            let sum = conn ^ Trace::value(&end);
             it.trace
-                .add(it.now, 6, conn, || format!("connection {conn}: {end:?}"));
+                .add(it.now, 6, sum, || format!("connection {conn}: {end:?}"));
             it.net.ends(conn, end);
         }
         Event::Server(event) => {
-            it.trace.add(it.now, 7, 0, || format!("{event:?}"));
+            let sum = Trace::value(&event);
+            it.trace.add(it.now, 7, sum, || format!("{event:?}"));
             servers.handle(it, event);
         }
         Event::Wake(_) => {}

@@ -4,23 +4,39 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bellwether::{Client, Connect};
-use bellwether_testkit::history::{Event, What};
+use bellwether_testkit::history::{Event, SERVERS, What};
 use rand::Rng as _;
 use rand::rngs::StdRng;
 use tokio::sync::watch;
 
-use crate::world::{Ms, Process, Shared, SimDial, in_history};
+use crate::failure::Failure;
+use crate::world::{Ms, Process, Shared, SimDial, Trace, in_history};
 
-/// What workers do, in order, and the fenced store.
+/// How far a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    /// Faults happen.
+    Faults,
+    /// All faults are over, and every worker has to complete a round.
+    Calm,
+    /// Workers end their rounds, and keep their sessions.
+    Stopped,
+    /// Workers close their sessions.
+    Closing,
+}
+
+/// What workers do, in order.
 #[derive(Debug, Default)]
 struct Notes {
     events: Vec<Event>,
     /// Holds that have begun and not ended, by worker and token.
     open: Vec<(usize, i64)>,
-    /// The highest token that the fenced store has seen.
-    highest: Option<i64>,
     /// When each worker last completed a round.
     rounds: Vec<(Ms, u64)>,
+    /// How many workers have ended their last round.
+    idle: usize,
+    /// The first thing that must not happen.
+    wrong: Option<String>,
 }
 
 /// Records events in the order of time.
@@ -48,8 +64,12 @@ impl Recorder {
 
     pub(crate) fn note(&self, who: usize, what: What) {
         let now = self.shared.with(|it| {
-            let line = || format!("worker {who}: {what:?}");
-            it.trace.add(it.now, 9, who as u64, line);
+            let line = || match who {
+                SERVERS => format!("servers: {what:?}"),
+                _ => format!("worker {who}: {what:?}"),
+            };
+            let sum = who as u64 ^ Trace::text(&what);
+            it.trace.add(it.now, 9, sum, line);
             it.now
         });
         self.with(|notes| {
@@ -81,6 +101,27 @@ impl Recorder {
         self.with(|notes| notes.events.clone())
     }
 
+    /// A worker has ended its last round.
+    fn idle(&self) {
+        self.with(|notes| notes.idle += 1);
+    }
+
+    /// How many workers have ended their last round.
+    pub(crate) fn idle_count(&self) -> usize {
+        self.with(|notes| notes.idle)
+    }
+
+    fn set_wrong(&self, what: String) {
+        self.with(|notes| {
+            notes.wrong.get_or_insert(what);
+        });
+    }
+
+    /// The first thing that must not have happened.
+    pub(crate) fn wrong(&self) -> Option<String> {
+        self.with(|notes| notes.wrong.clone())
+    }
+
     /// When each worker last completed a round, and how many it has.
     pub(crate) fn rounds(&self) -> Vec<(Ms, u64)> {
         self.with(|notes| notes.rounds.clone())
@@ -95,7 +136,7 @@ pub struct Worker {
     /// Its random numbers.
     pub random: StdRng,
     pub(crate) recorder: Recorder,
-    pub(crate) stopped: watch::Receiver<bool>,
+    pub(crate) phase: watch::Receiver<Phase>,
     pub(crate) work_max: Ms,
     pub(crate) rest_max: Ms,
     pub(crate) options: Connect,
@@ -112,12 +153,38 @@ impl Worker {
             match self.options.clone().await {
                 Ok(client) => return Some(client),
                 Err(error) => {
-                    self.note(What::Failed(error.to_string()));
+                    self.failed(&error);
                     self.pause().await;
                 }
             }
         }
         None
+    }
+
+    /// Keeps the session after the last round, until all workers close theirs.
+    pub(crate) async fn idle(&mut self) {
+        self.recorder.idle();
+        // An error means that the run has ended.
+        let _ = self.phase.wait_for(|phase| *phase == Phase::Closing).await;
+    }
+
+    /// Records an error that a recipe has returned. If faults cannot cause it, the run fails.
+    pub fn failed(&self, error: &impl Failure) {
+        let mut text = error.to_string();
+        let mut reason = error.source();
+        while let Some(error) = reason {
+            text += &format!(": {error}");
+            reason = error.source();
+        }
+        if !error.comes_of_faults() {
+            self.wrong(format!("worker {} got an error: {text}", self.who));
+        }
+        self.note(What::Failed(text));
+    }
+
+    /// Ends the run as failed, with this violation.
+    pub fn wrong(&self, what: String) {
+        self.recorder.set_wrong(what);
     }
 
     /// Records what the worker does.
@@ -133,18 +200,6 @@ impl Worker {
             *last = now;
             *count += 1;
         });
-    }
-
-    /// Writes to a store that compares fencing tokens, and records whether it accepted the write.
-    pub fn write_fenced(&self, token: i64) {
-        let accepted = self.recorder.with(|notes| {
-            let accepted = notes.highest.is_none_or(|highest| token >= highest);
-            if accepted {
-                notes.highest = Some(token);
-            }
-            accepted
-        });
-        self.note(What::Wrote { token, accepted });
     }
 
     /// Works for some time.
@@ -188,17 +243,22 @@ impl Worker {
         Duration::from_millis(self.random.random_range(0..=2 * self.work_max))
     }
 
+    /// Whether all faults are over.
+    pub fn is_calm(&self) -> bool {
+        *self.phase.borrow() >= Phase::Calm
+    }
+
     /// Whether the run is over.
     pub fn is_stopped(&self) -> bool {
-        *self.stopped.borrow()
+        *self.phase.borrow() >= Phase::Stopped
     }
 
     /// Resolves when the run is over.
     pub fn stopped(&self) -> impl Future<Output = ()> + Send + use<> {
-        let mut stopped = self.stopped.clone();
+        let mut phase = self.phase.clone();
         async move {
             // An error means that the run has ended.
-            let _ = stopped.wait_for(|stopped| *stopped).await;
+            let _ = phase.wait_for(|phase| *phase >= Phase::Stopped).await;
         }
     }
 

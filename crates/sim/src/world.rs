@@ -70,7 +70,8 @@ pub(crate) struct Core {
     woken: Arc<Woken>,
     /// How often the present task has asked for the time in one poll.
     asked: Cell<u64>,
-    has_spun: Cell<bool>,
+    /// The message of the first panic.
+    panicked: RefCell<Option<String>>,
     pub(crate) shared: Shared,
 }
 
@@ -123,7 +124,7 @@ impl Core {
             }),
             woken: Arc::default(),
             asked: Cell::new(0),
-            has_spun: Cell::new(false),
+            panicked: RefCell::new(None),
             shared,
         });
         core.add_process(OBSERVER, Clock::TRUE, seed);
@@ -134,9 +135,28 @@ impl Core {
         self.now.get()
     }
 
-    /// Whether a task did not return from a poll, and was ended.
-    pub(crate) fn has_spun(&self) -> bool {
-        self.has_spun.get()
+    /// Whether something has panicked, which ends the run.
+    pub(crate) fn has_panicked(&self) -> bool {
+        self.panicked.borrow().is_some()
+    }
+
+    /// The message of the first panic.
+    pub(crate) fn panicked(&self) -> Option<String> {
+        self.panicked.borrow().clone()
+    }
+
+    /// Runs something of the run. `None` if it panics.
+    pub(crate) fn unless_panic<T>(&self, act: impl FnOnce() -> T) -> Option<T> {
+        match catch_unwind(AssertUnwindSafe(act)) {
+            Ok(value) => Some(value),
+            Err(panic) => {
+                let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+                let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+                let message = format!("a panic: {}", text.unwrap_or_default());
+                self.panicked.borrow_mut().get_or_insert(message);
+                None
+            }
+        }
     }
 
     /// Reads the clock, which may have advanced while nothing could run.
@@ -292,7 +312,6 @@ impl seam::World for Core {
         self.asked.set(self.asked.get() + 1);
         if self.asked.get() > ASKED_MAX {
             self.asked.set(0);
-            self.has_spun.set(true);
             resume_unwind(Box::new("a task does not return from a poll"));
         }
         self.with_host(|host| host.clock.boot_time(now))
@@ -347,12 +366,8 @@ impl seam::World for Core {
         let before = std::mem::replace(&mut state.present, process);
         drop(state);
         self.asked.set(0);
-        let run = AssertUnwindSafe(|| run(&mut Context::from_waker(&waker)));
-        let done = match catch_unwind(run) {
-            Ok(done) => done,
-            Err(_) if self.has_spun() => Poll::Ready(()),
-            Err(panic) => resume_unwind(panic),
-        };
+        let polled = self.unless_panic(|| run(&mut Context::from_waker(&waker)));
+        let done = polled.unwrap_or(Poll::Ready(()));
         self.enter(before);
         if done.is_ready() {
             self.state.borrow_mut().tasks.remove(number);

@@ -4,48 +4,42 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bellwether::error::BarrierError;
-use bellwether::{Barrier, Client, DoubleBarrier};
+use bellwether::{Barrier, Client, DoubleBarrier, zk};
 use bellwether_testkit::History;
+use bellwether_testkit::history::Moment;
+use bellwether_testkit::history::gates::{Passage, check_gate};
 use bellwether_testkit::history::rounds::{Stay, check_rounds};
-use bellwether_testkit::history::{Moment, What};
 use rand::Rng as _;
 use tokio::time::timeout;
 
 use crate::plan::Plan;
-use crate::recipe::Recipe;
+use crate::recipe::{Recipe, Round};
 use crate::stage::Stage;
 use crate::worker::{Gone, Worker};
 
 /// Worker 0 sets the barrier and lifts it, the others wait.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Gate(Arc<Mutex<Passing>>);
-
-#[derive(Debug, Default)]
-struct Passing {
-    /// From the return of `set` to the call of `lift`: it is certainly set.
-    is_shut: bool,
-    /// How often it may have been open.
-    opened: u64,
-    wrong: Option<String>,
-}
+pub(super) struct Gate(Arc<Mutex<Vec<(Moment, usize, Passage)>>>);
 
 impl Gate {
-    fn passing(&self) -> MutexGuard<'_, Passing> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn note(&self, who: usize, step: Passage) {
+        let mut steps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        steps.push((Stage::moment(), who, step));
     }
 
-    fn opens(&self) {
-        let mut passing = self.passing();
-        passing.is_shut = false;
-        passing.opened += 1;
-    }
-
-    /// A worker has passed. When it arrived the barrier was set, and had been opened `before` times.
-    fn passed(&self, who: usize, before: u64) {
-        let mut passing = self.passing();
-        if passing.is_shut && passing.opened == before {
-            passing.wrong = Some(format!("worker {who} passed a barrier that was set"));
-        }
+    async fn set_and_lift(
+        &self,
+        worker: &mut Worker,
+        barrier: &Barrier,
+    ) -> Result<(), BarrierError> {
+        barrier.set().await?;
+        self.note(worker.who, Passage::Shut);
+        worker.work().await;
+        worker.work().await;
+        self.note(worker.who, Passage::Opening);
+        barrier.lift().await?;
+        worker.pause().await;
+        Ok(())
     }
 }
 
@@ -56,54 +50,36 @@ impl Recipe for Gate {
         Self::default()
     }
 
-    async fn round(&self, worker: &mut Worker, client: &Client) -> Result<(), Gone> {
+    async fn round(&self, worker: &mut Worker, client: &Client) -> Result<Round, Gone> {
         let barrier = Barrier::new(client, "/sim/barrier");
         let result = if worker.who == 0 {
-            match barrier.set().await {
-                Ok(_) => {
-                    self.passing().is_shut = true;
-                    worker.work().await;
-                    worker.work().await;
-                    self.opens();
-                    let lifted = barrier.lift().await.map(drop);
-                    worker.pause().await;
-                    lifted
-                }
-                Err(error) => Err(error),
-            }
+            self.set_and_lift(worker, &barrier).await
         } else {
-            let before = self.passing().opened;
-            let was_shut = self.passing().is_shut;
+            self.note(worker.who, Passage::Waiting);
             let passed = worker.unless_stopped(barrier.wait()).await?;
-            if passed.is_ok() && was_shut {
-                self.passed(worker.who, before);
-            }
+            let step = match &passed {
+                Ok(()) => Passage::Passed,
+                Err(_) => Passage::Failed,
+            };
+            self.note(worker.who, step);
             worker.pause().await;
             passed
         };
         match result {
-            Err(BarrierError::SessionEnded { .. } | BarrierError::NoSession { .. }) => Err(Gone),
+            Ok(()) => Ok(Round::Done),
             Err(error) => {
-                worker.note(What::Failed(error.to_string()));
+                worker.failed(&error);
                 worker.pause().await;
-                Ok(())
+                Ok(Round::Failed)
             }
-            Ok(()) => Ok(()),
         }
     }
 
-    fn killed(&self, who: usize) {
-        if who == 0 {
-            // The barrier stays set, and the worker lifts it in its next life.
-            self.opens();
-        }
-    }
+    // If worker 0 is killed, the barrier stays set until its next life lifts it.
 
     fn check(&self, _: &Plan, _: &History) -> Result<(), String> {
-        match &self.passing().wrong {
-            Some(wrong) => Err(wrong.clone()),
-            None => Ok(()),
-        }
+        let steps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        check_gate(steps.iter().copied())
     }
 
     async fn finish(&self, client: &Client) -> Result<(), String> {
@@ -116,11 +92,16 @@ impl Recipe for Gate {
     }
 }
 
+const MEETINGS: &str = "/sim/meetings";
+const MEMBERS: &str = "/sim/meetings/members";
+
 /// All workers meet, round after round.
 #[derive(Debug, Clone)]
 pub(super) struct Meetings {
     stays: Arc<Mutex<Vec<Stay>>>,
     size: usize,
+    /// The path of the last round, if no member saw it end.
+    last: Arc<Mutex<Option<String>>>,
 }
 
 impl Meetings {
@@ -139,12 +120,13 @@ impl Recipe for Meetings {
     fn new(plan: &Plan) -> Self {
         Self {
             stays: Arc::default(),
+            last: Arc::default(),
             size: plan.workers.min(3),
         }
     }
 
-    async fn round(&self, worker: &mut Worker, client: &Client) -> Result<(), Gone> {
-        let barrier = DoubleBarrier::new(client, "/sim/meetings", self.size);
+    async fn round(&self, worker: &mut Worker, client: &Client) -> Result<Round, Gone> {
+        let barrier = DoubleBarrier::new(client, MEETINGS, self.size);
         let index = {
             let mut stays = self.stays();
             let mut stay = Stay::begin(worker.who);
@@ -152,7 +134,8 @@ impl Recipe for Meetings {
             stays.push(stay);
             stays.len() - 1
         };
-        let limit = match worker.random.random_ratio(1, 8) {
+        let gives_up = worker.random.random_ratio(1, 8) && !worker.is_calm();
+        let limit = match gives_up {
             true => worker.moment(),
             false => Duration::from_secs(100_000),
         };
@@ -161,16 +144,11 @@ impl Recipe for Meetings {
             Ok(Ok(Ok(inside))) => inside,
             other => {
                 self.note(index, |stay, now| stay.gave_up = Some(now));
-                if let Ok(Ok(Err(error))) = &other {
-                    worker.note(What::Failed(error.to_string()));
+                if let Ok(Err(error)) = other? {
+                    worker.failed(&error);
+                    worker.pause().await;
                 }
-                return match other {
-                    Err(Gone)
-                    | Ok(Ok(Err(
-                        BarrierError::SessionEnded { .. } | BarrierError::NoSession { .. },
-                    ))) => Err(Gone),
-                    _ => Ok(()),
-                };
+                return Ok(Round::Failed);
             }
         };
         let round = inside.round();
@@ -183,12 +161,18 @@ impl Recipe for Meetings {
         self.note(index, |stay, now| stay.leaving = Some(now));
         if worker.random.random_ratio(1, 10) {
             drop(inside);
-            return Ok(());
+            return Ok(Round::Done);
         }
-        if let Ok(()) = worker.unless_stopped(inside.leave()).await?.as_ref() {
-            self.note(index, |stay, now| stay.left = Some(now));
+        match worker.unless_stopped(inside.leave()).await? {
+            Ok(()) => {
+                self.note(index, |stay, now| stay.left = Some(now));
+                Ok(Round::Done)
+            }
+            Err(error) => {
+                worker.failed(&error);
+                Ok(Round::Failed)
+            }
         }
-        Ok(())
     }
 
     fn killed(&self, who: usize) {
@@ -214,8 +198,45 @@ impl Recipe for Meetings {
         check_rounds(&stays, self.size, linger)
     }
 
-    fn may_stay(&self, path: &str) -> bool {
-        // The barrier itself, its directory, and the last round, if no member saw it end.
-        path.matches('/').count() <= 3 || path.contains("/ready-")
+    async fn finish(&self, client: &Client) -> Result<(), String> {
+        let raw = client.raw();
+        let data = match raw.get(MEETINGS).await {
+            // No member has ever arrived.
+            Err(zk::Error::NO_NODE) => return Ok(()),
+            Err(error) => return Err(error.to_string()),
+            Ok((data, _)) => String::from_utf8_lossy(&data).into_owned(),
+        };
+        let names = match raw.children(MEMBERS).await {
+            Err(zk::Error::NO_NODE) => Vec::new(),
+            names => names.map_err(|error| error.to_string())?,
+        };
+        // The round that the next member to arrive would end, and no older one.
+        let ready: Vec<&str> = names
+            .iter()
+            .filter_map(|name| name.strip_prefix("ready-"))
+            .collect();
+        let generation = generation(&data);
+        match ready.as_slice() {
+            [] => {}
+            [last] if generation.as_deref() == Some(*last) => {
+                let path = format!("{MEMBERS}/ready-{last}");
+                *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(path);
+            }
+            _ => return Err(format!("rounds {ready:?} are left, in {data}")),
+        }
+        Ok(())
     }
+
+    fn may_stay(&self, path: &str) -> bool {
+        // The barrier itself keeps the count. The directory that the last round has left has had no member, so servers do not delete it.
+        let kept = ["/sim", MEETINGS, MEMBERS];
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.contains(&path) || last.as_deref() == Some(path)
+    }
+}
+
+/// The number of the present round, as it is in names.
+fn generation(data: &str) -> Option<String> {
+    let (_, rest) = data.split_once("\"generation\":")?;
+    Some(rest.chars().take_while(char::is_ascii_digit).collect())
 }

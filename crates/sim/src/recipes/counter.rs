@@ -1,27 +1,114 @@
-//! The counter: every acknowledged addition is made exactly once, and no other except those in doubt.
+//! The counter: every acknowledged addition is made exactly once, and no other except those in doubt. Each has a sum of its own, in the order of
+//! time, and no reader goes back.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bellwether::error::StateError;
 use bellwether::{Client, Counter};
 use bellwether_testkit::History;
-use bellwether_testkit::history::What;
 use rand::Rng as _;
 
+use super::catch_up::catch_up;
 use crate::plan::Plan;
-use crate::recipe::Recipe;
+use crate::recipe::{Recipe, Round};
 use crate::worker::{Gone, Worker};
 
+const PATH: &str = "/sim/counter";
+
 #[derive(Debug, Clone, Default)]
-pub(super) struct Sum(Arc<Told>);
+pub(super) struct Sum(Arc<Mutex<Told>>);
 
 #[derive(Debug, Default)]
 struct Told {
-    begun: AtomicI64,
-    acknowledged: AtomicI64,
+    begun: i64,
     /// Begun, and known not to be made.
-    refused: AtomicI64,
+    refused: i64,
+    /// The sums of acknowledged additions.
+    sums: BTreeSet<i64>,
+    /// The highest value that each worker has read.
+    read: BTreeMap<usize, i64>,
+    wrong: Option<String>,
+}
+
+impl Told {
+    fn highest(&self) -> i64 {
+        self.sums.last().copied().unwrap_or(0)
+    }
+
+    /// How many additions may have been made at most.
+    fn most(&self) -> i64 {
+        self.begun - self.refused
+    }
+
+    /// An addition was acknowledged. `before` was the highest sum when it began.
+    fn added(&mut self, who: usize, before: i64, sum: i64) {
+        if !self.sums.insert(sum) {
+            self.wrong(format!("worker {who} got the sum {sum}, as another did"));
+        }
+        if sum <= before || sum > self.most() {
+            let most = self.most();
+            self.wrong(format!(
+                "worker {who} got the sum {sum} after {before}, of {most} at most"
+            ));
+        }
+    }
+
+    /// A worker has read the value. It was `least` at least when it began.
+    fn read(&mut self, who: usize, least: i64, value: i64) {
+        let last = self.read.insert(who, value).unwrap_or(0);
+        if value < last.max(least) || value > self.most() {
+            let most = self.most();
+            self.wrong(format!(
+                "worker {who} read {value} after {last}, of {least} to {most}"
+            ));
+        }
+    }
+
+    fn wrong(&mut self, what: String) {
+        self.wrong.get_or_insert(what);
+    }
+}
+
+impl Sum {
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the value. A worker reads no lower value than before, and behind a write none from before the call.
+    async fn read(
+        &self,
+        worker: &mut Worker,
+        client: &Client,
+        counter: &Counter,
+    ) -> Result<(), StateError> {
+        let (highest, session) = (self.told().highest(), client.session_id());
+        let is_behind = worker.random.random_bool(0.5) && catch_up(&client.raw()).await;
+        let value = counter.get().await?;
+        let least = match is_behind && client.session_id() == session {
+            true => highest,
+            false => 0,
+        };
+        self.told().read(worker.who, least, value);
+        Ok(())
+    }
+
+    async fn add(&self, worker: &Worker, counter: &Counter) -> Result<(), StateError> {
+        let before = {
+            let mut told = self.told();
+            told.begun += 1;
+            told.highest()
+        };
+        let added = counter.add(1).await;
+        let mut told = self.told();
+        match &added {
+            Ok(sum) => told.added(worker.who, before, *sum),
+            // It may have been made.
+            Err(StateError::OutcomeUnknown { .. }) => {}
+            Err(_) => told.refused += 1,
+        }
+        added.map(drop)
+    }
 }
 
 impl Recipe for Sum {
@@ -31,39 +118,39 @@ impl Recipe for Sum {
         Self::default()
     }
 
-    async fn round(&self, worker: &mut Worker, client: &Client) -> Result<(), Gone> {
-        let counter = Counter::new(client, "/sim/counter");
+    async fn round(&self, worker: &mut Worker, client: &Client) -> Result<Round, Gone> {
+        let counter = Counter::new(client, PATH);
         // Several in a row, so that a fault hits one in progress. Not many: a worker on a lagging server loses every race against workers
         // that write without a pause.
+        let mut ended = Round::Done;
         for _ in 0..worker.random.random_range(1..=2) {
-            self.0.begun.fetch_add(1, Ordering::Relaxed);
-            match counter.add(1).await {
-                Ok(_) => self.0.acknowledged.fetch_add(1, Ordering::Relaxed),
-                Err(StateError::OutcomeUnknown { .. }) => break,
-                Err(error) => {
-                    worker.note(What::Failed(error.to_string()));
-                    self.0.refused.fetch_add(1, Ordering::Relaxed);
-                    break;
-                }
-            };
+            let mut used = self.add(worker, &counter).await;
+            if used.is_ok() && worker.random.random_ratio(1, 3) {
+                used = self.read(worker, client, &counter).await;
+            }
+            if let Err(error) = used {
+                worker.failed(&error);
+                ended = Round::Failed;
+                break;
+            }
         }
         worker.pause().await;
         match client.raw().state().is_ended() {
             true => Err(Gone),
-            false => Ok(()),
+            false => Ok(ended),
         }
     }
 
     fn check(&self, _: &Plan, _: &History) -> Result<(), String> {
-        Ok(())
+        self.told().wrong.clone().map_or(Ok(()), Err)
     }
 
     async fn finish(&self, client: &Client) -> Result<(), String> {
-        let sum = Counter::new(client, "/sim/counter").get().await;
+        let sum = Counter::new(client, PATH).get().await;
         let sum = sum.map_err(|error| error.to_string())?;
-        let told = |count: &AtomicI64| count.load(Ordering::Relaxed);
-        let least = told(&self.0.acknowledged);
-        let most = told(&self.0.begun) - told(&self.0.refused);
+        let told = self.told();
+        let (least, most) = (told.sums.len(), told.most());
+        let least = i64::try_from(least).unwrap_or(i64::MAX).max(told.highest());
         match (least..=most).contains(&sum) {
             true => Ok(()),
             false => Err(format!("the sum is {sum}, of {least} to {most} additions")),
@@ -71,6 +158,6 @@ impl Recipe for Sum {
     }
 
     fn may_stay(&self, path: &str) -> bool {
-        ["/sim", "/sim/counter"].contains(&path)
+        ["/sim", PATH].contains(&path)
     }
 }

@@ -1,18 +1,19 @@
 //! A configuration folder: updates are atomic and made once, and no reader goes back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bellwether::error::StateError;
 use bellwether::{Client, ConfigFolder};
 use bellwether_testkit::History;
-use bellwether_testkit::history::What;
+use rand::Rng as _;
 
+use super::catch_up::catch_up;
 use crate::plan::Plan;
-use crate::recipe::Recipe;
+use crate::recipe::{Recipe, Round};
 use crate::worker::{Gone, Worker};
 
-/// Two entries that every update raises together.
+/// Two entries that every update raises together, and one that exists while they are odd.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pairs(Arc<Mutex<Seen>>);
 
@@ -20,22 +21,67 @@ pub(super) struct Pairs(Arc<Mutex<Seen>>);
 struct Seen {
     /// The highest number that each worker has read.
     highest: BTreeMap<usize, u64>,
-    /// Updates that were begun, acknowledged, and known not to be made.
+    /// Updates that were begun, and known not to be made.
     begun: u64,
-    acknowledged: u64,
     refused: u64,
+    /// The numbers that acknowledged updates have written.
+    made: BTreeSet<u64>,
     wrong: Option<String>,
 }
+
+type Entries = BTreeMap<String, Vec<u8>>;
 
 fn folder(client: &Client) -> ConfigFolder {
     ConfigFolder::new(client, "/sim/folder")
 }
 
-fn number(entries: &BTreeMap<String, Vec<u8>>, name: &str) -> u64 {
-    let text = entries
-        .get(name)
-        .map(|value| String::from_utf8_lossy(value));
-    text.and_then(|text| text.parse().ok()).unwrap_or(0)
+/// The number of an entry, 0 if there is none.
+fn number(entries: &Entries, name: &str) -> Option<u64> {
+    match entries.get(name) {
+        None => Some(0),
+        Some(value) => std::str::from_utf8(value).ok()?.parse().ok(),
+    }
+}
+
+/// The entries after an update.
+fn raise(entries: &mut Entries) {
+    for name in ["left", "right"] {
+        let next = number(entries, name).unwrap_or(0) + 1;
+        entries.insert(name.to_owned(), next.to_string().into_bytes());
+    }
+    match entries.remove("odd") {
+        Some(_) => {}
+        None => drop(entries.insert("odd".to_owned(), Vec::new())),
+    }
+}
+
+impl Seen {
+    fn wrong(&mut self, what: String) {
+        self.wrong.get_or_insert(what);
+    }
+
+    fn newest(&self) -> u64 {
+        self.made.last().copied().unwrap_or(0)
+    }
+
+    /// A worker has seen all entries, after `least` updates at least. Returns their number.
+    fn saw(&mut self, who: usize, least: u64, entries: &Entries) -> u64 {
+        let (left, right) = (number(entries, "left"), number(entries, "right"));
+        let is_odd = entries.contains_key("odd");
+        let count = left.unwrap_or(0);
+        let is_whole = left.is_some() && left == right && is_odd == (count % 2 == 1);
+        if !is_whole || entries.len() > 3 {
+            self.wrong(format!("worker {who} read {entries:?}"));
+        }
+        let before = self.highest.insert(who, count).unwrap_or(0);
+        let most = self.begun - self.refused;
+        if !(before.max(least)..=most).contains(&count) {
+            self.wrong(format!(
+                "worker {who} read {count} after {before}, of {least} to {most}"
+            ));
+        }
+        count
+    }
 }
 
 impl Pairs {
@@ -43,16 +89,40 @@ impl Pairs {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn saw(&self, who: usize, entries: &BTreeMap<String, Vec<u8>>) {
-        let (left, right) = (number(entries, "left"), number(entries, "right"));
+    /// Reads all entries. A worker reads no older ones than before, and behind a write none from before the call.
+    async fn read(&self, worker: &mut Worker, client: &Client) -> Result<(), StateError> {
+        let (newest, session) = (self.seen().newest(), client.session_id());
+        let is_behind = worker.random.random_bool(0.5) && catch_up(&client.raw()).await;
+        let entries = folder(client).get().await?;
+        let least = match is_behind && client.session_id() == session {
+            true => newest,
+            false => 0,
+        };
+        self.seen().saw(worker.who, least, &entries);
+        Ok(())
+    }
+
+    async fn update(&self, worker: &Worker, client: &Client) -> Result<(), StateError> {
+        let before = {
+            let mut seen = self.seen();
+            seen.begun += 1;
+            seen.newest()
+        };
+        let updated = folder(client).update(raise).await;
         let mut seen = self.seen();
-        if left != right {
-            seen.wrong = Some(format!("worker {who} read {left} and {right}"));
+        match &updated {
+            Ok(entries) => {
+                // Updates that were acknowledged before this one began are part of it.
+                let count = seen.saw(worker.who, before + 1, entries);
+                if !seen.made.insert(count) {
+                    seen.wrong(format!("update {count} was made twice"));
+                }
+            }
+            // It may have been made.
+            Err(StateError::OutcomeUnknown { .. }) => {}
+            Err(_) => seen.refused += 1,
         }
-        let before = seen.highest.insert(who, left);
-        if let Some(before) = before.filter(|before| *before > left) {
-            seen.wrong = Some(format!("worker {who} read {left} after {before}"));
-        }
+        updated.map(drop)
     }
 }
 
@@ -63,33 +133,22 @@ impl Recipe for Pairs {
         Self::default()
     }
 
-    async fn round(&self, worker: &mut Worker, client: &Client) -> Result<(), Gone> {
-        let folder = folder(client);
-        if let Ok(entries) = worker.unless_stopped(folder.get()).await? {
-            self.saw(worker.who, &entries);
+    async fn round(&self, worker: &mut Worker, client: &Client) -> Result<Round, Gone> {
+        let mut used = self.read(worker, client).await;
+        if used.is_ok() {
+            used = self.update(worker, client).await;
         }
-        self.seen().begun += 1;
-        let updated = folder.update(|entries| {
-            for name in ["left", "right"] {
-                let next = number(entries, name) + 1;
-                entries.insert(name.to_owned(), next.to_string().into_bytes());
-            }
-        });
-        match updated.await {
-            Ok(entries) => {
-                self.seen().acknowledged += 1;
-                self.saw(worker.who, &entries);
-            }
-            Err(StateError::OutcomeUnknown { .. }) => {}
+        let ended = match used {
+            Ok(()) => Round::Done,
             Err(error) => {
-                self.seen().refused += 1;
-                worker.note(What::Failed(error.to_string()));
+                worker.failed(&error);
+                Round::Failed
             }
-        }
+        };
         worker.pause().await;
         match client.raw().state().is_ended() {
             true => Err(Gone),
-            false => Ok(()),
+            false => Ok(ended),
         }
     }
 
@@ -100,18 +159,19 @@ impl Recipe for Pairs {
     async fn finish(&self, client: &Client) -> Result<(), String> {
         let entries = folder(client).get().await;
         let entries = entries.map_err(|error| error.to_string())?;
-        let made = number(&entries, "left");
-        let seen = self.seen();
-        match (seen.acknowledged..=seen.begun - seen.refused).contains(&made) {
+        let mut seen = self.seen();
+        let (least, most) = (seen.made.len() as u64, seen.begun - seen.refused);
+        let newest = seen.newest();
+        let made = seen.saw(usize::MAX, newest, &entries);
+        match (least..=most).contains(&made) {
             true => Ok(()),
-            false => Err(format!(
-                "{made} updates were made, of {} acknowledged and {} begun",
-                seen.acknowledged, seen.begun
-            )),
+            false => Err(format!("{made} updates were made, of {least} to {most}")),
         }
     }
 
     fn may_stay(&self, path: &str) -> bool {
-        path == "/sim" || path.starts_with("/sim/folder")
+        let inside = path.strip_prefix("/sim/folder/");
+        ["/sim", "/sim/folder"].contains(&path)
+            || inside.is_some_and(|name| ["left", "right", "odd", "ready"].contains(&name))
     }
 }

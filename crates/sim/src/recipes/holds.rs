@@ -1,27 +1,34 @@
 //! Common part of locks, permits and leaderships: acquire in one of several ways, work, release in one of several ways.
 
-use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bellwether::error::{AcquireError, ReleaseError};
-use bellwether::hold::Previous;
-use bellwether::{Client, FencingToken, Hold};
+use bellwether::{Client, Hold};
 use bellwether_testkit::History;
-use bellwether_testkit::history::{
-    What, check_crash_marks, check_fencing, check_holds, check_order,
-};
+use futures_util::future::select_all;
 use rand::Rng as _;
 use rand::rngs::StdRng;
 use tokio::time::timeout;
 
+use super::tracks::{Log, Tracks};
 use crate::plan::Plan;
-use crate::recipe::Recipe;
-use crate::stage::hold_terms;
+use crate::recipe::{Recipe, Round};
 use crate::worker::{Gone, Worker};
+
+/// What a worker asks for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ask<'a> {
+    pub(super) how: How,
+    /// Number of parts.
+    pub(super) weight: u32,
+    /// For holds that are acquired before others.
+    pub(super) log: &'a Log,
+}
 
 /// How a worker acquires.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Ask {
+pub(super) enum How {
     Wait,
     Within(Duration),
     AtOnce,
@@ -46,17 +53,24 @@ pub(super) trait Holdable: Send + Sync + 'static {
 
     fn acquire(
         client: &Client,
-        ask: Ask,
-        weight: u32,
+        ask: Ask<'_>,
     ) -> impl Future<Output = Result<Option<Self::Guard>, AcquireError>> + Send;
 
-    fn hold(guard: &Self::Guard) -> &Hold;
+    /// All holds of a guard, which have different paths.
+    fn holds(guard: &Self::Guard) -> Vec<&Hold>;
 
+    /// Resolves when the first hold is lost.
     fn lost(guard: &Self::Guard) -> impl Future<Output = ()> + Send {
-        Self::hold(guard).lost()
+        let all = Self::holds(guard).into_iter();
+        let lost = select_all(all.map(|hold| Box::pin(hold.lost())));
+        async { drop(lost.await) }
     }
 
-    fn release(guard: Self::Guard) -> impl Future<Output = Result<(), ReleaseError>> + Send;
+    /// Releases all holds, and records it.
+    fn release(
+        guard: Self::Guard,
+        log: &Log,
+    ) -> impl Future<Output = Result<(), ReleaseError>> + Send;
 
     /// Whether a node may stay: crash marks do.
     fn may_stay(path: &str) -> bool {
@@ -67,11 +81,17 @@ pub(super) trait Holdable: Send + Sync + 'static {
 
 /// A run of a recipe with holds.
 #[derive(Debug)]
-pub(super) struct Holds<H>(std::marker::PhantomData<fn() -> H>);
+pub(super) struct Holds<H> {
+    tracks: Arc<Mutex<Tracks>>,
+    recipe: std::marker::PhantomData<fn() -> H>,
+}
 
 impl<H> Clone for Holds<H> {
     fn clone(&self) -> Self {
-        Self(std::marker::PhantomData)
+        Self {
+            tracks: Arc::clone(&self.tracks),
+            recipe: std::marker::PhantomData,
+        }
     }
 }
 
@@ -80,54 +100,57 @@ impl<H: Holdable> Recipe for Holds<H> {
     const IS_FAIR: bool = H::IS_FAIR;
 
     fn new(_: &Plan) -> Self {
-        Self(std::marker::PhantomData)
+        Self {
+            tracks: Arc::new(Mutex::new(Tracks::new::<H>())),
+            recipe: std::marker::PhantomData,
+        }
     }
 
-    async fn round(&self, worker: &mut Worker, client: &Client) -> Result<(), Gone> {
-        worker.note(What::Asked);
+    async fn round(&self, worker: &mut Worker, client: &Client) -> Result<Round, Gone> {
         let weight = H::some_weight(&mut worker.random);
+        let log = Log::new(worker, &self.tracks, weight);
         let limit = worker.moment();
-        let way = worker.random.random_range(0..10);
+        // After the faults, everybody must get what it waits for.
+        let way = worker.random.random_range(0..10) + if worker.is_calm() { 10 } else { 0 };
+        let ask = |how| Ask {
+            how,
+            weight,
+            log: &log,
+        };
         let acquired = worker
             .unless_stopped(async {
                 match way {
-                    0 => H::acquire(client, Ask::AtOnce, weight).await,
-                    1 => H::acquire(client, Ask::Within(limit), weight).await,
+                    0 => H::acquire(client, ask(How::AtOnce)).await,
+                    1 => H::acquire(client, ask(How::Within(limit))).await,
                     // Drops the future at an arbitrary point.
-                    2 => match timeout(limit, H::acquire(client, Ask::Wait, weight)).await {
+                    2 => match timeout(limit, H::acquire(client, ask(How::Wait))).await {
                         Ok(acquired) => acquired,
                         Err(_) => Ok(None),
                     },
-                    _ => H::acquire(client, Ask::Wait, weight).await,
+                    _ => H::acquire(client, ask(How::Wait)).await,
                 }
             })
-            .await?;
-        match acquired {
-            Ok(Some(guard)) => keep::<H>(worker, client, guard, weight).await,
-            Ok(None) | Err(AcquireError::TimedOut { .. }) => worker.pause().await,
-            Err(AcquireError::SessionEnded { .. } | AcquireError::NoSession { .. }) => {
-                return Err(Gone);
-            }
-            Err(error) => {
-                worker.note(What::Failed(error.to_string()));
-                worker.pause().await;
-            }
+            .await;
+        if !matches!(acquired, Ok(Ok(Some(_)))) {
+            // What was acquired so far was dropped at this moment.
+            log.dropping();
         }
-        Ok(())
+        match acquired? {
+            Ok(Some(guard)) => {
+                keep::<H>(worker, client, guard, &log).await;
+                return Ok(Round::Done);
+            }
+            Ok(None) => {}
+            Err(error) => worker.failed(&error),
+        }
+        worker.pause().await;
+        Ok(Round::Failed)
     }
 
     fn check(&self, plan: &Plan, history: &History) -> Result<(), String> {
-        let terms = hold_terms(plan, H::CAPACITY);
-        let mut verdict = check_holds(history, &terms);
-        if H::IS_FAIR {
-            verdict = verdict.and_then(|()| check_order(history, &terms));
-        }
-        verdict = verdict.and_then(|()| check_fencing(history, &terms));
-        if H::IS_MARKED {
-            verdict = verdict.and_then(|()| check_crash_marks(history));
-        }
-        verdict.map_err(|violation| violation.to_string())?;
-        check_belief(history)
+        let tracks = self.tracks.lock();
+        let tracks = tracks.unwrap_or_else(PoisonError::into_inner);
+        tracks.check(plan, history)
     }
 
     fn may_stay(&self, path: &str) -> bool {
@@ -135,64 +158,30 @@ impl<H: Holdable> Recipe for Holds<H> {
     }
 }
 
-/// Checks that no worker relied on a hold that was over: `lost` compares clocks when it is polled, so a worker that takes a step is the last
-/// one that the store has seen, even after a pause.
-fn check_belief(history: &History) -> Result<(), String> {
-    let mut lost = BTreeSet::new();
-    for event in history.events() {
-        match event.what {
-            What::Lost { token } => drop(lost.insert(token)),
-            What::Wrote {
-                token,
-                accepted: false,
-            } if !lost.contains(&token) => {
-                return Err(format!(
-                    "worker {} wrote under the hold {token}, which was over and not reported as lost",
-                    event.who
-                ));
-            }
-            _ => {}
-        }
+async fn keep<H: Holdable>(worker: &mut Worker, client: &Client, guard: H::Guard, log: &Log) {
+    for hold in H::holds(&guard) {
+        log.granted(hold);
+        log.write(hold);
     }
-    Ok(())
-}
-
-async fn keep<H: Holdable>(worker: &mut Worker, client: &Client, guard: H::Guard, weight: u32) {
-    let token = H::hold(&guard).token().number();
-    worker.note(What::Granted { token, weight });
-    if H::IS_MARKED {
-        let crashed = match H::hold(&guard).previous() {
-            Previous::Crashed(crash) => crash.token.map(FencingToken::number),
-            _ => None,
-        };
-        worker.note(What::Found { token, crashed });
-    }
-    // Only an exclusive holder can be identified by its token.
-    let is_alone = weight == H::CAPACITY;
-    let write = |worker: &Worker| {
-        if is_alone {
-            worker.write_fenced(token);
-        }
-    };
-    write(worker);
     let is_lost = tokio::select! {
         biased;
         () = H::lost(&guard) => true,
         () = worker.work_with(client) => false,
     };
-    if is_lost {
-        worker.note(What::Lost { token });
-        // A careless worker: if another worker has written since, this is refused.
-        return write(worker);
+    for hold in H::holds(&guard) {
+        if is_lost && !hold.is_held() {
+            log.lost(hold);
+        }
+        // A worker whose hold is lost is careless: if another worker has written since, this is refused.
+        log.write(hold);
     }
-    write(worker);
-    if worker.random.random_ratio(1, 4) {
-        worker.note(What::Dropping { token });
+    if is_lost || worker.random.random_ratio(1, 4) {
+        log.dropping();
         return drop(guard);
     }
-    worker.note(What::Releasing { token });
-    match H::release(guard).await {
-        Ok(()) => worker.note(What::Released { token }),
-        Err(error) => worker.note(What::Failed(error.to_string())),
+    if let Err(error) = H::release(guard, log).await {
+        worker.failed(&error);
     }
+    // If a release failed, the holds that were left were dropped at this moment.
+    log.dropping();
 }

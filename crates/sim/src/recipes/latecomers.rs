@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::faults::Fault;
 use crate::plan::Plan;
-use crate::recipe::Recipe;
+use crate::recipe::{Recipe, Round};
 use crate::worker::{Gone, Worker};
 
 /// Session timeouts from one stall to the next, and when in each period the link stalls.
@@ -38,6 +38,7 @@ pub(crate) fn stalls(seed: u64) -> Plan {
     plan.servers.stalls = 0;
     plan.servers.expires_early = true;
     plan.servers.timeout_max = 20 * timeout;
+    plan.servers.to_laggard = 0;
     plan.duration = 5 * PERIOD * timeout;
     plan.faults = (0..5)
         .flat_map(|index| {
@@ -78,7 +79,7 @@ impl Recipe for Latecomers {
         }
     }
 
-    async fn round(&self, worker: &mut Worker, client: &Client) -> Result<(), Gone> {
+    async fn round(&self, worker: &mut Worker, client: &Client) -> Result<Round, Gone> {
         let period = self.timeout * u32::try_from(PERIOD).unwrap_or(1);
         let periods = self.start.elapsed().as_millis() / period.as_millis();
         let period = self.start + period * u32::try_from(periods).unwrap_or(0);
@@ -86,7 +87,8 @@ impl Recipe for Latecomers {
         let late = self.timeout * percent / 100;
         let ask = sleep_until(period + late);
         worker.unless_stopped(ask).await?;
-        if let Ok(guard) = Lock::new(client, "/sim/lock").acquire().await {
+        let acquired = Lock::new(client, "/sim/lock").acquire().await;
+        let ended = if let Ok(guard) = acquired {
             let token = guard.token().number();
             worker.note(What::Granted { token, weight: 1 });
             let end = sleep_until(Instant::now() + self.timeout);
@@ -98,9 +100,13 @@ impl Recipe for Latecomers {
                     drop(guard.release().await);
                 }
             }
-        }
+            Round::Done
+        } else {
+            Round::Failed
+        };
         let next = sleep_until(period + self.timeout * u32::try_from(PERIOD).unwrap_or(1));
-        worker.unless_stopped(next).await
+        worker.unless_stopped(next).await?;
+        Ok(ended)
     }
 
     fn check(&self, _: &Plan, history: &History) -> Result<(), String> {

@@ -1,4 +1,4 @@
-//! Locks: fair, with a crash mark, simple, several at once, re-entrant, and leadership, which is a lock too.
+//! Locks: fair, with a crash mark, simple, several at once, and leadership, which is a lock too.
 
 use bellwether::error::{AcquireError, ReleaseError};
 use bellwether::{
@@ -6,7 +6,8 @@ use bellwether::{
     SimpleLock,
 };
 
-use super::holds::{Ask, Holdable};
+use super::holds::{Ask, Holdable, How};
+use super::tracks::Log;
 
 #[derive(Debug)]
 pub(super) struct FairLock;
@@ -15,16 +16,16 @@ impl Holdable for FairLock {
     const NAME: &'static str = "lock";
     type Guard = LockGuard;
 
-    async fn acquire(client: &Client, ask: Ask, _: u32) -> Result<Option<LockGuard>, AcquireError> {
+    async fn acquire(client: &Client, ask: Ask<'_>) -> Result<Option<LockGuard>, AcquireError> {
         acquire(&Lock::new(client, "/sim/lock"), ask).await
     }
 
-    fn hold(guard: &LockGuard) -> &Hold {
-        guard
+    fn holds(guard: &LockGuard) -> Vec<&Hold> {
+        vec![guard]
     }
 
-    async fn release(guard: LockGuard) -> Result<(), ReleaseError> {
-        guard.release().await
+    async fn release(guard: LockGuard, log: &Log) -> Result<(), ReleaseError> {
+        log.release(guard, LockGuard::release).await
     }
 }
 
@@ -37,16 +38,16 @@ impl Holdable for MarkedLock {
     const IS_MARKED: bool = true;
     type Guard = LockGuard;
 
-    async fn acquire(client: &Client, ask: Ask, _: u32) -> Result<Option<LockGuard>, AcquireError> {
+    async fn acquire(client: &Client, ask: Ask<'_>) -> Result<Option<LockGuard>, AcquireError> {
         acquire(&Lock::new(client, "/sim/marked").crash_mark(), ask).await
     }
 
-    fn hold(guard: &LockGuard) -> &Hold {
-        guard
+    fn holds(guard: &LockGuard) -> Vec<&Hold> {
+        vec![guard]
     }
 
-    async fn release(guard: LockGuard) -> Result<(), ReleaseError> {
-        guard.release().await
+    async fn release(guard: LockGuard, log: &Log) -> Result<(), ReleaseError> {
+        log.release(guard, LockGuard::release).await
     }
 
     fn may_stay(path: &str) -> bool {
@@ -55,11 +56,11 @@ impl Holdable for MarkedLock {
     }
 }
 
-async fn acquire(lock: &Lock, ask: Ask) -> Result<Option<LockGuard>, AcquireError> {
-    match ask {
-        Ask::Wait => lock.acquire().await.map(Some),
-        Ask::Within(limit) => lock.acquire_timeout(limit).await.map(Some),
-        Ask::AtOnce => lock.try_acquire().await,
+async fn acquire(lock: &Lock, ask: Ask<'_>) -> Result<Option<LockGuard>, AcquireError> {
+    match ask.how {
+        How::Wait => lock.acquire().await.map(Some),
+        How::Within(limit) => lock.acquire_timeout(limit).await.map(Some),
+        How::AtOnce => lock.try_acquire().await,
     }
 }
 
@@ -72,25 +73,21 @@ impl Holdable for PlainLock {
     const IS_FAIR: bool = false;
     type Guard = SimpleGuard;
 
-    async fn acquire(
-        client: &Client,
-        ask: Ask,
-        _: u32,
-    ) -> Result<Option<SimpleGuard>, AcquireError> {
+    async fn acquire(client: &Client, ask: Ask<'_>) -> Result<Option<SimpleGuard>, AcquireError> {
         let lock = SimpleLock::new(client, "/sim/simple");
-        match ask {
-            Ask::Wait => lock.acquire().await.map(Some),
-            Ask::Within(limit) => lock.acquire_timeout(limit).await.map(Some),
-            Ask::AtOnce => lock.try_acquire().await,
+        match ask.how {
+            How::Wait => lock.acquire().await.map(Some),
+            How::Within(limit) => lock.acquire_timeout(limit).await.map(Some),
+            How::AtOnce => lock.try_acquire().await,
         }
     }
 
-    fn hold(guard: &SimpleGuard) -> &Hold {
-        guard
+    fn holds(guard: &SimpleGuard) -> Vec<&Hold> {
+        vec![guard]
     }
 
-    async fn release(guard: SimpleGuard) -> Result<(), ReleaseError> {
-        guard.release().await
+    async fn release(guard: SimpleGuard, log: &Log) -> Result<(), ReleaseError> {
+        log.release(guard, SimpleGuard::release).await
     }
 }
 
@@ -102,34 +99,39 @@ impl Holdable for BothLocks {
     const NAME: &'static str = "multi-lock";
     type Guard = MultiGuard;
 
-    async fn acquire(
-        client: &Client,
-        ask: Ask,
-        _: u32,
-    ) -> Result<Option<MultiGuard>, AcquireError> {
+    async fn acquire(client: &Client, ask: Ask<'_>) -> Result<Option<MultiGuard>, AcquireError> {
         let mut paths = ["/sim/multi/x", "/sim/multi/y"];
         if client.session_id().number() % 2 == 0 {
             paths.reverse();
         }
         let locks = MultiLock::new(paths.map(|path| Lock::new(client, path)));
-        match ask {
-            Ask::Wait => locks.acquire().await.map(Some),
-            Ask::Within(limit) => locks.acquire_timeout(limit).await.map(Some),
-            Ask::AtOnce => locks.try_acquire().await,
+        match ask.how {
+            How::Wait => locks.acquire().await.map(Some),
+            How::Within(limit) => locks.acquire_timeout(limit).await.map(Some),
+            How::AtOnce => locks.try_acquire().await,
         }
     }
 
-    /// The lock that is acquired last.
-    fn hold(guard: &MultiGuard) -> &Hold {
-        &guard.guards()[1]
+    fn holds(guard: &MultiGuard) -> Vec<&Hold> {
+        guard.guards().iter().map(|guard| &**guard).collect()
     }
 
     async fn lost(guard: &MultiGuard) {
         guard.lost().await;
     }
 
-    async fn release(guard: MultiGuard) -> Result<(), ReleaseError> {
-        guard.release().await
+    async fn release(guard: MultiGuard, log: &Log) -> Result<(), ReleaseError> {
+        let is_whole = guard.guards()[0].token().number() % 2 == 0;
+        if is_whole {
+            Self::holds(&guard)
+                .into_iter()
+                .for_each(|hold| log.releasing(hold));
+            return guard.release().await;
+        }
+        let [x, y] = <[LockGuard; 2]>::try_from(guard.into_guards()).expect("there are two paths");
+        let released = log.release(y, LockGuard::release);
+        log.watching(&x, released).await?;
+        log.release(x, LockGuard::release).await
     }
 }
 
@@ -143,31 +145,33 @@ impl Holdable for LeaderWithLock {
 
     async fn acquire(
         client: &Client,
-        ask: Ask,
-        _: u32,
+        ask: Ask<'_>,
     ) -> Result<Option<(Leadership, LockGuard)>, AcquireError> {
-        let Some(leadership) = Leaders::acquire(client, ask, 1).await? else {
+        let Some(leadership) = Leaders::acquire(client, ask).await? else {
             return Ok(None);
         };
-        let lock = acquire(&Lock::new(client, "/sim/leaders-lock"), ask).await?;
-        Ok(lock.map(|lock| (leadership, lock)))
-    }
-
-    fn hold((_, lock): &(Leadership, LockGuard)) -> &Hold {
-        lock
-    }
-
-    async fn lost((leadership, lock): &(Leadership, LockGuard)) {
-        tokio::select! {
-            biased;
-            () = leadership.lost() => {}
-            () = lock.lost() => {}
+        ask.log.granted(&leadership);
+        let lock = Lock::new(client, "/sim/leaders-lock");
+        match leadership.run(acquire(&lock, ask)).await {
+            Ok(lock) => Ok(lock?.map(|lock| (leadership, lock))),
+            Err(_) => {
+                ask.log.lost(&leadership);
+                Ok(None)
+            }
         }
     }
 
-    async fn release((leadership, lock): (Leadership, LockGuard)) -> Result<(), ReleaseError> {
-        lock.release().await?;
-        leadership.resign().await
+    fn holds((leadership, lock): &(Leadership, LockGuard)) -> Vec<&Hold> {
+        vec![leadership, lock]
+    }
+
+    async fn release(
+        (leadership, lock): (Leadership, LockGuard),
+        log: &Log,
+    ) -> Result<(), ReleaseError> {
+        let released = log.release(lock, LockGuard::release);
+        log.watching(&leadership, released).await?;
+        log.release(leadership, Leadership::resign).await
     }
 }
 
@@ -179,24 +183,20 @@ impl Holdable for Leaders {
     const NAME: &'static str = "election";
     type Guard = Leadership;
 
-    async fn acquire(
-        client: &Client,
-        ask: Ask,
-        _: u32,
-    ) -> Result<Option<Leadership>, AcquireError> {
+    async fn acquire(client: &Client, ask: Ask<'_>) -> Result<Option<Leadership>, AcquireError> {
         let election = Election::new(client, "/sim/election");
-        match ask {
+        match ask.how {
             // An election cannot be tried without waiting.
-            Ask::Wait | Ask::AtOnce => election.campaign().await.map(Some),
-            Ask::Within(limit) => election.campaign_timeout(limit).await.map(Some),
+            How::Wait | How::AtOnce => election.campaign().await.map(Some),
+            How::Within(limit) => election.campaign_timeout(limit).await.map(Some),
         }
     }
 
-    fn hold(leadership: &Leadership) -> &Hold {
-        leadership
+    fn holds(leadership: &Leadership) -> Vec<&Hold> {
+        vec![leadership]
     }
 
-    async fn release(leadership: Leadership) -> Result<(), ReleaseError> {
-        leadership.resign().await
+    async fn release(leadership: Leadership, log: &Log) -> Result<(), ReleaseError> {
+        log.release(leadership, Leadership::resign).await
     }
 }

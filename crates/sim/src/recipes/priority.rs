@@ -1,60 +1,43 @@
-//! The priority queue: nothing is lost, doubled, or delivered after its acknowledgement, whatever the ranks.
+//! The priority queue.
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use bellwether::{Client, PriorityQueue};
-use bellwether_testkit::History;
+use bellwether::PriorityQueue;
+use bellwether::queue::{ByPriority, ItemId, PutError};
 use rand::Rng as _;
+use rand::rngs::StdRng;
 
-use super::queue::{ATTEMPTS_MAX, Ledger, check, check_all, lock, note_put, note_take, settle};
-use crate::plan::Plan;
-use crate::recipe::Recipe;
-use crate::worker::{Gone, Worker};
+use super::delivery_order::Sorted;
+use super::queue::Kind;
 
 /// Items with one of three priorities.
 #[derive(Debug, Clone)]
-pub(super) struct Ranked(Arc<Mutex<Ledger>>);
+pub(super) struct Ranked;
 
-fn queue(client: &Client) -> PriorityQueue<String> {
-    PriorityQueue::new(client, "/sim/priorities").attempts_max(ATTEMPTS_MAX)
-}
+impl Kind for Ranked {
+    type Order = ByPriority;
 
-impl Recipe for Ranked {
     const NAME: &'static str = "priority-queue";
+    const PATH: &'static str = "/sim/priorities";
+    const SORTED: Sorted = Sorted::ByRank;
+    const BATCH_MAX: usize = 4;
 
-    fn new(_: &Plan) -> Self {
-        Self(Arc::default())
+    fn rank(random: &mut StdRng) -> u64 {
+        random.random_range(0..3)
     }
 
-    async fn round(&self, worker: &mut Worker, client: &Client) -> Result<(), Gone> {
-        let queue = queue(client);
-        if worker.random.random_bool(0.5) {
-            let item = lock(&self.0).begin_put(0);
-            let priority = worker.random.random_range(0..3);
-            let put = queue.put(priority, &item).await.map(drop);
-            return note_put(worker, &self.0, &item, put);
+    async fn put(
+        queue: &PriorityQueue<String>,
+        items: &[(u64, String)],
+    ) -> Result<Vec<ItemId>, PutError> {
+        let priority = |rank: u64| u32::try_from(rank).unwrap_or(u32::MAX);
+        match items {
+            [(rank, item)] => Ok(vec![queue.put(priority(*rank), item).await?]),
+            _ => {
+                let items = items.iter();
+                let items: Vec<(u32, String)> = items
+                    .map(|(rank, item)| (priority(*rank), item.clone()))
+                    .collect();
+                queue.put_all(&items).await
+            }
         }
-        let limit = worker.moment();
-        let taken = worker.unless_stopped(queue.take_timeout(limit)).await?;
-        note_take(worker, client, &self.0, "/sim/priorities/claims", taken).await
-    }
-
-    fn check(&self, plan: &Plan, history: &History) -> Result<(), String> {
-        check(plan, history, &self.0)
-    }
-
-    async fn finish(&self, client: &Client) -> Result<(), String> {
-        let queue = queue(client);
-        // By then claims of expired sessions are gone.
-        let limit = Duration::from_secs(60);
-        while let Ok(claim) = queue.take_timeout(limit).await {
-            settle(claim, &self.0).await;
-        }
-        check_all(&self.0)
-    }
-
-    fn may_stay(&self, path: &str) -> bool {
-        path.matches('/').count() <= 3 && !path.contains("item-")
     }
 }

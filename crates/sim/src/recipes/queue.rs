@@ -1,391 +1,359 @@
-//! Queues: nothing is lost, doubled, or delivered after its acknowledgement; one consumer at a time holds a claim.
+//! Queues: nothing is lost, doubled, early or delivered after its end, the order is kept, and one consumer at a time holds a claim.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::error::Error as _;
+use std::fmt;
+use std::marker::PhantomData;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bellwether::queue::{PutError, SettleError, TakeError};
-use bellwether::{Claim, Client, DelayQueue, Queue, zk};
+use bellwether::queue::{ItemId, Order, OrderedQueue, PutError, TakeError};
+use bellwether::{Claim, Client};
+use bellwether_client::seam;
 use bellwether_testkit::History;
-use bellwether_testkit::history::{What, check_holds};
-use rand::Rng as _;
+use bellwether_testkit::history::What;
+use futures_util::FutureExt as _;
+use futures_util::future::join;
 
+use rand::Rng as _;
+use rand::rngs::StdRng;
+
+use super::delivery_order::{DAY_OFFSET_MAX, Sorted, Taken, View};
+use super::ledger::{ATTEMPTS_MAX, End, Ledger, check, lock, note_put};
+use super::queue_nodes::{left, look, until_no_claim};
 use crate::plan::Plan;
-use crate::recipe::Recipe;
-use crate::stage::{Stage, hold_terms};
-use crate::worker::{Gone, Worker};
+use crate::recipe::{Recipe, Round};
+use crate::stage::Stage;
+use crate::worker::{Gone, Phase, Worker};
 use crate::world::Ms;
 
-/// First in, first out.
+/// A kind of queue.
+pub(super) trait Kind: Clone + fmt::Debug + Send + Sync + 'static {
+    /// The order of the queue.
+    type Order: Order;
+
+    const NAME: &'static str;
+    const PATH: &'static str;
+    const SORTED: Sorted;
+
+    /// How many items are put at once, at most.
+    const BATCH_MAX: usize;
+
+    /// Draws the rank of an item.
+    fn rank(random: &mut StdRng) -> u64;
+
+    /// Puts items with their ranks.
+    fn put(
+        queue: &OrderedQueue<Self::Order, String>,
+        items: &[(u64, String)],
+    ) -> impl Future<Output = Result<Vec<ItemId>, PutError>> + Send;
+}
+
+/// Producers and consumers of a queue.
 #[derive(Debug, Clone)]
-pub(super) struct Items {
-    ledger: Arc<Mutex<Ledger>>,
+pub(super) struct Items<K> {
+    pub(super) ledger: Arc<Mutex<Ledger>>,
     /// An operator deletes claims now and then.
-    is_meddled_with: bool,
+    pub(super) is_meddled_with: bool,
+    /// Only the first worker takes items: then the order is strict.
+    has_one_consumer: bool,
+    kind: PhantomData<K>,
 }
 
-/// Items that must not be taken before they are due.
-#[derive(Debug, Clone)]
-pub(super) struct LateItems(Arc<Mutex<Ledger>>);
-
-/// What is known about all items.
-#[derive(Debug, Default)]
-pub(super) struct Ledger {
-    last: u64,
-    items: BTreeMap<String, Fate>,
-    wrong: Option<String>,
+/// What is known about a handle and its present take.
+#[derive(Debug, Clone, Copy)]
+struct Taker {
+    handle: u64,
+    /// What the session saw before the handle was made.
+    view: Option<(i64, View)>,
+    begun: Ms,
 }
 
-#[derive(Debug, Default)]
-struct Fate {
-    is_put: bool,
-    due: Ms,
-    tokens: Vec<i64>,
-    /// The claim that acknowledged it.
-    acked_by: Option<i64>,
-    /// Claims were deleted since it was put: two consumers may hold it.
-    is_broken: bool,
-    /// Claims with an acknowledgement whose result is unknown.
-    doubts: BTreeSet<i64>,
+/// How long a consumer waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    /// It only looks.
+    Not,
+    Limited,
+    /// A missed wake-up shows as missing progress.
+    Endless,
+    /// It takes several items, and drops the take after a time.
+    Many,
 }
 
-/// Enough for all faults of a run.
-pub(super) const ATTEMPTS_MAX: u32 = 1_000_000;
+/// Most items of one take. The library claims sixteen together.
+const TAKEN_MAX: usize = 20;
 
-/// How many items workers let stand before they put no more.
-const OPEN_MAX: usize = 300;
+/// Time limit for an item at the end: by then all claims are over, and all items are due.
+const END_LIMIT: Duration = Duration::from_secs(60);
 
-/// Maximum error of a worker's wall clock.
-const DAY_OFFSET_MAX: Ms = 1_000;
+impl<K: Kind> Items<K> {
+    fn queue(client: &Client) -> OrderedQueue<K::Order, String> {
+        OrderedQueue::new(client, K::PATH).attempts_max(ATTEMPTS_MAX)
+    }
 
-impl Ledger {
-    pub(super) fn begin_put(&mut self, due: Ms) -> String {
-        self.last += 1;
-        let item = format!("item {}", self.last);
-        let fate = Fate {
-            due,
-            ..Fate::default()
+    pub(super) fn claims() -> String {
+        format!("{}/claims", K::PATH)
+    }
+
+    async fn put(&self, worker: &mut Worker, queue: &OrderedQueue<K::Order, String>) -> Round {
+        let count = match worker.random.random_ratio(1, 4) {
+            true => worker.random.random_range(1..=K::BATCH_MAX),
+            false => 1,
         };
-        self.items.insert(item.clone(), fate);
-        item
+        let ranks = (0..count).map(|_| K::rank(&mut worker.random)).collect();
+        let items = lock(&self.ledger).begin_put(ranks);
+        let put = K::put(queue, &items).await;
+        note_put(worker, &self.ledger, &items, put.map(drop))
     }
 
-    pub(super) fn delivered(&mut self, item: &str, token: i64, now: Ms) {
-        let Some(fate) = self.items.get_mut(item) else {
-            self.wrong = Some(format!("{item} was delivered, but was never put"));
-            return;
+    /// Takes one item or several, and works on them.
+    async fn take(
+        &self,
+        worker: &mut Worker,
+        client: &Client,
+        queue: &OrderedQueue<K::Order, String>,
+        taker: Taker,
+        wait: Wait,
+    ) -> Result<Round, Gone> {
+        let limit = worker.moment();
+        let taken = match wait {
+            Wait::Not => {
+                let taken = worker.unless_stopped(queue.try_take()).await?;
+                taken.map(Vec::from_iter)
+            }
+            Wait::Limited => {
+                let taken = worker.unless_stopped(queue.take_timeout(limit)).await?;
+                taken.map(|claim| vec![claim])
+            }
+            Wait::Endless => {
+                let taken = self.take_endless(worker, queue).await?;
+                taken.map(|claim| vec![claim])
+            }
+            Wait::Many => {
+                let max = worker.random.random_range(2..=TAKEN_MAX);
+                let many = within(limit, queue.take_many(max));
+                match worker.unless_stopped(many).await? {
+                    Some(taken) => taken,
+                    None => Ok(Vec::new()),
+                }
+            }
         };
-        // If an operator has deleted a claim, its consumer may learn of the claim when a later one has acknowledged the item.
-        let is_late = |acked: i64| fate.is_broken && token < acked;
-        if fate.acked_by.is_some_and(|acked| !is_late(acked)) {
-            self.wrong = Some(format!("{item} was delivered after its acknowledgement"));
-        } else if now < fate.due {
-            self.wrong = Some(format!("{item} was delivered {} ms early", fate.due - now));
-        }
-        fate.tokens.push(token);
-    }
-
-    /// Whether another item may be put. Every snapshot of the embedded server has all items.
-    pub(super) fn has_room(&self) -> bool {
-        let open = self.items.values().filter(|fate| fate.acked_by.is_none());
-        open.count() < OPEN_MAX
-    }
-
-    /// An operator deleted claims.
-    fn broken(&mut self) {
-        for fate in self.items.values_mut() {
-            fate.is_broken |= fate.acked_by.is_none();
-        }
-    }
-
-    /// A claim is about to be settled: until the reply arrives, the result is unknown.
-    pub(super) fn doubt(&mut self, item: &str, token: i64) {
-        if let Some(fate) = self.items.get_mut(item) {
-            fate.doubts.insert(token);
-        }
-    }
-
-    /// A claim was not settled.
-    pub(super) fn refused(&mut self, item: &str, token: i64) {
-        if let Some(fate) = self.items.get_mut(item) {
-            fate.doubts.remove(&token);
-        }
-    }
-
-    pub(super) fn acked(&mut self, item: &str, token: i64) {
-        let Some(fate) = self.items.get_mut(item) else {
-            return;
-        };
-        if let Some(other) = fate.acked_by.replace(token) {
-            let wrong = format!("{item} was acknowledged twice, by the claims {other} and {token}");
-            self.wrong = Some(wrong);
-        } else if fate.tokens.iter().any(|other| *other > token) {
-            self.wrong = Some(format!("{item} was acknowledged by a stale claim"));
-        }
-    }
-
-    fn is_lost(&self) -> Option<&str> {
-        let is_lost =
-            |fate: &Fate| fate.is_put && fate.acked_by.is_none() && fate.doubts.is_empty();
-        let mut items = self.items.iter();
-        items
-            .find(|(_, fate)| is_lost(fate))
-            .map(|(item, _)| &**item)
-    }
-}
-
-pub(super) fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
-    ledger.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Works on an item, then acknowledges it, gives it back or drops the claim.
-async fn consume(
-    worker: &mut Worker,
-    client: &Client,
-    claim: Claim<String>,
-    ledger: &Mutex<Ledger>,
-) {
-    let (item, token) = (claim.payload().clone(), claim.token().number());
-    lock(ledger).delivered(&item, token, Stage::now());
-    worker.note(What::Granted { token, weight: 1 });
-    let is_lost = tokio::select! {
-        biased;
-        () = claim.lost() => true,
-        () = worker.work_with(client) => false,
-    };
-    if is_lost {
-        worker.note(What::Lost { token });
-    } else {
-        worker.note(What::Releasing { token });
-    }
-    match worker.random.random_range(0..6) {
-        0 if !is_lost => drop(claim),
-        1 if !is_lost => drop(claim.give_back("not now").await),
-        // A consumer whose claim is lost tries too: the server must refuse it.
-        _ => {
-            lock(ledger).doubt(&item, token);
-            match claim.ack().await {
-                Ok(()) => lock(ledger).acked(&item, token),
-                Err(SettleError::NotClaimed { .. }) => lock(ledger).refused(&item, token),
-                Err(error) => worker.note(What::Failed(error.to_string())),
+        match taken {
+            Ok(claims) if !claims.is_empty() => {
+                let mut held = Vec::new();
+                for (place, claim) in claims.into_iter().enumerate() {
+                    self.delivered(client, taker, &claim, place == 0);
+                    // A claim may be lost while others of its batch are made.
+                    if wait == Wait::Many && claim.lost().now_or_never().is_some() {
+                        continue;
+                    }
+                    let token = claim.token().number();
+                    worker.note(What::Granted { token, weight: 1 });
+                    held.push(claim);
+                }
+                self.consume(worker, client, held).await?;
+                return Ok(Round::Done);
+            }
+            Ok(_) | Err(TakeError::TimedOut { .. }) => {
+                until_no_claim(worker, client, &Self::claims()).await?;
+            }
+            Err(error) => {
+                worker.failed(&error);
+                worker.pause().await;
             }
         }
+        Ok(Round::Failed)
     }
-}
 
-/// Notes the result of a put.
-pub(super) fn note_put(
-    worker: &Worker,
-    ledger: &Mutex<Ledger>,
-    item: &str,
-    put: Result<(), PutError>,
-) -> Result<(), Gone> {
-    match put {
-        Ok(()) => {
-            if let Some(fate) = lock(ledger).items.get_mut(item) {
-                fate.is_put = true;
+    /// Waits for an item without a limit. When the faults are over, puts an item too: all workers may be waiting.
+    async fn take_endless(
+        &self,
+        worker: &mut Worker,
+        queue: &OrderedQueue<K::Order, String>,
+    ) -> Result<Result<Claim<String>, TakeError>, Gone> {
+        let mut phase = worker.phase.clone();
+        let mut taking = pin!(queue.take());
+        tokio::select! {
+            biased;
+            taken = &mut taking => return Ok(taken),
+            _ = phase.wait_for(|phase| *phase >= Phase::Calm) => {}
+        }
+        let stopped = worker.stopped();
+        let taken = async {
+            tokio::select! {
+                biased;
+                taken = taking => Ok(taken),
+                () = stopped => Err(Gone),
             }
-            Ok(())
-        }
-        Err(PutError::SessionEnded { .. }) => Err(Gone),
-        Err(error) => {
-            worker.note(What::Failed(error.to_string()));
-            Ok(())
-        }
+        };
+        let (taken, _) = join(taken, self.put(worker, queue)).await;
+        taken
+    }
+
+    fn delivered(&self, client: &Client, taker: Taker, claim: &Claim<String>, is_first: bool) {
+        let session = client.raw().session_id();
+        let view = taker.view.filter(|(of, _)| *of == session);
+        let taken = Taken {
+            token: claim.token().number(),
+            attempts: claim.attempts(),
+            begun: taker.begun,
+            got: Stage::now(),
+            handle: taker.handle,
+            is_first,
+            view: view.map(|(_, view)| view),
+            is_settled: false,
+            returned: None,
+        };
+        // The clock of the consumer decides, and it is looked at after the claim.
+        let clock = (K::SORTED == Sorted::ByDue).then(seam::epoch_ms);
+        let id = claim.id().to_string();
+        lock(&self.ledger).delivered(claim.payload(), id, taken, clock);
     }
 }
 
-/// Handles the result of a take. `claims` is the directory of claims.
-pub(super) async fn note_take(
-    worker: &mut Worker,
-    client: &Client,
-    ledger: &Mutex<Ledger>,
-    claims: &str,
-    taken: Result<Claim<String>, TakeError>,
-) -> Result<(), Gone> {
-    match taken {
-        Ok(claim) => consume(worker, client, claim, ledger).await,
-        Err(TakeError::SessionEnded { .. }) => return Err(Gone),
-        Err(TakeError::TimedOut { .. }) => until_no_claim(worker, client, claims).await?,
-        Err(error) => {
-            worker.note(What::Failed(error.to_string()));
-            worker.pause().await;
-        }
-    }
-    Ok(())
-}
-
-/// Waits until this session has no claim. A take that was dropped deletes its claim in the background; if it did not, no other consumer
-/// could take the item while the session lives, and this worker would make no progress.
-async fn until_no_claim(worker: &mut Worker, client: &Client, claims: &str) -> Result<(), Gone> {
-    let zk = client.raw();
-    while !zk.state().is_ended() && !worker.is_stopped() {
-        if let Ok(false) = has_claim(&zk, claims).await {
-            return Ok(());
-        }
-        worker.pause().await;
-    }
-    Err(Gone)
-}
-
-async fn has_claim(zk: &zk::Client, claims: &str) -> Result<bool, zk::Error> {
-    zk.sync(claims).await?;
-    let names = match zk.children(claims).await {
-        Err(zk::Error::NO_NODE) => Vec::new(),
-        names => names?,
-    };
-    for name in names {
-        let stat = zk.exists(&format!("{claims}/{name}")).await?;
-        if stat.is_some_and(|stat| stat.ephemeral_owner == zk.session_id()) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// Checks the ledger, and that no item was held by two consumers at once.
-pub(super) fn check(plan: &Plan, history: &History, ledger: &Mutex<Ledger>) -> Result<(), String> {
-    let ledger = lock(ledger);
-    if let Some(wrong) = &ledger.wrong {
-        return Err(wrong.clone());
-    }
-    for (item, fate) in ledger
-        .items
-        .iter()
-        .filter(|(_, fate)| fate.tokens.len() > 1 && !fate.is_broken)
-    {
-        let events = history.events().iter();
-        let own = events.filter(|event| match event.what {
-            What::Granted { token, .. }
-            | What::Lost { token }
-            | What::Releasing { token }
-            | What::Dropping { token } => fate.tokens.contains(&token),
-            _ => true,
-        });
-        let own = History::new(plan.seed, own.cloned().collect());
-        check_holds(&own, &hold_terms(plan, 1)).map_err(|wrong| format!("{item}: {wrong}"))?;
-    }
-    Ok(())
-}
-
-/// Acknowledges a remaining item.
-pub(super) async fn settle(claim: Claim<String>, ledger: &Mutex<Ledger>) {
-    let (item, token) = (claim.payload().clone(), claim.token().number());
-    lock(ledger).delivered(&item, token, Stage::now());
-    if claim.ack().await.is_ok() {
-        lock(ledger).acked(&item, token);
-    }
-}
-
-/// Checks, when the queue is empty, that nothing was lost.
-pub(super) fn check_all(ledger: &Mutex<Ledger>) -> Result<(), String> {
-    match lock(ledger).is_lost() {
-        Some(item) => Err(format!("{item} was lost")),
-        None => Ok(()),
-    }
-}
-
-impl Items {
-    /// Deletes the claims of other consumers, as an operator could. These consumers must not settle their items.
-    async fn take_claims_away(&self, client: &Client) {
-        lock(&self.ledger).broken();
-        let claims = client.raw().children("/sim/queue/claims").await;
-        for name in claims.unwrap_or_default() {
-            let claim = format!("/sim/queue/claims/{name}");
-            // It may be deleted already, or the connection may fail first.
-            let _ = client.raw().delete(&claim, None).await;
-        }
-        lock(&self.ledger).broken();
-    }
-}
-
-impl Recipe for Items {
-    const NAME: &'static str = "queue";
+impl<K: Kind> Recipe for Items<K> {
+    const NAME: &'static str = K::NAME;
 
     fn new(plan: &Plan) -> Self {
         Self {
-            ledger: Arc::default(),
+            ledger: Arc::new(Mutex::new(Ledger::new(K::SORTED))),
             is_meddled_with: plan.seed.is_multiple_of(4),
+            has_one_consumer: plan.seed % 5 == 1,
+            kind: PhantomData,
         }
     }
 
-    async fn round(&self, worker: &mut Worker, client: &Client) -> Result<(), Gone> {
-        let queue = Queue::<String>::new(client, "/sim/queue").attempts_max(ATTEMPTS_MAX);
+    async fn round(&self, worker: &mut Worker, client: &Client) -> Result<Round, Gone> {
+        let queue = Self::queue(client);
         if self.is_meddled_with && worker.random.random_ratio(1, 10) {
             self.take_claims_away(client).await;
         }
-        if worker.random.random_bool(0.5) && lock(&self.ledger).has_room() {
+        let is_calm = worker.is_calm();
+        let is_consumer = !self.has_one_consumer || worker.who == 0;
+        let has_room = lock(&self.ledger).has_room();
+        if !is_consumer {
+            if !has_room {
+                worker.pause().await;
+            }
+            return match has_room || is_calm {
+                true => Ok(self.put(worker, &queue).await),
+                false => Ok(Round::Failed),
+            };
+        }
+        // When the faults are over, each worker puts an item and takes one: nobody waits in vain.
+        if is_calm || (worker.random.random_bool(0.5) && has_room) {
             // The second put uses the receipt of the first.
             for _ in 0..worker.random.random_range(1..=2) {
-                let item = lock(&self.ledger).begin_put(0);
-                let put = queue.put(&item).await.map(drop);
-                note_put(worker, &self.ledger, &item, put)?;
+                if self.put(worker, &queue).await == Round::Failed {
+                    return Ok(Round::Failed);
+                }
             }
-            return Ok(());
+            if !is_calm && !self.has_one_consumer {
+                return Ok(Round::Done);
+            }
         }
-        let limit = worker.moment();
-        let taken = worker.unless_stopped(queue.take_timeout(limit)).await?;
-        note_take(worker, client, &self.ledger, "/sim/queue/claims", taken).await
+        let mut taker = Taker {
+            handle: worker.random.random(),
+            view: match worker.random.random_bool(0.5) {
+                true => look(client, &Self::claims()).await,
+                false => None,
+            },
+            begun: Stage::now(),
+        };
+        // Later takes use what the handle has read ahead.
+        let count = match is_calm {
+            true => 1,
+            false => worker.random.random_range(1..=4),
+        };
+        let mut ended = Round::Failed;
+        for _ in 0..count {
+            let wait = match worker.random.random_range(0..12) {
+                _ if worker.is_calm() => Wait::Endless,
+                0 => Wait::Endless,
+                1 => Wait::Not,
+                2..4 => Wait::Many,
+                _ => Wait::Limited,
+            };
+            taker.begun = Stage::now();
+            let taken = self.take(worker, client, &queue, taker, wait).await?;
+            if taken == Round::Failed {
+                return Ok(ended);
+            }
+            ended = Round::Done;
+        }
+        Ok(ended)
     }
 
     fn check(&self, plan: &Plan, history: &History) -> Result<(), String> {
         check(plan, history, &self.ledger)
     }
 
+    /// One consumer takes the rest: every item, in order, once.
     async fn finish(&self, client: &Client) -> Result<(), String> {
-        let queue = Queue::<String>::new(client, "/sim/queue").attempts_max(ATTEMPTS_MAX);
-        // By then claims of expired sessions are gone, and members have caught up.
-        let limit = Duration::from_secs(60);
-        while let Ok(claim) = queue.take_timeout(limit).await {
-            settle(claim, &self.ledger).await;
+        // Items that were given back are due then.
+        pass(Duration::from_millis(DAY_OFFSET_MAX)).await;
+        let left = left(&client.raw(), K::PATH).await;
+        let left = left.map_err(|error| format!("no last list: {error}"))?;
+        let view = look(client, &Self::claims()).await;
+        let queue = Self::queue(client);
+        let mut left = left.into_iter();
+        loop {
+            let taker = Taker {
+                handle: u64::MAX,
+                view,
+                begun: Stage::now(),
+            };
+            let next = left.next();
+            let claim = match (queue.take_timeout(END_LIMIT).await, &next) {
+                (Err(TakeError::TimedOut { .. }), None) => break,
+                (Ok(claim), Some(next)) if claim.id().to_string() == *next => claim,
+                (Ok(claim), _) => {
+                    let item = claim.payload();
+                    return Err(format!(
+                        "{item} was delivered at the end instead of {next:?}"
+                    ));
+                }
+                (Err(error), _) => {
+                    let reason = error.source().map(ToString::to_string);
+                    return Err(format!("no item at the end: {error}: {reason:?}"));
+                }
+            };
+            self.delivered(client, taker, &claim, true);
+            let (item, token) = (claim.payload().clone(), claim.token().number());
+            let acked = claim.ack().await;
+            acked.map_err(|error| format!("{item} was not acknowledged at the end: {error}"))?;
+            lock(&self.ledger).ended(&item, token, End::Acked);
         }
-        check_all(&self.ledger)
+        let letters = queue.dead_letters().await;
+        let letters = letters.map_err(|error| format!("no dead letters: {error}"))?;
+        for letter in &letters {
+            match queue.forget(letter).await {
+                Ok(true) => {}
+                forgotten => return Err(format!("a dead letter stays: {forgotten:?}")),
+            }
+        }
+        let letters = letters.into_iter().map(|letter| letter.payload);
+        let letters: Vec<String> = letters
+            .map(|payload| String::from_utf8_lossy(&payload).into_owned())
+            .collect();
+        let mut ledger = lock(&self.ledger);
+        ledger.check_dead(&letters)?;
+        ledger.check_end()
     }
 
     fn may_stay(&self, path: &str) -> bool {
         // The directories of a queue.
-        path.matches('/').count() <= 3 && !path.contains("item-")
+        path.matches('/').count() <= 3
     }
 }
 
-impl Recipe for LateItems {
-    const NAME: &'static str = "delay-queue";
+/// Drops a future after a time.
+async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(limit, future).await.ok()
+}
 
-    fn new(_: &Plan) -> Self {
-        Self(Arc::default())
-    }
-
-    async fn round(&self, worker: &mut Worker, client: &Client) -> Result<(), Gone> {
-        let queue = DelayQueue::<String>::new(client, "/sim/delay").attempts_max(ATTEMPTS_MAX);
-        if worker.random.random_bool(0.5) {
-            let delay = worker.random.random_range(0..10_000);
-            // Clocks of workers differ by less than this.
-            let due = (Stage::now() + delay).saturating_sub(2 * DAY_OFFSET_MAX);
-            let item = lock(&self.0).begin_put(due);
-            let delay = Duration::from_millis(delay);
-            let put = queue.put_after(delay, &item).await.map(drop);
-            return note_put(worker, &self.0, &item, put);
-        }
-        let limit = worker.moment();
-        let taken = worker.unless_stopped(queue.take_timeout(limit)).await?;
-        note_take(worker, client, &self.0, "/sim/delay/claims", taken).await
-    }
-
-    fn check(&self, plan: &Plan, history: &History) -> Result<(), String> {
-        check(plan, history, &self.0)
-    }
-
-    async fn finish(&self, client: &Client) -> Result<(), String> {
-        let queue = DelayQueue::<String>::new(client, "/sim/delay").attempts_max(ATTEMPTS_MAX);
-        // By then the last item is due.
-        let limit = Duration::from_secs(20);
-        while let Ok(claim) = queue.take_timeout(limit).await {
-            settle(claim, &self.0).await;
-        }
-        check_all(&self.0)
-    }
-
-    fn may_stay(&self, path: &str) -> bool {
-        path.matches('/').count() <= 3 && !path.contains("item-")
-    }
+#[expect(clippy::disallowed_methods, reason = "clocks differ, in virtual time")]
+async fn pass(time: Duration) {
+    tokio::time::sleep(time).await;
 }

@@ -5,7 +5,8 @@ use bellwether::{Client, Hold, Permit, ReadGuard, RwLock, Semaphore, WriteGuard}
 use rand::Rng as _;
 use rand::rngs::StdRng;
 
-use super::holds::{Ask, Holdable};
+use super::holds::{Ask, Holdable, How};
+use super::tracks::Log;
 
 /// A reader takes one part, a writer all.
 #[derive(Debug)]
@@ -30,35 +31,35 @@ impl Holdable for ReadWrite {
         }
     }
 
-    async fn acquire(client: &Client, ask: Ask, weight: u32) -> Result<Option<Side>, AcquireError> {
+    async fn acquire(client: &Client, ask: Ask<'_>) -> Result<Option<Side>, AcquireError> {
         let lock = RwLock::new(client, "/sim/rwlock");
-        let read = async || match ask {
-            Ask::Wait => lock.read().await.map(Some),
-            Ask::Within(limit) => lock.read_timeout(limit).await.map(Some),
-            Ask::AtOnce => lock.try_read().await,
+        let read = async || match ask.how {
+            How::Wait => lock.read().await.map(Some),
+            How::Within(limit) => lock.read_timeout(limit).await.map(Some),
+            How::AtOnce => lock.try_read().await,
         };
-        let write = async || match ask {
-            Ask::Wait => lock.write().await.map(Some),
-            Ask::Within(limit) => lock.write_timeout(limit).await.map(Some),
-            Ask::AtOnce => lock.try_write().await,
+        let write = async || match ask.how {
+            How::Wait => lock.write().await.map(Some),
+            How::Within(limit) => lock.write_timeout(limit).await.map(Some),
+            How::AtOnce => lock.try_write().await,
         };
-        match weight {
+        match ask.weight {
             1 => Ok(read().await?.map(Side::Read)),
             _ => Ok(write().await?.map(Side::Write)),
         }
     }
 
-    fn hold(side: &Side) -> &Hold {
+    fn holds(side: &Side) -> Vec<&Hold> {
         match side {
-            Side::Read(guard) => guard,
-            Side::Write(guard) => guard,
+            Side::Read(guard) => vec![guard],
+            Side::Write(guard) => vec![guard],
         }
     }
 
-    async fn release(side: Side) -> Result<(), ReleaseError> {
+    async fn release(side: Side, log: &Log) -> Result<(), ReleaseError> {
         match side {
-            Side::Read(guard) => guard.release().await,
-            Side::Write(guard) => guard.release().await,
+            Side::Read(guard) => log.release(guard, ReadGuard::release).await,
+            Side::Write(guard) => log.release(guard, WriteGuard::release).await,
         }
     }
 }
@@ -76,25 +77,24 @@ impl Holdable for Permits {
         random.random_range(1..=Self::CAPACITY)
     }
 
-    async fn acquire(
-        client: &Client,
-        ask: Ask,
-        weight: u32,
-    ) -> Result<Option<Permit>, AcquireError> {
+    async fn acquire(client: &Client, ask: Ask<'_>) -> Result<Option<Permit>, AcquireError> {
         let permits = Semaphore::new(client, "/sim/semaphore", Self::CAPACITY);
-        match ask {
-            Ask::Wait => permits.acquire_many(weight).await.map(Some),
-            Ask::Within(limit) => permits.acquire_many_timeout(weight, limit).await.map(Some),
-            Ask::AtOnce => permits.try_acquire_many(weight).await,
+        match ask.how {
+            How::Wait => permits.acquire_many(ask.weight).await.map(Some),
+            How::Within(limit) => permits
+                .acquire_many_timeout(ask.weight, limit)
+                .await
+                .map(Some),
+            How::AtOnce => permits.try_acquire_many(ask.weight).await,
         }
     }
 
-    fn hold(permit: &Permit) -> &Hold {
-        permit
+    fn holds(permit: &Permit) -> Vec<&Hold> {
+        vec![permit]
     }
 
-    async fn release(permit: Permit) -> Result<(), ReleaseError> {
-        permit.release().await
+    async fn release(permit: Permit, log: &Log) -> Result<(), ReleaseError> {
+        log.release(permit, Permit::release).await
     }
 
     /// The limit is kept in the data of the directory.

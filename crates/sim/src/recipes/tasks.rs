@@ -2,15 +2,16 @@
 
 use std::sync::{Arc, Mutex};
 
-use bellwether::queue::{SettleError, TakeError};
+use bellwether::queue::{PutError, SettleError};
 use bellwether::{Client, Task, Tasks};
 use bellwether_testkit::History;
 use bellwether_testkit::history::What;
 use rand::Rng as _;
 
-use super::queue::{ATTEMPTS_MAX, Ledger, check, check_all, lock, note_put};
+use super::delivery_order::{Sorted, Taken};
+use super::ledger::{ATTEMPTS_MAX, End, Ledger, check, lock, note_end, note_put};
 use crate::plan::Plan;
-use crate::recipe::Recipe;
+use crate::recipe::{Recipe, Round};
 use crate::stage::Stage;
 use crate::worker::{Gone, Worker};
 
@@ -18,25 +19,54 @@ use crate::worker::{Gone, Worker};
 #[derive(Debug, Clone)]
 pub(super) struct Chores(Arc<Mutex<Ledger>>);
 
+/// How many results are read at the end.
+const RESULTS_MAX: usize = 100;
+
 fn tasks(client: &Client) -> Tasks<String> {
     Tasks::new(client, "/sim/tasks").attempts_max(ATTEMPTS_MAX)
 }
 
 impl Chores {
-    async fn add(&self, worker: &mut Worker, client: &Client) -> Result<(), Gone> {
-        let name = lock(&self.0).begin_put(0);
+    async fn add(&self, worker: &mut Worker, client: &Client) -> Round {
+        let items = lock(&self.0).begin_put(vec![0]);
+        let (_, name) = &items[0];
         let tasks = tasks(client);
-        let mut added = tasks.add(&name, &name).await;
+        let mut added = tasks.add(name, name).await;
         if worker.random.random_ratio(1, 4) {
             // Adding it again is harmless.
-            added = tasks.add(&name, &name).await;
+            let again = tasks.add(name, name).await;
+            added = match (added, again) {
+                (Ok(_), Ok(true)) => {
+                    worker.wrong(format!("{name} was added twice"));
+                    Ok(false)
+                }
+                (Ok(_), _) => Ok(false),
+                // The first try may have added it, whatever became of the second.
+                (unknown @ Err(PutError::OutcomeUnknown { .. }), Err(_)) => unknown,
+                (Err(_), again) => again,
+            };
         }
-        note_put(worker, &self.0, &name, added.map(drop))
+        note_put(worker, &self.0, &items, added.map(drop))
+    }
+
+    fn delivered(&self, task: &Task<String>) {
+        let taken = Taken {
+            token: task.token().number(),
+            attempts: task.attempts(),
+            begun: Stage::now(),
+            got: Stage::now(),
+            handle: 0,
+            is_first: true,
+            view: None,
+            is_settled: false,
+            returned: None,
+        };
+        lock(&self.0).delivered(task.name(), task.name().to_owned(), taken, None);
     }
 
     async fn perform(&self, worker: &mut Worker, client: &Client, task: Task<String>) {
+        self.delivered(&task);
         let (name, token) = (task.name().to_owned(), task.token().number());
-        lock(&self.0).delivered(&name, token, Stage::now());
         worker.note(What::Granted { token, weight: 1 });
         let is_lost = tokio::select! {
             biased;
@@ -47,19 +77,68 @@ impl Chores {
             true => What::Lost { token },
             false => What::Releasing { token },
         });
-        match worker.random.random_range(0..6) {
-            0 if !is_lost => drop(task),
-            1 if !is_lost => drop(task.fail("not now").await),
-            // A worker whose claim is lost tries too: it must be refused.
+        // A worker whose claim is lost tries too: if another one has the task, it must be refused.
+        match worker.random.random_range(0..12) {
+            0..2 if !is_lost => drop(task),
+            2..4 => match task.fail("not now").await {
+                Ok(()) => lock(&self.0).given_back(&name, token),
+                Err(SettleError::NotClaimed { .. }) => {}
+                Err(error) => worker.failed(&error),
+            },
+            4 => {
+                lock(&self.0).doubt(&name, token, End::Rejected);
+                let ended = task.reject("never").await;
+                note_end(worker, &self.0, &name, (token, End::Rejected), ended);
+            }
             _ => {
-                lock(&self.0).doubt(&name, token);
-                match task.done().await {
-                    Ok(()) => lock(&self.0).acked(&name, token),
-                    Err(SettleError::NotClaimed { .. }) => lock(&self.0).refused(&name, token),
-                    Err(error) => worker.note(What::Failed(error.to_string())),
-                }
+                lock(&self.0).doubt(&name, token, End::Acked);
+                let ended = task.done_with(token.to_string()).await;
+                note_end(worker, &self.0, &name, (token, End::Acked), ended);
             }
         }
+    }
+
+    /// Does the remaining tasks.
+    async fn do_rest(&self, tasks: &Tasks<String>) -> Result<(), String> {
+        loop {
+            let taken = tasks.take().await;
+            let taken = taken.map_err(|error| format!("no task at the end: {error}"))?;
+            let Some(task) = taken else {
+                return Ok(());
+            };
+            self.delivered(&task);
+            let (name, token) = (task.name().to_owned(), task.token().number());
+            let done = task.done_with(token.to_string()).await;
+            done.map_err(|error| format!("{name} was not done at the end: {error}"))?;
+            lock(&self.0).ended(&name, token, End::Acked);
+        }
+    }
+
+    /// Checks the counts, and some of the results: that of a task is the result of the worker that was told of its success.
+    async fn check_done(&self, tasks: &Tasks<String>, dead: usize) -> Result<(), String> {
+        let counts = tasks.counts().await;
+        let counts = counts.map_err(|error| format!("no counts: {error}"))?;
+        let (done, doubts) = lock(&self.0).done();
+        let is_right = counts.open + counts.running == 0
+            && counts.failed == dead
+            && (done.len()..=done.len() + doubts).contains(&counts.done);
+        if !is_right {
+            let known = done.len();
+            return Err(format!(
+                "{counts:?}, but {known} to {} are done",
+                known + doubts
+            ));
+        }
+        for (name, token) in done.into_iter().rev().take(RESULTS_MAX) {
+            let result = tasks.result(&name).await;
+            let result = result.map_err(|error| format!("no result of {name}: {error}"))?;
+            if result != Some(token.to_string().into_bytes()) {
+                return Err(format!(
+                    "{name} was done by claim {token}, its result is {result:?}"
+                ));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -67,23 +146,28 @@ impl Recipe for Chores {
     const NAME: &'static str = "tasks";
 
     fn new(_: &Plan) -> Self {
-        Self(Arc::default())
+        Self(Arc::new(Mutex::new(Ledger::new(Sorted::Not))))
     }
 
-    async fn round(&self, worker: &mut Worker, client: &Client) -> Result<(), Gone> {
-        if worker.random.random_bool(0.5) {
-            return self.add(worker, client).await;
-        }
-        match worker.unless_stopped(tasks(client).take()).await? {
-            Ok(Some(task)) => self.perform(worker, client, task).await,
-            Ok(None) => worker.pause().await,
-            Err(TakeError::SessionEnded { .. }) => return Err(Gone),
-            Err(error) => {
-                worker.note(What::Failed(error.to_string()));
-                worker.pause().await;
+    async fn round(&self, worker: &mut Worker, client: &Client) -> Result<Round, Gone> {
+        // When the faults are over, each worker adds tasks until it gets one.
+        let is_calm = worker.is_calm();
+        if is_calm || worker.random.random_bool(0.5) {
+            let added = self.add(worker, client).await;
+            if added == Round::Failed || !is_calm {
+                return Ok(added);
             }
         }
-        Ok(())
+        match worker.unless_stopped(tasks(client).take()).await? {
+            Ok(Some(task)) => {
+                self.perform(worker, client, task).await;
+                return Ok(Round::Done);
+            }
+            Ok(None) => {}
+            Err(error) => worker.failed(&error),
+        }
+        worker.pause().await;
+        Ok(Round::Failed)
     }
 
     fn check(&self, plan: &Plan, history: &History) -> Result<(), String> {
@@ -91,18 +175,20 @@ impl Recipe for Chores {
     }
 
     async fn finish(&self, client: &Client) -> Result<(), String> {
-        while let Ok(Some(task)) = tasks(client).take().await {
-            let (name, token) = (task.name().to_owned(), task.token().number());
-            lock(&self.0).delivered(&name, token, Stage::now());
-            if task.done().await.is_ok() {
-                lock(&self.0).acked(&name, token);
-            }
-        }
-        check_all(&self.0)
+        let tasks = tasks(client);
+        self.do_rest(&tasks).await?;
+        let letters = tasks.failed().await;
+        let letters = letters.map_err(|error| format!("no failed tasks: {error}"))?;
+        let letters = letters.into_iter().map(|letter| letter.id.to_string());
+        let letters: Vec<String> = letters.collect();
+        lock(&self.0).check_dead(&letters)?;
+        self.check_done(&tasks, letters.len()).await?;
+        lock(&self.0).check_end()
     }
 
     fn may_stay(&self, path: &str) -> bool {
         // The directories, and the records of finished tasks.
-        path.matches('/').count() <= 3 || path.starts_with("/sim/tasks/done/")
+        let has_ended = |dir| path.starts_with(&format!("/sim/tasks/{dir}/"));
+        path.matches('/').count() <= 3 || has_ended("done") || has_ended("dead")
     }
 }

@@ -7,6 +7,7 @@
 mod disk;
 mod line;
 mod machine;
+mod visible;
 
 use std::fmt;
 use std::rc::Rc;
@@ -28,6 +29,10 @@ use crate::world::{Clock, ConnId, Core, EmbeddedEvent, Event, Ms, Parts, Process
 
 use disk::{Death, ServerDisk};
 use machine::{Machine, lock};
+use visible::Visible;
+
+/// The number of the only server.
+const SERVER: usize = 0;
 
 /// How often empty containers are deleted at least, so that they are gone at the end of a run.
 const REAP_EVERY_MAX: Ms = 10_000;
@@ -83,8 +88,8 @@ pub(crate) struct Embedded {
     down_time: Ms,
     /// Session timeouts are limited to this.
     timeout_max: Option<Ms>,
-    /// The last write that was visible to clients.
-    visible: i64,
+    /// What clients could see when it last ended.
+    visible: Option<Visible>,
     wrong: Option<String>,
 }
 
@@ -131,7 +136,7 @@ impl Embedded {
             paused_until: 0,
             down_time: 0,
             timeout_max: None,
-            visible: 0,
+            visible: None,
             wrong: None,
         }
     }
@@ -141,6 +146,7 @@ impl Embedded {
         let Some(Running { machine, .. }) = &self.running else {
             return Census {
                 nodes: Vec::new(),
+                ephemerals: Vec::new(),
                 sessions: 1,
                 watches: 0,
             };
@@ -150,6 +156,7 @@ impl Embedded {
         nodes.retain(|path| path != "/" && !path.starts_with("/zookeeper"));
         Census {
             nodes,
+            ephemerals: server.ephemerals(),
             sessions: server.sessions(),
             watches: server.watches(),
         }
@@ -168,25 +175,17 @@ impl Embedded {
                 self.timeout_max = Some(short);
                 self.end(it, Death::Kill, time);
             }
-            Fault::PowerLoss {
-                operations: 0,
-                time,
-            } => self.end(it, Death::PowerLoss, time),
-            Fault::KillAtDisk {
-                operations: 0,
-                time,
-            } => self.end(it, Death::Kill, time),
-            Fault::PowerLoss { operations, time } => {
-                self.down_time = time;
-                self.disk.plan(operations, Death::PowerLoss);
-            }
             Fault::KillAtDisk { operations, time } => {
-                self.down_time = time;
-                self.disk.plan(operations, Death::Kill);
+                self.end_at(it, operations, Death::Kill, time);
             }
-            Fault::FailedSync { time } => {
+            Fault::PowerLoss {
+                operations,
+                is_silent,
+                time,
+            } => self.end_at(it, operations, Death::PowerLoss { is_silent }, time),
+            Fault::FailedSync { of_names, time } => {
                 self.down_time = time;
-                self.disk.fail_sync();
+                self.disk.fail_sync(of_names);
             }
             Fault::ServerPause { time, .. } => self.pause(it, it.now + time),
             _ => {}
@@ -215,6 +214,17 @@ impl Embedded {
         }
     }
 
+    /// The server ends at a disk operation, or now.
+    fn end_at(&mut self, it: &mut Parts, operations: u64, death: Death, time: Ms) {
+        match operations {
+            0 => self.end(it, death, time),
+            _ => {
+                self.down_time = time;
+                self.disk.plan(operations, death);
+            }
+        }
+    }
+
     /// The server ends, and is started again after `time`.
     fn end(&mut self, it: &mut Parts, death: Death, time: Ms) {
         let Some(Running { process, machine }) = self.running.take() else {
@@ -222,7 +232,7 @@ impl Embedded {
         };
         self.life += 1;
         self.paused_until = 0;
-        self.visible = lock(&machine.server).last_zxid();
+        self.visible = Some(Visible::of(&lock(&machine.server)));
         self.wrong = self.wrong.take().or_else(|| {
             let panic = machine.panic()?;
             Some(format!("the server panicked: {panic}"))
@@ -230,12 +240,19 @@ impl Embedded {
         let left = self.disk.after(death, self.random.random());
         self.disk = ServerDisk::new(left, self.settings.mistake);
         let now = it.now;
+        if let Death::PowerLoss { is_silent: true } = death {
+            // Nobody refuses a connection either.
+            it.net.hold_server(SERVER, now + time);
+        }
         for conn in machine.end() {
             // The system closes the connections of a process that ends. What it had not sent yet is lost with the machine.
             match death {
                 Death::Kill => it.net.close_by_server(&mut it.agenda, now, conn),
-                Death::PowerLoss => {
+                Death::PowerLoss { is_silent: false } => {
                     it.net.cut(&mut it.agenda, now, conn, Some(0));
+                }
+                Death::PowerLoss { is_silent: true } => {
+                    it.net.lose_server(&mut it.agenda, now, conn, now + time);
                 }
             }
         }
@@ -256,12 +273,10 @@ impl Embedded {
             Ok(server) => server,
             Err(error) => return self.retry(it, &error),
         };
-        if server.last_zxid() < self.visible {
-            self.wrong.get_or_insert(format!(
-                "the server recovered zxid {:#x}, but {:#x} was visible",
-                server.last_zxid(),
-                self.visible
-            ));
+        let visible = self.visible.as_ref();
+        if let Some(lost) = visible.and_then(|visible| visible.lost_in(&Visible::of(&server))) {
+            self.wrong
+                .get_or_insert(format!("the server recovered {lost}"));
         }
         let process = self.core.start(Clock::TRUE);
         let shared = self.core.shared.clone();

@@ -5,7 +5,7 @@
 //! its timeout has passed since the leader last heard from it; `sync` brings a follower up to the leader's state at the time of the request.
 //!
 //! Not promised, and so not kept: members lag, each as far as it may, also the leader behind its own commits, and a `sync` there does not
-//! help; a read waits in its server, while writes behind it are forwarded; a write of a connection that its client has given up takes
+//! help; a client lands on the member that lags most; a read waits in its server, while writes behind it are forwarded; a write of a connection that its client has given up takes
 //! effect after the client has reconnected to the same member; a leader fails with writes in progress, of which some survive; a session
 //! expires at the first moment allowed, and its client learns that late; a container is deleted as soon as it is empty. One member is a
 //! single server.
@@ -68,6 +68,9 @@ pub struct EnsembleSettings {
     pub forgives: bool,
     /// Maximum session timeout of all members.
     pub timeout_max: Ms,
+    /// Percentage of connections that lead to the member that lags most, whatever address the client has chosen: addresses are host names,
+    /// behind which there may be a load balancer.
+    pub to_laggard: u32,
 }
 
 /// One write, in the total order.
@@ -179,6 +182,7 @@ impl Ensemble {
                 .filter(is_own)
                 .map(str::to_owned)
                 .collect(),
+            ephemerals: self.head.ephemerals().map(str::to_owned).collect(),
             sessions: self.sessions.len(),
             watches: self.members.iter().map(|member| member.watches.len()).sum(),
         }

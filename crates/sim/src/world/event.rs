@@ -26,14 +26,14 @@ pub(crate) enum Event {
 }
 
 /// An event among the servers.
-#[derive(Debug)]
+#[derive(Debug, Hash)]
 pub(crate) enum ServerEvent {
     Ensemble(EnsembleEvent),
     Embedded(EmbeddedEvent),
 }
 
 /// An event among the members.
-#[derive(Debug)]
+#[derive(Debug, Hash)]
 pub(crate) enum EnsembleEvent {
     /// A message reaches the leader.
     AtLeader {
@@ -94,7 +94,7 @@ pub(crate) enum EnsembleEvent {
 }
 
 /// Messages from members to the leader.
-#[derive(Debug)]
+#[derive(Debug, Hash)]
 pub(crate) enum Message {
     Open {
         conn: ConnId,
@@ -122,7 +122,7 @@ pub(crate) enum Message {
 }
 
 /// An event of the server's machine. `life` counts its starts.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Hash)]
 pub(crate) enum EmbeddedEvent {
     /// The server has stopped by itself, or at a disk operation.
     Ends { life: u64 },

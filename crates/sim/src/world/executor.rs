@@ -49,13 +49,19 @@ impl<S: Servers> Executor<S> {
         }
     }
 
-    /// Runs until `is_over`, or until tasks run without end while no time passes.
+    /// Runs until `is_over`, until something panics, or until tasks run without end while no time passes.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, is_over: impl Fn() -> bool) -> Poll<()> {
+        let core = self.core.clone();
+        let run = core.unless_panic(|| self.run(cx, is_over));
+        run.unwrap_or(Poll::Ready(()))
+    }
+
+    fn run(&mut self, cx: &mut Context<'_>, is_over: impl Fn() -> bool) -> Poll<()> {
         if std::mem::take(&mut self.is_idle) {
             self.core.read_clock();
         }
         loop {
-            if is_over() || self.core.has_spun() || self.is_patience_over() {
+            if is_over() || self.core.has_panicked() || self.is_patience_over() {
                 return Poll::Ready(());
             }
             self.core.woken.take(&mut self.ready);

@@ -31,6 +31,8 @@ pub(crate) struct Net {
     held_servers: BTreeMap<usize, Ms>,
     /// Nothing reaches a process before this time, while the servers receive from it.
     deaf: BTreeMap<Process, Ms>,
+    /// Nothing reaches the servers from a process before this time, while the process receives from them.
+    mute: BTreeMap<Process, Ms>,
 }
 
 /// A connection as both ends see it.
@@ -54,7 +56,7 @@ pub(crate) struct Conn {
 }
 
 /// How a connection ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum End {
     Refused,
     Closed,
@@ -79,6 +81,7 @@ impl Net {
             held: BTreeMap::new(),
             held_servers: BTreeMap::new(),
             deaf: BTreeMap::new(),
+            mute: BTreeMap::new(),
         }
     }
 
@@ -101,11 +104,29 @@ impl Net {
             .collect()
     }
 
-    /// Arrival time of bytes sent now.
+    /// When bytes that a process sends now reach a server.
+    fn arrival_up(&mut self, now: Ms, process: Process, server: usize) -> Ms {
+        let mute = self.mute.get(&process).copied().unwrap_or(0);
+        self.arrival(now.max(mute), process, server)
+    }
+
+    /// When bytes that a server sends now reach a process.
+    fn arrival_down(&mut self, now: Ms, process: Process, server: usize) -> Ms {
+        let deaf = self.deaf.get(&process).copied().unwrap_or(0);
+        self.arrival(now.max(deaf), process, server)
+    }
+
+    /// Arrival time of bytes that pass in either direction from now on.
     fn arrival(&mut self, now: Ms, process: Process, server: usize) -> Ms {
+        let open_at = self.open_at(process, server);
+        now.max(open_at) + self.random.random_range(self.latency.clone())
+    }
+
+    /// When bytes pass between a process and a server.
+    pub(crate) fn open_at(&self, process: Process, server: usize) -> Ms {
         let held = self.held.get(&(process, server)).copied().unwrap_or(0);
         let server = self.held_servers.get(&server).copied().unwrap_or(0);
-        now.max(held).max(server) + self.random.random_range(self.latency.clone())
+        held.max(server)
     }
 
     /// Holds bytes sent from now on between a process and a server until `until`.
@@ -120,6 +141,12 @@ impl Net {
         *held = (*held).max(until);
     }
 
+    /// Holds bytes that a process sends from now on until `until`.
+    pub(crate) fn mute(&mut self, process: Process, until: Ms) {
+        let held = self.mute.entry(process).or_default();
+        *held = (*held).max(until);
+    }
+
     /// Stops a server until `until`.
     pub(crate) fn hold_server(&mut self, server: usize, until: Ms) {
         let held = self.held_servers.entry(server).or_default();
@@ -131,6 +158,7 @@ impl Net {
         self.held.clear();
         self.held_servers.clear();
         self.deaf.clear();
+        self.mute.clear();
     }
 
     /// A process opens a connection.
@@ -143,7 +171,9 @@ impl Net {
     ) -> ConnId {
         self.last += 1;
         let id = self.last;
-        let at = self.arrival(now, process, server);
+        // Both ends must hear each other.
+        let deaf = self.deaf.get(&process).copied().unwrap_or(0);
+        let at = self.arrival_up(now.max(deaf), process, server);
         let up = Pipe {
             last_arrival: at,
             ..Pipe::default()
@@ -175,9 +205,18 @@ impl Net {
         conn.is_open = taken;
         if !taken {
             conn.is_broken = true;
-            agenda.put(now, Event::Ends(id, End::Refused));
+            let (process, server) = (conn.process, conn.server);
+            let at = self.arrival_down(now, process, server);
+            agenda.put(at, Event::Ends(id, End::Refused));
         } else if let Some(waker) = conn.waiting.take() {
             waker.wake();
+        }
+    }
+
+    /// A load balancer has sent a connection to another server than the one that its address names.
+    pub(crate) fn reroute(&mut self, id: ConnId, server: usize) {
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.server = server;
         }
     }
 
@@ -195,7 +234,7 @@ impl Net {
         if conn.is_broken {
             return;
         }
-        let arrival = self.arrival(now, conn.process, conn.server);
+        let arrival = self.arrival_up(now, conn.process, conn.server);
         if let Some(conn) = self.conns.get_mut(&id) {
             let at = conn.up.put(arrival, bytes);
             agenda.put(at, Event::Up(id));
@@ -216,8 +255,7 @@ impl Net {
         if conn.is_broken {
             return;
         }
-        let deaf = self.deaf.get(&conn.process).copied().unwrap_or(0);
-        let arrival = self.arrival(now.max(deaf), conn.process, conn.server);
+        let arrival = self.arrival_down(now, conn.process, conn.server);
         if let Some(conn) = self.conns.get_mut(&id) {
             let at = conn.down.put(arrival, bytes);
             agenda.put(at, Event::Down(id));
@@ -230,17 +268,18 @@ impl Net {
         conn.up.chunks.pop_front().filter(|_| conn.is_open)
     }
 
-    /// Bytes arrive at the process.
-    pub(crate) fn arrive_down(&mut self, id: ConnId) {
-        if let Some(conn) = self.conns.get_mut(&id)
-            && let Some(bytes) = conn.down.chunks.pop_front()
-            && conn.client_end.is_none()
-        {
-            conn.inbox.extend_from_slice(&bytes);
-            if let Some(waker) = conn.waiting.take() {
-                waker.wake();
-            }
+    /// Bytes arrive at the process. Returns them, if the process still has the connection.
+    pub(crate) fn arrive_down(&mut self, id: ConnId) -> Option<Bytes> {
+        let conn = self.conns.get_mut(&id)?;
+        let bytes = conn.down.chunks.pop_front()?;
+        if conn.client_end.is_some() {
+            return None;
         }
+        conn.inbox.extend_from_slice(&bytes);
+        if let Some(waker) = conn.waiting.take() {
+            waker.wake();
+        }
+        Some(bytes)
     }
 
     /// Takes the bytes that have arrived at the process.
@@ -252,10 +291,14 @@ impl Net {
 
     /// The server closes a connection, after the bytes it has sent.
     pub(crate) fn close_by_server(&mut self, agenda: &mut Agenda<Event>, now: Ms, id: ConnId) {
+        let Some(conn) = self.conns.get(&id) else {
+            return;
+        };
+        let arrival = self.arrival_down(now, conn.process, conn.server);
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.is_open = false;
             conn.is_broken = true;
-            let at = now.max(conn.down.last_arrival);
+            let at = arrival.max(conn.down.last_arrival);
             agenda.put(at, Event::Ends(id, End::Closed));
             self.forget(id);
         }
@@ -270,7 +313,7 @@ impl Net {
             // The server knows already, or never will.
             return;
         }
-        let arrival = self.arrival(now, conn.process, conn.server);
+        let arrival = self.arrival_up(now, conn.process, conn.server);
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.client_end = Some(End::Closed);
             conn.is_broken = true;
@@ -321,6 +364,40 @@ impl Net {
         }
         let at = now.max(conn.down.last_arrival);
         agenda.put(at, Event::Ends(id, End::Reset));
+    }
+
+    /// The machine of the server has died: nothing more passes, and nothing tells the process. At `until` the machine is back, and resets a
+    /// connection that it does not know.
+    pub(crate) fn lose_server(
+        &mut self,
+        agenda: &mut Agenda<Event>,
+        now: Ms,
+        id: ConnId,
+        until: Ms,
+    ) {
+        let Some(conn) = self.conns.get(&id) else {
+            return;
+        };
+        if conn.is_broken {
+            return;
+        }
+        let arrival = self.arrival_down(until.max(now), conn.process, conn.server);
+        let random = &mut self.random;
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.is_broken = true;
+            conn.is_open = false;
+            conn.down.truncate(random);
+            let at = arrival.max(conn.down.last_arrival);
+            agenda.put(at, Event::Ends(id, End::Reset));
+            self.forget(id);
+        }
+    }
+
+    /// Connections that have ended without the knowledge of their servers.
+    pub(crate) fn half_open(&self) -> Vec<ConnId> {
+        let conns = self.conns.iter();
+        let half_open = conns.filter(|(_, conn)| conn.is_broken && conn.is_open);
+        half_open.map(|(id, _)| *id).collect()
     }
 
     /// The server has learned of the end.

@@ -18,11 +18,9 @@ fn same_seed_is_the_same_run_on_the_embedded_server() {
 #[test]
 fn recipes_are_right_on_the_embedded_server() {
     for (name, run) in recipes::ALL {
-        for seed in 100..103 {
-            let verdict = run(&Plan::embedded(seed));
-            assert_eq!(verdict.violation, None, "{name}, seed {seed}");
-            assert!(verdict.rounds > 0, "{name}, seed {seed}");
-        }
+        let verdict = run(&Plan::embedded(100));
+        assert_eq!(verdict.violation, None, "{name}");
+        assert!(verdict.rounds > 0, "{name}");
     }
 }
 

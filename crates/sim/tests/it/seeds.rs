@@ -1,4 +1,4 @@
-//! Runs that have failed once.
+//! Runs that have failed once. Plans have changed since; a seed shows its error still only where a deliberate mistake brings that back.
 
 use bellwether_sim::mistakes::Mistake;
 use bellwether_sim::{Plan, recipes};
@@ -48,7 +48,7 @@ fn acknowledgement_in_doubt_is_not_that_of_another_consumer() {
 /// A waiter passed a barrier that was set: its server, the leader, lagged behind its own commits, and answered a sync at once.
 #[test]
 fn waiter_on_a_leader_that_lags_does_not_pass_a_barrier() {
-    let seed = 139;
+    let seed = 78;
     passes("barrier", &[seed]);
     let mistake = Mistake::find("trust-sync").unwrap();
     let sabotaged = mistake.make(mistake.plan(seed));

@@ -39,12 +39,15 @@ impl Moment {
     }
 }
 
+/// The number under which faults of servers are recorded.
+pub const SERVERS: usize = usize::MAX;
+
 /// What happened, when, and to whom.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// The time.
     pub at: Moment,
-    /// The number of the contender.
+    /// The number of the contender, or [`SERVERS`].
     pub who: usize,
     /// The event.
     pub what: What,
@@ -118,7 +121,10 @@ impl Event {
     /// For readers: the time in seconds since `start`.
     pub(super) fn line_after(&self, start: Moment) -> String {
         let seconds = self.at.since(start).as_secs_f64();
-        format!("  {seconds:>11.6} s  contender {} {}", self.who, self.what)
+        match self.who {
+            SERVERS => format!("  {seconds:>11.6} s  servers {}", self.what),
+            who => format!("  {seconds:>11.6} s  contender {who} {}", self.what),
+        }
     }
 }
 

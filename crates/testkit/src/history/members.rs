@@ -1,6 +1,6 @@
-//! Checks of a group: no process sees a member that has left, or that never joined.
+//! Checks of a group: every process sees the members that are present, and none that has left, or that never joined.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
@@ -21,23 +21,30 @@ pub enum Step {
     Looked { entries: Vec<String> },
     /// It has found its own entry in the list.
     Found,
+    /// The entry was certainly there from `since` to the time of this step. A process has one such entry at a time.
+    Stayed { entry: String, since: Moment },
 }
 
 /// Checks the steps of all processes, in the order of time, each with the number of its process. Returns what is wrong as text.
 ///
 /// # Errors
 ///
-/// If a list showed an entry that could not be there.
+/// If a list showed an entry that could not be there, or did not show one that was there.
 pub fn check_members(steps: &[(Moment, usize, Step)]) -> Result<(), String> {
     let mut joining: HashMap<&str, Moment> = HashMap::new();
     let mut left: HashMap<&str, Moment> = HashMap::new();
-    for (at, _, step) in steps {
+    let mut stays: BTreeMap<usize, Vec<Stay<'_>>> = BTreeMap::new();
+    for (at, who, step) in steps {
         match step {
             Step::Joining { entry } => drop(joining.insert(entry, *at)),
             Step::Left { entry } => drop(left.insert(entry, *at)),
+            Step::Stayed { entry, since } => {
+                stays.entry(*who).or_default().push((*since, *at, entry))
+            }
             _ => {}
         }
     }
+    stays.values_mut().for_each(|stays| stays.sort_unstable());
     let mut looking: HashMap<usize, Moment> = HashMap::new();
     for (at, who, step) in steps {
         match step {
@@ -57,12 +64,26 @@ pub fn check_members(steps: &[(Moment, usize, Step)]) -> Result<(), String> {
                         ));
                     }
                 }
+                for stays in stays.values() {
+                    let (_, until, entry) = match stays.partition_point(|stay| stay.0 < since) {
+                        0 => continue,
+                        after => stays[after - 1],
+                    };
+                    if until > *at && !entries.iter().any(|listed| listed == entry) {
+                        return Err(format!(
+                            "worker {who} did not see {entry}, which was there, but {entries:?}"
+                        ));
+                    }
+                }
             }
             _ => {}
         }
     }
     Ok(())
 }
+
+/// From when to when an entry was there.
+type Stay<'a> = (Moment, Moment, &'a str);
 
 #[cfg(test)]
 mod tests {
@@ -108,5 +129,23 @@ mod tests {
         assert!(never.unwrap_err().contains("never joined"));
         let gone = check(vec![joining(), left(), looking(), looked(&["a"])]);
         assert!(gone.unwrap_err().contains("had left"));
+    }
+
+    #[test]
+    fn member_that_is_there_is_seen() {
+        let looking = || (1, Step::Looking);
+        let since = Moment::after_boot(Duration::from_millis(1));
+        let stayed = || {
+            let entry = "a".into();
+            (0, Step::Stayed { entry, since })
+        };
+        let seen = vec![joining(), looking(), looked(&["a"]), stayed()];
+        assert_eq!(check(seen), Ok(()));
+        let missed = check(vec![joining(), looking(), looked(&[]), stayed()]);
+        assert!(missed.unwrap_err().contains("did not see a"));
+        let left = vec![joining(), looking(), stayed(), looked(&[])];
+        assert_eq!(check(left), Ok(()), "it may have left during the look");
+        let early = vec![looking(), joining(), looked(&[]), stayed()];
+        assert_eq!(check(early), Ok(()), "it may have come during the look");
     }
 }

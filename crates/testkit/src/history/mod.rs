@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub use checks::{check_crash_marks, check_fencing, check_holds, check_order, check_progress};
-pub use event::{Event, Moment, What};
+pub use event::{Event, Moment, SERVERS, What};
 pub use holds::Terms;
 pub use pulse::Pulse;
 

@@ -20,8 +20,10 @@ pub(super) struct ServerDisk {
 struct State {
     /// How the server ends, after this many more operations.
     planned: Option<(u64, Death)>,
-    /// The next fsync fails.
+    /// The next fsync of a file fails.
     sync_fails: bool,
+    /// The next fsync of the directory fails.
+    name_sync_fails: bool,
     /// An fsync has failed.
     has_failed: bool,
     /// How the server ended: every later operation fails, and has no effect.
@@ -34,8 +36,8 @@ struct State {
 pub(super) enum Death {
     /// The process is killed: everything it wrote can be read.
     Kill,
-    /// The machine loses power: what was not synced may be lost.
-    PowerLoss,
+    /// The machine loses power: what was not synced may be lost. If that is silent, clients do not learn it.
+    PowerLoss { is_silent: bool },
 }
 
 impl ServerDisk {
@@ -56,9 +58,13 @@ impl ServerDisk {
         self.lock().planned = Some((nth, death));
     }
 
-    /// Makes the next fsync fail, of a file.
-    pub(super) fn fail_sync(&self) {
-        self.lock().sync_fails = true;
+    /// Makes the next fsync fail: of a file, or of the directory.
+    pub(super) fn fail_sync(&self, of_names: bool) {
+        let mut state = self.lock();
+        match of_names {
+            true => state.name_sync_fails = true,
+            false => state.sync_fails = true,
+        }
     }
 
     /// Whether an fsync has failed.
@@ -71,6 +77,7 @@ impl ServerDisk {
         let mut state = self.lock();
         state.planned = None;
         state.sync_fails = false;
+        state.name_sync_fails = false;
     }
 
     /// How the server ended at this disk, if it did.
@@ -84,7 +91,7 @@ impl ServerDisk {
         state.death = Some(death);
         match death {
             Death::Kill => self.disk.kill(),
-            Death::PowerLoss => self.disk.crash(seed),
+            Death::PowerLoss { .. } => self.disk.crash(seed),
         }
     }
 
@@ -167,7 +174,13 @@ impl Disk for ServerDisk {
     }
 
     fn sync_names(&self) -> io::Result<()> {
-        drop(self.begin()?);
+        let mut state = self.begin()?;
+        if std::mem::take(&mut state.name_sync_fails) {
+            state.has_failed = true;
+            self.disk
+                .fail(Operation::SyncNames, 1, io::ErrorKind::Other);
+        }
+        drop(state);
         self.disk.sync_names()
     }
 }

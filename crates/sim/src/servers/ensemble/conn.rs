@@ -142,6 +142,7 @@ impl Ensemble {
         let Ok(request) = ConnectRequest::decode(frame) else {
             return self.close(it, member, id);
         };
+        let member = self.route(it, member, id, request.last_zxid_seen);
         // A client's view never goes back: it must try another member.
         if request.last_zxid_seen > self.members[member].zxid() {
             return self.close(it, member, id);
@@ -163,6 +164,37 @@ impl Ensemble {
             },
         };
         self.tell_leader(it, member, message);
+    }
+
+    /// The member that a connection leads to: `member`, or the one that lags most of those that admit the client. A member that has not
+    /// even seen what the client has would only refuse it. Which one admits it is known here, and not when the connection is accepted.
+    fn route(&mut self, it: &mut Parts, member: usize, id: ConnId, last_zxid_seen: i64) -> usize {
+        let to_laggard = self.settings.to_laggard;
+        if to_laggard == 0 || !self.random.random_ratio(to_laggard, 100) {
+            return member;
+        }
+        let Some(process) = it.net.conn(id).map(|conn| conn.process) else {
+            return member;
+        };
+        let admits = |index: &usize| {
+            let at = &self.members[*index];
+            let is_reached = it.net.open_at(process, *index) <= it.now;
+            at.is_serving && is_reached && at.zxid() >= last_zxid_seen
+        };
+        let admitting = (0..self.members.len()).filter(admits);
+        let laggard =
+            admitting.min_by_key(|index| (self.members[*index].applied, *index != member));
+        let laggard = laggard.unwrap_or(member);
+        if laggard != member
+            && let Some(conn) = self.members[member].conns.remove(&id)
+        {
+            self.members[laggard].conns.insert(id, conn);
+            it.net.reroute(id, laggard);
+            it.trace.add(it.now, 11, id ^ laggard as u64, || {
+                format!("connection {id} leads to server {laggard}, which lags most")
+            });
+        }
+        laggard
     }
 
     /// The leader has answered whether a session that reconnects here is alive.

@@ -2,7 +2,7 @@
 
 use super::{Ensemble, EnsembleEvent};
 use crate::faults::Fault;
-use crate::world::{Ms, Parts};
+use crate::world::{Event, Ms, Parts};
 
 impl Ensemble {
     /// A fault of a member. After [`Fault::ShortSessions`] all members grant sessions of `short`.
@@ -171,6 +171,12 @@ impl Ensemble {
                 let committed = self.committed;
                 self.apply(it, index, committed);
             }
+        }
+        // A server closes a connection that has been silent for its session timeout, also if the session is alive elsewhere (`connectionExpirer` in
+        // `NIOServerCnxnFactory`). Its watches end with it.
+        let at = it.now + self.settings.timeout_max;
+        for conn in it.net.half_open() {
+            it.agenda.put(at, Event::HangsUp(conn));
         }
     }
 }

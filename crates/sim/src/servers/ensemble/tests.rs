@@ -1,4 +1,5 @@
-//! Compares one model server with Apache's, frame by frame: random requests of three sessions, with their watches.
+//! Compares one model server with Apache's, frame by frame: random requests of three sessions, with their watches. And tests where clients of
+//! several servers land.
 
 use std::collections::VecDeque;
 
@@ -40,8 +41,12 @@ struct Client {
 
 impl Wire {
     fn new(seed: u64) -> Self {
+        Self::of(1, 0, seed)
+    }
+
+    fn of(members: usize, to_laggard: u32, seed: u64) -> Self {
         let settings = EnsembleSettings {
-            members: 1,
+            members,
             tick: 2_000,
             sync_limit: 5,
             link_delay: 0..1,
@@ -55,6 +60,7 @@ impl Wire {
             expires_early: false,
             forgives: true,
             timeout_max: 40_000,
+            to_laggard,
         };
         Self {
             it: Parts {
@@ -91,8 +97,17 @@ impl Wire {
 
     /// Opens a session.
     fn connect(&mut self) {
+        let conn = self.dial(0, 0);
+        let client = self.clients.last_mut().unwrap();
+        assert_eq!(client.conn, conn);
+        let reply = frame::take(&mut client.input, 1 << 20).unwrap().unwrap();
+        client.session = ConnectReply::decode(&reply).unwrap().session_id;
+    }
+
+    /// Connects to a member, and asks for a session.
+    fn dial(&mut self, member: usize, last_zxid_seen: i64) -> ConnId {
         let it = &mut self.it;
-        let conn = it.net.connect(&mut it.agenda, it.now, Process(1), 0);
+        let conn = it.net.connect(&mut it.agenda, it.now, Process(1), member);
         self.clients.push(Client {
             conn,
             session: 0,
@@ -103,7 +118,7 @@ impl Wire {
         });
         self.settle();
         let request = ConnectRequest {
-            last_zxid_seen: 0,
+            last_zxid_seen,
             timeout_ms: TIMEOUT_MS,
             session_id: 0,
             password: vec![0; 16],
@@ -112,9 +127,16 @@ impl Wire {
         let mut out = BytesMut::new();
         frame::put(&mut out, |out| request.encode(false, out));
         self.send(conn, out.freeze());
-        let client = self.clients.last_mut().unwrap();
-        let reply = frame::take(&mut client.input, 1 << 20).unwrap().unwrap();
-        client.session = ConnectReply::decode(&reply).unwrap().session_id;
+        conn
+    }
+
+    /// The member to which a connection leads, if it was admitted.
+    fn member_of(&self, conn: ConnId) -> Option<usize> {
+        let members = self.server.members.iter();
+        let found = members.map(|member| member.conns.contains_key(&conn));
+        let found = found.collect::<Vec<_>>().iter().position(|has| *has)?;
+        assert_eq!(self.it.net.conn(conn).unwrap().server, found);
+        Some(found)
     }
 
     fn call(&mut self, who: usize, request: &Request) -> Reply {
@@ -248,6 +270,42 @@ impl Scale {
 fn events(events: Vec<WatchEvent>) -> Vec<(bellwether_wire::event::EventKind, String)> {
     let events = events.into_iter();
     events.map(|event| (event.kind, event.path)).collect()
+}
+
+#[test]
+fn client_lands_on_the_member_that_lags_most_of_those_that_admit_it() {
+    for to_laggard in [0, 100] {
+        let mut wire = Wire::of(5, to_laggard, 1);
+        wire.connect();
+        let older = wire.call(0, &Request::create2("/a", "", 0)).zxid;
+        // Members 1 and 2 learn nothing from here on, member 2 since an earlier write.
+        wire.server.members[2].link.down.hold(Ms::MAX / 2);
+        let newer = wire.call(0, &Request::create2("/b", "", 0)).zxid;
+        wire.server.members[1].link.down.hold(Ms::MAX / 2);
+        let newest = wire.call(0, &Request::create2("/c", "", 0)).zxid;
+        for (seen, laggard) in [(0, 2), (older, 2), (newer, 1), (newest, 0)] {
+            for asked in 0..3 {
+                let conn = wire.dial(asked, seen);
+                let is_admitted = asked <= laggard;
+                let expected = match to_laggard {
+                    0 => is_admitted.then_some(asked),
+                    _ => Some(laggard),
+                };
+                assert_eq!(wire.member_of(conn), expected, "{asked} {seen:#x}");
+            }
+        }
+    }
+}
+
+#[test]
+fn client_does_not_land_on_a_laggard_that_it_cannot_reach() {
+    let mut wire = Wire::of(3, 100, 1);
+    wire.connect();
+    wire.server.members[2].link.down.hold(Ms::MAX / 2);
+    wire.call(0, &Request::create2("/a", "", 0));
+    wire.it.net.hold(Process(1), 2, wire.it.now + 1_000);
+    let conn = wire.dial(0, 0);
+    assert_eq!(wire.member_of(conn), Some(0));
 }
 
 #[tokio::test]

@@ -93,6 +93,11 @@ impl Tree {
         self.nodes.keys().map(|path| &**path)
     }
 
+    /// Paths of the nodes that belong to sessions.
+    pub(crate) fn ephemerals(&self) -> impl Iterator<Item = &str> {
+        self.ephemerals.values().flatten().map(|path| &**path)
+    }
+
     pub(crate) fn ephemerals_of(&self, session: i64) -> Vec<Arc<str>> {
         let paths = self.ephemerals.get(&session);
         paths.into_iter().flatten().cloned().collect()

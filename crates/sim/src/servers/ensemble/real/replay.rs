@@ -74,6 +74,7 @@ impl<'a> Replay<'a> {
             expires_early: true,
             forgives: true,
             timeout_max: ms(TIMEOUT_MAX),
+            to_laggard: 0,
         };
         let mut model = Ensemble::new(settings, 0);
         if let (Some(first), Some((_, leader))) = (history.txns.first(), history.leaders.first()) {

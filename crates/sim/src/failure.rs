@@ -1,0 +1,147 @@
+//! Which errors faults can cause.
+
+use std::error::Error;
+
+use bellwether::error::{AcquireError, BarrierError, ReleaseError, StateError, WriteError};
+use bellwether::queue::{PutError, SettleError, TakeError};
+use bellwether::two_phase::{ParticipateError, TransactionError};
+use bellwether::zk;
+
+/// An error of a recipe.
+pub trait Failure: Error {
+    /// Whether faults of servers, connections and sessions can cause it.
+    fn comes_of_faults(&self) -> bool;
+}
+
+impl Failure for zk::Error {
+    fn comes_of_faults(&self) -> bool {
+        self.is_transient() || self.is_session_end()
+    }
+}
+
+impl Failure for zk::ConnectError {
+    fn comes_of_faults(&self) -> bool {
+        match self {
+            Self::Lost(error) => error.comes_of_faults(),
+            Self::Unreachable { .. } | Self::SessionExpired => true,
+            _ => false,
+        }
+    }
+}
+
+impl Failure for AcquireError {
+    fn comes_of_faults(&self) -> bool {
+        match self {
+            Self::NoSession { source, .. } => source.comes_of_faults(),
+            Self::Disconnected { source, .. } | Self::Refused { source, .. } => {
+                source.comes_of_faults()
+            }
+            Self::TimedOut { .. } | Self::Lost { .. } | Self::SessionEnded { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+impl Failure for ReleaseError {
+    fn comes_of_faults(&self) -> bool {
+        match self {
+            Self::NotHeld { .. } | Self::SessionEnded { .. } => true,
+            Self::Refused { source, .. } => source.comes_of_faults(),
+            _ => false,
+        }
+    }
+}
+
+impl Failure for WriteError {
+    fn comes_of_faults(&self) -> bool {
+        match self {
+            Self::NotHeld | Self::SessionEnded => true,
+            Self::OutcomeUnknown { source } | Self::Refused { source, .. } => {
+                source.comes_of_faults()
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Failure for BarrierError {
+    fn comes_of_faults(&self) -> bool {
+        match self {
+            Self::NoSession { source, .. } => source.comes_of_faults(),
+            Self::Disconnected { source, .. }
+            | Self::OutcomeUnknown { source, .. }
+            | Self::Refused { source, .. } => source.comes_of_faults(),
+            Self::TimedOut { .. } | Self::SessionEnded { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+impl Failure for StateError {
+    fn comes_of_faults(&self) -> bool {
+        match self {
+            Self::NoSession { source, .. } => source.comes_of_faults(),
+            Self::OutcomeUnknown { source, .. } | Self::Refused { source, .. } => {
+                source.comes_of_faults()
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Failure for PutError {
+    fn comes_of_faults(&self) -> bool {
+        match self {
+            Self::NoSession { source, .. } => source.comes_of_faults(),
+            Self::Disconnected { source, .. }
+            | Self::OutcomeUnknown { source, .. }
+            | Self::Refused { source, .. } => source.comes_of_faults(),
+            Self::SessionEnded { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+impl Failure for TakeError {
+    fn comes_of_faults(&self) -> bool {
+        match self {
+            Self::NoSession { source, .. } => source.comes_of_faults(),
+            Self::Disconnected { source, .. } | Self::Refused { source, .. } => {
+                source.comes_of_faults()
+            }
+            Self::TimedOut { .. } | Self::SessionEnded { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+impl Failure for SettleError {
+    fn comes_of_faults(&self) -> bool {
+        match self {
+            Self::NotClaimed { .. } | Self::SessionEnded { .. } => true,
+            Self::OutcomeUnknown { source, .. } | Self::Refused { source, .. } => {
+                source.comes_of_faults()
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Failure for TransactionError {
+    fn comes_of_faults(&self) -> bool {
+        match self {
+            Self::TimedOut { .. } => true,
+            Self::State(error) => error.comes_of_faults(),
+            _ => false,
+        }
+    }
+}
+
+impl Failure for ParticipateError {
+    fn comes_of_faults(&self) -> bool {
+        match self {
+            Self::Transaction(error) => error.comes_of_faults(),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! The histories of holds, one for each path: a guard may comprise several holds, each of which is checked on its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bellwether::error::ReleaseError;
+use bellwether::hold::Previous;
+use bellwether::{FencingToken, Hold};
+use bellwether_testkit::History;
+use bellwether_testkit::history::{
+    Event, What, check_crash_marks, check_fencing, check_holds, check_order,
+};
+
+use super::holds::Holdable;
+use crate::plan::Plan;
+use crate::stage::hold_terms;
+use crate::worker::{Recorder, Worker};
+
+/// All holds of a run.
+#[derive(Debug)]
+pub(super) struct Tracks {
+    capacity: u32,
+    is_fair: bool,
+    is_marked: bool,
+    by_path: BTreeMap<String, Track>,
+    /// The first thing that must not have happened.
+    wrong: Option<String>,
+}
+
+/// The holds of one path, and a store that compares their fencing tokens.
+#[derive(Debug, Default)]
+struct Track {
+    tokens: BTreeSet<i64>,
+    /// The highest token that the store has seen.
+    highest: Option<i64>,
+}
+
+impl Tracks {
+    pub(super) fn new<H: Holdable>() -> Self {
+        Self {
+            capacity: H::CAPACITY,
+            is_fair: H::IS_FAIR,
+            is_marked: H::IS_MARKED,
+            by_path: BTreeMap::new(),
+            wrong: None,
+        }
+    }
+
+    pub(super) fn check(&self, plan: &Plan, history: &History) -> Result<(), String> {
+        self.wrong.clone().map_or(Ok(()), Err)?;
+        for (path, track) in &self.by_path {
+            let own = |event: &&Event| {
+                token_of(&event.what).is_none_or(|token| track.tokens.contains(&token))
+            };
+            let own = history.events().iter().filter(own).cloned().collect();
+            let own = History::new(plan.seed, own);
+            self.check_track(plan, &own)
+                .map_err(|wrong| format!("{path}: {wrong}"))?;
+        }
+        Ok(())
+    }
+
+    fn check_track(&self, plan: &Plan, history: &History) -> Result<(), String> {
+        let terms = hold_terms(plan, self.capacity);
+        let mut verdict = check_holds(history, &terms);
+        if self.is_fair {
+            verdict = verdict.and_then(|()| check_order(history, &terms));
+        }
+        verdict = verdict.and_then(|()| check_fencing(history, &terms));
+        if self.is_marked {
+            verdict = verdict.and_then(|()| check_crash_marks(history));
+        }
+        verdict.map_err(|violation| violation.to_string())?;
+        check_belief(history)
+    }
+}
+
+/// The hold that an event is about.
+fn token_of(what: &What) -> Option<i64> {
+    match *what {
+        What::Granted { token, .. }
+        | What::Lost { token }
+        | What::Releasing { token }
+        | What::Released { token }
+        | What::Dropping { token }
+        | What::Found { token, .. }
+        | What::Wrote { token, .. } => Some(token),
+        _ => None,
+    }
+}
+
+/// Checks that no worker relied on a hold that was over: `lost` compares clocks when it is polled, so a worker that takes a step is the last
+/// one that the store has seen, even after a pause.
+fn check_belief(history: &History) -> Result<(), String> {
+    let mut lost = BTreeSet::new();
+    for event in history.events() {
+        match event.what {
+            What::Lost { token } => drop(lost.insert(token)),
+            What::Wrote {
+                token,
+                accepted: false,
+            } if !lost.contains(&token) => {
+                return Err(format!(
+                    "worker {} wrote under the hold {token}, which was over and not reported as lost",
+                    event.who
+                ));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Records the holds of one round of a worker.
+#[derive(Debug)]
+pub(super) struct Log {
+    recorder: Recorder,
+    who: usize,
+    weight: u32,
+    tracks: Arc<Mutex<Tracks>>,
+    /// Tokens of the holds that have begun, and whether they have ended.
+    holds: Mutex<BTreeMap<i64, bool>>,
+}
+
+impl Log {
+    /// The worker asks for holds of this weight.
+    pub(super) fn new(worker: &Worker, tracks: &Arc<Mutex<Tracks>>, weight: u32) -> Self {
+        worker.note(What::Asked);
+        Self {
+            recorder: worker.recorder.clone(),
+            who: worker.who,
+            weight,
+            tracks: Arc::clone(tracks),
+            holds: Mutex::default(),
+        }
+    }
+
+    /// A hold has begun. A second call records nothing.
+    pub(super) fn granted(&self, hold: &Hold) {
+        let token = hold.token().number();
+        if self.holds().contains_key(&token) {
+            return;
+        }
+        self.holds().insert(token, false);
+        let is_marked = {
+            let mut tracks = self.tracks();
+            let track = tracks.by_path.entry(hold.path().to_owned());
+            track.or_default().tokens.insert(token);
+            tracks.is_marked
+        };
+        let weight = self.weight;
+        self.note(What::Granted { token, weight });
+        if is_marked {
+            let crashed = match hold.previous() {
+                Previous::Crashed(crash) => crash.token.map(FencingToken::number),
+                _ => None,
+            };
+            self.note(What::Found { token, crashed });
+        }
+    }
+
+    /// A hold is known to be over.
+    pub(super) fn lost(&self, hold: &Hold) {
+        let token = hold.token().number();
+        self.end(token, What::Lost { token });
+    }
+
+    /// All holds that are left are dropped at this moment.
+    pub(super) fn dropping(&self) {
+        let tokens: Vec<i64> = self.holds().keys().copied().collect();
+        for token in tokens {
+            self.end(token, What::Dropping { token });
+        }
+    }
+
+    /// A hold is about to be released.
+    pub(super) fn releasing(&self, hold: &Hold) {
+        let token = hold.token().number();
+        self.end(token, What::Releasing { token });
+    }
+
+    /// Releases one hold.
+    pub(super) async fn release<G, F>(
+        &self,
+        guard: G,
+        release: impl FnOnce(G) -> F + Send,
+    ) -> Result<(), ReleaseError>
+    where
+        G: Deref<Target = Hold> + Send,
+        F: Future<Output = Result<(), ReleaseError>> + Send,
+    {
+        let token = guard.token().number();
+        self.releasing(&guard);
+        release(guard).await?;
+        self.note(What::Released { token });
+        Ok(())
+    }
+
+    /// Awaits a future. If the hold is lost meanwhile, that is recorded at once.
+    pub(super) async fn watching<T>(&self, hold: &Hold, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        tokio::select! {
+            biased;
+            () = hold.lost() => self.lost(hold),
+            done = &mut work => return done,
+        }
+        work.await
+    }
+
+    /// Writes to a store that compares fencing tokens, and records whether it accepted the write.
+    pub(super) fn write(&self, hold: &Hold) {
+        let token = hold.token().number();
+        let accepted = {
+            let mut tracks = self.tracks();
+            // Only an exclusive holder can be identified by its token.
+            if self.weight < tracks.capacity {
+                return;
+            }
+            let track = tracks.by_path.entry(hold.path().to_owned()).or_default();
+            let accepted = track.highest.is_none_or(|highest| token >= highest);
+            if accepted {
+                track.highest = Some(token);
+            }
+            accepted
+        };
+        self.note(What::Wrote { token, accepted });
+    }
+
+    /// Ends the run as failed, with this violation.
+    pub(super) fn wrong(&self, what: String) {
+        self.tracks().wrong.get_or_insert(what);
+    }
+
+    fn end(&self, token: i64, what: What) {
+        let was_over = self.holds().insert(token, true);
+        if was_over == Some(false) {
+            self.note(what);
+        }
+    }
+
+    fn note(&self, what: What) {
+        self.recorder.note(self.who, what);
+    }
+
+    fn holds(&self) -> MutexGuard<'_, BTreeMap<i64, bool>> {
+        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tracks(&self) -> MutexGuard<'_, Tracks> {
+        self.tracks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

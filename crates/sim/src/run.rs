@@ -1,0 +1,121 @@
+//! One run: the simulated world of a plan, and the verdict.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bellwether_client::seam;
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+use tokio::sync::watch;
+
+use crate::conductor::Conductor;
+use crate::plan::Plan;
+use crate::recipe::Recipe;
+use crate::servers::{AnyServers, Embedded, Ensemble};
+use crate::stage::Stage;
+use crate::worker::Recorder;
+use crate::world::{Core, Executor, Net, OBSERVER, Parts, Trace};
+
+/// How a run ended.
+#[derive(Debug, Clone)]
+pub struct Verdict {
+    /// The violation, if there was one.
+    pub violation: Option<String>,
+    /// Checksum over every event of the run.
+    pub sum: u64,
+    /// Number of events.
+    pub events: u64,
+    /// Virtual time that passed.
+    pub simulated: Duration,
+    /// Number of rounds that the workers completed.
+    pub rounds: u64,
+    /// One line per event, if the plan asked for them.
+    pub trace: Vec<String>,
+}
+
+thread_local! {
+    static EXECUTOR: RefCell<Option<Executor<Rc<RefCell<AnyServers>>>>> = const { RefCell::new(None) };
+}
+
+/// Runs a plan.
+///
+/// # Panics
+///
+/// If no runtime can be created.
+pub fn run<R: Recipe>(plan: &Plan) -> Verdict {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime without sockets needs nothing");
+    let mut seeds = StdRng::seed_from_u64(plan.seed);
+    let guard = runtime.enter();
+    let latency = 0..plan.latency_max;
+    let net = Net::new(StdRng::seed_from_u64(seeds.random()), latency);
+    let core = Core::new(seeds.random(), net, Trace::new(plan.with_trace));
+    let servers = match &plan.embedded {
+        None => AnyServers::ensemble(Ensemble::new(plan.servers.clone(), seeds.random())),
+        Some(settings) => {
+            let (limits, settings) = (&plan.servers, settings.clone());
+            let server = Embedded::new(core.clone(), limits, settings, seeds.random());
+            AnyServers::embedded(server)
+        }
+    };
+    let servers = Rc::new(RefCell::new(servers));
+    let stage = Stage {
+        core: core.clone(),
+        servers: servers.clone(),
+    };
+    stage.enter();
+    let entered = seam::enter(core.clone());
+    seam::make_mistake(plan.client_mistake);
+    let executor = Executor::new(core.clone(), servers, seeds.random());
+    EXECUTOR.with(|present| present.borrow_mut().replace(executor));
+    let recorder = Recorder::new(core.shared.clone(), plan.workers);
+    let random = StdRng::seed_from_u64(seeds.random());
+    let conductor = Conductor::new(plan.clone(), R::new(plan), recorder.clone(), random);
+    let (over, mut is_over) = watch::channel(None);
+    let gives_up = over.clone();
+    core.spawn(OBSERVER, async move {
+        let violation = conductor.run().await.err();
+        over.send_replace(Some(violation));
+    });
+    drop(guard);
+    // A task like the others: if it were what the runtime blocks on, the runtime would look at its timers after every step.
+    let ending = is_over.clone();
+    runtime.spawn(std::future::poll_fn(move |cx| {
+        let polled = EXECUTOR.with(|present| match &mut *present.borrow_mut() {
+            Some(executor) => executor.poll(cx, || ending.borrow().is_some()),
+            None => Poll::Ready(()),
+        });
+        if polled.is_ready() && ending.borrow().is_none() {
+            let panicked = Stage::with(|stage| stage.core.panicked());
+            let wrong = panicked.unwrap_or_else(|| SPINS.to_owned());
+            gives_up.send_replace(Some(Some(wrong)));
+        }
+        polled
+    }));
+    // An error means that the run has ended.
+    let _ = runtime.block_on(is_over.wait_for(Option::is_some));
+    let simulated = Duration::from_millis(core.now());
+    // Tasks must be dropped while their world exists.
+    drop(runtime);
+    EXECUTOR.with(|present| present.borrow_mut().take());
+    Stage::leave();
+    drop(entered);
+    let violation = is_over.borrow().clone().flatten();
+    let rounds = recorder.rounds().iter().map(|(_, count)| count).sum();
+    core.shared.with(|Parts { trace, .. }| Verdict {
+        violation,
+        sum: trace.sum(),
+        events: trace.count(),
+        simulated,
+        rounds,
+        trace: trace.take_lines(),
+    })
+}
+
+/// The violation of a run whose executor gave up.
+const SPINS: &str = "a task runs on and on, and no time passes";
