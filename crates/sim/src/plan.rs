@@ -13,6 +13,9 @@ use crate::world::Ms;
 /// Maximum clock error, in parts per million.
 const DRIFT_PPM_MAX: i64 = 5_000;
 
+/// An empty directory exists for at least this many round trips.
+const ROUND_TRIPS_OF_DIRECTORY: u64 = 20;
+
 /// The parameters of a run. The same plan makes the same run, event for event.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -81,22 +84,24 @@ impl Plan {
             1 => session_timeout / 10,
             _ => sync_limit * tick,
         };
+        let lag_changes = *[5, 5, 50].choose(&mut random).unwrap_or(&5);
+        let pace_max = *[0, 0, session_timeout / 100, session_timeout / 20]
+            .choose(&mut random)
+            .unwrap_or(&0);
+        // A directory that is deleted before it can be used would be useless.
+        let reap_min = ROUND_TRIPS_OF_DIRECTORY * (latency_max + link_max + pace_max) + 2 * lag_max;
+        let reap_every = *[0, 5_000, 60_000].choose(&mut random).unwrap_or(&5_000);
         let servers = EnsembleSettings {
             members,
             tick,
             sync_limit,
             link_delay: 0..link_max,
             lag_max,
-            lag_changes: *[5, 5, 50].choose(&mut random).unwrap_or(&5),
+            lag_changes,
             stalls: u32::from(lag_max > 0),
             stall_max: tick / 2,
-            pace_max: *[0, 0, session_timeout / 100, session_timeout / 20]
-                .choose(&mut random)
-                .unwrap_or(&0),
-            // A directory that is deleted before it can be used would be useless.
-            reap_every: *[20 * (latency_max + link_max) + 2 * lag_max, 5_000, 60_000]
-                .choose(&mut random)
-                .unwrap_or(&5_000),
+            pace_max,
+            reap_every: reap_min.max(reap_every),
             election: 50..session_timeout,
             expires_early: random.random_bool(0.7),
             forgives: random.random_bool(0.7),
@@ -263,7 +268,9 @@ impl Plan {
         plan.servers.members = 1;
         // A server without followers is quick: without a pause, workers would complete a hundred thousand rounds.
         plan.work_max = plan.work_max.max(timeout / 20);
-        plan.embedded = Some(EmbeddedSettings::some(&mut random, timeout));
+        let settings = EmbeddedSettings::some(&mut random, timeout);
+        plan.servers.reap_every += ROUND_TRIPS_OF_DIRECTORY * settings.sync_max;
+        plan.embedded = Some(settings);
         plan.faults = match seed % 3 {
             2 => stories(&mut random, timeout, workers, 1, duration),
             _ => Weather::some(&mut random, timeout, workers, 1).forecast(&mut random, duration),

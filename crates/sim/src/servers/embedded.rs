@@ -35,7 +35,7 @@ use visible::Visible;
 const SERVER: usize = 0;
 
 /// How often empty containers are deleted at least, so that they are gone at the end of a run.
-const REAP_EVERY_MAX: Ms = 10_000;
+const REAP_EVERY_MAX: Ms = 20_000;
 
 /// The parameters of the embedded server and its disk.
 #[derive(Debug, Clone)]

@@ -38,11 +38,13 @@ impl Ensemble {
         if known.is_closing || known.planned != planned {
             return;
         }
-        let is_leaderless = self.leader.is_none();
+        if self.leader.is_none() {
+            // The next leader plans a check of every session.
+            return;
+        }
         let at = self.expires_at(known).max(self.leader_paused_until);
-        if is_leaderless || at > it.now {
-            let again = at.max(it.now + u64::from(is_leaderless) * 100);
-            return self.look_again(it, id, again);
+        if at > it.now {
+            return self.look_again(it, id, at);
         }
         let zxid = self.next_zxid();
         let at = At {
