@@ -1,7 +1,9 @@
 //! What a handle knows of the items on the servers, so that it does not have to list them for each take.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bellwether_client as zk;
@@ -53,6 +55,8 @@ struct State {
     busy: HashSet<String>,
     /// The ranks of those that are being read, each with their number.
     unread: BTreeMap<u64, usize>,
+    /// How many takes wait for them.
+    waiting: usize,
     /// How many claims of other consumers there were at the last looks. A single look may fall between two claims of a consumer.
     others: [usize; LOOKS],
     looks: usize,
@@ -93,9 +97,30 @@ pub(crate) enum Next<'a> {
     /// Reads these.
     Read(Vec<Pick>),
     /// Waits until other takes of this handle have read the items they picked: they may leave some.
-    Wait(Notified<'a>),
+    Wait(Waiting<'a>),
     /// No item may be taken now.
     Nothing,
+}
+
+/// A take that waits for what another one reads, which chooses an item for it too.
+#[derive(Debug)]
+pub(crate) struct Waiting<'a> {
+    warm: &'a Warm,
+    was_read: Pin<Box<Notified<'a>>>,
+}
+
+impl Future for Waiting<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.was_read.as_mut().poll(cx)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.warm.state().waiting -= 1;
+    }
 }
 
 impl Pick {
@@ -193,8 +218,8 @@ impl Warm {
 
     /// Takes note of what was read ahead: the items that were picked, in order, and the claims there were then.
     ///
-    /// A single consumer takes the items in order. When several consumers work, each chooses one at random, so that they do not all try the
-    /// same item. Items picked from an older list are compared by their rank in the current list, since items of a better rank may have
+    /// A single consumer takes the items in order. When several consumers work, each take chooses one at random, so that they do not all try
+    /// the same item. Items picked from an older list are compared by their rank in the current list, since items of a better rank may have
     /// come since.
     pub(crate) fn add_ready(
         &self,
@@ -251,15 +276,18 @@ impl Warm {
         let choice = ranks
             .take_while(|rank| rule.may_choose(first, *rank))
             .count();
-        let chosen = match (state.others(), choice) {
-            (0, _) | (_, 0) => None,
-            (_, choice) => found.remove(random_below(choice)),
-        };
+        let mut chosen = VecDeque::new();
+        if state.others() > 0 {
+            let wanted = choice.min(1 + state.waiting);
+            for left in (0..choice).rev().take(wanted) {
+                chosen.extend(found.remove(random_below(left + 1)));
+            }
+        }
         state.ready.append(&mut found);
         drop(state);
-        if let Some(chosen) = chosen {
+        if !chosen.is_empty() {
             self.unready();
-            self.state().ready.push_back(chosen);
+            self.state().ready.append(&mut chosen);
         }
         let mut state = self.state();
         for rank in read {
@@ -280,7 +308,13 @@ impl Warm {
         let is_reading = !state.unread.is_empty();
         match self.pick_from(&mut state, rule) {
             picks if !picks.is_empty() => Next::Read(picks),
-            _ if is_reading => Next::Wait(was_read),
+            _ if is_reading => {
+                state.waiting += 1;
+                Next::Wait(Waiting {
+                    warm: self,
+                    was_read: Box::pin(was_read),
+                })
+            }
             _ => Next::Nothing,
         }
     }
@@ -325,9 +359,13 @@ impl Warm {
         let alone = others == 0;
         let most = match alone {
             true => READ_AHEAD,
-            false => (CHOICE_PER_OTHER * others).min(CHOICE_MAX),
+            // Takes of this handle that read at the same time choose from the same first items together.
+            false => {
+                let reading: usize = state.unread.values().sum();
+                (CHOICE_PER_OTHER * others).min(CHOICE_MAX.saturating_sub(reading))
+            }
         };
-        let count = (READ_BYTES / state.item_bytes.max(1)).clamp(1, most);
+        let count = (READ_BYTES / state.item_bytes.max(1)).max(1).min(most);
         let equal = |item: &&Item| alone || rule.may_choose(first, item.rank());
         let due = |item: &&Item| item.wait(rule, now_ms).is_none();
         let names = state.names.iter().take(count);

@@ -100,6 +100,34 @@ fn takes_of_one_handle_leave_the_rest_in_order() {
     assert!(left.is_sorted() && left.len() == 28, "{left:?}");
 }
 
+/// Eight other claims: the first take picks as many items as any may choose from.
+#[test]
+fn takes_of_one_handle_choose_from_the_same_first_items() {
+    let others = (0..8).map(|other| format!("another's {other}")).collect();
+    let items = names(3 * CHOICE_MAX);
+    let warm = stocked(Fifo::RULE, items.clone(), others);
+    let Next::Read(picks) = warm.next(Fifo::RULE) else {
+        panic!("there is something to read");
+    };
+    assert_eq!(picks.len(), CHOICE_MAX);
+    let waits = [(); 3].map(|()| warm.next(Fifo::RULE));
+    assert!(waits.iter().all(|next| matches!(next, Next::Wait(_))));
+    read(&warm, picks, Vec::new());
+    // One for each of the four.
+    let ready: Vec<_> = std::iter::from_fn(|| pop_ready(&warm)).collect();
+    assert_eq!(ready.len(), 4);
+    for ready in &ready {
+        assert!(items[..CHOICE_MAX].contains(&ready.pick.item().name().to_owned()));
+    }
+    drop(waits);
+    assert_eq!(warm.state().waiting, 0);
+    let left: Vec<_> = warm.state().names.iter().cloned().collect();
+    assert!(
+        left.is_sorted() && left.len() == items.len() - 4,
+        "{left:?}"
+    );
+}
+
 #[test]
 fn no_choice_passes_over_a_better_rank() {
     let name = |rank: u32| format!("{rank}-{rank:016x}-{rank:010}");
