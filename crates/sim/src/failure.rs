@@ -2,7 +2,9 @@
 
 use std::error::Error;
 
-use bellwether::error::{AcquireError, BarrierError, ReleaseError, StateError, WriteError};
+use bellwether::error::{
+    AcquireError, BarrierError, LimitError, ReleaseError, StateError, WriteError,
+};
 use bellwether::queue::{PutError, SettleError, TakeError};
 use bellwether::two_phase::{ParticipateError, TransactionError};
 use bellwether::zk;
@@ -47,6 +49,16 @@ impl Failure for ReleaseError {
         match self {
             Self::NotHeld { .. } | Self::SessionEnded { .. } => true,
             Self::Refused { source, .. } => source.comes_of_faults(),
+            _ => false,
+        }
+    }
+}
+
+impl Failure for LimitError {
+    fn comes_of_faults(&self) -> bool {
+        match self {
+            Self::NoSession { source, .. } => source.comes_of_faults(),
+            Self::Failed { source, .. } => source.comes_of_faults(),
             _ => false,
         }
     }

@@ -93,6 +93,12 @@ pub const ALL: &[Mistake] = &[
     mistake("leave-claim", Sabotage::LeaveClaim, "queue"),
     mistake("gone-is-ours", Sabotage::GoneIsOurs, "queue").on(Plan::embedded),
     mistake("give-up-place", Sabotage::GiveUpPlace, "double-barrier").on(Plan::crowded),
+    mistake(
+        "upgrade-among-readers",
+        Sabotage::UpgradeAmongReaders,
+        "rwlock",
+    ),
+    mistake("ignore-limit", Sabotage::IgnoreLimit, "semaphore"),
     mistake("lost-by-task", Sabotage::LostByTask, "lock").on(Plan::starved),
     mistake("one-write", Sabotage::OneWrite, "latecomers").on(recipes::stalls),
     mistake(

@@ -43,6 +43,7 @@ pub static ALL: &[(&str, Runner)] = &[
     row::<Holds<lock::MarkedLock>>(),
     row::<Holds<lock::PlainLock>>(),
     row::<Holds<lock::BothLocks>>(),
+    row::<Holds<lock::RivalLocks>>(),
     row::<Holds<reentrant::Nested>>(),
     row::<Holds<reentrant::NestedSides>>(),
     row::<Holds<lock::Leaders>>(),

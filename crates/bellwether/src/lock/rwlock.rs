@@ -13,6 +13,7 @@ use crate::node::who::Who;
 use crate::session::call::call;
 use crate::session::client::Client;
 use crate::session::open_session::Session;
+use crate::session::sabotage::Sabotage;
 
 /// A lock that many readers share, or one writer holds alone.
 ///
@@ -286,8 +287,13 @@ impl Terms {
     ) -> Result<Option<WriteGuard>, AcquireError> {
         let (terms, own) = (self.clone(), own.map(str::to_owned));
         let tried = async move {
-            let (kind, rule) = (Kind::Write, Rule::EXCLUSIVE);
-            match terms.try_join(&session, kind, rule, own.as_deref()).await? {
+            let is_sabotaged = session.is_sabotaged(Sabotage::UpgradeAmongReaders);
+            let rule = match own.is_some() && is_sabotaged {
+                true => Rule::SHARED,
+                false => Rule::EXCLUSIVE,
+            };
+            let own = own.as_deref();
+            match terms.try_join(&session, Kind::Write, rule, own).await? {
                 Some(contender) => WriteGuard::take(&terms, contender).await.map(Some),
                 None => Ok(None),
             }

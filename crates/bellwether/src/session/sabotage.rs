@@ -69,6 +69,10 @@ pub enum Sabotage {
     DecideEarly,
     /// Takes items before they are due.
     IgnoreDueTime,
+    /// Upgrades a reader although others read.
+    UpgradeAmongReaders,
+    /// Waits for permits without a look at changes of the limit.
+    IgnoreLimit,
     /// Makes fenced writes without a check of the hold.
     WriteUnfenced,
 }

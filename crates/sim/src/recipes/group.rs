@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bellwether::error::StateError;
-use bellwether::state::MembershipState;
+use bellwether::state::{MembershipState, Roster};
 use bellwether::{Client, Group, Membership, SessionId};
 use bellwether_testkit::History;
 use bellwether_testkit::history::Moment;
@@ -104,10 +104,22 @@ impl Members {
 
     /// Waits until an entry is not listed: a create that arrives late must not bring it back for long.
     async fn is_gone(&self, worker: &mut Worker, group: &Group, entry: &str) -> Result<(), Gone> {
+        let is_in = |roster: &Roster| roster.values().any(|data| data == entry.as_bytes());
+        // Also as a follower sees it.
+        if worker.random.random_bool(0.5)
+            && let Ok(mut live) = worker.unless_stopped(group.live()).await?
+        {
+            while is_in(&live.get()) {
+                if let Err(error) = worker.unless_stopped(live.changed()).await? {
+                    worker.failed(&*error);
+                    break;
+                }
+            }
+        }
         loop {
             worker.pause().await;
             match worker.unless_stopped(group.members()).await? {
-                Ok(roster) if roster.values().all(|data| data != entry.as_bytes()) => return Ok(()),
+                Ok(roster) if !is_in(&roster) => return Ok(()),
                 Ok(_) => {}
                 Err(error) => worker.failed(&error),
             }

@@ -1,5 +1,6 @@
 //! Common part of locks, permits and leaderships: acquire in one of several ways, work, release in one of several ways.
 
+use std::future::ready;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -58,6 +59,20 @@ pub(super) trait Holdable: Send + Sync + 'static {
 
     /// All holds of a guard, which have different paths.
     fn holds(guard: &Self::Guard) -> Vec<&Hold>;
+
+    /// Whether a worker can change a guard, or what it stands for, while it holds.
+    const CAN_CHANGE: bool = false;
+
+    /// Changes a guard, and records it; `None` if the holds have ended.
+    fn change(
+        client: &Client,
+        worker: &mut Worker,
+        guard: Self::Guard,
+        log: &Log,
+    ) -> impl Future<Output = Option<Self::Guard>> + Send {
+        let _ = (client, worker, log);
+        ready(Some(guard))
+    }
 
     /// Resolves when the first hold is lost.
     fn lost(guard: &Self::Guard) -> impl Future<Output = ()> + Send {
@@ -158,22 +173,20 @@ impl<H: Holdable> Recipe for Holds<H> {
     }
 }
 
+/// Works under a guard, and ends it in one of several ways.
 async fn keep<H: Holdable>(worker: &mut Worker, client: &Client, guard: H::Guard, log: &Log) {
     for hold in H::holds(&guard) {
         log.granted(hold);
         log.write(hold);
     }
-    let is_lost = tokio::select! {
-        biased;
-        () = H::lost(&guard) => true,
-        () = worker.work_with(client) => false,
-    };
-    for hold in H::holds(&guard) {
-        if is_lost && !hold.is_held() {
-            log.lost(hold);
-        }
-        // A worker whose hold is lost is careless: if another worker has written since, this is refused.
-        log.write(hold);
+    let mut guard = guard;
+    let mut is_lost = work::<H>(worker, client, &guard, log).await;
+    if H::CAN_CHANGE && !is_lost && worker.random.random_bool(0.5) {
+        guard = match H::change(client, worker, guard, log).await {
+            Some(guard) => guard,
+            None => return log.dropping(),
+        };
+        is_lost = work::<H>(worker, client, &guard, log).await;
     }
     if is_lost || worker.random.random_ratio(1, 4) {
         log.dropping();
@@ -184,4 +197,26 @@ async fn keep<H: Holdable>(worker: &mut Worker, client: &Client, guard: H::Guard
     }
     // If a release failed, the holds that were left were dropped at this moment.
     log.dropping();
+}
+
+/// Returns whether a hold was lost meanwhile.
+async fn work<H: Holdable>(
+    worker: &mut Worker,
+    client: &Client,
+    guard: &H::Guard,
+    log: &Log,
+) -> bool {
+    let is_lost = tokio::select! {
+        biased;
+        () = H::lost(guard) => true,
+        () = worker.work_with(client) => false,
+    };
+    for hold in H::holds(guard) {
+        if is_lost && !hold.is_held() {
+            log.lost(hold);
+        }
+        // A worker whose hold is lost is careless: if another worker has written since, this is refused.
+        log.write(hold);
+    }
+    is_lost
 }

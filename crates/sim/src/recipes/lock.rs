@@ -5,6 +5,7 @@ use bellwether::{
     Client, Election, Hold, Leadership, Lock, LockGuard, MultiGuard, MultiLock, SimpleGuard,
     SimpleLock,
 };
+use futures_util::future::select_all;
 
 use super::holds::{Ask, Holdable, How};
 use super::tracks::Log;
@@ -53,6 +54,29 @@ impl Holdable for MarkedLock {
     fn may_stay(path: &str) -> bool {
         // The crash mark of a killed holder, and its directories.
         ["/sim", "/sim/marked", "/sim/marked/held"].contains(&path)
+    }
+}
+
+/// A lock that two tasks of a process ask for through one session. When one of them has it, the other gives up its place in line.
+#[derive(Debug)]
+pub(super) struct RivalLocks;
+
+impl Holdable for RivalLocks {
+    const NAME: &'static str = "rival-locks";
+    type Guard = LockGuard;
+
+    async fn acquire(client: &Client, ask: Ask<'_>) -> Result<Option<LockGuard>, AcquireError> {
+        let lock = Lock::new(client, "/sim/rivals");
+        let both = [(); 2].map(|()| Box::pin(acquire(&lock, ask)));
+        select_all(both).await.0
+    }
+
+    fn holds(guard: &LockGuard) -> Vec<&Hold> {
+        vec![guard]
+    }
+
+    async fn release(guard: LockGuard, log: &Log) -> Result<(), ReleaseError> {
+        log.release(guard, LockGuard::release).await
     }
 }
 

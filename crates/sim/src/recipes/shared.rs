@@ -1,12 +1,13 @@
 //! Recipes with several holders: read/write locks and semaphores.
 
 use bellwether::error::{AcquireError, ReleaseError};
-use bellwether::{Client, Hold, Permit, ReadGuard, RwLock, Semaphore, WriteGuard};
+use bellwether::{Client, Hold, Permit, ReadGuard, RwLock, Semaphore, UpgradeError, WriteGuard};
 use rand::Rng as _;
 use rand::rngs::StdRng;
 
 use super::holds::{Ask, Holdable, How};
 use super::tracks::Log;
+use crate::worker::Worker;
 
 /// A reader takes one part, a writer all.
 #[derive(Debug)]
@@ -49,6 +50,46 @@ impl Holdable for ReadWrite {
         }
     }
 
+    const CAN_CHANGE: bool = true;
+
+    /// A writer becomes a reader; a reader tries to become the writer.
+    async fn change(_: &Client, worker: &mut Worker, side: Side, log: &Log) -> Option<Side> {
+        match side {
+            Side::Write(guard) => {
+                // Other readers may be let in before the answer arrives.
+                log.releasing(&guard);
+                match guard.downgrade().await {
+                    Ok(guard) => {
+                        log.goes_on(&guard, 1);
+                        Some(Side::Read(guard))
+                    }
+                    Err(error) => {
+                        worker.failed(&error);
+                        None
+                    }
+                }
+            }
+            Side::Read(guard) => {
+                // Whether the read side is lost before the answer arrives cannot be known.
+                log.releasing(&guard);
+                let error = match guard.try_upgrade().await {
+                    Ok(guard) => {
+                        log.goes_on(&guard, Self::CAPACITY);
+                        log.write(&guard);
+                        return Some(Side::Write(guard));
+                    }
+                    Err(error) => error,
+                };
+                if let UpgradeError::Failed { source, .. } = &error {
+                    worker.failed(source);
+                }
+                let guard = error.into_guard();
+                log.goes_on(&guard, 1);
+                Some(Side::Read(guard))
+            }
+        }
+    }
+
     fn holds(side: &Side) -> Vec<&Hold> {
         match side {
             Side::Read(guard) => vec![guard],
@@ -64,7 +105,22 @@ impl Holdable for ReadWrite {
     }
 }
 
-/// Three permits, asked for one to three at a time.
+fn semaphore(client: &Client) -> Semaphore {
+    Semaphore::new(client, "/sim/semaphore", Permits::CAPACITY)
+}
+
+/// Raises the limit again and again, so that all that workers ask for fits.
+async fn raise(client: &Client) {
+    let permits = semaphore(client);
+    let mut pauses = tokio::time::interval(client.session_timeout());
+    loop {
+        pauses.tick().await;
+        // The next one may succeed.
+        let _ = permits.set_limit(Permits::CAPACITY).await;
+    }
+}
+
+/// Three permits, asked for one to three at a time. Workers change how many there are.
 #[derive(Debug)]
 pub(super) struct Permits;
 
@@ -78,15 +134,43 @@ impl Holdable for Permits {
     }
 
     async fn acquire(client: &Client, ask: Ask<'_>) -> Result<Option<Permit>, AcquireError> {
-        let permits = Semaphore::new(client, "/sim/semaphore", Self::CAPACITY);
-        match ask.how {
-            How::Wait => permits.acquire_many(ask.weight).await.map(Some),
-            How::Within(limit) => permits
-                .acquire_many_timeout(ask.weight, limit)
-                .await
-                .map(Some),
-            How::AtOnce => permits.try_acquire_many(ask.weight).await,
+        let permits = semaphore(client);
+        let acquired = async {
+            match ask.how {
+                How::Wait => permits.acquire_many(ask.weight).await.map(Some),
+                How::Within(limit) => permits
+                    .acquire_many_timeout(ask.weight, limit)
+                    .await
+                    .map(Some),
+                How::AtOnce => permits.try_acquire_many(ask.weight).await,
+            }
+        };
+        // The worker that has lowered the limit may be gone, and its write arrive after that.
+        tokio::select! {
+            biased;
+            acquired = acquired => acquired,
+            () = raise(client) => unreachable!("it goes on for ever"),
         }
+    }
+
+    const CAN_CHANGE: bool = true;
+
+    /// Lowers the limit, or raises it. Holders keep their permits.
+    async fn change(
+        client: &Client,
+        worker: &mut Worker,
+        permit: Permit,
+        log: &Log,
+    ) -> Option<Permit> {
+        let limit = match worker.is_calm() {
+            true => Self::CAPACITY,
+            false => worker.random.random_range(0..=Self::CAPACITY),
+        };
+        let set = semaphore(client);
+        if let Err(error) = log.watching(&permit, set.set_limit(limit)).await {
+            worker.failed(&error);
+        }
+        Some(permit)
     }
 
     fn holds(permit: &Permit) -> Vec<&Hold> {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bellwether::error::ReleaseError;
@@ -117,7 +118,7 @@ fn check_belief(history: &History) -> Result<(), String> {
 pub(super) struct Log {
     recorder: Recorder,
     who: usize,
-    weight: u32,
+    weight: AtomicU32,
     tracks: Arc<Mutex<Tracks>>,
     /// Tokens of the holds that have begun, and whether they have ended.
     holds: Mutex<BTreeMap<i64, bool>>,
@@ -130,7 +131,7 @@ impl Log {
         Self {
             recorder: worker.recorder.clone(),
             who: worker.who,
-            weight,
+            weight: AtomicU32::new(weight),
             tracks: Arc::clone(tracks),
             holds: Mutex::default(),
         }
@@ -149,7 +150,7 @@ impl Log {
             track.or_default().tokens.insert(token);
             tracks.is_marked
         };
-        let weight = self.weight;
+        let weight = self.weight();
         self.note(What::Granted { token, weight });
         if is_marked {
             let crashed = match hold.previous() {
@@ -158,6 +159,22 @@ impl Log {
             };
             self.note(What::Found { token, crashed });
         }
+    }
+
+    /// A hold goes on after a call that took its guard, perhaps with another weight or as another hold.
+    pub(super) fn goes_on(&self, hold: &Hold, weight: u32) {
+        self.weight.store(weight, Ordering::Relaxed);
+        let token = hold.token().number();
+        if !hold.is_held() {
+            return self.note(What::Lost { token });
+        }
+        self.holds().remove(&token);
+        self.granted(hold);
+    }
+
+    /// The weight of its holds.
+    pub(super) fn weight(&self) -> u32 {
+        self.weight.load(Ordering::Relaxed)
     }
 
     /// A hold is known to be over.
@@ -214,7 +231,7 @@ impl Log {
         let accepted = {
             let mut tracks = self.tracks();
             // Only an exclusive holder can be identified by its token.
-            if self.weight < tracks.capacity {
+            if self.weight() < tracks.capacity {
                 return;
             }
             let track = tracks.by_path.entry(hold.path().to_owned()).or_default();

@@ -186,12 +186,19 @@ impl Commits {
             return Ok(());
         };
         let transaction = transactions.transaction(&status.id);
-        let aborts = worker.random.random_ratio(1, 8) && !worker.is_calm();
+        let way = match worker.is_calm() {
+            true => 2,
+            false => worker.random.random_range(0..16),
+        };
         let deciding = async {
-            let mut coordinator = transaction.coordinate().await?;
-            match aborts {
-                true => coordinator.abort("another has given up").await,
-                false => coordinator.decide().await,
+            match way {
+                // Only the decision is kept: sites that return learn it.
+                0 => transaction.forget_by_force().await,
+                1 => {
+                    let mut coordinator = transaction.coordinate().await?;
+                    coordinator.abort("another has given up").await
+                }
+                _ => transaction.coordinate().await?.decide().await,
             }
         };
         let decided = match worker.is_calm() {
