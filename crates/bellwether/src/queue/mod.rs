@@ -250,7 +250,7 @@ impl<O: Order, T: Payload> OrderedQueue<O, T> {
     }
 
     /// Claims up to `max` items at once, and waits in line if there is none: for work that is cheaper in batches. Each item has its own
-    /// claim, which is acknowledged on its own. A `max` of 0 counts as 1.
+    /// claim, which is acknowledged on its own, and may be [lost](crate::Hold::lost) while later ones are made. A `max` of 0 counts as 1.
     ///
     /// # Errors
     ///
