@@ -94,7 +94,7 @@ impl Janitor {
         self.begin(removed.boxed());
     }
 
-    /// Removes a node when no late request can need it any more. Until then it needs its room.
+    /// Removes a node when no late request can need it any more. Until then its path takes `room`.
     pub(crate) fn remove_later(&self, removal: impl Removal + 'static, room: Room) {
         let (home, zk) = (self.home.clone(), self.zk.clone());
         let later = async move {
@@ -105,27 +105,32 @@ impl Janitor {
         self.begin(ready(Some(later.boxed())).boxed());
     }
 
-    /// Writes a `fence` against a request that was sent through the connection of this number, as often as that may still arrive. Then
-    /// removes the node that one of the two has made.
+    /// Writes `fence` repeatedly, as long as a request may still arrive that it makes the servers refuse; then removes the node that the
+    /// fence or the request has made. `connection` is the number of the connection of that request; `None` if an earlier one has sent a
+    /// request like that too.
     pub(crate) fn fence_off(
         &self,
         fence: impl Removal + 'static,
-        connection: u64,
+        connection: Option<u64>,
         made: impl Removal + 'static,
         room: Room,
     ) {
         let fence: Arc<dyn Removal> = Arc::new(fence);
+        let made: Arc<dyn Removal> = Arc::new(made);
         let (home, zk) = (self.home.clone(), self.zk.clone());
         let fenced = async move {
             perform(fence.clone(), home.clone(), zk.clone()).await;
-            let is_late = zk.connections() != connection;
+            // A server answers the requests of one connection in their order: the request was ahead of the fence.
+            if connection == Some(zk.connections()) {
+                perform(made, home, zk).await;
+                drop(room);
+                return None;
+            }
             let later = async move {
-                if is_late {
-                    // The removal comes last: a fence that is written after it would stay.
-                    let again = look_again(fence, home.clone(), zk.clone());
-                    tokio::join!(again, home.sleep(zk.session_timeout() * LATE_TIMEOUTS));
-                }
-                perform(Arc::new(made), home, zk).await;
+                // The removal comes last: a fence that is written after it would stay.
+                let again = look_again(fence, home.clone(), zk.clone());
+                tokio::join!(again, home.sleep(zk.session_timeout() * LATE_TIMEOUTS));
+                perform(made, home, zk).await;
                 drop(room);
             };
             Some(later.boxed())

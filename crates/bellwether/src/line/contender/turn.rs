@@ -91,7 +91,9 @@ impl Contender {
     async fn why_deleted(&self) -> Failure {
         loop {
             match self.session.zk().exists("/").await {
-                Ok(_) => return Failure::Removed,
+                // A refusal is an answer too.
+                Ok(_) | Err(zk::Error::Refused(_)) => return Failure::Removed,
+                Err(error) if error.is_overload() => return Failure::Removed,
                 Err(error) if error.is_transient() => {}
                 Err(error) => return error.into(),
             }

@@ -102,7 +102,7 @@ pub(crate) enum Next<'a> {
     Nothing,
 }
 
-/// A take that waits for what another one reads, which chooses an item for it too.
+/// A take that waits until another take has read items. That one chooses an item for this take too.
 #[derive(Debug)]
 pub(crate) struct Waiting<'a> {
     warm: &'a Warm,
@@ -148,7 +148,7 @@ impl Drop for Pick {
         state.busy.remove(self.item.name());
         state.stale |= self.comes_back;
         if !self.is_read {
-            state.was_read(self.item.rank());
+            state.end_read(self.item.rank());
         }
         drop(state);
         if self.comes_back {
@@ -284,14 +284,20 @@ impl Warm {
             }
         }
         state.ready.append(&mut found);
+        // Two takes of one handle may have their answers in any order.
+        let by_item = |ready: &Ready, other: &Ready| ready.pick.item.cmp(&other.pick.item);
+        state.ready.make_contiguous().sort_by(by_item);
         drop(state);
         if !chosen.is_empty() {
             self.unready();
             self.state().ready.append(&mut chosen);
         }
+        if read.is_empty() {
+            return;
+        }
         let mut state = self.state();
         for rank in read {
-            state.was_read(rank);
+            state.end_read(rank);
         }
         drop(state);
         self.was_read.notify_waiters();
@@ -319,13 +325,15 @@ impl Warm {
         }
     }
 
+    /// Puts items that were read back into the list, in one step: a list that is read meanwhile has them or leaves them out.
     fn put_in_place(&self, picks: Vec<Pick>) {
-        for pick in picks {
-            let item = pick.item.clone();
-            pick.gone();
-            let mut state = self.state();
-            let place = state.names.partition_point(|other| *other < item);
-            state.names.insert(place, item);
+        let mut state = self.state();
+        for mut pick in picks {
+            // Its drop has nothing to do.
+            pick.warm = Weak::new();
+            state.busy.remove(pick.item.name());
+            let place = state.names.partition_point(|other| *other < pick.item);
+            state.names.insert(place, pick.item.clone());
         }
     }
 
@@ -426,7 +434,7 @@ impl Warm {
 
 impl State {
     /// An item of this rank that was picked is no longer being read.
-    fn was_read(&mut self, rank: u64) {
+    fn end_read(&mut self, rank: u64) {
         if let Some(count) = self.unread.get_mut(&rank) {
             *count -= 1;
             if *count == 0 {

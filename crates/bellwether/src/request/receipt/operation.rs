@@ -13,8 +13,8 @@ use crate::session::ephemerals::Room;
 use crate::session::janitor::Removal;
 use crate::session::sabotage::Sabotage;
 
-/// One exactly-once operation, and the receipt that it uses. Dropped before it returns, the writes may have been made or not; a try that is
-/// on its way then will have no effect.
+/// One exactly-once operation, and the receipt that it uses. Dropped before it returns, the writes may have been made or not; a try that
+/// arrives behind the janitor's fence has no effect.
 #[derive(Debug)]
 pub(crate) struct Operation<'a> {
     of: &'a Receipts,
@@ -283,8 +283,10 @@ impl Drop for Operation<'_> {
                     version,
                     options: self.options(),
                 };
+                // A late try of an earlier operation could create the receipt again.
+                let connection = (!self.was_in_doubt).then_some(self.connection);
                 // Again and again: a directory that is missing now may be there when the try arrives.
-                janitor.fence_off(withdrawn, self.connection, Litter::Node(path), room);
+                janitor.fence_off(withdrawn, connection, Litter::Node(path), room);
             }
         }
     }
