@@ -6,7 +6,7 @@ use bellwether::hold::Previous;
 use bellwether::inspect::{Contention, Ending, Survey, Wants};
 use bellwether::line::Layout;
 use bellwether::{Lock, RwLock, Semaphore, SimpleLock};
-use bellwether_testkit::{Cut, Op};
+use bellwether_testkit::Cut;
 
 use futures_util::StreamExt;
 
@@ -305,12 +305,9 @@ async fn holder_of_the_same_name_is_not_broken_after_an_outage(place: Place) {
     let (token, grace) = (guard.token(), Duration::from_secs(60));
     let breaking = tokio::spawn(async move { outside.break_hold("simple", token, grace).await });
     soon(guard.revoked()).await;
-    soon(async {
-        while proxy.count(Op::GetData) < 2 {
-            place.outside().sync("/").await.unwrap();
-        }
-    })
-    .await;
+    place
+        .until_waits_for(&["/simple"], client.session_id(), &breaking)
+        .await;
     proxy.refuse(true);
     proxy.cut(Cut::Close).await;
     guard.release().await.unwrap();

@@ -30,8 +30,9 @@ pub(crate) async fn until_request<F: Future>(
     };
     tokio::select! {
         biased;
-        output = future => Some(output),
+        // Looked at first: on a busy machine the replies may have arrived too by then.
         () = sent => None,
+        output = future => Some(output),
     }
 }
 
