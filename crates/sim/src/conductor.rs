@@ -7,6 +7,7 @@ use bellwether_testkit::history::{SERVERS, What};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::faults::Fault;
 use crate::plan::Plan;
@@ -20,6 +21,9 @@ use crate::world::{Clock, Ms, OBSERVER, Process};
 const RECOVERY_TIMEOUTS: u64 = 40;
 const RECOVERY_MORE: Ms = 60_000;
 
+/// Time limit for the last check of a recipe, which may take thousands of items.
+const LAST_CHECK_LIMIT: Duration = Duration::from_secs(24 * 3_600);
+
 /// Directs a run: starts workers, injects faults, and waits for recovery.
 pub(crate) struct Conductor<R> {
     plan: Plan,
@@ -30,7 +34,8 @@ pub(crate) struct Conductor<R> {
     phase: watch::Sender<Phase>,
 }
 
-/// How many tasks an idle session may have: its connection, its janitor, and the main loop of the worker.
+/// How many tasks an idle worker may have: the driver, the janitor and the heartbeat of its session, the task that keeps the client open, and
+/// its main loop.
 const TASKS_OF_IDLE_MAX: usize = 5;
 
 /// The current process of a worker.
@@ -298,12 +303,18 @@ impl<R: Recipe> Conductor<R> {
             let (servers, timeout) = (self.plan.servers.members, self.plan.session_timeout);
             options(&stage.core.shared, OBSERVER, servers, timeout)
         });
-        let client = connect
-            .await
-            .map_err(|error| format!("no last session: {error}"))?;
-        let finished = self.recipe.finish(&client).await;
-        client.close().await;
-        finished
+        let finished = async {
+            let client = connect
+                .await
+                .map_err(|error| format!("no last session: {error}"))?;
+            let finished = self.recipe.finish(&client).await;
+            client.close().await;
+            finished
+        };
+        match timeout(LAST_CHECK_LIMIT, finished).await {
+            Ok(finished) => finished,
+            Err(_) => Err("the last check does not end".to_owned()),
+        }
     }
 
     /// What stopped workers left behind.

@@ -47,7 +47,8 @@ impl Failure for AcquireError {
 impl Failure for ReleaseError {
     fn comes_of_faults(&self) -> bool {
         match self {
-            Self::NotHeld { .. } | Self::SessionEnded { .. } => true,
+            // `NotHeld` means that another client has deleted the node: no fault does that.
+            Self::SessionEnded { .. } => true,
             Self::Refused { source, .. } => source.comes_of_faults(),
             _ => false,
         }
@@ -67,7 +68,7 @@ impl Failure for LimitError {
 impl Failure for WriteError {
     fn comes_of_faults(&self) -> bool {
         match self {
-            Self::NotHeld | Self::SessionEnded => true,
+            Self::SessionEnded => true,
             Self::OutcomeUnknown { source } | Self::Refused { source, .. } => {
                 source.comes_of_faults()
             }

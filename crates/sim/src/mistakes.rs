@@ -64,7 +64,7 @@ pub const HARMLESS: &[Mistake] = &[
     mistake("skip-sync-of-claim", Sabotage::SkipSync, "queue"),
 ];
 
-/// Mistakes that the checks must find.
+/// Mistakes that the checks must find, and `docs/proof.md` lists. Some are made in several recipes, so that the checks of each are seen to fail.
 pub const ALL: &[Mistake] = &[
     mistake("sort-by-whole-name", Sabotage::SortByWholeName, "lock"),
     mistake("adopt-any-owner", Sabotage::AdoptAnyOwner, "lock"),
@@ -99,6 +99,35 @@ pub const ALL: &[Mistake] = &[
         "rwlock",
     ),
     mistake("ignore-limit", Sabotage::IgnoreLimit, "semaphore"),
+    mistake("skip-relist-with-mark", Sabotage::SkipRelist, "marked-lock"),
+    mistake("skip-relist-of-several", Sabotage::SkipRelist, "multi-lock"),
+    mistake("skip-relist-of-rivals", Sabotage::SkipRelist, "rival-locks"),
+    mistake("skip-relist-again", Sabotage::SkipRelist, "reentrant-lock"),
+    mistake(
+        "skip-relist-of-sides",
+        Sabotage::SkipRelist,
+        "reentrant-rwlock",
+    ),
+    mistake("skip-relist-of-candidate", Sabotage::SkipRelist, "election"),
+    mistake(
+        "skip-relist-of-leader",
+        Sabotage::SkipRelist,
+        "election-with-lock",
+    ),
+    mistake(
+        "settle-any-version-of-rank",
+        Sabotage::SettleAnyVersion,
+        "priority-queue",
+    ),
+    mistake("retry-task-blindly", Sabotage::RetryBlindly, "tasks"),
+    mistake("retry-value-blindly", Sabotage::RetryBlindly, "config"),
+    mistake(
+        "retry-folder-blindly",
+        Sabotage::RetryBlindly,
+        "config-folder",
+    ),
+    mistake("retry-name-blindly", Sabotage::RetryBlindly, "names"),
+    mistake("look-once-for-member", Sabotage::LookOnce, "group").on(Plan::torn),
     mistake("lost-by-task", Sabotage::LostByTask, "lock").on(Plan::starved),
     mistake("one-write", Sabotage::OneWrite, "latecomers").on(recipes::stalls),
     mistake(

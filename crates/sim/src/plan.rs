@@ -88,8 +88,6 @@ impl Plan {
         let pace_max = *[0, 0, session_timeout / 100, session_timeout / 20]
             .choose(&mut random)
             .unwrap_or(&0);
-        // A directory that is deleted before it can be used would be useless.
-        let reap_min = ROUND_TRIPS_OF_DIRECTORY * (latency_max + link_max + pace_max) + 2 * lag_max;
         let reap_every = *[0, 5_000, 60_000].choose(&mut random).unwrap_or(&5_000);
         let servers = EnsembleSettings {
             members,
@@ -101,7 +99,7 @@ impl Plan {
             stalls: u32::from(lag_max > 0),
             stall_max: tick / 2,
             pace_max,
-            reap_every: reap_min.max(reap_every),
+            reap_every,
             election: 50..session_timeout,
             expires_early: random.random_bool(0.7),
             forgives: random.random_bool(0.7),
@@ -134,6 +132,18 @@ impl Plan {
             client_mistake: None,
             with_trace: false,
         }
+        .with_time_for_directories()
+    }
+
+    /// The same plan with directories that exist for long enough to be used.
+    pub(crate) fn with_time_for_directories(mut self) -> Self {
+        let servers = &mut self.servers;
+        let sync_max = self.embedded.as_ref().map_or(0, |disk| disk.sync_max);
+        let round_trip = self.latency_max + servers.link_delay.end + servers.pace_max + sync_max;
+        let stalled = u64::from(servers.stalls > 1) * servers.stall_max;
+        let least = ROUND_TRIPS_OF_DIRECTORY * round_trip + 2 * (servers.lag_max + stalled);
+        servers.reap_every = servers.reap_every.max(least);
+        self
     }
 
     /// A plan in which sessions expire at the first moment allowed, while workers keep their holds as long as they can: few faults, longer
@@ -202,7 +212,7 @@ impl Plan {
             plan.faults.extend(more);
             plan.faults.sort_by_key(|(at, _)| *at);
         }
-        plan
+        plan.with_time_for_directories()
     }
 
     /// A plan about session expiry, in which tasks get no CPU time, now this one, now that.
@@ -230,7 +240,7 @@ impl Plan {
         plan.servers.lag_max = plan.servers.sync_limit * plan.servers.tick;
         plan.servers.lag_changes = 50;
         plan.work_max = 20;
-        plan
+        plan.with_time_for_directories()
     }
 
     /// A plan of the embedded server whose disk fails all the time, also in the middle of a sync.
@@ -268,9 +278,7 @@ impl Plan {
         plan.servers.members = 1;
         // A server without followers is quick: without a pause, workers would complete a hundred thousand rounds.
         plan.work_max = plan.work_max.max(timeout / 20);
-        let settings = EmbeddedSettings::some(&mut random, timeout);
-        plan.servers.reap_every += ROUND_TRIPS_OF_DIRECTORY * settings.sync_max;
-        plan.embedded = Some(settings);
+        plan.embedded = Some(EmbeddedSettings::some(&mut random, timeout));
         plan.faults = match seed % 3 {
             2 => stories(&mut random, timeout, workers, 1, duration),
             _ => Weather::some(&mut random, timeout, workers, 1).forecast(&mut random, duration),
@@ -278,7 +286,7 @@ impl Plan {
         let of_disk = disk_faults(&mut random, timeout, duration);
         plan.faults.extend(of_disk);
         plan.faults.sort_by_key(|(at, _)| *at);
-        plan
+        plan.with_time_for_directories()
     }
 
     /// The plan of a seed with realistic timeouts, and ten workers that rest most of the time: for long runs.

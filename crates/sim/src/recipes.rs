@@ -21,7 +21,8 @@ mod priority;
 mod queue;
 mod queue_nodes;
 mod reentrant;
-mod shared;
+mod rwlock;
+mod semaphore;
 mod tasks;
 mod tracks;
 mod transactions;
@@ -48,8 +49,8 @@ pub static ALL: &[(&str, Runner)] = &[
     row::<Holds<reentrant::NestedSides>>(),
     row::<Holds<lock::Leaders>>(),
     row::<Holds<lock::LeaderWithLock>>(),
-    row::<Holds<shared::ReadWrite>>(),
-    row::<Holds<shared::Permits>>(),
+    row::<Holds<rwlock::ReadWrite>>(),
+    row::<Holds<semaphore::Permits>>(),
     row::<barriers::Gate>(),
     row::<barriers::Meetings>(),
     row::<Items<fifo::AsPut>>(),

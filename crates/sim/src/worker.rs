@@ -31,7 +31,7 @@ struct Notes {
     events: Vec<Event>,
     /// Holds that have begun and not ended, by worker and token.
     open: Vec<(usize, i64)>,
-    /// When each worker last completed a round.
+    /// When each worker last completed a round, and how many it has completed.
     rounds: Vec<(Ms, u64)>,
     /// How many workers have ended their last round.
     idle: usize,

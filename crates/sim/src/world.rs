@@ -386,11 +386,11 @@ impl seam::World for Core {
         match process {
             Some(process) => {
                 let before = self.enter(process);
-                end();
+                self.unless_panic(end);
                 self.enter(before);
                 self.state.borrow_mut().bury(process);
             }
-            None => end(),
+            None => drop(self.unless_panic(end)),
         }
         self.woken.look();
     }

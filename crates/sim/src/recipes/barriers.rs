@@ -75,8 +75,6 @@ impl Recipe for Gate {
         }
     }
 
-    // If worker 0 is killed, the barrier stays set until its next life lifts it.
-
     fn check(&self, _: &Plan, _: &History) -> Result<(), String> {
         let steps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         check_gate(steps.iter().copied())

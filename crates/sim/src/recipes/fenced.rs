@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bellwether::error::{AcquireError, WriteError};
+use bellwether::error::{AcquireError, ReleaseError, WriteError};
 use bellwether::queue::TakeError;
 use bellwether::{Claim, Client, Hold, Json, Lock, Queue, zk};
 use bellwether_testkit::History;
@@ -131,7 +131,10 @@ impl Registers {
     ) -> Round {
         for _ in 0..worker.random.random_range(1..=2) {
             if let Err(error) = self.change(worker, client, hold, key).await {
-                worker.failed(&error);
+                // The operator may have deleted the node of the hold.
+                if !(self.is_meddled_with && matches!(error, WriteError::NotHeld)) {
+                    worker.failed(&error);
+                }
                 // A write without an answer may still arrive, behind the next read.
                 return Round::Failed;
             }
@@ -247,7 +250,9 @@ impl Recipe for UnderLock {
         match worker.random.random_ratio(1, 4) {
             true => drop(guard),
             false => {
-                if let Err(error) = guard.release().await {
+                if let Err(error) = guard.release().await
+                    && !(self.0.is_meddled_with && matches!(error, ReleaseError::NotHeld { .. }))
+                {
                     worker.failed(&error);
                 }
             }
@@ -358,8 +363,12 @@ impl Recipe for UnderClaim {
         let queue = queue(client);
         // By then claims of expired sessions are gone.
         let limit = Duration::from_secs(60);
-        while let Ok(claim) = queue.take_timeout(limit).await {
-            claim.ack().await.map_err(|error| error.to_string())?;
+        loop {
+            match queue.take_timeout(limit).await {
+                Ok(claim) => claim.ack().await.map_err(|error| error.to_string())?,
+                Err(TakeError::TimedOut { .. }) => break,
+                Err(error) => return Err(format!("no item at the end: {error}")),
+            }
         }
         self.0.read_all(client).await
     }

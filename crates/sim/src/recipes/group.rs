@@ -106,14 +106,17 @@ impl Members {
     async fn is_gone(&self, worker: &mut Worker, group: &Group, entry: &str) -> Result<(), Gone> {
         let is_in = |roster: &Roster| roster.values().any(|data| data == entry.as_bytes());
         // Also as a follower sees it.
-        if worker.random.random_bool(0.5)
-            && let Ok(mut live) = worker.unless_stopped(group.live()).await?
-        {
-            while is_in(&live.get()) {
-                if let Err(error) = worker.unless_stopped(live.changed()).await? {
-                    worker.failed(&*error);
-                    break;
+        if worker.random.random_bool(0.5) {
+            match worker.unless_stopped(group.live()).await? {
+                Ok(mut live) => {
+                    while is_in(&live.get()) {
+                        if let Err(error) = worker.unless_stopped(live.changed()).await? {
+                            worker.failed(&*error);
+                            break;
+                        }
+                    }
                 }
+                Err(error) => worker.failed(&error),
             }
         }
         loop {

@@ -23,7 +23,7 @@ pub(super) struct Ask<'a> {
     pub(super) how: How,
     /// Number of parts.
     pub(super) weight: u32,
-    /// For holds that are acquired before others.
+    /// Records holds that begin before `acquire` returns.
     pub(super) log: &'a Log,
 }
 
@@ -36,6 +36,9 @@ pub(super) enum How {
 }
 
 /// A recipe with holds. At most `CAPACITY` parts can be held at a time.
+///
+/// Grants of what `acquire` returns are recorded by the run; `change` and `release` record what they do, in the [`Log`]: the end of a hold before
+/// the call, and the beginning after it.
 pub(super) trait Holdable: Send + Sync + 'static {
     const NAME: &'static str;
     const CAPACITY: u32 = 1;

@@ -59,7 +59,7 @@ pub(crate) fn stalls(seed: u64) -> Plan {
             ]
         })
         .collect();
-    plan
+    plan.with_time_for_directories()
 }
 
 /// Worker 0 asks for the lock late in each stall, worker 1 a little later.

@@ -1,4 +1,4 @@
-//! Locks: fair, with a crash mark, simple, several at once, and leadership, which is a lock too.
+//! Locks: fair, with a crash mark, simple, several at once, two contenders in one session, and leadership, which is a lock too.
 
 use bellwether::error::{AcquireError, ReleaseError};
 use bellwether::{
@@ -6,9 +6,11 @@ use bellwether::{
     SimpleLock,
 };
 use futures_util::future::select_all;
+use tokio::time::timeout;
 
 use super::holds::{Ask, Holdable, How};
 use super::tracks::Log;
+use crate::failure::Failure as _;
 
 #[derive(Debug)]
 pub(super) struct FairLock;
@@ -57,7 +59,8 @@ impl Holdable for MarkedLock {
     }
 }
 
-/// A lock that two tasks of a process ask for through one session. When one of them has it, the other gives up its place in line.
+/// A lock that two tasks of a process ask for through one session. When one of them has it, the other waits for some time, and gives up its
+/// place in line.
 #[derive(Debug)]
 pub(super) struct RivalLocks;
 
@@ -68,7 +71,20 @@ impl Holdable for RivalLocks {
     async fn acquire(client: &Client, ask: Ask<'_>) -> Result<Option<LockGuard>, AcquireError> {
         let lock = Lock::new(client, "/sim/rivals");
         let both = [(); 2].map(|()| Box::pin(acquire(&lock, ask)));
-        select_all(both).await.0
+        let (first, _, mut rest) = select_all(both).await;
+        let (Some(guard), Some(rival)) = (first?, rest.pop()) else {
+            return Ok(None);
+        };
+        ask.log.granted(&guard);
+        let waited = timeout(client.session_timeout() / 10, rival);
+        match ask.log.watching(&guard, waited).await {
+            Ok(Ok(Some(_))) if guard.is_held() => {
+                ask.log.wrong("both rivals hold the lock".to_owned());
+            }
+            Ok(Err(error)) if !error.comes_of_faults() => ask.log.wrong(error.to_string()),
+            _ => {}
+        }
+        Ok(Some(guard))
     }
 
     fn holds(guard: &LockGuard) -> Vec<&Hold> {

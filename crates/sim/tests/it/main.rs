@@ -25,6 +25,20 @@ fn same_seed_is_the_same_run_event_for_event() {
 }
 
 #[test]
+fn every_mistake_is_in_the_table_of_the_document() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/proof.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let section = page.split("## Deliberate mistakes").nth(1).unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+    let mut listed: Vec<&str> = rows.map(|row| row.split('`').next().unwrap()).collect();
+    let mut known: Vec<&str> = mistakes::ALL.iter().map(|mistake| mistake.name).collect();
+    listed.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(listed, known);
+}
+
+#[test]
 fn recipes_are_right_on_simulated_machines() {
     for (name, run) in recipes::ALL {
         // One seed each: `./test` runs many, with an optimized build.

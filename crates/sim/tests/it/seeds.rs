@@ -11,6 +11,10 @@ fn passes_embedded(recipe: &str, seeds: &[u64]) {
     pass(recipe, seeds, Plan::embedded);
 }
 
+fn passes_long(recipe: &str, seeds: &[u64]) {
+    pass(recipe, seeds, Plan::long);
+}
+
 fn pass(recipe: &str, seeds: &[u64], plan: fn(u64) -> Plan) {
     let run = recipes::find(recipe).unwrap();
     for seed in seeds {
@@ -60,4 +64,30 @@ fn waiter_on_a_leader_that_lags_does_not_pass_a_barrier() {
 #[test]
 fn item_of_a_delay_queue_is_not_delivered_early() {
     passes("delay-queue", &[146]);
+}
+
+/// Servers of a plan deleted empty directories before slow members, or a slow disk, had answered the request that made them.
+#[test]
+fn directory_can_be_used_before_it_is_deleted() {
+    passes("barrier", &[1105]);
+    passes_embedded("tasks", &[34]);
+    passes_embedded("priority-queue", &[34]);
+}
+
+/// Sites of a transaction rested between two decisions although the faults were over, and were late for the rest.
+#[test]
+fn sites_apply_what_is_left_when_the_faults_are_over() {
+    passes_long("two-phase", &[60]);
+}
+
+/// The owner of a name that was abandoned took itself for the owner of the next name.
+#[test]
+fn name_that_is_abandoned_has_no_successor() {
+    passes_long("names", &[33]);
+}
+
+/// Takes of one handle chose from items far behind the first ones.
+#[test]
+fn takes_of_one_handle_keep_the_order() {
+    passes_long("queue", &[1301]);
 }
