@@ -12,8 +12,9 @@ use tokio::time::timeout;
 use crate::faults::Fault;
 use crate::plan::Plan;
 use crate::recipe::{Recipe, Round};
+use crate::recorder::Recorder;
 use crate::stage::Stage;
-use crate::worker::{Gone, Phase, Recorder, Worker, options};
+use crate::worker::{Gone, Phase, Worker, options};
 use crate::world::{Clock, Ms, OBSERVER, Process};
 
 /// Time limit for every worker to complete a round after the faults have ended: in session timeouts, plus a while in which the servers

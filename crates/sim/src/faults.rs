@@ -297,7 +297,7 @@ impl Weather {
 }
 
 /// How long a task may get no CPU time. A hold ends T/10 before its session can expire, which has to cover this delay, and that of clocks
-/// and network. After a pause the checks give a worker T/20 and a little more until it must have noticed (`hold_terms`).
+/// and network. After a pause the checks give a worker T/20 and a little more until it must have noticed (`Plan::hold_terms`).
 fn starve_max(session_timeout: Ms) -> Ms {
     session_timeout / 20
 }

@@ -59,6 +59,7 @@ pub mod mistakes;
 mod plan;
 mod recipe;
 pub mod recipes;
+mod recorder;
 mod run;
 mod servers;
 mod shrink;

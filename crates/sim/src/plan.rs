@@ -1,7 +1,10 @@
 //! All parameters of a run, drawn from its seed.
 
+use std::time::Duration;
+
 use bellwether::Sabotage;
 use bellwether_client::seam::Mistake as ClientMistake;
+use bellwether_testkit::history::Terms;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
@@ -344,6 +347,15 @@ impl Plan {
             embedded.mistake = Some(mistake);
         }
         self
+    }
+
+    /// Parameters for the checks of holds.
+    pub(crate) fn hold_terms(&self, capacity: u32) -> Terms {
+        Terms {
+            capacity,
+            session_timeout: Duration::from_millis(self.session_timeout),
+            grace: Duration::from_millis(self.session_timeout / 20 + 10),
+        }
     }
 
     /// The same plan with a deliberate mistake in the recipes.

@@ -1,39 +1,22 @@
 //! All recipes that a run can test.
 
 mod barriers;
-mod cache;
-mod catch_up;
-mod claims;
-mod config;
-mod counter;
-mod delay;
-mod delivery_order;
 mod fenced;
-mod fifo;
-mod folder;
-mod group;
 mod holds;
 mod latecomers;
-mod ledger;
-mod lock;
-mod names;
-mod priority;
-mod queue;
-mod queue_nodes;
-mod reentrant;
-mod rwlock;
-mod semaphore;
-mod tasks;
-mod tracks;
+mod queues;
+mod state;
 mod transactions;
 
 use crate::plan::Plan;
 use crate::recipe::Recipe;
 use crate::run::{Verdict, run};
 
-use holds::Holds;
+use holds::{Holds, lock, reentrant, rwlock, semaphore};
 pub(crate) use latecomers::stalls;
-use queue::Items;
+use queues::queue::Items;
+use queues::{delay, fifo, priority, tasks};
+use state::{cache, config, counter, folder, group, names};
 
 /// Runs a plan with one recipe.
 pub type Runner = fn(&Plan) -> Verdict;

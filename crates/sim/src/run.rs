@@ -13,9 +13,9 @@ use tokio::sync::watch;
 use crate::conductor::Conductor;
 use crate::plan::Plan;
 use crate::recipe::Recipe;
+use crate::recorder::Recorder;
 use crate::servers::{AnyServers, Embedded, Ensemble};
 use crate::stage::Stage;
-use crate::worker::Recorder;
 use crate::world::{Core, Executor, Net, OBSERVER, Parts, Trace};
 
 /// How a run ended.

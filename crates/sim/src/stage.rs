@@ -3,11 +3,9 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
-use std::time::Duration;
 
-use bellwether_testkit::history::{Moment, Terms};
+use bellwether_testkit::history::Moment;
 
-use crate::plan::Plan;
 use crate::servers::{AnyServers, Census};
 use crate::world::{Core, Ms, in_history};
 
@@ -56,14 +54,5 @@ impl Stage {
 impl fmt::Debug for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Stage")
-    }
-}
-
-/// Parameters for the checks of holds.
-pub(crate) fn hold_terms(plan: &Plan, capacity: u32) -> Terms {
-    Terms {
-        capacity,
-        session_timeout: Duration::from_millis(plan.session_timeout),
-        grace: Duration::from_millis(plan.session_timeout / 20 + 10),
     }
 }

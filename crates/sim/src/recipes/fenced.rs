@@ -14,7 +14,7 @@ use bellwether_testkit::history::Moment;
 use bellwether_testkit::history::registers::{Step, check_registers};
 use rand::Rng as _;
 
-use super::ledger::ATTEMPTS_MAX;
+use super::queues::ledger::ATTEMPTS_MAX;
 use crate::plan::Plan;
 use crate::recipe::{Recipe, Round};
 use crate::stage::Stage;

@@ -1,5 +1,11 @@
 //! Common part of locks, permits and leaderships: acquire in one of several ways, work, release in one of several ways.
 
+pub(super) mod lock;
+pub(super) mod reentrant;
+pub(super) mod rwlock;
+pub(super) mod semaphore;
+mod tracks;
+
 use std::future::ready;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,24 +18,24 @@ use rand::Rng as _;
 use rand::rngs::StdRng;
 use tokio::time::timeout;
 
-use super::tracks::{Log, Tracks};
+use self::tracks::{Log, Tracks};
 use crate::plan::Plan;
 use crate::recipe::{Recipe, Round};
 use crate::worker::{Gone, Worker};
 
 /// What a worker asks for.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ask<'a> {
-    pub(super) how: How,
+pub(crate) struct Ask<'a> {
+    pub(crate) how: How,
     /// Number of parts.
-    pub(super) weight: u32,
+    pub(crate) weight: u32,
     /// Records holds that begin before `acquire` returns.
-    pub(super) log: &'a Log,
+    pub(crate) log: &'a Log,
 }
 
 /// How a worker acquires.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum How {
+pub(crate) enum How {
     Wait,
     Within(Duration),
     AtOnce,
@@ -39,7 +45,7 @@ pub(super) enum How {
 ///
 /// Grants of what `acquire` returns are recorded by the run; `change` and `release` record what they do, in the [`Log`]: the end of a hold before
 /// the call, and the beginning after it.
-pub(super) trait Holdable: Send + Sync + 'static {
+pub(crate) trait Holdable: Send + Sync + 'static {
     const NAME: &'static str;
     const CAPACITY: u32 = 1;
     /// Whether the next holder learns how the previous hold ended.
@@ -99,7 +105,7 @@ pub(super) trait Holdable: Send + Sync + 'static {
 
 /// A run of a recipe with holds.
 #[derive(Debug)]
-pub(super) struct Holds<H> {
+pub(crate) struct Holds<H> {
     tracks: Arc<Mutex<Tracks>>,
     recipe: std::marker::PhantomData<fn() -> H>,
 }

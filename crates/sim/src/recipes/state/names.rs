@@ -14,7 +14,7 @@ use crate::worker::{Gone, Worker};
 
 /// Workers compete for one name, and request unique ones.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Owners(Arc<Mutex<Register>>);
+pub(crate) struct Owners(Arc<Mutex<Register>>);
 
 const PATH: &str = "/sim/names";
 

@@ -8,12 +8,12 @@ use bellwether::{
 use futures_util::future::select_all;
 use tokio::time::timeout;
 
-use super::holds::{Ask, Holdable, How};
 use super::tracks::Log;
+use super::{Ask, Holdable, How};
 use crate::failure::Failure as _;
 
 #[derive(Debug)]
-pub(super) struct FairLock;
+pub(crate) struct FairLock;
 
 impl Holdable for FairLock {
     const NAME: &'static str = "lock";
@@ -34,7 +34,7 @@ impl Holdable for FairLock {
 
 /// A lock with a crash mark.
 #[derive(Debug)]
-pub(super) struct MarkedLock;
+pub(crate) struct MarkedLock;
 
 impl Holdable for MarkedLock {
     const NAME: &'static str = "marked-lock";
@@ -62,7 +62,7 @@ impl Holdable for MarkedLock {
 /// A lock that two tasks of a process ask for through one session. When one of them has it, the other waits for some time, and gives up its
 /// place in line.
 #[derive(Debug)]
-pub(super) struct RivalLocks;
+pub(crate) struct RivalLocks;
 
 impl Holdable for RivalLocks {
     const NAME: &'static str = "rival-locks";
@@ -106,7 +106,7 @@ async fn acquire(lock: &Lock, ask: Ask<'_>) -> Result<Option<LockGuard>, Acquire
 
 /// The simple lock: one node that all contenders try to create.
 #[derive(Debug)]
-pub(super) struct PlainLock;
+pub(crate) struct PlainLock;
 
 impl Holdable for PlainLock {
     const NAME: &'static str = "simple-lock";
@@ -133,7 +133,7 @@ impl Holdable for PlainLock {
 
 /// Two locks at once, which workers name in different orders.
 #[derive(Debug)]
-pub(super) struct BothLocks;
+pub(crate) struct BothLocks;
 
 impl Holdable for BothLocks {
     const NAME: &'static str = "multi-lock";
@@ -177,7 +177,7 @@ impl Holdable for BothLocks {
 
 /// A lock that the leader of an election acquires: a combination that users write.
 #[derive(Debug)]
-pub(super) struct LeaderWithLock;
+pub(crate) struct LeaderWithLock;
 
 impl Holdable for LeaderWithLock {
     const NAME: &'static str = "election-with-lock";
@@ -217,7 +217,7 @@ impl Holdable for LeaderWithLock {
 
 /// Leadership.
 #[derive(Debug)]
-pub(super) struct Leaders;
+pub(crate) struct Leaders;
 
 impl Holdable for Leaders {
     const NAME: &'static str = "election";

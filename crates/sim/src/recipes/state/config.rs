@@ -21,7 +21,7 @@ const PATH: &str = "/sim/config";
 /// Workers set, replace, read and follow a value. Values are unique, and each write raises the version by one. A check of all possible
 /// orders would be slow in long runs; with versions, the order is known.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Values(Arc<Mutex<Notes>>);
+pub(crate) struct Values(Arc<Mutex<Notes>>);
 
 #[derive(Debug, Default)]
 struct Notes {

@@ -20,7 +20,7 @@ const PATH: &str = "/sim/cache";
 /// Each worker creates, sets and deletes two nodes of its own, one below the other, and waits until its copy of all nodes shows that. When
 /// the faults are over, no worker changes a node, and each copy must become equal to what the servers have.
 #[derive(Debug, Clone)]
-pub(super) struct Copies {
+pub(crate) struct Copies {
     written: Arc<Mutex<Written>>,
     workers: usize,
 }

@@ -6,17 +6,17 @@ use rand::Rng as _;
 use rand::rngs::StdRng;
 use tokio::time::timeout;
 
-use super::holds::{Ask, Holdable, How};
 use super::tracks::Log;
+use super::{Ask, Holdable, How};
 use crate::stage::Stage;
 
 /// A lock that its holder acquires a second time.
 #[derive(Debug)]
-pub(super) struct Nested;
+pub(crate) struct Nested;
 
 /// The same for a read/write lock: a reader reads again, a writer reads or writes again.
 #[derive(Debug)]
-pub(super) struct NestedSides;
+pub(crate) struct NestedSides;
 
 impl Holdable for Nested {
     const NAME: &'static str = "reentrant-lock";

@@ -6,7 +6,7 @@ use super::delivery_order::View;
 use crate::worker::{Gone, Worker};
 
 /// What this session sees of the claims, with its id.
-pub(super) async fn look(client: &Client, claims: &str) -> Option<(i64, View)> {
+pub(crate) async fn look(client: &Client, claims: &str) -> Option<(i64, View)> {
     let zk = client.raw();
     // Whatever is listed is at least as new.
     let (session, zxid) = (zk.session_id(), zk.last_zxid());
@@ -22,7 +22,7 @@ pub(super) async fn look(client: &Client, claims: &str) -> Option<(i64, View)> {
 }
 
 /// Ids of the items that are left, in the order of their ranks and of their puts.
-pub(super) async fn left(zk: &zk::Client, path: &str) -> Result<Vec<String>, zk::Error> {
+pub(crate) async fn left(zk: &zk::Client, path: &str) -> Result<Vec<String>, zk::Error> {
     let items = format!("{path}/items");
     zk.sync(&items).await?;
     let names = match zk.children(&items).await {
@@ -44,7 +44,7 @@ pub(super) async fn left(zk: &zk::Client, path: &str) -> Result<Vec<String>, zk:
 
 /// Waits until this session has no claim. A take that was dropped deletes its claim in the background; if it did not, no other consumer
 /// could take the item while the session lives, and this worker would make no progress.
-pub(super) async fn until_no_claim(
+pub(crate) async fn until_no_claim(
     worker: &mut Worker,
     client: &Client,
     claims: &str,

@@ -10,7 +10,7 @@ use super::queue::Kind;
 
 /// Items with one of three priorities.
 #[derive(Debug, Clone)]
-pub(super) struct Ranked;
+pub(crate) struct Ranked;
 
 impl Kind for Ranked {
     type Order = ByPriority;

@@ -16,7 +16,7 @@ use crate::worker::{Gone, Worker};
 
 impl<K: Kind> Items<K> {
     /// Works on items, and ends their claims.
-    pub(super) async fn consume(
+    pub(crate) async fn consume(
         &self,
         worker: &mut Worker,
         client: &Client,
@@ -100,7 +100,7 @@ impl<K: Kind> Items<K> {
     }
 
     /// Deletes the claims of other consumers, as an operator could. These consumers must not settle their items.
-    pub(super) async fn take_claims_away(&self, client: &Client) {
+    pub(crate) async fn take_claims_away(&self, client: &Client) {
         let names = client.raw().children(&Self::claims()).await;
         for name in names.unwrap_or_default() {
             lock(&self.ledger).break_claim(&name);

@@ -5,17 +5,17 @@ use bellwether::{Client, Hold, ReadGuard, RwLock, UpgradeError, WriteGuard};
 use rand::Rng as _;
 use rand::rngs::StdRng;
 
-use super::holds::{Ask, Holdable, How};
 use super::tracks::Log;
+use super::{Ask, Holdable, How};
 use crate::worker::Worker;
 
 /// A reader takes one part, a writer all.
 #[derive(Debug)]
-pub(super) struct ReadWrite;
+pub(crate) struct ReadWrite;
 
 /// A hold of either side.
 #[derive(Debug)]
-pub(super) enum Side {
+pub(crate) enum Side {
     Read(ReadGuard),
     Write(WriteGuard),
 }

@@ -9,7 +9,7 @@ use super::queue::Kind;
 
 /// First in, first out.
 #[derive(Debug, Clone)]
-pub(super) struct AsPut;
+pub(crate) struct AsPut;
 
 impl Kind for AsPut {
     type Order = Fifo;

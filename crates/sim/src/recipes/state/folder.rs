@@ -15,7 +15,7 @@ use crate::worker::{Gone, Worker};
 
 /// Two entries that every update raises together, and one that exists while they are odd.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Pairs(Arc<Mutex<Seen>>);
+pub(crate) struct Pairs(Arc<Mutex<Seen>>);
 
 #[derive(Debug, Default)]
 struct Seen {

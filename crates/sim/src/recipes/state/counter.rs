@@ -17,7 +17,7 @@ use crate::worker::{Gone, Worker};
 const PATH: &str = "/sim/counter";
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Sum(Arc<Mutex<Told>>);
+pub(crate) struct Sum(Arc<Mutex<Told>>);
 
 #[derive(Debug, Default)]
 struct Told {

@@ -10,7 +10,7 @@ use crate::world::Ms;
 
 /// What the order of a queue is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sorted {
+pub(crate) enum Sorted {
     /// None: tasks.
     Not,
     /// As items were put.
@@ -23,49 +23,49 @@ pub(super) enum Sorted {
 
 /// An item.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Placed<'a> {
-    pub(super) name: &'a str,
-    pub(super) number: u64,
+pub(crate) struct Placed<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) number: u64,
     /// The number of the first item that was put together with it.
-    pub(super) batch: u64,
-    pub(super) rank: u64,
+    pub(crate) batch: u64,
+    pub(crate) rank: u64,
     /// When its put began, and when it returned.
-    pub(super) begun: Ms,
-    pub(super) put: Option<Ms>,
+    pub(crate) begun: Ms,
+    pub(crate) put: Option<Ms>,
     /// In the order of their tokens.
-    pub(super) claims: &'a [Taken],
+    pub(crate) claims: &'a [Taken],
 }
 
 /// A claim that a consumer got.
 #[derive(Debug, Clone)]
-pub(super) struct Taken {
-    pub(super) token: i64,
-    pub(super) attempts: u32,
+pub(crate) struct Taken {
+    pub(crate) token: i64,
+    pub(crate) attempts: u32,
     /// When the take began, and when it returned.
-    pub(super) begun: Ms,
-    pub(super) got: Ms,
+    pub(crate) begun: Ms,
+    pub(crate) got: Ms,
     /// The handle that took it. It knows its own claims, and what it has seen since it was made.
-    pub(super) handle: u64,
+    pub(crate) handle: u64,
     /// Whether it is the first claim of its take, and not one of several that were made together.
-    pub(super) is_first: bool,
-    pub(super) view: Option<View>,
+    pub(crate) is_first: bool,
+    pub(crate) view: Option<View>,
     /// Whether the consumer knows that the claim has ended.
-    pub(super) is_settled: bool,
+    pub(crate) is_settled: bool,
     /// When it was given back.
-    pub(super) returned: Option<Ms>,
+    pub(crate) returned: Option<Ms>,
 }
 
 /// What a session saw before it made a handle. Its later views are not older.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct View {
+pub(crate) struct View {
     /// Claims up to this zxid are over, or among those that were seen.
-    pub(super) zxid: i64,
+    pub(crate) zxid: i64,
     /// How many claims it saw.
-    pub(super) claims: usize,
+    pub(crate) claims: usize,
 }
 
 /// By less than this the clocks of two consumers differ: an item that is given back is due then by all clocks.
-pub(super) const DAY_OFFSET_MAX: Ms = 1_000;
+pub(crate) const DAY_OFFSET_MAX: Ms = 1_000;
 
 /// Among how many items a consumer chooses if there are other claims, at most: eight for each claim, up to this limit. The claims are those of
 /// its last looks, of which only the last one is known here.
@@ -83,7 +83,7 @@ struct Open<'a> {
 }
 
 /// Checks the order of all deliveries of a queue that is empty at the end.
-pub(super) fn check(sorted: Sorted, items: &[Placed<'_>]) -> Result<(), String> {
+pub(crate) fn check(sorted: Sorted, items: &[Placed<'_>]) -> Result<(), String> {
     if sorted == Sorted::Not {
         return Ok(());
     }

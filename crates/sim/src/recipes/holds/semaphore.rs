@@ -6,14 +6,14 @@ use rand::Rng as _;
 use rand::rngs::StdRng;
 use tokio::time::{Instant, interval_at};
 
-use super::holds::{Ask, Holdable, How};
 use super::tracks::Log;
+use super::{Ask, Holdable, How};
 use crate::failure::Failure as _;
 use crate::worker::Worker;
 
 /// Three permits, asked for one to three at a time. Workers change how many there are.
 #[derive(Debug)]
-pub(super) struct Permits;
+pub(crate) struct Permits;
 
 impl Holdable for Permits {
     const NAME: &'static str = "semaphore";

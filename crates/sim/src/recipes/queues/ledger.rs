@@ -10,19 +10,19 @@ use bellwether_testkit::history::{What, check_holds};
 use super::delivery_order::{self, Placed, Sorted, Taken};
 use crate::plan::Plan;
 use crate::recipe::Round;
-use crate::stage::{Stage, hold_terms};
+use crate::stage::Stage;
 use crate::worker::Worker;
 use crate::world::Ms;
 
 /// Enough for all faults of a run.
-pub(super) const ATTEMPTS_MAX: u32 = 1_000_000;
+pub(crate) const ATTEMPTS_MAX: u32 = 1_000_000;
 
 /// How many items workers let stand before they put no more. Every snapshot of the embedded server has all items.
 const OPEN_MAX: usize = 300;
 
 /// What is known about all items.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(crate) struct Ledger {
     sorted: Sorted,
     last: u64,
     items: BTreeMap<String, Fate>,
@@ -35,7 +35,7 @@ pub(super) struct Ledger {
 
 /// How a claim ends its item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(crate) enum End {
     /// It was acknowledged, or the task is done.
     Acked,
     /// It is a dead letter.
@@ -71,7 +71,7 @@ struct Fate {
 }
 
 impl Ledger {
-    pub(super) fn new(sorted: Sorted) -> Self {
+    pub(crate) fn new(sorted: Sorted) -> Self {
         Self {
             sorted,
             last: 0,
@@ -83,7 +83,7 @@ impl Ledger {
     }
 
     /// Names new items, which are about to be put together.
-    pub(super) fn begin_put(&mut self, ranks: Vec<u64>) -> Vec<(u64, String)> {
+    pub(crate) fn begin_put(&mut self, ranks: Vec<u64>) -> Vec<(u64, String)> {
         let batch = self.last + 1;
         let mut items = Vec::new();
         for rank in ranks {
@@ -129,7 +129,7 @@ impl Ledger {
     }
 
     /// An item of this id was delivered. `clock` is the consumer's time of day, if the rank is the time at which the item is due.
-    pub(super) fn delivered(&mut self, item: &str, id: String, taken: Taken, clock: Option<u64>) {
+    pub(crate) fn delivered(&mut self, item: &str, id: String, taken: Taken, clock: Option<u64>) {
         let is_broken = self.broken.contains(&id);
         let Some(fate) = self.items.get_mut(item) else {
             self.is_wrong(format!("{item} was delivered, but was never put"));
@@ -171,18 +171,18 @@ impl Ledger {
     }
 
     /// Whether another item may be put.
-    pub(super) fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.open < OPEN_MAX
     }
 
     /// An operator may have deleted the claim of this name, which includes the id of its item.
-    pub(super) fn break_claim(&mut self, name: &str) {
+    pub(crate) fn break_claim(&mut self, name: &str) {
         let id = name.split('-').nth(1).unwrap_or(name);
         self.broken.insert(id.to_owned());
     }
 
     /// A claim is about to end its item: until the reply arrives, the result is unknown.
-    pub(super) fn doubt(&mut self, item: &str, token: i64, end: End) {
+    pub(crate) fn doubt(&mut self, item: &str, token: i64, end: End) {
         if let Some(fate) = self.items.get_mut(item) {
             fate.doubts.insert(token, end);
             self.set_open(item, false);
@@ -190,7 +190,7 @@ impl Ledger {
     }
 
     /// A claim did not end its item.
-    pub(super) fn refused(&mut self, item: &str, token: i64) {
+    pub(crate) fn refused(&mut self, item: &str, token: i64) {
         if let Some(fate) = self.items.get_mut(item) {
             fate.doubts.remove(&token);
             let is_open = fate.ended.is_none() && fate.doubts.is_empty();
@@ -199,7 +199,7 @@ impl Ledger {
     }
 
     /// A claim ended its item.
-    pub(super) fn ended(&mut self, item: &str, token: i64, end: End) {
+    pub(crate) fn ended(&mut self, item: &str, token: i64, end: End) {
         let Some(fate) = self.items.get_mut(item) else {
             return;
         };
@@ -221,7 +221,7 @@ impl Ledger {
     }
 
     /// A claim gave its item back.
-    pub(super) fn given_back(&mut self, item: &str, token: i64) {
+    pub(crate) fn given_back(&mut self, item: &str, token: i64) {
         let Some(fate) = self.items.get_mut(item) else {
             return;
         };
@@ -233,7 +233,7 @@ impl Ledger {
     }
 
     /// The dead letters at the end.
-    pub(super) fn check_dead(&mut self, letters: &[String]) -> Result<(), String> {
+    pub(crate) fn check_dead(&mut self, letters: &[String]) -> Result<(), String> {
         let dead: BTreeSet<&str> = letters.iter().map(String::as_str).collect();
         if dead.len() != letters.len() {
             return Err("there are two dead letters of one item".to_owned());
@@ -263,7 +263,7 @@ impl Ledger {
     }
 
     /// The tasks that are known to be done, each with the claim that did it, and how many others may be done.
-    pub(super) fn done(&self) -> (Vec<(String, i64)>, usize) {
+    pub(crate) fn done(&self) -> (Vec<(String, i64)>, usize) {
         let mut done = Vec::new();
         let mut doubts = 0;
         for (item, fate) in &self.items {
@@ -277,7 +277,7 @@ impl Ledger {
     }
 
     /// Checks, when all items have ended, that nothing was lost, and the order of all deliveries.
-    pub(super) fn check_end(&mut self) -> Result<(), String> {
+    pub(crate) fn check_end(&mut self) -> Result<(), String> {
         let mut batches: BTreeMap<u64, (usize, usize)> = BTreeMap::new();
         for (item, fate) in &mut self.items {
             let is_put = matches!(fate.put, Put::Yes(_)) || !fate.claims.is_empty();
@@ -324,12 +324,12 @@ fn set_settled(fate: &mut Fate, token: i64, returned: Option<Ms>) {
     }
 }
 
-pub(super) fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
+pub(crate) fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
     ledger.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Notes the result of a put.
-pub(super) fn note_put(
+pub(crate) fn note_put(
     worker: &Worker,
     ledger: &Mutex<Ledger>,
     items: &[(u64, String)],
@@ -352,7 +352,7 @@ pub(super) fn note_put(
 }
 
 /// Notes the result of an end that was in doubt.
-pub(super) fn note_end(
+pub(crate) fn note_end(
     worker: &Worker,
     ledger: &Mutex<Ledger>,
     item: &str,
@@ -367,7 +367,7 @@ pub(super) fn note_end(
 }
 
 /// Checks the ledger, and that no item was held by two consumers at once.
-pub(super) fn check(plan: &Plan, history: &History, ledger: &Mutex<Ledger>) -> Result<(), String> {
+pub(crate) fn check(plan: &Plan, history: &History, ledger: &Mutex<Ledger>) -> Result<(), String> {
     let ledger = lock(ledger);
     if let Some(wrong) = &ledger.wrong {
         return Err(wrong.clone());
@@ -387,7 +387,7 @@ pub(super) fn check(plan: &Plan, history: &History, ledger: &Mutex<Ledger>) -> R
             _ => true,
         });
         let own = History::new(plan.seed, own.cloned().collect());
-        check_holds(&own, &hold_terms(plan, 1)).map_err(|wrong| format!("{item}: {wrong}"))?;
+        check_holds(&own, &plan.hold_terms(1)).map_err(|wrong| format!("{item}: {wrong}"))?;
     }
     Ok(())
 }

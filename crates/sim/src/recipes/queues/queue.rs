@@ -28,7 +28,7 @@ use crate::worker::{Gone, Phase, Worker};
 use crate::world::Ms;
 
 /// A kind of queue.
-pub(super) trait Kind: Clone + fmt::Debug + Send + Sync + 'static {
+pub(crate) trait Kind: Clone + fmt::Debug + Send + Sync + 'static {
     /// The order of the queue.
     type Order: Order;
 
@@ -51,10 +51,10 @@ pub(super) trait Kind: Clone + fmt::Debug + Send + Sync + 'static {
 
 /// Producers and consumers of a queue.
 #[derive(Debug, Clone)]
-pub(super) struct Items<K> {
-    pub(super) ledger: Arc<Mutex<Ledger>>,
+pub(crate) struct Items<K> {
+    pub(crate) ledger: Arc<Mutex<Ledger>>,
     /// An operator deletes claims now and then.
-    pub(super) is_meddled_with: bool,
+    pub(crate) is_meddled_with: bool,
     /// Only the first worker takes items: then the order is strict.
     has_one_consumer: bool,
     kind: PhantomData<K>,
@@ -92,7 +92,7 @@ impl<K: Kind> Items<K> {
         OrderedQueue::new(client, K::PATH).attempts_max(ATTEMPTS_MAX)
     }
 
-    pub(super) fn claims() -> String {
+    pub(crate) fn claims() -> String {
         format!("{}/claims", K::PATH)
     }
 

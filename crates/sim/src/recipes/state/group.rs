@@ -29,7 +29,7 @@ const LATE_TIMEOUTS: u32 = 2;
 
 /// Workers join, change their data, look who is there, and leave.
 #[derive(Debug, Clone)]
-pub(super) struct Members {
+pub(crate) struct Members {
     notes: Arc<Mutex<Notes>>,
     session_timeout: Duration,
 }

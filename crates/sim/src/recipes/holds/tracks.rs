@@ -13,14 +13,14 @@ use bellwether_testkit::history::{
     Event, What, check_crash_marks, check_fencing, check_holds, check_order,
 };
 
-use super::holds::Holdable;
+use super::Holdable;
 use crate::plan::Plan;
-use crate::stage::hold_terms;
-use crate::worker::{Recorder, Worker};
+use crate::recorder::Recorder;
+use crate::worker::Worker;
 
 /// All holds of a run.
 #[derive(Debug)]
-pub(super) struct Tracks {
+pub(crate) struct Tracks {
     capacity: u32,
     is_fair: bool,
     is_marked: bool,
@@ -38,7 +38,7 @@ struct Track {
 }
 
 impl Tracks {
-    pub(super) fn new<H: Holdable>() -> Self {
+    pub(crate) fn new<H: Holdable>() -> Self {
         Self {
             capacity: H::CAPACITY,
             is_fair: H::IS_FAIR,
@@ -48,7 +48,7 @@ impl Tracks {
         }
     }
 
-    pub(super) fn check(&self, plan: &Plan, history: &History) -> Result<(), String> {
+    pub(crate) fn check(&self, plan: &Plan, history: &History) -> Result<(), String> {
         self.wrong.clone().map_or(Ok(()), Err)?;
         for (path, track) in &self.by_path {
             let own = |event: &&Event| {
@@ -63,7 +63,7 @@ impl Tracks {
     }
 
     fn check_track(&self, plan: &Plan, history: &History) -> Result<(), String> {
-        let terms = hold_terms(plan, self.capacity);
+        let terms = plan.hold_terms(self.capacity);
         let mut verdict = check_holds(history, &terms);
         if self.is_fair {
             verdict = verdict.and_then(|()| check_order(history, &terms));
@@ -115,7 +115,7 @@ fn check_belief(history: &History) -> Result<(), String> {
 
 /// Records the holds of one round of a worker.
 #[derive(Debug)]
-pub(super) struct Log {
+pub(crate) struct Log {
     recorder: Recorder,
     who: usize,
     weight: AtomicU32,
@@ -126,7 +126,7 @@ pub(super) struct Log {
 
 impl Log {
     /// The worker asks for holds of this weight.
-    pub(super) fn new(worker: &Worker, tracks: &Arc<Mutex<Tracks>>, weight: u32) -> Self {
+    pub(crate) fn new(worker: &Worker, tracks: &Arc<Mutex<Tracks>>, weight: u32) -> Self {
         worker.note(What::Asked);
         Self {
             recorder: worker.recorder.clone(),
@@ -138,7 +138,7 @@ impl Log {
     }
 
     /// A hold has begun. A second call records nothing.
-    pub(super) fn granted(&self, hold: &Hold) {
+    pub(crate) fn granted(&self, hold: &Hold) {
         let token = hold.token().number();
         if self.holds().contains_key(&token) {
             return;
@@ -162,7 +162,7 @@ impl Log {
     }
 
     /// A hold goes on after a call that took its guard, perhaps with another weight or as another hold.
-    pub(super) fn goes_on(&self, hold: &Hold, weight: u32) {
+    pub(crate) fn goes_on(&self, hold: &Hold, weight: u32) {
         self.weight.store(weight, Ordering::Relaxed);
         let token = hold.token().number();
         if !hold.is_held() {
@@ -173,18 +173,18 @@ impl Log {
     }
 
     /// The weight of its holds.
-    pub(super) fn weight(&self) -> u32 {
+    pub(crate) fn weight(&self) -> u32 {
         self.weight.load(Ordering::Relaxed)
     }
 
     /// A hold is known to be over.
-    pub(super) fn lost(&self, hold: &Hold) {
+    pub(crate) fn lost(&self, hold: &Hold) {
         let token = hold.token().number();
         self.end(token, What::Lost { token });
     }
 
     /// All holds that are left are dropped at this moment.
-    pub(super) fn dropping(&self) {
+    pub(crate) fn dropping(&self) {
         let tokens: Vec<i64> = self.holds().keys().copied().collect();
         for token in tokens {
             self.end(token, What::Dropping { token });
@@ -192,13 +192,13 @@ impl Log {
     }
 
     /// A hold is about to be released.
-    pub(super) fn releasing(&self, hold: &Hold) {
+    pub(crate) fn releasing(&self, hold: &Hold) {
         let token = hold.token().number();
         self.end(token, What::Releasing { token });
     }
 
     /// Releases one hold.
-    pub(super) async fn release<G, F>(
+    pub(crate) async fn release<G, F>(
         &self,
         guard: G,
         release: impl FnOnce(G) -> F + Send,
@@ -215,7 +215,7 @@ impl Log {
     }
 
     /// Awaits a future. If the hold is lost meanwhile, that is recorded at once.
-    pub(super) async fn watching<T>(&self, hold: &Hold, work: impl Future<Output = T>) -> T {
+    pub(crate) async fn watching<T>(&self, hold: &Hold, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         tokio::select! {
             biased;
@@ -226,7 +226,7 @@ impl Log {
     }
 
     /// Writes to a store that compares fencing tokens, and records whether it accepted the write.
-    pub(super) fn write(&self, hold: &Hold) {
+    pub(crate) fn write(&self, hold: &Hold) {
         let token = hold.token().number();
         let accepted = {
             let mut tracks = self.tracks();
@@ -245,7 +245,7 @@ impl Log {
     }
 
     /// Ends the run as failed, with this violation.
-    pub(super) fn wrong(&self, what: String) {
+    pub(crate) fn wrong(&self, what: String) {
         self.tracks().wrong.get_or_insert(what);
     }
 

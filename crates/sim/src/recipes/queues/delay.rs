@@ -17,7 +17,7 @@ const DELAY_MAX: Ms = 10_000;
 
 /// Items that must not be taken before they are due.
 #[derive(Debug, Clone)]
-pub(super) struct Late;
+pub(crate) struct Late;
 
 impl Kind for Late {
     type Order = ByDueTime;

@@ -17,7 +17,7 @@ use crate::worker::{Gone, Worker};
 
 /// Workers add tasks and take them.
 #[derive(Debug, Clone)]
-pub(super) struct Chores(Arc<Mutex<Ledger>>);
+pub(crate) struct Chores(Arc<Mutex<Ledger>>);
 
 /// How many results are read at the end.
 const RESULTS_MAX: usize = 100;
