@@ -102,7 +102,7 @@ pub(crate) enum Next<'a> {
     Nothing,
 }
 
-/// A take that waits until another take has read items. That one chooses an item for this take too.
+/// A take that waits until another take has read items. The take that reads chooses an item for each that waits.
 #[derive(Debug)]
 pub(crate) struct Waiting<'a> {
     warm: &'a Warm,
