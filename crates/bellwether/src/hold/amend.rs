@@ -46,6 +46,7 @@ impl Hold {
         {
             Ok(_) => {
                 self.mark = None;
+                self.slot.free();
                 Ok(self)
             }
             Err(error) => {

@@ -1,5 +1,6 @@
 //! The task that watches over a hold.
 
+use std::sync::Weak;
 use std::time::Duration;
 
 use bellwether_client as zk;
@@ -15,6 +16,7 @@ use crate::request::node_event::Happened;
 use crate::request::retry::Tries;
 use crate::session::open_session::Session;
 use crate::session::sabotage::Sabotage;
+use crate::session::slots::HeldSlot;
 
 /// The node of a hold is watched for deletion by other clients once the hold is this old. Shorter holds end before it would matter, and
 /// cost no watch.
@@ -27,21 +29,38 @@ pub(super) async fn attend(
     own_watch: Option<OwnWatch>,
     state: HoldWatch,
     asked: watch::Sender<Option<Revocation>>,
+    slot: Weak<HeldSlot>,
+) {
+    // A guard that is lost may stay in scope, and other tasks wait for its slot.
+    watch_over(&session, (&node, czxid), own_watch, &state, &asked).await;
+    if let Some(slot) = slot.upgrade()
+        && !session.is_sabotaged(Sabotage::TrustLostHold)
+    {
+        slot.free();
+    }
+}
+
+async fn watch_over(
+    session: &Session,
+    (node, czxid): (&str, i64),
+    own_watch: Option<OwnWatch>,
+    state: &HoldWatch,
+    asked: &watch::Sender<Option<Revocation>>,
 ) {
     let mut states = session.zk().states();
-    let mut gone = Box::pin(node_gone(&session, &node, czxid, own_watch, &asked));
+    let mut gone = Box::pin(node_gone(session, node, czxid, own_watch, asked));
     loop {
         let link = *states.borrow_and_update();
         let now = match link {
             _ if session.is_sabotaged(Sabotage::IgnoreExpiry) => HoldState::Held,
             link if link.is_ended() => HoldState::Lost,
-            _ if is_over(&session) => HoldState::Lost,
+            _ if is_over(session) => HoldState::Lost,
             zk::SessionState::Disconnected => HoldState::Suspended,
             _ => HoldState::Held,
         };
         let changed = state.note(now);
         if changed && now == HoldState::Lost {
-            let node = node.clone();
+            let node = node.to_owned();
             log::emit(move || info!(node, "hold is lost"));
         }
         if now == HoldState::Lost {
@@ -49,13 +68,13 @@ pub(super) async fn attend(
         }
         // Never zero: such a timer is done at once, and other tasks could not run.
         let left = session.heart().deadline().left();
-        let look = left.clamp(Duration::from_millis(1), look_again(&session));
+        let look = left.clamp(Duration::from_millis(1), look_again(session));
         tokio::select! {
             biased;
             () = &mut gone => {
                 // The end of a release is seen here too.
                 if state.note(HoldState::Lost) {
-                    let node = node.clone();
+                    let node = node.to_owned();
                     log::emit(move || info!(node, "hold was ended by another client"));
                 }
                 return;

@@ -22,6 +22,7 @@ pub use self::fence::StaleToken;
 pub use self::fenced_write::FencedWrite;
 pub use crate::node::node_data::Revocation;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_core::Stream;
@@ -34,6 +35,7 @@ use crate::session::clock::Moment;
 use crate::session::heart::Pulse;
 use crate::session::home::Running;
 use crate::session::open_session::Session;
+use crate::session::slots::{HeldSlot, Slot};
 
 use self::attend::{attend, look_again};
 use self::crash_mark::CrashMark;
@@ -58,6 +60,8 @@ pub struct Hold {
     errand: Option<Running>,
     _pulse: Pulse,
     node: OwnNode,
+    /// Dropped last: the deletion of the node is ahead of what the next task of the session sends.
+    slot: Arc<HeldSlot>,
 }
 
 impl Hold {
@@ -68,16 +72,19 @@ impl Hold {
         own_watch: Option<OwnWatch>,
         mark: Option<CrashMark>,
         previous: Previous,
+        slot: Option<Slot>,
     ) -> Self {
         let (asked, _) = watch::channel(None);
         let session = node.session().clone();
         let state = HoldWatch::new(path, node.czxid().into(), &session);
+        let slot = Arc::new(HeldSlot::new(slot));
         let task = attend(
             session.clone(),
             (node.path().to_owned(), node.czxid()),
             own_watch,
             state.clone(),
             asked.clone(),
+            Arc::downgrade(&slot),
         );
         Self {
             state: Ending(state, Moment::now()),
@@ -88,6 +95,7 @@ impl Hold {
             errand: None,
             _pulse: Pulse::new(&session),
             node,
+            slot,
         }
     }
 

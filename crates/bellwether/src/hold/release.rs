@@ -1,6 +1,10 @@
 //! How a hold ends: it is released, dropped, or undone before its caller received it.
 
 use std::ops::Deref;
+use std::pin::pin;
+use std::task::Poll;
+
+use futures_util::poll;
 
 use super::Hold;
 use super::hold_watch::{HoldState, HoldWatch};
@@ -94,11 +98,20 @@ impl Hold {
             node,
             // Kept until the end: the deletion triggers its watch, which would otherwise have to be removed.
             _watch,
+            slot,
             ..
         } = self;
         let path = state.path().to_owned();
         drop(state);
-        match node.remove(&parting).await {
+        let mut removed = pin!(node.remove(&parting));
+        // The first poll sends the deletion, and the next task of the session joins the line behind it.
+        let sent = poll!(&mut removed);
+        drop(slot);
+        let removal = match sent {
+            Poll::Ready(removal) => removal,
+            Poll::Pending => removed.await,
+        };
+        match removal {
             Removal::Done => Ok(()),
             Removal::WasGone => Err(ReleaseError::NotHeld { path }),
             Removal::SessionEnded => Err(ReleaseError::SessionEnded { path }),

@@ -4,6 +4,7 @@ use bellwether_client as zk;
 
 use crate::error::AcquireError;
 use crate::request::receipt::OnceError;
+use crate::session::slots::NoSlot;
 
 /// Why a contender failed. The recipe turns it into its own error, with the path.
 #[derive(Debug)]
@@ -24,6 +25,15 @@ impl From<zk::Error> for Failure {
             error if error.is_transient() => Self::Disconnected(error),
             zk::Error::SessionEnded(_) => Self::SessionEnded,
             error => Self::Refused(error),
+        }
+    }
+}
+
+impl From<NoSlot> for Failure {
+    fn from(reason: NoSlot) -> Self {
+        match reason {
+            NoSlot::LineFull { depth } => Self::LineFull { depth },
+            NoSlot::SessionEnded => Self::SessionEnded,
         }
     }
 }

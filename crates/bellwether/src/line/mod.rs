@@ -6,7 +6,6 @@ pub(crate) mod contender;
 pub(crate) mod failure;
 pub(crate) mod limit;
 pub(crate) mod name;
-pub(crate) mod neighbours;
 pub(crate) mod options;
 pub(crate) mod progress;
 pub(crate) mod waiting;

@@ -54,10 +54,34 @@ impl Terms {
         let terms = self.clone();
         let acquired = async move {
             let session = terms.session().await?;
-            let contender = terms.join(&session, kind, rule).await?;
+            let contender = match kind {
+                Kind::Lock => terms.join_with_slot(&session, kind, rule).await?,
+                _ => terms.join(&session, kind, rule).await?,
+            };
             terms.turn(contender).await
         };
         acquire_there(self.place.client.home(), acquired).await
+    }
+
+    /// Joins the end of the line when this contender has a slot: of the tasks of one session, at most two have a node.
+    pub(crate) async fn join_with_slot(
+        &self,
+        session: &Session,
+        kind: Kind,
+        rule: Rule,
+    ) -> Result<Contender, AcquireError> {
+        let (terms, in_session) = (self.clone(), session.clone());
+        let joined = async move {
+            let who = terms.who(&in_session);
+            let slot = in_session.slot(&terms.dir()?, &who, terms.line_max).await;
+            let slot = slot.map_err(|reason| terms.error(reason.into()))?;
+            let mut contender = terms.join_as(&in_session, who, kind, rule).await?;
+            contender.keep_slot(slot);
+            Ok(contender)
+        };
+        // Otherwise a caller that does not poll this future could keep a slot without a node.
+        let joined = session.home().as_task(joined).await;
+        joined.unwrap_or_else(|| Err(self.error(Failure::SessionEnded)))
     }
 
     /// Joins the end of the line.
@@ -166,8 +190,6 @@ impl Terms {
             return Ok(None);
         }
         let mut contender = self.join(session, kind, rule).await?;
-        let looked = contender.look_once().await;
-        looked.map_err(|failure| self.error(failure))?;
         if let Some(own) = own {
             // Names are never reused: if the node is there now, it was there all the time.
             if !contender.lower().any(is_own) {

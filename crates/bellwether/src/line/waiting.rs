@@ -65,7 +65,7 @@ impl<G> Waiting<G> {
 
     async fn turn_untraced(mut self) -> Result<G, AcquireError> {
         // The line was not read since the place was taken, possibly long ago; the place may be lost by now.
-        let looked = self.contender.look_again().await;
+        let looked = self.contender.list().await;
         looked.map_err(|failure| self.terms.error(failure))?;
         (self.take)(self.contender).await
     }

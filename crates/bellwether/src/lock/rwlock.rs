@@ -116,7 +116,8 @@ impl RwLock {
         let terms = self.terms.clone();
         let acquired = async move {
             let session = terms.session().await?;
-            let contender = terms.join(&session, Kind::Write, Rule::EXCLUSIVE).await?;
+            let (kind, rule) = (Kind::Write, Rule::EXCLUSIVE);
+            let contender = terms.join_with_slot(&session, kind, rule).await?;
             WriteGuard::take(&terms, contender).await
         };
         acquire_there(self.terms.place.client.home(), acquired).await

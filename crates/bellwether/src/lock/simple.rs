@@ -348,7 +348,7 @@ impl<'a> Attempt<'a> {
         self.wait.granted();
         let path = &self.lock.place.path;
         Ok(SimpleGuard {
-            hold: Hold::start(path, node, own_watch, None, Previous::Unknown),
+            hold: Hold::start(path, node, own_watch, None, Previous::Unknown, None),
         })
     }
 

@@ -13,23 +13,17 @@ use futures_util::future::Either;
 use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, JoinHandle};
 
-use crate::session::pace::Pace;
-
 /// The home of a session. Futures of recipes only wait for results from there, so they can be awaited on any executor.
 #[derive(Clone, Debug)]
 pub(crate) struct Home {
     runtime: Handle,
-    /// Limits how much work of recipes runs there at a time.
-    pace: Arc<Pace>,
 }
 
 impl Home {
     /// The runtime that carries a session.
     pub(crate) fn of(zk: &bellwether_client::Client) -> Self {
-        let runtime = zk.runtime().clone();
         Self {
-            pace: Pace::new(runtime.clone()),
-            runtime,
+            runtime: zk.runtime().clone(),
         }
     }
 
@@ -75,11 +69,20 @@ impl Home {
     where
         F: Future<Output: Send> + Send + 'static,
     {
-        let task = self
-            .runtime
-            .spawn(seam::task(self.pace.clone().keep(future)));
+        let task = self.runtime.spawn(seam::task(future));
         let attached = Running(task.abort_handle());
         joined(task, attached)
+    }
+
+    /// As [`apart`](Self::apart), unless the caller is a task of the session thread already.
+    pub(crate) async fn as_task<F>(&self, future: F) -> Option<F::Output>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        match is_session_thread() {
+            true => Some(future.await),
+            false => self.apart(future).await,
+        }
     }
 
     /// A timer that can be awaited on any executor.

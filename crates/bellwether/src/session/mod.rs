@@ -12,8 +12,8 @@ pub(crate) mod janitor;
 pub(crate) mod meters;
 pub(crate) mod open_session;
 pub(crate) mod owned_names;
-mod pace;
 pub(crate) mod place;
 #[cfg(test)]
 pub(crate) mod pretended_ensemble;
 pub(crate) mod sabotage;
+pub(crate) mod slots;

@@ -17,6 +17,7 @@ use crate::session::janitor::Janitor;
 use crate::session::meters::{self, Traffic};
 use crate::session::owned_names::Borne;
 use crate::session::sabotage::Sabotage;
+use crate::session::slots::{NoSlot, Slot, Slots};
 
 /// An open session. Clones share it; it is closed when the last clone is gone.
 ///
@@ -32,6 +33,7 @@ struct Inner {
     heart: Heart,
     ephemerals: Ephemerals,
     borne: Borne,
+    slots: Slots,
     home: Home,
     options: Connect,
     traffic: Traffic,
@@ -72,6 +74,7 @@ impl Session {
             heart: Heart::new(engine, zk.clone(), Mistakes::of(&options, &zk)),
             ephemerals: Ephemerals::default(),
             borne: Borne::default(),
+            slots: Slots::default(),
             zk,
             chroot,
             home: home.clone(),
@@ -91,11 +94,6 @@ impl Session {
     /// The id of the session, as the servers' own tools show it.
     pub(crate) fn session_id(&self) -> i64 {
         self.0.zk.session_id()
-    }
-
-    /// The address of the session in memory, unique while the session lives.
-    pub(crate) fn address(&self) -> usize {
-        Arc::as_ptr(&self.0).addr()
     }
 
     /// Whether both are the same session.
@@ -181,6 +179,20 @@ impl Session {
 
     pub(crate) fn borne(&self) -> &Borne {
         &self.0.borne
+    }
+
+    /// Waits for a slot in a line, as a task of this session: see [`Slots::take`].
+    pub(crate) async fn slot(
+        &self,
+        directory: &NodePath,
+        who: &Who,
+        line_max: usize,
+    ) -> Result<Slot, NoSlot> {
+        tokio::select! {
+            biased;
+            slot = self.0.slots.take(directory.as_str(), &who.owner, line_max) => slot,
+            () = self.ended() => Err(NoSlot::SessionEnded),
+        }
     }
 
     pub(crate) fn home(&self) -> &Home {

@@ -63,6 +63,8 @@ pub enum Sabotage {
     GiveUpPlace,
     /// Creates members of a double barrier without a receipt, so that one may have two nodes.
     CountTwice,
+    /// Takes nodes before an earlier hold of the same session for gone, although the directory may have been made again.
+    TrustLostHold,
     /// Leaves it to the task that watches a hold to notice that its time is over.
     LostByTask,
     /// Decides about a transaction by the votes that are there, although one is missing.

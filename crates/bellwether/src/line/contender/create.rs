@@ -7,15 +7,14 @@ use super::{Contender, Node, SEQUENCE_MAX};
 use crate::hold::own_node::{Naming, OwnNode};
 use crate::line::failure::Failure;
 use crate::line::name::{Layout, Name};
-use crate::line::neighbours::{Entrance, Neighbours};
 use crate::request::receipt::{OnceError, Receipts, Written};
 use crate::request::retry::{Tries, until_answered};
 use crate::request::synced_read::linearizable_in;
 use crate::session::sabotage::Sabotage;
 
 impl Contender {
-    /// Tries to create the node and to list the line, unless a neighbour lists it first. Returns false if the caller may try again. A node
-    /// whose create got no answer is found by its name.
+    /// Tries to create the node and to list the line. Returns false if the caller may try again. A node whose create got no answer is found
+    /// by its name.
     pub(super) async fn create(
         &mut self,
         payload: &[u8],
@@ -30,28 +29,21 @@ impl Contender {
         let options = zk::CreateMode::EphemeralSequential.with_acl(self.entry.access.acl());
         self.connections = session.zk().connections();
         self.node = Node::InDoubt;
-        let neighbours = self.neighbours();
-        let entrance = neighbours.as_ref().map(Neighbours::announce);
-        let kind = self.entry.kind;
-        let has_company = entrance.as_ref().is_some_and(|here| here.has_company(kind));
         // Pipelined: one packet, one round trip.
         let (create, directory, list) = zk.batch(|zk| {
             let create = zk.create(&prefix, payload, options);
             let directory = self.send_directory_read(zk);
-            let list = (!has_company).then(|| zk.children(self.dir.as_str()));
-            (create, directory, list)
+            (create, directory, zk.children(self.dir.as_str()))
         });
         match create.await {
             Ok(zk::Created { path, stat }) => {
-                self.adopt(path, stat.czxid, entrance)?;
-                if let Some(list) = list {
-                    match list.await {
-                        Ok(children) => {
-                            self.directory = directory.await;
-                            self.look(children)?;
-                        }
-                        Err(_) => self.list().await?,
+                self.adopt(path, stat.czxid)?;
+                match list.await {
+                    Ok(children) => {
+                        self.directory = directory.await;
+                        self.look(children)?;
                     }
+                    Err(_) => self.list().await?,
                 }
                 Ok(true)
             }
@@ -105,7 +97,7 @@ impl Contender {
                     let Some(zk::MultiResult::Created { path }) = results.first() else {
                         return Err(Failure::Removed);
                     };
-                    self.adopt(path.clone(), czxid, None)?;
+                    self.adopt(path.clone(), czxid)?;
                     return self.look(children);
                 }
                 (Ok(_), ..) => {
@@ -134,12 +126,7 @@ impl Contender {
     }
 
     /// Takes over a node that was created, unless the numbers of its line are used up.
-    fn adopt(
-        &mut self,
-        path: String,
-        czxid: i64,
-        entrance: Option<Entrance>,
-    ) -> Result<(), Failure> {
+    fn adopt(&mut self, path: String, czxid: i64) -> Result<(), Failure> {
         let name = path.rsplit_once('/').map(|(_, name)| name.to_owned());
         let name = name.and_then(|name| self.entry.layout.parse(name));
         // Dropped here, the node is removed again.
@@ -147,7 +134,7 @@ impl Contender {
         self.node = Node::None;
         match name {
             Some(name) if (0..SEQUENCE_MAX).contains(&name.sequence()) => {
-                self.place(name, node, entrance);
+                self.place(name, node);
                 Ok(())
             }
             _ => Err(Failure::SequenceUsedUp),
@@ -212,8 +199,7 @@ impl Contender {
         let Some((name, node)) = found else {
             return Ok(false);
         };
-        let entrance = self.neighbours().as_ref().map(Neighbours::announce);
-        self.place(name, node, entrance);
+        self.place(name, node);
         self.look(children)?;
         Ok(true)
     }

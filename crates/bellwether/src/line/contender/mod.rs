@@ -21,7 +21,6 @@ use crate::hold::own_node::{OwnNode, OwnWatch};
 use crate::hold::parting::Marking;
 use crate::line::failure::Failure;
 use crate::line::name::{Kind, Layout, Name};
-use crate::line::neighbours::{Berth, Entrance, Neighbours};
 use crate::node::access::Access;
 use crate::node::acquisition::AcquisitionId;
 use crate::node::node_data::DATA_BYTES_MAX;
@@ -35,9 +34,10 @@ use crate::session::heart::Pulse;
 use crate::session::meters::Wait;
 use crate::session::open_session::Session;
 use crate::session::sabotage::Sabotage;
+use crate::session::slots::Slot;
 
 use self::view::Line;
-pub(crate) use self::view::{Rule, Sight};
+pub(crate) use self::view::Rule;
 
 /// The server numbers children with a signed 32-bit counter that sticks or wraps at its end (`PrepRequestProcessor`,
 /// ZOOKEEPER-4706). A new contender above this number is refused, so that the line stays in order.
@@ -82,8 +82,8 @@ pub(crate) struct Contender {
     /// The data of the directory at that time, in recipes with a limit.
     directory: Option<(Bytes, zk::Stat)>,
     own_watch: Option<OwnWatch>,
-    /// The place of the node among the contenders of this session. The node keeps it too.
-    berth: Option<Arc<Berth>>,
+    /// Among the tasks of this session, in recipes that limit how many of them have a node.
+    slot: Option<Slot>,
     marking: Option<Marking>,
     /// Whether only one create was sent.
     is_first_try: bool,
@@ -134,7 +134,7 @@ impl Contender {
             line: None,
             directory: None,
             own_watch: None,
-            berth: None,
+            slot: None,
             marking: None,
             is_first_try: true,
             in_doubt_since: None,
@@ -152,46 +152,26 @@ impl Contender {
                 }
             }
         }
-        this.check_depth().await?;
+        this.check_depth()?;
         Ok(this)
     }
 
     /// Fails if too many contenders are ahead.
-    async fn check_depth(&mut self) -> Result<(), Failure> {
-        let line_max = self.entry.line_max;
-        // A contender that entered together with others of its session sent no list. Their list usually bounds the depth.
-        let ahead_max = self.berth().and_then(Berth::ahead_max);
-        if self.line.is_none() && ahead_max.is_none_or(|ahead| ahead >= line_max) {
-            self.list().await?;
-        }
+    fn check_depth(&self) -> Result<(), Failure> {
         match self.lower().count() {
-            depth if depth >= line_max => Err(Failure::LineFull { depth }),
+            depth if depth >= self.entry.line_max => Err(Failure::LineFull { depth }),
             _ => Ok(()),
         }
     }
 
-    /// The contenders of this session in the same line, if one of them can wait for another.
-    ///
-    /// Only exclusive contenders can: when one of them has its turn, no node is ahead of it. In the layouts of other libraries a node may
-    /// later sort ahead of others.
-    fn neighbours(&self) -> Option<Arc<Neighbours>> {
-        let is_exclusive = matches!(
-            self.entry.kind,
-            Kind::Lock | Kind::Write | Kind::Candidate | Kind::Consumer
-        );
-        let is_sabotaged = self.session.is_sabotaged(Sabotage::SkipRelist)
-            || self.session.is_sabotaged(Sabotage::SortByWholeName);
-        let wait = is_exclusive && self.entry.layout == Layout::Bellwether && !is_sabotaged;
-        wait.then(|| Neighbours::of(&self.session, &self.dir))
+    /// Keeps a slot, for which the contender has waited before it joined the line.
+    pub(crate) fn keep_slot(&mut self, slot: Slot) {
+        self.wait = slot.wait_so_far();
+        self.slot = Some(slot);
     }
 
-    /// Records the created node and its place among the contenders of this session.
-    fn place(&mut self, name: Name, mut node: OwnNode, entrance: Option<Entrance>) {
-        let kind = self.entry.kind;
-        self.berth = entrance.map(|entrance| Arc::new(entrance.take(kind, name.sequence())));
-        if let Some(berth) = &self.berth {
-            node.accompany(berth.clone());
-        }
+    /// Records the created node.
+    fn place(&mut self, name: Name, mut node: OwnNode) {
         if let Some(connection) = self.stragglers_since() {
             // Now, since a semaphore counts them as long as this contender holds; and again when its node is deleted.
             let others = self.acquisition(Some(name.as_str().to_owned()));
@@ -219,10 +199,6 @@ impl Contender {
         }
     }
 
-    fn berth(&self) -> Option<&Berth> {
-        self.berth.as_deref()
-    }
-
     /// Whether the first create succeeded. Then requests sent behind it were answered after it.
     pub(crate) fn is_first_try(&self) -> bool {
         self.is_first_try
@@ -231,14 +207,6 @@ impl Contender {
     /// The nodes ahead at the last list, in no order. Empty before the first list.
     pub(crate) fn lower(&self) -> impl Iterator<Item = &Name> {
         self.line.iter().flat_map(Line::lower)
-    }
-
-    /// Lists the line, unless that was done when the node was created.
-    pub(crate) async fn look_once(&mut self) -> Result<(), Failure> {
-        match self.line {
-            Some(_) => Ok(()),
-            None => self.list().await,
-        }
     }
 
     /// The wait since it asked for its place.
@@ -290,11 +258,18 @@ impl Contender {
             self.prove_alive().await?;
         }
         self.marking = None;
+        let number = self.name().map(Name::sequence);
         let Some(node) = self.take_node() else {
             return Err(Failure::Removed);
         };
         let own_watch = self.own_watch.take();
-        Ok(Hold::start(path, node, own_watch, mark, previous))
+        let slot = self.slot.take();
+        if let (Some(slot), Some(number)) = (&slot, number)
+            && node.session().is_sabotaged(Sabotage::TrustLostHold)
+        {
+            slot.remember(number);
+        }
+        Ok(Hold::start(path, node, own_watch, mark, previous, slot))
     }
 
     /// Sends no delete: the node is known to be gone.
@@ -371,39 +346,35 @@ impl Contender {
         async { read?.await.ok() }
     }
 
-    /// Records the listed line, also for the neighbours.
+    /// Records the listed line.
     pub(crate) fn look(&mut self, children: Vec<String>) -> Result<(), Failure> {
+        let Node::At(own, _) = &self.node else {
+            return Err(Failure::Removed);
+        };
         let nodes = children.len();
         let names = self.entry.layout.contenders(children).collect();
-        let sight = Arc::new(Sight::new(names, nodes));
-        if let Some(berth) = self.berth() {
-            berth.neighbours().share(&sight);
-        }
-        match self.see(sight) {
-            true => Ok(()),
-            false => Err(Failure::Removed),
-        }
-    }
-
-    /// Adopts a listed line. Returns `false` if the own node was not in it.
-    fn see(&mut self, sight: Arc<Sight>) -> bool {
-        let Node::At(own, _) = &self.node else {
-            return false;
+        let is_there = match &mut self.line {
+            Some(line) => line.renew(names, nodes),
+            None => {
+                let by_text = self.session.is_sabotaged(Sabotage::SortByWholeName);
+                self.line = Line::beside(own, names, nodes, by_text);
+                self.line.is_some()
+            }
         };
         if self.stragglers_since().is_some() {
             // Ahead of the own node, it would block the contender itself.
-            for other in sight.others_of(own, &self.prefix) {
+            for other in self
+                .line
+                .iter()
+                .flat_map(|line| line.others_of(&self.prefix))
+            {
                 let path = self.dir.child(other);
                 self.session.janitor().remove(Litter::Own(path));
             }
         }
-        match &mut self.line {
-            Some(line) => line.renew(sight),
-            None => {
-                let by_text = self.session.is_sabotaged(Sabotage::SortByWholeName);
-                self.line = Line::beside(own, sight, by_text);
-                self.line.is_some()
-            }
+        match is_there {
+            true => Ok(()),
+            false => Err(Failure::Removed),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! A line as a contender last listed it, and which nodes in it block the contender.
 
 use std::cmp::Ordering;
-use std::sync::Arc;
 
 use crate::line::name::{Kind, Name};
 use crate::node::node_data::NodeData;
@@ -34,98 +33,47 @@ impl Rule {
     };
 }
 
-/// A line at one moment. The contenders of one session share it: a list of thousands is parsed once, not once for each of them.
-#[derive(Debug)]
-pub(crate) struct Sight {
-    /// The contenders, sorted by sequence number.
-    names: Vec<Name>,
-    /// Whether the sequence numbers are in the order of the line: none has wrapped.
-    is_plain: bool,
-    /// How many nodes the directory had, contenders or not.
-    nodes: usize,
-}
-
-impl Sight {
-    pub(super) fn new(mut names: Vec<Name>, nodes: usize) -> Self {
-        names.sort_unstable_by_key(Name::sequence);
-        Self {
-            is_plain: names.first().is_none_or(|first| first.sequence() >= 0),
-            names,
-            nodes,
-        }
-    }
-
-    /// The other nodes of the acquisition with this prefix.
-    pub(super) fn others_of<'a>(
-        &'a self,
-        own: &'a Name,
-        prefix: &'a str,
-    ) -> impl Iterator<Item = &'a Name> {
-        let is_own = move |name: &&Name| name.as_str().starts_with(prefix) && *name != own;
-        self.names.iter().filter(is_own)
-    }
-
-    fn shows(&self, name: &Name) -> bool {
-        let first = self.below(name.sequence());
-        let mut same = self.names[first..]
-            .iter()
-            .take_while(|other| other.sequence() == name.sequence());
-        same.any(|other| other == name)
-    }
-
-    /// How many contenders have a lower number.
-    fn below(&self, sequence: i32) -> usize {
-        self.names
-            .partition_point(|name| name.sequence() < sequence)
-    }
-
-    /// An upper bound of the nodes ahead of the node with this number: the listed nodes and those created since. Each created node
-    /// takes one number.
-    pub(crate) fn ahead_max(&self, sequence: i32) -> usize {
-        let last = self.names.last().map_or(-1, Name::sequence);
-        let since = usize::try_from(sequence.wrapping_sub(last)).unwrap_or(0);
-        self.names.len() + since
-    }
-}
-
 /// The line around one node, as last listed. The nodes ahead only become fewer.
 #[derive(Debug)]
 pub(super) struct Line {
     own: Name,
-    sight: Arc<Sight>,
+    /// All contenders, in no order.
+    names: Vec<Name>,
+    /// How many nodes the directory had, contenders or not.
+    nodes: usize,
     /// Deliberate mistake: sorts by the whole name instead of the sequence number.
     by_text: bool,
-    /// All nodes ahead of this one are known to be gone.
-    floor: Option<i32>,
     /// The nodes ahead that no longer block.
     passed: Vec<Name>,
-    /// Whether one of them may still exist.
-    has_tolerated: bool,
 }
 
 impl Line {
     /// The line around the node `own`; `None` if it has no such node.
-    pub(super) fn beside(own: &Name, sight: Arc<Sight>, by_text: bool) -> Option<Self> {
-        sight.shows(own).then(|| Self {
+    pub(super) fn beside(
+        own: &Name,
+        names: Vec<Name>,
+        nodes: usize,
+        by_text: bool,
+    ) -> Option<Self> {
+        names.contains(own).then(|| Self {
             own: own.clone(),
-            sight,
+            names,
+            nodes,
             by_text,
-            floor: None,
             passed: Vec::new(),
-            has_tolerated: false,
         })
     }
 
-    /// Replaces the list with a later one. Returns `false` if the own node is gone.
-    pub(super) fn renew(&mut self, sight: Arc<Sight>) -> bool {
-        let is_there = sight.shows(&self.own);
-        self.sight = sight;
-        is_there
+    /// The other nodes of the acquisition with this prefix.
+    pub(super) fn others_of<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Name> {
+        let is_own = move |name: &&Name| name.as_str().starts_with(prefix) && **name != self.own;
+        self.names.iter().filter(is_own)
     }
 
-    /// Records that all nodes ahead of the one with this sequence number are gone.
-    pub(super) fn nothing_before(&mut self, sequence: i32) {
-        self.floor = Some(sequence);
+    /// Replaces the list with a later one. Returns `false` if the own node is gone.
+    pub(super) fn renew(&mut self, names: Vec<Name>, nodes: usize) -> bool {
+        (self.names, self.nodes) = (names, nodes);
+        self.names.contains(&self.own)
     }
 
     fn is_before(&self, name: &Name) -> bool {
@@ -137,33 +85,19 @@ impl Line {
 
     /// The nodes ahead, in no order.
     pub(super) fn lower(&self) -> impl Iterator<Item = &Name> {
-        let is_left = |name: &&Name| match self.floor {
-            Some(floor) => name.sequence().wrapping_sub(floor) >= 0,
-            None => true,
-        };
-        let sight = &self.sight;
-        // In a line of thousands, a contender whose neighbours were served first searches only the last part.
-        let part = match sight.is_plain && !self.by_text {
-            true => {
-                let start = self.floor.map_or(0, |floor| sight.below(floor));
-                let end = sight.below(self.own.sequence());
-                start.min(end)..end
-            }
-            false => 0..sight.names.len(),
-        };
-        let names = sight.names[part].iter().filter(is_left);
+        let names = self.names.iter();
         names.filter(|name| **name != self.own && self.is_before(name))
     }
 
     /// Whether a contender was behind it.
     pub(super) fn is_followed(&self) -> bool {
-        let mut names = self.sight.names.iter();
+        let mut names = self.names.iter();
         names.any(|name| *name != self.own && !self.is_before(name))
     }
 
     /// How many other nodes the directory had, contenders or not.
     pub(super) fn siblings(&self) -> usize {
-        self.sight.nodes.saturating_sub(1)
+        self.nodes.saturating_sub(1)
     }
 
     /// Ignores a node ahead, which is gone.
@@ -174,13 +108,14 @@ impl Line {
     /// Ignores a node ahead, which may still exist.
     pub(super) fn tolerate(&mut self, name: &str) {
         let lower = self.lower().find(|lower| lower.as_str() == name).cloned();
-        self.has_tolerated |= lower.is_some();
         self.passed.extend(lower);
     }
 
-    /// Whether an ignored node may still exist.
-    pub(super) fn has_tolerated(&self) -> bool {
-        self.has_tolerated
+    /// Deliberate mistake: ignores nodes with a lower number.
+    pub(super) fn pass_below(&mut self, number: i32) {
+        let names = self.names.iter();
+        let below = names.filter(|name| name.sequence() < number).cloned();
+        self.passed.extend(below);
     }
 
     /// Deliberate mistake: ignores all nodes ahead.
@@ -227,8 +162,7 @@ mod tests {
 
     fn line(own: i32, others: &[i32]) -> Line {
         let names = others.iter().chain([&own]).copied().map(name).collect();
-        let sight = Arc::new(Sight::new(names, others.len() + 1));
-        Line::beside(&name(own), sight, false).unwrap()
+        Line::beside(&name(own), names, others.len() + 1, false).unwrap()
     }
 
     fn blocker(line: &Line) -> Option<(i32, bool)> {
@@ -243,9 +177,9 @@ mod tests {
             Layout::Bellwether.parse(name).unwrap()
         };
         let names = vec![of(1, 3), of(2, 4), of(1, 5), of(1, 6)];
-        let sight = Sight::new(names, 4);
-        let others: Vec<_> = sight
-            .others_of(&of(1, 5), "lock-1-0000000000000001-")
+        let line = Line::beside(&of(1, 5), names, 4, false).unwrap();
+        let others: Vec<_> = line
+            .others_of("lock-1-0000000000000001-")
             .map(Name::sequence)
             .collect();
         assert_eq!(others, [3, 6]);
@@ -256,24 +190,19 @@ mod tests {
         let mut line = line(7, &[9, 3, 5, 8]);
         assert_eq!(blocker(&line), Some((5, false)));
         assert_eq!((line.lower().count(), line.siblings()), (2, 4));
-        assert!(line.is_followed() && !line.has_tolerated());
+        assert!(line.is_followed());
         line.pass(&name(5));
         assert_eq!(blocker(&line), Some((3, true)));
         line.tolerate(name(3).as_str());
         assert_eq!(blocker(&line), None);
-        assert!(line.has_tolerated());
     }
 
     #[test]
-    fn what_is_known_to_be_gone_is_not_in_the_way() {
+    fn later_list_replaces_the_earlier() {
         let mut line = line(7, &[9, 3, 5, 6]);
-        line.nothing_before(5);
-        assert_eq!(blocker(&line), Some((6, false)));
-        line.nothing_before(6);
-        assert_eq!(blocker(&line), Some((6, true)));
-        assert!(line.renew(Arc::new(Sight::new(vec![name(7)], 1))));
-        assert_eq!(blocker(&line), None);
-        assert!(!line.renew(Arc::new(Sight::new(vec![name(8)], 1))));
+        assert!(line.renew(vec![name(7), name(9)], 2));
+        assert_eq!((blocker(&line), line.siblings()), (None, 1));
+        assert!(!line.renew(vec![name(8)], 1));
     }
 
     #[test]
@@ -282,13 +211,5 @@ mod tests {
         assert_eq!(blocker(&line), Some((i32::MIN, false)));
         assert_eq!(line.lower().count(), 2);
         assert!(line.is_followed());
-    }
-
-    #[test]
-    fn sight_bounds_how_many_can_stand_before_a_later_node() {
-        let sight = Sight::new(vec![name(10), name(4)], 3);
-        assert_eq!(sight.ahead_max(11), 3);
-        assert_eq!(sight.ahead_max(30), 22);
-        assert_eq!(Sight::new(Vec::new(), 0).ahead_max(5), 6);
     }
 }

@@ -74,10 +74,12 @@ impl Shelf {
                     return Ok(taken);
                 }
             }
+            let (line, who) = (self.dir("line"), self.who());
+            let slot = self.session().slot(&line, &who, LINE_MAX).await?;
             let entry = Entry {
                 rule: Rule::EXCLUSIVE,
                 kind: Kind::Consumer,
-                who: self.who(),
+                who,
                 access: self.access.clone(),
                 is_inner: true,
                 line_max: LINE_MAX,
@@ -86,7 +88,8 @@ impl Shelf {
                 once: None,
             };
             let place = async {
-                let mut place = Contender::enter(self.session(), self.dir("line"), entry).await?;
+                let mut place = Contender::enter(self.session(), line, entry).await?;
+                place.keep_slot(slot);
                 place.turn().await?;
                 Ok(place)
             };

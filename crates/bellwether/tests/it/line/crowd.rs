@@ -1,10 +1,11 @@
 //! Many tasks of one process in one line.
 
 use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use bellwether::{Client, HoldState, Lock, LockGuard, connect};
+use bellwether::{Client, HoldState, Lock, connect};
 use bellwether_testkit::{Op, TestServer};
 use futures_util::future::try_join_all;
 use tokio::task::JoinSet;
@@ -12,10 +13,12 @@ use tokio::task::JoinSet;
 use crate::support::place::{Place, soon};
 
 on_both_engines! {
-    line_of_one_session_is_listed_a_few_times,
-    contenders_of_two_sessions_are_served_in_the_servers_order,
+    two_tasks_of_a_session_have_a_node,
+    sessions_take_turns,
     those_who_leave_hold_nobody_up,
-    node_that_another_hand_removed_gets_no_turn,
+    tasks_without_a_node_hear_of_the_end_of_their_session,
+    lost_guard_in_scope_keeps_no_slot,
+    t90_lost_guard_hides_no_later_holder,
 }
 
 const PATH: &str = "/crowd";
@@ -27,117 +30,174 @@ struct Crowd {
     order: Arc<Mutex<Vec<usize>>>,
 }
 
-/// Queues tasks behind a holder, in order, and returns them when all have a node.
-async fn line_up(place: &Place, clients: &[Client], count: usize) -> (LockGuard, Crowd) {
-    let holder = Lock::new(&place.client().await, PATH)
-        .acquire()
-        .await
-        .unwrap();
-    let mut crowd = Crowd::default();
-    for index in 0..count {
-        let lock = Lock::new(&clients[index % clients.len()], PATH);
-        let order = crowd.order.clone();
-        crowd.tasks.spawn(async move {
+impl Crowd {
+    fn join(&mut self, client: &Client, index: usize) {
+        let lock = Lock::new(client, PATH);
+        let order = self.order.clone();
+        self.tasks.spawn(async move {
             let guard = lock.acquire().await.unwrap();
             assert_eq!(guard.state(), HoldState::Held);
             // While it is held: the next holder may get its lock before this one learns of its release.
             order.lock().unwrap().push(index);
             guard.release().await.unwrap();
         });
-        if clients.len() > 1 {
-            // Each session sends on a connection of its own.
-            place.until_children(PATH, index + 2).await;
+    }
+
+    /// Waits until all tasks have held the lock. Returns their order.
+    async fn finish(mut self) -> Vec<usize> {
+        while let Some(done) = soon(self.tasks.join_next()).await {
+            done.unwrap();
         }
+        mem::take(&mut *self.order.lock().unwrap())
     }
-    place.until_children(PATH, count + 1).await;
-    (holder, crowd)
 }
 
-async fn finish(holder: LockGuard, mut crowd: Crowd) -> Vec<usize> {
-    holder.release().await.unwrap();
-    while let Some(done) = soon(crowd.tasks.join_next()).await {
-        done.unwrap();
-    }
-    mem::take(&mut *crowd.order.lock().unwrap())
-}
-
-async fn line_of_one_session_is_listed_a_few_times(place: Place) {
+/// A slot limits nodes, and so the bytes of lists and watches, whatever the number of tasks.
+async fn two_tasks_of_a_session_have_a_node(place: Place) {
     let (counting, client) = place.counted().await;
-    let (holder, crowd) = line_up(&place, &[client], 300).await;
-    let order = finish(holder, crowd).await;
-    assert_eq!(order.len(), 300);
+    let holder = Lock::new(&place.client().await, PATH);
+    let holder = holder.acquire().await.unwrap();
+    let mut crowd = Crowd::default();
+    for index in 0..300 {
+        crowd.join(&client, index);
+    }
+    place.until_children(PATH, 3).await;
+    // Behind the others: a third node would have been made by now.
+    let outsider = Lock::new(&client, PATH).join().await.unwrap();
+    assert_eq!(place.children(PATH).await.len(), 4);
+    drop(outsider);
+    holder.release().await.unwrap();
+    assert_eq!(crowd.finish().await.len(), 300);
+    assert_eq!(counting.count(Op::Create2), 301);
     let lists = counting.count(Op::GetChildren);
-    assert!(lists <= 30, "{lists} lists for 300 tasks");
+    // One with each node, and one more where a waiter of another session was ahead.
+    assert!(lists <= 310, "{lists} lists for 300 tasks");
 }
 
-async fn contenders_of_two_sessions_are_served_in_the_servers_order(place: Place) {
-    let clients = [
-        place.client().await,
-        place.client().await,
-        place.client().await,
-    ];
-    let (holder, crowd) = line_up(&place, &clients, 12).await;
-    let order = finish(holder, crowd).await;
-    assert!(order.is_sorted(), "{order:?}");
+/// Within a session in the order of the calls, and between sessions in turns.
+async fn sessions_take_turns(place: Place) {
+    let clients = [place.client().await, place.client().await];
+    let holder = Lock::new(&place.client().await, PATH);
+    let holder = holder.acquire().await.unwrap();
+    let mut crowd = Crowd::default();
+    for index in 0..6 {
+        crowd.join(&clients[0], index);
+        // Tasks of one session ask in the order in which they are first polled.
+        place.until_children(PATH, (index + 2).min(3)).await;
+        soon(clients[0].raw().sync("/")).await.unwrap();
+    }
+    for index in 10..12 {
+        crowd.join(&clients[1], index);
+        place.until_children(PATH, index - 6).await;
+    }
+    holder.release().await.unwrap();
+    let order = crowd.finish().await;
+    assert_eq!(order[..2], [0, 1]);
+    let of = |first: usize| {
+        order
+            .iter()
+            .copied()
+            .filter(move |index| index / 10 == first)
+    };
+    assert!(of(1).eq([10, 11]), "{order:?}");
+    assert_eq!(of(0).count(), 6);
+    // The second session did not wait for all tasks of the first.
+    assert!(
+        order.iter().position(|&index| index == 11) <= Some(5),
+        "{order:?}"
+    );
 }
 
 async fn those_who_leave_hold_nobody_up(place: Place) {
     let client = place.client().await;
     let holder = Lock::new(&client, PATH).acquire().await.unwrap();
     let mut tasks = Vec::new();
-    for index in 0..20 {
+    for _ in 0..20 {
         let lock = Lock::new(&client, PATH);
-        tasks.push(tokio::spawn(async move { lock.acquire().await.unwrap() }));
-        place.until_children(PATH, index + 2).await;
+        tasks.push(tokio::spawn(async move {
+            lock.acquire().await.unwrap().release().await.unwrap();
+        }));
     }
-    // The first one, some in between and the last one.
-    for index in [0, 3, 4, 5, 11, 19] {
+    place.until_children(PATH, 2).await;
+    // One of them may have a node, and the others wait for a slot.
+    for index in [0, 1, 3, 4, 5, 11, 19] {
         tasks[index].abort();
     }
-    place.until_children(PATH, 15).await;
-    let holder_token = holder.token();
     holder.release().await.unwrap();
-    let mut last = holder_token;
-    for (index, task) in tasks.into_iter().enumerate() {
-        match soon(task).await {
-            Ok(guard) => {
-                assert!(guard.token() > last, "{index} was not in order");
-                last = guard.token();
-                soon(guard.release()).await.unwrap();
-            }
-            Err(error) => assert!(error.is_cancelled()),
-        }
+    let mut left = 0;
+    for task in tasks {
+        left += usize::from(soon(task).await.is_err_and(|error| error.is_cancelled()));
     }
+    assert_eq!(left, 7);
     place.until_children(PATH, 0).await;
 }
 
-async fn node_that_another_hand_removed_gets_no_turn(place: Place) {
+async fn tasks_without_a_node_hear_of_the_end_of_their_session(place: Place) {
     let client = place.client().await;
-    let holder = Lock::new(&client, PATH).acquire().await.unwrap();
+    let holder = Lock::new(&place.client().await, PATH);
+    let holder = holder.acquire().await.unwrap();
     let mut tasks = Vec::new();
-    let mut nodes = place.children(PATH).await;
-    for index in 0..4 {
+    for _ in 0..5 {
         let lock = Lock::new(&client, PATH);
         tasks.push(tokio::spawn(async move { lock.acquire().await }));
-        place.until_children(PATH, index + 2).await;
-        let now = place.children(PATH).await;
-        let new = now.into_iter().find(|name| !nodes.contains(name));
-        nodes.push(new.unwrap());
     }
-    for removed in [2, 3] {
-        let node = format!("{PATH}/{}", nodes[removed]);
+    place.until_children(PATH, 3).await;
+    soon(client.close()).await;
+    for task in tasks {
+        let ended = soon(task).await.unwrap();
+        assert!(ended.is_err(), "{ended:?}");
+    }
+    drop(holder);
+}
+
+async fn lost_guard_in_scope_keeps_no_slot(place: Place) {
+    let client = place.client().await;
+    let lock = Lock::new(&client, PATH);
+    let mut lost = Vec::new();
+    for _ in 0..2 {
+        let guard = lock.acquire().await.unwrap();
+        let node = format!("{PATH}/{}", guard.node());
         place.outside().delete(&node, None).await.unwrap();
+        soon(guard.lost()).await;
+        lost.push(guard);
     }
-    let first = {
-        holder.release().await.unwrap();
-        soon(&mut tasks[0]).await.unwrap().unwrap()
-    };
-    for removed in [1, 2] {
-        let refused = soon(&mut tasks[removed]).await.unwrap();
-        assert!(refused.is_err(), "{refused:?}");
-    }
-    first.release().await.unwrap();
-    drop(soon(&mut tasks[3]).await.unwrap().unwrap());
+    soon(lock.acquire()).await.unwrap().release().await.unwrap();
+}
+
+/// A guard that is lost and still in scope, a directory that was made again, and a holder in another session.
+async fn t90_lost_guard_hides_no_later_holder(place: Place) {
+    let (ours, theirs) = (place.client().await, place.client().await);
+    let (lock, foreign) = (Lock::new(&ours, PATH), Lock::new(&theirs, PATH));
+    // Numbers restart in the new directory: the lost guard has a higher one than the next holder.
+    drop(lock.acquire().await.unwrap());
+    let lost = lock.acquire().await.unwrap();
+    place
+        .outside()
+        .delete(&format!("{PATH}/{}", lost.node()), None)
+        .await
+        .unwrap();
+    soon(lost.lost()).await;
+    place.until_children(PATH, 0).await;
+    place.outside().delete(PATH, None).await.unwrap();
+    let holder = foreign.acquire().await.unwrap();
+    drop(foreign.join().await.unwrap());
+    place.until_children(PATH, 1).await;
+    let is_released = Arc::new(AtomicBool::new(false));
+    let waiter = tokio::spawn({
+        let is_released = is_released.clone();
+        async move {
+            let guard = lock.acquire().await.unwrap();
+            (guard, is_released.load(Ordering::SeqCst))
+        }
+    });
+    place.until_children(PATH, 2).await;
+    // Behind the create and the list of the waiter, in its own session.
+    soon(ours.raw().sync(PATH)).await.unwrap();
+    is_released.store(true, Ordering::SeqCst);
+    holder.release().await.unwrap();
+    let (next, was_released) = soon(waiter).await.unwrap();
+    assert!(was_released, "two holders: {next:?}");
+    drop(lost);
 }
 
 /// Lets tasks of one session queue for one lock, with other holds beside them, and returns the time per hand-over.
@@ -162,7 +222,8 @@ async fn crowd(tasks: usize, others: usize) -> Duration {
         let lock = Lock::new(&crowded, PATH);
         line.spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() });
     }
-    while idle.raw().children(PATH).await.unwrap().len() < tasks {}
+    // The holder and one more: the others wait for a slot.
+    while idle.raw().children(PATH).await.unwrap().len() < 2 {}
     let began = Instant::now();
     first.release().await.unwrap();
     while let Some(done) = line.join_next().await {

@@ -215,10 +215,8 @@ async fn t34_timeout_is_for_the_whole_wait(place: Place) {
     let holder = lock.acquire().await.unwrap();
     // A long line whose members leave one after the other, each well within the limit.
     let mut line = Vec::new();
-    for place_in_line in 0..30 {
-        let lock = lock.clone();
-        line.push(tokio::spawn(async move { lock.acquire().await }));
-        place.until_children("/leaving", place_in_line + 2).await;
+    for _ in 0..30 {
+        line.push(tokio::spawn(lock.join().await.unwrap().turn()));
     }
     let started = Instant::now();
     let wait = tokio::spawn({

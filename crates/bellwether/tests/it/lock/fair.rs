@@ -87,16 +87,10 @@ async fn waiter_in_the_middle_that_leaves_lets_nobody_in(place: Place) {
     let client = place.client().await;
     let lock = Lock::new(&client, "/queue");
     let holder = lock.acquire().await.unwrap();
-    let middle = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.acquire().await }
-    });
-    place.until_children("/queue", 2).await;
+    let middle = tokio::spawn(lock.join().await.unwrap().turn());
     let (sender, mut got) = mpsc::unbounded_channel();
-    tokio::spawn({
-        let lock = lock.clone();
-        async move { sender.send(lock.acquire().await.unwrap()).unwrap() }
-    });
+    let last = lock.join().await.unwrap();
+    tokio::spawn(async move { sender.send(last.turn().await.unwrap()).unwrap() });
     place.until_children("/queue", 3).await;
     middle.abort();
     place.until_children("/queue", 2).await;

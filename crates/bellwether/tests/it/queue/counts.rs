@@ -162,9 +162,11 @@ async fn item_wakes_one_of_the_consumers_however_many_wait(place: Place) {
     const EVENTS_PER_ITEM_MAX: usize = 8;
 
     let producer = Queue::<Vec<u8>>::new(&place.client().await, "/queue");
-    let (proxy, client) = place.proxied(LONG).await;
+    let proxy = FaultProxy::start(place.server()).await.unwrap();
     let mut waiters = Vec::new();
     for number in 0..WAITING {
+        // Of the takes of one session, two have a place in the line.
+        let client = place.client_through(&proxy, LONG).await;
         let queue = Queue::<Vec<u8>>::new(&client, "/queue");
         waiters.push(tokio::spawn(async move { queue.take().await }));
         place.until_children("/queue/line", number + 1).await;
