@@ -53,6 +53,9 @@ struct Args {
     /// Connections break all the time, and writes arrive behind their retries.
     #[arg(long, conflicts_with_all = ["long", "server"])]
     torn: bool,
+    /// An operator deletes directories now and then.
+    #[arg(long, conflicts_with_all = ["long", "server", "torn"])]
+    wiped: bool,
     /// What serves the workers: the model of an ensemble, or the embedded server with its disk.
     #[arg(long, value_enum)]
     server: Option<Server>,
@@ -130,6 +133,7 @@ impl Args {
     fn plan(&self, seed: u64) -> Plan {
         let plan = match (self.server, self.long) {
             _ if self.torn => Plan::torn(seed),
+            _ if self.wiped => Plan::wiped(seed),
             (Some(Server::Embedded), false) => Plan::embedded(seed),
             (Some(Server::Embedded), true) => Plan::long_embedded(seed),
             (_, true) => Plan::long(seed),
@@ -160,6 +164,9 @@ impl Args {
         }
         if self.torn {
             text += " --torn";
+        }
+        if self.wiped {
+            text += " --wiped";
         }
         text += match self.server {
             Some(Server::Ensemble) => " --server ensemble",

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::faults::Fault;
+use crate::operator::wipe;
 use crate::plan::Plan;
 use crate::recipe::{Recipe, Round};
 use crate::recorder::Recorder;
@@ -128,6 +129,7 @@ impl<R: Recipe> Conductor<R> {
                 work_max: plan.work_max,
                 rest_max: plan.rest_max,
                 options: connect,
+                has_operator: plan.has_operator(),
             };
             stage.core.spawn(process, live(recipe, worker));
             process
@@ -137,6 +139,9 @@ impl<R: Recipe> Conductor<R> {
     fn make(&mut self, fault: Fault, now: Ms) {
         // What was delayed when faults end must not be overtaken.
         let fault = fault.over_in(self.plan.duration.saturating_sub(now));
+        if fault == Fault::Wipe {
+            return self.wipe();
+        }
         let Some(who) = fault.worker() else {
             self.recorder.note(SERVERS, What::Fault(fault.to_string()));
             let short = self.plan.session_timeout / 2;
@@ -198,6 +203,31 @@ impl<R: Recipe> Conductor<R> {
                 Fault::Deaf { time, .. } => it.net.deafen(process, now + time),
                 Fault::Mute { time, .. } => it.net.mute(process, now + time),
                 _ => {}
+            });
+        });
+    }
+
+    /// Starts the process of an operator, who deletes the directories of the recipe.
+    fn wipe(&self) {
+        let (servers, timeout) = (self.plan.servers.members, self.plan.session_timeout);
+        let (recorder, mut phase) = (self.recorder.clone(), self.phase.subscribe());
+        let directories = self.recipe.directories();
+        Stage::with(|stage| {
+            let process = stage.core.start(Clock::TRUE);
+            let connect = options(&stage.core.shared, process, servers, timeout);
+            let wiped = async move {
+                if let Ok(client) = connect.await {
+                    wipe(&client, &directories, &recorder).await;
+                    client.close().await;
+                }
+            };
+            stage.core.spawn(process, async move {
+                tokio::select! {
+                    biased;
+                    // An error means that the run has ended.
+                    _ = phase.wait_for(|phase| *phase >= Phase::Calm) => {}
+                    () = wiped => {}
+                }
             });
         });
     }

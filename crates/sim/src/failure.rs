@@ -13,6 +13,11 @@ use bellwether::zk;
 pub trait Failure: Error {
     /// Whether faults of servers, connections and sessions can cause it.
     fn comes_of_faults(&self) -> bool;
+
+    /// Whether an operator who deletes directories can cause it.
+    fn comes_of_operators(&self) -> bool {
+        false
+    }
 }
 
 impl Failure for zk::Error {
@@ -42,6 +47,10 @@ impl Failure for AcquireError {
             _ => false,
         }
     }
+
+    fn comes_of_operators(&self) -> bool {
+        matches!(self, Self::Removed { .. })
+    }
 }
 
 impl Failure for ReleaseError {
@@ -52,6 +61,10 @@ impl Failure for ReleaseError {
             Self::Refused { source, .. } => source.comes_of_faults(),
             _ => false,
         }
+    }
+
+    fn comes_of_operators(&self) -> bool {
+        matches!(self, Self::NotHeld { .. })
     }
 }
 

@@ -52,6 +52,8 @@ pub enum Fault {
     LeaderCutOff { time: Ms },
     /// A server is started again, and all servers grant shorter sessions from then on.
     ShortSessions { server: usize, time: Ms },
+    /// An operator deletes the directories of the recipe, with everything in them.
+    Wipe,
     /// The embedded server is killed at a disk operation: the first if `operations` is 1. What it wrote stays, synced or not.
     KillAtDisk { operations: u64, time: Ms },
     /// The machine of the embedded server loses power, now or at a disk operation. What was not synced may be lost or torn. If it dies
@@ -70,7 +72,7 @@ impl Fault {
     /// The same fault, which is over in at most `left`.
     pub(crate) fn over_in(mut self, left: Ms) -> Self {
         match &mut self {
-            Self::Cut { .. } => {}
+            Self::Cut { .. } | Self::Wipe => {}
             Self::Silence { time, .. }
             | Self::CutOff { time, .. }
             | Self::Deaf { time, .. }

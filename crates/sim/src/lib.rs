@@ -56,6 +56,7 @@ mod failure;
 mod fault_tests;
 mod faults;
 pub mod mistakes;
+mod operator;
 mod plan;
 mod recipe;
 pub mod recipes;

@@ -128,6 +128,7 @@ pub const ALL: &[Mistake] = &[
     ),
     mistake("retry-name-blindly", Sabotage::RetryBlindly, "names"),
     mistake("look-once-for-member", Sabotage::LookOnce, "group").on(Plan::torn),
+    mistake("trust-lost-hold", Sabotage::TrustLostHold, "lock").on(Plan::wiped),
     mistake("lost-by-task", Sabotage::LostByTask, "lock").on(Plan::starved),
     mistake("one-write", Sabotage::OneWrite, "latecomers").on(recipes::stalls),
     mistake(

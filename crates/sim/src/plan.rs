@@ -218,6 +218,28 @@ impl Plan {
         plan.with_time_for_directories()
     }
 
+    /// The plan of a seed with an operator who deletes directories now and then.
+    pub fn wiped(seed: u64) -> Self {
+        let mut random = StdRng::seed_from_u64(seed ^ 0x317e);
+        let mut plan = Self::swarm(seed);
+        let pause = plan.session_timeout;
+        let mut at = random.random_range(0..pause);
+        while at < plan.duration {
+            plan.faults.push((at, Fault::Wipe));
+            at += random.random_range(pause / 4..2 * pause);
+        }
+        if random.random_bool(0.5) {
+            plan.faults.retain(|(_, fault)| *fault == Fault::Wipe);
+        }
+        plan.faults.sort_by_key(|(at, _)| *at);
+        plan
+    }
+
+    /// Whether an operator deletes directories.
+    pub(crate) fn has_operator(&self) -> bool {
+        self.faults.iter().any(|(_, fault)| *fault == Fault::Wipe)
+    }
+
     /// A plan about session expiry, in which tasks get no CPU time, now this one, now that.
     pub fn starved(seed: u64) -> Self {
         let mut random = StdRng::seed_from_u64(seed ^ 0x57a2);

@@ -41,6 +41,11 @@ pub trait Recipe: Clone + Send + Sync + 'static {
     /// Describes the violation.
     fn check(&self, plan: &Plan, history: &History) -> Result<(), String>;
 
+    /// The directories that an operator may delete, with everything in them. Workers lose their places and holds, and nothing else.
+    fn directories(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The process of a worker was killed, at this moment.
     fn killed(&self, who: usize) {
         let _ = who;

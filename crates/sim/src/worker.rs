@@ -37,6 +37,8 @@ pub struct Worker {
     pub(crate) work_max: Ms,
     pub(crate) rest_max: Ms,
     pub(crate) options: Connect,
+    /// Whether an operator deletes directories.
+    pub(crate) has_operator: bool,
 }
 
 /// The session has ended, or the run has: the round ends without a result.
@@ -73,7 +75,7 @@ impl Worker {
             text += &format!(": {error}");
             reason = error.source();
         }
-        if !error.comes_of_faults() {
+        if !error.comes_of_faults() && !(self.has_operator && error.comes_of_operators()) {
             self.wrong(format!("worker {} got an error: {text}", self.who));
         }
         self.note(What::Failed(text));

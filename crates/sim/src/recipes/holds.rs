@@ -7,6 +7,7 @@ pub(super) mod semaphore;
 mod tracks;
 
 use std::future::ready;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -52,6 +53,9 @@ pub(crate) trait Holdable: Send + Sync + 'static {
     const IS_MARKED: bool = false;
     /// Whether holders acquire in the order in which they asked.
     const IS_FAIR: bool = true;
+
+    /// Whether an operator may delete its directories.
+    const CAN_BE_WIPED: bool = true;
 
     type Guard: Send + Sync;
 
@@ -131,6 +135,49 @@ impl<H: Holdable> Recipe for Holds<H> {
     }
 
     async fn round(&self, worker: &mut Worker, client: &Client) -> Result<Round, Gone> {
+        match self.hold_once(worker, client).await? {
+            (Round::Done, Some(lost)) => {
+                // Others make the directory again, and join first.
+                worker.pause().await;
+                let limit = client.session_timeout();
+                let mut again = pin!(self.hold_once(worker, client));
+                // The lost guard is still in scope. Its node may exist, if no operator has deleted it.
+                let ended = match timeout(limit, &mut again).await {
+                    Ok(ended) => ended,
+                    Err(_) => {
+                        drop(lost);
+                        again.await
+                    }
+                };
+                Ok(ended?.0)
+            }
+            (round, _) => Ok(round),
+        }
+    }
+
+    fn check(&self, plan: &Plan, history: &History) -> Result<(), String> {
+        let tracks = self.tracks.lock();
+        let tracks = tracks.unwrap_or_else(PoisonError::into_inner);
+        tracks.check(plan, history)
+    }
+
+    fn directories(&self) -> Vec<String> {
+        let all = H::CAN_BE_WIPED.then(|| "/sim".to_owned());
+        all.into_iter().collect()
+    }
+
+    fn may_stay(&self, path: &str) -> bool {
+        H::may_stay(path)
+    }
+}
+
+impl<H: Holdable> Holds<H> {
+    /// Acquires, works and releases. If an operator may have deleted the node of a lost hold, its guard is returned.
+    async fn hold_once(
+        &self,
+        worker: &mut Worker,
+        client: &Client,
+    ) -> Result<(Round, Option<H::Guard>), Gone> {
         let weight = H::some_weight(&mut worker.random);
         let log = Log::new(worker, &self.tracks, weight);
         let limit = worker.moment();
@@ -161,29 +208,24 @@ impl<H: Holdable> Recipe for Holds<H> {
         }
         match acquired? {
             Ok(Some(guard)) => {
-                keep::<H>(worker, client, guard, &log).await;
-                return Ok(Round::Done);
+                let lost = keep::<H>(worker, client, guard, &log).await;
+                return Ok((Round::Done, lost.filter(|_| worker.has_operator)));
             }
             Ok(None) => {}
             Err(error) => worker.failed(&error),
         }
         worker.pause().await;
-        Ok(Round::Failed)
-    }
-
-    fn check(&self, plan: &Plan, history: &History) -> Result<(), String> {
-        let tracks = self.tracks.lock();
-        let tracks = tracks.unwrap_or_else(PoisonError::into_inner);
-        tracks.check(plan, history)
-    }
-
-    fn may_stay(&self, path: &str) -> bool {
-        H::may_stay(path)
+        Ok((Round::Failed, None))
     }
 }
 
-/// Works under a guard, and ends it in one of several ways.
-async fn keep<H: Holdable>(worker: &mut Worker, client: &Client, guard: H::Guard, log: &Log) {
+/// Works under a guard, and ends it in one of several ways. Returns a guard that is lost.
+async fn keep<H: Holdable>(
+    worker: &mut Worker,
+    client: &Client,
+    guard: H::Guard,
+    log: &Log,
+) -> Option<H::Guard> {
     for hold in H::holds(&guard) {
         log.granted(hold);
         log.write(hold);
@@ -193,19 +235,23 @@ async fn keep<H: Holdable>(worker: &mut Worker, client: &Client, guard: H::Guard
     if H::CAN_CHANGE && !is_lost && worker.random.random_bool(0.5) {
         guard = match H::change(client, worker, guard, log).await {
             Some(guard) => guard,
-            None => return log.dropping(),
+            None => {
+                log.dropping();
+                return None;
+            }
         };
         is_lost = work::<H>(worker, client, &guard, log).await;
     }
     if is_lost || worker.random.random_ratio(1, 4) {
         log.dropping();
-        return drop(guard);
+        return is_lost.then_some(guard);
     }
     if let Err(error) = H::release(guard, log).await {
         worker.failed(&error);
     }
     // If a release failed, the holds that were left were dropped at this moment.
     log.dropping();
+    None
 }
 
 /// Returns whether a hold was lost meanwhile.

@@ -8,6 +8,7 @@ mod seeds;
 mod stalls;
 mod torn;
 mod verdicts;
+mod wiped;
 
 use bellwether_sim::mistakes::{self, Mistake};
 use bellwether_sim::{Plan, recipes, shrink};

@@ -124,7 +124,7 @@ pub fn check_fencing(history: &History, terms: &Terms) -> Result<(), Violation> 
 /// Checks that each holder learned correctly whether the previous holder crashed: no crash is missed, and none invented.
 ///
 /// If a release was not acknowledged, either answer is right. A contender may also have died right after its
-/// grant, without a hold in the history; that is a crash too.
+/// grant, without a hold in the history; that is a crash too. An operator who deletes nodes deletes marks too.
 pub fn check_crash_marks(history: &History) -> Result<(), Violation> {
     #[derive(Clone, Copy, PartialEq)]
     enum End {
@@ -152,7 +152,9 @@ pub fn check_crash_marks(history: &History) -> Result<(), Violation> {
             *known = end;
         }
     }
+    let mut marks_deleted = false;
     for event in &history.events {
+        marks_deleted |= matches!(event.what, What::Deleting { .. });
         let What::Found { token, crashed } = event.what else {
             continue;
         };
@@ -164,6 +166,7 @@ pub fn check_crash_marks(history: &History) -> Result<(), Violation> {
                     .rfind(|(_, (_, end))| *end == End::Clean)
                     .map(|(_, (grant, _))| (grant, "of a false or a cleared crash"))
             }
+            None if marks_deleted => None,
             None => {
                 let before = ends.range(..token).next_back();
                 before

@@ -82,6 +82,9 @@ pub enum What {
     /// Wrote to a fenced store, which accepted or refused it.
     #[expect(missing_docs, reason = "said above")]
     Wrote { token: i64, accepted: bool },
+    /// An operator is about to delete the node of a hold or of a waiter. The holder can only learn of it afterwards.
+    #[expect(missing_docs, reason = "said above")]
+    Deleting { token: i64 },
     /// A call failed; the contender continues.
     Failed(String),
     /// Is about to be stopped by a signal.
@@ -143,6 +146,7 @@ impl fmt::Display for What {
                 None => write!(f, "found {token} clean"),
             },
             Self::Wrote { token, accepted } => write!(f, "wrote {token} {accepted}"),
+            Self::Deleting { token } => write!(f, "deleting {token}"),
             // One line each, also for errors of several lines.
             Self::Failed(text) => write!(f, "failed {}", text.replace('\n', " ")),
             Self::Paused => f.write_str("paused"),
@@ -168,6 +172,7 @@ mod tests {
             What::Releasing { token },
             What::Released { token },
             What::Dropping { token },
+            What::Deleting { token },
             What::Found {
                 token,
                 crashed: Some(-8),

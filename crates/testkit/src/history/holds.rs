@@ -1,6 +1,6 @@
 //! The holds in a history, and excuses for a hold that looks longer than it was.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::event::{Event, Moment, What};
@@ -19,7 +19,8 @@ pub struct Terms {
     pub grace: Duration,
 }
 
-/// A hold: from the return of acquire to the call of release, the drop, or the loss, whichever is first.
+/// A hold: from the return of acquire to the call of release, the drop, the loss, or the deletion of its node by an operator, whichever is
+/// first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hold {
     pub(super) who: usize,
@@ -39,8 +40,11 @@ impl Hold {
 pub(super) fn holds(events: &[Event]) -> Vec<Hold> {
     let mut holds: Vec<Hold> = Vec::new();
     let mut open: HashMap<(usize, i64), usize> = HashMap::new();
+    let mut deleted = HashSet::new();
     for event in events {
         match event.what {
+            // It was granted while an operator deleted its node.
+            What::Granted { token, .. } if deleted.contains(&token) => {}
             What::Granted { token, weight } => {
                 open.insert((event.who, token), holds.len());
                 holds.push(Hold {
@@ -55,6 +59,15 @@ pub(super) fn holds(events: &[Event]) -> Vec<Hold> {
                 if let Some(index) = open.remove(&(event.who, token)) {
                     holds[index].until = event.at;
                 }
+            }
+            What::Deleting { token } => {
+                deleted.insert(token);
+                open.retain(|&(_, other), &mut index| {
+                    if other == token {
+                        holds[index].until = event.at;
+                    }
+                    other != token
+                });
             }
             _ => {}
         }

@@ -14,6 +14,7 @@ use bellwether_testkit::history::{
 };
 
 use super::Holdable;
+use crate::failure::Failure;
 use crate::plan::Plan;
 use crate::recorder::Recorder;
 use crate::worker::Worker;
@@ -97,7 +98,7 @@ fn check_belief(history: &History) -> Result<(), String> {
     let mut lost = BTreeSet::new();
     for event in history.events() {
         match event.what {
-            What::Lost { token } => drop(lost.insert(token)),
+            What::Lost { token } | What::Deleting { token } => drop(lost.insert(token)),
             What::Wrote {
                 token,
                 accepted: false,
@@ -118,6 +119,7 @@ fn check_belief(history: &History) -> Result<(), String> {
 pub(crate) struct Log {
     recorder: Recorder,
     who: usize,
+    has_operator: bool,
     weight: AtomicU32,
     tracks: Arc<Mutex<Tracks>>,
     /// Tokens of the holds that have begun, and whether they have ended.
@@ -131,6 +133,7 @@ impl Log {
         Self {
             recorder: worker.recorder.clone(),
             who: worker.who,
+            has_operator: worker.has_operator,
             weight: AtomicU32::new(weight),
             tracks: Arc::clone(tracks),
             holds: Mutex::default(),
@@ -242,6 +245,13 @@ impl Log {
             accepted
         };
         self.note(What::Wrote { token, accepted });
+    }
+
+    /// A call beside the one that the round waits for has failed. If neither faults nor an operator can cause that, the run fails.
+    pub(crate) fn failed(&self, error: &impl Failure) {
+        if !error.comes_of_faults() && !(self.has_operator && error.comes_of_operators()) {
+            self.wrong(error.to_string());
+        }
     }
 
     /// Ends the run as failed, with this violation.

@@ -224,6 +224,10 @@ impl<K: Kind> Recipe for Items<K> {
         }
     }
 
+    fn directories(&self) -> Vec<String> {
+        vec![format!("{}/line", K::PATH)]
+    }
+
     async fn round(&self, worker: &mut Worker, client: &Client) -> Result<Round, Gone> {
         let queue = Self::queue(client);
         if self.is_meddled_with && worker.random.random_ratio(1, 10) {

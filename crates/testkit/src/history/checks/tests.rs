@@ -49,6 +49,9 @@ fn parse(text: &str) -> What {
         ["dropping", token] => What::Dropping {
             token: number(token),
         },
+        ["deleting", token] => What::Deleting {
+            token: number(token),
+        },
         ["found", token, crashed] => What::Found {
             token: number(token),
             crashed: (crashed != "clean").then(|| number(crashed)),
