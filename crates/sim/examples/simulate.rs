@@ -80,6 +80,10 @@ struct Args {
     /// Prints every event.
     #[arg(long)]
     trace: bool,
+    /// Prints a checksum of each run, seed by seed, in a stable order, for each kind of plan. Two versions of the code that print the same
+    /// sums have sent the same requests at the same moments.
+    #[arg(long)]
+    sums: bool,
     /// Prints a failing run as it is, without shrinking it.
     #[arg(long)]
     no_shrink: bool,
@@ -245,6 +249,10 @@ fn main() -> ExitCode {
         let names: Vec<_> = recipes::every().map(|(name, _)| *name).collect();
         eprintln!("no such recipe; there are {}", names.join(", "));
         return ExitCode::from(2);
+    }
+    if args.sums {
+        print_sums(&args, &subjects, jobs);
+        return ExitCode::SUCCESS;
     }
     in_parallel(jobs, |_| {
         // One recipe after the other, so that each has its line as soon as possible.
@@ -417,6 +425,41 @@ fn describe(args: &Args, name: &str, run: Runner, whole: &Plan, violation: Strin
         "  again: cargo run --profile sim -p bellwether-sim --example simulate -- --recipe {name} {}\n",
         args.again(plan.seed, &part, whole)
     )
+}
+
+/// Plans whose runs have checksums.
+type NamedPlan = (&'static str, fn(u64) -> Plan);
+const PLANS: [NamedPlan; 6] = [
+    ("ensemble", Plan::of),
+    ("torn", Plan::torn),
+    ("wiped", Plan::wiped),
+    ("embedded", Plan::embedded),
+    ("starved", Plan::starved),
+    ("failing-disk", Plan::failing_disk),
+];
+
+/// Prints a checksum of each run: recipe, plan, seed, sum.
+fn print_sums(args: &Args, subjects: &[Subject], jobs: usize) {
+    let seeds = args.seed..args.seed + args.seeds;
+    let mut runs = Vec::new();
+    for subject in subjects {
+        for (plan, make) in PLANS {
+            runs.extend((seeds.clone()).map(|seed| (subject, plan, make, seed)));
+        }
+    }
+    let sums = Mutex::new(vec![0; runs.len()]);
+    in_parallel(jobs, |number| {
+        let number = usize::try_from(number).unwrap_or(usize::MAX);
+        let Some((subject, _, make, seed)) = runs.get(number) else {
+            return ControlFlow::Break(());
+        };
+        let sum = (subject.run)(&make(*seed)).sum;
+        locked(&sums)[number] = sum;
+        ControlFlow::Continue(())
+    });
+    for ((subject, plan, _, seed), sum) in runs.iter().zip(&*locked(&sums)) {
+        println!("{} {plan} {seed} {sum:016x}", subject.name);
+    }
 }
 
 /// Prints after how many seeds each deliberate mistake is found.
