@@ -10,6 +10,7 @@ use crate::args::config_file::ConfigFile;
 use crate::args::{Args, Command, OnCrash, habits, help};
 use crate::exit::Exit;
 use crate::output::Output;
+use crate::output::refusal::Refusal;
 
 /// The arguments; or the exit code, after the help or an error was printed.
 pub(crate) fn read() -> Result<Args, Exit> {
@@ -30,21 +31,30 @@ pub(crate) fn read() -> Result<Args, Exit> {
     {
         args.name = name(&matches);
     }
-    let checked = match &mut args.command {
-        Command::Lock(lock) => {
-            lock.drop_unusable_defaults(is_default(&matches, "on_crash"));
-            habits::take_paths(lock, typed())
-        }
-        command => habits::check_separator(command.job(), typed()),
-    };
-    checked.map_err(|refusal| fail(refusal.into()))?;
+    if let Command::Lock(lock) = &mut args.command {
+        lock.drop_unusable_defaults(is_default(&matches, "on_crash"));
+    }
+    check_job(&mut args.command).map_err(|refusal| fail(refusal.into()))?;
     Ok(args)
+}
+
+/// Checks what stands before and after `--` in a command line with a job.
+fn check_job(command: &mut Command) -> Result<(), Refusal> {
+    let typed = || std::env::args_os();
+    if let Some(job) = command.job() {
+        habits::check_path(job, typed())?;
+    }
+    match command {
+        Command::Lock(lock) => habits::take_paths(lock, typed()),
+        command => habits::check_separator(command.job().unwrap_or_default(), typed()),
+    }
 }
 
 /// Prints why there are no arguments, which may be that help was asked for.
 fn explain(error: clap::Error, file: &ConfigFile) -> Exit {
     let output = Output::new(true);
-    if let Some(refusal) = habits::answer(&error) {
+    let without_path = habits::answer_without_path(&error, std::env::args_os());
+    if let Some(refusal) = habits::answer(&error).or(without_path) {
         return output.fail(&refusal.into());
     }
     match error.kind() {
@@ -126,7 +136,8 @@ impl Args {
 
     /// Whether this process is the front of a job.
     pub(crate) fn needs_keeper(&self) -> bool {
-        !self.command.job().is_empty() && !self.keeper
+        let job = self.command.job().unwrap_or_default();
+        !job.is_empty() && !self.keeper
     }
 }
 
@@ -145,24 +156,24 @@ impl Command {
         }
     }
 
-    /// The command that it runs under a keeper, if it runs one.
-    pub(crate) fn job(&self) -> &[OsString] {
+    /// The command that it runs under a keeper; empty if it runs none this time, `None` if it never does.
+    pub(crate) fn job(&self) -> Option<&[OsString]> {
         use crate::args::{QueueCommand, TasksCommand};
         match self {
-            Self::Lock(args) => &args.command,
-            Self::Elect(args) => &args.command,
-            Self::Rendezvous(args) => &args.command,
-            Self::Once(args) => &args.command,
+            Self::Lock(args) => Some(&args.command),
+            Self::Elect(args) => Some(&args.command),
+            Self::Rendezvous(args) => Some(&args.command),
+            Self::Once(args) => Some(&args.command),
             Self::Queue(args) => match &args.command {
-                QueueCommand::Take(args) => &args.command,
-                QueueCommand::Work(args) => &args.command,
-                _ => &[],
+                QueueCommand::Take(args) => Some(&args.command),
+                QueueCommand::Work(args) => Some(&args.command),
+                _ => None,
             },
             Self::Tasks(args) => match &args.command {
-                TasksCommand::Run(args) => &args.command,
-                _ => &[],
+                TasksCommand::Run(args) => Some(&args.command),
+                _ => None,
             },
-            _ => &[],
+            _ => None,
         }
     }
 }

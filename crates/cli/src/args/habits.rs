@@ -83,25 +83,41 @@ pub(crate) fn answer(error: &clap::Error) -> Option<Refusal> {
     Some(Refusal::usage(format!("there is no command `{typed}`")).hint(*instead))
 }
 
+/// Answers a job without a command, whose path stands after `--`. `typed` is the whole command line.
+pub(crate) fn answer_without_path(
+    error: &clap::Error,
+    typed: impl Iterator<Item = OsString>,
+) -> Option<Refusal> {
+    let lacks_command =
+        error.kind() == ErrorKind::MissingRequiredArgument && is_about(error, "COMMAND");
+    lacks_command
+        .then(|| check_path(&[], typed).err())
+        .flatten()
+}
+
 /// Explains `-c COMMAND`, as `flock` has it, where the command is missing because `-c` names servers. `typed` is the whole command line.
 pub(crate) fn hint(
     error: &clap::Error,
     typed: impl Iterator<Item = OsString>,
 ) -> Option<&'static str> {
-    let is_about = |what: &str| match error.get(ContextKind::InvalidArg) {
-        Some(ContextValue::String(argument)) => argument.contains(what),
-        Some(ContextValue::Strings(arguments)) => arguments.iter().any(|one| one.contains(what)),
-        _ => false,
-    };
     let fits = match error.kind() {
-        ErrorKind::MissingRequiredArgument => is_about("COMMAND"),
-        ErrorKind::ValueValidation => is_about("--connect"),
+        ErrorKind::MissingRequiredArgument => is_about(error, "COMMAND"),
+        ErrorKind::ValueValidation => is_about(error, "--connect"),
         _ => false,
     };
     let connect = fits.then(|| short_connect(typed)).flatten()?;
     is_like_command(&connect).then_some(
         "-c names the servers here, unlike in `flock`; to run a shell command: bellwether lock PATH -- sh -c 'COMMAND'",
     )
+}
+
+/// Whether an error is about an argument whose name contains `what`.
+fn is_about(error: &clap::Error, what: &str) -> bool {
+    match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(argument)) => argument.contains(what),
+        Some(ContextValue::Strings(arguments)) => arguments.iter().any(|one| one.contains(what)),
+        _ => false,
+    }
 }
 
 /// The value of `-c`.
@@ -132,6 +148,25 @@ fn separator(command: &[OsString], typed: impl Iterator<Item = OsString>) -> Opt
         true => None,
         false => command.iter().position(is_separator),
     }
+}
+
+/// Refuses a job whose path stands after `--`: it is the first word of the command, and the path before `--` is missing, as after an unset
+/// variable in a script. `typed` is the whole command line, and `command` what was taken from it for the job.
+pub(crate) fn check_path(
+    command: &[OsString],
+    mut typed: impl Iterator<Item = OsString>,
+) -> Result<(), Refusal> {
+    typed.find(|word| word == "--");
+    let behind: Vec<_> = typed.collect();
+    let Some(first) = behind.first().filter(|_| command.len() < behind.len()) else {
+        return Ok(());
+    };
+    Err(
+        Refusal::usage("the path before `--` is missing").hint(format!(
+            "`{}` stands after `--`, so it is the command; is a variable empty?",
+            first.display()
+        )),
+    )
 }
 
 /// Refuses a `--` inside a command that begins without one: the words before it are probably not meant to be run.
@@ -223,5 +258,20 @@ mod tests {
         assert!(check("git add -- x", "bellwether lock a -- git add -- x"));
         assert!(!check("git add -- x", "bellwether lock a git add -- x"));
         assert!(!check("b -- c", "bellwether lock a b -- c"));
+    }
+
+    #[test]
+    fn first_word_after_the_separator_is_no_path() {
+        let check = |command: &str, typed: &str| {
+            check_path(&words(command), words(typed).into_iter()).is_ok()
+        };
+        assert!(check("cp a b", "bellwether lock x -- cp a b"));
+        assert!(check("cp a b", "bellwether lock x cp a b"));
+        assert!(check("y -- cp a b", "bellwether lock x y -- cp a b"));
+        assert!(check("git add -- x", "bellwether lock x -- git add -- x"));
+        assert!(check("", "bellwether lock --hold x"));
+        assert!(!check("a b", "bellwether lock -- cp a b"));
+        assert!(!check("-- x", "bellwether lock -- git -- x"));
+        assert!(!check("", "bellwether queue take -- cat"));
     }
 }

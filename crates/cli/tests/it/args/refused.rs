@@ -6,6 +6,7 @@ on_both_engines! {
     lock_that_the_job_around_holds_is_refused,
     commands_of_one_job_wait_for_each_other,
     names_that_no_server_takes_are_refused_before_anything_is_created,
+    t96_command_after_the_separator_is_never_taken_for_the_path,
 }
 
 /// Output of a job under the lock `a`.
@@ -60,6 +61,39 @@ fn names_that_no_server_takes_are_refused_before_anything_is_created(address: &s
             .count(),
         0
     );
+}
+
+fn t96_command_after_the_separator_is_never_taken_for_the_path(address: &str) {
+    let run = |arguments: &[&str]| {
+        let mut command = bellwether();
+        command.env("BELLWETHER_CONNECT", address).args(arguments);
+        command.output().unwrap()
+    };
+    assert_code(&run(&["create", "-p", "/there"]), 0);
+    // The path is an empty variable of a script, so that it is not among the words.
+    for arguments in [
+        &["lock"][..],
+        &["lock", "--wait", "5s"],
+        &["elect"],
+        &["once"],
+        &["rendezvous", "-n", "1"],
+        &["queue", "take"],
+        &["queue", "work"],
+        &["tasks", "run"],
+    ] {
+        for command in [&["echo"][..], &["echo", "echo", "ran"]] {
+            let output = run(&[arguments, &["--"], command].concat());
+            assert_code(&output, 2);
+            assert_eq!(text(&output.stdout), "");
+            let said = text(&output.stderr);
+            let expected = "the path before `--` is missing\nhint: `echo` stands after `--`";
+            assert!(said.contains(expected), "{arguments:?}: {said}");
+        }
+    }
+    assert_code(&run(&["lock", "--hold", "--", "echo"]), 2);
+    let names = text(&run(&["ls", "/"]).stdout);
+    let names: Vec<_> = names.lines().filter(|name| *name != "zookeeper").collect();
+    assert_eq!(names, ["there"]);
 }
 
 #[test]
