@@ -33,7 +33,7 @@ pub(crate) struct WaitArgs {
     /// Give up after this time, such as 30s, 1h30m or 0.5; a number without a unit means seconds.
     #[arg(short, long, alias = "timeout", value_name = "TIME", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
-    /// The exit code if the wait limit passes.
+    /// The exit code if the wait limit passes. It is 125 if no server answers.
     #[arg(short = 'E', long, value_name = "N", default_value_t = 124)]
     pub(crate) conflict_exit_code: u8,
 }

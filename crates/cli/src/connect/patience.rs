@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bellwether::{Client, Connect};
+use bellwether::{Client, Connect, zk};
 use tokio::time::{Instant, timeout};
 
 use crate::args::{ConnectArgs, WaitArgs};
@@ -11,8 +11,11 @@ use crate::exit::Exit;
 use crate::output::Output;
 use crate::output::refusal::Refusal;
 
-/// The time limit for connecting of a command that does not wait.
-const AT_ONCE_LIMIT: Duration = Duration::from_secs(5);
+/// How long a command that does not wait, or no longer waits, gives a server to answer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long connecting may take at least: a server that is there needs some time to open a session.
+const CONNECT_LIMIT_MIN: Duration = Duration::from_secs(1);
 
 /// The exit code of commands without `-E`.
 const TIMED_OUT: u8 = 124;
@@ -71,41 +74,42 @@ impl Patience {
         Some(limit.saturating_sub(self.start.elapsed()))
     }
 
-    /// The exit code if the limit passes.
-    pub(crate) fn exit(self) -> Exit {
-        Exit::NotHad(self.conflict_exit_code)
+    /// The exit code after the limit has passed in a wait for other clients. Fails if no server answers: then they are not known to be in
+    /// the way, and `-E 0` must not turn that into success.
+    pub(crate) async fn exit(self, client: &Client) -> anyhow::Result<Exit> {
+        // Any answer counts, a refusal too.
+        match timeout(ANSWER_LIMIT, client.raw().exists("/")).await {
+            Ok(Ok(_) | Err(zk::Error::Refused(_))) => Ok(Exit::NotHad(self.conflict_exit_code)),
+            _ => Err(no_answer(self.limit.unwrap_or_default())),
+        }
     }
 
-    /// Opens a session within the limit; `None` if the limit passes. A command that does not wait tries each server once.
+    /// Opens a session within the limit. A command that does not wait tries each server once.
     pub(crate) async fn connect(
         self,
         args: &ConnectArgs,
         output: Output,
         options: impl Fn(Connect) -> Connect,
-    ) -> anyhow::Result<Option<Client>> {
+    ) -> anyhow::Result<Client> {
         let connected = open(args, output, |connect| match self.is_at_once() {
             true => options(connect).fail_fast(),
             false => options(connect),
         });
         let Some(left) = self.left() else {
-            return connected.await.map(Some);
+            return connected.await;
         };
-        let limit = if self.is_at_once() {
-            AT_ONCE_LIMIT
-        } else {
-            left
+        let limit = match self.is_at_once() {
+            true => ANSWER_LIMIT,
+            false => left.max(CONNECT_LIMIT_MIN),
         };
         match timeout(limit, connected).await {
-            Ok(client) => client.map(Some),
-            Err(_) if self.is_at_once() => {
-                let what = format!("no server answered within {limit:?}");
-                Err(Refusal::failed(what).into())
-            }
-            Err(_) => {
-                let limit = self.limit.unwrap_or_default();
-                output.notice(format_args!("no server answered within {limit:?}"));
-                Ok(None)
-            }
+            Ok(client) => client,
+            Err(_) => Err(no_answer(limit)),
         }
     }
+}
+
+/// An error, and not a wait that was too short: nothing is known about other clients.
+fn no_answer(limit: Duration) -> anyhow::Error {
+    Refusal::failed(format!("no server answered within {limit:?}")).into()
 }

@@ -46,10 +46,8 @@ pub(crate) async fn in_session_within(
     let mut signals = Signals::to_end()?;
     let mut session = None;
     let done = async {
-        match patience.connect(args, output, Connect::fail_fast).await? {
-            Some(client) => work(session.insert(client)).await,
-            None => Ok(patience.exit()),
-        }
+        let client = patience.connect(args, output, Connect::fail_fast).await?;
+        work(session.insert(client)).await
     };
     let exit = tokio::select! {
         exit = done => exit,

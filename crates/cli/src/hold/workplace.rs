@@ -86,10 +86,7 @@ pub(crate) async fn at_workplace<'a>(
     let keeper = Keeper::start()?;
     let options = |connect| of_front(presented(connect, args, command));
     let client = tokio::select! {
-        client = patience.connect(&args.connect, output, options) => match client? {
-            Some(client) => client,
-            None => return Ok(patience.exit()),
-        },
+        client = patience.connect(&args.connect, output, options) => client?,
         exit = keeper.interrupted() => return Ok(exit),
     };
     let mut workplace = Workplace {

@@ -79,7 +79,7 @@ fn wait(args: &BarrierWaitArgs, output: Output) -> anyhow::Result<Exit> {
                     "timed out waiting for {} to be lifted",
                     place.path
                 ));
-                Ok(patience.exit())
+                patience.exit(client).await
             }
             lifted => {
                 lifted?;

@@ -45,7 +45,7 @@ pub(crate) fn run(args: RendezvousArgs, output: Output) -> anyhow::Result<Exit> 
                 Ok(Some(inside)) => inside?,
                 Ok(None) => {
                     output.notice(format_args!("timed out waiting for others at {path}"));
-                    return Ok(patience.exit());
+                    return patience.exit(workplace.client()).await;
                 }
                 Err(exit) => return Ok(exit),
             };

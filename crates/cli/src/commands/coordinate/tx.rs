@@ -156,7 +156,7 @@ fn wait(args: &TxWaitArgs, output: Output) -> anyhow::Result<Exit> {
                     "timed out waiting for the decision of {}",
                     at.id
                 ));
-                Ok(patience.exit())
+                patience.exit(client).await
             }
             decided => print(decided.map_err(undecided)?, at),
         }

@@ -67,7 +67,7 @@ pub(crate) fn run(args: OnceArgs, output: Output) -> anyhow::Result<Exit> {
                     output.notice(format_args!("{} succeeded already, at {since}", args.path));
                     return Ok(Exit::Done);
                 }
-                Turn::NotHad => return Ok(patience.exit()),
+                Turn::NotHad => return patience.exit(workplace.client()).await,
             };
             if let Previous::Crashed(crash) = guard.previous() {
                 output.notice(crash_text::notice(&args.path, crash));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bellwether_testkit::Direction;
 use rustix::process::Signal;
 
-use crate::support::bellwether::{Running, assert_code, bellwether, serve, text};
+use crate::support::bellwether::{Running, assert_code, bellwether, holding, job, serve, text};
 use crate::support::line::through_proxy;
 use crate::support::on_tree::{answer, command, make_many, run};
 use crate::support::shell::Shell;
@@ -183,7 +183,7 @@ fn address_where_nothing_listens_is_125_with_a_hint() {
 }
 
 #[test]
-fn time_to_connect_is_part_of_the_wait() {
+fn t95_server_that_does_not_answer_within_the_wait_is_an_error_and_no_conflict() {
     // It accepts connections, and sends nothing.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
@@ -191,13 +191,24 @@ fn time_to_connect_is_part_of_the_wait() {
     let timeout = ["--session-timeout", "40s"];
     for (arguments, code) in [
         (
-            &["lock", "x", "--wait", "1s", "-E", "9", "--", "true"][..],
-            9,
+            &["lock", "x", "-q", "--wait", "1s", "-E", "0", "--", "true"][..],
+            125,
         ),
         (&["lock", "x", "--try", "--", "true"], 125),
-        (&["lock", "x", "--hold", "--wait", "1s"], 124),
-        (&["queue", "take", "q", "--wait", "1s"], 124),
-        (&["barrier", "wait", "b", "--wait", "1s"], 124),
+        (&["lock", "x", "--hold", "--wait", "1s"], 125),
+        (
+            &["queue", "take", "q", "-q", "--wait", "1s", "-E", "0"],
+            125,
+        ),
+        (&["barrier", "wait", "b", "--wait", "1s"], 125),
+        (
+            &["rendezvous", "r", "-n", "1", "--wait", "1s", "--", "true"],
+            125,
+        ),
+        (
+            &["once", "o", "-q", "--wait", "1s", "-E", "0", "--", "true"],
+            125,
+        ),
     ] {
         let start = Instant::now();
         let mut command = bellwether();
@@ -214,6 +225,21 @@ fn time_to_connect_is_part_of_the_wait() {
         let taken = start.elapsed();
         assert!(taken < Duration::from_secs(20), "{arguments:?}: {taken:?}");
     }
+}
+
+#[test]
+fn t95_server_that_dies_during_the_wait_is_an_error_and_no_conflict() {
+    let (server, addresses) = serve(bellwether().args(["serve", "--listen", "127.0.0.1:0"]));
+    let _holder = holding(&addresses[0], &["lock", "x"]);
+    let options = ["lock", "x", "--wait", "8s", "-E", "0"];
+    let mut waiter = Running::start(&mut job(&addresses[0], &options, "echo ran"));
+    let waits = waiter.error_line().unwrap();
+    assert!(waits.contains("waiting for /x"), "{waits}");
+    server.signal(Signal::KILL);
+    assert_eq!(waiter.code(), Some(125));
+    assert_eq!(waiter.line(), None);
+    let said = waiter.errors().join("\n");
+    assert!(said.contains("no server answered within"), "{said}");
 }
 
 #[test]

@@ -36,7 +36,11 @@ pub(super) fn run(args: QueueTakeArgs, output: Output) -> anyhow::Result<Exit> {
                     queue = queue.message(message);
                 }
                 let limit = client.session_timeout();
-                for_script(&queue, &args, limit, patience, output).await
+                let taken = for_script(&queue, &args, limit, patience, output).await?;
+                match taken {
+                    Some(exit) => Ok(exit),
+                    None => patience.exit(client).await,
+                }
             })
         });
     }
@@ -93,7 +97,7 @@ async fn for_command<O: Order>(
         Err(exit) => return Ok(exit),
     };
     let Some(claim) = claim else {
-        return Ok(patience.exit());
+        return patience.exit(workplace.client()).await;
     };
     attempt(claim, &args.path, &args.command, workplace).await
 }
@@ -123,15 +127,16 @@ pub(super) async fn attempt(
     })
 }
 
+/// Takes an item, and prints or holds it; `None` if the wait limit passed.
 async fn for_script<O: Order>(
     queue: &OrderedQueue<O>,
     args: &QueueTakeArgs,
     limit: Duration,
     patience: Patience,
     output: Output,
-) -> anyhow::Result<Exit> {
+) -> anyhow::Result<Option<Exit>> {
     let Some(claim) = next(queue, &args.path, patience, output).await? else {
-        return Ok(patience.exit());
+        return Ok(None);
     };
     let path = &args.path;
     let text = match args.hold || args.json {
@@ -148,13 +153,14 @@ async fn for_script<O: Order>(
             // A closed pipe is not an error elsewhere, but an item that was not read must not be acknowledged.
             let back = claim.give_back("it could not be printed");
             let exit = settle(path, back, limit, Exit::No, output).await;
-            return unread.map(|_| exit);
+            return unread.map(|_| Some(exit));
         }
     }
     if !args.hold {
-        return Ok(settle(path, claim.ack(), limit, Exit::Done, output).await);
+        let exit = settle(path, claim.ack(), limit, Exit::Done, output).await;
+        return Ok(Some(exit));
     }
-    Ok(hold(queue, claim, args, limit, output).await)
+    Ok(Some(hold(queue, claim, args, limit, output).await))
 }
 
 /// Holds an item until another command acknowledges it. If stdin ends first, returns it to the queue.

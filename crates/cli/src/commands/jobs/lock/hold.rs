@@ -30,10 +30,7 @@ pub(crate) async fn hold(args: LockArgs, output: Output) -> anyhow::Result<Exit>
     let mut signals = Signals::to_end()?;
     let patience = Patience::new(&args.wait, args.at_once);
     let client = tokio::select! {
-        client = patience.connect(&args.job.connect, output, |connect| presented(connect, &args.job, &[])) => match client? {
-            Some(client) => client,
-            None => return Ok(patience.exit()),
-        },
+        client = patience.connect(&args.job.connect, output, |connect| presented(connect, &args.job, &[])) => client?,
         signal = signals.next() => return Ok(Exit::Signal(signal.as_raw())),
     };
     let lock = AnyLock::of(&client, &args);
@@ -41,7 +38,7 @@ pub(crate) async fn hold(args: LockArgs, output: Output) -> anyhow::Result<Exit>
     let exit = tokio::select! {
         guard = acquire(&lock, &client, patience, output) => match guard {
             Ok(Some(guard)) => keep(guard, &args, limit, &mut signals, output).await,
-            Ok(None) => Ok(patience.exit()),
+            Ok(None) => patience.exit(&client).await,
             Err(error) => Err(error),
         },
         signal = signals.next() => Ok(Exit::Signal(signal.as_raw())),

@@ -80,17 +80,21 @@ async fn acquire_all(
                 return Ok(Err(release(guards, Exit::Lost, workplace).await));
             }
         };
-        match acquired {
-            Ok(Ok(Some(guard))) => guards.push(guard),
-            Ok(Ok(None)) => return Ok(Err(release(guards, patience.exit(), workplace).await)),
-            // Without a release, the next holder of the others would see a crash, although nothing was run.
-            Ok(Err(error)) => {
-                guards.retain(Hold::is_held);
-                release(guards, Exit::Failed, workplace).await;
-                return Err(error);
+        let end = match acquired {
+            Ok(Ok(Some(guard))) => {
+                guards.push(guard);
+                continue;
             }
-            Err(exit) => return Ok(Err(release(guards, exit, workplace).await)),
+            Ok(Ok(None)) => patience.exit(client).await,
+            Ok(Err(error)) => Err(error),
+            Err(exit) => Ok(exit),
+        };
+        if end.is_err() {
+            guards.retain(Hold::is_held);
         }
+        // Without a release, the next holder of the others would see a crash, although nothing was run.
+        let exit = release(guards, *end.as_ref().unwrap_or(&Exit::Failed), workplace).await;
+        return end.map(|_| Err(exit));
     }
     Ok(Ok(guards))
 }
