@@ -39,19 +39,19 @@ pub struct Crash {
     pub token: Option<FencingToken>,
     /// How far it had got, if it said so.
     pub note: Option<Vec<u8>>,
-    /// How it ended, if the holder could still say so; `None` if it vanished.
+    /// How it ended, if the holder could still say so, or was broken; `None` if it vanished.
     pub ended: Option<Ended>,
     /// The session timeout of the holder: if it vanished, the servers did not hear of it for this long.
     pub session_timeout: Option<Duration>,
 }
 
-/// How a hold ended that was not released, by the words of its holder.
+/// How a hold ended that was not released, by the words of its holder, or of the client that broke it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Ended {
     /// Such as `killed (SIGKILL)`.
     pub how: String,
-    /// When, in milliseconds since 1970 by the clock of the holder.
+    /// When, in milliseconds since 1970 by the clock of that client.
     pub at_ms: u64,
 }
 

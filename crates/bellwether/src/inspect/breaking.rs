@@ -8,11 +8,13 @@ use tracing::info;
 
 use crate::error::{ContentionError, WriteError};
 use crate::hold::Hold;
+use crate::hold::crash_record::{Ended, HELD, Record};
 use crate::hold::fence::FencingToken;
 use crate::inspect::contention::Contention;
 use crate::line::name::Layout;
 use crate::node::node_data::{CURATOR_REVOKE, NodeData, Revocation};
 use crate::node::path::NodePath;
+use crate::node::times::now_ms;
 use crate::node::who::Who;
 use crate::request::node_event::{Happened, NodeEvent};
 use crate::request::retry::until_answered;
@@ -38,6 +40,43 @@ pub struct Broken {
     /// The reason, if one was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+}
+
+impl Broken {
+    /// The crash mark of the hold, which now says how it ended, with its path and version; `None` if it has no mark, or if the holder has
+    /// recorded its end.
+    async fn mark(
+        &self,
+        zk: &zk::Client,
+        dir: &NodePath,
+    ) -> Result<Option<(String, Vec<u8>, i32)>, zk::Error> {
+        let path = dir.child(HELD);
+        let (data, stat) = match zk.get(&path).await {
+            Err(zk::Error::NO_NODE | zk::Error::NO_AUTH) => return Ok(None),
+            read => read?,
+        };
+        let record = Record::from_data(&data)
+            .filter(|record| record.node == self.node && record.ended.is_none());
+        Ok(record.map(|mut record| {
+            record.ended = Some(Ended {
+                how: self.text(),
+                at_ms: now_ms(),
+            });
+            (path, record.to_data(), stat.version)
+        }))
+    }
+
+    fn text(&self) -> String {
+        let Who {
+            user, host, pid, ..
+        } = &self.by;
+        let user = user
+            .as_ref()
+            .map_or_else(String::new, |user| format!("{user}@"));
+        let reason = self.message.as_ref();
+        let reason = reason.map_or_else(String::new, |message| format!(": {message}"));
+        format!("broken by {user}{host} pid {pid}{reason}")
+    }
 }
 
 /// How a holder was broken.
@@ -167,7 +206,7 @@ impl Contention {
         }
     }
 
-    /// Deletes the node and records who did it, in one multi.
+    /// Deletes the node and records who did it, in the line and for the next holder, in one multi.
     async fn remove(
         &self,
         session: &Session,
@@ -190,6 +229,10 @@ impl Contention {
         let data = serde_json::to_vec(&broken).expect("strings and numbers are JSON");
         let options = zk::CreateMode::Persistent.with_acl(session.access().acl());
         let mut exists = false;
+        let mut mark = match is_ours {
+            true => broken.mark(zk, dir).await?,
+            false => None,
+        };
         loop {
             let mut writer = zk.new_multi();
             // At the version of the request: a node that another client has created since has a lower version.
@@ -198,6 +241,9 @@ impl Contention {
                 Some(record) if exists => writer.set(record, &data, None),
                 Some(record) => writer.create(record, &data, &options),
                 None => {}
+            }
+            if let Some((mark, data, version)) = &mark {
+                writer.set(mark, data, Some(*version));
             }
             match writer.commit().await {
                 Ok(_) => {
@@ -219,6 +265,16 @@ impl Contention {
                     if matches!(code, zk::ErrorCode::NodeExists | zk::ErrorCode::NoNode) =>
                 {
                     exists = code == zk::ErrorCode::NodeExists;
+                }
+                Err(zk::MultiError::Refused { index: 2, code }) => {
+                    mark = match code {
+                        // The holder has written to it meanwhile.
+                        zk::ErrorCode::BadVersion | zk::ErrorCode::NoNode => {
+                            broken.mark(zk, dir).await?
+                        }
+                        // The break does not depend on it.
+                        _ => None,
+                    };
                 }
                 Err(error) => return Err(error.into()),
             }

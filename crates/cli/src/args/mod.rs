@@ -66,7 +66,7 @@ Exit codes:
     after_long_help = EXIT_CODES
 )]
 pub(crate) struct Args {
-    /// Print only errors, no notices.
+    /// Print only errors and reports of crashes, no notices.
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
     /// Be the keeper of the job of this command line. The front starts it with this flag.

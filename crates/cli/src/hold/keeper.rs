@@ -6,7 +6,7 @@ use std::io;
 use std::pin::pin;
 use std::time::Duration;
 
-use bellwether::{FencingToken, Hold};
+use bellwether::{FencingToken, Hold, zk};
 use futures_util::StreamExt;
 use rustix::process::{Signal, getppid};
 use tokio::time::{Instant, MissedTickBehavior, sleep_until};
@@ -15,7 +15,7 @@ use crate::exit::Exit;
 use crate::hold::aside::Aside;
 use crate::hold::asked::{self, Breaking};
 use crate::hold::holds::Holds;
-use crate::hold::outage::Outage;
+use crate::hold::outage;
 use crate::job::family;
 use crate::job::link::{News, Order, ToFront, since_boot};
 use crate::job::notes::{self, Notes};
@@ -163,6 +163,7 @@ impl Keeper {
         mut job: Job,
         holds: Holds<'_>,
         times: Times,
+        zk: &zk::Client,
         output: Output,
     ) -> io::Result<End> {
         // All holds are in one session, so they are valid for the same time.
@@ -170,7 +171,8 @@ impl Keeper {
         let mut notes = pin!(self.notes.record(hold));
         let (mut requests, mut breaking) = (holds.revocations(), self.breaking_of(holds));
         let mut broken = self.broken_of(holds).unwrap_or(hold);
-        let (mut states, mut outage) = (hold.states(), Outage::default());
+        let notice = |text| self.notice(text, output);
+        let mut outages = pin!(outage::watch(zk, hold, times.grace, notice));
         let mut beats = tokio::time::interval(times.session_timeout / BEATS);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.hold_for(hold.time_left())?;
@@ -231,18 +233,9 @@ impl Keeper {
                         self.breaking.replace((Some(asked.token()), breaking.clone()));
                     }
                 }
-                Some(state) = states.next() => {
-                    if let Some(text) = outage.note(state) {
-                        self.notice(text, output);
-                    }
-                }
-                () = outage.lasts() => {
-                    if let Some(text) = outage.tell(hold, times.grace) {
-                        self.notice(text, output);
-                    }
-                }
                 _ = beats.tick() => self.hold_for(hold.time_left())?,
                 never = &mut notes => match never {},
+                never = &mut outages => match never {},
             }
         };
         self.front.hold_until(None)?;

@@ -1,61 +1,58 @@
-//! Notices for the user of a job while no server answers.
+//! Notices for the user of a job while no server answers: none can be reached, or the one that is connected hangs.
 
+use std::convert::Infallible;
 use std::future::pending;
+use std::pin::pin;
 use std::time::Duration;
 
-use bellwether::{Hold, HoldState};
-use tokio::time::{Instant, sleep_until};
+use bellwether::{Hold, zk};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::value::duration;
 
 /// Shorter outages are not reported, such as the restart of a server.
 const SILENT: Duration = Duration::from_secs(1);
 
-/// The present outage, if there is one.
-#[derive(Debug, Default)]
-pub(crate) struct Outage {
-    since: Option<Instant>,
-    is_told: bool,
+/// The pause after a request that failed.
+const REST: Duration = Duration::from_millis(100);
+
+/// Asks the server every second, and reports when it does not answer, and when a server answers again. The heartbeat of the session alone
+/// would notice a server that hangs only after seconds: its connection stays open. The job is stopped `grace` before the end of the hold.
+pub(crate) async fn watch(
+    zk: &zk::Client,
+    hold: &Hold,
+    grace: Duration,
+    notice: impl Fn(String),
+) -> Infallible {
+    let (mut connection, mut asked) = (zk.states(), Instant::now());
+    loop {
+        // A lost connection is noticed at once.
+        tokio::select! {
+            () = sleep_until(asked + SILENT) => {}
+            Ok(()) = connection.changed() => {}
+        }
+        asked = Instant::now();
+        let mut answer = pin!(answer(zk));
+        if timeout(SILENT, &mut answer).await.is_err() {
+            let left = duration::text(hold.time_left().saturating_sub(grace));
+            let silence = duration::text(asked.elapsed());
+            notice(format!(
+                "no server for {silence}; the command will be stopped in {left}"
+            ));
+            answer.await;
+            let silence = duration::text(asked.elapsed());
+            notice(format!("a server answers again after {silence}"));
+        }
+    }
 }
 
-impl Outage {
-    /// Takes the new state of the hold into account, and returns a notice if there is one.
-    pub(crate) fn note(&mut self, state: HoldState) -> Option<String> {
-        match state {
-            HoldState::Suspended => {
-                self.since.get_or_insert_with(Instant::now);
-                None
-            }
-            HoldState::Held => {
-                let ended = std::mem::take(self);
-                let since = ended.since.filter(|_| ended.is_told)?;
-                let time = duration::text(since.elapsed());
-                Some(format!("a server answers again after {time}"))
-            }
-            // The keeper reports a lost hold.
-            _ => None,
+/// Resolves when a server has answered. Never after the end of the session, which others report.
+async fn answer(zk: &zk::Client) {
+    loop {
+        match zk.exists("/").await {
+            Ok(_) | Err(zk::Error::Refused(_)) => return,
+            Err(zk::Error::SessionEnded(_)) => pending().await,
+            Err(_) => sleep_until(Instant::now() + REST).await,
         }
-    }
-
-    /// Resolves when the outage has lasted long enough for a notice. Cancel safe.
-    pub(crate) async fn lasts(&self) {
-        match self.since {
-            Some(since) if !self.is_told => sleep_until(since + SILENT).await,
-            _ => pending().await,
-        }
-    }
-
-    /// The notice. The job is stopped `grace` before the end of the hold; `None` if that is about now, because then only that is reported.
-    pub(crate) fn tell(&mut self, hold: &Hold, grace: Duration) -> Option<String> {
-        self.is_told = true;
-        let silence = self.since.map(|since| since.elapsed()).unwrap_or_default();
-        let left = hold.time_left().saturating_sub(grace);
-        (left >= SILENT).then(|| {
-            format!(
-                "no server for {}; the command will be stopped in {}",
-                duration::text(silence),
-                duration::text(left)
-            )
-        })
     }
 }

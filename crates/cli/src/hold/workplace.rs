@@ -203,7 +203,9 @@ impl Workplace<'_> {
         match Job::start(command, &all, Family::adopt()?) {
             Ok(job) => {
                 let times = self.times()?;
-                let end = self.keeper.attend(job, holds, times, self.output).await?;
+                let zk = self.client.raw();
+                let end = self.keeper.attend(job, holds, times, &zk, self.output);
+                let end = end.await?;
                 if let Some(how) = end.ending() {
                     join_all(holds.iter().map(|hold| tell_ending(hold, &how))).await;
                 }

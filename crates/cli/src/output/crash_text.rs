@@ -11,8 +11,8 @@ use crate::output::people::{plain, who_text};
 use crate::output::rendering::data_text;
 use crate::value::duration;
 
-/// A crash as text.
-pub(crate) fn notice(path: &str, crash: &Crash) -> String {
+/// A crash as text. It is a result, and no notice: `--quiet` does not silence it.
+pub(crate) fn report(path: &str, crash: &Crash) -> String {
     let who = crash
         .who
         .as_ref()

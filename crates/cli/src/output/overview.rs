@@ -200,7 +200,7 @@ fn remarks(sight: &Sight) -> Vec<String> {
         Recipe::Line(line) => {
             let crash = line.crash.iter();
             let told =
-                crash.map(|crash| format!("crash  {}", crash_text::notice(&sight.path, crash)));
+                crash.map(|crash| format!("crash  {}", crash_text::report(&sight.path, crash)));
             told.collect()
         }
         Recipe::Barrier { set_by, .. } => {

@@ -42,7 +42,7 @@ pub(crate) fn run(args: ElectArgs, output: Output) -> anyhow::Result<Exit> {
                     Err(exit) => return Ok(exit),
                 };
                 if let Previous::Crashed(crash) = leadership.previous() {
-                    output.notice(crash_text::notice(&args.path, crash));
+                    output.say(crash_text::report(&args.path, crash));
                 }
                 match workplace.run(&args.command, &leadership, []).await? {
                     End::Lost if let Some(exit) = workplace.interrupted_in_job() => {

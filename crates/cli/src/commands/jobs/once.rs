@@ -70,7 +70,7 @@ pub(crate) fn run(args: OnceArgs, output: Output) -> anyhow::Result<Exit> {
                 Turn::NotHad => return patience.exit(workplace.client()).await,
             };
             if let Previous::Crashed(crash) = guard.previous() {
-                output.notice(crash_text::notice(&args.path, crash));
+                output.say(crash_text::report(&args.path, crash));
             }
             let end = workplace.run(&args.command, &guard, []).await?;
             if end == End::Job(Exit::Command(0))

@@ -27,6 +27,8 @@ on_both_engines! {
     command_that_cannot_be_run_is_no_crash_and_forgets_none,
     reader_is_told_and_clears_nothing,
     hold_tells_of_a_crash_too,
+    crash_is_reported_even_if_notices_are_silenced,
+    break_of_a_hold_for_a_script_is_told_to_the_next_holder,
     held_lock_cannot_be_cleared,
     note_where_none_is_kept_is_1,
     other_layouts_know_nothing,
@@ -94,27 +96,9 @@ fn next_holder_is_told_how_the_one_before_ended(address: &str) {
     }
     // By a break, with its author and reason.
     let mut holder = holding(address, &["lock", "x"]);
-    let broken = bellwether()
-        .args([
-            "break",
-            "--yes",
-            "--grace",
-            "5s",
-            "-m",
-            "host goes down",
-            "x",
-        ])
-        .args(["--connect", address])
-        .output()
-        .unwrap();
-    assert_code(&broken, 0);
+    break_hold(address, "5s");
     assert_eq!(holder.code(), Some(123));
-    let told = lock(address, &[], end, 0);
-    let by = format!("broken by {} pid ", user_and_host());
-    assert!(
-        told.starts_with(&by) && told.ends_with(": host goes down"),
-        "{told}"
-    );
+    assert_broken(&lock(address, &[], end, 0));
     // Nothing is known of a holder that could not leave a message.
     let mut holder = holding(address, &["lock", "x"]);
     Line::at(address, "/x").delete();
@@ -291,6 +275,56 @@ fn hold_tells_of_a_crash_too(address: &str) {
     assert!(holder.line().is_some());
     holder.signal(Signal::KILL);
     assert!(lock(address, &[], TELL, 0).starts_with("crashed||"));
+}
+
+fn crash_is_reported_even_if_notices_are_silenced(address: &str) {
+    for (command, options) in [
+        ("lock", &[][..]),
+        ("lock", &["--on-crash", "true"]),
+        ("elect", &[]),
+        ("once", &[]),
+    ] {
+        crash(address, "half");
+        let arguments = [&["-q", command, "x"], options].concat();
+        let output = job(address, &arguments, "true").output().unwrap();
+        assert_code(&output, 0);
+        let said = text(&output.stderr);
+        assert!(said.contains("did not finish: killed (SIGKILL)"), "{said}");
+    }
+    crash(address, "half");
+    let mut command = bellwether();
+    command.args(["-q", "lock", "x", "--hold", "--connect", address]);
+    let mut holder = Running::start_with(command.stdin(Stdio::piped()));
+    let said = holder.error_line().unwrap();
+    assert!(said.contains("did not finish: killed (SIGKILL)"), "{said}");
+}
+
+fn break_of_a_hold_for_a_script_is_told_to_the_next_holder(address: &str) {
+    let mut command = bellwether();
+    command.args(["lock", "x", "--hold", "--connect", address]);
+    let mut holder = Running::start_with(command.stdin(Stdio::piped()));
+    assert!(holder.line().is_some());
+    break_hold(address, "0s");
+    assert_eq!(holder.code(), Some(123));
+    assert_broken(&lock(address, &[], "echo $BELLWETHER_PREVIOUS_END", 0));
+    assert_eq!(lock(address, &[], TELL, 0), "clean||");
+}
+
+fn break_hold(address: &str, grace: &str) {
+    let mut command = bellwether();
+    command.args(["break", "x", "--yes", "--grace", grace]);
+    command.args(["-m", "host goes down", "--connect", address]);
+    assert_code(&command.output().unwrap(), 0);
+}
+
+/// Asserts how a hold ended, with author and reason.
+#[track_caller]
+fn assert_broken(told: &str) {
+    let by = format!("broken by {} pid ", user_and_host());
+    assert!(
+        told.starts_with(&by) && told.ends_with(": host goes down"),
+        "{told}"
+    );
 }
 
 fn held_lock_cannot_be_cleared(address: &str) {

@@ -1,4 +1,4 @@
-//! Jobs under `bellwether lock` when things go wrong: scenarios 84 to 89.
+//! Jobs under `bellwether lock` when things go wrong: scenarios 84 to 89, 97 and 105.
 //!
 //! Every process of a job here holds an flock, whatever its group or session. The next holder tries that flock: if it fails, some process
 //! of the job was still running when the server granted the lock.
@@ -7,6 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{PipeReader, PipeWriter, Write};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use bellwether_testkit::{Cut, Direction};
 use rustix::fs::{OFlags, fcntl_setfl};
@@ -15,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::support::bellwether::{
     LOCAL_FOLDER, Running, assert_code, bellwether, bellwether_without_hangups, child_of, holding,
-    ignores_hangups, text, until,
+    ignores_hangups, serve, text, until,
 };
 use crate::support::line::{Line, through_proxy};
 
@@ -44,6 +45,31 @@ on_both_engines! {
     break_of_a_job_is_recorded,
     commands_within_a_job_use_its_servers,
     lost_connection_is_announced_with_the_time_that_is_left,
+}
+
+#[test]
+fn t105_server_that_hangs_is_announced_like_one_that_is_gone() {
+    let mut command = bellwether();
+    command.args(["serve", "--listen", "127.0.0.1:0"]);
+    let (server, addresses) = serve(command.args(["--max-session-timeout", "120s"]));
+    let scene = Scene::at(&addresses[0]);
+    let mut go = scene.fifo();
+    let script = "echo held; read x <go; exit 6";
+    // The heartbeat would notice it after 20 s, a sixth of it, at the earliest.
+    let options = ["--session-timeout", "120s"];
+    let mut job = Running::start(&mut scene.lock(&scene.address, &options, script));
+    assert_eq!(job.line().as_deref(), Some("held"));
+    let asked = Instant::now();
+    server.signal(Signal::STOP);
+    let told = job.error_line().unwrap();
+    assert!(told.starts_with("bellwether: no server for "), "{told}");
+    let taken = asked.elapsed();
+    server.signal(Signal::CONT);
+    let again = job.error_line().unwrap();
+    assert!(again.contains("a server answers again after "), "{again}");
+    go.write_all(b"\n").unwrap();
+    assert_eq!(job.code(), Some(6), "{:?}", job.errors());
+    assert!(taken < Duration::from_secs(20), "{taken:?}");
 }
 
 /// Folder for the files of a job.

@@ -77,12 +77,10 @@ async fn until_input_ends(
     output: Output,
 ) -> anyhow::Result<Exit> {
     if let Previous::Crashed(crash) = guard.previous() {
-        let told = crash_text::notice(guard.path(), crash);
+        output.say(crash_text::report(guard.path(), crash));
         if args.on_crash == Some(OnCrash::Fail) {
-            output.say(told);
             return Ok(Exit::Refused);
         }
-        output.notice(told);
     }
     let (path, token) = (guard.path(), guard.token());
     if args.json {

@@ -140,10 +140,10 @@ async fn after_crash(
     args: &LockArgs,
     workplace: &Workplace<'_>,
 ) -> anyhow::Result<AfterCrash> {
-    let told = crash_text::notice(guard.path(), crash);
+    let told = crash_text::report(guard.path(), crash);
     let repair = match args.on_crash.as_ref().unwrap_or(&OnCrash::Run) {
         OnCrash::Run => {
-            workplace.output.notice(told);
+            workplace.output.say(told);
             return Ok(AfterCrash::Ready { repaired: false });
         }
         OnCrash::Fail => {
@@ -152,7 +152,7 @@ async fn after_crash(
         }
         OnCrash::Repair(repair) => repair,
     };
-    workplace.output.notice(format_args!("{told}; repairing"));
+    workplace.output.say(format_args!("{told}; repairing"));
     if let Some(note) = &crash.note {
         // If the repair crashes too, the next holder needs the note.
         guard.note(note).await?;

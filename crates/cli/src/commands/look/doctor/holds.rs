@@ -77,7 +77,7 @@ fn of_line(sight: &Sight, line: &Line) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(crash) = &line.crash {
         let advice = format!("repair what it left behind, then `bellwether lock --clear {path}`");
-        let told = crash_text::notice(path, crash);
+        let told = crash_text::report(path, crash);
         findings.push(Finding::warning("holds", told).advice(advice));
     }
     for holder in line.holders() {
