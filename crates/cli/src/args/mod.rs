@@ -238,6 +238,9 @@ pub(crate) struct ServeArgs {
     /// Start even if --config has security settings that this server does not support, such as Kerberos.
     #[arg(long, requires = "config")]
     pub(crate) ignore_unsupported: bool,
+    /// Start a single server even if --config names the members of an ensemble.
+    #[arg(long, requires = "config")]
+    pub(crate) standalone: bool,
     /// Store the data in this folder, in the format of Apache ZooKeeper. Without it, the data is only in memory.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) data: Option<PathBuf>,

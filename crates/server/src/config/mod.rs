@@ -112,6 +112,11 @@ pub struct Config {
     pub unsupported: Vec<String>,
     /// Whether to start without the protection named in `unsupported`.
     pub ignore_unsupported: bool,
+    /// The members of an ensemble, as a configuration file names them. They prevent the start unless `standalone` is set: this server is
+    /// not a member of an ensemble, and several started from such files would be separate services, whose locks do not exclude each other.
+    pub members: Vec<String>,
+    /// Whether to start as a single server although `members` are named.
+    pub standalone: bool,
     /// Whether `reconfig` is refused as not supported rather than as disabled.
     pub reconfig_enabled: bool,
     /// Interval at which empty containers and outlived TTL nodes are deleted.
@@ -174,6 +179,8 @@ impl Default for Config {
             enforce_auth_schemes: Vec::new(),
             unsupported: Vec::new(),
             ignore_unsupported: false,
+            members: Vec::new(),
+            standalone: false,
             reconfig_enabled: false,
             container_check_interval: Duration::from_secs(60),
             container_deletions_per_minute_max: 10_000,

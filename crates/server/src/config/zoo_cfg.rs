@@ -18,7 +18,7 @@ use crate::config::{Config, TlsConfig, WordList, known_word};
 #[derive(Debug, Clone)]
 pub struct ZooCfg {
     /// The settings, with Apache's defaults for what the file leaves out. Settings for protection that this server does not offer are in
-    /// [`Config::unsupported`], and prevent the start.
+    /// [`Config::unsupported`], and those of an ensemble's members in [`Config::members`]; both prevent the start.
     pub config: Config,
     /// One sentence for each line that has no effect, or another effect than written.
     pub warnings: Vec<String>,
@@ -83,7 +83,6 @@ pub fn parse(text: &str) -> Result<ZooCfg, ZooCfgError> {
 const ENSEMBLE_KEYS: &[&str] = &[
     "cnxTimeout",
     "connectToLearnerMasterLimit",
-    "dynamicConfigFile",
     "electionAlg",
     "electionPortBindRetry",
     "follower.nodelay",
@@ -102,7 +101,10 @@ const ENSEMBLE_KEYS: &[&str] = &[
     "syncEnabled",
     "syncLimit",
 ];
-const ENSEMBLE_PREFIXES: &[&str] = &["group.", "quorum.", "server.", "weight."];
+const ENSEMBLE_PREFIXES: &[&str] = &["group.", "quorum.", "weight."];
+
+/// The key of the file that names the members, where they can be reconfigured.
+const DYNAMIC: &str = "dynamicConfigFile";
 
 /// Largest value of a Java `int`.
 const INT_MAX: u32 = i32::MAX as u32;
@@ -122,6 +124,8 @@ struct Draft {
     super_user_line: Option<usize>,
     /// Keys of settings that this server does not support, with their line numbers.
     unsupported: BTreeMap<String, usize>,
+    /// Keys that name members of an ensemble, with their line numbers.
+    members: BTreeMap<String, usize>,
     snapshots_kept: usize,
     purges: bool,
     warned: BTreeSet<String>,
@@ -144,6 +148,7 @@ impl Draft {
             secure: Secure::default(),
             super_user_line: None,
             unsupported: BTreeMap::new(),
+            members: BTreeMap::new(),
             snapshots_kept: 3,
             purges: false,
             warned: BTreeSet::new(),
@@ -259,6 +264,9 @@ impl Draft {
                 // Each snapshot deletes the files it makes obsolete, so no periodic purge is needed.
                 self.purges = setting.number(0..=INT_MAX)? > 0;
             }
+            key if names_members(key) => {
+                self.members.insert(key.to_owned(), setting.line);
+            }
             key if is_of_ensembles(key) => {
                 self.warn(setting, "is ignored: it only matters in an ensemble");
             }
@@ -349,17 +357,38 @@ impl Draft {
             self.unsupported.extend(lines);
             config.enforce_auth_schemes = enforced.into_iter().map(|(scheme, _)| scheme).collect();
         }
-        let mut unsupported: Vec<_> = self.unsupported.into_iter().collect();
-        unsupported.sort_by_key(|(_, line)| *line);
-        config.unsupported = unsupported
-            .into_iter()
-            .map(|(key, line)| format!("{key} (line {line})"))
-            .collect();
+        config.unsupported = with_lines(self.unsupported);
+        // Apache starts a standalone server too if only one member is named (`QuorumPeerConfig.parseDynamicConfig`).
+        match self.members.pop_first() {
+            Some((key, line)) if self.members.is_empty() && key != DYNAMIC => {
+                self.warnings.push(format!(
+                    "line {line}: {key} is ignored: it only matters in an ensemble"
+                ));
+            }
+            first => {
+                self.members.extend(first);
+                config.members = with_lines(self.members);
+            }
+        }
         Ok(ZooCfg {
             config: self.config,
             warnings: self.warnings,
         })
     }
+}
+
+/// Keys with their lines, in the order of the lines.
+fn with_lines(keys: BTreeMap<String, usize>) -> Vec<String> {
+    let mut keys: Vec<_> = keys.into_iter().collect();
+    keys.sort_by_key(|(_, line)| *line);
+    let keys = keys.into_iter();
+    keys.map(|(key, line)| format!("{key} (line {line})"))
+        .collect()
+}
+
+/// Whether a key names members of an ensemble, or the file that does.
+fn names_members(key: &str) -> bool {
+    key == DYNAMIC || key.starts_with("server.")
 }
 
 fn is_of_ensembles(key: &str) -> bool {

@@ -75,6 +75,10 @@ pub enum StartError {
     /// ([`Config::ignore_unsupported`]).
     #[error("this server does not support {}", settings.join(", "))]
     Unsupported { settings: Vec<String> },
+    /// A configuration file names the members of an ensemble, and this server is not a member of one. Run Apache ZooKeeper, or start a single
+    /// server ([`Config::standalone`]).
+    #[error("this server cannot be a member of an ensemble, as {} would have it", settings.join(", "))]
+    Members { settings: Vec<String> },
     /// The data files cannot be used; the source says what to do.
     #[error("cannot start from the data files")]
     Data(#[from] RecoveryError),
@@ -155,6 +159,11 @@ pub(super) fn check(config: &Config) -> Result<(), StartError> {
     if !config.unsupported.is_empty() && !config.ignore_unsupported {
         return Err(StartError::Unsupported {
             settings: config.unsupported.clone(),
+        });
+    }
+    if !config.members.is_empty() && !config.standalone {
+        return Err(StartError::Members {
+            settings: config.members.clone(),
         });
     }
     if config.listen.is_empty() && config.listen_unix.is_none() && config.tls.is_none() {

@@ -14,6 +14,13 @@ pub(super) fn for_start(error: &StartError, folder_flag: &str) -> Option<String>
                     .to_owned(),
             );
         }
+        StartError::Members { .. } => {
+            return Some(
+                "each host would be a separate service, whose locks do not exclude those of the others: `bellwether ensemble` moves a \
+                 single server to an ensemble of Apache ZooKeeper; --standalone starts a single server anyway"
+                    .to_owned(),
+            );
+        }
         _ => return None,
     };
     match error {

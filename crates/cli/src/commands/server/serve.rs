@@ -120,8 +120,16 @@ fn config(args: ServeArgs, output: Output) -> anyhow::Result<(Config, PageArgs)>
                     ));
                 }
             }
+            if args.standalone && !file.config.members.is_empty() {
+                output.notice(format_args!(
+                    "{}: {} ignored, because of --standalone",
+                    path.display(),
+                    file.config.members.join(", ")
+                ));
+            }
             Config {
                 ignore_unsupported: args.ignore_unsupported,
+                standalone: args.standalone,
                 ..file.config
             }
         }

@@ -66,6 +66,40 @@ fn flags_win_over_the_file() {
 }
 
 #[test]
+fn t101_configuration_of_an_ensemble_is_refused_unless_standalone_is_meant() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("zoo.cfg");
+    let data = folder.path().display();
+    let members = "server.1=a:2888:3888\nserver.2=b:2888:3888\nserver.3=c:2888:3888";
+    let text = format!("clientPort=1\ndataDir={data}\n{members}\n");
+    std::fs::write(&file, text).unwrap();
+    let with_file = |more: &[&str]| {
+        let mut command = bellwether();
+        command.args(["serve", "--listen", "127.0.0.1:0", "--config"]);
+        command.arg(&file).args(more);
+        command
+    };
+    let mut refused = Running::start(&mut with_file(&[]));
+    let told = refused.error_line().unwrap();
+    let named = "server.1 (line 3), server.2 (line 4), server.3 (line 5)";
+    assert!(told.contains(named), "{told}");
+    let hint = refused.error_line().unwrap();
+    assert!(
+        hint.contains("`bellwether ensemble`") && hint.contains("--standalone"),
+        "{hint}"
+    );
+    assert_eq!(refused.code(), Some(125));
+
+    let mut server = Running::start(&mut with_file(&["--standalone"]));
+    let told = server.error_line().unwrap();
+    assert!(told.contains(named), "{told}");
+    let ready = server.error_line().unwrap();
+    assert!(ready.contains("serving on "), "{ready}");
+    server.signal(Signal::TERM);
+    assert_eq!(server.code(), Some(0));
+}
+
+#[test]
 fn settings_that_promise_more_than_there_is_stop_a_start_unless_ignored() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("zoo.cfg");

@@ -248,21 +248,39 @@ fn crossed_timeouts_are_refused_even_if_one_follows_from_the_tick() {
 #[test]
 fn ignored_keys_and_words_are_named_once_each() {
     let cfg = with(
-        "server.1=a:2888:3888\nserver.2=b:2888:3888\nadmin.serverPort=1\nzookeeper.admin.serverPort=2\n\
+        "server.1=a:2888:3888\nsyncLimit=5\nadmin.serverPort=1\nzookeeper.admin.serverPort=2\n\
          4lw.commands.whitelist=lead,ruok\nautopurge.snapRetainCount=1\nautopurge.purgeInterval=1",
     );
     assert_eq!(
         cfg.warnings,
         [
-            "line 3: server.1 is ignored: it only matters in an ensemble",
-            "line 4: server.2 is ignored: it only matters in an ensemble",
+            "line 4: syncLimit is ignored: it only matters in an ensemble",
             "line 5: admin.serverPort is ignored: this server has no such setting",
             "line 7: the word \"lead\" is ignored: this server has no such word",
             "line 8: autopurge.snapRetainCount is raised to 3, the least that are kept",
+            "line 3: server.1 is ignored: it only matters in an ensemble",
         ]
     );
     assert_eq!(cfg.config.snapshots_kept, Some(3));
     assert!(cfg.config.words.contains("ruok"));
+}
+
+#[test]
+fn members_of_an_ensemble_are_named_unless_there_is_only_one() {
+    let members = |text: &str| with(text).config.members;
+    assert_eq!(members("server.1=a:2888:3888"), [""; 0]);
+    assert_eq!(
+        members("server.1=a:2888:3888\nserver.1=b:2888:3888"),
+        [""; 0]
+    );
+    assert_eq!(
+        members("server.2=b:2888:3888\nserver.1=a:2888:3888"),
+        ["server.2 (line 3)", "server.1 (line 4)"]
+    );
+    assert_eq!(
+        members("dynamicConfigFile=zoo.cfg.dynamic"),
+        ["dynamicConfigFile (line 3)"]
+    );
 }
 
 #[test]
