@@ -25,6 +25,9 @@ use crate::traces::Traces;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    if let Some(exit) = job::birth::run() {
+        return exit;
+    }
     let args = match args::command_line::read() {
         Ok(args) => args,
         Err(exit) => return exit.into(),

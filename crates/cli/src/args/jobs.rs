@@ -44,7 +44,7 @@ pub(crate) struct WaitArgs {
 /// (BELLWETHER_TOKEN), the path (BELLWETHER_PATH), and whether the previous holder finished: `clean`, `crashed`, `repaired` by
 /// --on-crash, or `unknown` (BELLWETHER_PREVIOUS). The command uses the terminal as usual, and receives the signals that are sent to bellwether. Before
 /// the lock is lost, the command gets SIGTERM; after the grace, the command and all processes that it started get SIGKILL. The same
-/// happens if bellwether itself is killed.
+/// happens if bellwether itself is killed; if both of its processes are killed at once, only the command itself gets SIGKILL.
 ///
 /// With several locks before `--`, they are acquired in the order of their paths, so that commands which need the same locks cannot
 /// deadlock. BELLWETHER_PATHS has the paths, one per line, and BELLWETHER_TOKENS the tokens.

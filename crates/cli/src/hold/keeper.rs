@@ -183,6 +183,7 @@ impl Keeper {
                 biased;
                 change = job.changed() => match change? {
                     Change::Ended(status) => break End::Job(Exit::of_command(status)),
+                    Change::NotStarted(exit) => break End::NotStarted(exit),
                     Change::Stopped => self.front.tell(News::Stopped),
                 },
                 hold = holds.expiring(times.grace) => {

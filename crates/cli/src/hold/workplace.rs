@@ -211,12 +211,11 @@ impl Workplace<'_> {
                 }
                 Ok(end)
             }
-            Err((error, exit)) => {
-                let program = command.first().map(OsString::as_os_str).unwrap_or_default();
+            Err(error) => {
                 let error = anyhow::Error::new(error);
                 self.output
-                    .error(&error.context(format!("cannot run {}", program.display())));
-                Ok(End::NotStarted(exit))
+                    .error(&error.context("cannot start the command"));
+                Ok(End::NotStarted(Exit::NotRunnable))
             }
         }
     }

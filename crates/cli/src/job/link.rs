@@ -1,13 +1,13 @@
-//! The messages between front and keeper.
+//! The messages between front and keeper, and between keeper and job.
 //!
-//! They use a socket pair, one end of which is the keeper's stdin: without unsafe code, a child can only use the standard descriptors by
-//! number. The first message carries the real stdin, and a file in memory in which the keeper writes until when the job may run. It is
+//! They use a socket pair, one end of which is the stdin of the child: without unsafe code, a child can only use the standard descriptors by
+//! number. The first message carries the real stdin, and for the keeper a file in memory in which the keeper writes until when the job may run. It is
 //! not sent as a message, which could be delayed behind others. Each side notices the death of the other process by the end of the
 //! socket. Messages arrive whole or not at all.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -56,20 +56,8 @@ pub(crate) struct ToKeeper {
 impl ToKeeper {
     /// Makes a link, and returns its other end, to become the keeper's stdin. The keeper receives the real `stdin` through it.
     pub(crate) fn carrying(stdin: impl AsFd) -> io::Result<(Self, OwnedFd)> {
-        let (here, there) = socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )?;
         let held_until = memfd_create("held-until", MemfdFlags::CLOEXEC)?;
-        let descriptors = [stdin.as_fd(), held_until.as_fd()];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        let fits = ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-        assert!(fits, "there is space for two descriptors");
-        let message = [IoSlice::new(b"0")];
-        sendmsg(&here, &message, &mut ancillary, SendFlags::NOSIGNAL)?;
+        let (here, there) = carrying(&[stdin.as_fd(), held_until.as_fd()])?;
         let socket = socket(here)?;
         Ok((Self { socket, held_until }, there))
     }
@@ -107,20 +95,8 @@ pub(crate) struct ToFront {
 impl ToFront {
     /// Takes the link from stdin, and restores the real stdin.
     pub(crate) fn from_stdin() -> io::Result<Self> {
-        let link = rustix::stdio::stdin().try_clone_to_owned()?;
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let mut byte = [0];
-        let mut message = [IoSliceMut::new(&mut byte)];
-        recvmsg(&link, &mut message, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
-        let mut received = ancillary.drain().flat_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(descriptors) => descriptors.collect(),
-            _ => Vec::new(),
-        });
-        let (Some(stdin), Some(held_until)) = (received.next(), received.next()) else {
-            return Err(io::ErrorKind::InvalidData.into());
-        };
-        rustix::stdio::dup2_stdin(stdin)?;
+        let (link, held_until) = from_stdin()?;
+        let held_until = held_until.ok_or(io::ErrorKind::InvalidData)?;
         let socket = socket(link)?;
         Ok(Self { socket, held_until })
     }
@@ -147,6 +123,75 @@ impl ToFront {
             Ok(0) | Err(_) => Order::FrontGone,
         }
     }
+}
+
+/// The keeper's end of the link to a process that is about to execute the job. It is closed when it does.
+#[derive(Debug)]
+pub(crate) struct ToJob(OwnedFd);
+
+impl ToJob {
+    /// As [`ToKeeper::carrying`].
+    pub(crate) fn carrying(stdin: impl AsFd) -> io::Result<(Self, OwnedFd)> {
+        let (here, there) = carrying(&[stdin.as_fd()])?;
+        Ok((Self(here), there))
+    }
+
+    /// Whether a process that has ended could not execute the job.
+    pub(crate) fn has_failed(&self) -> bool {
+        let message = recv(&self.0, &mut [0], RecvFlags::DONTWAIT);
+        message.is_ok_and(|(count, _)| count > 0)
+    }
+}
+
+/// The other end, in the process that is about to execute the job.
+#[derive(Debug)]
+pub(crate) struct FromKeeper(OwnedFd);
+
+impl FromKeeper {
+    /// Takes the link from stdin, and restores the real stdin.
+    pub(crate) fn from_stdin() -> io::Result<Self> {
+        Ok(Self(from_stdin()?.0))
+    }
+
+    /// Reports that the job cannot be executed. A keeper that is gone need not know.
+    pub(crate) fn tell_failure(&self) {
+        let _ = send(&self.0, b"0", SendFlags::NOSIGNAL);
+    }
+}
+
+/// A socket pair, one end of which has a message with these descriptors, two at most.
+fn carrying(descriptors: &[BorrowedFd<'_>]) -> io::Result<(OwnedFd, OwnedFd)> {
+    let (here, there) = socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let fits = ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+    assert!(fits, "there is space for two descriptors");
+    let message = [IoSlice::new(b"0")];
+    sendmsg(&here, &message, &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok((here, there))
+}
+
+/// Takes a socket from stdin, receives the real stdin through it and restores it. Returns the socket, and the second descriptor if
+/// there is one.
+fn from_stdin() -> io::Result<(OwnedFd, Option<OwnedFd>)> {
+    let link = rustix::stdio::stdin().try_clone_to_owned()?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let mut message = [IoSliceMut::new(&mut byte)];
+    recvmsg(&link, &mut message, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let mut received = ancillary.drain().flat_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => descriptors.collect(),
+        _ => Vec::new(),
+    });
+    let stdin = received.next().ok_or(io::ErrorKind::InvalidData)?;
+    rustix::stdio::dup2_stdin(stdin)?;
+    Ok((link, received.next()))
 }
 
 /// The process group of the job, or 0 for a stop.

@@ -3,13 +3,15 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, ExitStatus};
+use std::process::ExitStatus;
 
 use rustix::process::{Pid, Signal, getpgid, getppid, kill_process_group};
 use tokio::time::{Instant, timeout_at};
 
 use crate::exit::Exit;
+use crate::job::birth;
 use crate::job::family::Family;
+use crate::job::link::ToJob;
 use crate::job::terminal::{self, Terminal};
 
 /// A variable of a job's environment; `None` removes it.
@@ -19,6 +21,7 @@ pub(crate) type Variable = (&'static str, Option<OsString>);
 #[derive(Debug)]
 pub(crate) struct Job {
     group: Pid,
+    link: ToJob,
     family: Family,
     terminal: Option<Terminal>,
 }
@@ -27,40 +30,34 @@ pub(crate) struct Job {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Change {
     Ended(ExitStatus),
+    /// It could not be executed, which was reported. It has this exit code.
+    NotStarted(Exit),
     /// Stopped; the shell should know.
     Stopped,
 }
 
 impl Job {
-    /// Starts a command with variables set or removed, in the foreground if the front is there. An error comes with its exit code.
+    /// Starts a command with variables set or removed, in the foreground if the front is there. A command that cannot be executed is a
+    /// [change](Self::changed).
     pub(crate) fn start(
         command: &[OsString],
         variables: &[Variable],
         family: Family,
-    ) -> Result<Self, (io::Error, Exit)> {
-        let [program, arguments @ ..] = command else {
-            return Err((io::Error::from(io::ErrorKind::InvalidInput), Exit::NotFound));
-        };
+    ) -> io::Result<Self> {
         let terminal = getpgid(getppid()).ok().and_then(Terminal::of_front);
-        let mut command = Command::new(program);
-        command.args(arguments).process_group(0);
+        let (link, stdin) = ToJob::carrying(io::stdin())?;
+        let mut command = birth::command(command);
+        command.stdin(stdin).process_group(0);
         for (name, value) in variables {
             match value {
                 Some(value) => command.env(name, value),
                 None => command.env_remove(name),
             };
         }
-        let started = terminal::stoppable(|| command.spawn()).and_then(|started| started);
-        let process = started.map_err(|error| {
-            let exit = if error.kind() == io::ErrorKind::NotFound {
-                Exit::NotFound
-            } else {
-                Exit::NotRunnable
-            };
-            (error, exit)
-        })?;
+        let process = terminal::stoppable(|| command.spawn())??;
         let job = Self {
             group: Pid::from_child(&process),
+            link,
             family,
             terminal,
         };
@@ -88,7 +85,11 @@ impl Job {
                     if let Some(terminal) = &self.terminal {
                         terminal.take_back(self.group);
                     }
-                    return Ok(Change::Ended(ExitStatus::from_raw(status.as_raw())));
+                    let status = ExitStatus::from_raw(status.as_raw());
+                    return Ok(match self.link.has_failed() {
+                        false => Change::Ended(status),
+                        true => Change::NotStarted(birth::failure(status)),
+                    });
                 }
                 Some(signal) => {
                     if self.is_to_stay_stopped(signal) {
@@ -116,7 +117,7 @@ impl Job {
         // A stopped process would not handle SIGTERM.
         self.signal(Signal::CONT);
         let ended = timeout_at(deadline, async {
-            while !matches!(self.changed().await?, Change::Ended(_)) {}
+            while matches!(self.changed().await?, Change::Stopped) {}
             self.family.none_left().await
         });
         match ended.await {

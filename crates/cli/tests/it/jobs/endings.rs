@@ -31,6 +31,7 @@ on_both_engines! {
     t88_job_is_gone_before_the_next_is_granted_when_the_keeper_is_stopped,
     t88_stopped_front_loses_nothing,
     t88_waiter_is_gone_when_its_front_is_killed,
+    t97_job_is_gone_before_the_next_is_granted_when_front_and_keeper_are_killed,
     t89_exit_code_and_flags_of_the_command_are_kept,
     t89_command_killed_by_a_signal_is_128_and_its_number,
     t89_command_that_cannot_be_run_is_126_and_missing_is_127,
@@ -288,6 +289,23 @@ fn t88_waiter_is_gone_when_its_front_is_killed(address: &str) {
         scene.line().contenders().len() == 1
     });
     assert_eq!(waiter.line(), None);
+}
+
+fn t97_job_is_gone_before_the_next_is_granted_when_front_and_keeper_are_killed(address: &str) {
+    let scene = Scene::at(address);
+    let script = "exec 9>alive; flock -n 9 || exit 99; echo $$; exec tail -f /dev/null";
+    let options = ["--session-timeout", "4s"];
+    let mut job = Running::start(&mut scene.lock(address, &options, script));
+    let process = Pid::from_raw(job.line().unwrap().parse().unwrap()).unwrap();
+    let mut next = scene.next();
+    // So that it cannot do anything between the two.
+    job.signal(Signal::STOP);
+    kill_process(child_of(job.id()), Signal::KILL).unwrap();
+    job.signal(Signal::KILL);
+    let code = next.code();
+    // It is gone, unless this fails.
+    let _ = kill_process(process, Signal::KILL);
+    assert_eq!(code, Some(0));
 }
 
 fn t89_exit_code_and_flags_of_the_command_are_kept(address: &str) {
