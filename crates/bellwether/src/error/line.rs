@@ -43,6 +43,10 @@ pub enum AcquireError {
     /// Contenders of another recipe are in the line, and the two recipes would not exclude each other. Use another path.
     #[error("{path} is in use as {recipe}")]
     OtherRecipe { path: String, recipe: &'static str },
+    /// Contenders in the layout of another library are in the line, and the two would not exclude each other. Use another path, or
+    /// [their layout](crate::Lock::layout).
+    #[error("{path} is in use in the layout of {library}")]
+    OtherLayout { path: String, library: &'static str },
     /// The data of the node would be too large, for example because of a long message. Shorten it.
     #[error("the data of the contender at {path} has {bytes} bytes, the limit is {bytes_max}")]
     TooLarge {

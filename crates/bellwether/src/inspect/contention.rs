@@ -279,11 +279,13 @@ pub(crate) fn contestant(
     (data, stat): (Bytes, zk::Stat),
 ) -> Contestant {
     let said = NodeData::from_data(&data);
+    // Contenders in different layouts do not see each other.
+    let mut ahead = before.iter().filter(|one| one.layout == name.layout());
     let holds = match name.kind() {
-        Kind::Lock | Kind::Write | Kind::Candidate | Kind::Consumer => before.is_empty(),
-        Kind::Read | Kind::Member => before.iter().all(Contestant::shares),
+        Kind::Lock | Kind::Write | Kind::Candidate | Kind::Consumer => ahead.next().is_none(),
+        Kind::Read | Kind::Member => ahead.all(Contestant::shares),
         Kind::Permit(permits) => {
-            let in_use = before.iter().map(|before| match before.wants {
+            let in_use = ahead.map(|before| match before.wants {
                 Wants::Permits(permits) => u64::from(permits),
                 _ => 0,
             });

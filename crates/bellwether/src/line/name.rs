@@ -104,6 +104,17 @@ impl Layout {
 
     /// Parses the name of a child; `None` for a name of another shape, which is ignored.
     pub(crate) fn parse(self, text: String) -> Option<Name> {
+        let (kind, sequence) = self.read(&text)?;
+        Some(Name {
+            text,
+            layout: self,
+            kind,
+            sequence,
+        })
+    }
+
+    /// The kind and the sequence number in the name of a contender.
+    fn read(self, text: &str) -> Option<(Kind, i32)> {
         let (kind, digits) = match self {
             Self::Bellwether => {
                 let mut parts = text.splitn(4, '-');
@@ -131,13 +142,7 @@ impl Layout {
         if digits.len() < 10 {
             return None;
         }
-        let sequence = digits.parse().ok()?;
-        Some(Name {
-            text,
-            layout: self,
-            kind,
-            sequence,
-        })
+        Some((kind, digits.parse().ok()?))
     }
 
     /// The contenders among the children of a directory, in no order.
@@ -145,6 +150,32 @@ impl Layout {
         children
             .into_iter()
             .filter_map(move |child| self.parse(child))
+    }
+
+    /// The contenders among the children of a directory, and those of the other layouts, both in no order.
+    pub(crate) fn sort_out(self, children: Vec<String>) -> (Vec<Name>, Vec<Name>) {
+        let (mut names, mut strangers) = (Vec::with_capacity(children.len()), Vec::new());
+        for child in children {
+            match self.read(&child) {
+                Some((kind, sequence)) => names.push(Name {
+                    text: child,
+                    layout: self,
+                    kind,
+                    sequence,
+                }),
+                None => strangers.extend(Name::parse(&child)),
+            }
+        }
+        (names, strangers)
+    }
+
+    /// The library whose layout it is.
+    pub(crate) fn library(self) -> &'static str {
+        match self {
+            Self::Bellwether => "bellwether",
+            Self::Curator => "Curator",
+            Self::Kazoo => "kazoo",
+        }
     }
 
     /// Whether the nodes before a contender can only become fewer when this node is deleted. A holder of Curator's write lock that asks for

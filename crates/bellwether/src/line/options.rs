@@ -12,6 +12,7 @@ use crate::line::failure::Failure;
 use crate::line::name::{Kind, Layout, Name};
 use crate::node::path::NodePath;
 use crate::node::who::Who;
+use crate::request::retry::until_answered;
 use crate::session::client::Client;
 use crate::session::open_session::Session;
 use crate::session::place::Place;
@@ -140,6 +141,7 @@ impl Terms {
         let contender = contender.map_err(|failure| self.error(failure))?;
         // Of two contenders that join at the same time, the later one sees the other before it, and gives its place up here.
         self.check_recipe(kind, contender.lower())?;
+        self.check_layout(&contender).await?;
         Ok(contender)
     }
 
@@ -215,6 +217,24 @@ impl Terms {
             }),
             _ => Ok(()),
         }
+    }
+
+    /// Refuses a place behind a contender in the layout of another library: neither of them would wait for the other. All nodes of a
+    /// directory share one sequence, so of two contenders that join at the same time, the later one is refused.
+    async fn check_layout(&self, contender: &Contender) -> Result<(), AcquireError> {
+        let (zk, dir) = (contender.session().zk(), contender.dir());
+        for stranger in contender.strangers() {
+            let stat = until_answered(|| zk.exists(&dir.child(stranger))).await;
+            let stat = stat.map_err(|error| self.error(error.into()))?;
+            // Contenders are ephemeral. A user may give such a name to any other node.
+            if stat.is_some_and(|stat| stat.ephemeral_owner != 0) {
+                return Err(AcquireError::OtherLayout {
+                    path: self.place.path.clone(),
+                    library: stranger.layout().library(),
+                });
+            }
+        }
+        Ok(())
     }
 
     /// The contenders in the line now.

@@ -67,6 +67,7 @@ fn acquire_error_is_transient_where_the_same_call_may_succeed() {
             SequenceUsedUp {} => false,
             LineFull { depth: 3 } => true,
             OtherRecipe { recipe: "a semaphore" } => false,
+            OtherLayout { library: "kazoo" } => false,
             TooLarge { bytes: 2, bytes_max: 1 } => false,
             NoLimit {} => false,
             NotInLayout {} => false,

@@ -1,6 +1,6 @@
 //! The result of a survey, as lines, as JSON, and as facts that can change one by one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bellwether::inspect::{Contestant, Line, LineKind, Overview, Recipe, Sight, WaitsFor, Wants};
 use bellwether_dashboard::json;
@@ -201,7 +201,7 @@ fn remarks(sight: &Sight) -> Vec<String> {
             let crash = line.crash.iter();
             let told =
                 crash.map(|crash| format!("crash  {}", crash_text::report(&sight.path, crash)));
-            told.collect()
+            told.chain(mixture(line)).collect()
         }
         Recipe::Barrier { set_by, .. } => {
             let by = set_by.as_ref().map_or("an unknown client".into(), who_text);
@@ -215,6 +215,21 @@ fn remarks(sight: &Sight) -> Vec<String> {
         Recipe::Transaction(status) => transaction_text::sites(status),
         _ => Vec::new(),
     }
+}
+
+/// A line with contenders in several layouts.
+pub(crate) fn mixture(line: &Line) -> Option<String> {
+    let layouts = line.contestants.iter().map(|one| one.layout);
+    let libraries: BTreeSet<_> = layouts
+        .map(|layout| foreign(layout).unwrap_or("bellwether"))
+        .collect();
+    let libraries: Vec<_> = libraries.into_iter().collect();
+    line.mixes_layouts().then(|| {
+        format!(
+            "mixed layouts of {}, which do not exclude each other",
+            libraries.join(" and ")
+        )
+    })
 }
 
 fn circle_title(circle: &[WaitsFor]) -> String {

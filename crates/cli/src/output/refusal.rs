@@ -162,7 +162,9 @@ pub(crate) fn meaning(error: &anyhow::Error) -> (Exit, Option<String>) {
     if is_answer {
         return (Exit::No, None);
     }
-    if let Some(AcquireError::OtherRecipe { path, .. }) = error.downcast_ref() {
+    if let Some(AcquireError::OtherRecipe { path, .. } | AcquireError::OtherLayout { path, .. }) =
+        error.downcast_ref()
+    {
         let hint = format!("`bellwether locks {path}` shows who uses it");
         return (Exit::Usage, Some(hint));
     }

@@ -21,6 +21,7 @@ pub fn sight(sight: &Sight) -> Value {
             },
             "holders": line.holders().map(people::contestant).collect::<Value>(),
             "waiters": line.waiters().map(people::contestant).collect::<Value>(),
+            "mixed_layouts": line.mixes_layouts(),
             "limit": line.limit,
             "crash": line.crash.as_ref().map(people::crash),
         }),

@@ -145,7 +145,7 @@ pub enum Recipe {
 pub struct Line {
     /// What they contend for.
     pub kind: LineKind,
-    /// The library that made it.
+    /// The library that made it; that of the first contender if the line [mixes layouts](Self::mixes_layouts).
     pub layout: Layout,
     /// All contenders, in order.
     pub contestants: Vec<Contestant>,
@@ -175,6 +175,13 @@ impl Line {
     /// The holders.
     pub fn holders(&self) -> impl Iterator<Item = &Contestant> {
         self.contestants.iter().filter(|one| one.holds)
+    }
+
+    /// Whether contenders use the layouts of different libraries. They do not exclude each other.
+    #[must_use]
+    pub fn mixes_layouts(&self) -> bool {
+        let mut layouts = self.contestants.iter().map(|one| one.layout);
+        layouts.any(|layout| layout != self.layout)
     }
 
     /// The waiters.

@@ -36,8 +36,8 @@ use crate::session::open_session::Session;
 use crate::session::sabotage::Sabotage;
 use crate::session::slots::Slot;
 
-use self::view::Line;
 pub(crate) use self::view::Rule;
+use self::view::{Line, Listed};
 
 /// The server numbers children with a signed 32-bit counter that sticks or wraps at its end (`PrepRequestProcessor`,
 /// ZOOKEEPER-4706). A new contender above this number is refused, so that the line stays in order.
@@ -209,6 +209,11 @@ impl Contender {
         self.line.iter().flat_map(Line::lower)
     }
 
+    /// The contenders in other layouts whose nodes were older at the last list, by their names. Any node may have such a name.
+    pub(crate) fn strangers(&self) -> impl Iterator<Item = &Name> {
+        self.line.iter().flat_map(Line::strangers)
+    }
+
     /// The wait since it asked for its place.
     pub(crate) fn wait_so_far(&self) -> Wait {
         self.wait
@@ -352,12 +357,17 @@ impl Contender {
             return Err(Failure::Removed);
         };
         let nodes = children.len();
-        let names = self.entry.layout.contenders(children).collect();
+        let (names, strangers) = self.entry.layout.sort_out(children);
+        let listed = Listed {
+            names,
+            strangers,
+            nodes,
+        };
         let is_there = match &mut self.line {
-            Some(line) => line.renew(names, nodes),
+            Some(line) => line.renew(listed),
             None => {
                 let by_text = self.session.is_sabotaged(Sabotage::SortByWholeName);
-                self.line = Line::beside(own, names, nodes, by_text);
+                self.line = Line::beside(own, listed, by_text);
                 self.line.is_some()
             }
         };

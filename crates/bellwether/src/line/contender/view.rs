@@ -33,14 +33,22 @@ impl Rule {
     };
 }
 
+/// A directory as listed.
+#[derive(Debug)]
+pub(super) struct Listed {
+    /// All contenders, in no order.
+    pub(super) names: Vec<Name>,
+    /// Contenders in other layouts, by their names.
+    pub(super) strangers: Vec<Name>,
+    /// How many nodes the directory had, contenders or not.
+    pub(super) nodes: usize,
+}
+
 /// The line around one node, as last listed. The nodes ahead only become fewer.
 #[derive(Debug)]
 pub(super) struct Line {
     own: Name,
-    /// All contenders, in no order.
-    names: Vec<Name>,
-    /// How many nodes the directory had, contenders or not.
-    nodes: usize,
+    listed: Listed,
     /// Deliberate mistake: sorts by the whole name instead of the sequence number.
     by_text: bool,
     /// The nodes ahead that no longer block.
@@ -49,16 +57,10 @@ pub(super) struct Line {
 
 impl Line {
     /// The line around the node `own`; `None` if it has no such node.
-    pub(super) fn beside(
-        own: &Name,
-        names: Vec<Name>,
-        nodes: usize,
-        by_text: bool,
-    ) -> Option<Self> {
-        names.contains(own).then(|| Self {
+    pub(super) fn beside(own: &Name, listed: Listed, by_text: bool) -> Option<Self> {
+        listed.names.contains(own).then(|| Self {
             own: own.clone(),
-            names,
-            nodes,
+            listed,
             by_text,
             passed: Vec::new(),
         })
@@ -67,13 +69,13 @@ impl Line {
     /// The other nodes of the acquisition with this prefix.
     pub(super) fn others_of<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Name> {
         let is_own = move |name: &&Name| name.as_str().starts_with(prefix) && **name != self.own;
-        self.names.iter().filter(is_own)
+        self.listed.names.iter().filter(is_own)
     }
 
     /// Replaces the list with a later one. Returns `false` if the own node is gone.
-    pub(super) fn renew(&mut self, names: Vec<Name>, nodes: usize) -> bool {
-        (self.names, self.nodes) = (names, nodes);
-        self.names.contains(&self.own)
+    pub(super) fn renew(&mut self, listed: Listed) -> bool {
+        self.listed = listed;
+        self.listed.names.contains(&self.own)
     }
 
     fn is_before(&self, name: &Name) -> bool {
@@ -85,19 +87,25 @@ impl Line {
 
     /// The nodes ahead, in no order.
     pub(super) fn lower(&self) -> impl Iterator<Item = &Name> {
-        let names = self.names.iter();
+        let names = self.listed.names.iter();
         names.filter(|name| **name != self.own && self.is_before(name))
+    }
+
+    /// The contenders in other layouts whose nodes are older, by their names.
+    pub(super) fn strangers(&self) -> impl Iterator<Item = &Name> {
+        let strangers = self.listed.strangers.iter();
+        strangers.filter(|name| name.is_before(&self.own))
     }
 
     /// Whether a contender was behind it.
     pub(super) fn is_followed(&self) -> bool {
-        let mut names = self.names.iter();
+        let mut names = self.listed.names.iter();
         names.any(|name| *name != self.own && !self.is_before(name))
     }
 
     /// How many other nodes the directory had, contenders or not.
     pub(super) fn siblings(&self) -> usize {
-        self.nodes.saturating_sub(1)
+        self.listed.nodes.saturating_sub(1)
     }
 
     /// Ignores a node ahead, which is gone.
@@ -113,7 +121,7 @@ impl Line {
 
     /// Deliberate mistake: ignores nodes with a lower number.
     pub(super) fn pass_below(&mut self, number: i32) {
-        let names = self.names.iter();
+        let names = self.listed.names.iter();
         let below = names.filter(|name| name.sequence() < number).cloned();
         self.passed.extend(below);
     }
@@ -160,9 +168,17 @@ mod tests {
         Layout::Bellwether.parse(name).unwrap()
     }
 
+    fn listed(names: Vec<Name>) -> Listed {
+        Listed {
+            nodes: names.len(),
+            names,
+            strangers: Vec::new(),
+        }
+    }
+
     fn line(own: i32, others: &[i32]) -> Line {
         let names = others.iter().chain([&own]).copied().map(name).collect();
-        Line::beside(&name(own), names, others.len() + 1, false).unwrap()
+        Line::beside(&name(own), listed(names), false).unwrap()
     }
 
     fn blocker(line: &Line) -> Option<(i32, bool)> {
@@ -177,7 +193,7 @@ mod tests {
             Layout::Bellwether.parse(name).unwrap()
         };
         let names = vec![of(1, 3), of(2, 4), of(1, 5), of(1, 6)];
-        let line = Line::beside(&of(1, 5), names, 4, false).unwrap();
+        let line = Line::beside(&of(1, 5), listed(names), false).unwrap();
         let others: Vec<_> = line
             .others_of("lock-1-0000000000000001-")
             .map(Name::sequence)
@@ -200,9 +216,9 @@ mod tests {
     #[test]
     fn later_list_replaces_the_earlier() {
         let mut line = line(7, &[9, 3, 5, 6]);
-        assert!(line.renew(vec![name(7), name(9)], 2));
+        assert!(line.renew(listed(vec![name(7), name(9)])));
         assert_eq!((blocker(&line), line.siblings()), (None, 1));
-        assert!(!line.renew(vec![name(8)], 1));
+        assert!(!line.renew(listed(vec![name(8)])));
     }
 
     #[test]

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bellwether::error::AcquireError;
-use bellwether::{Lock, connect, zk};
+use bellwether::line::Layout;
+use bellwether::{Election, Lock, RwLock, connect, zk};
 use bellwether_testkit::TestServer;
 use bellwether_wire::op::Op;
 use tokio::task::JoinSet;
@@ -18,6 +19,9 @@ on_both_engines! {
     t21_deletion_inside_a_multi_wakes_the_next,
     t26_two_tasks_of_one_session_exclude_each_other_over_lost_replies,
     t36_one_handle_serves_many_tasks,
+    t94_contender_behind_another_layout_is_refused_and_leaves,
+    t94_contenders_of_two_layouts_exclude_each_other_though_they_join_together,
+    t94_node_that_only_has_the_name_of_a_contender_is_ignored,
 }
 
 /// Creates a node in the directory of a lock, as another program might.
@@ -54,8 +58,76 @@ async fn t14_order_is_by_sequence_and_not_by_name(place: Place) {
 async fn t15_foreign_children_are_ignored(place: Place) {
     let lock = Lock::new(&place.client().await, "/order");
     lock.acquire().await.unwrap().release().await.unwrap();
-    for prefix in ["", "lock-", "_c_0a0a-lock-", "0a0a__lock__", "notes-1-2-"] {
+    for prefix in ["", "lock-1-", "0a0a-key-", "0a0a__key__", "notes-1-2-"] {
         outsider(&place, prefix).await;
+    }
+    soon(lock.acquire()).await.unwrap().release().await.unwrap();
+}
+
+const LAYOUTS: [Layout; 3] = [Layout::Bellwether, Layout::Curator, Layout::Kazoo];
+
+async fn t94_contender_behind_another_layout_is_refused_and_leaves(place: Place) {
+    let (first, second) = (place.client().await, place.client().await);
+    for held in LAYOUTS {
+        for other in LAYOUTS.into_iter().filter(|other| *other != held) {
+            let holder = Lock::new(&first, "/order").layout(held);
+            let guard = holder.acquire().await.unwrap();
+            let lock = Lock::new(&second, "/order").layout(other);
+            let write = RwLock::new(&second, "/order").layout(other);
+            let errors = [
+                soon(lock.acquire()).await.unwrap_err(),
+                soon(lock.try_acquire()).await.unwrap_err(),
+                soon(write.write()).await.unwrap_err(),
+            ];
+            for error in errors {
+                assert!(
+                    matches!(error, AcquireError::OtherLayout { .. }),
+                    "{held:?} {other:?}: {error}"
+                );
+            }
+            place.until_children("/order", 1).await;
+            assert!(guard.is_held());
+            guard.release().await.unwrap();
+            soon(lock.acquire()).await.unwrap().release().await.unwrap();
+        }
+    }
+    // Not all recipes have layouts. They are refused too.
+    let kazoo = Lock::new(&first, "/order").layout(Layout::Kazoo);
+    let _guard = kazoo.acquire().await.unwrap();
+    let refused = soon(Election::new(&second, "/order").campaign()).await;
+    let error = refused.unwrap_err();
+    assert_eq!(error.to_string(), "/order is in use in the layout of kazoo");
+}
+
+async fn t94_contenders_of_two_layouts_exclude_each_other_though_they_join_together(place: Place) {
+    let (first, second) = (place.client().await, place.client().await);
+    let inside = AtomicUsize::new(0);
+    let hold = async |lock: &Lock| {
+        let guard = lock.acquire().await?;
+        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+        place.children("/order").await;
+        inside.fetch_sub(1, Ordering::SeqCst);
+        guard.release().await.unwrap();
+        Ok::<_, AcquireError>(())
+    };
+    let ours = Lock::new(&first, "/order");
+    let theirs = Lock::new(&second, "/order").layout(Layout::Curator);
+    for _ in 0..50 {
+        let (one, other) = soon(async { tokio::join!(hold(&ours), hold(&theirs)) }).await;
+        assert!(one.is_ok() || other.is_ok(), "the earlier one is served");
+        for error in [one.err(), other.err()].into_iter().flatten() {
+            assert!(matches!(error, AcquireError::OtherLayout { .. }), "{error}");
+        }
+    }
+}
+
+async fn t94_node_that_only_has_the_name_of_a_contender_is_ignored(place: Place) {
+    let lock = Lock::new(&place.client().await, "/order");
+    lock.acquire().await.unwrap().release().await.unwrap();
+    let options = zk::CreateMode::Persistent.with_acl([zk::Acl::open()]);
+    for name in ["lock-0000000000", "a__lock__0000000000"] {
+        let path = format!("/order/{name}");
+        place.outside().create(&path, b"", &options).await.unwrap();
     }
     soon(lock.acquire()).await.unwrap().release().await.unwrap();
 }

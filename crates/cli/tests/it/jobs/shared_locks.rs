@@ -12,6 +12,30 @@ on_both_engines! {
     limit_of_who_came_first_counts,
     lines_of_other_libraries_are_shared,
     another_kind_of_lock_on_the_path_is_refused_by_name,
+    t94_another_layout_on_the_path_is_refused_by_name,
+}
+
+fn t94_another_layout_on_the_path_is_refused_by_name(address: &str) {
+    let layouts = [
+        (&["--layout", "curator"][..], "Curator"),
+        (&["--layout", "kazoo"], "kazoo"),
+        (&[], "bellwether"),
+    ];
+    for (held, library) in layouts {
+        let path = format!("mixed-{library}");
+        let _holder = holding(address, &[&["lock", &path], held].concat());
+        for (other, _) in layouts.into_iter().filter(|(other, _)| *other != held) {
+            for more in [&[][..], &["--try"], &["-x"], &["-s"]] {
+                let options = [&["lock", &path], other, more].concat();
+                let output = job(address, &options, "echo ran").output().unwrap();
+                assert_code(&output, 2);
+                assert_eq!(text(&output.stdout), "");
+                let said = text(&output.stderr);
+                let named = format!("/{path} is in use in the layout of {library}\nhint: ");
+                assert!(said.contains(&named), "{said}");
+            }
+        }
+    }
 }
 
 /// A holder that runs until it is dropped.

@@ -1,7 +1,7 @@
 //! `bellwether doctor`.
 
 use std::net::TcpListener;
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 use bellwether_testkit::TestServer;
 use rustix::process::Signal;
@@ -16,6 +16,7 @@ on_local_and_apache! {
     sessions_that_are_granted_otherwise_are_told,
     directory_that_is_hard_to_list_is_told,
     holds_that_were_not_looked_for_are_told,
+    t94_mixed_layouts_are_critical_and_shown_by_locks,
 }
 
 fn doctor(servers: &Servers, options: &[&str]) -> Output {
@@ -93,6 +94,34 @@ fn crashes_and_dead_letters_are_warnings_with_advice(servers: &Servers) {
     );
     assert!(found.contains(&dead), "{found:?}");
     assert_eq!(found.len(), 2, "{found:?}");
+}
+
+fn t94_mixed_layouts_are_critical_and_shown_by_locks(servers: &Servers) {
+    let hold = |arguments: &[&str]| {
+        let mut holder = Running::start_with(servers.command(arguments).stdin(Stdio::piped()));
+        assert!(holder.line().is_some(), "{:?}", holder.errors());
+        holder
+    };
+    let _ours = hold(&["lock", "--hold", "x"]);
+    // As a program with Curator does, which knows nothing of other layouts.
+    let theirs = "x/_c_3f0c5d1e-7a43-4f55-9b6e-0d4f8a1b2c3d-lock-";
+    let _theirs = hold(&["create", "--ephemeral", "--sequential", theirs, ""]);
+    let output = doctor(servers, &["--json"]);
+    assert_code(&output, 3);
+    let found = of_the_tree(&output);
+    let [(severity, check, advice)] = &found[..] else {
+        panic!("{found:?}");
+    };
+    assert_eq!((&**severity, &**check), ("critical", "holds"));
+    assert!(advice.contains("--layout"), "{advice}");
+    let seen = servers.run(&["locks", "x"]);
+    let said = text(&seen.stdout);
+    let mixed = "mixed layouts of Curator and bellwether, which do not exclude each other";
+    assert!(said.contains(mixed), "{said}");
+    assert_eq!(said.matches("  holds  ").count(), 2, "{said}");
+    let seen: Value =
+        serde_json::from_slice(&servers.run(&["locks", "--json", "x"]).stdout).unwrap();
+    assert_eq!(seen["sights"][0]["mixed_layouts"], true, "{seen}");
 }
 
 fn sessions_that_are_granted_otherwise_are_told(servers: &Servers) {

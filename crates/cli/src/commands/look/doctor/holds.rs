@@ -7,7 +7,7 @@ use bellwether::{Client, Who};
 
 use super::finding::Finding;
 use crate::output::crash_text;
-use crate::output::overview::unexplored;
+use crate::output::overview::{mixture, unexplored};
 use crate::output::people::{age, contestant_text};
 use crate::output::rendering::counted;
 
@@ -79,6 +79,11 @@ fn of_line(sight: &Sight, line: &Line) -> Vec<Finding> {
         let advice = format!("repair what it left behind, then `bellwether lock --clear {path}`");
         let told = crash_text::report(path, crash);
         findings.push(Finding::warning("holds", told).advice(advice));
+    }
+    if let Some(mixture) = mixture(line) {
+        let advice = "use one --layout in all commands, or another path";
+        let what = format!("{path} has {mixture}");
+        findings.push(Finding::critical("holds", what).advice(advice));
     }
     for holder in line.holders() {
         let who = contestant_text(holder);
