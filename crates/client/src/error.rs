@@ -6,6 +6,8 @@ use std::time::Duration;
 pub use bellwether_wire::code::ErrorCode;
 pub use bellwether_wire::path::PathError;
 
+use crate::seam::{self, Mistake};
+
 /// Why a request failed.
 ///
 /// The kinds differ in what may have happened on the server, so that a caller knows whether the request may be sent again.
@@ -88,17 +90,21 @@ impl Error {
         }
     }
 
-    /// Whether the same request may succeed later: it was not sent, or its outcome is unknown.
+    /// Whether the same request may succeed later: it was not sent, its outcome is unknown, or there were [too many](Self::is_overload).
+    ///
+    /// It may be sent again at once: while there is no connection it waits in the client, and an overload takes a while to be reported. Every
+    /// error is either transient, or a [refusal](Self::is_refusal), or the [end of the session](Self::is_session_end).
     pub fn is_transient(self) -> bool {
         matches!(self, Self::NotSent | Self::Unknown)
+            || self.is_overload() && !seam::makes(Mistake::OverloadIsFinal)
     }
 
     /// Whether the request was refused: it had no effect, and sending it again unchanged will not help.
     pub fn is_refusal(self) -> bool {
-        matches!(self, Self::Refused(_) | Self::Invalid(_))
+        matches!(self, Self::Refused(_) | Self::Invalid(_)) && !self.is_transient()
     }
 
-    /// Whether the request had no effect because the server, or this client, has too many others. It may succeed after a pause.
+    /// Whether the request had no effect because the server, or this client, has too many others.
     pub fn is_overload(self) -> bool {
         matches!(
             self,
@@ -254,6 +260,20 @@ mod tests {
             Error::of_code(-112),
             Error::SessionEnded(SessionEnd::Expired)
         );
+    }
+
+    #[test]
+    fn every_error_is_of_one_kind() {
+        let too_many = Error::Invalid(Invalid::TooManyRequests);
+        let throttled = Error::Refused(ErrorCode::ThrottledOp);
+        for error in [Error::NotSent, Error::Unknown, too_many, throttled] {
+            assert!(error.is_transient() && !error.is_refusal(), "{error}");
+        }
+        for error in [Error::NO_NODE, Error::Invalid(Invalid::Ttl)] {
+            assert!(error.is_refusal() && !error.is_transient(), "{error}");
+        }
+        let ended = Error::SessionEnded(SessionEnd::Expired);
+        assert!(!ended.is_refusal() && !ended.is_transient());
     }
 
     #[test]

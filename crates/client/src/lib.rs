@@ -74,7 +74,7 @@ pub use handle::multi::{Multi, MultiError, MultiRead, MultiReadResult, MultiRepl
 pub use handle::reply::Reply;
 pub use handle::watch::{Event, PersistentEvent, PersistentWatch, Watch, WatchMode};
 pub use options::address::{Address, Endpoint};
-pub use options::session::{Credential, Limits, SessionKey};
+pub use options::session::{Credential, Limits, OVERLOAD_PAUSE, SessionKey};
 #[cfg(feature = "tls")]
 pub use options::tls::TlsOptions;
 pub use session_thread::{is_session_thread, session_thread};

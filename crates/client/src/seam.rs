@@ -23,6 +23,8 @@ pub use simulated::{Entered, Task, World, enter, make_mistake};
 pub enum Mistake {
     /// The driver writes to a connection only when nothing has woken it up.
     WriteLast,
+    /// An overload counts as a refusal.
+    OverloadIsFinal,
 }
 
 /// Whether the simulation of this thread has put a mistake back.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bellwether::{Client, zk};
 use bellwether_testkit::History;
 use bellwether_testkit::history::{SERVERS, What};
 use rand::rngs::StdRng;
@@ -121,6 +122,12 @@ impl<R: Recipe> Conductor<R> {
             if let Some(sabotage) = plan.sabotage {
                 connect = connect.sabotage(sabotage);
             }
+            if let Some(requests_max) = plan.requests_max {
+                connect = connect.limits(zk::Limits {
+                    requests_max,
+                    ..zk::Limits::default()
+                });
+            }
             let worker = Worker {
                 who,
                 random: StdRng::seed_from_u64(seed),
@@ -130,6 +137,7 @@ impl<R: Recipe> Conductor<R> {
                 rest_max: plan.rest_max,
                 options: connect,
                 has_operator: plan.has_operator(),
+                requests_max: plan.requests_max,
             };
             stage.core.spawn(process, live(recipe, worker));
             process
@@ -384,8 +392,20 @@ async fn live(recipe: impl Recipe, mut worker: Worker) {
     let Some(client) = worker.session().await else {
         return worker.idle().await;
     };
+    match worker.requests_max {
+        None => rounds(recipe, &mut worker, &client).await,
+        Some(_) => {
+            let flood = worker.flood(&client);
+            tokio::join!(biased; flood, rounds(recipe, &mut worker, &client));
+        }
+    }
+    worker.idle().await;
+    client.close().await;
+}
+
+async fn rounds(recipe: impl Recipe, worker: &mut Worker, client: &Client) {
     while !worker.is_stopped() {
-        match recipe.round(&mut worker, &client).await {
+        match recipe.round(worker, client).await {
             Ok(Round::Done) => {
                 worker.count_round();
                 worker.rest().await;
@@ -395,8 +415,6 @@ async fn live(recipe: impl Recipe, mut worker: Worker) {
             Err(Gone) => worker.pause().await,
         }
     }
-    worker.idle().await;
-    client.close().await;
 }
 
 #[expect(clippy::disallowed_methods, reason = "the clock of the run")]

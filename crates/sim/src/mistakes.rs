@@ -142,6 +142,7 @@ pub const ALL: &[Mistake] = &[
         "queue-with-fenced-write",
     ),
     of_client("write-last", ClientMistake::WriteLast, "lock"),
+    of_client("overload-is-final", ClientMistake::OverloadIsFinal, "cache").on(Plan::overloaded),
     of_server("no-sync", ServerMistake::NoSync, "queue"),
     of_server("trust-cache", ServerMistake::TrustCache, "lock").on(Plan::failing_disk),
 ];

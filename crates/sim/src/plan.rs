@@ -44,6 +44,8 @@ pub struct Plan {
     pub rest_max: Ms,
     /// Faults and their times.
     pub faults: Vec<(Ms, Fault)>,
+    /// Maximum number of requests that a worker may have in flight. If there is one, each worker exceeds it now and then.
+    pub requests_max: Option<usize>,
     /// A deliberate mistake in the recipes.
     pub sabotage: Option<Sabotage>,
     /// A deliberate mistake in the client.
@@ -131,6 +133,7 @@ impl Plan {
             .unwrap_or(&20),
             rest_max: 0,
             faults,
+            requests_max: None,
             sabotage: None,
             client_mistake: None,
             with_trace: false,
@@ -266,6 +269,14 @@ impl Plan {
         plan.servers.lag_changes = 50;
         plan.work_max = 20;
         plan.with_time_for_directories()
+    }
+
+    /// A plan in which workers have more requests in flight than they may.
+    pub fn overloaded(seed: u64) -> Self {
+        Self {
+            requests_max: Some(30),
+            ..Self::swarm(seed)
+        }
     }
 
     /// A plan of the embedded server whose disk fails all the time, also in the middle of a sync.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bellwether::{Client, Connect};
 use bellwether_testkit::history::What;
-use rand::Rng as _;
 use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
 use tokio::sync::watch;
 
 use crate::failure::Failure;
@@ -39,6 +39,7 @@ pub struct Worker {
     pub(crate) options: Connect,
     /// Whether an operator deletes directories.
     pub(crate) has_operator: bool,
+    pub(crate) requests_max: Option<usize>,
 }
 
 /// The session has ended, or the run has: the round ends without a result.
@@ -58,6 +59,28 @@ impl Worker {
             }
         }
         None
+    }
+
+    /// Sends as many requests at once as the client may have in flight, now and then, as long as faults happen.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "stands for other work, in virtual time"
+    )]
+    pub(crate) fn flood(&mut self, client: &Client) -> impl Future<Output = ()> + Send + use<> {
+        let requests = self.requests_max.unwrap_or(0);
+        let mut random = StdRng::seed_from_u64(self.random.random());
+        let (client, phase) = (client.clone(), self.phase.clone());
+        async move {
+            while *phase.borrow() == Phase::Faults {
+                let raw = client.raw();
+                let flood: Vec<_> = (0..requests).map(|_| raw.exists("/")).collect();
+                for reply in flood {
+                    // The requests count, and not their answers.
+                    let _ = reply.await;
+                }
+                tokio::time::sleep(Duration::from_millis(random.random_range(1..300))).await;
+            }
+        }
     }
 
     /// Keeps the session after the last round, until all workers close theirs.

@@ -39,7 +39,7 @@ pub enum BarrierError {
     /// The session ended, and the membership with it. Call again: the client opens a new session.
     #[error("session ended at {path}")]
     SessionEnded { path: String },
-    /// The connection was lost repeatedly. The call has given up; try later.
+    /// The connection was lost repeatedly, or there were too many requests. The call has given up; try later.
     #[error("connection lost too often at {path}")]
     Disconnected { path: String, source: zk::Error },
     /// The session ended before the answer: the change may have taken effect. Look, then decide.

@@ -30,7 +30,7 @@ pub enum AcquireError {
     /// The session ended, and with it the place in line and every guard of that session. Acquire again: the client opens a new session.
     #[error("session ended while waiting in line at {path}")]
     SessionEnded { path: String },
-    /// The connection was lost repeatedly. The place in line is given up; try later.
+    /// The connection was lost repeatedly, or there were too many requests. The place in line is given up; try later.
     #[error("connection lost too often while waiting in line at {path}")]
     Disconnected { path: String, source: zk::Error },
     /// The directory has numbered its children almost to the limit of the protocol. Use a new path, or delete the directory while no client

@@ -161,8 +161,8 @@ impl<'a> FencedWrite<'a> {
         let mut tries = Tries::limited();
         loop {
             match self.request().await {
-                Err(zk::MultiError::Request(error @ zk::Error::NotSent))
-                    if tries.again(error).is_ok() => {}
+                Err(zk::MultiError::Request(error))
+                    if !error.is_in_doubt() && tries.again(error).is_ok() => {}
                 answer => return answer,
             }
         }

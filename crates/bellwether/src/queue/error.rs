@@ -57,7 +57,7 @@ pub enum PutError {
     /// can recognise a duplicate.
     #[error("no answer; the item may be in {path} or not")]
     OutcomeUnknown { path: String, source: zk::Error },
-    /// The connection was lost repeatedly before anything was put. Try later.
+    /// The connection was lost repeatedly, or there were too many requests, before anything was put. Try later.
     #[error("connection lost too often before the put at {path}")]
     Disconnected { path: String, source: zk::Error },
     /// The server refused; the source says why. A retry of the same call will not help.
@@ -137,7 +137,7 @@ pub enum TakeError {
         "the ephemeral nodes of the session take {bytes} bytes, and there is no room for one at {path}"
     )]
     TooManyEphemerals { path: String, bytes: usize },
-    /// The connection was lost repeatedly. Try later.
+    /// The connection was lost repeatedly, or there were too many requests. Try later.
     #[error("connection lost too often at {path}")]
     Disconnected { path: String, source: zk::Error },
     /// The server refused; the source says why. A retry of the same call will not help.

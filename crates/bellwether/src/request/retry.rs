@@ -1,9 +1,11 @@
 //! Retries: requests that are sent again until the servers have answered. All decisions about another try are made here.
 //!
 //! A request without an answer was sent or not. If it was not, it had no effect ([`zk::Error::NotSent`]). If it was, it may have taken
-//! effect ([`zk::Error::Unknown`]): it is *in doubt*, and the next try must be idempotent, or find out about the first.
+//! effect ([`zk::Error::Unknown`]): it is *in doubt*, and the next try must be idempotent, or find out about the first. A server or a client
+//! with too many requests answers that it has done nothing ([`zk::Error::is_overload`]).
 //!
-//! While there is no connection, the next request waits in the client. So a loop over tries does not spin: each costs a connection.
+//! [`zk::Error::is_transient`] says which errors allow another try, for the loops in other files too. None of them spins: while there is no
+//! connection, the next request waits in the client; and an overload is reported only after a round trip or a pause.
 
 use bellwether_client as zk;
 
@@ -121,6 +123,8 @@ mod tests {
     fn only_what_was_sent_is_in_doubt() {
         let mut tries = Tries::limited();
         tries.again(zk::Error::NotSent).unwrap();
+        let too_many = zk::Error::Invalid(zk::Invalid::TooManyRequests);
+        tries.again(too_many).unwrap();
         tries.again_after(Err(zk::Error::Unknown)).unwrap();
         assert!(!tries.in_doubt());
         tries.again(zk::Error::Unknown).unwrap();

@@ -54,7 +54,7 @@ where
 fn after<T>(first: Result<(), zk::Error>, read: Result<T, zk::Error>) -> Result<T, zk::Error> {
     match first {
         // The read may have reached the next server alone.
-        Err(error) if error.is_overload() || !error.is_refusal() => Err(error),
+        Err(error) if !error.is_refusal() => Err(error),
         // A request that is refused for its content has passed the leader too.
         _ => read,
     }

@@ -155,6 +155,11 @@ impl Connect {
         self.with(|options| options.sasl_digest_md5(user, password))
     }
 
+    /// Limits on the resources of each session. Recipes try again when there are too many requests.
+    pub fn limits(self, limits: zk::Limits) -> Self {
+        self.with(|options| options.limits(limits))
+    }
+
     /// Opens streams in another way than by TCP and Unix sockets.
     pub fn dial(self, dial: impl zk::Dial) -> Self {
         self.with(|options| options.dial(dial))

@@ -393,3 +393,31 @@ pub(crate) async fn beat_on(session: WeakSession, home: Home) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use bellwether_testkit::TestServer;
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::session::pretended_ensemble::{session_within, until_unproven};
+
+    #[tokio::test]
+    async fn proof_is_no_busy_loop_when_the_client_has_too_many_requests() {
+        let server = TestServer::start().await.unwrap();
+        let limits = zk::Limits {
+            requests_max: 0,
+            ..zk::Limits::default()
+        };
+        let session = session_within(server.connect_string(), limits).await;
+        until_unproven(&session).await;
+        let (tell, told) = mpsc::channel();
+        // A thread of its own: a loop without end would stop the test, too.
+        let proving = session.clone();
+        std::thread::spawn(move || tell.send(proving.heart().prove().now_or_never()));
+        let proven = told.recv_timeout(Duration::from_secs(10)).unwrap();
+        assert_eq!(proven, None, "it waits");
+    }
+}

@@ -13,7 +13,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use bellwether_client as zk;
 use bellwether_client::log;
@@ -25,9 +24,6 @@ use tracing::warn;
 
 use crate::session::ephemerals::Room;
 use crate::session::home::Home;
-
-/// The pause before the next try when the server or the client has too many requests.
-const OVERLOAD_PAUSE: Duration = Duration::from_millis(100);
 
 /// After this many session timeouts, no write of an earlier connection arrives any more.
 const LATE_TIMEOUTS: u32 = 2;
@@ -77,7 +73,7 @@ impl Janitor {
     }
 
     pub(crate) fn remove(&self, removal: impl Removal + 'static) {
-        let removed = perform(Arc::new(removal), self.home.clone(), self.zk.clone());
+        let removed = perform(Arc::new(removal), self.zk.clone());
         self.begin(removed.map(|()| None).boxed());
     }
 
@@ -86,7 +82,7 @@ impl Janitor {
         let removal: Arc<dyn Removal> = Arc::new(removal);
         let (home, zk, looks_once) = (self.home.clone(), self.zk.clone(), self.looks_once);
         let removed = async move {
-            perform(removal.clone(), home.clone(), zk.clone()).await;
+            perform(removal.clone(), zk.clone()).await;
             // A server answers the requests of one connection in their order: the create was ahead of the removal.
             let is_late = zk.connections() != connection && !looks_once;
             is_late.then(|| look_again(removal, home, zk).boxed())
@@ -99,7 +95,7 @@ impl Janitor {
         let (home, zk) = (self.home.clone(), self.zk.clone());
         let later = async move {
             home.sleep(zk.session_timeout() * LATE_TIMEOUTS).await;
-            perform(Arc::new(removal), home, zk).await;
+            perform(Arc::new(removal), zk).await;
             drop(room);
         };
         self.begin(ready(Some(later.boxed())).boxed());
@@ -119,10 +115,10 @@ impl Janitor {
         let made: Arc<dyn Removal> = Arc::new(made);
         let (home, zk) = (self.home.clone(), self.zk.clone());
         let fenced = async move {
-            perform(fence.clone(), home.clone(), zk.clone()).await;
+            perform(fence.clone(), zk.clone()).await;
             // A server answers the requests of one connection in their order: the request was ahead of the fence.
             if connection == Some(zk.connections()) {
-                perform(made, home, zk).await;
+                perform(made, zk).await;
                 drop(room);
                 return None;
             }
@@ -130,7 +126,7 @@ impl Janitor {
                 // The removal comes last: a fence that is written after it would stay.
                 let again = look_again(fence, home.clone(), zk.clone());
                 tokio::join!(again, home.sleep(zk.session_timeout() * LATE_TIMEOUTS));
-                perform(made, home, zk).await;
+                perform(made, zk).await;
                 drop(room);
             };
             Some(later.boxed())
@@ -181,17 +177,16 @@ async fn look_again(removal: Arc<dyn Removal>, home: Home, zk: zk::Client) {
     let mut pause = zk.session_timeout() / FIRST_PAUSE_PART;
     for _ in 0..LATE_LOOKS {
         home.sleep(pause).await;
-        perform(removal.clone(), home.clone(), zk.clone()).await;
+        perform(removal.clone(), zk.clone()).await;
         pause *= 2;
     }
 }
 
-/// Tries until it is gone. While there is no connection, the next request waits in the client: this does not spin.
-async fn perform(removal: Arc<dyn Removal>, home: Home, zk: zk::Client) {
+/// Tries until it is gone. It does not spin: see `request/retry.rs`.
+async fn perform(removal: Arc<dyn Removal>, zk: zk::Client) {
     loop {
         match removal.remove(&zk).await {
             Err(error) if error.is_transient() => {}
-            Err(error) if error.is_overload() => home.sleep(OVERLOAD_PAUSE).await,
             Ok(()) | Err(zk::Error::SessionEnded(_)) => return,
             Err(error) => {
                 return log::emit(move || {

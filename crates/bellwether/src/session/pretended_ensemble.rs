@@ -10,9 +10,15 @@ use crate::session::open_session::Session;
 
 /// A session on one server that takes it for an ensemble: what counts as proof is over long before the session is.
 pub(crate) async fn session(address: String) -> Session {
+    session_within(address, zk::Limits::default()).await
+}
+
+/// The same with other limits.
+pub(crate) async fn session_within(address: String, limits: zk::Limits) -> Session {
     let timeout = Duration::from_secs(4);
     let zk = zk::Client::connect(&*address)
         .session_timeout(timeout)
+        .limits(limits)
         .await
         .unwrap();
     Session::start(zk, Engine::Ensemble, None, connect(address))

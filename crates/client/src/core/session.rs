@@ -104,6 +104,8 @@ pub(crate) struct Session {
     /// Auth requests on the connection; servers answer them out of order.
     auths: std::collections::VecDeque<Option<oneshot::Sender<Answer>>>,
     requests: Requests,
+    /// Until when requests are refused because there were too many.
+    refuses_until: Moment,
     watches: Watches,
     features: Features,
     /// Bytes that the socket has not accepted yet, and the number that it has accepted.
@@ -147,6 +149,7 @@ impl Session {
             credentials,
             auths: std::collections::VecDeque::new(),
             requests: Requests::default(),
+            refuses_until: now,
             watches: Watches::default(),
             features: Features::default(),
             out: BytesMut::new(),

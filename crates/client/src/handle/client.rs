@@ -1,6 +1,7 @@
 //! The handle of a session.
 
 use std::fmt;
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,12 +14,13 @@ use tokio::sync::{oneshot, watch};
 use crate::clock::Moment;
 use crate::core::events::event_queue;
 use crate::core::life::Life;
+use crate::core::requests::Answer;
 use crate::core::watches::{Kind, Listener};
 use crate::driver::shared::{SessionState, Shared};
 use crate::error::PathError;
-use crate::handle::reply::{Decode, Reply, ReplyContext};
+use crate::handle::reply::{Answering, Decode, Reply, ReplyContext, Request};
 use crate::handle::watch::{Armed, Events};
-use crate::options::session::SessionKey;
+use crate::options::session::{OVERLOAD_PAUSE, SessionKey};
 
 /// An open session with the servers. Clones share it.
 ///
@@ -244,7 +246,32 @@ impl Client {
             .shared()
             .with(|session| session.request(Moment::now(), op, None, body));
         let request = request.map(|(receiver, _)| receiver);
-        Reply::new(request, self.reply_context(), decode)
+        Reply::of(self.answering(request), self.reply_context(), decode)
+    }
+
+    /// The answer to a request that was sent or refused.
+    pub(crate) fn answering(&self, request: Request) -> Answering {
+        match request {
+            Err(error) if error.is_overload() => {
+                Answering::later(self.patiently(ready(Err(error))))
+            }
+            request => Answering::of(request),
+        }
+    }
+
+    /// Delays an answer that says that there are too many requests.
+    pub(crate) fn patiently<F>(&self, answer: F) -> impl Future<Output = Answer> + use<F>
+    where
+        F: Future<Output = Answer>,
+    {
+        let runtime = self.runtime().clone();
+        async move {
+            let answer = answer.await;
+            if matches!(answer, Err(error) if error.is_overload()) {
+                pause(&runtime).await;
+            }
+            answer
+        }
     }
 
     pub(crate) fn reply_context(&self) -> ReplyContext {
@@ -279,7 +306,10 @@ impl Client {
             session.request(Moment::now(), op, watch, body)
         });
         match request {
-            Err(error) => Reply::failed(error, decode),
+            Err(error) => {
+                let refused = self.answering(Err(error));
+                Reply::of(refused, self.reply_context(), decode)
+            }
             Ok((receiver, id)) => {
                 let context = ReplyContext {
                     chroot_bytes: self.chroot_bytes(),
@@ -310,6 +340,16 @@ impl Client {
             Err(error) => Reply::failed(error.into(), decode),
         }
     }
+}
+
+/// A timer that can be awaited on any executor.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the caller is slowed down on purpose"
+)]
+fn pause(runtime: &Runtime) -> tokio::time::Sleep {
+    let _entered = runtime.enter();
+    tokio::time::sleep(OVERLOAD_PAUSE)
 }
 
 impl fmt::Debug for Client {

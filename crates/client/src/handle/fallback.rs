@@ -10,7 +10,6 @@ use bellwether_wire::multi::{self, Ops, ReadOp};
 use bellwether_wire::op::Op;
 use bellwether_wire::request;
 use bytes::{Bytes, BytesMut};
-use tokio::sync::oneshot;
 
 use crate::clock::Moment;
 use crate::core::features::Feature;
@@ -18,15 +17,13 @@ use crate::core::requests::Answer;
 use crate::driver::shared::Shared;
 use crate::error::Error;
 use crate::handle::client::Client;
-use crate::handle::reply::{Answering, decode_body};
-
-type Request = Result<oneshot::Receiver<Answer>, Error>;
+use crate::handle::reply::{Answering, Request, decode_body};
 
 impl Client {
     /// Sends a create2. Servers before 3.5 get a create, and then an exists for the Stat.
     pub(crate) fn send_create2(&self, put_body: impl FnOnce(&mut BytesMut)) -> Answering {
         if self.has(Feature::Create2) == Some(true) {
-            return Answering::of(send(self.shared(), Op::Create2, put_body));
+            return self.answering(send(self.shared(), Op::Create2, put_body));
         }
         let mut body = BytesMut::new();
         put_body(&mut body);
@@ -38,7 +35,7 @@ impl Client {
         multi::put_end(&mut reads);
         if self.has(Feature::MultiRead) == Some(true) {
             let put_reads = |out: &mut BytesMut| out.extend_from_slice(&reads);
-            return Answering::of(send(self.shared(), Op::MultiRead, put_reads));
+            return self.answering(send(self.shared(), Op::MultiRead, put_reads));
         }
         self.send_or(Op::MultiRead, reads.freeze(), read_each)
     }
@@ -54,13 +51,13 @@ impl Client {
     {
         let shared = Arc::clone(self.shared());
         match send(&shared, op, |out| out.extend_from_slice(&body)) {
-            Err(Error::UNIMPLEMENTED) => Answering::later(instead(shared, &body)),
-            sent => Answering::later(async move {
+            Err(Error::UNIMPLEMENTED) => Answering::later(self.patiently(instead(shared, &body))),
+            sent => Answering::later(self.patiently(async move {
                 match answer(sent).await {
                     Err(Error::UNIMPLEMENTED) => instead(shared, &body).await,
                     answer => answer,
                 }
-            }),
+            })),
         }
     }
 }
@@ -80,9 +77,9 @@ fn create_and_look(
             });
             match answer(looked).await {
                 Ok(stat) => return Ok([created, stat].concat().into()),
-                Err(error) if error.is_transient() => {}
+                Err(Error::NotSent | Error::Unknown) => {}
                 Err(error @ Error::SessionEnded(_)) => return Err(error),
-                // Another client has deleted it: for the caller, as if the answer to the create were lost.
+                // Another client has deleted it, or there are too many requests: for the caller, as if the answer to the create were lost.
                 Err(_) => return Err(Error::Unknown),
             }
         }

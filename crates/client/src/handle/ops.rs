@@ -304,7 +304,7 @@ impl Client {
             self.shared()
                 .with(|session| session.remove_watches(now, &path))
         });
-        Reply::new(request, ReplyContext::default(), nothing)
+        Reply::of(self.answering(request), ReplyContext::default(), nothing)
     }
 
     /// Whether the server has a watch at a path: one of this session, before 3.9 of any session.

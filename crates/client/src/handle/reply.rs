@@ -40,8 +40,11 @@ pub(crate) enum Answering {
     Failed(Error),
 }
 
+/// A request that was sent, or why it was not.
+pub(crate) type Request = Result<oneshot::Receiver<Answer>, Error>;
+
 impl Answering {
-    pub(crate) fn of(request: Result<oneshot::Receiver<Answer>, Error>) -> Self {
+    pub(crate) fn of(request: Request) -> Self {
         request.map_or_else(Self::Failed, Self::Waiting)
     }
 
@@ -51,11 +54,7 @@ impl Answering {
 }
 
 impl<T> Reply<T> {
-    pub(crate) fn new(
-        request: Result<oneshot::Receiver<Answer>, Error>,
-        context: ReplyContext,
-        decode: Decode<T>,
-    ) -> Self {
+    pub(crate) fn new(request: Request, context: ReplyContext, decode: Decode<T>) -> Self {
         Self::of(Answering::of(request), context, decode)
     }
 

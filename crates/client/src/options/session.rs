@@ -72,6 +72,9 @@ impl fmt::Debug for SessionKey {
 }
 
 /// Limits of one session. A request beyond a limit is refused before it is sent.
+///
+/// If there are too many requests, all are refused for [`OVERLOAD_PAUSE`], so that none overtakes one that was made before it; and each refusal
+/// is reported only after that time, so that a caller that repeats its request in a loop does not spin.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// The largest request: servers close the connection of a client that sends a larger one. 1,048,575 bytes.
@@ -89,6 +92,9 @@ pub struct Limits {
     /// connection, because replies come in order. By default only the session limits it.
     pub request_timeout: Option<Duration>,
 }
+
+/// How long requests are refused when there were too many, and how long each refusal takes.
+pub const OVERLOAD_PAUSE: Duration = Duration::from_millis(100);
 
 impl Default for Limits {
     fn default() -> Self {

@@ -4,6 +4,7 @@
 
 mod embedded;
 mod order;
+mod overload;
 mod seeds;
 mod stalls;
 mod torn;

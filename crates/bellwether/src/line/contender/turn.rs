@@ -96,7 +96,6 @@ impl Contender {
             match self.session.zk().exists("/").await {
                 // A refusal is an answer too.
                 Ok(_) | Err(zk::Error::Refused(_)) => return Failure::Removed,
-                Err(error) if error.is_overload() => return Failure::Removed,
                 Err(error) if error.is_transient() => {}
                 Err(error) => return error.into(),
             }

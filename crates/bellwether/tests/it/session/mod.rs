@@ -8,4 +8,5 @@ mod forever;
 mod lagging;
 mod log;
 mod outlived;
+mod overload;
 mod read_only;

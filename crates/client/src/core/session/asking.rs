@@ -10,7 +10,7 @@ use crate::clock::Moment;
 use crate::core::requests::{Answer, Pending, Slot};
 use crate::core::watches::{Arming, Kind, Listener, Watches};
 use crate::error::{Error, Invalid, SessionEnd};
-use crate::options::session::Credential;
+use crate::options::session::{Credential, OVERLOAD_PAUSE};
 
 impl Session {
     /// Accepts a request. Its bytes are in [`out`](Self::out) afterwards, or wait for a connection.
@@ -52,6 +52,10 @@ impl Session {
         if self.requests.len() >= self.limits.requests_max
             || self.out.len() + self.requests.waiting_bytes() > self.limits.buffered_bytes_max
         {
+            self.refuses_until = now + OVERLOAD_PAUSE;
+        }
+        // Also when there is room again: a request may rely on one that was made before it.
+        if now < self.refuses_until {
             return Err(Error::Invalid(Invalid::TooManyRequests));
         }
         let is_up = self.is_up();

@@ -1,0 +1,19 @@
+//! More requests in flight than a client may have.
+
+use bellwether_sim::mistakes::Mistake;
+use bellwether_sim::{Plan, recipes};
+
+#[test]
+fn recipes_are_right_when_a_client_has_too_many_requests() {
+    for (name, run) in recipes::ALL {
+        let verdict = run(&Plan::overloaded(100));
+        assert_eq!(verdict.violation, None, "{name}");
+        assert!(verdict.rounds > 0, "{name}");
+    }
+}
+
+#[test]
+fn overload_that_counts_as_a_refusal_is_found() {
+    let mistake = Mistake::find("overload-is-final").unwrap();
+    assert!(mistake.first_seed(50).unwrap().is_some());
+}
