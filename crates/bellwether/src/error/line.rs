@@ -63,6 +63,9 @@ pub enum AcquireError {
     /// The re-entrant handle holds the read side, and would wait for itself. Release the read side first.
     #[error("the handle holds the read side of {path}")]
     HoldsReadSide { path: String },
+    /// The locks of a [`MultiLock`](crate::MultiLock) cannot be acquired together. Correct the call.
+    #[error("{path} cannot be acquired together with the other locks: {reason}")]
+    NotTogether { path: String, reason: &'static str },
     /// The session has as many ephemeral nodes as the servers can remove at its end. Release some, or use another session.
     #[error(
         "the ephemeral nodes of the session take {bytes} bytes, and there is no room for one at {path}"

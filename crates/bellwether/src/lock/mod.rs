@@ -201,6 +201,21 @@ impl Lock {
         &self.terms.place.client
     }
 
+    /// The path with the chroot in front; as it is written if it is none.
+    fn path_on_servers(&self) -> String {
+        let node = self.terms.place.node();
+        node.map_or_else(|_| self.path().to_owned(), |node| node.as_str().to_owned())
+    }
+
+    /// Whether a hold of the other lock at the same path is as good.
+    fn wants_as(&self, other: &Self) -> bool {
+        let wanted = |lock: &Self| {
+            let terms = &lock.terms;
+            (terms.layout, terms.crash_mark, terms.lock_delay)
+        };
+        wanted(self) == wanted(other)
+    }
+
     /// Clears the crash mark of a dead holder, when its work has been repaired by hand. Tells whether there was one.
     ///
     /// Call it while the lock is not in use: if holders come and go during the call, it may delete the mark of a live holder, whose crash

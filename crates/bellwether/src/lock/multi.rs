@@ -15,13 +15,17 @@ use crate::session::call::call;
 ///
 /// # What it guarantees
 ///
-/// The locks are acquired in the order of their paths, not in the order in which they were given, so that users of the same locks cannot
-/// deadlock. Each has its own guard, with its own fencing [token](crate::Hold::token). A path that is given twice is acquired once.
+/// The locks are acquired in the order of their paths on the servers, with the chroots in front, and not in the order in which they were given:
+/// so users of the same locks cannot deadlock. Each has its own guard, with its own fencing [token](crate::Hold::token). A lock that is given
+/// twice is acquired once, also through two clients or chroots; if its options differ, it is refused.
 ///
 /// # What it does not
 ///
 /// The order prevents deadlocks only among callers that acquire all their locks in one such call: a caller that holds one lock and then
 /// asks for another can still deadlock. While the call waits for one lock, it holds the locks before it.
+///
+/// Locks on different servers are refused: there is no order that all users of them would share. Servers are the same if the connect strings of
+/// the clients name the same hosts and ports. Names are compared as they are written, so clients of one ensemble have to list the same members.
 ///
 /// # Node layout, fairness and session loss
 ///
@@ -43,8 +47,10 @@ use crate::session::call::call;
 /// ```
 #[derive(Clone, Debug)]
 pub struct MultiLock {
-    /// In the order of their paths, each path once.
+    /// In the order of their paths on the servers, each path once.
     locks: Vec<Lock>,
+    /// The path of a lock that cannot be acquired together with the others, and why.
+    refused: Option<(String, &'static str)>,
 }
 
 impl MultiLock {
@@ -52,9 +58,10 @@ impl MultiLock {
     #[must_use]
     pub fn new(locks: impl IntoIterator<Item = Lock>) -> Self {
         let mut locks = Vec::from_iter(locks);
-        locks.sort_by(|one, other| one.path().cmp(other.path()));
-        locks.dedup_by(|one, other| one.path() == other.path());
-        Self { locks }
+        locks.sort_by_cached_key(Lock::path_on_servers);
+        let refused = refused(&locks).map(|(lock, reason)| (lock.path().to_owned(), reason));
+        locks.dedup_by(|one, other| one.path_on_servers() == other.path_on_servers());
+        Self { locks, refused }
     }
 
     /// The paths, in the order in which they are acquired.
@@ -66,6 +73,14 @@ impl MultiLock {
         self.paths().collect::<Vec<_>>().join(" ")
     }
 
+    /// Refuses locks that cannot be acquired together.
+    fn check(&self) -> Result<(), AcquireError> {
+        match self.refused.clone() {
+            Some((path, reason)) => Err(AcquireError::NotTogether { path, reason }),
+            None => Ok(()),
+        }
+    }
+
     /// Waits until all are held.
     ///
     /// # Cancel safety
@@ -75,10 +90,12 @@ impl MultiLock {
     /// # Errors
     ///
     /// As [`Lock::acquire`], for the first lock that cannot be acquired, and [`AcquireError::Lost`] if a lock that was already held is lost
-    /// meanwhile. The locks that were held are released in the background.
+    /// meanwhile. The locks that were held are released in the background. [`AcquireError::NotTogether`] if they are on different servers, or one
+    /// is given twice with different options.
     pub async fn acquire(&self) -> Result<MultiGuard, AcquireError> {
         call!("multi_lock.acquire", self.all_paths())
             .run(async {
+                self.check()?;
                 let mut all = InTransit::new(MultiGuard::default());
                 self.acquire_into(&mut all).await?;
                 Ok(all.arrive())
@@ -99,6 +116,7 @@ impl MultiLock {
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<MultiGuard, AcquireError> {
         call!("multi_lock.acquire", self.all_paths())
             .run(async {
+                self.check()?;
                 let mut all = InTransit::new(MultiGuard::default());
                 let Some(first) = self.locks.first() else {
                     return Ok(all.arrive());
@@ -140,6 +158,7 @@ impl MultiLock {
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, AcquireError> {
         call!("multi_lock.try_acquire", self.all_paths())
             .find(async {
+                self.check()?;
                 let mut all = InTransit::new(MultiGuard::default());
                 for lock in &self.locks {
                     match lock.try_acquire().await? {
@@ -153,6 +172,21 @@ impl MultiLock {
     }
 }
 
+/// A lock that cannot be acquired together with the others, and why. They are sorted by their paths on the servers.
+fn refused(locks: &[Lock]) -> Option<(&Lock, &'static str)> {
+    let first = locks.first()?;
+    let elsewhere = locks
+        .iter()
+        .find(|lock| !lock.client().has_servers_of(first.client()));
+    if let Some(lock) = elsewhere {
+        return Some((lock, "it is on other servers"));
+    }
+    let differ = locks.windows(2).find(|pair| {
+        pair[0].path_on_servers() == pair[1].path_on_servers() && !pair[0].wants_as(&pair[1])
+    })?;
+    Some((&differ[1], "it is given twice, with different options"))
+}
+
 /// The holds on all locks of a [`MultiLock`].
 #[derive(Debug, Default)]
 #[must_use = "the locks are released when the guard is dropped"]
@@ -161,12 +195,12 @@ pub struct MultiGuard {
 }
 
 impl MultiGuard {
-    /// The guard of each lock, in the order of their paths.
+    /// The guard of each lock, in the order of their paths on the servers.
     pub fn guards(&self) -> &[LockGuard] {
         &self.guards
     }
 
-    /// The fencing token of the lock at a path, if it is one of these.
+    /// The fencing token of the lock at a path, if it is one of these; of the first if there are several, in different chroots.
     #[must_use]
     pub fn token(&self, path: &str) -> Option<FencingToken> {
         let guard = self.guards.iter().find(|guard| guard.path() == path)?;

@@ -277,6 +277,11 @@ impl Client {
         Ok(session)
     }
 
+    /// Whether both are clients of the same servers, as far as their connect strings tell.
+    pub(crate) fn has_servers_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0.options.servers() == other.0.options.servers()
+    }
+
     /// The runtime of its sessions.
     pub(crate) fn home(&self) -> &Home {
         &self.0.home

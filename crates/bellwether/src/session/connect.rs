@@ -1,5 +1,6 @@
 //! Connecting: the options of a client and of its sessions.
 
+use std::collections::BTreeSet;
 use std::future::IntoFuture;
 use std::pin::Pin;
 use std::time::Duration;
@@ -195,6 +196,13 @@ impl Connect {
     #[expect(clippy::unused_self, reason = "the feature has a use for it")]
     pub(crate) fn is_sabotaged(&self, _: Sabotage) -> bool {
         false
+    }
+
+    /// The servers in the connect string, whatever their order.
+    pub(crate) fn servers(&self) -> BTreeSet<String> {
+        let address = zk::Address::parse(&self.address);
+        let endpoints = address.map_or_else(|_| Vec::new(), |address| address.endpoints);
+        endpoints.iter().map(ToString::to_string).collect()
     }
 
     fn with(self, change: impl FnOnce(zk::Connect) -> zk::Connect) -> Self {

@@ -72,6 +72,7 @@ fn acquire_error_is_transient_where_the_same_call_may_succeed() {
             NoLimit {} => false,
             NotInLayout {} => false,
             HoldsReadSide {} => false,
+            NotTogether { reason: "it is on other servers" } => false,
             TooManyEphemerals { bytes: 2 } => false,
             Refused { source: REFUSED } => false,
         )

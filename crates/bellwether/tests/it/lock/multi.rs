@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bellwether::error::AcquireError;
-use bellwether::{Lock, MultiLock};
+use bellwether::{Lock, MultiLock, connect};
 
 use crate::support::place::{Place, soon};
 
@@ -12,6 +12,22 @@ on_both_engines! {
     all_or_none_are_held,
     loss_of_one_is_loss_of_all,
     loss_of_one_ends_the_wait_for_the_next,
+    locks_of_two_chroots_are_told_apart_by_their_paths_on_the_servers,
+    same_lock_with_different_options_is_refused,
+}
+
+#[tokio::test]
+async fn locks_on_different_servers_are_refused() {
+    let (place, other) = (Place::embedded().await, Place::embedded().await);
+    let locks = [&place, &other].map(async |place| Lock::new(&place.client().await, "/x"));
+    let [one, other] = locks;
+    let both = MultiLock::new([one.await, other.await]);
+    let refused = soon(both.acquire()).await;
+    assert!(
+        matches!(&refused, Err(AcquireError::NotTogether { path, .. }) if path == "/x"),
+        "{refused:?}"
+    );
+    assert!(soon(both.try_acquire()).await.is_err());
 }
 
 async fn multi_lock<const N: usize>(place: &Place, paths: [&str; N]) -> MultiLock {
@@ -114,4 +130,43 @@ async fn loss_of_one_ends_the_wait_for_the_next(place: Place) {
     );
     place.until_children("/b", 1).await;
     other.release().await.unwrap();
+}
+
+async fn locks_of_two_chroots_are_told_apart_by_their_paths_on_the_servers(place: Place) {
+    let outer = place.client().await;
+    let address = format!("{}{}/below", place.server(), place.chroot());
+    let inner = connect(address).await.unwrap();
+    let guards = async |locks: Vec<Lock>| soon(MultiLock::new(locks).acquire()).await.unwrap();
+    // The same text, and two locks.
+    let both = guards(vec![Lock::new(&inner, "/x"), Lock::new(&outer, "/x")]).await;
+    assert_eq!(both.guards().len(), 2);
+    for path in ["/x", "/below/x"] {
+        assert_eq!(place.children(path).await.len(), 1, "{path}");
+    }
+    both.release().await.unwrap();
+    // Two texts, and the same lock: it would wait for itself.
+    let one = guards(vec![
+        Lock::new(&outer, "/below/x"),
+        Lock::new(&inner, "/x"),
+        Lock::new(&place.client().await, "/below/x"),
+    ])
+    .await;
+    assert_eq!(one.guards().len(), 1);
+    one.release().await.unwrap();
+    // All users of two locks need the same order, whatever their chroots are.
+    let ordered = MultiLock::new([Lock::new(&inner, "/a"), Lock::new(&outer, "/b")]);
+    assert_eq!(ordered.paths().collect::<Vec<_>>(), ["/b", "/a"]);
+}
+
+async fn same_lock_with_different_options_is_refused(place: Place) {
+    let client = place.client().await;
+    let plain = Lock::new(&client, "/x");
+    let marked = plain.clone().crash_mark();
+    let refused = soon(MultiLock::new([plain.clone(), marked]).acquire()).await;
+    assert!(
+        matches!(refused, Err(AcquireError::NotTogether { .. })),
+        "{refused:?}"
+    );
+    let same = MultiLock::new([plain.clone(), plain.message("why")]);
+    assert_eq!(soon(same.acquire()).await.unwrap().guards().len(), 1);
 }
