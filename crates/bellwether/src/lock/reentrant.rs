@@ -1,16 +1,18 @@
 //! Re-entrant handles: they may acquire again what they hold.
 
 use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use tokio::sync::Mutex;
 
-use crate::error::{AcquireError, ReleaseError};
-use crate::hold::Hold;
+use crate::error::{AcquireError, ConnectError, ReleaseError};
 use crate::hold::guard::Guard;
+use crate::hold::{Hold, InTransit, Undo};
 use crate::lock::Lock;
 use crate::lock::rwlock::RwLock;
 use crate::session::call::call;
+use crate::session::client::Client;
 
 /// A re-entrant handle to a [`Lock`]: it may acquire the lock again while it holds it.
 ///
@@ -82,8 +84,10 @@ impl ReentrantLock {
     pub async fn acquire(&self) -> Result<ReentrantGuard, AcquireError> {
         call!("reentrant_lock.acquire", self.path())
             .hold(async {
-                let acquire = async { self.lock.acquire().await.map(Taken::exclusive) };
-                self.held.share_or(acquire).await
+                let lock = self.lock.clone();
+                let acquire = async move { lock.acquire().await.map(Taken::exclusive) };
+                let client = self.lock.client();
+                self.held.share_or(client, self.path(), acquire).await
             })
             .await
     }
@@ -155,8 +159,10 @@ impl ReentrantRwLock {
     pub async fn read(&self) -> Result<ReentrantGuard, AcquireError> {
         call!("reentrant_rwlock.read", self.path())
             .hold(async {
-                let read = async { self.lock.read().await.map(Taken::shared) };
-                self.held.share_or(read).await
+                let lock = self.lock.clone();
+                let read = async move { lock.read().await.map(Taken::shared) };
+                let client = self.lock.client();
+                self.held.share_or(client, self.path(), read).await
             })
             .await
     }
@@ -173,8 +179,10 @@ impl ReentrantRwLock {
     pub async fn write(&self) -> Result<ReentrantGuard, AcquireError> {
         call!("reentrant_rwlock.write", self.path())
             .hold(async {
-                let write = async { self.lock.write().await.map(Taken::exclusive) };
-                let guard = self.held.share_or(write).await?;
+                let lock = self.lock.clone();
+                let write = async move { lock.write().await.map(Taken::exclusive) };
+                let client = self.lock.client();
+                let guard = self.held.share_or(client, self.path(), write).await?;
                 match guard.taken.is_shared {
                     true => Err(AcquireError::HoldsReadSide {
                         path: self.lock.path().to_owned(),
@@ -195,12 +203,37 @@ struct Taken {
     hold: Hold,
     /// Whether it is the read side.
     is_shared: bool,
+    /// Whether a caller has received a guard.
+    is_delivered: AtomicBool,
 }
 
 impl Held {
     /// One more guard of the current hold, or the first guard of a new one. Clones that ask at the same time share the result.
     async fn share_or(
         &self,
+        client: &Client,
+        path: &str,
+        take: impl Future<Output = Result<Taken, AcquireError>> + Send + 'static,
+    ) -> Result<ReentrantGuard, AcquireError> {
+        if let Ok(held) = self.0.try_lock()
+            && let Some(taken) = held.upgrade().filter(|taken| taken.hold.is_held())
+        {
+            return Ok(ReentrantGuard { taken }.delivered());
+        }
+        let held = self.clone();
+        // A task of its own, because others wait for it: it goes on while its caller neither polls nor drops it.
+        let shared = async move { InTransit::new(held.share_or_take(take).await) };
+        match client.home().apart(shared).await {
+            Some(guard) => guard.arrive().map(ReentrantGuard::delivered),
+            None => Err(AcquireError::NoSession {
+                path: path.to_owned(),
+                source: ConnectError::RuntimeGone,
+            }),
+        }
+    }
+
+    async fn share_or_take(
+        self,
         take: impl Future<Output = Result<Taken, AcquireError>>,
     ) -> Result<ReentrantGuard, AcquireError> {
         let mut held = self.0.lock().await;
@@ -221,13 +254,14 @@ impl Taken {
         Self {
             hold: guard.into(),
             is_shared: false,
+            is_delivered: AtomicBool::new(false),
         }
     }
 
     fn shared(guard: impl Guard) -> Self {
         Self {
-            hold: guard.into(),
             is_shared: true,
+            ..Self::exclusive(guard)
         }
     }
 }
@@ -259,6 +293,26 @@ impl ReentrantGuard {
         match Arc::into_inner(self.taken) {
             Some(taken) => taken.hold.release().await,
             None => Ok(()),
+        }
+    }
+}
+
+impl ReentrantGuard {
+    /// Its caller has received it.
+    fn delivered(self) -> Self {
+        self.taken.is_delivered.store(true, Ordering::Relaxed);
+        self
+    }
+}
+
+impl Undo for ReentrantGuard {
+    fn undo(self) {
+        if let Some(taken) = Arc::into_inner(self.taken) {
+            match taken.is_delivered.into_inner() {
+                // There was work under the hold.
+                true => drop(taken.hold),
+                false => taken.hold.undo(),
+            }
         }
     }
 }

@@ -70,6 +70,10 @@ impl RwLock {
         }
     }
 
+    pub(super) fn client(&self) -> &Client {
+        &self.terms.place.client
+    }
+
     line_options!();
     layout_option!();
     exclusive_options!();

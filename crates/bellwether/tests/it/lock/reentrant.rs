@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use bellwether::error::AcquireError;
+use bellwether::hold::Previous;
 use bellwether::{Lock, ReentrantLock, ReentrantRwLock, RwLock};
 use bellwether_testkit::Direction;
+
+use futures_util::poll;
 
 use crate::support::place::{Place, soon};
 
@@ -15,6 +18,8 @@ on_both_engines! {
     writer_may_read_and_reader_may_not_write,
     lost_hold_is_not_taken_again,
     hold_that_the_clock_ended_is_not_waited_for,
+    call_that_is_not_polled_blocks_no_other,
+    grant_that_is_not_fetched_is_no_crash,
 }
 
 const PATH: &str = "/again";
@@ -122,4 +127,35 @@ async fn hold_that_the_clock_ended_is_not_waited_for(place: Place) {
     assert!(outer.release().await.is_err());
     inner.release().await.unwrap();
     place.until_children(PATH, 0).await;
+}
+
+async fn call_that_is_not_polled_blocks_no_other(place: Place) {
+    let client = place.client().await;
+    let handle = ReentrantLock::new(Lock::new(&client, PATH));
+    let mut idle = Box::pin(handle.acquire());
+    assert!(poll!(&mut idle).is_pending());
+    let other = soon(handle.acquire()).await.unwrap();
+    let idle = soon(idle).await.unwrap();
+    assert_eq!((idle.count(), idle.token()), (2, other.token()));
+    let sides = ReentrantRwLock::new(RwLock::new(&client, "/sides"));
+    let mut idle = Box::pin(sides.read());
+    assert!(poll!(&mut idle).is_pending());
+    assert_eq!(soon(sides.read()).await.unwrap().count(), 2);
+}
+
+/// Its task has acquired the lock, and its caller has never received it.
+async fn grant_that_is_not_fetched_is_no_crash(place: Place) {
+    let lock = Lock::new(&place.client().await, PATH).crash_mark();
+    let handle = ReentrantLock::new(lock.clone());
+    let mut idle = Box::pin(handle.acquire());
+    assert!(poll!(&mut idle).is_pending());
+    let held = soon(async {
+        while !place.children(PATH).await.iter().any(|name| name == "held") {
+            tokio::task::yield_now().await;
+        }
+    });
+    held.await;
+    drop(idle);
+    let next = soon(lock.acquire()).await.unwrap();
+    assert!(matches!(next.previous(), Previous::Clean), "{next:?}");
 }

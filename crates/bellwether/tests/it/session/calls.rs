@@ -177,12 +177,9 @@ async fn locks_made_of_locks_are_spans_around_theirs() {
     assert_calls(
         &calls,
         &[
-            "lock.acquire /again held",
             "reentrant_lock.acquire /again held",
             "reentrant_lock.acquire /again held",
-            "rwlock.read /both held",
             "reentrant_rwlock.read /both held",
-            "rwlock.write /both held",
             "reentrant_rwlock.write /both held",
             "simple_lock.acquire /simple held",
             "simple_lock.try_acquire /simple none",
