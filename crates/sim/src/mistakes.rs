@@ -132,6 +132,13 @@ pub const ALL: &[Mistake] = &[
     mistake("lost-by-task", Sabotage::LostByTask, "lock").on(Plan::starved),
     mistake("one-write", Sabotage::OneWrite, "latecomers").on(recipes::stalls),
     mistake(
+        "retry-write-blindly",
+        Sabotage::RetryBlindly,
+        "lock-with-fenced-write",
+    )
+    .on(Plan::torn),
+    mistake("retry-note-blindly", Sabotage::RetryBlindly, "marked-lock").on(Plan::torn),
+    mistake(
         "write-unfenced",
         Sabotage::WriteUnfenced,
         "lock-with-fenced-write",

@@ -51,7 +51,7 @@ pub enum WriteError {
     /// The session has ended, and the hold with it. The write may have taken effect before that.
     #[error("session ended")]
     SessionEnded,
-    /// The connection was lost before the answer: the write may have taken effect. Read, then decide.
+    /// The answer was lost, and another client has deleted the receipt that would tell: the write may have taken effect. Read, then decide.
     #[error("no answer; the write may have taken effect or not")]
     OutcomeUnknown { source: zk::Error },
     /// The path names no node. Correct it.
@@ -66,6 +66,10 @@ pub enum WriteError {
     /// The data is too large, for a note about a hold or for one request. Nothing was written. Write less, or in parts.
     #[error("{bytes} bytes, the limit is {bytes_max}")]
     TooLarge { bytes: usize, bytes_max: usize },
+    /// The session has as many ephemeral nodes as the servers can remove at its end, and there is no room for a receipt. Nothing was written.
+    /// Release some, or use another session.
+    #[error("the ephemeral nodes of the session take {bytes} bytes, and there is no room for one")]
+    TooManyEphemerals { bytes: usize },
     /// The server refused the write with this index, counted from 0, and made none of them.
     #[error("write {index} was refused")]
     Refused { index: usize, source: zk::Error },

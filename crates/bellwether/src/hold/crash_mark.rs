@@ -82,22 +82,26 @@ impl CrashMark {
     }
 
     /// Records how far the work is, for the next holder, which may have to repair it.
-    pub(crate) async fn note(&self, node: &OwnNode, note: &[u8]) -> Result<(), WriteError> {
-        self.amend(node, |record| record.set_note(note)).await
+    pub(crate) async fn note(&self, write: FencedWrite<'_>, note: &[u8]) -> Result<(), WriteError> {
+        self.amend(write, |record| record.set_note(note)).await
     }
 
     /// Records how the hold ended that will not be released.
-    pub(crate) async fn tell_ending(&self, node: &OwnNode, how: &str) -> Result<(), WriteError> {
+    pub(crate) async fn tell_ending(
+        &self,
+        write: FencedWrite<'_>,
+        how: &str,
+    ) -> Result<(), WriteError> {
         let ended = Ended {
             how: how.to_owned(),
             at_ms: now_ms(),
         };
-        self.amend(node, |record| record.ended = Some(ended)).await
+        self.amend(write, |record| record.ended = Some(ended)).await
     }
 
     async fn amend(
         &self,
-        node: &OwnNode,
+        mut write: FencedWrite<'_>,
         change: impl FnOnce(&mut Record),
     ) -> Result<(), WriteError> {
         let data = {
@@ -105,10 +109,8 @@ impl CrashMark {
             change(&mut record);
             record.to_data()
         };
-        let mut write = FencedWrite::new(node);
         write.set_resolved(&self.marking.path, &data, None);
-        // Idempotent.
-        write.commit_again().await
+        write.send().await
     }
 
     pub(crate) fn into_marking(self) -> Marking {

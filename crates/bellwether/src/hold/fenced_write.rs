@@ -8,12 +8,14 @@ use crate::node::access::Access;
 use crate::node::path::NodePath;
 use crate::node::request_size::{REQUEST_BYTES_MAX, WRITE_OVERHEAD_BYTES};
 use crate::node::version::Version;
+use crate::request::receipt::{OnceError, Receipts};
 use crate::request::retry::Tries;
 use crate::session::call::call;
 use crate::session::sabotage::Sabotage;
 
 /// Several writes in one transaction that succeeds only while the hold is held: the servers check the holder's node and make the changes in
-/// one transaction, so a late holder cannot write.
+/// one transaction, so a late holder cannot write. They are made exactly once, over any number of reconnects: a receipt, an ephemeral node beside
+/// that of the hold, is written in the same transaction.
 ///
 /// ```no_run
 /// # async fn run(guard: &bellwether::LockGuard) -> Result<(), bellwether::error::WriteError> {
@@ -28,6 +30,7 @@ use crate::session::sabotage::Sabotage;
 #[must_use = "nothing is sent until it is committed"]
 pub struct FencedWrite<'a> {
     node: &'a OwnNode,
+    receipts: &'a Receipts,
     writes: Vec<Write>,
     /// The first mistake in an argument; `commit` returns it.
     mistake: Option<WriteError>,
@@ -53,9 +56,10 @@ impl Write {
 }
 
 impl<'a> FencedWrite<'a> {
-    pub(crate) fn new(node: &'a OwnNode) -> Self {
+    pub(crate) fn new(node: &'a OwnNode, receipts: &'a Receipts) -> Self {
         Self {
             node,
+            receipts,
             writes: Vec::new(),
             mistake: None,
         }
@@ -92,11 +96,11 @@ impl<'a> FencedWrite<'a> {
         self
     }
 
-    /// Sends the transaction and waits for the answer: every change was made, or none.
+    /// Sends the transaction until there is an answer: every change was made once, or none.
     ///
     /// # Cancel safety
     ///
-    /// Dropped before the answer, it may have taken effect or not.
+    /// Dropped before the answer, it may have taken effect or not; a request that arrives late has none.
     ///
     /// # Errors
     ///
@@ -105,75 +109,81 @@ impl<'a> FencedWrite<'a> {
         call!("hold.write", self.node.path()).run(self.send()).await
     }
 
-    /// As [`commit`](Self::commit), for idempotent writes: retries until there is an answer.
-    pub(crate) async fn commit_again(self) -> Result<(), WriteError> {
-        loop {
-            match self.send().await {
-                Err(WriteError::OutcomeUnknown { .. }) => {}
-                result => return result,
-            }
-        }
-    }
-
     pub(crate) fn set_resolved(&mut self, path: &str, data: &[u8], version: Option<i32>) {
         let write = Write::Set(path.to_owned(), data.to_owned(), version);
         self.writes.push(write);
     }
 
-    async fn send(&self) -> Result<(), WriteError> {
+    /// Without a receipt, a try whose reply was lost could arrive behind its retry, and behind later writes of the same holder.
+    pub(crate) async fn send(&self) -> Result<(), WriteError> {
         if let Some(mistake) = &self.mistake {
             return Err(mistake.clone());
         }
         let access = self.node.session().access();
         let bytes = self.writes.iter().map(|write| write.bytes(access)).sum();
-        if bytes > REQUEST_BYTES_MAX {
-            return Err(WriteError::TooLarge {
-                bytes,
-                bytes_max: REQUEST_BYTES_MAX,
-            });
+        let bytes_max = REQUEST_BYTES_MAX.saturating_sub(self.receipts.bytes());
+        if bytes > bytes_max {
+            return Err(WriteError::TooLarge { bytes, bytes_max });
         }
         // A check of the path would also succeed for the node of the next holder.
         if matches!(self.node.naming(), Naming::Receipted { .. }) {
             return Err(WriteError::NotFenced);
         }
-        // The own node, and what pins it.
-        let checks = 1 + usize::from(matches!(self.node.naming(), Naming::Pinned { .. }));
-        match self.request_once().await {
-            Ok(_) => Ok(()),
-            Err(zk::MultiError::Refused {
-                index,
-                code: zk::ErrorCode::NoNode | zk::ErrorCode::BadVersion,
-            }) if index < checks => Err(WriteError::NotHeld),
-            Err(zk::MultiError::Refused { index, code }) => Err(WriteError::Refused {
-                index: index.saturating_sub(checks),
-                source: zk::Error::Refused(code),
-            }),
-            Err(zk::MultiError::Request(source)) => Err(match source {
-                source if source.is_transient() => WriteError::OutcomeUnknown { source },
-                zk::Error::SessionEnded(_) => WriteError::SessionEnded,
-                source => WriteError::Refused { index: 0, source },
-            }),
-        }
-    }
-
-    /// Sends the request again only if it did not leave this process.
-    async fn request_once(&self) -> Result<Vec<zk::MultiResult>, zk::MultiError> {
+        let mut operation = self
+            .receipts
+            .operation()
+            .map_err(|error| self.error(error))?;
         let mut tries = Tries::limited();
         loop {
-            match self.request().await {
-                Err(zk::MultiError::Request(error))
-                    if !error.is_in_doubt() && tries.again(error).is_ok() => {}
-                answer => return answer,
+            match operation.send(|writer| self.fill(writer)).await {
+                Ok(_) => return Ok(()),
+                // Receipts of a queue have a directory of their own. Beside the node of a hold there is one as long as the node is there.
+                Err(OnceError::Refused(zk::MultiError::Refused {
+                    index: 0,
+                    code: zk::ErrorCode::NoNode,
+                })) if self.checks() > 1 => {
+                    let made = self.receipts.make_directory().await;
+                    tries
+                        .again_after(made)
+                        .map_err(|error| self.error(OnceError::Refused(error.into())))?;
+                }
+                Err(error) => return Err(self.error(error)),
             }
         }
     }
 
-    async fn request(&self) -> Result<Vec<zk::MultiResult>, zk::MultiError> {
+    /// The number of checks: of the own node, and of what pins it.
+    fn checks(&self) -> usize {
+        1 + usize::from(matches!(self.node.naming(), Naming::Pinned { .. }))
+    }
+
+    fn error(&self, error: OnceError) -> WriteError {
+        // The receipt comes first, then the checks.
+        let before = 1 + self.checks();
+        match error {
+            OnceError::SessionEnded | OnceError::OutcomeUnknown(zk::Error::SessionEnded(_)) => {
+                WriteError::SessionEnded
+            }
+            OnceError::OutcomeUnknown(source) => WriteError::OutcomeUnknown { source },
+            OnceError::TooManyEphemerals { bytes } => WriteError::TooManyEphemerals { bytes },
+            OnceError::Refused(zk::MultiError::Refused {
+                index,
+                code: zk::ErrorCode::NoNode | zk::ErrorCode::BadVersion,
+            }) if index < before => WriteError::NotHeld,
+            OnceError::Refused(zk::MultiError::Refused { index, code }) => WriteError::Refused {
+                index: index.saturating_sub(before),
+                source: zk::Error::Refused(code),
+            },
+            OnceError::Refused(zk::MultiError::Request(source)) => {
+                WriteError::Refused { index: 0, source }
+            }
+        }
+    }
+
+    fn fill(&self, writer: &mut zk::Multi<'_>) {
         let session = self.node.session();
-        let zk = session.zk();
         let options = zk::CreateMode::Persistent.with_acl(session.access().acl());
         // Any version: a request to the holder to release changes the node too.
-        let mut writer = zk.new_multi();
         let is_fenced = !session.is_sabotaged(Sabotage::WriteUnfenced);
         let mut check = |path, version| match is_fenced {
             true => writer.check(path, version),
@@ -190,7 +200,6 @@ impl<'a> FencedWrite<'a> {
                 Write::Delete(path, version) => writer.delete(path.as_str(), *version),
             };
         }
-        writer.commit().await
     }
 
     fn resolve(&mut self, path: String) -> Option<NodePath> {

@@ -22,7 +22,7 @@ pub use self::fence::StaleToken;
 pub use self::fenced_write::FencedWrite;
 pub use crate::node::node_data::Revocation;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_core::Stream;
@@ -30,6 +30,7 @@ use tokio::sync::watch;
 
 use crate::error::{Lost, WriteError};
 use crate::node::who::Who;
+use crate::request::receipt::Receipts;
 use crate::session::call::call;
 use crate::session::clock::Moment;
 use crate::session::heart::Pulse;
@@ -59,6 +60,8 @@ pub struct Hold {
     /// A change of the node's data that runs in the background.
     errand: Option<Running>,
     _pulse: Pulse,
+    /// For fenced writes: set by the first one, unless the recipe has receipts.
+    receipts: OnceLock<Receipts>,
     node: OwnNode,
     /// Dropped last: the deletion of the node is ahead of what the next task of the session sends.
     slot: Arc<HeldSlot>,
@@ -94,9 +97,16 @@ impl Hold {
             _watch: session.home().run(task),
             errand: None,
             _pulse: Pulse::new(&session),
+            receipts: OnceLock::new(),
             node,
             slot,
         }
+    }
+
+    /// Uses the receipts of the recipe for fenced writes.
+    pub(crate) fn with_receipts(mut self, receipts: Receipts) -> Self {
+        self.receipts = receipts.into();
+        self
     }
 
     /// Runs a future while this is held. When the hold ends before the future is done, the future is dropped at its next await and [`Lost`]
@@ -242,7 +252,7 @@ impl Hold {
             .run(async {
                 WriteError::check_size(note.as_ref().len())?;
                 match &self.mark {
-                    Some(mark) => mark.note(&self.node, note.as_ref()).await,
+                    Some(mark) => mark.note(self.write(), note.as_ref()).await,
                     None => Err(WriteError::NoMark),
                 }
             })
@@ -265,7 +275,7 @@ impl Hold {
             .run(async {
                 WriteError::check_size(how.len())?;
                 match &self.mark {
-                    Some(mark) => mark.tell_ending(&self.node, how).await,
+                    Some(mark) => mark.tell_ending(self.write(), how).await,
                     None => Err(WriteError::NoMark),
                 }
             })
@@ -285,6 +295,7 @@ impl Hold {
 
     /// Begins a transaction that succeeds only while this hold is held.
     pub fn write(&self) -> FencedWrite<'_> {
-        FencedWrite::new(&self.node)
+        let receipts = self.receipts.get_or_init(|| self.node.new_receipts());
+        FencedWrite::new(&self.node, receipts)
     }
 }

@@ -7,9 +7,11 @@ use bellwether_client as zk;
 
 use crate::hold::parting::{Marked, Marking, Parting};
 use crate::node::node_data::{NodeData, Revocation};
+use crate::node::path::NodePath;
 use crate::node::who::Who;
 use crate::request::litter::{Is, Litter, delete_pinned, delete_receipted, find};
 use crate::request::node_event::NodeEvent;
+use crate::request::receipt::Receipts;
 use crate::request::retry::Tries;
 use crate::session::ephemerals::Room;
 use crate::session::open_session::Session;
@@ -88,6 +90,13 @@ impl OwnNode {
 
     pub(crate) fn naming(&self) -> &Naming {
         &self.naming
+    }
+
+    /// Receipts beside the node.
+    pub(crate) fn new_receipts(&self) -> Receipts {
+        let path = NodePath::parse(self.path()).expect("there is a node at this path");
+        let access = self.session.access().clone();
+        Receipts::new(&self.session, path.directory(), access)
     }
 
     /// Deletes the node, and in the same multi changes the crash mark as `parting` says. Waits for the acknowledgement, over any number of

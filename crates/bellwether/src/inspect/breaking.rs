@@ -309,9 +309,8 @@ impl Hold {
         let data = serde_json::to_vec(&broken).expect("strings and numbers are JSON");
         let path = format!("{}/{BROKEN}", self.path());
         loop {
-            // Both are idempotent.
             let set = self.write().set(&path, &*data, None);
-            match set.commit_again().await {
+            match set.send().await {
                 Err(WriteError::Refused {
                     source: zk::Error::NO_NODE,
                     ..
@@ -319,7 +318,7 @@ impl Hold {
                 written => return written,
             }
             let create = self.write().create(&path, &*data);
-            match create.commit_again().await {
+            match create.send().await {
                 Err(WriteError::Refused {
                     source: zk::Error::NODE_EXISTS,
                     ..

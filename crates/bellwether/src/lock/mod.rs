@@ -38,7 +38,8 @@ use crate::session::client::Client;
 ///
 /// The path is a directory, a container unless it exists; contenders are ephemeral sequential nodes in it, named
 /// `lock-<session>-<acquisition>-<sequence>`, with the identity of the contender ([`Who`](crate::Who)) as JSON; the crash mark is a node
-/// `held`. Other children are ignored; a contender in the layout of another library is an error. All clients may use the nodes unless an [ACL](Self::acl) is set.
+/// `held`; a holder with [fenced writes](Hold::write) has an ephemeral node `receipt-…`. Other children are ignored; a contender in the
+/// layout of another library is an error. All clients may use the nodes unless an [ACL](Self::acl) is set.
 ///
 /// # Fairness
 ///

@@ -9,13 +9,10 @@ use crate::error::{ConnectError, StateError};
 use crate::node::access::Access;
 use crate::node::path::{NodePath, PathError};
 use crate::node::request_size::{REQUEST_BYTES_MAX, WRITE_OVERHEAD_BYTES};
-use crate::request::receipt::{OnceError, RECEIPT, Receipts, Written};
+use crate::request::receipt::{OnceError, RECEIPT, RECEIPT_BYTES, Receipts, Written};
 use crate::session::client::Client;
 use crate::session::meters;
 use crate::session::open_session::Session;
-
-/// The bytes of a receipt in a request, besides its directory and its access list.
-const RECEIPT_BYTES: usize = 200;
 
 /// Where a recipe keeps its state. Clones share the session and its receipts.
 #[derive(Clone, Debug)]

@@ -120,6 +120,7 @@ fn write_error_is_transient_only_where_nothing_was_written() {
         ),
         (E::NoMark, false),
         (E::NotFenced, false),
+        (E::TooManyEphemerals { bytes: 2 }, false),
         (
             E::TooLarge {
                 bytes: 2,

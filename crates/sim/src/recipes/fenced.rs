@@ -121,7 +121,7 @@ impl Registers {
         written
     }
 
-    /// Changes a register once or twice.
+    /// Changes a register several times.
     async fn change_some(
         &self,
         worker: &mut Worker,
@@ -129,13 +129,12 @@ impl Registers {
         hold: &Hold,
         key: u64,
     ) -> Round {
-        for _ in 0..worker.random.random_range(1..=2) {
+        for _ in 0..worker.random.random_range(1..=3) {
             if let Err(error) = self.change(worker, client, hold, key).await {
                 // The operator may have deleted the node of the hold.
                 if !(self.is_meddled_with && matches!(error, WriteError::NotHeld)) {
                     worker.failed(&error);
                 }
-                // A write without an answer may still arrive, behind the next read.
                 return Round::Failed;
             }
         }
@@ -226,7 +225,8 @@ impl Recipe for UnderLock {
             return Ok(Round::Failed);
         };
         if self.0.is_meddled_with_now(worker) {
-            let names = client.raw().children(lock.path()).await.unwrap_or_default();
+            let mut names = client.raw().children(lock.path()).await.unwrap_or_default();
+            names.retain(|name| name.starts_with("lock-"));
             let sequence = |name: &String| name.rsplit('-').next().map(str::to_owned);
             delete_all(client, lock.path(), names.into_iter().min_by_key(sequence)).await;
         }

@@ -176,7 +176,8 @@ impl<'a> Attempt<'a> {
         };
         let claim = shelf.claim_path(pick.item());
         let node = OwnNode::new(shelf.session(), claim, czxid, naming);
-        let hold = Hold::start(shelf.path(), node, None, None, Previous::Unknown, None);
+        let hold = Hold::start(shelf.path(), node, None, None, Previous::Unknown, None)
+            .with_receipts(shelf.receipts().clone());
         Held::new(shelf.clone(), hold, ready)
     }
 

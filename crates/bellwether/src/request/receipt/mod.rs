@@ -28,6 +28,9 @@ pub(crate) use self::operation::Operation;
 /// The first part of the names of receipts; recipes ignore such children.
 pub(crate) const RECEIPT: &str = "receipt-";
 
+/// The bytes of a receipt in a request, besides its directory and its access list.
+pub(crate) const RECEIPT_BYTES: usize = 200;
+
 /// How many receipts are kept for later operations, and how many bytes their paths may take. Further receipts are deleted.
 const FREE_MAX: usize = 32;
 const FREE_BYTES_MAX: usize = 64 << 10;
@@ -179,6 +182,17 @@ impl Receipts {
 
     pub(crate) fn session(&self) -> &Session {
         &self.session
+    }
+
+    /// The bytes of a receipt in a request.
+    pub(crate) fn bytes(&self) -> usize {
+        self.dir.as_str().len() + self.access.bytes() + RECEIPT_BYTES
+    }
+
+    /// Makes the directory of the receipts. It is idempotent, but gets no answer from a connection that breaks.
+    pub(crate) async fn make_directory(&self) -> Result<(), zk::Error> {
+        let (dir, access) = (&self.dir, &self.access);
+        self.session.make_directory(dir, access).await
     }
 
     /// Removes the receipts that no operation is using: for recipes that seldom write, and to make room.

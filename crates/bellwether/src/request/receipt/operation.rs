@@ -100,7 +100,10 @@ impl<'a> Operation<'a> {
                             self.written(stat.version);
                             self.zxid = Some(stat.mzxid);
                         }
-                        zk::MultiResult::Deleted | zk::MultiResult::Checked => {}
+                        // By mistake, there is no receipt.
+                        zk::MultiResult::Deleted | zk::MultiResult::Checked => {
+                            self.in_doubt = false;
+                        }
                     }
                     return Ok(Written::Answered(results));
                 }

@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::tracks::Log;
 use super::{Ask, Holdable, How};
+use crate::worker::Worker;
 
 #[derive(Debug)]
 pub(crate) struct FairLock;
@@ -42,6 +43,27 @@ impl Holdable for MarkedLock {
 
     async fn acquire(client: &Client, ask: Ask<'_>) -> Result<Option<LockGuard>, AcquireError> {
         acquire(&Lock::new(client, "/sim/marked").crash_mark(), ask).await
+    }
+
+    const CAN_CHANGE: bool = true;
+
+    /// Notes how far the work is, several times.
+    async fn change(
+        _: &Client,
+        worker: &mut Worker,
+        guard: LockGuard,
+        log: &Log,
+    ) -> Option<LockGuard> {
+        for note in 1..=3 {
+            match log.watching(&guard, guard.note(note.to_string())).await {
+                Ok(()) => log.noted(&guard, note),
+                Err(error) => {
+                    worker.failed(&error);
+                    break;
+                }
+            }
+        }
+        Some(guard)
     }
 
     fn holds(guard: &LockGuard) -> Vec<&Hold> {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bellwether::error::ReleaseError;
-use bellwether::hold::Previous;
+use bellwether::hold::{Crash, Previous};
 use bellwether::{FencingToken, Hold};
 use bellwether_testkit::History;
 use bellwether_testkit::history::{
@@ -26,6 +26,8 @@ pub(crate) struct Tracks {
     is_fair: bool,
     is_marked: bool,
     by_path: BTreeMap<String, Track>,
+    /// The last acknowledged note of each hold, by its token.
+    notes: BTreeMap<i64, u64>,
     /// The first thing that must not have happened.
     wrong: Option<String>,
 }
@@ -45,6 +47,7 @@ impl Tracks {
             is_fair: H::IS_FAIR,
             is_marked: H::IS_MARKED,
             by_path: BTreeMap::new(),
+            notes: BTreeMap::new(),
             wrong: None,
         }
     }
@@ -157,10 +160,30 @@ impl Log {
         self.note(What::Granted { token, weight });
         if is_marked {
             let crashed = match hold.previous() {
-                Previous::Crashed(crash) => crash.token.map(FencingToken::number),
+                Previous::Crashed(crash) => {
+                    self.check_note(crash);
+                    crash.token.map(FencingToken::number)
+                }
                 _ => None,
             };
             self.note(What::Found { token, crashed });
+        }
+    }
+
+    /// A note of a hold was acknowledged.
+    pub(crate) fn noted(&self, hold: &Hold, note: u64) {
+        let token = hold.token().number();
+        self.tracks().notes.insert(token, note);
+    }
+
+    /// The next holder finds the last note, or a later one that got no answer.
+    fn check_note(&self, crash: &Crash) {
+        let text = crash.note.as_deref().map(String::from_utf8_lossy);
+        let found = text.and_then(|text| text.parse().ok());
+        let token = crash.token.map(FencingToken::number);
+        let noted = token.and_then(|token| self.tracks().notes.get(&token).copied());
+        if found < noted {
+            self.wrong(format!("a note of {token:?} is {found:?} after {noted:?}"));
         }
     }
 
