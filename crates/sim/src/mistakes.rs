@@ -138,6 +138,7 @@ pub const ALL: &[Mistake] = &[
     )
     .on(Plan::torn),
     mistake("retry-note-blindly", Sabotage::RetryBlindly, "marked-lock").on(Plan::torn),
+    mistake("skip-sync-of-counter", Sabotage::SkipSync, "counter"),
     mistake(
         "write-unfenced",
         Sabotage::WriteUnfenced,

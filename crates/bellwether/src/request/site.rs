@@ -10,6 +10,7 @@ use crate::node::access::Access;
 use crate::node::path::{NodePath, PathError};
 use crate::node::request_size::{REQUEST_BYTES_MAX, WRITE_OVERHEAD_BYTES};
 use crate::request::receipt::{OnceError, RECEIPT, RECEIPT_BYTES, Receipts, Written};
+use crate::request::synced_read::linearizable_in;
 use crate::session::client::Client;
 use crate::session::meters;
 use crate::session::open_session::Session;
@@ -165,6 +166,18 @@ impl Site {
     pub(crate) async fn read(&self) -> Result<Option<(Bytes, zk::Stat)>, StateError> {
         self.ask(|visit| visit.session.zk().get(visit.node.as_str()))
             .await
+    }
+
+    /// As [`read`](Self::read), but the server does not lag: it shows every write that was acknowledged before.
+    pub(crate) async fn read_latest(&self) -> Result<Option<(Bytes, zk::Stat)>, StateError> {
+        self.ask(|visit| {
+            let Visit { session, node, .. } = visit.clone();
+            async move {
+                let node = node.as_str();
+                linearizable_in(&session, node, || session.zk().get(node)).await
+            }
+        })
+        .await
     }
 
     /// Sends a request that is idempotent, most often a read, until it is answered, through one session after the other. `None` if a

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bellwether_client as zk;
+use bytes::Bytes;
 use futures_util::StreamExt;
 
 use crate::error::StateError;
@@ -142,31 +143,28 @@ impl Counter {
     }
 
     async fn add_untraced(&self, by: i64) -> Result<i64, StateError> {
+        let sum_of = |from: Known| from.value.checked_add(by);
         let mut known = self.trusted();
         loop {
-            let from = match known {
+            let mut from = match known.take() {
                 Some(known) => known,
                 None => self.read().await?,
             };
-            let Some(sum) = from.value.checked_add(by) else {
-                // The known value may be old; a value that was just read is not.
-                match known.take() {
-                    Some(_) => continue,
-                    None => {
-                        return Err(StateError::OutOfRange {
-                            path: self.site.path().to_owned(),
-                        });
-                    }
-                }
-            };
-            match self.write(from, sum).await? {
-                Attempt::Written => return Ok(sum),
-                Attempt::Overtaken => known = None,
+            if sum_of(from).is_none() {
+                // What is known may be old, and the server may lag.
+                from = self.read_latest().await?;
+            }
+            let sum = sum_of(from).ok_or_else(|| StateError::OutOfRange {
+                path: self.site.path().to_owned(),
+            })?;
+            if let Attempt::Written = self.write(from, sum).await? {
+                return Ok(sum);
             }
         }
     }
 
-    /// Compare-and-set: sets the value exactly once if it equals `expected`, and returns whether it did.
+    /// Compare-and-set: sets the value exactly once if it equals `expected`, and returns whether it did. The answer *no* is not that of a server
+    /// that lags: in an ensemble the value is then read behind a write of the quorum.
     ///
     /// # Cancel safety
     ///
@@ -190,8 +188,8 @@ impl Counter {
         loop {
             let from = match known.take() {
                 Some(known) if known.value == expected => known,
-                // The known value may be old, so only a value read now can refuse.
-                _ => self.read().await?,
+                // What is known may be old, and the server may lag.
+                _ => self.read_latest().await?,
             };
             if from.value != expected {
                 return Ok(false);
@@ -223,9 +221,21 @@ impl Counter {
     }
 
     async fn read(&self) -> Result<Known, StateError> {
+        self.learn(self.site.read()).await
+    }
+
+    /// As [`read`](Self::read), behind all writes that were acknowledged before.
+    async fn read_latest(&self) -> Result<Known, StateError> {
+        self.learn(self.site.read_latest()).await
+    }
+
+    async fn learn(
+        &self,
+        read: impl Future<Output = Result<Option<(Bytes, zk::Stat)>, StateError>>,
+    ) -> Result<Known, StateError> {
         // Taken before the request is sent, so that the value is never taken for newer than it is.
         let at = Moment::now();
-        let (value, version) = match self.site.read().await? {
+        let (value, version) = match read.await? {
             Some((data, stat)) => (parse(&self.site, &data)?, Some(stat.version)),
             None => (0, None),
         };

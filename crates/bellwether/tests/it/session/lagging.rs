@@ -298,6 +298,23 @@ async fn task_that_was_just_added_is_found_on_a_follower_that_lags() {
     }
 }
 
+/// The answer *no* of a counter is not that of a follower that lags.
+#[tokio::test(flavor = "multi_thread")]
+async fn counter_is_compared_with_its_latest_value_on_a_follower_that_lags() {
+    let (ensemble, lagging) = one_that_can_lag().await;
+    let [behind, ahead] = one_behind_one_ahead(&ensemble, &lagging).await;
+    let [behind, ahead] = [behind, ahead].map(|client| Counter::new(&client, "/counts/hits"));
+    assert_eq!(ahead.add(1).await.unwrap(), 1);
+    assert!(soon(behind.compare_and_set(1, 2)).await.unwrap());
+    lagging.reset_counts();
+    ensemble.hold_back(true);
+    assert_eq!(ahead.add(1).await.unwrap(), 3);
+    let set = tokio::spawn(async move { behind.compare_and_set(3, 4).await });
+    until_asked(&lagging, &[Op::GetData]).await;
+    ensemble.hold_back(false);
+    assert!(soon(set).await.unwrap().unwrap(), "a false no");
+}
+
 /// Sessions with the lagging server, and with one that is up to date.
 async fn one_behind_one_ahead(ensemble: &Ensemble, lagging: &FaultProxy) -> [Client; 2] {
     let behind = connect(lagging.connect_string()).session_timeout(SESSION_TIMEOUT);

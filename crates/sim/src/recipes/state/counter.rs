@@ -1,5 +1,5 @@
 //! The counter: every acknowledged addition is made exactly once, and no other except those in doubt. Each has a sum of its own, in the order of
-//! time, and no reader goes back.
+//! time, and no reader goes back. A value that is there can be compared and set, also through a server that lags.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +16,9 @@ use crate::worker::{Gone, Worker};
 
 const PATH: &str = "/sim/counter";
 
+/// Counters that one worker at a time changes, so that the value is known.
+const BATONS: &str = "/sim/baton";
+
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sum(Arc<Mutex<Told>>);
 
@@ -28,7 +31,30 @@ struct Told {
     sums: BTreeSet<i64>,
     /// The highest value that each worker has read.
     read: BTreeMap<usize, i64>,
+    baton: Baton,
     wrong: Option<String>,
+}
+
+/// A counter whose value is known: workers change it in turn.
+#[derive(Debug, Default)]
+struct Baton {
+    number: usize,
+    value: i64,
+    changed_by: Option<usize>,
+}
+
+impl Baton {
+    fn path(&self) -> String {
+        format!("{BATONS}{}", self.number)
+    }
+
+    /// Its value is not known any more: the next one.
+    fn lose(&mut self) {
+        *self = Self {
+            number: self.number + 1,
+            ..Self::default()
+        };
+    }
 }
 
 impl Told {
@@ -109,6 +135,31 @@ impl Sum {
         }
         added.map(drop)
     }
+
+    /// Changes a counter that no other worker changes at this time.
+    async fn pass_on(&self, who: usize, client: &Client) -> Result<(), StateError> {
+        let (counter, value) = {
+            let baton = &mut self.told().baton;
+            if baton.changed_by.is_some() {
+                return Ok(());
+            }
+            baton.changed_by = Some(who);
+            (Counter::new(client, baton.path()), baton.value)
+        };
+        let set = counter.compare_and_set(value, value + 1).await;
+        let mut told = self.told();
+        told.baton.changed_by = None;
+        match &set {
+            Ok(true) => told.baton.value += 1,
+            Ok(false) => told.wrong(format!(
+                "worker {who} could not set {}, which was {value}",
+                counter.path()
+            )),
+            Err(StateError::OutcomeUnknown { .. }) => told.baton.lose(),
+            Err(_) => {}
+        }
+        set.map(drop)
+    }
 }
 
 impl Recipe for Sum {
@@ -124,7 +175,14 @@ impl Recipe for Sum {
         // that write without a pause.
         let mut ended = Round::Done;
         for _ in 0..worker.random.random_range(1..=2) {
-            let mut used = self.add(worker, &counter).await;
+            // Before a write of its own: behind it, a server does not lag.
+            let mut used = match worker.random.random_bool(0.5) {
+                true => self.pass_on(worker.who, client).await,
+                false => Ok(()),
+            };
+            if used.is_ok() {
+                used = self.add(worker, &counter).await;
+            }
             if used.is_ok() && worker.random.random_ratio(1, 3) {
                 used = self.read(worker, client, &counter).await;
             }
@@ -145,6 +203,13 @@ impl Recipe for Sum {
         self.told().wrong.clone().map_or(Ok(()), Err)
     }
 
+    fn killed(&self, who: usize) {
+        let baton = &mut self.told().baton;
+        if baton.changed_by == Some(who) {
+            baton.lose();
+        }
+    }
+
     async fn finish(&self, client: &Client) -> Result<(), String> {
         let sum = Counter::new(client, PATH).get().await;
         let sum = sum.map_err(|error| error.to_string())?;
@@ -158,6 +223,6 @@ impl Recipe for Sum {
     }
 
     fn may_stay(&self, path: &str) -> bool {
-        ["/sim", PATH].contains(&path)
+        ["/sim", PATH].contains(&path) || path.starts_with(BATONS)
     }
 }
