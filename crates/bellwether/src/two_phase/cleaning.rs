@@ -23,7 +23,8 @@ const BATCH_BYTES_MAX: usize = 700_000;
 const DELETE_OVERHEAD_BYTES: usize = 20;
 
 impl TwoPhase {
-    /// Removes the transactions that are done at every site and began more than `older_than` ago, and returns their ids. Call it now and
+    /// Removes the transactions that are done at every site and began more than `older_than` ago, and returns their ids. The age is the time of
+    /// day here less that of the servers, so it is wrong by the difference of their clocks. Call it now and
     /// then; concurrent calls do no harm.
     ///
     /// # Cancel safety

@@ -188,6 +188,11 @@ impl TwoPhase {
 
     /// How long transactions that are begun with this handle wait for votes. After that, the process that counts votes to abort in place of
     /// the missing sites. 30 seconds unless set.
+    ///
+    /// The clocks of the sites do not matter. The time from the beginning until a site came is measured by the time of day of the leader of the
+    /// servers, the rest by the site's own monotonic clock. So if another server leads meanwhile, or its clock is set, the deadline is early or
+    /// late by the difference of the clocks: at the earliest when the site comes, at the latest `deadline` after that. What is decided stays
+    /// the same at every site.
     #[must_use]
     pub fn deadline(self, deadline: Duration) -> Self {
         Self {

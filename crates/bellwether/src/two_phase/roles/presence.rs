@@ -68,8 +68,9 @@ impl Presence {
         self.node.session.ended().await;
     }
 
-    /// When a time after the beginning has passed. Both ends are measured by the clock of the servers, so clocks of other
-    /// machines may differ as they like.
+    /// When a time after the beginning has passed. Both ends are measured by the time of day of the leader, so clocks of other machines may
+    /// differ as they like. Clocks of two leaders in turn may not: the result is wrong by their difference, but never earlier than the request
+    /// for the node, nor later than `limit` after it.
     pub(in crate::two_phase) fn due(&self, begun_ms: i64, limit: Duration) -> Moment {
         let age_ms = self.node.made_ms.saturating_sub(begun_ms);
         let age = Duration::from_millis(u64::try_from(age_ms).unwrap_or_default());
