@@ -10,7 +10,8 @@ use crate::seam;
 /// A point on the clock of this machine since boot.
 ///
 /// The ordinary monotonic clock stops while a laptop sleeps; the clocks of the servers do not. So session deadlines use
-/// the clock that includes suspend, where there is one.
+/// the clock that includes suspend, where there is one. A hypervisor that pauses a virtual machine may stop this clock too, and nothing in
+/// the machine can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(Duration);
 

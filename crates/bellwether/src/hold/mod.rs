@@ -165,7 +165,8 @@ impl Hold {
     }
 
     /// Whether it is held at this moment, as far as this process can know. Compares clocks: a process that was paused gets the true
-    /// answer when it asks after the pause.
+    /// answer when it asks after the pause. A virtual machine that was paused may not: its clocks need not have advanced. Then only the
+    /// fencing [token](Self::token) protects.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.state.is_held()
