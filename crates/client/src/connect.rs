@@ -20,6 +20,7 @@ use crate::options::address::Address;
 use crate::options::session::{Credential, Limits, SessionKey};
 #[cfg(feature = "tls")]
 use crate::options::tls::TlsOptions;
+use crate::process::Process;
 #[cfg(feature = "sasl")]
 use crate::sasl::DigestMd5;
 use crate::seam;
@@ -64,7 +65,8 @@ pub struct Connect {
     dial: Arc<dyn Dial>,
     #[cfg(feature = "tls")]
     tls: Option<TlsOptions>,
-    runtime: Option<Runtime>,
+    /// With the process that it belongs to.
+    runtime: Option<(Runtime, Process)>,
 }
 
 impl Connect {
@@ -180,7 +182,7 @@ impl Connect {
     ///
     /// Outside a tokio runtime.
     pub fn on_current_runtime(mut self) -> Self {
-        self.runtime = Some(Runtime::current());
+        self.runtime = Some((Runtime::current(), Process::current()));
         self
     }
 
@@ -190,7 +192,11 @@ impl Connect {
         let identity = self
             .session
             .map(|SessionKey { id, password }| Identity { id, password });
-        let runtime = self.runtime.unwrap_or_else(|| session_thread().clone());
+        let runtime = match self.runtime {
+            Some((_, process)) if process.is_forked() => return Err(ConnectError::Forked),
+            Some((runtime, _)) => runtime,
+            None => session_thread(),
+        };
         #[cfg(feature = "tls")]
         let dial = match self.tls {
             Some(options) => Arc::new(TlsDial::new(options, self.dial, &runtime).await?),

@@ -139,6 +139,11 @@ pub enum SessionEnd {
     /// The runtime that carried the session was shut down.
     #[error("the runtime of the session is gone")]
     RuntimeGone,
+    /// This process is a forked child of the one that has the session, and cannot use it. Connect in this process.
+    #[error(
+        "the session belongs to the process that forked this one; connect again in this process"
+    )]
+    Forked,
 }
 
 /// Why a request cannot be sent at all.
@@ -198,6 +203,11 @@ pub enum ConnectError {
     /// The runtime that was to carry the session is shut down.
     #[error("the runtime of the session is gone")]
     RuntimeGone,
+    /// This process is a forked child of the one that has the client, and cannot use it. Connect in this process.
+    #[error(
+        "the client belongs to the process that forked this one; connect again in this process"
+    )]
+    Forked,
     /// A certificate or key cannot be used. The message names the file and never shows its contents.
     #[error("TLS: {0}")]
     Tls(String),

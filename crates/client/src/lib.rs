@@ -50,6 +50,8 @@ mod handle;
 #[doc(hidden)]
 pub mod log;
 mod options;
+#[doc(hidden)]
+pub mod process;
 #[cfg(feature = "sasl")]
 mod sasl;
 #[doc(hidden)]

@@ -4,9 +4,9 @@
 //! sessions share it would stop every heartbeat. So lines from there go to a queue, and a separate thread emits them. Lines
 //! from other threads are emitted directly, in the caller's spans.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, LazyLock};
 
 use tracing::warn;
 
@@ -15,12 +15,15 @@ use crate::session_thread::is_session_thread;
 /// The number of lines that may wait for the subscriber. Further lines are dropped and counted.
 const LINES_MAX: usize = 1_024;
 
-static LINES: LazyLock<Lines> = LazyLock::new(|| Lines::start(LINES_MAX));
+thread_local! {
+    /// Of the session thread.
+    static LINES: Lines = Lines::start(LINES_MAX);
+}
 
 /// Emits a log line, by a call of one of `tracing`'s macros. Returns at once on the session thread.
 pub fn emit(line: impl FnOnce() + Send + 'static) {
     match is_session_thread() {
-        true => LINES.push(Box::new(line)),
+        true => LINES.with(|lines| lines.push(Box::new(line))),
         false => line(),
     }
 }

@@ -12,6 +12,8 @@ use rand::rngs::SmallRng as Generator;
 use rand::rngs::StdRng as Generator;
 use rand::{SeedableRng as _, TryRngCore as _};
 
+use crate::process::NativeTask;
+
 #[cfg(feature = "simulation")]
 mod simulated;
 
@@ -94,14 +96,14 @@ pub async fn yield_now() {
     tokio::task::yield_now().await;
 }
 
-/// The future to spawn: `future` itself, or in a simulation one that the simulation schedules.
+/// The future to spawn: `future` in this process alone, or in a simulation one that the simulation schedules.
 #[cfg(not(feature = "simulation"))]
-pub fn task<F: Future>(future: F) -> F {
-    future
+pub fn task<F: Future>(future: F) -> NativeTask<F> {
+    NativeTask::new(future)
 }
 
-/// The future to spawn: `future` itself, or in a simulation one that the simulation schedules.
+/// The future to spawn: `future` in this process alone, or in a simulation one that the simulation schedules.
 #[cfg(feature = "simulation")]
-pub fn task<F: Future>(future: F) -> Task<F> {
-    Task::new(future)
+pub fn task<F: Future>(future: F) -> NativeTask<Task<F>> {
+    NativeTask::new(Task::new(future))
 }

@@ -83,10 +83,13 @@ impl HoldWatch {
     #[must_use]
     pub fn state(&self) -> HoldState {
         let is_over =
-            |session: Session| is_over(&session) && !session.is_sabotaged(Sabotage::LostByTask);
-        if self.session.upgrade().is_none_or(is_over) {
+            |session: &Session| is_over(session) && !session.is_sabotaged(Sabotage::LostByTask);
+        match self.session.upgrade() {
+            Some(session) if !is_over(&session) => {}
+            // The tasks that wait are its parent's, and are not told.
+            Some(session) if session.is_forked() => return HoldState::Lost,
             // Recorded, because otherwise a late answer of the servers would make it held again.
-            self.note(HoldState::Lost);
+            _ => drop(self.note(HoldState::Lost)),
         }
         *self.state.borrow()
     }
@@ -94,16 +97,26 @@ impl HoldWatch {
     /// The state as a stream: the current one first, then each change that is seen in time. It ends with [`HoldState::Lost`] or
     /// [`HoldState::Released`].
     pub fn states(&self) -> impl Stream<Item = HoldState> + Send + Unpin + use<> {
-        let _ = self.state();
-        let mut states = self.state.subscribe();
-        states.mark_changed();
-        Box::pin(unfold(Some((states, self.clone())), |states| async {
-            let (mut states, watch) = states?;
-            // An error cannot happen: the other end of the channel is in this very watch.
-            states.changed().await.ok()?;
-            let state = *states.borrow_and_update();
-            Some((state, (!state.is_over()).then_some((states, watch))))
+        let shown = (self.clone(), None);
+        Box::pin(unfold(Some(shown), |shown| async {
+            let (watch, shown) = shown?;
+            let state = watch.other_than(shown).await;
+            Some((state, (!state.is_over()).then_some((watch, Some(state)))))
         }))
+    }
+
+    /// Waits for another state than the one that was shown last. Each poll compares clocks before it waits.
+    async fn other_than(&self, shown: Option<HoldState>) -> HoldState {
+        let mut states = self.state.subscribe();
+        let mut told = pin!(states.wait_for(|state| Some(*state) != shown));
+        poll_fn(|cx| match self.state() {
+            state if Some(state) != shown => Poll::Ready(state),
+            _ => told
+                .as_mut()
+                .poll(cx)
+                .map(|told| told.map_or(HoldState::Lost, |state| *state)),
+        })
+        .await
     }
 
     /// Resolves when the hold is over: lost, released, or its guard dropped. [`state`](Self::state) tells which.
@@ -137,6 +150,12 @@ impl HoldWatch {
         run_while(self.lost(), work).await.ok_or_else(|| Lost {
             path: self.path.clone(),
         })
+    }
+
+    /// Whether this is a forked child of the process that holds it.
+    pub(super) fn is_forked(&self) -> bool {
+        let session = self.session.upgrade();
+        session.is_some_and(|session| session.is_forked())
     }
 
     /// Records a new state and returns whether it is a change. A hold that has ended stays ended. A loss is counted here: the task that

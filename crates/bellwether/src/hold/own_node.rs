@@ -176,6 +176,11 @@ impl OwnNode {
 
 impl Drop for OwnNode {
     fn drop(&mut self) {
+        if self.session.is_forked() {
+            // The parent has it. Its neighbours are not told either.
+            std::mem::forget(std::mem::take(&mut self.companions));
+            return;
+        }
         if let Some(path) = self.path.take() {
             if self.session.is_sabotaged(Sabotage::DeleteOnce) {
                 drop(self.session.zk().delete(&path, None));

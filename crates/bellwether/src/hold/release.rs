@@ -126,6 +126,9 @@ pub(super) struct Ending(pub(super) HoldWatch, pub(super) Moment);
 
 impl Drop for Ending {
     fn drop(&mut self) {
+        if self.0.is_forked() {
+            return;
+        }
         self.0.note(HoldState::Released);
         meters::hold_ended(Moment::now() - self.1);
     }

@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use bellwether_client::process::Native;
 use tokio::sync::Mutex;
 
 use crate::error::{AcquireError, ConnectError, ReleaseError};
@@ -196,7 +197,7 @@ impl ReentrantRwLock {
 
 /// What a handle holds, if anything.
 #[derive(Clone, Debug, Default)]
-struct Held(Arc<Mutex<Weak<Taken>>>);
+struct Held(Arc<Native<Mutex<Weak<Taken>>>>);
 
 #[derive(Debug)]
 struct Taken {
@@ -236,6 +237,11 @@ impl Held {
         self,
         take: impl Future<Output = Result<Taken, AcquireError>>,
     ) -> Result<ReentrantGuard, AcquireError> {
+        // In a forked child: a task of the parent may have it locked. The lock below fails.
+        if self.0.process().is_forked() {
+            let taken = Arc::new(take.await?);
+            return Ok(ReentrantGuard { taken });
+        }
         let mut held = self.0.lock().await;
         match held.upgrade() {
             Some(taken) if taken.hold.is_held() => return Ok(ReentrantGuard { taken }),

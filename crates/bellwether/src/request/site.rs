@@ -109,6 +109,9 @@ impl Site {
 
     /// The node through the current session.
     pub(crate) async fn visit(&self) -> Result<Visit, StateError> {
+        if self.is_forked() {
+            return Err(self.no_session(ConnectError::Forked));
+        }
         let last = self.last().clone();
         if let Some(visit) = last.filter(|visit| !visit.session.is_ended()) {
             return Ok(visit);
@@ -136,6 +139,11 @@ impl Site {
                 visit => return visit,
             }
         }
+    }
+
+    /// Whether this is a forked child, where no lock may be tried: a thread of the parent may have had it.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.client.home().is_forked()
     }
 
     fn no_session(&self, source: ConnectError) -> StateError {

@@ -1,11 +1,12 @@
 //! The client: it outlives its sessions.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Weak};
 use std::time::Duration;
 
 use bellwether_client as zk;
 use bellwether_client::log;
+use bellwether_client::process::{Native, Process};
 use futures_core::Stream;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
@@ -34,16 +35,19 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Guards, claims and places in line belong to the session in which they were acquired, and are lost with it.
 ///
 /// The client is closed by [`close`](Self::close), or when the last clone, the last recipe and the last guard are gone.
+///
+/// It belongs to the process that made it. In a forked child it is closed, and so is everything made from it: nothing is held there, calls
+/// fail with [`ConnectError::Forked`], and drops do nothing. The parent is not disturbed, and the child can [connect](crate::connect()).
 #[derive(Clone)]
-pub struct Client(Arc<Sessions>);
+pub struct Client(Arc<Native<Sessions>>);
 
 type Attempt = BoxFuture<'static, Result<Session, ConnectError>>;
 
 struct Sessions {
     options: Connect,
     home: Home,
-    /// The session that was opened last.
-    current: Mutex<Session>,
+    /// The session that was opened last. Not a mutex: it would be locked for ever in a child that is forked while a thread reads it.
+    current: RwLock<Session>,
     connection: watch::Sender<Connection>,
     /// The attempt to open the next session. It is given up when all its callers have dropped it.
     under_way: Mutex<Option<WeakShared<Attempt>>>,
@@ -78,13 +82,13 @@ impl Client {
             session: session.zk().states(),
             is_closed: false,
         };
-        let client = Self(Arc::new(Sessions {
+        let client = Self(Arc::new(Native::new(Sessions {
             options,
             home: home.clone(),
-            current: Mutex::new(session),
+            current: RwLock::new(session),
             connection: watch::Sender::new(connection),
             under_way: Mutex::default(),
-        }));
+        })));
         home.spawn(keep_open(Arc::downgrade(&client.0), home.clone()));
         client
     }
@@ -92,7 +96,10 @@ impl Client {
     /// Whether the client can reach its servers, as of now: for readiness probes.
     #[must_use]
     pub fn state(&self) -> ClientState {
-        self.0.connection.borrow().state()
+        match self.0.home.is_forked() {
+            true => ClientState::Closed,
+            false => self.0.connection.borrow().state(),
+        }
     }
 
     /// The state as it changes, the current one first. A short change may pass unseen. It ends with [`ClientState::Closed`], and does
@@ -100,6 +107,7 @@ impl Client {
     pub fn states(&self) -> impl Stream<Item = ClientState> + Send + Unpin + use<> {
         let states = States {
             connection: self.0.connection.subscribe(),
+            process: self.0.process(),
             shown: None,
         };
         Box::pin(unfold(states, async |mut states: States| {
@@ -117,7 +125,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`connect`](crate::connect()), for all callers that waited for the same attempt; [`ConnectError::Closed`] if the client is closed.
+    /// As [`connect`](crate::connect()), for all callers that waited for the same attempt; [`ConnectError::Closed`] if the client is closed,
+    /// and [`Forked`](ConnectError::Forked) in a forked child.
     pub async fn ready(&self) -> Result<(), ConnectError> {
         self.session().await.map(drop)
     }
@@ -164,6 +173,9 @@ impl Client {
     ///
     /// Dropping the future ends the wait; the session may stay open then.
     pub async fn close(&self) {
+        if self.0.home.is_forked() {
+            return;
+        }
         self.end_sessions();
         self.current().close().await;
     }
@@ -175,6 +187,9 @@ impl Client {
     ///
     /// Dropping the future ends the wait; nothing new is acquired all the same.
     pub async fn close_gently(&self, limit: Duration) -> bool {
+        if self.0.home.is_forked() {
+            return false;
+        }
         self.end_sessions();
         let session = self.current();
         let is_unused = tokio::select! {
@@ -197,15 +212,15 @@ impl Client {
 
     /// The current session, or a new one, which is opened once and shared by all callers. Cancel safe.
     pub(crate) async fn session(&self) -> Result<Session, ConnectError> {
+        use zk::SessionState::Ended;
         loop {
-            if self.is_closed() {
-                return Err(ConnectError::Closed);
-            }
             let session = self.current();
-            if !session.is_ended() {
-                return Ok(session);
-            }
-            self.attempt().await?;
+            match session.zk().state() {
+                Ended(zk::SessionEnd::Forked) => return Err(ConnectError::Forked),
+                _ if self.is_closed() => return Err(ConnectError::Closed),
+                state if !state.is_ended() => return Ok(session),
+                _ => self.attempt().await?,
+            };
         }
     }
 
@@ -214,7 +229,7 @@ impl Client {
         let mut pause = PAUSE_MIN;
         loop {
             match self.session().await {
-                Err(ConnectError::Closed) => return Err(ConnectError::Closed),
+                Err(error) if is_final(&error) => return Err(error),
                 Err(_) => {
                     self.0.home.sleep(pause).await;
                     pause = (2 * pause).min(PAUSE_MAX);
@@ -231,7 +246,12 @@ impl Client {
 
     /// The session that was opened last, ended or not.
     pub(crate) fn current(&self) -> Session {
-        lock(&self.0.current).clone()
+        self.read_current().clone()
+    }
+
+    fn read_current(&self) -> RwLockReadGuard<'_, Session> {
+        let current = self.0.current.read();
+        current.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_closed(&self) -> bool {
@@ -262,7 +282,8 @@ impl Client {
     }
 
     fn go_on_with(&self, session: Session) -> Result<Session, ConnectError> {
-        let mut current = lock(&self.0.current);
+        let current = self.0.current.write();
+        let mut current = current.unwrap_or_else(PoisonError::into_inner);
         // Closed while it was opened: it ends when it is dropped. Checked under the lock, because `close` ends the session that it finds there.
         if self.is_closed() {
             return Err(ConnectError::Closed);
@@ -289,7 +310,7 @@ impl Client {
 
     /// The path as the servers know it, with the chroot in front.
     pub(crate) fn resolve(&self, path: &NodePath) -> NodePath {
-        lock(&self.0.current).resolve(path)
+        self.read_current().resolve(path)
     }
 
     /// Whether a deliberate mistake is switched on. Never without the feature.
@@ -312,6 +333,7 @@ impl Connection {
 /// Follows the state of a client.
 struct States {
     connection: watch::Receiver<Connection>,
+    process: Process,
     shown: Option<ClientState>,
 }
 
@@ -319,6 +341,10 @@ impl States {
     async fn next(&mut self) -> Option<ClientState> {
         if self.shown == Some(ClientState::Closed) {
             return None;
+        }
+        if self.process.is_forked() {
+            self.shown = Some(ClientState::Closed);
+            return self.shown;
         }
         loop {
             let (state, mut session) = {
@@ -345,7 +371,7 @@ impl States {
 }
 
 /// Opens the next session whenever one has ended, until the client is closed or gone.
-async fn keep_open(client: Weak<Sessions>, home: Home) {
+async fn keep_open(client: Weak<Native<Sessions>>, home: Home) {
     let mut pause = PAUSE_MIN;
     loop {
         let Some(client_now) = client.upgrade() else {
@@ -360,7 +386,7 @@ async fn keep_open(client: Weak<Sessions>, home: Home) {
         };
         match client.session().await {
             Ok(_) => pause = PAUSE_MIN,
-            Err(ConnectError::Closed) => return,
+            Err(error) if is_final(&error) => return,
             Err(error) => {
                 log::emit(move || warn!(%error, ?pause, "no session; will try again"));
                 // Not kept meanwhile: the client may be dropped.
@@ -370,6 +396,14 @@ async fn keep_open(client: Weak<Sessions>, home: Home) {
             }
         }
     }
+}
+
+/// Whether a client has no further session after this.
+pub(crate) fn is_final(error: &ConnectError) -> bool {
+    matches!(
+        error,
+        ConnectError::Closed | ConnectError::RuntimeGone | ConnectError::Forked
+    )
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -332,6 +332,9 @@ impl Pulse {
 
 impl Drop for Pulse {
     fn drop(&mut self) {
+        if self.0.is_forked() {
+            return;
+        }
         self.0.heart().end();
     }
 }

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use bellwether_client::process::Process;
 use bellwether_client::{is_session_thread, seam, session_thread};
 use futures_util::future::Either;
 use tokio::runtime::Handle;
@@ -17,24 +18,44 @@ use tokio::task::{AbortHandle, JoinHandle};
 #[derive(Clone, Debug)]
 pub(crate) struct Home {
     runtime: Handle,
+    /// Whether that is the session thread.
+    is_session_thread: bool,
+    process: Process,
 }
 
 impl Home {
     /// The runtime that carries a session.
     pub(crate) fn of(zk: &bellwether_client::Client) -> Self {
+        let runtime = zk.runtime().clone();
         Self {
-            runtime: zk.runtime().clone(),
+            is_session_thread: runtime.id() == session_thread().id(),
+            process: zk.process(),
+            runtime,
         }
     }
 
     /// Spawns a task there. Dropping the result aborts it.
     pub(crate) fn run(&self, future: impl Future<Output = ()> + Send + 'static) -> Running {
-        Running(self.runtime.spawn(seam::task(future)).abort_handle())
+        let task = self.start(future);
+        Running(task.map(|task| task.abort_handle()), self.process)
     }
 
     /// Spawns a task there that runs to its end.
     pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
-        self.runtime.spawn(seam::task(future));
+        drop(self.start(future));
+    }
+
+    /// Spawns a task there, unless this is a forked child, where no thread would run it.
+    fn start<F>(&self, future: F) -> Option<JoinHandle<F::Output>>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        (!self.is_forked()).then(|| self.runtime.spawn(seam::task(future)))
+    }
+
+    /// Whether this is a forked child of the process that it belongs to.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.process.is_forked()
     }
 
     /// Runs a future there and returns its output. Dropping the result drops the future there. The steps of a recipe then follow each other
@@ -44,7 +65,7 @@ impl Home {
         F: Future<Output: Send> + Send + 'static,
     {
         // Both are on the heap, so that the caller's future stays small.
-        let running = match self.is_own_thread() && !is_session_thread() {
+        let running = match self.is_session_thread && !is_session_thread() && !self.is_forked() {
             true => Either::Left(self.apart(future)),
             false => Either::Right(Box::pin(future)),
         };
@@ -69,8 +90,8 @@ impl Home {
     where
         F: Future<Output: Send> + Send + 'static,
     {
-        let task = self.runtime.spawn(seam::task(future));
-        let attached = Running(task.abort_handle());
+        let task = self.start(future);
+        let attached = Running(task.as_ref().map(JoinHandle::abort_handle), self.process);
         joined(task, attached)
     }
 
@@ -122,25 +143,25 @@ impl Home {
         let result = self.timeout(limit, call);
         async move { result.await.unwrap_or_else(|| Err(late())) }
     }
-
-    fn is_own_thread(&self) -> bool {
-        self.runtime.id() == session_thread().id()
-    }
 }
 
 /// A task that is aborted on drop.
 #[derive(Debug)]
-pub(crate) struct Running(AbortHandle);
+pub(crate) struct Running(Option<AbortHandle>, Process);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.abort();
+        if let Some(task) = &self.0
+            && !self.1.is_forked()
+        {
+            task.abort();
+        }
     }
 }
 
-/// Waits for a task. `None` when its runtime is gone. A panic of the task continues in the caller, so that it does not end all sessions.
-async fn joined<T>(task: JoinHandle<T>, _attached: Running) -> Option<T> {
-    match task.await {
+/// Waits for a task. `None` when its runtime is gone, or this is a forked child. A panic of the task continues in the caller, so that it does not end all sessions.
+async fn joined<T>(task: Option<JoinHandle<T>>, _attached: Running) -> Option<T> {
+    match task?.await {
         Ok(value) => Some(value),
         Err(error) => match error.try_into_panic() {
             Ok(panic) => resume_unwind(panic),

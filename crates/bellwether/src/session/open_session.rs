@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bellwether_client as zk;
+use bellwether_client::process::Native;
 
 use crate::node::access::Access;
 use crate::node::path::NodePath;
@@ -23,7 +24,7 @@ use crate::session::slots::{NoSlot, Slot, Slots};
 ///
 /// Guards, claims and places in line belong to one session, and end with it.
 #[derive(Clone)]
-pub(crate) struct Session(Arc<Inner>);
+pub(crate) struct Session(Arc<Native<Inner>>);
 
 struct Inner {
     /// Rooted at the servers' root, so that a missing chroot can be made.
@@ -47,7 +48,7 @@ impl Drop for Inner {
 
 /// Knows a session without keeping it open.
 #[derive(Clone, Debug)]
-pub(crate) struct WeakSession(Weak<Inner>);
+pub(crate) struct WeakSession(Weak<Native<Inner>>);
 
 impl WeakSession {
     pub(crate) fn upgrade(&self) -> Option<Session> {
@@ -69,7 +70,7 @@ impl Session {
             false => engine,
         };
         let looks_once = options.is_sabotaged(Sabotage::LookOnce);
-        let session = Self(Arc::new(Inner {
+        let session = Self(Arc::new(Native::new(Inner {
             janitor: Janitor::start(&home, zk.clone(), looks_once),
             heart: Heart::new(engine, zk.clone(), Mistakes::of(&options, &zk)),
             ephemerals: Ephemerals::default(),
@@ -80,7 +81,7 @@ impl Session {
             home: home.clone(),
             options,
             traffic: Traffic::default(),
-        }));
+        })));
         home.spawn(beat_on(session.downgrade(), home.clone()));
         meters::session_opened();
         session
@@ -104,6 +105,11 @@ impl Session {
     /// Whether the session has ended, as far as this process knows.
     pub(crate) fn is_ended(&self) -> bool {
         self.0.zk.state().is_ended()
+    }
+
+    /// Whether this is a forked child of the process that has the session. Then it has ended here.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.0.home.is_forked()
     }
 
     /// Resolves when the session has ended. Cancel safe.

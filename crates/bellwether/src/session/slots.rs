@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use bellwether_client::process::Native;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::session::meters::Wait;
@@ -50,11 +51,7 @@ impl Slots {
         let line = self.line((directory.to_owned(), owner.to_owned()));
         let mut wait = Wait::begin();
         if let Ok(permit) = line.slots.clone().try_acquire_owned() {
-            return Ok(Slot {
-                _permit: permit,
-                line,
-                wait,
-            });
+            return Ok(Slot::new(permit, line, wait));
         }
         // Every task that has or wants a slot keeps its line; so does the caller.
         let depth = Arc::strong_count(&line) - 1;
@@ -63,11 +60,8 @@ impl Slots {
         }
         wait.is_for_another = true;
         let permit = line.slots.clone().acquire_owned().await;
-        Ok(Slot {
-            _permit: permit.expect("it is never closed"),
-            line,
-            wait,
-        })
+        let permit = permit.expect("it is never closed");
+        Ok(Slot::new(permit, line, wait))
     }
 
     fn line(&self, key: Key) -> Arc<LocalLine> {
@@ -102,12 +96,19 @@ impl Drop for LocalLine {
 /// The right to have a node. Dropped, it goes to the next task.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    _permit: OwnedSemaphorePermit,
-    line: Arc<LocalLine>,
+    /// A forked child must not touch its locks.
+    place: Native<(OwnedSemaphorePermit, Arc<LocalLine>)>,
     wait: Wait,
 }
 
 impl Slot {
+    fn new(permit: OwnedSemaphorePermit, line: Arc<LocalLine>, wait: Wait) -> Self {
+        Self {
+            place: Native::new((permit, line)),
+            wait,
+        }
+    }
+
     /// The wait that began when its task asked for it.
     pub(crate) fn wait_so_far(&self) -> Wait {
         self.wait
@@ -115,7 +116,8 @@ impl Slot {
 
     /// Deliberate mistake: remembers that a node with this number has held. Returns the highest such number.
     pub(crate) fn remember(&self, number: i32) -> i32 {
-        self.line.held.fetch_max(number, Ordering::Relaxed)
+        let (_, line) = &*self.place;
+        line.held.fetch_max(number, Ordering::Relaxed)
     }
 }
 

@@ -277,7 +277,10 @@ impl Counter {
     }
 
     fn trusted(&self) -> Option<Known> {
-        self.known().filter(Known::is_trusted)
+        match self.site.is_forked() {
+            true => None,
+            false => self.known().filter(Known::is_trusted),
+        }
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, Option<Known>> {

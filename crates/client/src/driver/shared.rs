@@ -117,7 +117,11 @@ impl Shared {
     }
 
     pub(crate) fn end_batch(&self) {
-        self.lock().batches -= 1;
+        {
+            let mut inner = self.lock();
+            // In a forked child, a batch may end that its parent has begun.
+            inner.batches = inner.batches.saturating_sub(1);
+        }
         self.with(|_| ());
     }
 

@@ -18,9 +18,11 @@ use crate::core::requests::Answer;
 use crate::core::watches::{Kind, Listener};
 use crate::driver::shared::{SessionState, Shared};
 use crate::error::PathError;
+use crate::handle::own_session::OwnSession;
 use crate::handle::reply::{Answering, Decode, Reply, ReplyContext, Request};
 use crate::handle::watch::{Armed, Events};
 use crate::options::session::{OVERLOAD_PAUSE, SessionKey};
+use crate::process::Process;
 
 /// An open session with the servers. Clones share it.
 ///
@@ -37,20 +39,23 @@ pub struct Client {
 }
 
 struct Handle {
-    shared: Arc<Shared>,
+    session: Arc<OwnSession>,
     runtime: Runtime,
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.shared.with(|session| session.close(Moment::now()));
+        self.session.with(|session| session.close(Moment::now()));
     }
 }
 
 impl Client {
     pub(crate) fn new(shared: Arc<Shared>, runtime: Runtime, chroot: String) -> Self {
         Self {
-            handle: Arc::new(Handle { shared, runtime }),
+            handle: Arc::new(Handle {
+                session: Arc::new(OwnSession::new(shared)),
+                runtime,
+            }),
             chroot: chroot.into(),
         }
     }
@@ -88,7 +93,7 @@ impl Client {
 
     // --- the session --------------------------------------------------------------------------
 
-    /// The id of the session, as the tools of the servers show it.
+    /// The id of the session, as the tools of the servers show it; 0 in a forked child.
     pub fn session_id(&self) -> i64 {
         self.session_key().id
     }
@@ -168,6 +173,12 @@ impl Client {
         &self.handle.runtime
     }
 
+    /// The process that opened the session. In a forked child of it the session has [ended](crate::SessionEnd::Forked).
+    #[doc(hidden)]
+    pub fn process(&self) -> Process {
+        self.shared().process()
+    }
+
     /// Ends the session now, even if clones, watches and replies exist, and waits until the servers have acknowledged it.
     ///
     /// Requests that were made before are still answered. Later ones fail with [`Error::SessionEnded`](crate::Error::SessionEnded). If no server can be
@@ -197,7 +208,7 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub fn batch<T>(&self, requests: impl FnOnce(&Self) -> T) -> T {
-        struct Open<'a>(&'a Shared);
+        struct Open<'a>(&'a OwnSession);
         impl Drop for Open<'_> {
             fn drop(&mut self) {
                 self.0.end_batch();
@@ -208,8 +219,8 @@ impl Client {
         requests(self)
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.handle.shared
+    pub(crate) fn shared(&self) -> &Arc<OwnSession> {
+        &self.handle.session
     }
 
     pub(crate) fn chroot_bytes(&self) -> usize {
@@ -277,6 +288,7 @@ impl Client {
     pub(crate) fn reply_context(&self) -> ReplyContext {
         ReplyContext {
             chroot_bytes: self.chroot_bytes(),
+            process: Some(self.shared().process()),
             watch: None,
         }
     }
@@ -313,6 +325,7 @@ impl Client {
             Ok((receiver, id)) => {
                 let context = ReplyContext {
                     chroot_bytes: self.chroot_bytes(),
+                    process: Some(self.shared().process()),
                     watch: Some(Armed {
                         shared: Arc::clone(self.shared()),
                         kind,

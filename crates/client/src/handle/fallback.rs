@@ -17,6 +17,7 @@ use crate::core::requests::Answer;
 use crate::driver::shared::Shared;
 use crate::error::Error;
 use crate::handle::client::Client;
+use crate::handle::own_session::OwnSession;
 use crate::handle::reply::{Answering, Request, decode_body};
 
 impl Client {
@@ -45,7 +46,12 @@ impl Client {
     }
 
     /// Sends a request, or the older ones that `instead` sends when it is called, if the servers do not know the operation.
-    fn send_or<F>(&self, op: Op, body: Bytes, instead: fn(Arc<Shared>, &Bytes) -> F) -> Answering
+    fn send_or<F>(
+        &self,
+        op: Op,
+        body: Bytes,
+        instead: fn(Arc<OwnSession>, &Bytes) -> F,
+    ) -> Answering
     where
         F: Future<Output = Answer> + Send + Sync + 'static,
     {
@@ -64,7 +70,7 @@ impl Client {
 
 /// Creates a node, and then looks at it.
 fn create_and_look(
-    shared: Arc<Shared>,
+    shared: Arc<OwnSession>,
     body: &Bytes,
 ) -> impl Future<Output = Answer> + Send + Sync + use<> {
     let created = send(&shared, Op::Create, |out| out.extend_from_slice(body));
@@ -88,7 +94,7 @@ fn create_and_look(
 
 /// Sends every read of a list in a request of its own.
 fn read_each(
-    shared: Arc<Shared>,
+    shared: Arc<OwnSession>,
     list: &Bytes,
 ) -> impl Future<Output = Answer> + Send + Sync + use<> {
     let reads = match Ops::decode(&mut Reader::new(list)) {

@@ -6,5 +6,6 @@ mod fallback;
 mod features;
 pub(crate) mod multi;
 pub(crate) mod ops;
+mod own_session;
 pub(crate) mod reply;
 pub(crate) mod watch;

@@ -8,8 +8,9 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use crate::core::requests::Answer;
-use crate::error::Error;
+use crate::error::{Error, SessionEnd};
 use crate::handle::watch::Armed;
+use crate::process::Process;
 
 /// The answer to a request. The request is sent when the method is called, not when this is awaited, so consecutive requests
 /// are pipelined. Dropping this does not cancel the request.
@@ -28,9 +29,14 @@ pub(crate) type Decode<T> = fn(Answer, ReplyContext) -> Result<T, Error>;
 pub(crate) struct ReplyContext {
     /// The length of the chroot in each path, in bytes.
     pub(crate) chroot_bytes: usize,
+    /// The process that sent it, and that gets the answer.
+    pub(crate) process: Option<Process>,
     /// The watch that the request arms.
     pub(crate) watch: Option<Armed>,
 }
+
+/// The answer in a forked child: that of its parent does not arrive there.
+const FORKED: Answer = Err(Error::SessionEnded(SessionEnd::Forked));
 
 /// An answer that is waited for.
 pub(crate) enum Answering {
@@ -75,15 +81,19 @@ impl<T> Future for Reply<T> {
     type Output = Result<T, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let process = self.context.process;
+        let is_forked = || process.is_some_and(Process::is_forked);
         let answer = match &mut self.answer {
             Answering::Failed(error) => Err(*error),
             Answering::Waiting(receiver) => match Pin::new(receiver).poll(cx) {
+                Poll::Pending if is_forked() => FORKED,
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(answer)) => answer,
                 // The session never drops a request without an answer, not even at its own end.
                 Poll::Ready(Err(_)) => Err(Error::Unknown),
             },
             Answering::Later(answer) => match answer.as_mut().poll(cx) {
+                Poll::Pending if is_forked() => FORKED,
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(answer) => answer,
             },

@@ -12,8 +12,8 @@ pub use crate::core::watches::{Event, PersistentEvent};
 use crate::clock::Moment;
 use crate::core::events::EventReceiver;
 use crate::core::watches::Kind;
-use crate::driver::shared::Shared;
 use crate::error::Error;
+use crate::handle::own_session::OwnSession;
 
 /// A one-shot watch: a future of the first change of a node, or of its children.
 ///
@@ -50,7 +50,7 @@ pub enum WatchMode {
 
 /// An armed watch. Dropping it removes the watch from the session.
 pub(crate) struct Armed {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<OwnSession>,
     pub(crate) kind: Kind,
     /// Including the chroot.
     pub(crate) path: String,
@@ -69,6 +69,11 @@ impl Armed {
     fn local(&self, mut event: Event) -> Event {
         event.path = strip(event.path, self.chroot_bytes);
         event
+    }
+
+    /// Whether no event arrives because this is a forked child.
+    fn is_forked(&self) -> bool {
+        self.shared.process().is_forked()
     }
 
     fn end(&self) -> Error {
@@ -118,6 +123,7 @@ impl Future for Watch {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match Pin::new(&mut self.event).poll(cx) {
+            Poll::Pending if self.armed.is_forked() => Poll::Ready(Err(self.armed.end())),
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(event)) => Poll::Ready(Ok(self.armed.local(event))),
             Poll::Ready(Err(_)) => Poll::Ready(Err(self.armed.end())),
@@ -137,6 +143,9 @@ impl PersistentWatch {
     /// There are no more events: [`Error::SessionEnded`], or [`Error::NO_WATCHER`] after
     /// [`Client::remove_watches`](crate::Client::remove_watches).
     pub async fn next(&mut self) -> Result<PersistentEvent, Error> {
+        if self.armed.is_forked() {
+            return Err(self.armed.end());
+        }
         match self.events.recv().await {
             Some(PersistentEvent::Node(event)) => {
                 Ok(PersistentEvent::Node(self.armed.local(event)))

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use futures_util::stream::unfold;
 
-use crate::error::ConnectError;
 use crate::node::payload::Payload;
 use crate::queue::OrderedQueue;
 use crate::queue::error::TakeError;
 use crate::queue::order::Order;
 use crate::queue::take::claim::Claim;
 use crate::request::events::Events;
+use crate::session::client::is_final;
 
 /// How long to wait after a transient failure.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -36,15 +36,12 @@ async fn next<O: Order, T: Payload + Send + 'static>(
     let taken = queue.take().await;
     match &taken {
         Ok(_) | Err(TakeError::SessionEnded { .. }) => {}
-        Err(
-            TakeError::BadPath { .. }
-            | TakeError::TooLarge { .. }
-            | TakeError::Refused { .. }
-            | TakeError::NoSession {
-                source: ConnectError::Closed,
-                ..
-            },
-        ) => return Some((taken, None)),
+        Err(TakeError::BadPath { .. } | TakeError::TooLarge { .. } | TakeError::Refused { .. }) => {
+            return Some((taken, None));
+        }
+        Err(TakeError::NoSession { source, .. }) if is_final(source) => {
+            return Some((taken, None));
+        }
         Err(_) => queue.client().home().sleep(PAUSE).await,
     }
     Some((taken, Some(queue)))

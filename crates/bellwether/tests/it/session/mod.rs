@@ -5,6 +5,7 @@ mod calls;
 mod closing;
 mod ephemerals;
 mod forever;
+mod forked;
 mod lagging;
 mod log;
 mod outlived;
