@@ -24,24 +24,44 @@
 //! [`lost`](crate::Hold::lost).
 
 use std::future::IntoFuture;
+use std::panic::catch_unwind;
 
 use futures_core::Stream;
 use futures_util::StreamExt;
+use tokio::runtime::Handle;
+use tokio::sync::Mutex;
 
 use crate::session::home::block_on;
 
 /// Waits for a future on the current thread.
 pub trait Wait: IntoFuture + Sized {
-    /// Blocks the thread until the future is done. Not for asynchronous tasks, which have to `.await` instead: they would block other
-    /// tasks.
+    /// Blocks the thread until the future is done.
+    ///
+    /// # Panics
+    ///
+    /// In asynchronous code of tokio, which has to `.await` instead: other tasks of the thread would stand still, and the future may wait for
+    /// one of them. Code that cannot may call this in [`spawn_blocking`](tokio::task::spawn_blocking), or in `block_in_place` on a runtime
+    /// with several threads.
+    #[track_caller]
     fn wait(self) -> Self::Output {
+        assert!(
+            may_block(),
+            "`wait` was called in asynchronous code, and may wait for a task that it holds up: use `.await`, or call it in `tokio::task::spawn_blocking`"
+        );
         block_on(self.into_future())
     }
 }
 
 impl<F: IntoFuture> Wait for F {}
 
-/// The items of a stream, each waited for on the current thread.
+/// Whether the current thread may block: it does not poll tasks of a tokio runtime at this moment.
+fn may_block() -> bool {
+    // Only tokio knows, and tells by a panic of its own. A thread of `spawn_blocking` is in a runtime too, and may block.
+    Handle::try_current().is_err()
+        || catch_unwind(|| drop(Mutex::const_new(()).blocking_lock())).is_ok()
+}
+
+/// The items of a stream, each waited for on the current thread. As [`Wait::wait`], not for asynchronous code.
 pub fn iter<S: Stream + Unpin>(mut stream: S) -> impl Iterator<Item = S::Item> {
     std::iter::from_fn(move || stream.next().wait())
 }

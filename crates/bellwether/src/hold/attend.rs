@@ -22,17 +22,27 @@ use crate::session::slots::HeldSlot;
 /// cost no watch.
 const WATCH_AFTER: Duration = Duration::from_millis(10);
 
+/// A hold whose state the task updates. It is lost when the task is dropped with its runtime: nothing proves it any more, and nothing else
+/// wakes its waiters. When a hold ends otherwise, its state is final before the task is dropped.
+pub(super) struct Attended(pub(super) HoldWatch);
+
+impl Drop for Attended {
+    fn drop(&mut self) {
+        self.0.note(HoldState::Lost);
+    }
+}
+
 /// Updates the state of a hold until it is lost.
 pub(super) async fn attend(
     session: Session,
     (node, czxid): (String, i64),
     own_watch: Option<OwnWatch>,
-    state: HoldWatch,
+    state: Attended,
     asked: watch::Sender<Option<Revocation>>,
     slot: Weak<HeldSlot>,
 ) {
     // A guard that is lost may stay in scope, and other tasks wait for its slot.
-    watch_over(&session, (&node, czxid), own_watch, &state, &asked).await;
+    watch_over(&session, (&node, czxid), own_watch, &state.0, &asked).await;
     if let Some(slot) = slot.upgrade()
         && !session.is_sabotaged(Sabotage::TrustLostHold)
     {

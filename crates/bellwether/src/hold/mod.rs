@@ -38,7 +38,7 @@ use crate::session::home::Running;
 use crate::session::open_session::Session;
 use crate::session::slots::{HeldSlot, Slot};
 
-use self::attend::{attend, look_again};
+use self::attend::{Attended, attend, look_again};
 use self::crash_mark::CrashMark;
 use self::fence::FencingToken;
 pub use self::hold_watch::HoldState;
@@ -85,7 +85,7 @@ impl Hold {
             session.clone(),
             (node.path().to_owned(), node.czxid()),
             own_watch,
-            state.clone(),
+            Attended(state.clone()),
             asked.clone(),
             Arc::downgrade(&slot),
         );

@@ -70,7 +70,7 @@ pub enum ClientState {
     Disconnected,
     /// The session has ended, and there is no new session yet. Everything that was held is lost. The client keeps trying.
     NoSession,
-    /// The client is closed, for good.
+    /// The client is closed, for good: by [`Client::close`], with the runtime of its [session](Connect::on_current_runtime), or in a forked child.
     Closed,
 }
 
@@ -89,7 +89,7 @@ impl Client {
             connection: watch::Sender::new(connection),
             under_way: Mutex::default(),
         })));
-        home.spawn(keep_open(Arc::downgrade(&client.0), home.clone()));
+        home.spawn(keep_open(Kept(Arc::downgrade(&client.0)), home.clone()));
         client
     }
 
@@ -126,7 +126,8 @@ impl Client {
     /// # Errors
     ///
     /// As [`connect`](crate::connect()), for all callers that waited for the same attempt; [`ConnectError::Closed`] if the client is closed,
-    /// and [`Forked`](ConnectError::Forked) in a forked child.
+    /// [`RuntimeGone`](ConnectError::RuntimeGone) if that is because its runtime was dropped, and [`Forked`](ConnectError::Forked) in a forked
+    /// child.
     pub async fn ready(&self) -> Result<(), ConnectError> {
         self.session().await.map(drop)
     }
@@ -217,6 +218,7 @@ impl Client {
             let session = self.current();
             match session.zk().state() {
                 Ended(zk::SessionEnd::Forked) => return Err(ConnectError::Forked),
+                Ended(zk::SessionEnd::RuntimeGone) => return Err(ConnectError::RuntimeGone),
                 _ if self.is_closed() => return Err(ConnectError::Closed),
                 state if !state.is_ended() => return Ok(session),
                 _ => self.attempt().await?,
@@ -370,8 +372,20 @@ impl States {
     }
 }
 
+/// A client that is kept open by a task. It is closed when the task is dropped with its runtime: no session follows.
+struct Kept(Weak<Native<Sessions>>);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let Some(client) = self.0.upgrade().map(Client) {
+            client.end_sessions();
+        }
+    }
+}
+
 /// Opens the next session whenever one has ended, until the client is closed or gone.
-async fn keep_open(client: Weak<Native<Sessions>>, home: Home) {
+async fn keep_open(kept: Kept, home: Home) {
+    let Kept(client) = &kept;
     let mut pause = PAUSE_MIN;
     loop {
         let Some(client_now) = client.upgrade() else {

@@ -169,7 +169,7 @@ impl Connect {
     /// Runs the session on the tokio runtime of the caller instead of the session thread.
     ///
     /// That saves a change of thread per request. In exchange, a task that blocks the runtime also stops the heartbeat, and holds are lost;
-    /// and the session ends with the runtime.
+    /// and the session ends with the runtime, and with it all holds and the client.
     ///
     /// # Panics
     ///

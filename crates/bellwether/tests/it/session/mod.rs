@@ -11,3 +11,4 @@ mod log;
 mod outlived;
 mod overload;
 mod read_only;
+mod runtimes;
