@@ -30,7 +30,8 @@ pub enum Standing {
     },
     /// It leads, until the leadership is resigned or lost. It becomes a candidate again when the next item is polled.
     Elected(Leadership),
-    /// It is not a candidate at the moment, for this reason, and tries again. Report it to the service's monitoring.
+    /// It is not a candidate at the moment, for this reason, and tries again, unless the client is closed. Report it to the service's
+    /// monitoring.
     Interrupted(StandError),
 }
 
@@ -59,7 +60,8 @@ pub enum Standing {
 /// # Ok(()) }
 /// ```
 ///
-/// The place in line is kept while the stream is not polled, and given up when the stream is dropped.
+/// The place in line is kept while the stream is not polled, and given up when the stream is dropped. The stream ends when the client is
+/// closed.
 pub type Candidacy = Events<Standing>;
 
 impl Candidacy {
@@ -69,8 +71,13 @@ impl Candidacy {
             session: None,
             rests: false,
         };
-        let next = async |mut runner: Runner| Some((runner.next().await, runner));
-        Self::from_stream(unfold(runner, next))
+        let next = async |runner: Option<Runner>| {
+            let mut runner = runner?;
+            let standing = runner.next().await;
+            let is_over = matches!(&standing, Standing::Interrupted(error) if error.is_final());
+            Some((standing, (!is_over).then_some(runner)))
+        };
+        Self::from_stream(unfold(Some(runner), next))
     }
 }
 

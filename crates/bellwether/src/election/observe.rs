@@ -14,7 +14,7 @@ use crate::request::node_event::NodeEvent;
 /// A stream of leaders: the current leader first, then each change; `None` if there is no candidate. A leader that came and went between
 /// two looks is skipped. Within one session, the stream never goes back to an earlier leader.
 ///
-/// An error does not end it: the next item is waited for in the next session, if need be.
+/// An error does not end it: the next item is waited for in the next session, if need be. It ends when the client is closed.
 pub type Observe = Events<Result<Option<Candidate>, StandError>>;
 
 impl Observe {
@@ -25,15 +25,17 @@ impl Observe {
             event: None,
             rests: false,
         };
-        let next = async |mut observer: Observer| {
+        let next = async |observer: Option<Observer>| {
+            let mut observer = observer?;
             if observer.rests {
                 observer.election.client().home().sleep(REST).await;
             }
             let leader = observer.next().await;
             observer.rests = leader.is_err();
-            Some((leader, observer))
+            let is_over = leader.as_ref().is_err_and(StandError::is_final);
+            Some((leader, (!is_over).then_some(observer)))
         };
-        Self::from_stream(unfold(observer, next))
+        Self::from_stream(unfold(Some(observer), next))
     }
 }
 

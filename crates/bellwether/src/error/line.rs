@@ -6,6 +6,7 @@ use bellwether_client as zk;
 
 use super::{ConnectError, PathError};
 use crate::node::who::Who;
+use crate::session::client::is_final;
 
 /// Why [`Lock::acquire`](crate::Lock::acquire) and the similar verbs of other recipes returned no guard.
 #[derive(Debug, thiserror::Error)]
@@ -94,7 +95,7 @@ impl AcquireError {
 }
 
 /// Why a [`Candidacy`](crate::election::Candidacy) or an [`Observe`](crate::election::Observe) is interrupted. Both continue when the next
-/// item is polled.
+/// item is polled, unless the client is closed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StandError {
@@ -113,6 +114,16 @@ impl StandError {
         match self {
             Self::NoSession(source) => source.is_transient(),
             Self::NoPart(source) => source.is_transient(),
+        }
+    }
+
+    /// Whether the stream ends after this: the client has no further session.
+    pub(crate) fn is_final(&self) -> bool {
+        match self {
+            Self::NoSession(source) | Self::NoPart(AcquireError::NoSession { source, .. }) => {
+                is_final(source)
+            }
+            Self::NoPart(_) => false,
         }
     }
 }

@@ -8,10 +8,13 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use bellwether_client as zk;
 use bellwether_client::process::Process;
 use bellwether_client::{is_session_thread, seam, session_thread};
-use futures_util::future::Either;
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Either, ready};
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 
 /// The home of a session. Futures of recipes only wait for results from there, so they can be awaited on any executor.
@@ -21,15 +24,18 @@ pub(crate) struct Home {
     /// Whether that is the session thread.
     is_session_thread: bool,
     process: Process,
+    /// The state of the session, which ends with the runtime.
+    session: watch::Receiver<zk::SessionState>,
 }
 
 impl Home {
     /// The runtime that carries a session.
-    pub(crate) fn of(zk: &bellwether_client::Client) -> Self {
+    pub(crate) fn of(zk: &zk::Client) -> Self {
         let runtime = zk.runtime().clone();
         Self {
             is_session_thread: runtime.id() == session_thread().id(),
             process: zk.process(),
+            session: zk.states(),
             runtime,
         }
     }
@@ -106,14 +112,33 @@ impl Home {
         }
     }
 
-    /// A timer that can be awaited on any executor.
+    /// A timer that can be awaited on any executor. It is done at once where the runtime does not run it: after its end, and in a forked
+    /// child.
     #[expect(
         clippy::disallowed_methods,
         reason = "the one timer of the recipes, on the session's own runtime"
     )]
-    pub(crate) fn sleep(&self, duration: Duration) -> tokio::time::Sleep {
+    pub(crate) fn sleep(&self, duration: Duration) -> Sleep {
+        if self.is_forked() {
+            return Either::Right(ready(()).boxed());
+        }
         let _runtime = self.runtime.enter();
-        tokio::time::sleep(duration)
+        let timer = tokio::time::sleep(duration);
+        if self.is_session_thread {
+            return Either::Left(timer);
+        }
+        let mut session = self.session.clone();
+        let gone = zk::SessionState::Ended(zk::SessionEnd::RuntimeGone);
+        Either::Right(Box::pin(async move {
+            // An error says that no handle of the session is left.
+            let is_gone = async { session.wait_for(|state| *state == gone).await.is_ok() };
+            tokio::select! {
+                biased;
+                // First: a timer panics after the end of its runtime. The session ends before the timers do.
+                true = is_gone => {}
+                () = timer => {}
+            }
+        }))
     }
 
     /// Awaits a future for at most `limit`; `None` after that.
@@ -144,6 +169,9 @@ impl Home {
         async move { result.await.unwrap_or_else(|| Err(late())) }
     }
 }
+
+/// See [`Home::sleep`].
+pub(crate) type Sleep = Either<tokio::time::Sleep, BoxFuture<'static, ()>>;
 
 /// A task that is aborted on drop.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use std::time::Duration;
 use bellwether::blocking::{Wait, iter};
 use bellwether::error::{AcquireError, ConnectError, ReleaseError, StateError};
 use bellwether::{
-    Client, ClientState, Config, Connect, Counter, HoldState, Lock, LockGuard, Queue,
+    Client, ClientState, Config, Connect, Counter, Election, HoldState, Lock, LockGuard, Queue,
     ReentrantLock, connect, zk,
 };
 use fork::{Fork, fork};
@@ -146,6 +146,9 @@ fn assert_dead(client: &Client, guard: &LockGuard) {
     assert!(queue.put(&"item".to_owned()).wait().is_err());
     assert!(queue.take().wait().is_err());
     assert_eq!(iter(queue.consumer()).filter(Result::is_ok).count(), 0);
+    let election = Election::new(client, "/election");
+    assert_eq!(iter(election.stand()).count(), 1);
+    assert_eq!(iter(election.observe()).count(), 1);
 
     let raw = client.raw();
     assert_eq!(raw.exists("/").wait().unwrap_err(), FORKED);

@@ -1,13 +1,15 @@
 //! A session and the runtimes around it: the one that carries it, and those in which callers wait.
 
-use std::future::{pending, poll_fn};
+use std::future::{pending, poll_fn, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use bellwether::blocking::Wait;
+use bellwether::election::Standing;
 use bellwether::error::{AcquireError, ConnectError};
-use bellwether::{ClientState, HoldState, Lock, connect};
+use bellwether::{ClientState, Election, HoldState, Lock, Queue, connect};
 use futures_util::StreamExt;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
@@ -78,6 +80,61 @@ fn waits_end_with_the_runtime_of_the_session() {
             assert!(matches!(source, ConnectError::RuntimeGone));
         });
     }
+}
+
+/// They rest after an error, by a timer of the runtime that is gone.
+#[test]
+fn streams_end_with_the_runtime_of_the_session() {
+    let outer = Builder::new_multi_thread().enable_all().build().unwrap();
+    let place = outer.block_on(Place::embedded());
+    let inner = Builder::new_multi_thread().enable_all().build().unwrap();
+    let client = inner.block_on(async {
+        let client = connect(format!("{}{}", place.server(), place.chroot()));
+        client.on_current_runtime().await.unwrap()
+    });
+    let election = Election::new(&client, "/election");
+    let (mut stand, mut observed) = (election.stand(), election.observe());
+    let leadership = outer.block_on(async {
+        assert!(observed.next().await.unwrap().unwrap().is_none());
+        assert!(matches!(stand.next().await, Some(Standing::Running { .. })));
+        let Some(Standing::Elected(leadership)) = stand.next().await else {
+            panic!("there is no other candidate");
+        };
+        assert!(observed.next().await.unwrap().unwrap().is_some());
+        leadership
+    });
+    let lock = Lock::new(&client, "/lock");
+    let (guard, waiting, progress) = outer.block_on(async {
+        let guard = lock.acquire().await.unwrap();
+        let waiting = lock.join().await.unwrap();
+        let mut progress = waiting.progress();
+        assert_eq!(progress.next().await.unwrap().ahead, 1);
+        (guard, waiting, progress)
+    });
+    let queue = Queue::<String>::new(&client, "/queue");
+    let progress = begin(&outer, progress.count());
+    let observed = begin(&outer, observed.count());
+    let taken = begin(
+        &outer,
+        queue
+            .consumer()
+            .filter(|taken| ready(taken.is_ok()))
+            .count(),
+    );
+    let expiring = begin(
+        &outer,
+        async move { leadership.expiring(Duration::ZERO).await },
+    );
+    drop(inner);
+    outer.block_on(async {
+        soon(expiring).await.unwrap();
+        assert_eq!(soon(progress).await.unwrap(), 0);
+        drop((guard, waiting));
+        assert_eq!(soon(observed).await.unwrap(), 1, "it says why");
+        assert_eq!(soon(taken).await.unwrap(), 0);
+        let ran: Vec<Standing> = soon(stand.collect()).await;
+        assert!(matches!(ran[..], [Standing::Interrupted(_)]), "{ran:?}");
+    });
 }
 
 /// In asynchronous code it would wait for a task that it holds up, silently and for ever.
