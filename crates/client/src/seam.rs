@@ -27,6 +27,8 @@ pub enum Mistake {
     WriteLast,
     /// An overload counts as a refusal.
     OverloadIsFinal,
+    /// The send time of one ping stands for those that follow until it is answered.
+    DateOnePing,
 }
 
 /// Whether the simulation of this thread has put a mistake back.

@@ -210,6 +210,7 @@ impl<R: Recipe> Conductor<R> {
                 }
                 Fault::Deaf { time, .. } => it.net.deafen(process, now + time),
                 Fault::Mute { time, .. } => it.net.mute(process, now + time),
+                Fault::Late { delay, time, .. } => it.net.delay(process, now + time, delay),
                 _ => {}
             });
         });

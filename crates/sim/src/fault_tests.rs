@@ -73,6 +73,20 @@ fn mute_worker_receives_from_servers() {
 }
 
 #[test]
+fn late_answers_are_late_for_one_worker() {
+    let delay = TIME / 2;
+    let seen = on_three(Fault::Late {
+        worker: 0,
+        delay,
+        time: TIME,
+    });
+    let (during, later) = (DURING.start..AT + delay, AT + delay..AT + TIME + delay);
+    assert!(seen[0].has_heard_nothing(&during) && seen[0].has_read(&later));
+    assert!(seen[0].late_write() < AT + TIME);
+    assert_unaffected(&seen[1..]);
+}
+
+#[test]
 fn paused_worker_does_not_run() {
     let seen = on_three(Fault::Pause {
         worker: 0,

@@ -30,6 +30,8 @@ pub enum Fault {
     Deaf { worker: usize, time: Ms },
     /// No server receives anything from a worker, while the worker receives from them.
     Mute { worker: usize, time: Ms },
+    /// What servers send to a worker arrives later by `delay`.
+    Late { worker: usize, delay: Ms, time: Ms },
     /// The process of a worker is stopped (SIGSTOP), or its machine is suspended: clocks keep running.
     Pause { worker: usize, time: Ms },
     /// The process of a worker is killed, and another one started.
@@ -77,6 +79,7 @@ impl Fault {
             | Self::CutOff { time, .. }
             | Self::Deaf { time, .. }
             | Self::Mute { time, .. }
+            | Self::Late { time, .. }
             | Self::Pause { time, .. }
             | Self::Kill { time, .. }
             | Self::Starve { time, .. }
@@ -103,6 +106,7 @@ impl Fault {
             | Self::CutOff { worker, .. }
             | Self::Deaf { worker, .. }
             | Self::Mute { worker, .. }
+            | Self::Late { worker, .. }
             | Self::Pause { worker, .. }
             | Self::Kill { worker, .. }
             | Self::Starve { worker, .. } => Some(worker),
@@ -155,7 +159,7 @@ const fn ensemble(weight: u32, make: fn(Drawn) -> Fault) -> Kind {
 }
 
 /// All kinds, but for those of disks.
-const KINDS: [Kind; 16] = [
+const KINDS: [Kind; 17] = [
     any(2, |it| Fault::Cut {
         worker: it.worker,
         server_hears: it.server_hears,
@@ -175,6 +179,11 @@ const KINDS: [Kind; 16] = [
     }),
     any(1, |it| Fault::Mute {
         worker: it.worker,
+        time: it.time,
+    }),
+    any(1, |it| Fault::Late {
+        worker: it.worker,
+        delay: 4 * it.short,
         time: it.time,
     }),
     any(1, |it| Fault::Pause {
@@ -372,6 +381,37 @@ pub(crate) fn stories(
         }
         at += timeout * random.random_range(30..=50) / 10;
     }
+    faults
+}
+
+/// Answers to pings come late, one ping after the other, until no request arrives any more: those on their way then prove nothing.
+pub(crate) fn late_answers(
+    random: &mut impl Rng,
+    timeout: Ms,
+    workers: usize,
+    duration: Ms,
+) -> Vec<(Ms, Fault)> {
+    let mut faults = Vec::new();
+    let mut at = timeout;
+    while at + 4 * timeout < duration {
+        for worker in 0..workers - 1 {
+            let delay = timeout * random.random_range(17..24) / 100;
+            let time = 3 * timeout;
+            faults.push((
+                at,
+                Fault::Late {
+                    worker,
+                    delay,
+                    time,
+                },
+            ));
+            let time = 2 * timeout;
+            let later = at + timeout * random.random_range(50..150) / 100;
+            faults.push((later, Fault::Mute { worker, time }));
+        }
+        at += 5 * timeout;
+    }
+    faults.sort_by_key(|(at, _)| *at);
     faults
 }
 

@@ -151,6 +151,7 @@ pub const ALL: &[Mistake] = &[
     ),
     of_client("write-last", ClientMistake::WriteLast, "lock"),
     of_client("overload-is-final", ClientMistake::OverloadIsFinal, "cache").on(Plan::overloaded),
+    of_client("date-one-ping", ClientMistake::DateOnePing, "lock").on(Plan::late),
     of_server("no-sync", ServerMistake::NoSync, "queue"),
     of_server("trust-cache", ServerMistake::TrustCache, "lock").on(Plan::failing_disk),
 ];

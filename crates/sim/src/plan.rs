@@ -9,7 +9,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 
-use crate::faults::{Fault, Weather, disk_faults, stories};
+use crate::faults::{Fault, Weather, disk_faults, late_answers, stories};
 use crate::servers::{EmbeddedSettings, EnsembleSettings, ServerMistake};
 use crate::world::Ms;
 
@@ -258,6 +258,20 @@ impl Plan {
             at += random.random_range(1..=short);
         }
         plan.faults.sort_by_key(|(at, _)| *at);
+        plan
+    }
+
+    /// A plan about session expiry on a single server, whose answers come late.
+    pub fn late(seed: u64) -> Self {
+        let mut random = StdRng::seed_from_u64(seed ^ 0x1a7e);
+        let mut plan = Self::edges(seed);
+        plan.servers.members = 1;
+        plan.faults = late_answers(
+            &mut random,
+            plan.session_timeout,
+            plan.workers,
+            plan.duration,
+        );
         plan
     }
 

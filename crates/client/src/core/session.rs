@@ -3,6 +3,7 @@
 mod answers;
 mod asking;
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
@@ -20,12 +21,16 @@ use crate::core::requests::{Answer, Pending, Requests, Slot};
 use crate::core::watches::{Notice, Removal, Watches, in_parts};
 use crate::error::{Error, SessionEnd};
 use crate::options::session::{Credential, Limits};
+use crate::seam;
 
 use self::asking::put_watch_flag;
 
 /// The xid of pings and of auth requests, as every client of the protocol uses them.
 const PING_XID: i32 = -2;
 const AUTH_XID: i32 = -4;
+
+/// How many pings may be without an answer. A server that owes more gets no further ones.
+const PINGS_MAX: usize = 64;
 
 /// Bytes of paths in one setWatches, as in Apache's client: far below the limit of any server.
 const WATCH_BYTES_MAX: usize = 128 * 1024;
@@ -102,7 +107,7 @@ pub(crate) struct Session {
     closing: bool,
     credentials: Vec<Credential>,
     /// Auth requests on the connection; servers answer them out of order.
-    auths: std::collections::VecDeque<Option<oneshot::Sender<Answer>>>,
+    auths: VecDeque<Option<oneshot::Sender<Answer>>>,
     requests: Requests,
     /// Until when requests are refused because there were too many.
     refuses_until: Moment,
@@ -113,7 +118,8 @@ pub(crate) struct Session {
     written: u64,
     last_sent: Moment,
     last_heard: Moment,
-    ping: Option<Moment>,
+    /// When the pings without an answer were sent, oldest first: servers answer them in order.
+    pings: VecDeque<Moment>,
     /// A session is idle for no longer than its timeout divided by this.
     pings_per_timeout: u32,
     deliveries: Vec<Delivery>,
@@ -147,7 +153,7 @@ impl Session {
             end: None,
             closing: false,
             credentials,
-            auths: std::collections::VecDeque::new(),
+            auths: VecDeque::new(),
             requests: Requests::default(),
             refuses_until: now,
             watches: Watches::default(),
@@ -156,7 +162,7 @@ impl Session {
             written: 0,
             last_sent: now,
             last_heard: now,
-            ping: None,
+            pings: VecDeque::new(),
             pings_per_timeout: PINGS_PER_TIMEOUT_MIN,
             deliveries: Vec::new(),
         }
@@ -269,7 +275,7 @@ impl Session {
         self.has_answered = false;
         self.out.clear();
         self.written = 0;
-        self.ping = None;
+        self.pings.clear();
         (self.last_sent, self.last_heard) = (now, now);
         for index in 0..self.credentials.len() {
             let credential = self.credentials[index].clone();
@@ -337,7 +343,7 @@ impl Session {
         let silence_max = timeout / 2;
         // Counted from the oldest unanswered request: newer ones must not hide it.
         let oldest = self.requests.oldest().map(|oldest| oldest.sent);
-        let asked = oldest.into_iter().chain(self.ping).min();
+        let asked = oldest.into_iter().chain(self.pings.front().copied()).min();
         if asked.is_some_and(|asked| now - asked.max(self.last_heard) > silence_max) {
             return Err(Broken::Silent);
         }
@@ -348,10 +354,7 @@ impl Session {
             return Err(Broken::Silent);
         }
         if now - self.last_sent >= quiet_max {
-            // A second ping before the answer to the first still shows the servers that this client is alive; its
-            // answer counts as that to the first.
-            self.ping.get_or_insert(now);
-            request::put(&mut self.out, PING_XID, Op::Ping, |_| {});
+            self.ping(now);
             self.last_sent = now;
         }
         let until_ping = quiet_max.saturating_sub(now - self.last_sent);
@@ -360,6 +363,17 @@ impl Session {
             next = next.min(limit / 4);
         }
         Ok(next.max(Duration::from_millis(1)))
+    }
+
+    /// A second ping before the answer to the first still shows the servers that this client is alive.
+    fn ping(&mut self, now: Moment) {
+        if self.pings.len() >= PINGS_MAX {
+            return;
+        }
+        request::put(&mut self.out, PING_XID, Op::Ping, |_| {});
+        if self.pings.is_empty() || !seam::makes(seam::Mistake::DateOnePing) {
+            self.pings.push_back(now);
+        }
     }
 
     /// While there is no connection: fails requests that have waited too long. Returns whether the session must have expired.

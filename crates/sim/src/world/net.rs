@@ -33,6 +33,8 @@ pub(crate) struct Net {
     deaf: BTreeMap<Process, Ms>,
     /// Nothing reaches the servers from a process before this time, while the process receives from them.
     mute: BTreeMap<Process, Ms>,
+    /// Until when answers to a process take longer, and by how much.
+    late: BTreeMap<Process, (Ms, Ms)>,
 }
 
 /// A connection as both ends see it.
@@ -82,6 +84,7 @@ impl Net {
             held_servers: BTreeMap::new(),
             deaf: BTreeMap::new(),
             mute: BTreeMap::new(),
+            late: BTreeMap::new(),
         }
     }
 
@@ -113,7 +116,9 @@ impl Net {
     /// When bytes that a server sends now reach a process.
     fn arrival_down(&mut self, now: Ms, process: Process, server: usize) -> Ms {
         let deaf = self.deaf.get(&process).copied().unwrap_or(0);
-        self.arrival(now.max(deaf), process, server)
+        let late = self.late.get(&process).filter(|(until, _)| now < *until);
+        let delay = late.map_or(0, |(_, delay)| *delay);
+        self.arrival(now.max(deaf) + delay, process, server)
     }
 
     /// Arrival time of bytes that pass in either direction from now on.
@@ -147,6 +152,11 @@ impl Net {
         *held = (*held).max(until);
     }
 
+    /// Delays bytes that servers send to a process before `until`.
+    pub(crate) fn delay(&mut self, process: Process, until: Ms, delay: Ms) {
+        self.late.insert(process, (until, delay));
+    }
+
     /// Stops a server until `until`.
     pub(crate) fn hold_server(&mut self, server: usize, until: Ms) {
         let held = self.held_servers.entry(server).or_default();
@@ -159,6 +169,7 @@ impl Net {
         self.held_servers.clear();
         self.deaf.clear();
         self.mute.clear();
+        self.late.clear();
     }
 
     /// A process opens a connection.

@@ -32,7 +32,7 @@ impl Session {
                 Ok(())
             }
             PING_XID => {
-                if let Some(sent) = self.ping.take() {
+                if let Some(sent) = self.pings.pop_front() {
                     self.proof.answered(now, sent, Reach::Server);
                 }
                 Ok(())

@@ -409,3 +409,40 @@ fn unknown_operation_is_refused_ahead_of_earlier_requests() {
     session.connected(at(3), at(3), granted()).unwrap();
     assert!(!session.out().is_empty(), "the later request");
 }
+
+/// The server has heard no more of the session than the answered pings, so later ones on the way to it prove nothing.
+#[test]
+fn t93_late_answer_to_a_ping_counts_from_that_ping() {
+    let mut session = session(Limits::default());
+    session.connected(at(0), at(0), granted()).unwrap();
+    let pings = [2_000, 4_000, 6_000];
+    let answered = |session: &mut Session, now| {
+        session.frame(at(now), &reply(PING_XID, 1, 0, &[])).unwrap();
+        session.life().any
+    };
+    session.tick(at(pings[0])).unwrap();
+    session.tick(at(pings[1])).unwrap();
+    assert_eq!(answered(&mut session, 4_500), at(pings[0]));
+    session.tick(at(pings[2])).unwrap();
+    assert_eq!(answered(&mut session, 6_100), at(pings[1]));
+    assert_eq!(answered(&mut session, 6_200), at(pings[2]));
+    assert_eq!(answered(&mut session, 6_300), at(pings[2]), "of no ping");
+    session.tick(at(8_000)).unwrap();
+    session.disconnected();
+    session.connected(at(9_000), at(9_000), granted()).unwrap();
+    assert_eq!(answered(&mut session, 9_100), at(9_000), "of no ping");
+}
+
+#[test]
+fn pings_without_answers_are_bounded() {
+    let mut session = session(Limits::default());
+    session.connected(at(0), at(0), granted()).unwrap();
+    for ms in (2_000..4_000_000).step_by(2_000) {
+        // Events show that the server lives.
+        let event = event_frame(EventKind::NodeCreated, "/a");
+        session.frame(at(ms), &event).unwrap();
+        session.tick(at(ms)).unwrap();
+    }
+    let ping = 12;
+    assert!(session.out().len() <= PINGS_MAX * ping);
+}
