@@ -12,7 +12,7 @@ use crate::core::session::{Identity, Session};
 use crate::driver::shared::Shared;
 use crate::driver::stream::{Dial, Sockets};
 #[cfg(feature = "tls")]
-use crate::driver::tls::TlsDial;
+use crate::driver::tls::TlsLayer;
 use crate::driver::{Driver, Opening};
 use crate::error::{ConnectError, SessionEnd};
 use crate::handle::client::Client;
@@ -198,12 +198,10 @@ impl Connect {
             None => session_thread(),
         };
         #[cfg(feature = "tls")]
-        let dial = match self.tls {
-            Some(options) => Arc::new(TlsDial::new(options, self.dial, &runtime).await?),
-            None => self.dial,
+        let tls = match self.tls {
+            Some(options) => Some(TlsLayer::new(options, &runtime).await?),
+            None => None,
         };
-        #[cfg(not(feature = "tls"))]
-        let dial = self.dial;
         let reply_bytes_max = self.limits.reply_bytes_max;
         let session = Session::new(
             Moment::now(),
@@ -215,7 +213,9 @@ impl Connect {
         let shared = Arc::new(Shared::new(session));
         let driver = Driver {
             shared: Arc::clone(&shared),
-            dial,
+            dial: self.dial,
+            #[cfg(feature = "tls")]
+            tls,
             endpoints,
             allow_read_only: self.allow_read_only,
             #[cfg(feature = "sasl")]

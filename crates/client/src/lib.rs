@@ -67,7 +67,7 @@ pub use connect::Connect;
 pub use core::features::Feature;
 pub use core::life::Life;
 pub use driver::shared::SessionState;
-pub use driver::stream::{Dial, Dialing, Sockets, Stream};
+pub use driver::stream::{Dial, Dialing, Resolving, Sockets, Stream};
 pub use error::{Attempts, ConnectError, Error, ErrorCode, Invalid, PathError, SessionEnd};
 pub use four_letter::four_letter_word;
 pub use handle::client::Client;

@@ -1,4 +1,4 @@
-//! How a session gets a connection: the servers one after the other, and the handshake.
+//! How a session gets a connection: a stream to one of the servers, and the handshake on it.
 
 use std::io;
 use std::sync::Arc;
@@ -15,13 +15,16 @@ use tracing::error;
 use tracing::{debug, info};
 
 use crate::clock::Moment;
-use crate::core::hosts::{Hosts, Next};
+use crate::core::hosts::Hosts;
 use crate::core::session::{Broken, put_handshake};
 #[cfg(feature = "sasl")]
 use crate::driver::authenticate;
 use crate::driver::carry::carry;
+use crate::driver::dials::{Dials, Opened, STAGGER, open_first};
 use crate::driver::shared::Shared;
 use crate::driver::stream::{Dial, Stream};
+#[cfg(feature = "tls")]
+use crate::driver::tls::TlsLayer;
 use crate::error::{Attempts, ConnectError, SessionEnd};
 use crate::log;
 use crate::options::address::Endpoint;
@@ -56,6 +59,8 @@ impl Opening {
 pub(crate) struct Driver {
     pub(crate) shared: Arc<Shared>,
     pub(crate) dial: Arc<dyn Dial>,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<TlsLayer>,
     pub(crate) endpoints: Vec<Endpoint>,
     pub(crate) allow_read_only: bool,
     /// Authenticated on each connection.
@@ -75,31 +80,49 @@ impl Driver {
         let mut random = seam::rng();
         let mut hosts = Hosts::new(self.endpoints.clone(), &mut random);
         let mut opening = Some((opening, Moment::now(), Attempts::default()));
+        let mut dials = Dials::new();
+        let mut last_address = None;
         loop {
-            let endpoint = match hosts.next(&mut random) {
-                Next::Try(endpoint) => endpoint,
-                Next::Pause(pause) => {
-                    if self.give_up(&mut opening, hosts.failed_rounds()) {
-                        return;
-                    }
-                    let left = opening
-                        .as_ref()
-                        .map_or(pause, |(first, began, _)| first.left(*began));
-                    self.pause(pause.min(left)).await;
-                    continue;
-                }
-            };
             if self.give_up(&mut opening, 0) {
                 return;
             }
             let limit = self.attempt_limit();
-            let left = opening
-                .as_ref()
-                .map_or(limit, |(first, began, _)| first.left(*began));
-            let attempt = timeout(limit.min(left), self.attempt(&endpoint));
-            let attempt = self.keeping_time(attempt);
-            let failure = match attempt.await {
-                Ok(Ok((stream, input))) => {
+            if let Some(endpoint) = hosts.next() {
+                dials.begin(endpoint, |endpoint| {
+                    Box::pin(self.open(endpoint.clone(), limit, last_address.clone()))
+                });
+            }
+            let is_last_round = matches!(&opening, Some((first, ..)) if first.fail_fast);
+            let wait = match hosts.has_next() {
+                true => STAGGER,
+                false if is_last_round => Duration::MAX,
+                // After that, only the look-up of a name can be under way.
+                false => limit + STAGGER,
+            };
+            let first = timeout(within(opening.as_ref(), wait), dials.next());
+            let (endpoint, opened) = match self.keeping_time(first).await {
+                Ok(Some(first)) => first,
+                // Another server beside those that are late.
+                Err(_) if hosts.has_next() => continue,
+                Ok(None) | Err(_) => {
+                    for late in dials.endpoints() {
+                        if !is_known(opening.as_ref(), late) {
+                            note(&mut opening, late, "timed out");
+                        }
+                    }
+                    let pause = hosts.failed(&mut random);
+                    if self.give_up(&mut opening, hosts.failed_rounds()) {
+                        return;
+                    }
+                    self.pause(within(opening.as_ref(), pause)).await;
+                    continue;
+                }
+            };
+            let left = within(opening.as_ref(), limit);
+            let attempt = self.attempt(&endpoint, opened, left, &mut last_address);
+            let failure = match self.keeping_time(attempt).await {
+                Ok((stream, input)) => {
+                    dials.clear();
                     if let Some((opening, ..)) = opening.take() {
                         // A caller that is gone has closed the session.
                         let _ = opening.report.send(Ok(()));
@@ -115,19 +138,15 @@ impl Driver {
                     self.pause(Hosts::after_loss(&mut random)).await;
                     continue;
                 }
-                Ok(Err(failure)) => failure,
-                Err(_) => io::Error::new(io::ErrorKind::TimedOut, "no answer"),
+                Err(failure) => failure,
             };
             let reason = reason(&failure);
             let (server, error) = (endpoint.to_string(), reason.clone());
             log::emit(move || debug!(endpoint = server, error, "no connection"));
-            if let Some((_, _, attempts)) = &mut opening {
-                let host = endpoint.to_string();
-                // An attempt that the caller's limit cut short says less than an earlier complete one.
-                let is_cut_short = failure.kind() == io::ErrorKind::TimedOut && left < limit;
-                if !(is_cut_short && attempts.iter().any(|(known, _)| known == host)) {
-                    attempts.note(&host, reason.clone());
-                }
+            // An attempt that the caller's limit cut short says less than an earlier complete one.
+            let is_cut_short = failure.kind() == io::ErrorKind::TimedOut && left < limit;
+            if !(is_cut_short && is_known(opening.as_ref(), &endpoint)) {
+                note(&mut opening, &endpoint, &reason);
             }
             if self.shared.state().is_ended() {
                 self.report_end(opening, reason);
@@ -164,7 +183,7 @@ impl Driver {
         }
     }
 
-    /// The time limit of one attempt: each server gets an equal share of half the session timeout.
+    /// The time limit of a stream and of a handshake: each server gets an equal share of half the session timeout.
     fn attempt_limit(&self) -> Duration {
         let session_timeout = self.shared.look(|session| session.life().timeout);
         let servers = u32::try_from(self.endpoints.len()).unwrap_or(u32::MAX);
@@ -220,9 +239,56 @@ impl Driver {
         let _ = opening.report.send(Err(error));
     }
 
-    /// One attempt with one server, up to the reply to the handshake.
-    async fn attempt(&self, endpoint: &Endpoint) -> io::Result<Established> {
-        let mut stream = self.dial.dial(endpoint).await?;
+    /// Opens a stream to a server. The look-up of its name is not part of the time limit: it is as slow for the next attempt. The address
+    /// that was used last is tried last.
+    fn open(
+        &self,
+        endpoint: Endpoint,
+        limit: Duration,
+        last_address: Option<Endpoint>,
+    ) -> impl Future<Output = io::Result<Opened>> + Send + 'static {
+        let dial = Arc::clone(&self.dial);
+        #[cfg(feature = "tls")]
+        let tls = self.tls.clone();
+        async move {
+            let mut addresses = dial.resolve(&endpoint).await?;
+            addresses.sort_by_key(|address| Some(address) == last_address.as_ref());
+            let opened = async {
+                let (address, stream) = open_first(&*dial, addresses).await?;
+                #[cfg(feature = "tls")]
+                let stream = match tls {
+                    Some(tls) => tls.over(&endpoint, stream).await?,
+                    None => stream,
+                };
+                Ok((address, stream))
+            };
+            timeout(limit, opened).await.unwrap_or_else(|_| timed_out())
+        }
+    }
+
+    /// One attempt with one server, up to the reply to the handshake. A handshake moves the session, so there is one at a time.
+    async fn attempt(
+        &self,
+        endpoint: &Endpoint,
+        opened: io::Result<Opened>,
+        limit: Duration,
+        last_address: &mut Option<Endpoint>,
+    ) -> io::Result<Established> {
+        let (address, stream) = opened?;
+        *last_address = Some(address);
+        let answered = timeout(limit, self.handshake(endpoint, stream)).await;
+        answered.unwrap_or_else(|_| timed_out())
+    }
+
+    async fn handshake(
+        &self,
+        #[cfg_attr(
+            not(feature = "sasl"),
+            expect(unused_variables, reason = "for its log")
+        )]
+        endpoint: &Endpoint,
+        mut stream: Box<dyn Stream>,
+    ) -> io::Result<Established> {
         let request = self.shared.look(|session| session.connect_request());
         let sent = Moment::now();
         stream
@@ -285,6 +351,27 @@ impl Driver {
         let endpoint = endpoint.to_string();
         log::emit(move || info!(session, endpoint, reason = %lost, "connection ended"));
     }
+}
+
+/// At most `time`, and no longer than a caller waits.
+fn within(opening: Option<&(Opening, Moment, Attempts)>, time: Duration) -> Duration {
+    opening.map_or(time, |(first, began, _)| time.min(first.left(*began)))
+}
+
+/// Notes for the caller why there is no connection.
+fn note(opening: &mut Option<(Opening, Moment, Attempts)>, endpoint: &Endpoint, reason: &str) {
+    if let Some((_, _, attempts)) = opening {
+        attempts.note(&endpoint.to_string(), reason.to_owned());
+    }
+}
+
+fn is_known(opening: Option<&(Opening, Moment, Attempts)>, endpoint: &Endpoint) -> bool {
+    let host = endpoint.to_string();
+    opening.is_some_and(|(_, _, attempts)| attempts.iter().any(|(known, _)| known == host))
+}
+
+fn timed_out<T>() -> io::Result<T> {
+    Err(io::Error::new(io::ErrorKind::TimedOut, "no answer"))
 }
 
 /// Reads one frame before the session has the connection.

@@ -3,6 +3,7 @@
 #[cfg(feature = "sasl")]
 mod authenticate;
 mod carry;
+mod dials;
 mod establish;
 pub(crate) mod shared;
 pub(crate) mod stream;

@@ -8,41 +8,35 @@ use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 use tokio_rustls::TlsConnector;
 
-use crate::driver::stream::{Dial, Dialing, Stream};
+use crate::driver::stream::Stream;
 use crate::error::ConnectError;
 use crate::options::address::Endpoint;
 use crate::options::tls::{Tls, TlsError, TlsOptions};
 
-/// Opens TLS streams over those of another [`Dial`].
+/// Makes TLS streams of others.
 #[derive(Clone, Debug)]
-pub(crate) struct TlsDial {
-    tls: Arc<Tls>,
-    below: Arc<dyn Dial>,
-}
+pub(crate) struct TlsLayer(Arc<Tls>);
 
-impl TlsDial {
+impl TlsLayer {
     /// Reads the files of the options on a thread of `runtime` where that may block.
-    pub(crate) async fn new(
-        options: TlsOptions,
-        below: Arc<dyn Dial>,
-        runtime: &Handle,
-    ) -> Result<Self, ConnectError> {
+    pub(crate) async fn new(options: TlsOptions, runtime: &Handle) -> Result<Self, ConnectError> {
         let loaded = runtime.spawn_blocking(|| Tls::load(options)).await;
         match loaded.map_err(|_| ConnectError::RuntimeGone)? {
-            Ok(tls) => Ok(Self {
-                tls: Arc::new(tls),
-                below,
-            }),
+            Ok(tls) => Ok(Self(Arc::new(tls))),
             Err(TlsError(reason)) => Err(ConnectError::Tls(reason)),
         }
     }
 
-    async fn connect(self, endpoint: Endpoint) -> io::Result<Box<dyn Stream>> {
-        let name = self.tls.server_name(&endpoint).map_err(io::Error::other)?;
-        let tls = Arc::clone(&self.tls);
+    /// Speaks TLS with the server at the other end, which has to prove that it is `endpoint`.
+    pub(crate) async fn over(
+        &self,
+        endpoint: &Endpoint,
+        stream: Box<dyn Stream>,
+    ) -> io::Result<Box<dyn Stream>> {
+        let name = self.0.server_name(endpoint).map_err(io::Error::other)?;
+        let tls = Arc::clone(&self.0);
         let config = spawn_blocking(move || tls.config()).await?;
         let config = config.map_err(io::Error::other)?;
-        let stream = self.below.dial(&endpoint).await?;
         let connector = TlsConnector::from(Arc::new(config));
         match connector.connect(name, stream).await {
             Ok(stream) => Ok(Box::new(stream)),
@@ -52,12 +46,6 @@ impl TlsDial {
             ))),
             Err(error) => Err(error),
         }
-    }
-}
-
-impl Dial for TlsDial {
-    fn dial(&self, endpoint: &Endpoint) -> Dialing {
-        Box::pin(self.clone().connect(endpoint.clone()))
     }
 }
 

@@ -1,13 +1,17 @@
 //! How a session is opened, and the errors when it cannot be.
 
+use std::future::pending;
 use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
 
-use bellwether_client::{Client, ConnectError, CreateMode};
+use bellwether_client::{
+    Client, ConnectError, CreateMode, Dial, Dialing, Endpoint, Resolving, Sockets,
+};
 use bellwether_server::Server;
 use bellwether_testkit::{Cut, Direction, FaultProxy, Op, Port, TestServer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::time::timeout;
 
 use crate::support::handshake::{REQUEST_BYTES, granted};
 use crate::support::place::{Place, soon};
@@ -137,6 +141,62 @@ async fn a_server_that_hangs_does_not_keep_a_session_from_the_others() {
         soon(async { while client.exists("/").await.is_err() {} }).await;
         assert!(!client.state().is_ended(), "round {round}");
     }
+}
+
+/// A network in which names are looked up slowly, and machines named `dead` do not answer.
+#[derive(Debug)]
+struct Network {
+    server: Endpoint,
+    look_up: Duration,
+}
+
+impl Dial for Network {
+    fn resolve(&self, endpoint: &Endpoint) -> Resolving {
+        let (endpoint, look_up) = (endpoint.clone(), self.look_up);
+        let looked_up = timeout(look_up, pending::<()>());
+        Box::pin(async move {
+            looked_up.await.unwrap_err();
+            Ok(vec![endpoint])
+        })
+    }
+
+    fn dial(&self, endpoint: &Endpoint) -> Dialing {
+        match matches!(endpoint, Endpoint::Tcp(host, _) if host == "dead") {
+            true => Box::pin(pending()),
+            false => Sockets.dial(&self.server),
+        }
+    }
+}
+
+impl Network {
+    fn of(server: &TestServer, look_up: Duration) -> Self {
+        let address = server.address();
+        Self {
+            server: Endpoint::Tcp(address.ip().to_string(), address.port()),
+            look_up,
+        }
+    }
+}
+
+#[tokio::test]
+async fn machines_that_do_not_answer_are_tried_side_by_side_with_the_others() {
+    let server = TestServer::start().await.unwrap();
+    // An attempt may take most of a minute.
+    let limit = Duration::from_secs(600);
+    let servers = "dead:1,dead:2,dead:3,dead:4,dead:5,good:1";
+    let connect = Client::connect(servers).session_timeout(limit);
+    let network = Network::of(&server, Duration::ZERO);
+    soon(connect.dial(network).into_future()).await.unwrap();
+}
+
+#[tokio::test]
+async fn look_up_of_a_name_may_take_longer_than_an_attempt() {
+    let server = TestServer::start().await.unwrap();
+    // An attempt with a server takes half a second at most.
+    let connect = Client::connect("good").session_timeout(Duration::from_secs(1));
+    let network = Network::of(&server, Duration::from_millis(1_500));
+    let connect = connect.connect_timeout(Duration::from_secs(15));
+    soon(connect.dial(network).into_future()).await.unwrap();
 }
 
 #[tokio::test]
