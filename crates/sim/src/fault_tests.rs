@@ -1,5 +1,6 @@
 //! Each fault does what it says.
 
+mod keepers;
 mod probe;
 
 use probe::{
@@ -158,6 +159,24 @@ fn crash_of_a_server_ends_its_connections() {
             assert!(!one.has_read(&DURING) && !one.has_written(&DURING));
         }
     }
+}
+
+/// Clients of a member that answers nothing move to another one before they lose what they hold.
+#[test]
+fn t92_silent_member_costs_no_hold() {
+    let mut moved = 0;
+    for seed in 0..5 {
+        // Server 0 leads.
+        let silence = Fault::ServerPause {
+            server: 1,
+            time: 2 * TIMEOUT,
+        };
+        let mut plan = calm(3, vec![(2 * TIMEOUT, silence)]);
+        plan.seed = seed;
+        plan.duration = 5 * TIMEOUT;
+        moved += keepers::moved(&plan);
+    }
+    assert!(moved > 0);
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub enum Fault {
     Starve { worker: usize, time: Ms },
     /// A server is killed, and started again.
     ServerCrash { server: usize, time: Ms },
-    /// A server is paused.
+    /// A server is paused (SIGSTOP): its connections stay open, new ones are accepted, and nothing is answered.
     ServerPause { server: usize, time: Ms },
     /// A server is cut off from the others, but not from its clients.
     ServerCutOff { server: usize, time: Ms },

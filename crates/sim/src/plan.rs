@@ -279,9 +279,14 @@ impl Plan {
     pub fn crowded(seed: u64) -> Self {
         let mut plan = Self::swarm(seed);
         plan.workers = 6;
-        plan.servers.lag_max = plan.servers.sync_limit * plan.servers.tick;
+        // Clients leave a server that lags by more than T/4 while they wait.
+        plan.servers.lag_max = match seed % 2 {
+            0 => plan.session_timeout / 5,
+            _ => plan.servers.sync_limit * plan.servers.tick,
+        };
         plan.servers.lag_changes = 50;
         plan.work_max = 20;
+        plan.duration *= 3;
         plan.with_time_for_directories()
     }
 
@@ -300,7 +305,7 @@ impl Plan {
         let timeout = plan.session_timeout;
         let mut at = 0;
         while at < plan.duration {
-            at += random.random_range(timeout..=2 * timeout);
+            at += random.random_range(timeout / 2..=timeout);
             let time = timeout / 20 + 1;
             let failed = Fault::FailedSync {
                 of_names: false,

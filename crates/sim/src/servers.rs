@@ -136,6 +136,12 @@ pub(crate) fn happen(servers: &mut dyn Serve, it: &mut Parts, event: Event) {
             let now = it.now;
             it.net.answer(&mut it.agenda, now, conn, is_taken);
         }
+        Event::Accepted(conn) => {
+            it.trace.add(it.now, 20, conn, || {
+                format!("connection {conn} is accepted, and its server is paused")
+            });
+            it.net.accepted(conn);
+        }
         Event::Up(conn) => {
             let Some(bytes) = it.net.arrived_up(conn) else {
                 return;

@@ -232,6 +232,7 @@ impl Heart {
         *users += 1;
         if *users == 1 {
             self.set_activity(ACTIVITY);
+            self.zk.set_attentive(true);
         }
     }
 
@@ -241,6 +242,7 @@ impl Heart {
         *users -= 1;
         if *users == 0 {
             self.set_activity(IDLE_ACTIVITY);
+            self.zk.set_attentive(false);
             self.unused.notify_waiters();
         }
     }

@@ -41,6 +41,12 @@ pub(crate) const ANY_WATCH: i32 = 3;
 /// How many pings an idle session sends in its timeout by default.
 const PINGS_PER_TIMEOUT_MIN: u32 = 6;
 
+/// A server that does not answer is given up after this part of the session timeout, and after this part by an attentive session.
+const SILENCES: u32 = 2;
+const SILENCES_ATTENTIVE: u32 = 4;
+/// But not so soon in short sessions: a busy machine may not run for that long.
+const SILENCE_MIN: Duration = Duration::from_millis(500);
+
 /// The identity of a session.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
@@ -122,6 +128,10 @@ pub(crate) struct Session {
     pings: VecDeque<Moment>,
     /// A session is idle for no longer than its timeout divided by this.
     pings_per_timeout: u32,
+    is_attentive: bool,
+    /// An attentive session has given a server up, and no ping was answered soon since: if the servers are slow, or the network, another
+    /// connection so soon would not help.
+    is_slow: bool,
     deliveries: Vec<Delivery>,
 }
 
@@ -164,6 +174,8 @@ impl Session {
             last_heard: now,
             pings: VecDeque::new(),
             pings_per_timeout: PINGS_PER_TIMEOUT_MIN,
+            is_attentive: false,
+            is_slow: false,
             deliveries: Vec::new(),
         }
     }
@@ -224,6 +236,21 @@ impl Session {
     /// Asks for pings so that the servers hear from the session at least `pings` times in a session timeout.
     pub(crate) fn set_pings_per_timeout(&mut self, pings: u32) {
         self.pings_per_timeout = pings.max(PINGS_PER_TIMEOUT_MIN);
+    }
+
+    /// Whether to give up a silent server soon.
+    pub(crate) fn set_attentive(&mut self, is_attentive: bool) {
+        self.is_attentive = is_attentive;
+    }
+
+    /// How long a server may be silent while it owes an answer.
+    fn silence_max(&self) -> Duration {
+        let timeout = self.life().timeout;
+        let short = (timeout / SILENCES_ATTENTIVE).max(SILENCE_MIN);
+        match self.is_attentive && !self.is_slow {
+            true => short.min(timeout / SILENCES),
+            false => timeout / SILENCES,
+        }
     }
 
     // --- the connection -----------------------------------------------------------------------
@@ -338,13 +365,14 @@ impl Session {
 
     /// Sends a ping if one is due. Returns when to call again.
     pub(crate) fn tick(&mut self, now: Moment) -> Result<Duration, Broken> {
-        let timeout = self.life().timeout;
-        let quiet_max = timeout / self.pings_per_timeout;
-        let silence_max = timeout / 2;
+        let quiet_max = self.life().timeout / self.pings_per_timeout;
+        let silence_max = self.silence_max();
         // Counted from the oldest unanswered request: newer ones must not hide it.
         let oldest = self.requests.oldest().map(|oldest| oldest.sent);
         let asked = oldest.into_iter().chain(self.pings.front().copied()).min();
-        if asked.is_some_and(|asked| now - asked.max(self.last_heard) > silence_max) {
+        let silent = asked.map_or(Duration::ZERO, |asked| now - asked.max(self.last_heard));
+        if silent > silence_max {
+            self.is_slow = self.is_attentive;
             return Err(Broken::Silent);
         }
         if let Some(limit) = self.limits.request_timeout
@@ -358,11 +386,16 @@ impl Session {
             self.last_sent = now;
         }
         let until_ping = quiet_max.saturating_sub(now - self.last_sent);
-        let mut next = until_ping.min(silence_max / 4);
+        let mut next = until_ping.min(silence_max / 4).min(silence_max - silent);
         if let Some(limit) = self.limits.request_timeout {
             next = next.min(limit / 4);
         }
         Ok(next.max(Duration::from_millis(1)))
+    }
+
+    /// A part of a large reply has arrived.
+    pub(crate) fn heard_part(&mut self, now: Moment) {
+        self.last_heard = now;
     }
 
     /// A second ping before the answer to the first still shows the servers that this client is alive.

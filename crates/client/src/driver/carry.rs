@@ -119,7 +119,12 @@ fn take_frames(shared: &Shared, input: &mut BytesMut, reply_bytes_max: usize) ->
         loop {
             match frame::take(input, reply_bytes_max) {
                 Ok(Some(frame)) => session.frame(now, &frame)?,
-                Ok(None) => return Ok(()),
+                Ok(None) => {
+                    if !input.is_empty() {
+                        session.heard_part(now);
+                    }
+                    return Ok(());
+                }
                 Err(frame::BadLength(length)) => return Err(Lost::TooLarge(length)),
             }
         }

@@ -11,6 +11,8 @@ use super::net::{ConnId, End};
 pub(crate) enum Event {
     /// A connection reaches its server.
     Connects(ConnId),
+    /// The machine of a paused server accepts a connection.
+    Accepted(ConnId),
     /// Bytes reach the server.
     Up(ConnId),
     /// Bytes reach the process.

@@ -29,6 +29,8 @@ pub(crate) struct Net {
     held: BTreeMap<(Process, usize), Ms>,
     /// Nothing passes to or from a server before this time.
     held_servers: BTreeMap<usize, Ms>,
+    /// A server does nothing before this time. Its machine accepts connections and bytes.
+    paused: BTreeMap<usize, Ms>,
     /// Nothing reaches a process before this time, while the servers receive from it.
     deaf: BTreeMap<Process, Ms>,
     /// Nothing reaches the servers from a process before this time, while the process receives from them.
@@ -50,6 +52,8 @@ pub(crate) struct Conn {
     client_end: Option<End>,
     /// The server has accepted it, and does not know of its end.
     pub(crate) is_open: bool,
+    /// The machine of the server has accepted it.
+    is_accepted: bool,
     /// Bytes sent from now on do not arrive.
     is_broken: bool,
     /// The process has dropped its end.
@@ -82,6 +86,7 @@ impl Net {
             latency,
             held: BTreeMap::new(),
             held_servers: BTreeMap::new(),
+            paused: BTreeMap::new(),
             deaf: BTreeMap::new(),
             mute: BTreeMap::new(),
             late: BTreeMap::new(),
@@ -129,6 +134,12 @@ impl Net {
 
     /// When bytes pass between a process and a server.
     pub(crate) fn open_at(&self, process: Process, server: usize) -> Ms {
+        let paused = self.paused.get(&server).copied().unwrap_or(0);
+        self.reaches_at(process, server).max(paused)
+    }
+
+    /// When bytes pass between a process and the machine of a server.
+    fn reaches_at(&self, process: Process, server: usize) -> Ms {
         let held = self.held.get(&(process, server)).copied().unwrap_or(0);
         let server = self.held_servers.get(&server).copied().unwrap_or(0);
         held.max(server)
@@ -157,7 +168,13 @@ impl Net {
         self.late.insert(process, (until, delay));
     }
 
-    /// Stops a server until `until`.
+    /// Pauses a server until `until`.
+    pub(crate) fn pause_server(&mut self, server: usize, until: Ms) {
+        let paused = self.paused.entry(server).or_default();
+        *paused = (*paused).max(until);
+    }
+
+    /// Stops the machine of a server until `until`.
     pub(crate) fn hold_server(&mut self, server: usize, until: Ms) {
         let held = self.held_servers.entry(server).or_default();
         *held = (*held).max(until);
@@ -167,6 +184,7 @@ impl Net {
     pub(crate) fn calm(&mut self) {
         self.held.clear();
         self.held_servers.clear();
+        self.paused.clear();
         self.deaf.clear();
         self.mute.clear();
         self.late.clear();
@@ -199,13 +217,33 @@ impl Net {
                 inbox: BytesMut::new(),
                 client_end: None,
                 is_open: false,
+                is_accepted: false,
                 is_broken: false,
                 is_let_go: false,
                 waiting: None,
             },
         );
         agenda.put(at, Event::Connects(id));
+        if self.paused.contains_key(&server) {
+            let mute = self.mute.get(&process).copied().unwrap_or(0);
+            let from = now
+                .max(deaf)
+                .max(mute)
+                .max(self.reaches_at(process, server));
+            let accepted = from + self.random.random_range(self.latency.clone());
+            agenda.put(accepted.min(at), Event::Accepted(id));
+        }
         id
+    }
+
+    /// The machine of a server that is paused has accepted a connection.
+    pub(crate) fn accepted(&mut self, id: ConnId) {
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.is_accepted = true;
+            if let Some(waker) = conn.waiting.take() {
+                waker.wake();
+            }
+        }
     }
 
     /// The server has accepted or refused the connection.
@@ -214,11 +252,13 @@ impl Net {
             return;
         };
         conn.is_open = taken;
+        conn.is_accepted = false;
         if !taken {
             conn.is_broken = true;
             let (process, server) = (conn.process, conn.server);
             let at = self.arrival_down(now, process, server);
             agenda.put(at, Event::Ends(id, End::Refused));
+            self.forget(id);
         } else if let Some(waker) = conn.waiting.take() {
             waker.wake();
         }
@@ -342,7 +382,7 @@ impl Net {
 
     /// Removes a connection that neither end has any more.
     fn forget(&mut self, id: ConnId) {
-        let is_over = |conn: &Conn| conn.is_let_go && !conn.is_open;
+        let is_over = |conn: &Conn| conn.is_let_go && !conn.is_open && !conn.is_accepted;
         if self.conns.get(&id).is_some_and(is_over) {
             self.conns.remove(&id);
         }

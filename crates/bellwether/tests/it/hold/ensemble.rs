@@ -75,6 +75,66 @@ async fn hold_outlives_a_leader_that_is_paused_for_half_a_session_timeout() {
     guard.release().await.unwrap();
 }
 
+/// The member keeps its connections open and answers nothing. Its clients move to the others in time.
+#[tokio::test(flavor = "multi_thread")]
+async fn t92_silent_member_of_an_ensemble_costs_none_of_a_hundred_clients_its_hold() {
+    const T: Duration = Duration::from_secs(10);
+    // Servers grant 20 ticks at most.
+    let tick = Duration::from_millis(600);
+    let mut ensemble = Apache::builder().tick(tick).ensemble(3).await.unwrap();
+    let silent = (ensemble.leader().await.unwrap() + 1) % 3;
+    let held = (0..100).map(|index| {
+        let opened = connect(ensemble.connect_string()).session_timeout(T);
+        async move {
+            let client = opened.await.unwrap();
+            assert_eq!(client.session_timeout(), T);
+            let lock = Lock::new(&client, format!("/lock-{index}"));
+            (lock.acquire().await.unwrap(), client)
+        }
+    });
+    let held: Vec<_> = stream::iter(held).buffer_unordered(10).collect().await;
+    let moved = |held: &[(LockGuard, Client)]| {
+        let clients = held.iter().map(|(_, client)| client.raw().connections());
+        clients.filter(|connections| *connections > 1).count()
+    };
+    assert_eq!(moved(&held), 0);
+    // The proof of a new session lasts for longer than what the heartbeat proves.
+    soon(async {
+        let is_new = |guard: &LockGuard| guard.time_left() > T * 2 / 3;
+        while held.iter().any(|(guard, _)| is_new(guard)) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+
+    ensemble.pause(silent).unwrap();
+    let began = Instant::now();
+    let lost = |held: &[(LockGuard, Client)]| {
+        let lost = held.iter().filter(|(guard, _)| !guard.is_held()).count();
+        assert_eq!(lost, 0, "lost after {:?}", began.elapsed());
+    };
+    // Proof that is older than the silence ends by then.
+    let is_proven_since = |guard: &LockGuard| began.elapsed() + guard.time_left() > T;
+    let mut last_move = (0, Duration::ZERO);
+    soon(async {
+        while !held.iter().all(|(guard, _)| is_proven_since(guard)) {
+            lost(&held);
+            let moved = moved(&held);
+            if moved > last_move.0 {
+                last_move = (moved, began.elapsed());
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    lost(&held);
+    let (count, after) = last_move;
+    eprintln!("{count} of 100 moved, the last after {after:?}");
+    assert!(count > 0, "no client was connected to that member");
+    ensemble.resume(silent).unwrap();
+    ensemble.stop().await.unwrap();
+}
+
 /// The server keeps answering the holder, while the leader expires its session.
 #[tokio::test(flavor = "multi_thread")]
 async fn hold_behind_a_follower_that_is_cut_off_is_lost_before_the_next_grant() {

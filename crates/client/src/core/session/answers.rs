@@ -6,7 +6,7 @@ use bellwether_wire::op::Op;
 use bellwether_wire::reply::ReplyHeader;
 use bytes::Bytes;
 
-use super::{AUTH_XID, Broken, Delivery, PING_XID, Session};
+use super::{AUTH_XID, Broken, Delivery, PING_XID, SILENCES_ATTENTIVE, Session};
 use crate::clock::Moment;
 use crate::core::features::Features;
 use crate::core::life::Reach;
@@ -34,6 +34,7 @@ impl Session {
             PING_XID => {
                 if let Some(sent) = self.pings.pop_front() {
                     self.proof.answered(now, sent, Reach::Server);
+                    self.is_slow &= now - sent > self.life().timeout / SILENCES_ATTENTIVE;
                 }
                 Ok(())
             }

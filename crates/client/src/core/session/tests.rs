@@ -446,3 +446,66 @@ fn pings_without_answers_are_bounded() {
     let ping = 12;
     assert!(session.out().len() <= PINGS_MAX * ping);
 }
+
+/// Ticks until the server is given up, and returns when.
+fn given_up(session: &mut Session, mut ms: u64) -> u64 {
+    loop {
+        match session.tick(at(ms)) {
+            Ok(next) => ms += u64::try_from(next.as_millis()).unwrap().max(1),
+            Err(broken) => {
+                assert_eq!(broken, Broken::Silent);
+                return ms;
+            }
+        }
+    }
+}
+
+#[test]
+fn t92_attentive_session_gives_a_silent_server_up_after_a_quarter_of_its_timeout() {
+    let mut session = session(Limits::default());
+    session.set_pings_per_timeout(20);
+    session.connected(at(0), at(0), granted()).unwrap();
+    let (ping, short, long) = (500, 2_500, 5_000);
+    let is_after = |given_up: u64, silence: u64| (silence..silence + 20).contains(&given_up);
+    let after = given_up(&mut session, 0);
+    assert!(is_after(after, ping + long), "{after}");
+
+    session.set_attentive(true);
+    let began = 10_000;
+    session.connected(at(began), at(began), granted()).unwrap();
+    let after = given_up(&mut session, began) - began;
+    assert!(is_after(after, ping + short), "{after}");
+
+    // The next server is as slow: it is not given up as soon.
+    let began = 20_000;
+    session.connected(at(began), at(began), granted()).unwrap();
+    session.tick(at(began + ping)).unwrap();
+    let answered = began + ping + short + 1;
+    session.tick(at(answered)).unwrap();
+    let answer = reply(PING_XID, 1, 0, &[]);
+    session.frame(at(answered), &answer).unwrap();
+    let after = given_up(&mut session, answered) - answered;
+    assert!(is_after(after, long), "{after}");
+
+    // The next one answers soon.
+    let began = 40_000;
+    session.connected(at(began), at(began), granted()).unwrap();
+    session.tick(at(began + ping)).unwrap();
+    session.frame(at(began + 600), &answer).unwrap();
+    let after = given_up(&mut session, began + 600) - began;
+    assert!(is_after(after, 2 * ping + short), "{after}");
+}
+
+#[test]
+fn server_that_is_sending_a_large_reply_is_not_silent() {
+    let mut session = session(Limits::default());
+    session.set_attentive(true);
+    session.connected(at(0), at(0), granted()).unwrap();
+    let taken = session.request(at(0), Op::GetData, None, |_| {});
+    for ms in (0..60_000).step_by(1_000) {
+        session.tick(at(ms)).unwrap();
+        session.heard_part(at(ms));
+    }
+    drop(taken);
+    given_up(&mut session, 60_000);
+}

@@ -28,7 +28,7 @@ pub(crate) struct Ledger {
     items: BTreeMap<String, Fate>,
     /// How many items have been put and not ended.
     open: usize,
-    /// Ids of items whose claims an operator may have deleted.
+    /// Ids of items whose claims an operator may have deleted, or that were lost before their consumer got them.
     broken: BTreeSet<String>,
     wrong: Option<String>,
 }
@@ -136,7 +136,7 @@ impl Ledger {
             return;
         };
         let token = taken.token;
-        // If an operator has deleted a claim, its consumer may learn of the claim when a later one has ended the item.
+        // If a claim was deleted, or was lost on the way, its consumer may learn of it when a later one has ended the item.
         let is_late = |end: i64| is_broken && token < end;
         let is_ended = fate.ended.is_some_and(|(end, _)| !is_late(end));
         let wrong = if is_ended {
@@ -177,7 +177,11 @@ impl Ledger {
 
     /// An operator may have deleted the claim of this name, which includes the id of its item.
     pub(crate) fn break_claim(&mut self, name: &str) {
-        let id = name.split('-').nth(1).unwrap_or(name);
+        self.break_claim_of(name.split('-').nth(1).unwrap_or(name));
+    }
+
+    /// A claim of the item of this id is over, and its consumer learns of both only now.
+    pub(crate) fn break_claim_of(&mut self, id: &str) {
         self.broken.insert(id.to_owned());
     }
 

@@ -143,9 +143,13 @@ impl<K: Kind> Items<K> {
             Ok(claims) if !claims.is_empty() => {
                 let mut held = Vec::new();
                 for (place, claim) in claims.into_iter().enumerate() {
-                    self.delivered(client, taker, &claim, place == 0);
                     // A claim may be lost while others of its batch are made.
-                    if wait == Wait::Many && claim.lost().now_or_never().is_some() {
+                    let is_lost = wait == Wait::Many && claim.lost().now_or_never().is_some();
+                    if is_lost {
+                        lock(&self.ledger).break_claim_of(&claim.id().to_string());
+                    }
+                    self.delivered(client, taker, &claim, place == 0);
+                    if is_lost {
                         continue;
                     }
                     let token = claim.token().number();

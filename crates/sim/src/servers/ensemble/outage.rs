@@ -145,7 +145,7 @@ impl Ensemble {
 
     /// A member is paused until `until`.
     fn pause(&mut self, it: &mut Parts, index: usize, until: Ms) {
-        it.net.hold_server(index, until);
+        it.net.pause_server(index, until);
         if self.leader == Some(index) {
             self.leader_paused_until = self.leader_paused_until.max(until);
         }

@@ -52,7 +52,7 @@ impl SimStream {
             };
             match conn.client_end {
                 Some(end) => Poll::Ready(Err(error(end))),
-                None if conn.is_open => Poll::Ready(Ok(())),
+                None if conn.is_open || conn.is_accepted => Poll::Ready(Ok(())),
                 None => {
                     conn.waiting = Some(cx.waker().clone());
                     Poll::Pending
