@@ -323,7 +323,7 @@ impl<T> Task<T> {
         &self.payload
     }
 
-    /// How often the task has been begun, including this time.
+    /// How often the task has been begun, including this time, but not when it was [given back uncounted](Self::give_back_uncounted).
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.held.attempts()
@@ -385,6 +385,26 @@ impl<T> Task<T> {
             .of(&self)
             .run(async move {
                 let end = self.held.failed(self.held.backoff(), reason);
+                self.held.settle(&end).await
+            })
+            .await
+    }
+
+    /// Gives the task back for another worker; this attempt does not count. For a worker that ends, or cannot do its work, for a reason that has
+    /// nothing to do with the task.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, the task has been or will be given back; the attempt may count.
+    ///
+    /// # Errors
+    ///
+    /// See [`SettleError`].
+    pub async fn give_back_uncounted(self, reason: &str) -> Result<(), SettleError> {
+        call!("tasks.give_back", self.path())
+            .of(&self)
+            .run(async move {
+                let end = self.held.uncounted(reason);
                 self.held.settle(&end).await
             })
             .await

@@ -101,11 +101,13 @@ pub(crate) struct QueuePutArgs {
 /// With --hold, prints one JSON object with id, token and data, and holds the item until `queue ack` acknowledges it. If stdin ends
 /// first, the item is returned to the queue.
 ///
-/// With neither, prints the item and acknowledges it. If the output is closed, the item is returned to the queue.
+/// With neither, prints the item and acknowledges it. If it cannot be printed, it is returned to the queue.
 ///
-/// Exit code: that of the command; without a command 0, or 1 if the item was returned; 128+n if signal n ended the command, or the wait;
-/// 121 if the command ran longer than --max-time; 123 if the claim was lost; 124 if there was no item in time; 125 if bellwether failed;
-/// 126 if the command cannot be run; 127 if it is not found.
+/// An attempt does not count if the command cannot be run, if a signal to bellwether ends it, or if the item cannot be printed.
+///
+/// Exit code: that of the command; without a command 0, or 1 if --hold returned the item; 128+n if signal n ended the command, or the
+/// wait; 121 if the command ran longer than --max-time; 123 if the claim was lost; 124 if there was no item in time; 125 if bellwether
+/// failed, or the item cannot be printed; 126 if the command cannot be run; 127 if it is not found.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   bellwether queue take /hosts/to-drain -- ./drain.sh
@@ -155,6 +157,9 @@ pub(crate) struct WorkerArgs {
 /// A loop of `queue take` with a command: an item is acknowledged if the command succeeds, and otherwise returned to the queue; after
 /// --attempts failures it becomes a dead letter. A worker pauses after a failure, and opens a new session if its session expires. It
 /// ends after --idle without items, or on a signal or Ctrl-C, when its present command has ended.
+///
+/// On SIGTERM, the present command may finish within --grace; then it gets SIGTERM, and after another grace SIGKILL. Other signals, and
+/// a second SIGTERM, are passed on at once. If the command fails then, or cannot be run at all, the attempt does not count.
 ///
 /// Exit code: 0 after --idle without items; 128+n if signal n ended it; 125 if bellwether failed; 126 if the command cannot be run; 127
 /// if it is not found.
@@ -254,6 +259,9 @@ pub(crate) struct TasksAddArgs {
 /// the data of the task. A task is done if the command succeeds, and is tried again later if not; after --attempts failures it counts as
 /// failed. A worker pauses after a failure, and opens a new session if its session expires. While other workers run the last tasks, this
 /// worker waits, because they may fail.
+///
+/// On SIGTERM, the present command may finish within --grace; then it gets SIGTERM, and after another grace SIGKILL. Other signals, and
+/// a second SIGTERM, are passed on at once. If the command fails then, or cannot be run at all, the attempt does not count.
 ///
 /// Exit code: 0 when no task is left and no command failed here; 1 if a command failed; 128+n if signal n ended it; 125 if bellwether
 /// failed; 126 if the command cannot be run; 127 if it is not found.

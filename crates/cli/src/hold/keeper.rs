@@ -9,7 +9,7 @@ use std::time::Duration;
 use bellwether::{FencingToken, Hold, zk};
 use futures_util::StreamExt;
 use rustix::process::{Signal, getppid};
-use tokio::time::{Instant, MissedTickBehavior, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, sleep_until, timeout};
 
 use crate::exit::Exit;
 use crate::hold::aside::Aside;
@@ -30,6 +30,9 @@ const BEATS: u32 = 24;
 
 /// The keeper kills the job this part of a session timeout earlier than the front would. The front assumes then that the keeper is dead.
 const AHEAD: u32 = 40;
+
+/// How long after the end of a job the front may pass on the signal that ended it, where the signal was sent to all processes of a service.
+const SIGNAL_LAG: Duration = Duration::from_millis(500);
 
 /// The keeper's side: the link to the front, notes of the job, and requests to end.
 #[derive(Debug)]
@@ -127,6 +130,23 @@ impl Keeper {
         Some(Exit::Signal(signal.as_raw()))
     }
 
+    /// As [`interrupted`](Self::interrupted), but as if the signal had arrived while a job was about to start.
+    pub(crate) async fn interrupted_before_job(&self) -> Exit {
+        let exit = self.interrupted().await;
+        if let Exit::Signal(number) = exit {
+            self.interrupt.set(Signal::from_named_raw(number));
+        }
+        exit
+    }
+
+    /// Whether a job that failed was asked to end, by a signal to bellwether or from the keyboard: it is not its own fault then.
+    pub(crate) async fn is_asked_to_end(&self, exit: Exit) -> bool {
+        if self.interrupt.get().is_none() && matches!(exit, Exit::Signal(_)) {
+            let _ = timeout(SIGNAL_LAG, self.interrupted_before_job()).await;
+        }
+        self.interrupt.get().is_some() || exit.is_by_keyboard()
+    }
+
     /// Waits while the front is stopped, as by Ctrl-Z: a command that the user stopped must not start a job. The hold is kept, as under
     /// a job that is stopped. `None` when the front runs; otherwise the reason not to start the command.
     pub(crate) async fn wait_for_front(&self, holds: Holds<'_>, output: Output) -> Option<End> {
@@ -178,6 +198,8 @@ impl Keeper {
         self.hold_for(hold.time_left())?;
         self.front.tell(News::Started(job.group()));
         let mut time_is_up = pin!(after(times.max));
+        // For a job that may finish after SIGTERM: when it gets the signal, and then when it is killed.
+        let (mut is_told, mut patience) = (false, None);
         let end = loop {
             tokio::select! {
                 biased;
@@ -215,6 +237,12 @@ impl Keeper {
                     };
                 }
                 order = self.front.order() => match order {
+                    Order::Signal(Signal::TERM) if times.finishes && self.interrupt.get().is_none() => {
+                        self.interrupt.set(Some(Signal::TERM));
+                        let grace = duration::text(times.grace);
+                        self.notice(format!("the command may finish within {grace}"), output);
+                        patience = Instant::now().checked_add(times.grace);
+                    }
                     Order::Signal(signal) => {
                         tracing::debug!(signal = signal.as_raw(), "passed on to the command");
                         if signals::ends_a_job(signal) {
@@ -227,6 +255,16 @@ impl Keeper {
                         break End::FrontGone;
                     }
                 },
+                () = until(patience) => {
+                    if std::mem::replace(&mut is_told, true) {
+                        job.kill().await?;
+                        break End::Job(Exit::Signal(Signal::KILL.as_raw()));
+                    }
+                    job.signal(Signal::TERM);
+                    // A stopped process would not handle it.
+                    job.signal(Signal::CONT);
+                    patience = Instant::now().checked_add(times.grace);
+                }
                 Some((asked, request)) = requests.next() => {
                     self.notice(asked::notice(asked.path(), &request), output);
                     if breaking.announced(&request) {
@@ -285,11 +323,14 @@ pub(crate) fn too_long(limit: Duration) -> String {
 
 /// Resolves with the limit when it has passed; never without a limit.
 async fn after(limit: Option<Duration>) -> Duration {
-    match limit.and_then(|limit| Some((limit, Instant::now().checked_add(limit)?))) {
-        Some((limit, end)) => {
-            sleep_until(end).await;
-            limit
-        }
+    until(limit.and_then(|limit| Instant::now().checked_add(limit))).await;
+    limit.unwrap_or_default()
+}
+
+/// Resolves at a time; never without one.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
         None => pending().await,
     }
 }
@@ -302,6 +343,8 @@ pub(crate) struct Times {
     pub(crate) grace: Duration,
     /// How long the job may run.
     pub(crate) max: Option<Duration>,
+    /// Whether the job may go on for a grace before it gets a SIGTERM that was sent to bellwether.
+    pub(crate) finishes: bool,
 }
 
 impl Times {

@@ -3,6 +3,7 @@
 //! The command that uses it acquires and releases the hold.
 
 use std::ffi::OsString;
+use std::pin::pin;
 use std::time::Duration;
 
 use bellwether::{Client, ClientState, Connect, Hold};
@@ -34,6 +35,9 @@ const ELECTION: Duration = Duration::from_secs(5);
 
 /// The pause after a session could not be opened.
 const REST: Duration = Duration::from_secs(1);
+
+/// How long a worker that is stopped waits for a claim that may be under way.
+const CLAIM_LAG: Duration = Duration::from_millis(200);
 
 /// The time limit for recording how a job ended.
 pub(crate) const ENDING_LIMIT: Duration = Duration::from_secs(2);
@@ -71,6 +75,8 @@ pub(crate) struct Workplace<'a> {
     command: &'a [OsString],
     keeper: Keeper,
     client: Client,
+    /// Whether jobs may finish when bellwether gets SIGTERM.
+    lets_finish: bool,
     pub(crate) output: Output,
 }
 
@@ -94,6 +100,7 @@ pub(crate) async fn at_workplace<'a>(
         command,
         keeper,
         client,
+        lets_finish: false,
         output,
     };
     // Wrong arguments are reported before any wait.
@@ -130,6 +137,23 @@ impl Workplace<'_> {
         }
     }
 
+    /// Awaits an item to work on. `Err` with the exit code if a signal arrives or the front dies; but a claim that is under way is awaited,
+    /// because otherwise it would count as an attempt.
+    pub(crate) async fn unless_stopped<T>(&self, take: impl Future<Output = T>) -> Result<T, Exit> {
+        let mut take = pin!(take);
+        let exit = tokio::select! {
+            biased;
+            taken = &mut take => return Ok(taken),
+            exit = self.keeper.interrupted_before_job() => exit,
+        };
+        timeout(CLAIM_LAG, take).await.map_err(|_| exit)
+    }
+
+    /// From now on, a job may finish when bellwether gets SIGTERM: it gets the signal itself only after its grace.
+    pub(crate) fn let_jobs_finish(&mut self) {
+        self.lets_finish = true;
+    }
+
     /// Pauses. `Err` with the exit code if a signal arrives or the front dies.
     pub(crate) async fn pause(&self, time: Duration) -> Result<(), Exit> {
         match timeout(time, self.keeper.interrupted()).await {
@@ -141,6 +165,15 @@ impl Workplace<'_> {
     /// The exit code if a signal asked for the end while a job ran or was about to start.
     pub(crate) fn interrupted_in_job(&self) -> Option<Exit> {
         self.keeper.interrupted_in_job()
+    }
+
+    /// Whether an attempt that ended like this does not count: the command could not be run, or was asked to end.
+    pub(crate) async fn is_uncounted(&self, end: End) -> bool {
+        match end {
+            End::NotStarted(_) => true,
+            End::Job(exit) => self.keeper.is_asked_to_end(exit).await,
+            _ => false,
+        }
     }
 
     /// Runs a command under a hold until it ends or the hold does. `variables` are added to those of the hold, or replace them. No
@@ -192,6 +225,9 @@ impl Workplace<'_> {
         all.extend(variables);
         if let Some(end) = self.keeper.wait_for_front(holds, self.output).await {
             return Ok(end);
+        }
+        if let Some(exit) = self.interrupted_in_job() {
+            return Ok(End::NotStarted(exit));
         }
         // This process may have been stopped or blocked since the grant, even by a notice on a terminal that is paused.
         if let Some(lost) = holds.iter().find(|hold| !hold.is_held()) {
@@ -294,6 +330,7 @@ impl Workplace<'_> {
             session_timeout,
             grace,
             max: self.args.max_time,
+            finishes: self.lets_finish,
         })
     }
 }

@@ -15,6 +15,8 @@ use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::ops::ControlFlow;
 
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, makedev};
+
 use crate::exit::Exit;
 use crate::output::refusal::Refusal;
 
@@ -120,6 +122,20 @@ pub(crate) fn header(out: &mut dyn Write, columns: impl Display) -> io::Result<(
         true => writeln!(out, "{columns}"),
         false => Ok(()),
     }
+}
+
+/// Refuses what would be lost if it were printed, because stdout was closed when this process was started. The runtime has opened `/dev/null`
+/// in its place, for reading and writing; a shell opens it only for writing.
+pub(crate) fn check_open(what: &str) -> anyhow::Result<()> {
+    let stdout = io::stdout();
+    let file = fstat(&stdout)?;
+    let is_null = FileType::from_raw_mode(file.st_mode) == FileType::CharacterDevice
+        && file.st_rdev == makedev(1, 3);
+    if !is_null || (fcntl_getfl(&stdout)? & OFlags::RWMODE) != OFlags::RDWR {
+        return Ok(());
+    }
+    let refusal = Refusal::failed(format!("stdout is closed: {what}"));
+    Err(refusal.hint("`> /dev/null` discards the output").into())
 }
 
 /// Writes and flushes a part of an answer. `Break` if the output is closed.

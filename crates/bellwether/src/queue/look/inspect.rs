@@ -1,7 +1,9 @@
 //! Reading a queue without taking items.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
+use bellwether_client as zk;
 use futures_util::future::try_join_all;
 
 use crate::line::failure::Failure;
@@ -10,6 +12,7 @@ use crate::queue::error::TakeError;
 use crate::queue::order::{Item, ItemId, Order};
 use crate::queue::shelf::Shelf;
 use crate::queue::take::claim::age;
+use crate::queue::take::returned::{Name, RETURNED, attempts};
 use crate::request::retry::{found, until_answered};
 use crate::session::call::call;
 
@@ -162,16 +165,32 @@ impl Shelf {
             };
             let path = self.item_path(&item);
             let read = until_answered(|| self.session().zk().get(&path)).await;
+            let uncounted = until_answered(|| self.uncounted()).await?;
             // Taken in between: look again.
             if let Some((payload, stat)) = found(read)? {
+                let uncounted = uncounted.get(item.name()).copied().unwrap_or(0);
                 return Ok(Some(Peek {
                     id: item.id(),
                     payload: payload.to_vec(),
-                    attempts: stat.version.cast_unsigned(),
+                    attempts: attempts(stat.version, uncounted),
                     age: age(stat.ctime),
                 }));
             }
         }
+    }
+
+    /// How many claims of items do not count as attempts, by the names of the items.
+    pub(super) async fn uncounted(&self) -> Result<HashMap<String, u32>, zk::Error> {
+        let names = found(
+            self.session()
+                .zk()
+                .children(self.dir(RETURNED).as_str())
+                .await,
+        )?;
+        let names = names.iter().flatten().filter_map(|name| Name::parse(name));
+        Ok(names
+            .map(|name| (name.item.to_owned(), name.uncounted))
+            .collect())
     }
 
     async fn first(&self) -> Result<Option<Item>, Failure> {

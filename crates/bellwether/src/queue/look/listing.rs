@@ -16,6 +16,7 @@ use crate::queue::error::TakeError;
 use crate::queue::order::{Item, ItemId, Order};
 use crate::queue::shelf::Shelf;
 use crate::queue::take::claim::age;
+use crate::queue::take::returned::attempts;
 use crate::request::retry::{Tries, found, until_answered};
 use crate::session::call::call;
 
@@ -122,13 +123,15 @@ impl Shelf {
             .try_filter_map(async |claim| Ok(claim))
             .try_collect()
             .await?;
-        let claims = &claims;
+        let (claims, uncounted) = (&claims, &self.uncounted().await?);
         stream::iter(items)
             .map(|item| {
                 let stat = zk.exists(&self.item_path(&item));
                 async move {
                     let claim = claims.get(item.name());
-                    Ok(stat.await?.map(|stat| Listed::new(item, &stat, claim)))
+                    let uncounted = uncounted.get(item.name()).copied().unwrap_or(0);
+                    let listed = |stat| Listed::new(item, &stat, claim, uncounted);
+                    Ok(stat.await?.map(listed))
                 }
             })
             .buffered(AHEAD_MAX)
@@ -163,13 +166,13 @@ impl Shelf {
 }
 
 impl Listed {
-    fn new(item: Item, stat: &zk::Stat, claim: Option<&(Bytes, zk::Stat)>) -> Self {
+    fn new(item: Item, stat: &zk::Stat, claim: Option<&(Bytes, zk::Stat)>, uncounted: u32) -> Self {
         Self {
             version: stat.version,
             id: item.id(),
             rank: item.rank(),
             bytes: usize::try_from(stat.data_length).unwrap_or(0),
-            attempts: stat.version.cast_unsigned(),
+            attempts: attempts(stat.version, uncounted),
             age: age(stat.ctime),
             // A claim that was not made by the last write of the item has ended, or was not there yet.
             claim: claim

@@ -13,7 +13,8 @@ use crate::session::call::call;
 
 /// A hold on an item of a queue; see [`Hold`] for what it promises. The item stays on the servers until it is [acknowledged](Self::ack).
 ///
-/// When the claim is dropped or its session ends, the item is delivered again. Either counts as an attempt.
+/// When the claim is dropped or its session ends, the item is delivered again. Either counts as an attempt;
+/// [`give_back_uncounted`](Self::give_back_uncounted) does not.
 #[derive(Debug)]
 #[must_use = "the item is delivered again when the claim is dropped"]
 pub struct Claim<T> {
@@ -38,7 +39,8 @@ impl<T> Claim<T> {
         self.held.item().id()
     }
 
-    /// How often the item has been delivered, including this delivery.
+    /// How often the item has been delivered, including this delivery, but not those that were
+    /// [given back uncounted](Self::give_back_uncounted).
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.held.attempts()
@@ -102,6 +104,26 @@ impl<T> Claim<T> {
             .of(&self)
             .run(async move {
                 let end = self.held.failed(delay, reason);
+                self.held.settle(&end).await
+            })
+            .await
+    }
+
+    /// As [`give_back`](Self::give_back), but this delivery does not count as an attempt, and there is no backoff: for a consumer that
+    /// ends, or cannot do its work, for a reason that has nothing to do with the item.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, the item has been or will be given back; the attempt may count.
+    ///
+    /// # Errors
+    ///
+    /// See [`SettleError`].
+    pub async fn give_back_uncounted(self, reason: &str) -> Result<(), SettleError> {
+        call!("queue.give_back", self.path())
+            .of(&self)
+            .run(async move {
+                let end = self.held.uncounted(reason);
                 self.held.settle(&end).await
             })
             .await

@@ -31,6 +31,8 @@ pub(crate) struct Held {
     put_ms: i64,
     /// The node with the reason of an earlier give-back, if there is one.
     returned: Option<String>,
+    /// How many of its claims do not count as attempts.
+    uncounted: u32,
 }
 
 /// How a claim is to end.
@@ -38,8 +40,12 @@ pub(crate) struct Held {
 pub(crate) enum End {
     /// The item is acknowledged.
     Delete,
-    /// The item can be claimed again from then on; the reason is kept.
-    Return { due_ms: u64, record: Vec<u8> },
+    /// The item can be claimed again from then on; the reason is kept, and how many claims do not count.
+    Return {
+        due_ms: u64,
+        uncounted: u32,
+        record: Vec<u8>,
+    },
     /// The item is moved to another directory, with the reason.
     Move { dir: &'static str, record: Vec<u8> },
 }
@@ -67,6 +73,7 @@ impl Held {
             pick: ready.pick,
             data: ready.data,
             returned: ready.returned,
+            uncounted: ready.uncounted,
         }
     }
 
@@ -95,9 +102,9 @@ impl Held {
         }
     }
 
-    /// How often it has been claimed, including this claim: each claim writes the item once.
+    /// How often it has been claimed, including this claim, without claims that do not count.
     pub(crate) fn attempts(&self) -> u32 {
-        self.version.cast_unsigned()
+        returned::attempts(self.version, self.uncounted)
     }
 
     /// The end of a failed attempt: another attempt after `delay`, or none if the limit is reached.
@@ -108,6 +115,16 @@ impl Held {
         let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
         End::Return {
             due_ms: to_ms(seam::system_time()).saturating_add(delay_ms),
+            uncounted: self.uncounted,
+            record: Returned::new(reason).to_data(),
+        }
+    }
+
+    /// The end of an attempt that does not count.
+    pub(crate) fn uncounted(&self, reason: &str) -> End {
+        End::Return {
+            due_ms: to_ms(seam::system_time()),
+            uncounted: self.uncounted + 1,
             record: Returned::new(reason).to_data(),
         }
     }
@@ -238,9 +255,17 @@ impl Held {
         }
         let record = match end {
             End::Delete => None,
-            End::Return { due_ms, record } => {
-                let name = returned::name(*due_ms, self.item().name());
-                Some((RETURNED, name, record))
+            End::Return {
+                due_ms,
+                uncounted,
+                record,
+            } => {
+                let name = returned::Name {
+                    due_ms: *due_ms,
+                    uncounted: *uncounted,
+                    item: self.item().name(),
+                };
+                Some((RETURNED, name.to_string(), record))
             }
             End::Move { dir, record } => Some((*dir, self.item().name().to_owned(), record)),
         };
@@ -277,7 +302,7 @@ impl Held {
 impl Shelf {
     /// Whether an item has reached its limit of attempts.
     pub(crate) fn is_given_up(&self, ready: &Ready) -> bool {
-        ready.stat.version.cast_unsigned() >= self.attempts_max
+        ready.attempts() >= self.attempts_max
     }
 
     /// The reason of the last consumer that gave the item back.
@@ -289,11 +314,13 @@ impl Shelf {
 
     /// Makes a dead letter of an item that has no attempts left because its last consumer died or dropped it.
     pub(crate) async fn bury(&self, ready: Ready) -> Result<(), Failure> {
+        let attempts = ready.attempts();
         let Ready {
             pick,
             data,
             stat,
             returned,
+            ..
         } = ready;
         let old = returned.map(|name| self.dir(RETURNED).child(name));
         let mut reason = "every consumer that claimed it died or dropped it".to_owned();
@@ -302,7 +329,7 @@ impl Shelf {
         {
             reason = format!("{said} (later consumers died or dropped it)");
         }
-        let record = Record::of_dead(stat.version.cast_unsigned(), stat.ctime, &reason);
+        let record = Record::of_dead(attempts, stat.ctime, &reason);
         let record = record.to_data(&data);
         let zk = self.session().zk();
         let (item, claim) = (self.item_path(pick.item()), self.claim_path(pick.item()));

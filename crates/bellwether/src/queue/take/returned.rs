@@ -1,8 +1,10 @@
 //! The record of an item that was given back: the reason, and the earliest time of the next delivery.
 //!
-//! `returned/<due time in milliseconds>-<name of the item>`, persistent, with a line of JSON. A consumer that claims an item has read the
-//! names of these nodes together with the item, and no other client changes the node of a claimed item.
+//! `returned/<due time in milliseconds>-<name of the item>`, persistent, with a line of JSON. If claims of the item do not count as
+//! attempts, their number follows the due time: `<due time>+<number>-<name>`. A consumer that claims an item has read the names of these
+//! nodes together with the item, and no other client changes the node of a claimed item.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -53,15 +55,42 @@ impl Backoff {
     }
 }
 
-/// The name of a node of this kind.
-pub(crate) fn name(due_ms: u64, item: &str) -> String {
-    format!("{due_ms}-{item}")
+/// The name of such a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Name<'a> {
+    /// Before this time the item is not delivered again.
+    pub(crate) due_ms: u64,
+    /// How many claims of the item do not count as attempts.
+    pub(crate) uncounted: u32,
+    pub(crate) item: &'a str,
 }
 
-/// The due time and the item of such a node; `None` if it is none.
-pub(crate) fn parse(name: &str) -> Option<(u64, &str)> {
-    let (due_ms, item) = name.split_once('-')?;
-    Some((due_ms.parse().ok()?, item))
+impl<'a> Name<'a> {
+    /// `None` if it is the name of another node.
+    pub(crate) fn parse(name: &'a str) -> Option<Self> {
+        let (numbers, item) = name.split_once('-')?;
+        let (due_ms, uncounted) = numbers.split_once('+').unwrap_or((numbers, "0"));
+        Some(Self {
+            due_ms: due_ms.parse().ok()?,
+            uncounted: uncounted.parse().ok()?,
+            item,
+        })
+    }
+}
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (due_ms, item) = (self.due_ms, self.item);
+        match self.uncounted {
+            0 => write!(f, "{due_ms}-{item}"),
+            uncounted => write!(f, "{due_ms}+{uncounted}-{item}"),
+        }
+    }
+}
+
+/// How often an item was delivered, without the claims that do not count. Each claim writes the item once.
+pub(crate) fn attempts(version: i32, uncounted: u32) -> u32 {
+    version.cast_unsigned().saturating_sub(uncounted)
 }
 
 #[cfg(test)]
@@ -82,9 +111,17 @@ mod tests {
 
     #[test]
     fn names_and_data_round_trip() {
-        let name = name(17, "item-0123456789abcdef-0000000003");
-        assert_eq!(parse(&name), Some((17, "item-0123456789abcdef-0000000003")));
-        assert_eq!(parse("item-0123456789abcdef-0000000003"), None);
+        let item = "item-0123456789abcdef-0000000003";
+        for (uncounted, text) in [(0, "17-"), (2, "17+2-")] {
+            let name = Name {
+                due_ms: 17,
+                uncounted,
+                item,
+            };
+            assert_eq!(name.to_string(), format!("{text}{item}"));
+            assert_eq!(Name::parse(&name.to_string()), Some(name));
+        }
+        assert_eq!(Name::parse(item), None);
         let data = Returned::new("no \"disk\"").to_data();
         assert_eq!(Returned::from_data(&data).unwrap().reason, "no \"disk\"");
         assert!(Returned::from_data(b"foreign").is_none());

@@ -74,6 +74,15 @@ pub(crate) struct Ready {
     pub(crate) stat: zk::Stat,
     /// The name of the node with the reason of an earlier give-back, if there is one.
     pub(crate) returned: Option<String>,
+    /// How many of its claims do not count as attempts.
+    pub(crate) uncounted: u32,
+}
+
+impl Ready {
+    /// How often it was delivered, as far as that counts.
+    pub(crate) fn attempts(&self) -> u32 {
+        returned::attempts(self.stat.version, self.uncounted)
+    }
 }
 
 /// An item that one take or claim of this handle has picked; no other take of the handle picks it. When it is dropped, the item can be
@@ -230,9 +239,9 @@ impl Warm {
         returned: &[String],
     ) {
         let now_ms = to_ms(seam::system_time());
-        let returned: HashMap<&str, (u64, &String)> = returned
+        let returned: HashMap<&str, (returned::Name<'_>, &String)> = returned
             .iter()
-            .filter_map(|name| returned::parse(name).map(|(due_ms, item)| (item, (due_ms, name))))
+            .filter_map(|text| returned::Name::parse(text).map(|name| (name.item, (name, text))))
             .collect();
         let (claims, version) = {
             let mut state = self.state();
@@ -248,9 +257,9 @@ impl Warm {
             match read {
                 zk::MultiReadResult::Data(data, stat) if !claims.contains(pick.item.name()) => {
                     let returned = returned.get(pick.item.name()).copied();
-                    if let Some((due_ms, _)) = returned.filter(|(due_ms, _)| *due_ms > now_ms) {
+                    if let Some((later, _)) = returned.filter(|(name, _)| name.due_ms > now_ms) {
                         let name = pick.item.name().to_owned();
-                        self.state().later.insert((due_ms, name));
+                        self.state().later.insert((later.due_ms, name));
                         pick.gone();
                         continue;
                     }
@@ -260,7 +269,8 @@ impl Warm {
                             pick,
                             data: data.to_vec(),
                             stat,
-                            returned: returned.map(|(_, name)| name.clone()),
+                            returned: returned.map(|(_, text)| text.clone()),
+                            uncounted: returned.map_or(0, |(name, _)| name.uncounted),
                         }),
                     }
                 }

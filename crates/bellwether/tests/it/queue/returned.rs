@@ -16,6 +16,7 @@ on_both_engines! {
     backoff_outlasts_an_outage,
     give_back_over_a_lost_reply_is_made_once,
     every_kind_of_queue_can_give_back_for_later,
+    uncounted_deliveries_cost_no_attempt,
     batch_takes_what_there_is,
 }
 
@@ -144,6 +145,38 @@ async fn give_back_over_a_lost_reply_is_made_once(place: Place) {
     for dir in ["items", "claims", "returned"] {
         assert!(place.children(&format!("/queue/{dir}")).await.is_empty());
     }
+}
+
+async fn uncounted_deliveries_cost_no_attempt(place: Place) {
+    let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
+    let queue = Queue::<String>::new(&client, "/queue").attempts_max(2);
+    queue.put(&text("job")).await.unwrap();
+    let take = async |attempts| {
+        let claim = soon(queue.take()).await.unwrap();
+        assert_eq!(claim.attempts(), attempts);
+        claim
+    };
+    for _ in 0..3 {
+        let claim = take(1).await;
+        let fault = proxy.swallow_reply_where(|request| request.op == Op::Multi);
+        soon(claim.give_back_uncounted("stopped")).await.unwrap();
+        soon(fault.happened()).await.unwrap();
+        assert_eq!(queue.list().await.unwrap()[0].attempts, 0);
+    }
+    take(1).await.give_back("failed").await.unwrap();
+    assert_eq!(queue.peek().await.unwrap().unwrap().attempts, 1);
+    // A consumer that dies leaves the count of the others as it was.
+    let other = strings(&place).await.attempts_max(100);
+    drop(soon(other.take()).await.unwrap());
+    place.until_children("/queue/claims", 0).await;
+    let claim = soon(other.take()).await.unwrap();
+    assert_eq!(claim.attempts(), 3);
+    claim.give_back_uncounted("stopped").await.unwrap();
+    assert_eq!(queue.list().await.unwrap()[0].attempts, 2);
+    assert!(soon(queue.try_take()).await.unwrap().is_none());
+    let [letter] = queue.dead_letters().await.unwrap().try_into().unwrap();
+    assert_eq!(letter.attempts, 2);
+    assert!(place.children("/queue/returned").await.is_empty());
 }
 
 async fn every_kind_of_queue_can_give_back_for_later(place: Place) {

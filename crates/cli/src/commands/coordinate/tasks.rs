@@ -59,6 +59,7 @@ fn work(args: &TasksRunArgs, output: Output) -> anyhow::Result<Exit> {
         Patience::endless(),
         output,
         async |workplace| {
+            workplace.let_jobs_finish();
             let mut exit = Exit::Done;
             let mut backoff = Backoff::new(args.workers.pause);
             loop {
@@ -71,7 +72,7 @@ fn work(args: &TasksRunArgs, output: Output) -> anyhow::Result<Exit> {
                 let news =
                     stream::iter([|| "other workers run the tasks that are left".to_owned()]);
                 let taken = waiting::showing(what, news, tasks.take(), output);
-                let ended = match workplace.unless_interrupted(taken).await {
+                let ended = match workplace.unless_stopped(taken).await {
                     Err(exit) => return Ok(exit),
                     Ok(Ok(None)) => return Ok(exit),
                     Ok(Ok(Some(task))) => {
@@ -129,17 +130,21 @@ async fn attempt(
     ];
     let variables = variables.map(|(name, value)| (name, Some(value.into())));
     let end = workplace.run(&args.command, &task, variables).await?;
+    let (exit, reason) = (end.exit(), end.reason());
     Ok(match end {
-        End::Job(exit @ Exit::Command(0)) => workplace.settle(&name, task.done(), exit).await,
+        End::Job(Exit::Command(0)) => workplace.settle(&name, task.done(), exit).await,
+        _ if workplace.is_uncounted(end).await => {
+            let back = task.give_back_uncounted(&reason);
+            workplace.settle(&name, back, exit).await
+        }
         End::Job(_) | End::NotStarted(_) | End::TooLong(_) => {
-            let (exit, reason) = (end.exit(), end.reason());
             workplace
                 .output
                 .notice(format_args!("{name} failed: {reason}"));
             workplace.settle(&name, task.fail(&reason), exit).await
         }
         // The claim ends with the session, and another worker takes the task.
-        end => end.exit(),
+        End::Lost | End::FrontGone => exit,
     })
 }
 

@@ -1,6 +1,6 @@
 //! `bellwether queue`, except `queue work`.
 
-use std::process::Stdio;
+use std::process::{Command, Output, Stdio};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -135,10 +135,41 @@ fn item_that_nobody_reads_is_given_back(servers: &Servers) {
             .spawn()
             .unwrap();
         let input = take.stdin.take();
-        assert_eq!(take.wait().unwrap().code(), Some(1), "{options:?}");
+        assert_eq!(take.wait().unwrap().code(), Some(125), "{options:?}");
         drop(input);
     }
+    // Closed, or on a disk that is full.
+    for out in [">&-", "> /dev/full"] {
+        for option in ["", "--json", "--hold"] {
+            let take = servers.command(&["queue", "take", "q"]);
+            let script = format!("exec \"$0\" \"$@\" {option} {out}");
+            let output = through_shell(&take, &script);
+            assert_code(&output, 125);
+            let said = text(&output.stderr);
+            let expected = match out {
+                ">&-" => "nothing was taken",
+                _ => "given back",
+            };
+            assert!(said.contains(expected), "{said}");
+        }
+    }
+    let listed = servers.object(&["queue", "ls", "q"]);
+    assert_eq!(listed["items"][0]["attempts"], 0);
     assert_eq!(servers.done(&["queue", "take", "q"]), "x");
+}
+
+/// Runs a command as `$0` and `$@` of a script.
+fn through_shell(command: &Command, script: &str) -> Output {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script]).arg(command.get_program());
+    shell.args(command.get_args()).stdin(Stdio::null());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    shell.output().unwrap()
 }
 
 fn urgent_and_delayed_items_come_in_their_order(servers: &Servers) {

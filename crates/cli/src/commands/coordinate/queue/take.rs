@@ -29,6 +29,7 @@ pub(super) fn run(args: QueueTakeArgs, output: Output) -> anyhow::Result<Exit> {
     let patience = Patience::new(&args.wait, args.at_once);
     let attempts = args.attempts.get();
     if args.command.is_empty() {
+        output::check_open("nothing was taken")?;
         return in_session_within(patience, &args.job.connect, output, async |client| {
             with_queue!(args.order, client, &args.path, |queue| {
                 let mut queue = queue.attempts_max(attempts);
@@ -90,7 +91,7 @@ async fn for_command<O: Order>(
     workplace: &Workplace<'_>,
 ) -> anyhow::Result<Exit> {
     let claim = match workplace
-        .unless_interrupted(next(queue, &args.path, patience, workplace.output))
+        .unless_stopped(next(queue, &args.path, patience, workplace.output))
         .await
     {
         Ok(claim) => claim?,
@@ -116,14 +117,18 @@ pub(super) async fn attempt(
     ];
     let variables = variables.map(|(name, value)| (name, Some(value.into())));
     let end = workplace.run(command, &claim, variables).await?;
+    let (exit, reason) = (end.exit(), end.reason());
     Ok(match end {
-        End::Job(exit @ Exit::Command(0)) => workplace.settle(path, claim.ack(), exit).await,
+        End::Job(Exit::Command(0)) => workplace.settle(path, claim.ack(), exit).await,
+        _ if workplace.is_uncounted(end).await => {
+            let back = claim.give_back_uncounted(&reason);
+            workplace.settle(path, back, exit).await
+        }
         End::Job(_) | End::NotStarted(_) | End::TooLong(_) => {
-            let (exit, reason) = (end.exit(), end.reason());
             workplace.settle(path, claim.give_back(&reason), exit).await
         }
         // The claim ends with the session, and the item is delivered again.
-        end => end.exit(),
+        End::Lost | End::FrontGone => exit,
     })
 }
 
@@ -147,14 +152,18 @@ async fn for_script<O: Order>(
         Ok(text) => output::print_now(text).map_err(anyhow::Error::from),
         Err(refusal) => Err(refusal.into()),
     };
-    match printed {
-        Ok(ControlFlow::Continue(())) => {}
-        unread => {
-            // A closed pipe is not an error elsewhere, but an item that was not read must not be acknowledged.
-            let back = claim.give_back("it could not be printed");
-            let exit = settle(path, back, limit, Exit::No, output).await;
-            return unread.map(|_| Some(exit));
-        }
+    let unread = match printed {
+        Ok(ControlFlow::Continue(())) => None,
+        // A closed pipe is not an error elsewhere, but an item that was not read must not be acknowledged.
+        Ok(ControlFlow::Break(())) => Some(anyhow::anyhow!("the output is closed")),
+        Err(error) => Some(error),
+    };
+    if let Some(error) = unread {
+        let back = claim.give_back_uncounted("it could not be printed");
+        return Err(match settle(path, back, limit, Exit::Done, output).await {
+            Exit::Done => error.context(format!("an item in {path} is given back")),
+            _ => error,
+        });
     }
     if !args.hold {
         let exit = settle(path, claim.ack(), limit, Exit::Done, output).await;

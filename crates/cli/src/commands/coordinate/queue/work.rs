@@ -21,6 +21,7 @@ pub(super) fn run(args: QueueWorkArgs, output: Output) -> anyhow::Result<Exit> {
         Patience::endless(),
         output,
         async |workplace| {
+            workplace.let_jobs_finish();
             let mut backoff = Backoff::new(args.workers.pause);
             loop {
                 if let Err(exit) = workplace.renew().await {
@@ -81,7 +82,7 @@ async fn work<O: Order>(
 ) -> anyhow::Result<Worked> {
     let patience = Patience::within(args.idle);
     let taken = next(queue, &args.path, patience, workplace.output);
-    match workplace.unless_interrupted(taken).await {
+    match workplace.unless_stopped(taken).await {
         Err(exit) => Ok(Worked::Ended(exit)),
         Ok(Ok(None)) => Ok(Worked::Nothing),
         Ok(Ok(Some(claim))) => {
