@@ -73,8 +73,9 @@ pub type DelayQueue<T = Vec<u8>> = OrderedQueue<ByDueTime, T>;
 ///
 /// # Fairness
 ///
-/// A single consumer gets the items strictly in order. When several consumers take at once, each takes one of the first items of equal
-/// rank: the choice grows by eight items for each further consumer. In a [`PriorityQueue`] and a [`DelayQueue`], a take considers every
+/// A take gets the first item that no other consumer has claimed. Only consumers that take at the same moment share the first items
+/// without order: one that loses an item to another chooses its next 32 items at random among the first of equal rank, eight for each
+/// other claim, at most 64. In a [`PriorityQueue`] and a [`DelayQueue`], a take considers every
 /// item that was put or given back before it began. An item that is given back keeps its place; consumers of a [`Queue`] that have read
 /// ahead may see it up to sixteen items later, consumers of the other two one item later if its consumer died. Consumers that wait for an
 /// item are served in order of arrival, and an item wakes one of them.

@@ -223,7 +223,7 @@ impl Shelf {
                 self.refill().await?;
                 fresh = true;
             }
-            let Some(ready) = self.next_ready(&mut fresh).await? else {
+            let Some((ready, is_just_read)) = self.next_ready(&mut fresh).await? else {
                 if fresh {
                     return Ok(None);
                 }
@@ -240,21 +240,33 @@ impl Shelf {
             let unless_newer = self.rule().overtakes && !(fresh && has_written);
             match self.claim(ready, place, unless_newer).await? {
                 Try::Claimed(held) => return Ok(Some(held)),
-                Try::Lost => self.warm().unready(),
+                Try::Lost => {
+                    // What was read at an earlier take may have been claimed long ago.
+                    if is_just_read {
+                        self.warm().lost_race();
+                    }
+                    self.warm().unready();
+                }
                 // The item was given back, so the list is read again, behind the write that was refused.
                 Try::Overtaken => (fresh, has_written) = (false, true),
             }
         }
     }
 
-    /// The next item with its payload. The list is no longer `fresh` if an item was given back meanwhile that it does not show.
-    async fn next_ready(&self, fresh: &mut bool) -> Result<Option<Ready>, Failure> {
+    /// The next item with its payload, and whether that was read just now. The list is no longer `fresh` if an item was given back
+    /// meanwhile that it does not show.
+    async fn next_ready(&self, fresh: &mut bool) -> Result<Option<(Ready, bool)>, Failure> {
+        let mut is_just_read = false;
         loop {
             match self.warm().next(self.rule()) {
-                Next::Claim(ready) => return Ok(Some(ready)),
-                Next::Read(picks) => self.read_ahead(picks).await?,
+                Next::Claim(ready) => return Ok(Some((ready, is_just_read))),
+                Next::Read(picks) => {
+                    self.read_ahead(picks).await?;
+                    is_just_read = true;
+                }
                 Next::Wait(was_read) => {
                     was_read.await;
+                    is_just_read = true;
                     *fresh &= !self.warm().is_stale();
                 }
                 Next::Nothing => return Ok(None),

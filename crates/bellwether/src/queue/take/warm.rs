@@ -15,8 +15,12 @@ use crate::queue::order::{Item, Rule, to_ms};
 use crate::queue::shelf::Tally;
 use crate::queue::take::returned;
 
-/// How many items are read ahead while no other consumer takes any.
+/// How many items are read ahead by a consumer without rivals.
 const READ_AHEAD: usize = 16;
+
+/// How many items are chosen at random after a lost race. The larger it is, the fewer conflicts there are among rivals, and the later the
+/// order is kept again when they are gone.
+const SPREAD: usize = 32;
 
 /// By how many items the choice grows for each other consumer. The larger it is, the fewer conflicts there are, and the less the order is
 /// kept.
@@ -57,6 +61,8 @@ struct State {
     unread: BTreeMap<u64, usize>,
     /// How many takes wait for them.
     waiting: usize,
+    /// How many items are still to be chosen at random, since another consumer has claimed an item at the same moment.
+    spread: usize,
     /// How many claims of other consumers there were at the last looks. A single look may fall between two claims of a consumer.
     others: [usize; LOOKS],
     looks: usize,
@@ -227,8 +233,8 @@ impl Warm {
 
     /// Takes note of what was read ahead: the items that were picked, in order, and the claims there were then.
     ///
-    /// A single consumer takes the items in order. When several consumers work, each take chooses one at random, so that they do not all try
-    /// the same item. Items picked from an older list are compared by their rank in the current list, since items of a better rank may have
+    /// A consumer without rivals takes the items in order. Among rivals, each take chooses one at random, so that they do not all try the
+    /// same item. Items picked from an older list are compared by their rank in the current list, since items of a better rank may have
     /// come since.
     pub(crate) fn add_ready(
         &self,
@@ -287,11 +293,12 @@ impl Warm {
             .take_while(|rank| rule.may_choose(first, *rank))
             .count();
         let mut chosen = VecDeque::new();
-        if state.others() > 0 {
+        if state.rivals() > 0 {
             let wanted = choice.min(1 + state.waiting);
             for left in (0..choice).rev().take(wanted) {
                 chosen.extend(found.remove(random_below(left + 1)));
             }
+            state.spread = state.spread.saturating_sub(chosen.len());
         }
         state.ready.append(&mut found);
         // Two takes of one handle may have their answers in any order.
@@ -347,6 +354,11 @@ impl Warm {
         }
     }
 
+    /// Notes that another consumer has claimed an item that a take of this handle had just read.
+    pub(crate) fn lost_race(&self) {
+        self.state().spread = SPREAD;
+    }
+
     /// Drops the read-ahead: other consumers work on the same items.
     pub(crate) fn unready(&self) {
         let ready = std::mem::take(&mut self.state().ready);
@@ -373,14 +385,14 @@ impl Warm {
             return Vec::new();
         }
         let now_ms = to_ms(seam::system_time());
-        let others = state.others();
-        let alone = others == 0;
+        let rivals = state.rivals();
+        let alone = rivals == 0;
         let most = match alone {
             true => READ_AHEAD,
             // Takes of this handle that read at the same time choose from the same first items together.
             false => {
                 let reading: usize = state.unread.values().sum();
-                (CHOICE_PER_OTHER * others).min(CHOICE_MAX.saturating_sub(reading))
+                (CHOICE_PER_OTHER * rivals).min(CHOICE_MAX.saturating_sub(reading))
             }
         };
         let count = (READ_BYTES / state.item_bytes.max(1)).max(1).min(most);
@@ -460,9 +472,13 @@ impl State {
         claims
     }
 
-    /// How many other consumers work here.
-    fn others(&self) -> usize {
-        self.others.into_iter().max().unwrap_or(0)
+    /// How many other consumers take items at the same moment, as far as this handle has noticed. A claim alone makes no rival: its
+    /// consumer may work on the item for hours.
+    fn rivals(&self) -> usize {
+        match self.spread {
+            0 => 0,
+            _ => self.others.into_iter().max().unwrap_or(0),
+        }
     }
 }
 

@@ -19,6 +19,8 @@ on_both_engines! {
     oldest_age_of_a_busy_queue_is_found_in_a_few_looks,
     t76_more_urgent_item_in_another_shard_is_next,
     item_that_comes_back_from_a_dead_consumer_is_soon_next,
+    t99_items_behind_a_claimed_one_come_in_order_of_arrival,
+    t99_consumers_in_turn_get_items_in_order_of_arrival,
 }
 
 async fn t75_delayed_items_come_in_the_order_of_their_times(place: Place) {
@@ -70,6 +72,38 @@ async fn t76_more_urgent_item_put_meanwhile_is_next(place: Place) {
         let claim = soon(consumer.take()).await.unwrap();
         assert_eq!(claim.payload(), expected);
         claim.ack().await.unwrap();
+    }
+}
+
+async fn t99_items_behind_a_claimed_one_come_in_order_of_arrival(place: Place) {
+    let queue = strings(&place).await;
+    let numbers: Vec<_> = (0..40).map(|number| number.to_string()).collect();
+    queue.put_all(&numbers).await.unwrap();
+    let claimed = soon(queue.take()).await.unwrap();
+    assert_eq!(claimed.payload(), "0");
+    // Consumers that know nothing of each other, as those of a command, and then one that goes on.
+    for number in &numbers[1..10] {
+        let claim = soon(strings(&place).await.take()).await.unwrap();
+        assert_eq!(claim.payload(), number);
+        claim.ack().await.unwrap();
+    }
+    assert_eq!(drain(&strings(&place).await).await, numbers[10..]);
+    claimed.ack().await.unwrap();
+}
+
+/// Each has read ahead what the other takes meanwhile.
+async fn t99_consumers_in_turn_get_items_in_order_of_arrival(place: Place) {
+    let consumers = [strings(&place).await, strings(&place).await];
+    let numbers: Vec<_> = (0..40).map(|number| number.to_string()).collect();
+    consumers[0].put_all(&numbers).await.unwrap();
+    let mut claims = Vec::new();
+    for (number, consumer) in numbers.iter().zip(consumers.iter().cycle()) {
+        let claim = soon(consumer.take()).await.unwrap();
+        assert_eq!(claim.payload(), number);
+        claims.push(claim);
+        if claims.len() == 2 {
+            claims.remove(0).ack().await.unwrap();
+        }
     }
 }
 

@@ -58,17 +58,15 @@ pub(crate) struct Taken {
 /// What a session saw before it made a handle. Its later views are not older.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct View {
-    /// Claims up to this zxid are over, or among those that were seen.
+    /// Claims up to this zxid are over, or were seen. So they belong to no rival: a handle tries for no item that it sees claimed.
     pub(crate) zxid: i64,
-    /// How many claims it saw.
-    pub(crate) claims: usize,
 }
 
 /// By less than this the clocks of two consumers differ: an item that is given back is due then by all clocks.
 pub(crate) const DAY_OFFSET_MAX: Ms = 1_000;
 
-/// Among how many items a consumer chooses if there are other claims, at most: eight for each claim, up to this limit. The claims are those of
-/// its last looks, of which only the last one is known here.
+/// Among how many items a consumer chooses that has rivals, at most: eight for each other claim, up to this limit. Consumers are rivals for some
+/// takes after one of them has lost a race, which is not known here: any other claim since the handle was made may have won one.
 const CHOICE_MAX: usize = 64;
 
 /// A time in which an item could be claimed.
@@ -87,7 +85,7 @@ pub(crate) fn check(sorted: Sorted, items: &[Placed<'_>]) -> Result<(), String> 
     if sorted == Sorted::Not {
         return Ok(());
     }
-    let others = Others::of(items);
+    let rivals = Rivals::of(items);
     let mut spans: Vec<Open<'_>> = items.iter().flat_map(spans).collect();
     spans.sort_by_key(|span| span.from);
     let mut spans = spans.into_iter().peekable();
@@ -135,11 +133,11 @@ pub(crate) fn check(sorted: Sorted, items: &[Placed<'_>]) -> Result<(), String> 
                 passed.push(other.name);
             }
         }
-        let others = others.at(claim);
-        if passed.len() >= choice(others) {
+        let rivals = rivals.at(claim);
+        if passed.len() >= choice(rivals) {
             let (count, first) = (passed.len(), passed[0]);
             return Err(format!(
-                "{} was delivered before {count} items, {first} among them: claim {}, with at most {others:?} others",
+                "{} was delivered before {count} items, {first} among them: claim {}, with at most {rivals:?} claims of rivals",
                 item.name, claim.token
             ));
         }
@@ -175,22 +173,22 @@ impl Placed<'_> {
 }
 
 /// How many items a consumer chooses from.
-fn choice(others: Option<usize>) -> usize {
-    match others {
+fn choice(rivals: Option<usize>) -> usize {
+    match rivals {
         Some(0) => 1,
         Some(_) | None => CHOICE_MAX,
     }
 }
 
-/// All claims of a run, to count those that a consumer may have seen.
-struct Others<'a> {
+/// All claims of a run, to count those that may have been made at the same moment as another.
+struct Rivals<'a> {
     tokens: Vec<i64>,
     by_handle: HashMap<u64, Vec<&'a Taken>>,
     /// Claims that no consumer got to know: their numbers, between the tokens of the claims before and after.
     unknown: Vec<(i64, i64, usize)>,
 }
 
-impl<'a> Others<'a> {
+impl<'a> Rivals<'a> {
     fn of(items: &'a [Placed<'a>]) -> Self {
         let mut all = Self {
             tokens: Vec::new(),
@@ -214,7 +212,7 @@ impl<'a> Others<'a> {
         all
     }
 
-    /// How many claims of other handles a consumer may have seen at most before it made this one.
+    /// How many claims other handles made, at most, between the making of a handle and a claim of it.
     fn at(&self, claim: &Taken) -> Option<usize> {
         let view = claim.view?;
         let is_between = |token: i64| token > view.zxid && token < claim.token;
@@ -226,7 +224,7 @@ impl<'a> Others<'a> {
         let unknown = self.unknown.iter();
         let unknown = unknown.filter(|(last, next, _)| *last < claim.token && *next > view.zxid);
         let unknown: usize = unknown.map(|(_, _, count)| count).sum();
-        Some(view.claims + known + unknown)
+        Some(known + unknown)
     }
 }
 
@@ -234,7 +232,7 @@ impl<'a> Others<'a> {
 mod tests {
     use super::*;
 
-    const SEES_NONE: Option<View> = Some(View { zxid: 0, claims: 0 });
+    const SEES_NONE: Option<View> = Some(View { zxid: 0 });
 
     /// A claim of a take that began at the time of its token.
     fn claim(token: i64, attempts: u32, view: Option<View>) -> Taken {
@@ -281,8 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn several_consumers_choose_among_the_first_items() {
-        let one_other = Some(View { zxid: 0, claims: 1 });
+    fn rivals_choose_among_the_first_items() {
         let last_first = |count: u64| {
             let mut items: Vec<_> = (0..count).map(|_| (0, 200)).collect();
             for (token, (_, at)) in (200..).zip(&mut items) {
@@ -291,10 +288,8 @@ mod tests {
             items.push((0, 150));
             items
         };
-        for view in [one_other, None] {
-            assert!(verdict(Sorted::AsPut, &last_first(63), view));
-            assert!(!verdict(Sorted::AsPut, &last_first(64), view));
-        }
+        assert!(verdict(Sorted::AsPut, &last_first(63), None));
+        assert!(!verdict(Sorted::AsPut, &last_first(64), None));
     }
 
     #[test]

@@ -11,11 +11,10 @@ pub(crate) async fn look(client: &Client, claims: &str) -> Option<(i64, View)> {
     // Whatever is listed is at least as new.
     let (session, zxid) = (zk.session_id(), zk.last_zxid());
     let view = match zk.children_stat(claims).await {
-        Ok((names, stat)) => View {
+        Ok((_, stat)) => View {
             zxid: zxid.max(stat.pzxid),
-            claims: names.len(),
         },
-        Err(zk::Error::NO_NODE) => View { zxid, claims: 0 },
+        Err(zk::Error::NO_NODE) => View { zxid },
         Err(_) => return None,
     };
     (zk.session_id() == session).then_some((session, view))

@@ -33,6 +33,13 @@ fn stocked(rule: Rule, items: Vec<String>, claims: Vec<String>) -> Arc<Warm> {
     warm
 }
 
+/// As [`stocked`], where another consumer has just claimed what this one wanted.
+fn contested(rule: Rule, items: Vec<String>, claims: Vec<String>) -> Arc<Warm> {
+    let warm = stocked(rule, items, claims);
+    warm.lost_race();
+    warm
+}
+
 fn read(warm: &Arc<Warm>, picks: Vec<Pick>, claims: Vec<String>) {
     let data = |_: &Pick| zk::MultiReadResult::Data(vec![0].into(), stat());
     let reads = picks.iter().map(data).collect();
@@ -76,7 +83,7 @@ fn claimed_items_are_not_picked() {
 #[test]
 fn several_consumers_choose_one_at_a_time_and_leave_the_rest_in_order() {
     let items = names(30);
-    let warm = stocked(Fifo::RULE, items.clone(), vec!["another's".to_owned()]);
+    let warm = contested(Fifo::RULE, items.clone(), vec!["another's".to_owned()]);
     let picks = warm.pick(Fifo::RULE);
     assert_eq!(picks.len(), CHOICE_PER_OTHER);
     read(&warm, picks, Vec::new());
@@ -88,8 +95,36 @@ fn several_consumers_choose_one_at_a_time_and_leave_the_rest_in_order() {
 }
 
 #[test]
+fn order_is_kept_beside_a_claim_and_again_after_a_lost_race() {
+    let items = names(200);
+    let warm = stocked(Fifo::RULE, items.clone(), vec!["another's".to_owned()]);
+    let take = || {
+        let Next::Read(picks) = warm.next(Fifo::RULE) else {
+            panic!("there is something to read");
+        };
+        read(&warm, picks, vec!["another's".to_owned()]);
+        let taken: Vec<_> = std::iter::from_fn(|| pop_ready(&warm)).collect();
+        let names = taken
+            .iter()
+            .map(|ready| ready.pick.item().name().to_owned());
+        let names: Vec<_> = names.collect();
+        for ready in taken {
+            ready.pick.gone();
+        }
+        names
+    };
+    assert_eq!(take(), items[..READ_AHEAD]);
+    warm.lost_race();
+    for _ in 0..SPREAD {
+        assert_eq!(take().len(), 1);
+    }
+    let first = warm.state().names.front().cloned().unwrap();
+    assert_eq!(take()[0], first.name());
+}
+
+#[test]
 fn takes_of_one_handle_leave_the_rest_in_order() {
-    let warm = stocked(Fifo::RULE, names(30), vec!["another's".to_owned()]);
+    let warm = contested(Fifo::RULE, names(30), vec!["another's".to_owned()]);
     let both = [warm.pick(Fifo::RULE), warm.pick(Fifo::RULE)];
     for picks in both {
         assert_eq!(picks.len(), CHOICE_PER_OTHER);
@@ -105,7 +140,7 @@ fn takes_of_one_handle_leave_the_rest_in_order() {
 fn takes_of_one_handle_choose_from_the_same_first_items() {
     let others = (0..8).map(|other| format!("another's {other}")).collect();
     let items = names(3 * CHOICE_MAX);
-    let warm = stocked(Fifo::RULE, items.clone(), others);
+    let warm = contested(Fifo::RULE, items.clone(), others);
     let Next::Read(picks) = warm.next(Fifo::RULE) else {
         panic!("there is something to read");
     };
@@ -132,7 +167,7 @@ fn takes_of_one_handle_choose_from_the_same_first_items() {
 fn no_choice_passes_over_a_better_rank() {
     let name = |rank: u32| format!("{rank}-{rank:016x}-{rank:010}");
     let items = vec![name(3), name(1), name(2)];
-    let warm = stocked(ByPriority::RULE, items, vec!["another's".to_owned()]);
+    let warm = contested(ByPriority::RULE, items, vec!["another's".to_owned()]);
     let picks = warm.pick(ByPriority::RULE);
     let picked: Vec<_> = picks.iter().map(|pick| pick.item().name()).collect();
     assert_eq!(picked, [name(1)]);
@@ -143,7 +178,7 @@ fn no_choice_passes_over_a_better_rank_when_others_come_late() {
     let name = |rank: u32| format!("{rank}-{rank:016x}-{rank:010}");
     for _ in 0..20 {
         let items = vec![name(3), name(1), name(2)];
-        let warm = stocked(ByPriority::RULE, items, Vec::new());
+        let warm = contested(ByPriority::RULE, items, Vec::new());
         let picks = warm.pick(ByPriority::RULE);
         read(&warm, picks, vec!["another's".to_owned()]);
         assert_eq!(pop_ready(&warm).unwrap().pick.item().name(), name(1));
@@ -155,7 +190,7 @@ fn no_choice_passes_over_a_better_rank_when_others_come_late() {
 fn no_take_passes_over_a_better_rank_that_another_one_reads() {
     let name = |rank: u32, number: u32| format!("{rank}-{number:016x}-{number:010}");
     let items = vec![name(1, 1), name(1, 2), name(2, 3)];
-    let warm = stocked(ByPriority::RULE, items, vec!["another's".to_owned()]);
+    let warm = contested(ByPriority::RULE, items, vec!["another's".to_owned()]);
     let Next::Read(picks) = warm.next(ByPriority::RULE) else {
         panic!("there is something to read");
     };
