@@ -322,6 +322,7 @@ impl BarrierError {
                 bytes_max,
             },
             Failure::TooManyEphemerals { bytes } => Self::TooManyEphemerals { path, bytes },
+            Failure::OtherOrder(_) => unreachable!("only queues have an order"),
             // The line begins anew with each round, so this takes two thousand million entries into one.
             Failure::SequenceUsedUp => Self::Refused {
                 path,

@@ -3,6 +3,7 @@
 use bellwether_client as zk;
 
 use crate::error::AcquireError;
+use crate::node::recipe_mark::RecordedOrder;
 use crate::request::receipt::OnceError;
 use crate::session::slots::NoSlot;
 
@@ -12,9 +13,18 @@ pub(crate) enum Failure {
     Removed,
     SessionEnded,
     SequenceUsedUp,
-    LineFull { depth: usize },
-    TooLarge { bytes: usize, bytes_max: usize },
-    TooManyEphemerals { bytes: usize },
+    LineFull {
+        depth: usize,
+    },
+    TooLarge {
+        bytes: usize,
+        bytes_max: usize,
+    },
+    TooManyEphemerals {
+        bytes: usize,
+    },
+    /// Of a queue.
+    OtherOrder(RecordedOrder),
     Disconnected(zk::Error),
     Refused(zk::Error),
 }
@@ -65,6 +75,7 @@ impl AcquireError {
             Failure::TooManyEphemerals { bytes } => Self::TooManyEphemerals { path, bytes },
             Failure::Disconnected(source) => Self::Disconnected { path, source },
             Failure::Refused(source) => Self::Refused { path, source },
+            Failure::OtherOrder(_) => unreachable!("only queues have an order"),
         }
     }
 }

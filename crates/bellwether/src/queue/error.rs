@@ -8,6 +8,7 @@ use bellwether_client as zk;
 use crate::error::ConnectError;
 use crate::line::failure::Failure;
 use crate::node::path::PathError;
+use crate::node::recipe_mark::RecordedOrder;
 use crate::session::place::from_unreached;
 
 from_unreached!(PutError, TakeError);
@@ -34,6 +35,9 @@ pub enum PutError {
         bytes: usize,
         bytes_max: usize,
     },
+    /// The queue has another order: its items were put by a handle of another type. Nothing was put. Use that type, or another path.
+    #[error("{path} is a queue in the order of {order}")]
+    OtherOrder { path: String, order: RecordedOrder },
     /// The value cannot be encoded. Nothing was put.
     #[error("an item for {path} cannot be encoded")]
     NotWritable {
@@ -91,6 +95,7 @@ impl PutError {
             },
             Failure::Disconnected(source) => Self::Disconnected { path, source },
             Failure::Refused(source) => Self::Refused { path, source },
+            Failure::OtherOrder(order) => Self::OtherOrder { path, order },
             Failure::TooManyEphemerals { bytes } => Self::TooManyEphemerals { path, bytes },
             // Items are persistent.
             Failure::Removed => Self::Refused {
@@ -115,6 +120,9 @@ pub enum TakeError {
     /// No item came within the limit. The place in line is given up.
     #[error("timed out after {limit:?} waiting for an item at {path}")]
     TimedOut { path: String, limit: Duration },
+    /// The queue has items of another order: they were put by a handle of another type. Use that type.
+    #[error("{path} is a queue in the order of {order}")]
+    OtherOrder { path: String, order: RecordedOrder },
     /// The session ended, and every claim of that session with it. Take again: the client opens a new session.
     #[error("session ended at {path}")]
     SessionEnded { path: String },
@@ -174,6 +182,7 @@ impl TakeError {
             },
             Failure::Disconnected(source) => Self::Disconnected { path, source },
             Failure::Refused(source) => Self::Refused { path, source },
+            Failure::OtherOrder(order) => Self::OtherOrder { path, order },
             Failure::TooManyEphemerals { bytes } => Self::TooManyEphemerals { path, bytes },
             Failure::Removed => Self::Refused {
                 path,

@@ -20,6 +20,7 @@ use crate::session::call::call;
 use crate::session::client::Client;
 
 pub use crate::node::payload::Payload;
+pub use crate::node::recipe_mark::RecordedOrder;
 pub use error::{PutError, SettleError, TakeError};
 pub use look::dead_letter::DeadLetter;
 pub use look::inspect::{Depth, Peek};
@@ -79,6 +80,9 @@ pub type DelayQueue<T = Vec<u8>> = OrderedQueue<ByDueTime, T>;
 /// item that was put or given back before it began. An item that is given back keeps its place; consumers of a [`Queue`] that have read
 /// ahead may see it up to sixteen items later, consumers of the other two one item later if its consumer died. Consumers that wait for an
 /// item are served in order of arrival, and an item wakes one of them.
+///
+/// The order belongs to the queue: the first put records it, and handles of another type are refused
+/// ([`PutError::OtherOrder`], [`TakeError::OtherOrder`]).
 ///
 /// # Session loss
 ///

@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use crate::node::acquisition::AcquisitionId;
+use crate::node::recipe_mark::RecordedOrder;
 
 /// The order in which the items of a queue are taken; see [`Fifo`], [`ByPriority`] and [`ByDueTime`]. There are no others.
 pub trait Order: Rules + fmt::Debug + Send + Sync + 'static {}
@@ -36,6 +37,8 @@ pub struct Rule {
     pub(crate) delays: bool,
     /// Whether the names are given by the user, and have no structure.
     pub(crate) named: bool,
+    /// What the directory of a queue records.
+    pub(crate) recorded: Option<RecordedOrder>,
 }
 
 impl Rule {
@@ -43,6 +46,7 @@ impl Rule {
         overtakes: false,
         delays: false,
         named: false,
+        recorded: Some(RecordedOrder::Arrival),
     };
 
     /// Returns whether an item of this rank may be taken ahead of `first`. Due times that have passed are equal.
@@ -53,6 +57,7 @@ impl Rule {
     /// Tasks have names, and no order to rely on.
     pub(crate) const TASKS: Self = Self {
         named: true,
+        recorded: None,
         ..Self::FIFO
     };
 }
@@ -64,6 +69,7 @@ impl Rules for Fifo {
 impl Rules for ByPriority {
     const RULE: Rule = Rule {
         overtakes: true,
+        recorded: Some(RecordedOrder::Priority),
         ..Rule::FIFO
     };
 }
@@ -72,6 +78,7 @@ impl Rules for ByDueTime {
     const RULE: Rule = Rule {
         overtakes: true,
         delays: true,
+        recorded: Some(RecordedOrder::Due),
         ..Rule::FIFO
     };
 }
@@ -79,6 +86,9 @@ impl Rules for ByDueTime {
 impl Order for Fifo {}
 impl Order for ByPriority {}
 impl Order for ByDueTime {}
+
+/// Due times are at least this, some weeks after 1970, and so greater than all priorities.
+pub(crate) const DUE_MIN: u64 = 1 << 32;
 
 /// The sequence of an item that has none.
 const UNNUMBERED: i32 = -1;
@@ -138,6 +148,15 @@ impl Item {
     /// Whether its name has a rank, so that it may have to be taken before items that were put earlier.
     pub(crate) fn is_ranked(&self) -> bool {
         self.sequence != UNNUMBERED && !self.name.starts_with("item-")
+    }
+
+    /// The order that it was put for, if its name has a rank. One without a rank is first in any order.
+    pub(crate) fn order(&self) -> Option<RecordedOrder> {
+        let order = match self.rank {
+            DUE_MIN.. => RecordedOrder::Due,
+            _ => RecordedOrder::Priority,
+        };
+        self.is_ranked().then_some(order)
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -231,6 +250,21 @@ mod tests {
             let read = self::item(Fifo::RULE, &name).unwrap();
             assert_eq!(read.own_prefix(), Item::prefix(rule, 7, &id));
             assert_eq!(read.is_ranked(), rule.overtakes);
+        }
+    }
+
+    #[test]
+    fn order_is_in_the_name_of_a_ranked_item() {
+        let order = |rule: Rule, rank| {
+            let name = format!("{}0000000012", Item::prefix(rule, rank, &ItemId::new()));
+            item(Fifo::RULE, &name).unwrap().order()
+        };
+        assert_eq!(order(Fifo::RULE, 0), None);
+        for (rule, rank) in [
+            (ByPriority::RULE, u32::MAX.into()),
+            (ByDueTime::RULE, DUE_MIN),
+        ] {
+            assert_eq!(order(rule, rank), rule.recorded);
         }
     }
 

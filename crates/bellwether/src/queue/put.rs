@@ -12,7 +12,7 @@ use crate::node::path::NodePath;
 use crate::node::payload::Payload;
 use crate::node::request_size::WRITE_OVERHEAD_BYTES;
 use crate::queue::error::PutError;
-use crate::queue::order::{Item, ItemId, Order, to_ms};
+use crate::queue::order::{DUE_MIN, Item, ItemId, Order, to_ms};
 use crate::queue::shelf::Shelf;
 use crate::queue::{DelayQueue, OrderedQueue, PriorityQueue, Queue};
 use crate::request::receipt::{OnceError, Operation};
@@ -126,7 +126,7 @@ impl<T: Payload> DelayQueue<T> {
     /// Dropped before it returns, the item may have been put or not.
     pub async fn put_at(&self, due: SystemTime, payload: &T) -> Result<ItemId, PutError> {
         call!("queue.put", self.path())
-            .run(self.put_one(to_ms(due), payload))
+            .run(self.put_one(to_ms(due).max(DUE_MIN), payload))
             .await
     }
 
@@ -261,7 +261,7 @@ impl Shelf {
                 // Refused as a whole, so nothing was written. Empty directories are removed by the servers, so they may vanish again
                 // before the next try.
                 Err(OnceError::Refused(error)) if zk::Error::from(error) == zk::Error::NO_NODE => {
-                    let made = self.make(dirs).await;
+                    let made = self.make_to_put(dirs).await;
                     let again = made.and_then(|()| Ok(tries.again_after(Ok(()))?));
                     again.map_err(|failure| PutError::new(failure, self.path()))?;
                 }
@@ -307,7 +307,7 @@ impl Shelf {
         if self.credit.spend(items.len()) {
             return Ok(());
         }
-        let tally = self.look().await?;
+        let tally = self.look_in_order().await?;
         // The sum over all shards: no shard has counted further than that.
         if tally.puts >= i64::from(SEQUENCE_MAX) {
             return Err(Failure::SequenceUsedUp);

@@ -21,11 +21,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bellwether_client as zk;
+use futures_util::future::join;
 
 use crate::line::failure::Failure;
 use crate::node::access::Access;
 use crate::node::path::{NodePath, PathError};
-use crate::node::recipe_mark::RecipeMark;
+use crate::node::recipe_mark::{RecipeMark, RecordedOrder};
 use crate::node::who::Who;
 use crate::queue::order::{Item, Rule};
 use crate::queue::put::Credit;
@@ -213,7 +214,20 @@ impl Shelf {
 
     /// Creates the missing ones of these directories as containers, so that the servers remove them when they are empty.
     pub(crate) async fn make(&self, dirs: &[NodePath]) -> Result<(), Failure> {
-        self.mark().await?;
+        self.make_in_order(dirs, None).await
+    }
+
+    /// As [`make`](Self::make). A new queue gets the order of this handle; what is put decides, not what is taken.
+    pub(crate) async fn make_to_put(&self, dirs: &[NodePath]) -> Result<(), Failure> {
+        self.make_in_order(dirs, self.rule.recorded).await
+    }
+
+    async fn make_in_order(
+        &self,
+        dirs: &[NodePath],
+        order: Option<RecordedOrder>,
+    ) -> Result<(), Failure> {
+        self.mark(order).await?;
         // Parents would be created without the access list of this place.
         let above_shards = (self.shards > 1).then(|| self.dir("items"));
         for dir in above_shards.iter().chain(dirs) {
@@ -226,29 +240,64 @@ impl Shelf {
         Ok(())
     }
 
-    /// Creates the recipe's directory with its mark, or marks a directory that was created without one.
-    async fn mark(&self) -> Result<(), Failure> {
+    /// Creates the recipe's directory with its mark, and with the order of a new queue, or marks a directory that was created without a mark.
+    async fn mark(&self, order: Option<RecordedOrder>) -> Result<(), Failure> {
         let root = self.root.as_ref().expect("the path was checked");
         let mark = match self.rule.named {
             true => RecipeMark::Tasks,
             false => RecipeMark::Queue,
         };
-        let (zk, data) = (self.session().zk(), mark.to_data());
+        let zk = self.session().zk();
         let marked = async {
+            let data = mark.to_data(order);
             let made = self
                 .session()
                 .make_marked_directory(root, &data, &self.access);
             made.await?;
             let (found, stat) = zk.get(root.as_str()).await?;
             if found.is_empty() {
+                let data = mark.to_data(None);
                 zk.set(root.as_str(), &data, Some(stat.version)).await?;
             }
-            Ok(())
+            Ok(RecipeMark::order_of(&found))
         };
         match marked.await {
+            Ok(Some(found)) if order.is_some_and(|order| order != found) => {
+                Err(Failure::OtherOrder(found))
+            }
             Err(zk::Error::SessionEnded(zk::SessionEnd::Expired)) => Err(Failure::SessionEnded),
-            // The mark is only for inspection; another client may have set it, or the access list may forbid it.
-            Ok(()) | Err(_) => Ok(()),
+            // Another client may have set the mark, or the access list may forbid it.
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    /// As [`look`](Self::look), for a put, which is refused if the queue has another order. An empty queue without an order, as one that
+    /// only consumers have used, gets that of this handle; one with items was made before orders were recorded, and may have any.
+    pub(crate) async fn look_in_order(&self) -> Result<Tally, Failure> {
+        let root = self.root.as_ref().expect("the path was checked");
+        let zk = self.session().zk();
+        let mut tries = Tries::limited();
+        loop {
+            // Both are sent in one packet.
+            let read = until_answered(|| zk.get(root.as_str()));
+            let (tally, mark) = join(self.look(), read).await;
+            let tally = tally?;
+            // There may be no node yet, or the access list may forbid to read it.
+            let (Ok((data, stat)), Some(order)) = (mark, self.rule.recorded) else {
+                return Ok(tally);
+            };
+            match RecipeMark::order_of(&data) {
+                Some(found) if found != order => return Err(Failure::OtherOrder(found)),
+                None if tally.depth == 0 && is_unordered(&data) => {}
+                _ => return Ok(tally),
+            }
+            let data = RecipeMark::Queue.to_data(Some(order));
+            match zk.set(root.as_str(), &data, Some(stat.version)).await {
+                // Another client may have recorded another order.
+                Err(zk::Error::BAD_VERSION) => tries.again_after(Ok(()))?,
+                // A later put records it.
+                _ => return Ok(tally),
+            }
         }
     }
 
@@ -328,8 +377,19 @@ impl Shelf {
             Ok((version, found))
         });
         let (version, lists) = listed.await?;
-        self.warm().stock(self.rule, version, lists);
-        Ok(())
+        self.stock(version, lists)
+    }
+
+    /// Hands lists of items and claims to [`Warm`]. Fails if there are items of another order.
+    pub(crate) fn stock(
+        &self,
+        version: i32,
+        lists: Vec<Option<(Vec<String>, zk::Stat)>>,
+    ) -> Result<(), Failure> {
+        match self.warm().stock(self.rule, version, lists) {
+            Some(other) => Err(Failure::OtherOrder(other)),
+            None => Ok(()),
+        }
     }
 }
 
@@ -354,6 +414,11 @@ impl Tally {
         }
         tally
     }
+}
+
+/// Whether the data of a directory is that of a queue without an order.
+fn is_unordered(data: &[u8]) -> bool {
+    data.is_empty() || RecipeMark::from_data(data) == Some(RecipeMark::Queue)
 }
 
 /// How many children were ever created and deleted: `cversion` is the sum (Apache's `DataNode.copyStat`). It wraps in 32 bits,

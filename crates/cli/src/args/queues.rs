@@ -24,7 +24,11 @@ pub(crate) struct QueueArgs {
 pub(crate) enum QueueCommand {
     /// Put an item exactly once, and print its id.
     ///
-    /// Exit code: 0; 1 if the queue is full or the item is too large; 125 if bellwether failed. If the outcome is unknown, stderr says so.
+    /// Items are taken in order of arrival, unless they are put with --priority or --delay. The first item decides for the queue, and an
+    /// item of another order is refused. A consumer gets the first item that is not claimed; only consumers that take at the same moment
+    /// share the first items without order.
+    ///
+    /// Exit code: 0; 1 if the queue is full or the item is too large; 2 if the queue has another order; 125 if bellwether failed. If the outcome is unknown, stderr says so.
     #[command(after_help = "Examples:
   bellwether queue put /hosts/to-drain db7
   bellwether queue put /jobs --priority 3 - < job.json
@@ -58,10 +62,11 @@ pub(crate) enum QueueCommand {
     Dead(QueueDeadArgs),
 }
 
-/// The order in which items are taken. All users of a queue have to use the same order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+/// The order in which items are taken. The first item that is put decides it for the queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum QueueOrder {
     /// First in, first out.
+    #[default]
     Arrival,
     /// The lowest number first, of items put with --priority.
     Priority,
@@ -73,9 +78,9 @@ pub(crate) enum QueueOrder {
 pub(crate) struct QueueLookArgs {
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
-    /// The order of the queue; the same for all its users.
-    #[arg(long, value_enum, default_value = "arrival")]
-    pub(crate) order: QueueOrder,
+    /// Refuse a queue of another order. By default, the order of the queue is followed.
+    #[arg(long, value_enum)]
+    pub(crate) order: Option<QueueOrder>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -84,10 +89,11 @@ pub(crate) struct QueuePutArgs {
     pub(crate) place: PlaceArgs,
     #[command(flatten)]
     pub(crate) data: DataArgs,
-    /// The priority of the item, lowest first. For queues whose consumers use --order priority.
+    /// The priority of the item, lowest first. All items of a queue have a priority, or none has.
     #[arg(long, value_name = "N")]
     pub(crate) priority: Option<u32>,
-    /// Deliver the item only after this time. For queues whose consumers use --order due.
+    /// Deliver the item only after this time. All items of a queue have a due time, or none has; without this option, an item in such a
+    /// queue is due at once.
     #[arg(long, value_name = "TIME", value_parser = duration::parse, conflicts_with = "priority")]
     pub(crate) delay: Option<Duration>,
 }
@@ -122,9 +128,9 @@ pub(crate) struct QueueTakeArgs {
     /// Do not wait: fail if there is no item.
     #[arg(short = 'n', long = "try", conflicts_with = "wait")]
     pub(crate) at_once: bool,
-    /// The order of the queue; the same for all its users.
-    #[arg(long, value_enum, default_value = "arrival")]
-    pub(crate) order: QueueOrder,
+    /// Refuse a queue of another order. By default, the order of the queue is followed.
+    #[arg(long, value_enum)]
+    pub(crate) order: Option<QueueOrder>,
     /// Make an item a dead letter after N failed attempts.
     #[arg(long, value_name = "N", default_value = "5")]
     pub(crate) attempts: NonZeroU32,
@@ -176,9 +182,9 @@ pub(crate) struct QueueWorkArgs {
     /// Exit after this time without an item.
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(crate) idle: Option<Duration>,
-    /// The order of the queue; the same for all its users.
-    #[arg(long, value_enum, default_value = "arrival")]
-    pub(crate) order: QueueOrder,
+    /// Refuse a queue of another order. By default, the order of the queue is followed.
+    #[arg(long, value_enum)]
+    pub(crate) order: Option<QueueOrder>,
     /// Make an item a dead letter after N failed attempts.
     #[arg(long, value_name = "N", default_value = "5")]
     pub(crate) attempts: NonZeroU32,

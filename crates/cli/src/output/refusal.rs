@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use bellwether::error::{AcquireError, BarrierError, ConnectError, StateError};
-use bellwether::queue::PutError;
+use bellwether::queue::{PutError, RecordedOrder, TakeError};
 use bellwether::two_phase::TransactionError;
 use bellwether::zk;
 
@@ -167,6 +167,20 @@ pub(crate) fn meaning(error: &anyhow::Error) -> (Exit, Option<String>) {
     {
         let hint = format!("`bellwether locks {path}` shows who uses it");
         return (Exit::Usage, Some(hint));
+    }
+    let other_order = match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(PutError::OtherOrder { order, .. }), _) => Some((order, "put")),
+        (_, Some(TakeError::OtherOrder { order, .. })) => Some((order, "take")),
+        _ => None,
+    };
+    if let Some((order, verb)) = other_order {
+        let hint = match (verb, order) {
+            ("take", _) => "leave --order out",
+            (_, RecordedOrder::Priority) => "give the item a --priority",
+            (_, RecordedOrder::Due) => "give the item a --delay",
+            _ => "leave --priority and --delay out, or use another path",
+        };
+        return (Exit::Usage, Some(hint.to_owned()));
     }
     let is_mistake = matches!(
         error.downcast_ref(),

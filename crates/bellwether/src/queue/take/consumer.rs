@@ -18,7 +18,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// A stream of claims without end; see [`OrderedQueue::consumer`].
 ///
 /// An error is an item and not the end: after [`TakeError::SessionEnded`] the next item is claimed in the next session. The stream ends
-/// only where a retry cannot help: [`TakeError::BadPath`], [`TakeError::TooLarge`], [`TakeError::Refused`], and a client that is closed.
+/// only where a retry cannot help: [`TakeError::BadPath`], [`TakeError::OtherOrder`], [`TakeError::TooLarge`],
+/// [`TakeError::Refused`], and a client that is closed.
 pub type Consumer<T> = Events<Result<Claim<T>, TakeError>>;
 
 impl<T: Payload + Send + 'static> Consumer<T> {
@@ -36,9 +37,12 @@ async fn next<O: Order, T: Payload + Send + 'static>(
     let taken = queue.take().await;
     match &taken {
         Ok(_) | Err(TakeError::SessionEnded { .. }) => {}
-        Err(TakeError::BadPath { .. } | TakeError::TooLarge { .. } | TakeError::Refused { .. }) => {
-            return Some((taken, None));
-        }
+        Err(
+            TakeError::BadPath { .. }
+            | TakeError::OtherOrder { .. }
+            | TakeError::TooLarge { .. }
+            | TakeError::Refused { .. },
+        ) => return Some((taken, None)),
         Err(TakeError::NoSession { source, .. }) if is_final(source) => {
             return Some((taken, None));
         }

@@ -121,7 +121,7 @@ impl Shelf {
             let came_back = self.warm().came_back();
             self.warm().begin_refill();
             let (version, lists) = self.list_and_watch(&dirs, &mut watches).await?;
-            self.warm().stock(self.rule(), version, lists);
+            self.stock(version, lists)?;
             if let Some(held) = self.take_listed(Some(&place), true).await? {
                 place.forget();
                 return Ok(Some(held));

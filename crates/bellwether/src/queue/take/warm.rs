@@ -11,6 +11,7 @@ use bellwether_client::seam;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
+use crate::node::recipe_mark::RecordedOrder;
 use crate::queue::order::{Item, Rule, to_ms};
 use crate::queue::shelf::Tally;
 use crate::queue::take::returned;
@@ -199,13 +200,13 @@ impl Warm {
         self.state().stale = true;
     }
 
-    /// Takes note of lists of items, and last of the claims.
+    /// Takes note of lists of items, and last of the claims. If there are items of another order, returns that order, and none can be taken.
     pub(crate) fn stock(
         &self,
         rule: Rule,
         version: i32,
         mut lists: Vec<Option<(Vec<String>, zk::Stat)>>,
-    ) {
+    ) -> Option<RecordedOrder> {
         let stats: Vec<_> = lists
             .iter()
             .map(|list| list.as_ref().map(|(_, stat)| *stat))
@@ -227,8 +228,14 @@ impl Warm {
                 }
             }
         }
+        let mut orders = names.iter().filter_map(Item::order);
+        let other = orders.find(|order| rule.recorded != Some(*order));
+        if other.is_some() {
+            names.clear();
+        }
         names.sort_unstable();
         state.names = names.into();
+        other
     }
 
     /// Takes note of what was read ahead: the items that were picked, in order, and the claims there were then.

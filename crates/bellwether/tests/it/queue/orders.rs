@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant, SystemTime};
 
+use bellwether::queue::{PutError, RecordedOrder, TakeError};
 use bellwether::{DelayQueue, PriorityQueue, Queue};
 use bellwether_wire::op::Op;
 
@@ -21,6 +22,8 @@ on_both_engines! {
     item_that_comes_back_from_a_dead_consumer_is_soon_next,
     t99_items_behind_a_claimed_one_come_in_order_of_arrival,
     t99_consumers_in_turn_get_items_in_order_of_arrival,
+    t100_handle_of_another_order_is_refused,
+    t100_queue_without_a_recorded_order_works,
 }
 
 async fn t75_delayed_items_come_in_the_order_of_their_times(place: Place) {
@@ -104,6 +107,84 @@ async fn t99_consumers_in_turn_get_items_in_order_of_arrival(place: Place) {
         if claims.len() == 2 {
             claims.remove(0).ack().await.unwrap();
         }
+    }
+}
+
+async fn t100_handle_of_another_order_is_refused(place: Place) {
+    let client = place.client().await;
+    let fifo = || Queue::<String>::new(&client, "/queue");
+    let ranked = || PriorityQueue::<String>::new(&client, "/queue");
+    let delayed = || DelayQueue::<String>::new(&client, "/queue");
+    // A consumer that waits leaves the order to the first put.
+    let waiting = fifo();
+    let waiter = tokio::spawn(async move { waiting.take().await });
+    place.until_children("/queue/line", 1).await;
+    ranked().put(7, &text("later")).await.unwrap();
+    let refused = soon(waiter).await.unwrap();
+    assert!(
+        matches!(
+            refused,
+            Err(TakeError::OtherOrder {
+                order: RecordedOrder::Priority,
+                ..
+            })
+        ),
+        "{refused:?}"
+    );
+    for refused in [
+        fifo().put(&text("x")).await,
+        delayed().put_after(Duration::ZERO, &text("x")).await,
+    ] {
+        assert!(
+            matches!(
+                refused,
+                Err(PutError::OtherOrder {
+                    order: RecordedOrder::Priority,
+                    ..
+                })
+            ),
+            "{refused:?}"
+        );
+    }
+    let (fifo, delayed) = (fifo(), delayed());
+    for _ in 0..2 {
+        for refused in [fifo.try_take().await, delayed.try_take().await] {
+            assert!(
+                matches!(refused, Err(TakeError::OtherOrder { .. })),
+                "{refused:?}"
+            );
+        }
+        assert!(matches!(
+            fifo.peek().await,
+            Err(TakeError::OtherOrder { .. })
+        ));
+    }
+    ranked().put(3, &text("sooner")).await.unwrap();
+    assert_eq!(fifo.list().await.unwrap().len(), 2);
+    for expected in ["sooner", "later"] {
+        let claim = soon(ranked().take()).await.unwrap();
+        assert_eq!((claim.payload().as_str(), claim.attempts()), (expected, 1));
+        claim.ack().await.unwrap();
+    }
+}
+
+/// As one that was made before orders were recorded.
+async fn t100_queue_without_a_recorded_order_works(place: Place) {
+    let client = place.client().await;
+    let fifo = Queue::<String>::new(&client, "/queue");
+    fifo.put(&text("a")).await.unwrap();
+    let zk = place.outside();
+    zk.set("/queue", br#"{"version":1,"recipe":"queue"}"#, None)
+        .await
+        .unwrap();
+    let ranked = PriorityQueue::<String>::new(&client, "/queue");
+    ranked.put(1, &text("b")).await.unwrap();
+    let other = Queue::<String>::new(&client, "/queue");
+    other.put(&text("c")).await.unwrap();
+    for expected in ["a", "c", "b"] {
+        let claim = soon(ranked.take()).await.unwrap();
+        assert_eq!(claim.payload(), expected);
+        claim.ack().await.unwrap();
     }
 }
 

@@ -18,6 +18,7 @@ on_local_and_apache! {
     item_that_nobody_reads_is_given_back,
     urgent_and_delayed_items_come_in_their_order,
     revived_items_keep_their_priority_or_due_time,
+    t100_consumer_follows_the_order_of_the_queue,
     queue_that_is_empty_is_124,
     claim_that_is_lost_stops_the_command,
 }
@@ -184,6 +185,37 @@ fn urgent_and_delayed_items_come_in_their_order(servers: &Servers) {
     let take = ["queue", "take", "d", "--order", "due"];
     assert_eq!(servers.done(&take), "now");
     assert_code(&servers.run(&[&take[..], &["--try"]].concat()), 124);
+}
+
+fn t100_consumer_follows_the_order_of_the_queue(servers: &Servers) {
+    for (priority, item) in [("7", "later"), ("3", "sooner"), ("5", "between")] {
+        servers.done(&["queue", "put", "p", item, "--priority", priority]);
+    }
+    assert_eq!(servers.done(&["queue", "peek", "p"]), "sooner");
+    assert_eq!(servers.done(&["queue", "take", "p"]), "sooner");
+    assert_eq!(
+        servers.done(&["queue", "take", "p", "--", "cat"]),
+        "between"
+    );
+    let work = ["queue", "work", "p", "--idle", "1s", "--", "cat"];
+    assert_eq!(servers.done(&work), "later");
+    servers.done(&["queue", "put", "p", "x", "--priority", "1"]);
+    for other in [
+        &["queue", "take", "p", "--order", "arrival"][..],
+        &["queue", "put", "p", "x"],
+        &["queue", "put", "p", "x", "--delay", "1s"],
+    ] {
+        let output = servers.run(other);
+        assert_code(&output, 2);
+        let said = text(&output.stderr);
+        assert!(said.contains("in the order of priority"), "{said}");
+    }
+    // Not before it is due.
+    servers.done(&["queue", "put", "d", "much later", "--delay", "1h"]);
+    assert_code(&servers.run(&["queue", "take", "d", "--try"]), 124);
+    assert_code(&servers.run(&["queue", "peek", "d"]), 1);
+    servers.done(&["queue", "put", "d", "now"]);
+    assert_eq!(servers.done(&["queue", "take", "d"]), "now");
 }
 
 fn revived_items_keep_their_priority_or_due_time(servers: &Servers) {

@@ -3,7 +3,7 @@ use futures_util::FutureExt;
 use bellwether_client::seam;
 
 use super::*;
-use crate::queue::order::{ByDueTime, ByPriority, Fifo, Rules};
+use crate::queue::order::{ByDueTime, ByPriority, DUE_MIN, Fifo, Rules};
 
 fn names(count: usize) -> Vec<String> {
     let name = |number| format!("item-{number:016x}-{number:010}");
@@ -276,7 +276,7 @@ fn item_that_has_become_due_is_not_waited_for() {
     let name = |due: u64| format!("{due}-{due:016x}-{:010}", 1);
     let rule = ByDueTime::RULE;
     assert_eq!(
-        stocked(rule, vec![name(1)], Vec::new()).first_due(rule),
+        stocked(rule, vec![name(DUE_MIN)], Vec::new()).first_due(rule),
         Some(Duration::ZERO)
     );
     let in_an_hour = to_ms(seam::system_time()) + 3_600_000;

@@ -4,8 +4,11 @@ mod take;
 mod work;
 
 use std::io::{self, Write};
+use std::time::Duration;
 
-use bellwether::queue::{DeadLetter, Listed, Order, OrderedQueue};
+use bellwether::queue::{
+    DeadLetter, Listed, Order, OrderedQueue, PutError, RecordedOrder, TakeError,
+};
 use bellwether::{DelayQueue, PriorityQueue, Queue};
 use serde_json::{Value, json};
 
@@ -43,6 +46,39 @@ macro_rules! with_queue {
 }
 use with_queue;
 
+/// The order of a queue that was refused because of it, unless the user asked for an order.
+fn followed(asked: Option<QueueOrder>, error: &anyhow::Error) -> Option<QueueOrder> {
+    let Some(TakeError::OtherOrder { order, .. }) = error.downcast_ref() else {
+        return None;
+    };
+    let order = match order {
+        RecordedOrder::Priority => QueueOrder::Priority,
+        RecordedOrder::Due => QueueOrder::Due,
+        _ => QueueOrder::Arrival,
+    };
+    asked.is_none().then_some(order)
+}
+
+/// Runs code with a queue of the type for the order that the user asked for, or else for that of the queue.
+macro_rules! following {
+    ($asked:expr, $client:expr, $path:expr, |$queue:ident| $body:expr) => {{
+        let mut order = $asked.unwrap_or_default();
+        loop {
+            // A block of its own, so that `?` does not leave the loop.
+            let done: anyhow::Result<_> =
+                with_queue!(order, $client, $path, |$queue| { async { $body }.await });
+            match done {
+                Err(error) => match followed($asked, &error) {
+                    Some(found) => order = found,
+                    None => break Err(error),
+                },
+                done => break done,
+            }
+        }
+    }};
+}
+use following;
+
 pub(crate) fn run(args: QueueArgs, output: Output) -> anyhow::Result<Exit> {
     match args.command {
         QueueCommand::Put(args) => put(&args, output),
@@ -70,7 +106,16 @@ fn put(args: &QueuePutArgs, output: Output) -> anyhow::Result<Exit> {
                     .put_after(delay, &data)
                     .await
             }
-            (None, None) => Queue::<Vec<u8>>::new(client, path).put(&data).await,
+            (None, None) => match Queue::<Vec<u8>>::new(client, path).put(&data).await {
+                Err(PutError::OtherOrder {
+                    order: RecordedOrder::Due,
+                    ..
+                }) => {
+                    let queue = DelayQueue::<Vec<u8>>::new(client, path);
+                    queue.put_after(Duration::ZERO, &data).await
+                }
+                put => put,
+            },
         };
         let id = put?;
         Ok(match place.tree.json {
@@ -83,17 +128,17 @@ fn put(args: &QueuePutArgs, output: Output) -> anyhow::Result<Exit> {
 fn ack(args: &QueueAckArgs, output: Output) -> anyhow::Result<Exit> {
     let QueueLookArgs { place, order } = &args.look;
     in_session(&place.tree.connect, output, async |client| {
-        let acknowledged = with_queue!(order, client, &place.path, |queue| {
+        let acknowledged = following!(*order, client, &place.path, |queue| {
             let items = queue.list().await?;
             let item = items.iter().find(|item| {
                 let token = item.claim.as_ref().map(|claim| claim.token);
                 item.id.to_string() == args.id && (args.token.is_none() || args.token == token)
             });
             match item {
-                Some(item) => queue.ack_claimed(item).await?,
-                None => false,
+                Some(item) => Ok(queue.ack_claimed(item).await?),
+                None => Ok(false),
             }
-        });
+        })?;
         if !acknowledged {
             let (id, path) = (&args.id, &place.path);
             return Err(Refusal::no(format!(
@@ -116,9 +161,9 @@ fn print(place: &PlaceArgs, object: Value) -> anyhow::Result<Exit> {
 fn peek(args: &QueueLookArgs, output: Output) -> anyhow::Result<Exit> {
     let place = &args.place;
     in_session(&place.tree.connect, output, async |client| {
-        let next = with_queue!(args.order, client, &place.path, |queue| queue
-            .peek()
-            .await?);
+        let next = following!(args.order, client, &place.path, |queue| {
+            Ok(queue.peek().await?)
+        })?;
         let Some(next) = next else {
             return Err(Refusal::no(format!("there is no item to take in {}", place.path)).into());
         };
@@ -138,9 +183,9 @@ fn peek(args: &QueueLookArgs, output: Output) -> anyhow::Result<Exit> {
 fn ls(args: &QueueLookArgs, output: Output) -> anyhow::Result<Exit> {
     let place = &args.place;
     in_session(&place.tree.connect, output, async |client| {
-        let items = with_queue!(args.order, client, &place.path, |queue| queue
-            .list()
-            .await?);
+        let items = following!(args.order, client, &place.path, |queue| {
+            Ok(queue.list().await?)
+        })?;
         Ok(output::answer(|out| {
             if place.tree.json {
                 let items: Value = items.iter().map(item_json).collect();
@@ -192,7 +237,7 @@ fn item_json(item: &Listed) -> Value {
 fn dead(args: &QueueDeadArgs, output: Output) -> anyhow::Result<Exit> {
     let QueueLookArgs { place, order } = &args.look;
     in_session(&place.tree.connect, output, async |client| {
-        with_queue!(order, client, &place.path, |queue| {
+        following!(*order, client, &place.path, |queue| {
             dead_of(&queue, args, place).await
         })
     })
@@ -280,6 +325,6 @@ pub(crate) fn letter_json(letter: &DeadLetter) -> Value {
 }
 
 /// A duration in milliseconds, for JSON.
-fn ms_of(time: std::time::Duration) -> u64 {
+fn ms_of(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

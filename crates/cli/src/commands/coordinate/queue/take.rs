@@ -10,7 +10,7 @@ use futures_util::stream;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::with_queue;
+use super::{followed, following, with_queue};
 use crate::args::{QueueOrder, QueueTakeArgs};
 use crate::connect::patience::Patience;
 use crate::connect::session::in_session_within;
@@ -31,7 +31,7 @@ pub(super) fn run(args: QueueTakeArgs, output: Output) -> anyhow::Result<Exit> {
     if args.command.is_empty() {
         output::check_open("nothing was taken")?;
         return in_session_within(patience, &args.job.connect, output, async |client| {
-            with_queue!(args.order, client, &args.path, |queue| {
+            following!(args.order, client, &args.path, |queue| {
                 let mut queue = queue.attempts_max(attempts);
                 if let Some(message) = &args.job.message {
                     queue = queue.message(message);
@@ -52,7 +52,7 @@ pub(super) fn run(args: QueueTakeArgs, output: Output) -> anyhow::Result<Exit> {
         output,
         async |workplace| {
             let client = workplace.client().clone();
-            with_queue!(args.order, &client, &args.path, |queue| {
+            following!(args.order, &client, &args.path, |queue| {
                 let queue = queue.attempts_max(attempts);
                 for_command(&queue, &args, patience, workplace).await
             })

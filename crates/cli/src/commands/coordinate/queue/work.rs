@@ -5,7 +5,7 @@ use bellwether::{DelayQueue, PriorityQueue, Queue};
 use tracing::{Instrument, info_span};
 
 use super::take::{attempt, next};
-use super::with_queue;
+use super::{followed, following, with_queue};
 use crate::args::{QueueOrder, QueueWorkArgs};
 use crate::connect::patience::Patience;
 use crate::exit::Exit;
@@ -28,10 +28,10 @@ pub(super) fn run(args: QueueWorkArgs, output: Output) -> anyhow::Result<Exit> {
                     return Ok(exit);
                 }
                 let client = workplace.client().clone();
-                let worked = with_queue!(args.order, &client, &args.path, |queue| {
+                let worked = following!(args.order, &client, &args.path, |queue| {
                     let queue = queue.attempts_max(attempts);
-                    work(&queue, &args, workplace).await?
-                });
+                    work(&queue, &args, workplace).await
+                })?;
                 let exit = match worked {
                     Worked::Attempt(exit) => exit,
                     Worked::Nothing => return Ok(Exit::Done),
