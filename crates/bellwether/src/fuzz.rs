@@ -8,7 +8,7 @@ use crate::node::recipe_mark::RecipeMark;
 use crate::node::who::Who;
 use crate::queue::order::{Item, Rule};
 use crate::queue::record::Record;
-use crate::queue::take::returned::{Name, Returned};
+use crate::queue::take::returned::{Returned, ReturnedName};
 use crate::two_phase;
 
 /// Names of nodes of all layouts, and what is in nodes.
@@ -26,7 +26,7 @@ pub fn nodes(bytes: &[u8]) {
     let _ = Who::from_data(bytes);
     let _ = crash_record::read(bytes);
     let _ = Item::parse(Rule::FIFO, text.clone().into_owned(), 0);
-    let _ = Name::parse(&text);
+    let _ = ReturnedName::parse(&text);
     let _ = Returned::from_data(bytes);
     let _ = Record::from_data(bytes);
     two_phase::read_any_node(&text, bytes);

@@ -12,7 +12,7 @@ use crate::queue::error::TakeError;
 use crate::queue::order::{Item, ItemId, Order};
 use crate::queue::shelf::Shelf;
 use crate::queue::take::claim::age;
-use crate::queue::take::returned::{Name, RETURNED, attempts};
+use crate::queue::take::returned::{RETURNED, ReturnedName, attempts};
 use crate::request::retry::{found, until_answered};
 use crate::session::call::call;
 
@@ -187,7 +187,10 @@ impl Shelf {
                 .children(self.dir(RETURNED).as_str())
                 .await,
         )?;
-        let names = names.iter().flatten().filter_map(|name| Name::parse(name));
+        let names = names
+            .iter()
+            .flatten()
+            .filter_map(|name| ReturnedName::parse(name));
         Ok(names
             .map(|name| (name.item.to_owned(), name.uncounted))
             .collect())

@@ -260,7 +260,7 @@ impl Held {
                 uncounted,
                 record,
             } => {
-                let name = returned::Name {
+                let name = returned::ReturnedName {
                     due_ms: *due_ms,
                     uncounted: *uncounted,
                     item: self.item().name(),

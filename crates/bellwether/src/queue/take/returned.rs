@@ -57,7 +57,7 @@ impl Backoff {
 
 /// The name of such a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Name<'a> {
+pub(crate) struct ReturnedName<'a> {
     /// Before this time the item is not delivered again.
     pub(crate) due_ms: u64,
     /// How many claims of the item do not count as attempts.
@@ -65,7 +65,7 @@ pub(crate) struct Name<'a> {
     pub(crate) item: &'a str,
 }
 
-impl<'a> Name<'a> {
+impl<'a> ReturnedName<'a> {
     /// `None` if it is the name of another node.
     pub(crate) fn parse(name: &'a str) -> Option<Self> {
         let (numbers, item) = name.split_once('-')?;
@@ -78,7 +78,7 @@ impl<'a> Name<'a> {
     }
 }
 
-impl fmt::Display for Name<'_> {
+impl fmt::Display for ReturnedName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (due_ms, item) = (self.due_ms, self.item);
         match self.uncounted {
@@ -113,15 +113,15 @@ mod tests {
     fn names_and_data_round_trip() {
         let item = "item-0123456789abcdef-0000000003";
         for (uncounted, text) in [(0, "17-"), (2, "17+2-")] {
-            let name = Name {
+            let name = ReturnedName {
                 due_ms: 17,
                 uncounted,
                 item,
             };
             assert_eq!(name.to_string(), format!("{text}{item}"));
-            assert_eq!(Name::parse(&name.to_string()), Some(name));
+            assert_eq!(ReturnedName::parse(&name.to_string()), Some(name));
         }
-        assert_eq!(Name::parse(item), None);
+        assert_eq!(ReturnedName::parse(item), None);
         let data = Returned::new("no \"disk\"").to_data();
         assert_eq!(Returned::from_data(&data).unwrap().reason, "no \"disk\"");
         assert!(Returned::from_data(b"foreign").is_none());

@@ -252,9 +252,11 @@ impl Warm {
         returned: &[String],
     ) {
         let now_ms = to_ms(seam::system_time());
-        let returned: HashMap<&str, (returned::Name<'_>, &String)> = returned
+        let returned: HashMap<&str, (returned::ReturnedName<'_>, &String)> = returned
             .iter()
-            .filter_map(|text| returned::Name::parse(text).map(|name| (name.item, (name, text))))
+            .filter_map(|text| {
+                returned::ReturnedName::parse(text).map(|name| (name.item, (name, text)))
+            })
             .collect();
         let (claims, version) = {
             let mut state = self.state();
