@@ -220,6 +220,12 @@ impl ConnectError {
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Lost(_))
     }
+
+    /// Whether the client will never have another session: it was closed, its runtime has ended, or the process is a forked child.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::Closed | Self::RuntimeGone | Self::Forked)
+    }
 }
 
 /// The outcome of the last attempt with each server.

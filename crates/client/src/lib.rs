@@ -79,7 +79,8 @@ pub use options::address::{Address, Endpoint};
 pub use options::session::{Credential, Limits, OVERLOAD_PAUSE, SessionKey};
 #[cfg(feature = "tls")]
 pub use options::tls::TlsOptions;
-pub use session_thread::{is_session_thread, session_thread};
+pub use process::is_session_thread;
+pub use session_thread::session_thread;
 
 /// The rights of an access list.
 pub mod acl {

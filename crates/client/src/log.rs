@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use tracing::warn;
 
-use crate::session_thread::is_session_thread;
+use crate::process::is_session_thread;
 
 /// The number of lines that may wait for the subscriber. Further lines are dropped and counted.
 const LINES_MAX: usize = 1_024;

@@ -5,12 +5,21 @@
 //! parent's event queue, a wake-up of an inherited task would write to its event descriptor, and a lock that another thread held at the
 //! moment of the fork is locked for ever. So a child neither uses nor drops what it has inherited.
 
+use std::cell::Cell;
 use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::session_thread::is_session_thread;
+thread_local! {
+    /// Set by the thread that carries sessions.
+    pub(crate) static IS_SESSION_THREAD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the caller runs on the session thread, where nothing may block, and which no forked child has.
+pub fn is_session_thread() -> bool {
+    IS_SESSION_THREAD.with(Cell::get)
+}
 
 /// A process. The id of one that has ended may be given to its grandchild, which is then taken for it; nothing cheaper is safer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,26 +1,16 @@
 //! The thread that carries the sessions of this process.
 
-use std::cell::Cell;
 use std::sync::{Mutex, PoisonError};
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::process::Process;
+use crate::process::{IS_SESSION_THREAD, Process};
 
 const NAME: &str = "bellwether";
 
 /// A forked child has a copy of each lock, and one that was held at that moment stays locked there. So a process and its children most likely
 /// use different ones.
 const SLOTS: usize = 64;
-
-thread_local! {
-    static HERE: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether the caller runs on the session thread, where nothing may block.
-pub fn is_session_thread() -> bool {
-    HERE.with(Cell::get)
-}
 
 /// The runtime of the session thread, which is started on first use, and again on the first use in a forked child.
 ///
@@ -57,7 +47,7 @@ pub fn session_thread() -> Handle {
     std::thread::Builder::new()
         .name(NAME.to_owned())
         .spawn(move || {
-            HERE.set(true);
+            IS_SESSION_THREAD.set(true);
             runtime.block_on(std::future::pending::<()>());
         })
         .expect("a process that may start no thread can do nothing here");

@@ -88,6 +88,16 @@ impl Failure for WriteError {
             _ => false,
         }
     }
+
+    fn comes_of_operators(&self) -> bool {
+        match self {
+            // The crash mark is deleted too.
+            Self::Refused { source, .. } => *source == zk::Error::NO_NODE,
+            // And so are receipts.
+            Self::NotHeld | Self::OutcomeUnknown { .. } => true,
+            _ => false,
+        }
+    }
 }
 
 impl Failure for BarrierError {

@@ -6,7 +6,6 @@ use bellwether_client as zk;
 
 use super::{ConnectError, PathError};
 use crate::node::who::Who;
-use crate::session::client::is_final;
 
 /// Why [`Lock::acquire`](crate::Lock::acquire) and the similar verbs of other recipes returned no guard.
 #[derive(Debug, thiserror::Error)]
@@ -121,7 +120,7 @@ impl StandError {
     pub(crate) fn is_final(&self) -> bool {
         match self {
             Self::NoSession(source) | Self::NoPart(AcquireError::NoSession { source, .. }) => {
-                is_final(source)
+                source.is_final()
             }
             Self::NoPart(_) => false,
         }

@@ -231,7 +231,7 @@ impl Client {
         let mut pause = PAUSE_MIN;
         loop {
             match self.session().await {
-                Err(error) if is_final(&error) => return Err(error),
+                Err(error) if error.is_final() => return Err(error),
                 Err(_) => {
                     self.0.home.sleep(pause).await;
                     pause = (2 * pause).min(PAUSE_MAX);
@@ -400,7 +400,7 @@ async fn keep_open(kept: Kept, home: Home) {
         };
         match client.session().await {
             Ok(_) => pause = PAUSE_MIN,
-            Err(error) if is_final(&error) => return,
+            Err(error) if error.is_final() => return,
             Err(error) => {
                 log::emit(move || warn!(%error, ?pause, "no session; will try again"));
                 // Not kept meanwhile: the client may be dropped.
@@ -410,14 +410,6 @@ async fn keep_open(kept: Kept, home: Home) {
             }
         }
     }
-}
-
-/// Whether a client has no further session after this.
-pub(crate) fn is_final(error: &ConnectError) -> bool {
-    matches!(
-        error,
-        ConnectError::Closed | ConnectError::RuntimeGone | ConnectError::Forked
-    )
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -10,7 +10,6 @@ use crate::queue::error::TakeError;
 use crate::queue::order::Order;
 use crate::queue::take::claim::Claim;
 use crate::request::events::Events;
-use crate::session::client::is_final;
 
 /// How long to wait after a transient failure.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -43,7 +42,7 @@ async fn next<O: Order, T: Payload + Send + 'static>(
             | TakeError::TooLarge { .. }
             | TakeError::Refused { .. },
         ) => return Some((taken, None)),
-        Err(TakeError::NoSession { source, .. }) if is_final(source) => {
+        Err(TakeError::NoSession { source, .. }) if source.is_final() => {
             return Some((taken, None));
         }
         Err(_) => queue.client().home().sleep(PAUSE).await,

@@ -193,7 +193,10 @@ async fn hand_over_costs_the_same_however_many_wait(place: Place) {
             holder = soon(next.pop_front().unwrap()).await.unwrap().unwrap();
             let mut sent = expected([(Op::Delete, 1), (Op::GetChildren, lists)]);
             sent.retain(|_, count| *count > 0);
-            assert_eq!(requests(&proxy), sent, "{waiters} waiters");
+            let mut now = requests(&proxy);
+            // Waiters deep in the line begin to watch their own nodes after a second.
+            now.remove("GetData");
+            assert_eq!(now, sent, "{waiters} waiters");
             // For the next contender, and for a watch of the released node.
             assert!(proxy.events() <= 2, "{} events", proxy.events());
         }
