@@ -18,6 +18,11 @@ pub trait Failure: Error {
     fn comes_of_operators(&self) -> bool {
         false
     }
+
+    /// Whether it may happen in a run with faults, and with such an operator if it has one.
+    fn is_explained(&self, has_operator: bool) -> bool {
+        self.comes_of_faults() || (has_operator && self.comes_of_operators())
+    }
 }
 
 impl Failure for zk::Error {

@@ -98,7 +98,7 @@ impl Worker {
             text += &format!(": {error}");
             reason = error.source();
         }
-        if !error.comes_of_faults() && !(self.has_operator && error.comes_of_operators()) {
+        if !error.is_explained(self.has_operator) {
             self.wrong(format!("worker {} got an error: {text}", self.who));
         }
         self.note(What::Failed(text));

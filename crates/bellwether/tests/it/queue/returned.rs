@@ -38,13 +38,20 @@ async fn reason_outlives_consumers_that_say_nothing(place: Place) {
     assert!(place.children("/queue/returned").await.is_empty());
 }
 
+/// The present time without the part of a millisecond, as due times are.
+fn now() -> SystemTime {
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let ms = u64::try_from(since_1970.unwrap().as_millis()).unwrap();
+    SystemTime::UNIX_EPOCH + Duration::from_millis(ms)
+}
+
 async fn item_is_not_delivered_before_its_delay_has_passed(place: Place) {
     let (queue, other) = (strings(&place).await, strings(&place).await);
     for name in ["first", "second"] {
         queue.put(&text(name)).await.unwrap();
     }
     let claim = soon(queue.take()).await.unwrap();
-    let given_back = SystemTime::now();
+    let given_back = now();
     claim.give_back_after(DELAY, "not now").await.unwrap();
     // Items behind it are delivered meanwhile, by this handle and by others.
     for queue in [&other, &queue] {
@@ -76,7 +83,7 @@ async fn one_that_waits_gets_the_item_when_it_is_due(place: Place) {
     let claim = soon(queue.take()).await.unwrap();
     let waiting = tokio::spawn(async move { other.take().await });
     place.until_children("/queue/line", 1).await;
-    let given_back = SystemTime::now();
+    let given_back = now();
     claim.give_back_after(DELAY, "not now").await.unwrap();
     let claim = soon(waiting).await.unwrap().unwrap();
     assert!(given_back.elapsed().unwrap() >= DELAY);
@@ -116,7 +123,7 @@ async fn backoff_outlasts_an_outage(place: Place) {
     let queue = strings(&place).await.attempts_max(5);
     let queue = queue.backoff(Duration::from_millis(100), Duration::from_secs(1));
     queue.put(&text("job")).await.unwrap();
-    let began = SystemTime::now();
+    let began = now();
     for attempt in 1..5 {
         let claim = soon(queue.take()).await.unwrap();
         assert_eq!(claim.attempts(), attempt);
@@ -211,7 +218,7 @@ async fn every_kind_of_queue_can_give_back_for_later(place: Place) {
 
     let tasks = Tasks::<Vec<u8>>::new(&client, "/tasks").backoff(delay, delay);
     tasks.add("one", &Vec::new()).await.unwrap();
-    let began = SystemTime::now();
+    let began = now();
     let task = soon(tasks.take()).await.unwrap().unwrap();
     task.fail("not now").await.unwrap();
     let task = soon(tasks.take()).await.unwrap().unwrap();

@@ -272,7 +272,7 @@ impl Log {
 
     /// A call beside the one that the round waits for has failed. If neither faults nor an operator can cause that, the run fails.
     pub(crate) fn failed(&self, error: &impl Failure) {
-        if !error.comes_of_faults() && !(self.has_operator && error.comes_of_operators()) {
+        if !error.is_explained(self.has_operator) {
             self.wrong(error.to_string());
         }
     }
