@@ -37,7 +37,7 @@ use crate::session::sabotage::Sabotage;
 use crate::session::slots::Slot;
 
 pub(crate) use self::view::Rule;
-use self::view::{Line, Listed};
+use self::view::{Children, Line};
 
 /// The server numbers children with a signed 32-bit counter that sticks or wraps at its end (`PrepRequestProcessor`,
 /// ZOOKEEPER-4706). A new contender above this number is refused, so that the line stays in order.
@@ -358,7 +358,7 @@ impl Contender {
         };
         let nodes = children.len();
         let (names, strangers) = self.entry.layout.sort_out(children);
-        let listed = Listed {
+        let listed = Children {
             names,
             strangers,
             nodes,

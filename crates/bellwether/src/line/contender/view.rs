@@ -35,7 +35,7 @@ impl Rule {
 
 /// A directory as listed.
 #[derive(Debug)]
-pub(super) struct Listed {
+pub(super) struct Children {
     /// All contenders, in no order.
     pub(super) names: Vec<Name>,
     /// Contenders in other layouts, by their names.
@@ -48,7 +48,7 @@ pub(super) struct Listed {
 #[derive(Debug)]
 pub(super) struct Line {
     own: Name,
-    listed: Listed,
+    listed: Children,
     /// Deliberate mistake: sorts by the whole name instead of the sequence number.
     by_text: bool,
     /// The nodes ahead that no longer block.
@@ -57,7 +57,7 @@ pub(super) struct Line {
 
 impl Line {
     /// The line around the node `own`; `None` if it has no such node.
-    pub(super) fn beside(own: &Name, listed: Listed, by_text: bool) -> Option<Self> {
+    pub(super) fn beside(own: &Name, listed: Children, by_text: bool) -> Option<Self> {
         listed.names.contains(own).then(|| Self {
             own: own.clone(),
             listed,
@@ -73,7 +73,7 @@ impl Line {
     }
 
     /// Replaces the list with a later one. Returns `false` if the own node is gone.
-    pub(super) fn renew(&mut self, listed: Listed) -> bool {
+    pub(super) fn renew(&mut self, listed: Children) -> bool {
         self.listed = listed;
         self.listed.names.contains(&self.own)
     }
@@ -168,8 +168,8 @@ mod tests {
         Layout::Bellwether.parse(name).unwrap()
     }
 
-    fn listed(names: Vec<Name>) -> Listed {
-        Listed {
+    fn listed(names: Vec<Name>) -> Children {
+        Children {
             nodes: names.len(),
             names,
             strangers: Vec::new(),

@@ -36,7 +36,7 @@ fn begin<T: Send + 'static>(
     task
 }
 
-/// What a session has promised ends with the runtime that carried it, and those who wait elsewhere learn of it.
+/// What a session has promised ends with the runtime that carried it, and waiters on other runtimes learn of it.
 #[test]
 fn waits_end_with_the_runtime_of_the_session() {
     let outer = Builder::new_multi_thread().enable_all().build().unwrap();
