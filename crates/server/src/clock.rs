@@ -37,6 +37,14 @@ pub(crate) fn wall_ms() -> i64 {
     i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX)
 }
 
+/// As [`wall_ms`], in microseconds, for zxids of a server that was set back.
+pub(crate) fn wall_us() -> i64 {
+    let since_1970 = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX)
+}
+
 #[cfg(feature = "simulation")]
 thread_local! {
     static TIME_OF_DAY_MS: Cell<Option<fn() -> i64>> = const { Cell::new(None) };

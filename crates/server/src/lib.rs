@@ -25,7 +25,9 @@ mod clock;
 mod config;
 #[cfg(test)]
 mod cost;
+mod descriptors;
 mod engine;
+mod four_letter;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
@@ -39,25 +41,27 @@ mod stats;
 mod storage;
 mod tls;
 mod tree;
-mod words;
 mod writer;
 
 pub use alarm::Failure;
 pub use config::{
-    ClientCertificates, Config, TlsConfig, TlsVersion, UnixPeers, UnknownWord, WordList, zoo_cfg,
+    ClientCertificates, Config, Reloaded, SessionPasswords, TlsConfig, TlsVersion, UnixPeers,
+    UnknownWord, WordList, zoo_cfg,
 };
+pub use descriptors::raise_descriptor_limit;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub use server::simulated as simulation;
-pub use server::{Hooks, Monitor, Server, ServerBuilder, StartError};
-pub use storage::{Backup, BackupError, MemoryStore, RecoveryError, restore};
+pub use server::{Hooks, Inside, Monitor, NotReady, Server, ServerBuilder, StartError};
+pub use storage::{Backup, BackupError, MemoryStore, RecoveryError, Restored, restore};
 pub use tls::TlsError;
 
 /// Apache's data files, for tools that read them and tests that corrupt them.
 pub mod files {
+    pub use crate::session::session_passwords;
     pub use crate::storage::{
-        Disk, DiskFile, Folder, LogEnd, LogReader, LogRecord, Repair, RepairStep, SnapshotError,
-        SnapshotNode, SnapshotReader,
+        Disk, DiskFile, DiskSpace, Folder, LogEnd, LogReader, LogRecord, Repair, RepairStep,
+        SnapshotError, SnapshotNode, SnapshotReader,
     };
     pub use crate::tree::txn;
 }

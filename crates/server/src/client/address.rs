@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use bellwether_wire::acl::Id;
 
+use crate::client::UsageOrigin;
+
 /// The other end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PeerAddress {
@@ -15,14 +17,35 @@ pub(crate) enum PeerAddress {
         /// `None` if the process is in another namespace.
         process: Option<i32>,
     },
+    /// This process itself, such as its dashboard. It may connect however other clients have to authenticate.
+    Inside,
 }
 
 impl PeerAddress {
-    /// Address for the limit of connections per address; none for Unix sockets.
-    pub(crate) fn ip(&self) -> Option<IpAddr> {
+    /// What its connections are counted by; none from within this process, which has no such limits.
+    pub(crate) fn origin(&self) -> Option<Origin> {
         match self {
-            Self::Tcp(address) => Some(address.ip()),
-            Self::Unix { .. } => None,
+            Self::Tcp(address) => Some(Origin::of(address.ip().to_canonical())),
+            Self::Unix { user, .. } => Some(Origin::User(*user)),
+            Self::Inside => None,
+        }
+    }
+
+    /// User of a Unix socket, or of this process.
+    pub(crate) fn user(&self) -> Option<u32> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::Unix { user, .. } => Some(*user),
+            Self::Inside => Some(rustix::process::geteuid().as_raw()),
+        }
+    }
+
+    /// Whose usage this is, for the metrics.
+    pub(crate) fn usage_origin(&self) -> UsageOrigin {
+        match self {
+            Self::Tcp(address) => UsageOrigin::Host(address.ip().to_canonical()),
+            Self::Unix { user, .. } => UsageOrigin::User(*user),
+            Self::Inside => UsageOrigin::User(rustix::process::geteuid().as_raw()),
         }
     }
 
@@ -31,6 +54,30 @@ impl PeerAddress {
         match self {
             Self::Tcp(address) => Id::new("ip", address.ip().to_canonical().to_string()),
             Self::Unix { user, .. } => Id::new("unix", user.to_string()),
+            Self::Inside => Id::new("unix", rustix::process::geteuid().as_raw().to_string()),
+        }
+    }
+}
+
+/// Where connections come from, for limits on their number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Origin {
+    Address(IpAddr),
+    /// The first half of an IPv6 address. A host can use all addresses of such a network, often of its own.
+    Network([u16; 4]),
+    /// The user of a Unix socket.
+    User(u32),
+}
+
+impl Origin {
+    fn of(ip: IpAddr) -> Self {
+        match ip {
+            // Every link has this one network, for all of its hosts.
+            IpAddr::V6(v6) if !v6.is_unicast_link_local() => {
+                let [a, b, c, d, ..] = v6.segments();
+                Self::Network([a, b, c, d])
+            }
+            _ => Self::Address(ip),
         }
     }
 }
@@ -46,7 +93,26 @@ impl fmt::Display for PeerAddress {
         match self {
             Self::Tcp(address) => address.fmt(f),
             // User and process id take the places of address and port.
+            Self::Inside => f.write_str("inside"),
             Self::Unix { user, process } => write!(f, "unix:{user}:{}", process.unwrap_or(0)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_one_ipv6_network_are_one_origin_and_others_are_not() {
+        let origin = |ip: &str| PeerAddress::Tcp(SocketAddr::new(ip.parse().unwrap(), 1)).origin();
+        assert_eq!(origin("2001:db8:0:1::1"), origin("2001:db8:0:1:ffff::2"));
+        assert_ne!(origin("2001:db8:0:1::1"), origin("2001:db8:0:2::1"));
+        assert_ne!(origin("fe80::1"), origin("fe80::2"));
+        assert_ne!(origin("10.0.0.1"), origin("10.0.0.2"));
+        // As a socket for both kinds of addresses reports it.
+        assert_eq!(origin("::ffff:10.0.0.1"), origin("10.0.0.1"));
+        assert_ne!(origin("::ffff:10.0.0.2"), origin("10.0.0.1"));
+        assert_eq!(PeerAddress::Inside.origin(), None);
     }
 }

@@ -8,8 +8,9 @@ mod received;
 mod request;
 pub(crate) mod sasl;
 mod socket;
+mod usage;
 
-pub(crate) use address::PeerAddress;
+pub(crate) use address::{Origin, PeerAddress};
 pub(crate) use connections::{Admitted, Connections, Newcomer};
 pub(crate) use peer::Peer;
 #[cfg(test)]
@@ -19,3 +20,4 @@ pub(crate) use request::Request;
 pub(crate) use socket::{Opened, ReadHalf, Socket};
 #[cfg(feature = "simulation")]
 pub(crate) use socket::{ReadLayer, WriteHalf, WriteLayer};
+pub(crate) use usage::{Usage, UsageOrigin};

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use crate::client::PeerAddress;
 use crate::client::Request;
 use crate::client::outbox::{Outbox, Place};
+use crate::client::usage::{Traffic, Usage};
 use crate::metrics::{Limit, Meters};
 use crate::stats::{PeerStats, PeerWatches};
 
@@ -23,12 +24,14 @@ pub(crate) struct Peer {
     pub(crate) address: PeerAddress,
     pub(crate) outbox: Outbox,
     pub(crate) stats: PeerStats,
+    pub(crate) traffic: Traffic,
     pub(crate) watches: PeerWatches,
     session_id: AtomicI64,
     ids: Mutex<Arc<[Id]>>,
     outstanding: AtomicUsize,
     answered: Notify,
     paused: AtomicBool,
+    receiver_index: AtomicUsize,
 }
 
 impl Peer {
@@ -44,12 +47,14 @@ impl Peer {
             address,
             outbox,
             stats: PeerStats::new(meters),
+            traffic: Traffic::default(),
             watches: PeerWatches::default(),
             session_id: AtomicI64::new(0),
             ids: Mutex::new(ids),
             outstanding: AtomicUsize::new(0),
             answered: Notify::new(),
             paused: AtomicBool::new(false),
+            receiver_index: AtomicUsize::new(0),
         }
     }
 
@@ -60,6 +65,11 @@ impl Peer {
 
     pub(crate) fn set_session_id(&self, id: i64) {
         self.session_id.store(id, Ordering::Relaxed);
+    }
+
+    /// What the connection has used so far.
+    pub(super) fn usage(&self) -> Usage {
+        self.traffic.usage(self.outbox.put_bytes())
     }
 
     /// Ids that the connection has proven so far.
@@ -146,6 +156,15 @@ impl Peer {
             answered.await;
         }
         self.paused.store(false, Ordering::Release);
+    }
+
+    /// Index of this connection in the list of receivers that a publisher made last. A hint, which saves a search: that list may be gone.
+    pub(crate) fn receiver_index(&self) -> usize {
+        self.receiver_index.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_receiver_index(&self, index: usize) {
+        self.receiver_index.store(index, Ordering::Relaxed);
     }
 
     /// Whether the server has paused reading this connection.

@@ -12,15 +12,19 @@ use crate::client::outbox::KEPT_BYTES;
 #[derive(Debug)]
 pub(crate) struct Received {
     bytes: AtomicUsize,
-    bytes_max: usize,
+    bytes_max: AtomicUsize,
 }
 
 impl Received {
     pub(crate) fn new(bytes_max: usize) -> Self {
         Self {
             bytes: AtomicUsize::new(0),
-            bytes_max,
+            bytes_max: AtomicUsize::new(bytes_max),
         }
+    }
+
+    pub(crate) fn set_max(&self, bytes_max: usize) {
+        self.bytes_max.store(bytes_max, Relaxed);
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -51,7 +55,7 @@ impl Share {
             self.all.bytes.fetch_sub(self.counted - counted, Relaxed);
         }
         self.counted = counted;
-        counted == 0 || self.all.bytes() <= self.all.bytes_max
+        counted == 0 || self.all.bytes() <= self.all.bytes_max.load(Relaxed)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Settings of a server.
 
+mod reload;
 mod tls;
 mod word_list;
 pub mod zoo_cfg;
@@ -8,6 +9,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use self::reload::Reloaded;
 pub use self::tls::{ClientCertificates, TlsConfig, TlsVersion};
 pub(crate) use self::word_list::known as known_word;
 pub use self::word_list::{UnknownWord, WordList};
@@ -28,6 +30,18 @@ impl UnixPeers {
     }
 }
 
+/// Session passwords, with which clients resume their sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SessionPasswords {
+    /// Derived from a key in the data folder, which is created for the first server. Sessions that are in the folder then keep Apache's
+    /// passwords, beside which their clients get secret ones.
+    Secret,
+    /// Computed from the session id, as Apache does: sessions can continue there, but any client can compute the password too, and take over
+    /// a session. A folder that had secret passwords accepts them too, so that its clients can change over before it is moved.
+    Apache,
+}
+
 /// The settings of a server. The defaults are Apache's where it has them.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -43,9 +57,8 @@ pub struct Config {
     pub sasl_users: Option<PathBuf>,
     /// SASL user that may do everything.
     pub sasl_super_user: Option<String>,
-    /// Whether session passwords are secret. Apache computes them from session ids, so that a session can move between servers, but any
-    /// client can compute them too. Secret ones are derived from a key in the data folder.
-    pub secret_session_passwords: bool,
+    /// Which session passwords clients get.
+    pub session_passwords: SessionPasswords,
     /// File to which one JSON object is appended for each write, session, failed authentication and change by a four-letter word.
     pub audit_log: Option<PathBuf>,
     /// The tick, the unit of time: sessions expire at its boundaries.
@@ -56,10 +69,15 @@ pub struct Config {
     pub session_timeout_max: Option<Duration>,
     /// Maximum frame length; a longer frame closes its connection.
     pub frame_bytes_max: usize,
-    /// Maximum number of connections, 0 for no limit; one more is closed at once.
+    /// Maximum number of connections; one more is closed at once. 0, and the most, is what the limit of open files leaves room for. With a
+    /// Unix socket, the last 8 of them, or a quarter if that is less, are for root and the user of the server there.
     pub connections_max: usize,
-    /// Maximum number of connections per address, 0 for no limit; one more is closed at once. Unix sockets do not count.
+    /// Maximum number of connections per address, or per network of 64 bits for IPv6; 0 for no limit. One more is closed at once. Unix
+    /// sockets do not count.
     pub connections_per_address_max: usize,
+    /// Maximum number of connections per user of the Unix socket; one more is closed at once. 0 is half of all connections. Root and the user
+    /// of the server have no such limit.
+    pub connections_per_user_max: usize,
     /// Maximum number of connections that have no session yet, TLS handshakes included, 0 for no limit; one more is closed at once. Unix
     /// sockets do not count.
     pub handshakes_max: usize,
@@ -93,6 +111,14 @@ pub struct Config {
     /// Maximum ephemeral nodes per session; one more is refused with -125 (quota exceeded). When the session ends, all their paths are
     /// written as one transaction.
     pub ephemerals_per_session_max: usize,
+    /// Maximum memory of the tree, in bytes: an estimate that includes what each node takes besides its path and data. A write that would make
+    /// a larger tree is refused with -125 (quota exceeded); deletes are not. `None` for half of the memory that this process may use.
+    pub tree_bytes_max: Option<usize>,
+    /// Maximum number of nodes, 0 for no limit; one more is refused like `tree_bytes_max`.
+    pub tree_nodes_max: usize,
+    /// Free bytes on the disk of the log below which writes that make the tree larger are refused with -125 (quota exceeded); deletes are not.
+    /// 0 for no limit, `None` for 1 % of the file system, at least 1 MiB and at most 64 MiB. A quarter of it is kept as a reserve file.
+    pub disk_free_bytes_min: Option<u64>,
     /// Time that a connection has to open a session, including the TLS handshake.
     pub handshake_timeout: Duration,
     /// The four-letter words that are answered.
@@ -127,6 +153,9 @@ pub struct Config {
     pub container_never_used_max: Duration,
     /// Folder of the snapshots.
     pub data_dir: Option<PathBuf>,
+    /// Whether zxids, and with them fencing tokens, continue in a new epoch, above all that were assigned until now. A server does so by
+    /// itself where it notices that its folder was set back. It cannot notice that a whole disk or virtual machine was.
+    pub new_epoch: bool,
     /// Folder of the write-ahead log, if not `data_dir`.
     pub data_log_dir: Option<PathBuf>,
     /// Approximate number of writes between two snapshots.
@@ -148,7 +177,7 @@ impl Default for Config {
             tls: None,
             sasl_users: None,
             sasl_super_user: None,
-            secret_session_passwords: false,
+            session_passwords: SessionPasswords::Secret,
             audit_log: None,
             tick: Duration::from_secs(2),
             session_timeout_min: None,
@@ -156,6 +185,7 @@ impl Default for Config {
             frame_bytes_max: 0xF_FFFF,
             connections_max: 0,
             connections_per_address_max: 60,
+            connections_per_user_max: 0,
             handshakes_max: 4096,
             handshakes_per_second_max: 0,
             outstanding_max: 1000,
@@ -170,6 +200,9 @@ impl Default for Config {
             sessions_max: 1_000_000,
             session_openings_max: 16,
             ephemerals_per_session_max: 100_000,
+            tree_bytes_max: None,
+            tree_nodes_max: 0,
+            disk_free_bytes_min: None,
             handshake_timeout: Duration::from_secs(10),
             words: WordList::default(),
             extended_types: false,
@@ -187,6 +220,7 @@ impl Default for Config {
             container_never_used_max: Duration::ZERO,
             data_dir: None,
             data_log_dir: None,
+            new_epoch: false,
             snap_count: 100_000,
             log_preallocation_bytes: 64 << 20,
             fsync_warning: Duration::from_secs(1),

@@ -12,7 +12,7 @@ use std::time::Duration;
 use std::{fs, io};
 
 use self::secure::Secure;
-use crate::config::{Config, TlsConfig, WordList, known_word};
+use crate::config::{Config, SessionPasswords, TlsConfig, WordList, known_word};
 
 /// The content of a `zoo.cfg`.
 #[derive(Debug, Clone)]
@@ -22,6 +22,8 @@ pub struct ZooCfg {
     pub config: Config,
     /// One sentence for each line that has no effect, or another effect than written.
     pub warnings: Vec<String>,
+    /// What the program that runs the server logs: a level, or a list of targets with levels (`bellwether.log`).
+    pub log: Option<String>,
 }
 
 /// Why a `zoo.cfg` cannot be used.
@@ -112,6 +114,7 @@ const INT_MAX: u32 = i32::MAX as u32;
 /// Settings collected from the lines so far.
 struct Draft {
     config: Config,
+    log: Option<String>,
     warnings: Vec<String>,
     port: Option<u16>,
     address: IpAddr,
@@ -139,6 +142,7 @@ impl Draft {
                 tick: Duration::from_secs(3),
                 ..Config::default()
             },
+            log: None,
             warnings: Vec::new(),
             port: None,
             address: Ipv4Addr::UNSPECIFIED.into(),
@@ -186,6 +190,9 @@ impl Draft {
             "maxSessionTimeout" => config.session_timeout_max = setting.session_timeout()?,
             "maxClientCnxns" => config.connections_per_address_max = setting.count(0)?,
             "maxCnxns" => config.connections_max = setting.count(0)?,
+            "bellwether.connectionsPerUserMax" => {
+                config.connections_per_user_max = setting.count(0)?;
+            }
             "netty.server.outstandingHandshake.limit" => {
                 config.handshakes_max = setting.count(0)?;
             }
@@ -207,6 +214,11 @@ impl Draft {
             "bellwether.sessionOpeningsMax" => config.session_openings_max = setting.count(0)?,
             "bellwether.ephemeralsPerSessionMax" => {
                 config.ephemerals_per_session_max = setting.count(1)?;
+            }
+            "bellwether.treeBytesMax" => config.tree_bytes_max = Some(setting.large(1)?),
+            "bellwether.treeNodesMax" => config.tree_nodes_max = setting.count(0)?,
+            "bellwether.diskFreeBytesMin" => {
+                config.disk_free_bytes_min = Some(setting.large(0)? as u64);
             }
             "bellwether.watchesMax" => config.watches_max = setting.count(1)?,
             "bellwether.watchBytesMax" => config.watch_bytes_max = setting.count(1)?,
@@ -231,9 +243,14 @@ impl Draft {
                 }
             }
             "bellwether.saslUsers" => config.sasl_users = Some(setting.path()?),
+            "bellwether.log" => self.log = Some(setting.value.to_owned()),
             "bellwether.auditLog" => config.audit_log = Some(setting.path()?),
-            "bellwether.secretSessionPasswords" => {
-                config.secret_session_passwords = setting.truth()?;
+            "bellwether.sessionPasswords" => {
+                let is_secret = setting.either("secret", "apache")?;
+                config.session_passwords = match is_secret {
+                    true => SessionPasswords::Secret,
+                    false => SessionPasswords::Apache,
+                };
             }
             "superUser" => {
                 config.sasl_super_user = Some(setting.value.to_owned());
@@ -373,6 +390,7 @@ impl Draft {
         Ok(ZooCfg {
             config: self.config,
             warnings: self.warnings,
+            log: self.log,
         })
     }
 }
@@ -432,6 +450,14 @@ impl<'a> Setting<'a> {
 
     fn count(&self, least: u32) -> Result<usize, ZooCfgError> {
         Ok(self.number(least..=INT_MAX)? as usize)
+    }
+
+    /// A number of bytes that may be larger than Apache's numbers.
+    fn large(&self, least: usize) -> Result<usize, ZooCfgError> {
+        let number = self.value.parse().ok();
+        number
+            .filter(|number| *number >= least)
+            .ok_or_else(|| self.bad(format!("a whole number from {least}")))
     }
 
     fn millis(&self, range: RangeInclusive<u32>) -> Result<Duration, ZooCfgError> {

@@ -1,6 +1,6 @@
 //! Counters updated while requests are served.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bellwether_wire::op::Op;
@@ -17,11 +17,25 @@ pub(crate) enum Refused {
     TooMany,
     /// The maximum number of connections from its address is open.
     TooManyFromAddress,
+    /// The maximum number of connections of its user on the Unix socket is open.
+    TooManyOfUser,
     /// Too many connections have no session yet, or too many arrived within a second.
     TooManyHandshakes,
+    /// There is no file descriptor for it.
+    NoDescriptor,
     /// The server is stopping.
     Stopping,
 }
+
+/// Names of the reasons, in the order of [`Refused`].
+const REASONS: [&str; 6] = [
+    "too_many",
+    "too_many_from_address",
+    "too_many_of_user",
+    "too_many_handshakes",
+    "no_descriptor",
+    "stopping",
+];
 
 /// A limit that a client has reached, other than those on which its connection is [refused](Refused).
 #[derive(Clone, Copy, Debug)]
@@ -42,10 +56,14 @@ pub(crate) enum Limit {
     Watches,
     /// Ephemeral nodes of a session, or the quota of a subtree; the write is refused.
     Quota,
+    /// The disk is nearly full; a write that needs space is refused.
+    Disk,
+    /// The tree as a whole, in bytes or nodes; a write that makes it larger is refused.
+    Tree,
 }
 
 /// Names of the limits, in the order of [`Limit`].
-const LIMITS: [&str; 8] = [
+const LIMITS: [&str; 10] = [
     "frame_bytes",
     "input_bytes",
     "outbox_bytes",
@@ -54,6 +72,8 @@ const LIMITS: [&str; 8] = [
     "session_openings",
     "watches",
     "quota",
+    "disk",
+    "tree",
 ];
 
 /// Counters of one server.
@@ -67,7 +87,11 @@ pub(crate) struct Meters {
     pub(crate) commit_time: Histogram,
     pub(crate) commit_txns: Histogram,
     pub(crate) received_bytes: AtomicU64,
-    refused: [AtomicU64; 4],
+    /// Whether a thread could not lower its priority.
+    pub(crate) keeps_priorities: AtomicBool,
+    /// Whether a dashboard of this server can be read without a token.
+    pub(crate) has_open_dashboard: AtomicBool,
+    refused: [AtomicU64; REASONS.len()],
     reached: [AtomicU64; LIMITS.len()],
 }
 
@@ -81,6 +105,8 @@ impl Default for Meters {
             commit_time: Histogram::new(MICROSECONDS),
             commit_txns: Histogram::new(COUNTS),
             received_bytes: AtomicU64::new(0),
+            keeps_priorities: AtomicBool::new(false),
+            has_open_dashboard: AtomicBool::new(false),
             refused: Default::default(),
             reached: Default::default(),
         }
@@ -121,14 +147,8 @@ impl Meters {
         found
     }
 
-    pub(crate) fn refused(&self) -> [(&'static str, u64); 4] {
-        let reasons = [
-            "too_many",
-            "too_many_from_address",
-            "too_many_handshakes",
-            "stopping",
-        ];
-        std::array::from_fn(|why| (reasons[why], self.refused[why].load(Relaxed)))
+    pub(crate) fn refused(&self) -> [(&'static str, u64); REASONS.len()] {
+        std::array::from_fn(|why| (REASONS[why], self.refused[why].load(Relaxed)))
     }
 
     /// How often each limit was reached.

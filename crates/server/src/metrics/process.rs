@@ -42,7 +42,7 @@ pub(crate) fn open_files_max() -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-fn resident_bytes() -> Option<u64> {
+pub(crate) fn resident_bytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status
         .lines()

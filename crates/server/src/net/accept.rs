@@ -1,5 +1,6 @@
 //! Accepts connections.
 
+use std::fmt::Display;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -7,8 +8,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::listener::Listener;
-use crate::client::{Admitted, PeerAddress, Socket};
+use crate::client::{Admitted, Socket};
+use crate::descriptors;
 use crate::engine::Engine;
+use crate::metrics::Refused;
 
 /// Pause after a failed accept, for example while the process has no free file descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -37,11 +40,15 @@ pub(super) async fn accept<S>(
                     Some(admitted) => drop(serving.spawn(serve(socket, admitted))),
                     None => {
                         engine.stats.connections_rejected.fetch_add(1, Relaxed);
-                        refusals.log(address);
+                        refusals.log(&address, &"limit reached or server stopping");
                     }
                 },
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
+                    if descriptors::is_shortage(&error) {
+                        engine.stats.connections_rejected.fetch_add(1, Relaxed);
+                        engine.connections.meters().refuse(Refused::NoDescriptor);
+                    }
+                    refusals.log(&"unknown", &error);
                     #[expect(clippy::disallowed_methods, reason = "a real pause: accept would fail again at once")]
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
@@ -61,14 +68,14 @@ struct Refusals {
 }
 
 impl Refusals {
-    fn log(&mut self, address: PeerAddress) {
+    fn log(&mut self, address: &dyn Display, why: &dyn Display) {
         self.count += 1;
         if self
             .logged
             .is_none_or(|at| at.elapsed() >= REFUSED_INTERVAL)
         {
             let count = std::mem::take(&mut self.count);
-            tracing::warn!(%address, count, "connections refused: limit reached or server stopping");
+            tracing::warn!(%address, count, %why, "connections refused");
             self.logged = Some(Instant::now());
         }
     }

@@ -11,6 +11,7 @@ use bellwether_wire::jute::Reader;
 use bellwether_wire::op::Op;
 use bellwether_wire::request::{RequestHeader, skip_reconfig};
 use bytes::BytesMut;
+use tokio::sync::watch;
 use tokio::time::{timeout, timeout_at};
 
 use super::authentication;
@@ -18,11 +19,12 @@ use super::handshake::{self, Greeting};
 use super::input::Input;
 use crate::client::sasl::Negotiation;
 use crate::client::{Admitted, Newcomer, Opened, Peer, Request};
+use crate::config::Config;
 use crate::engine::Engine;
+use crate::four_letter;
 use crate::metrics::Limit;
 use crate::publish::Rearming;
 use crate::session::Session;
-use crate::words;
 use crate::writer::Submission;
 
 /// Time that a client has to read its last replies before the connection is closed.
@@ -30,6 +32,12 @@ const LINGER: Duration = Duration::from_secs(5);
 
 /// The xid of every reply to a ping.
 const PING_XID: i32 = -2;
+
+/// Bytes of requests that a connection handles before others get their turn, each request with [`REQUEST_BYTES`] more.
+const TURN_BYTES: usize = 32 << 10;
+
+/// Cost of a request besides its length.
+const REQUEST_BYTES: usize = 64;
 
 /// The connection is over. A last reply, if any, is in the outbox.
 #[derive(Debug)]
@@ -57,15 +65,20 @@ pub(crate) async fn serve(engine: Arc<Engine>, ready: Ready) {
     let newcomer = admitted.take_newcomer();
     let peer = admitted.clone();
     if let Some(subject) = opened.client_name {
-        authentication::certified(&engine.config, &peer, subject);
+        authentication::certified(&engine.config(), &peer, subject);
     }
+    let mut settings = engine.settings.subscribe();
+    let config = settings.borrow_and_update().clone();
     let mut connection = Connection {
         engine,
+        settings,
+        config,
         peer: peer.clone(),
         newcomer,
         session: None,
         input: Input::new(opened.reading, admitted.share()),
         sasl: Negotiation::default(),
+        turn_bytes: 0,
     };
     connection.input.resume(received);
     let mut written = pin!(peer.outbox.write_to(opened.writing));
@@ -82,11 +95,16 @@ pub(crate) async fn serve(engine: Arc<Engine>, ready: Ready) {
 
 struct Connection {
     engine: Arc<Engine>,
+    settings: watch::Receiver<Arc<Config>>,
+    /// The settings in force when the last request arrived.
+    config: Arc<Config>,
     peer: Arc<Peer>,
     newcomer: Option<Newcomer>,
     session: Option<Arc<Session>>,
     input: Input,
     sasl: Negotiation,
+    /// Bytes of requests handled in this turn.
+    turn_bytes: usize,
 }
 
 impl Connection {
@@ -106,10 +124,10 @@ impl Connection {
         match greeting.await {
             Ok(Ok(Greeting::Word(word, argument))) => {
                 self.engine.stats.received.fetch_add(1, Relaxed);
-                let text = words::answer(&self.engine, &self.peer, word, argument);
+                let text = four_letter::answer(&self.engine, &self.peer, word, argument);
                 let is_change = matches!(word, "crst" | "srst" | "stmk");
                 if let (Some(audit), true) = (&self.engine.audit, is_change) {
-                    audit.note(&self.peer, word, self.engine.config.words.contains(word));
+                    audit.note(&self.peer, word, self.engine.config().words.contains(word));
                 }
                 self.peer
                     .outbox
@@ -159,8 +177,19 @@ impl Connection {
             let header = RequestHeader::decode(&mut Reader::new(header)).map_err(|_| Over)?;
             self.request(header, frame.slice_ref(body)).await?;
             self.hold_back().await;
+            self.end_turn(frame.len()).await;
         }
         self.input.fill(&self.peer).await
+    }
+
+    /// Lets other connections run after enough requests. Waiting for more bytes does not when a client sends them as fast as they are read.
+    async fn end_turn(&mut self, bytes: usize) {
+        self.turn_bytes += REQUEST_BYTES + bytes;
+        if self.turn_bytes >= TURN_BYTES {
+            self.turn_bytes = 0;
+            self.peer.outbox.flush();
+            tokio::task::yield_now().await;
+        }
     }
 
     async fn request(&mut self, header: RequestHeader, body: bytes::Bytes) -> Result<(), Over> {
@@ -173,6 +202,7 @@ impl Connection {
         let bytes = frame::LENGTH_BYTES + RequestHeader::LENGTH + body.len();
         let meters = &self.engine.stats.meters;
         meters.received_bytes.fetch_add(bytes as u64, Relaxed);
+        self.peer.traffic.add_request(bytes);
         // A session that has ended stays ended, and its requests get no more replies.
         if !self.engine.sessions.touch(session) {
             return Ok(());
@@ -195,7 +225,11 @@ impl Connection {
             Some(Op::Sasl) => return authentication::sasl(&self.engine, &mut self.sasl, &request),
             _ => {}
         }
-        if !authentication::suffices(&self.engine.config, &request.ids) {
+        // One load of an atomic, unless there was a reload.
+        if self.settings.has_changed().unwrap_or(false) {
+            self.config = self.settings.borrow_and_update().clone();
+        }
+        if !authentication::suffices(&self.config, &self.peer, &request.ids) {
             self.peer
                 .reply(&request, 0, Err(ErrorCode::AuthRequired), |_| {});
             self.peer.outbox.finish();
@@ -226,14 +260,14 @@ impl Connection {
             .session
             .as_ref()
             .expect("requests are read only with a session");
-        let mut lane = session.lane();
-        if !lane.belongs_to(&self.peer) || session.has_ended() {
+        let mut order = session.request_order();
+        if !order.belongs_to(&self.peer) || session.has_ended() {
             return Ok(());
         }
         if request.op == Some(Op::CloseSession) {
             session.end();
         }
-        let behind_reads = lane.accept_write();
+        let behind_reads = order.accept_write();
         self.engine.published.wait(&request);
         if self.engine.submit.submit(Submission::Request {
             session: session.clone(),
@@ -261,7 +295,7 @@ impl Connection {
     /// Backpressure: stops reading while too many requests wait for the disk, or too many replies for this client.
     async fn hold_back(&self) {
         let outbox = &self.peer.outbox;
-        let (stats, config) = (&self.engine.stats, &self.engine.config);
+        let (stats, config) = (&self.engine.stats, &self.config);
         let is_too_much = stats.outstanding.load(Relaxed) > config.outstanding_max as u64
             || stats.outstanding_bytes.load(Relaxed) > config.outstanding_bytes_max as u64;
         if is_too_much && self.peer.outstanding() > 0 {

@@ -53,7 +53,7 @@ pub(crate) async fn open(
     let (sender, guests) = mpsc::unbounded_channel();
     let (begun, beginning) = oneshot::channel();
     let thread = alarm.spawn("door", move || {
-        priority::lower();
+        priority::lower(&engine.stats.meters);
         let runtime = match Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(error) => return drop(begun.send(Err(error))),
@@ -103,7 +103,7 @@ async fn receive(
     guests: mpsc::UnboundedSender<Guest>,
 ) {
     let peer = admitted.clone();
-    let greeted_by = Instant::now() + engine.config.handshake_timeout;
+    let greeted_by = Instant::now() + engine.config().handshake_timeout;
     let shaken = tokio::select! {
         biased;
         // The server is stopping.
@@ -214,7 +214,7 @@ pub(crate) async fn without_door(
             opened: socket.open(),
             admitted,
             received: BytesMut::new(),
-            greeted_by: Instant::now() + engine.config.handshake_timeout,
+            greeted_by: Instant::now() + engine.config().handshake_timeout,
         };
         connection::serve(engine.clone(), ready)
     };

@@ -104,9 +104,9 @@ pub(super) fn open(
         peer.outbox.close();
         return Err(Over);
     }
-    let timeout_ms = engine.config.negotiate_timeout_ms(request.timeout_ms);
+    let timeout_ms = engine.config().negotiate_timeout_ms(request.timeout_ms);
     peer.stats.established_ms.store(clock::wall_ms(), Relaxed);
-    if request.session_id == 0 && engine.sessions.len() >= engine.config.sessions_max {
+    if request.session_id == 0 && engine.sessions.len() >= engine.config().sessions_max {
         // Closed without a reply: a refusal would look like an expired session, and the client would not retry.
         engine.stats.sessions_rejected.fetch_add(1, Relaxed);
         peer.reach(Limit::Sessions);
@@ -129,21 +129,22 @@ fn create(
     request: &ConnectRequest,
     timeout_ms: i32,
 ) -> Result<Arc<Session>, Over> {
-    let session = engine.sessions.open(timeout_ms);
-    let mut lane = session.lane();
-    lane.attach(peer.clone());
-    lane.accept_write();
+    let (session, password) = engine.sessions.open(timeout_ms, peer.address.user());
+    let mut order = session.request_order();
+    order.attach(peer.clone());
+    order.accept_write();
     let submission = Submission::OpenSession {
         session: session.clone(),
         peer: peer.clone(),
         timeout_ms,
+        password,
         has_read_only: request.has_read_only,
     };
     if !engine.submit.submit(submission) {
         peer.outbox.close();
         return Err(Over);
     }
-    drop(lane);
+    drop(order);
     tracing::info!(session = format_args!("{:#x}", session.id), address = %peer.address, "session opened");
     Ok(session)
 }
@@ -154,24 +155,30 @@ fn reattach(
     request: &ConnectRequest,
     timeout_ms: i32,
 ) -> Result<Arc<Session>, Over> {
-    let known = engine.sessions.get(request.session_id);
+    let note = |is_allowed| {
+        if let Some(audit) = &engine.audit {
+            audit.note_of(request.session_id, peer, "resumeSession", is_allowed);
+        }
+    };
+    let (id, user) = (request.session_id, peer.address.user());
     // No client can know a session that is not on disk yet: its id and password are guessed.
-    let session = known.filter(|session| {
-        session.has_password(&request.password) && engine.published.has_session(session.id)
-    });
-    if let Some(session) = session {
+    let known = engine.published.has_session(id);
+    let resumed = known.then(|| engine.sessions.resume(id, user, &request.password));
+    if let Some((session, password)) = resumed.flatten() {
         session.set_timeout_ms(timeout_ms);
         let reply = ConnectReply {
             timeout_ms,
             session_id: session.id,
-            password: session.password(),
+            password,
         };
         let mut frame = BytesMut::new();
         frame::put(&mut frame, |out| reply.encode(request.has_read_only, out));
         if engine.sessions.touch(&session) && engine.published.reattach(&session, peer, frame) {
+            note(true);
             return Ok(session);
         }
     }
+    note(false);
     peer.outbox.push(|out| {
         frame::put(out, |out| {
             ConnectReply::REFUSED.encode(request.has_read_only, out)

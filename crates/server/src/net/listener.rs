@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{Mutex, mpsc};
 
 use crate::client::{PeerAddress, Socket};
 use crate::config::UnixPeers;
@@ -20,6 +21,8 @@ pub(crate) enum Listener {
     Tcp(TcpListener),
     Tls(TcpListener, Arc<Acceptor>),
     Unix(UnixSocket),
+    /// Connections from within this process.
+    Inside(Mutex<mpsc::Receiver<tokio::net::UnixStream>>),
 }
 
 impl Listener {
@@ -37,13 +40,18 @@ impl Listener {
         Ok((listener, bound))
     }
 
+    /// Accepts connections from within this process.
+    pub(crate) fn inside(streams: mpsc::Receiver<tokio::net::UnixStream>) -> Self {
+        Self::Inside(Mutex::new(streams))
+    }
+
     /// Moves the socket to the runtime of the caller, from the one where it was bound. A Unix socket stays where it is.
     pub(crate) fn move_here(self) -> io::Result<Self> {
         let move_here = |listener: TcpListener| TcpListener::from_std(listener.into_std()?);
         Ok(match self {
             Self::Tcp(listener) => Self::Tcp(move_here(listener)?),
             Self::Tls(listener, acceptor) => Self::Tls(move_here(listener)?, acceptor),
-            Self::Unix(_) => self,
+            Self::Unix(_) | Self::Inside(_) => self,
         })
     }
 
@@ -59,6 +67,10 @@ impl Listener {
                 Ok((Socket::Tls(socket, acceptor.clone()), address.into()))
             }
             Self::Unix(listener) => listener.accept().await,
+            Self::Inside(streams) => match streams.lock().await.recv().await {
+                Some(stream) => Ok((Socket::Unix(stream), PeerAddress::Inside)),
+                None => std::future::pending().await,
+            },
         }
     }
 }

@@ -113,12 +113,12 @@ mod tests {
     use super::*;
     use crate::client::Peer;
     use crate::client::PeerAddress;
-    use crate::client::outbox::{Outbox, Together};
+    use crate::client::outbox::{Outbox, OutboxTotal};
 
     #[test]
     fn connections_take_turns() {
         let reads = LongReads::default();
-        let together = Arc::new(Together::new(usize::MAX, Arc::default()));
+        let together = Arc::new(OutboxTotal::new(usize::MAX, Arc::default()));
         let outbox = || Outbox::new(0, together.clone());
         let address = PeerAddress::Tcp((Ipv4Addr::LOCALHOST, 2181).into());
         let peers =

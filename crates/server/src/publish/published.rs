@@ -3,7 +3,7 @@
 //! One lock orders everything that a client can observe. A read holds it shared while it computes its reply from the version, arms its
 //! watch and appends the reply to the outbox. Publishing holds it exclusively while a version becomes visible and its events and replies
 //! are appended. So an event precedes every reply that shows its change, and follows the reply that armed its watch. Lock order: the
-//! version, then a session's lane, then watches or an outbox. Sockets are written after the lock is released. A read that takes long only
+//! version, then a session's request order, then watches or an outbox. Sockets are written after the lock is released. A read that takes long only
 //! reserves the place of its reply under the lock.
 
 use std::collections::VecDeque;
@@ -15,13 +15,15 @@ use bellwether_wire::op::Op;
 use bellwether_wire::reply;
 use bytes::BytesMut;
 
+use super::events::Events;
 use super::long_reads::{LongRead, LongReads};
+use super::pulse::Pulse;
 use super::reads::Read;
 use super::rearming::Rearming;
-use super::told::Told;
+use super::recipients::Recipients;
 use super::watch_limits::WatchLimits;
 use super::watches::{PART_WATCHES, WatchReport, Watches};
-use crate::audit::{Audit, Lines};
+use crate::audit::Audit;
 use crate::client::{Peer, Request};
 use crate::session::{Parked, Session, SessionTable};
 use crate::stats::ServerStats;
@@ -36,6 +38,7 @@ pub(crate) struct Published {
     /// Digests of some versions, for comparison with another server.
     digests: Mutex<VecDeque<(i64, u64)>>,
     long_reads: LongReads,
+    pub(crate) pulse: Pulse,
     sessions: Arc<SessionTable>,
     stats: Arc<ServerStats>,
     skip_acl: bool,
@@ -56,6 +59,7 @@ impl Published {
             watches: Mutex::new(Watches::new(watch_limits)),
             digests: Mutex::default(),
             long_reads: LongReads::default(),
+            pulse: Pulse::default(),
             sessions,
             stats,
             skip_acl,
@@ -82,13 +86,13 @@ impl Published {
     /// not read until the reply is sent.
     pub(crate) fn read(&self, session: &Session, request: Request) -> bool {
         let tree = self.committed();
-        let mut lane = session.lane();
-        if !lane.belongs_to(&request.peer) || session.has_ended() {
+        let mut order = session.request_order();
+        if !order.belongs_to(&request.peer) || session.has_ended() {
             return true;
         }
-        if !lane.is_idle() {
+        if !order.is_idle() {
             self.wait(&request);
-            lane.park(Parked::Read(request));
+            order.park(Parked::Read(request));
             return true;
         }
         let answered = self.answer(&tree, session, &request);
@@ -110,11 +114,11 @@ impl Published {
         rearming: &mut Rearming<'_>,
     ) -> bool {
         let tree = self.committed();
-        let lane = session.lane();
-        if !lane.belongs_to(&request.peer) || session.has_ended() {
+        let order = session.request_order();
+        if !order.belongs_to(&request.peer) || session.has_ended() {
             return true;
         }
-        debug_assert!(lane.is_idle(), "no write is outstanding");
+        debug_assert!(order.is_idle(), "no write is outstanding");
         let is_over = self
             .reader(&tree, session, request)
             .rearm(rearming, PART_WATCHES);
@@ -128,20 +132,20 @@ impl Published {
     /// false if the session has ended.
     pub(crate) fn reattach(&self, session: &Session, peer: &Arc<Peer>, frame: BytesMut) -> bool {
         let version = self.committed();
-        let mut lane = session.lane();
+        let mut order = session.request_order();
         if session.has_ended() {
             return false;
         }
-        let before = lane.attach(peer.clone());
-        if lane.is_idle() {
+        let before = order.attach(peer.clone());
+        if order.is_idle() {
             greet(peer, &frame);
         } else {
-            lane.park(Parked::ConnectReply {
+            order.park(Parked::ConnectReply {
                 peer: peer.clone(),
                 frame,
             });
         }
-        drop(lane);
+        drop(order);
         if let Some(before) = &before {
             before.outbox.close();
         }
@@ -172,7 +176,7 @@ impl Published {
 
     /// Makes a version visible, then sends the events and the reply of each of its writes, and finally answers the reads that waited for
     /// these writes. Such reads see the version of the whole group, after all of its events.
-    pub(super) fn make_visible(&self, group: Group) -> (Tree, Told) {
+    pub(super) fn make_visible(&self, group: Group) -> (Tree, Recipients) {
         let mut committed = self
             .committed
             .write()
@@ -182,33 +186,40 @@ impl Published {
             "versions only go forward"
         );
         let before = std::mem::replace(&mut *committed, group.tree);
-        let mut told = Told::default();
+        let mut recipients = Recipients::default();
+        let mut events = Events::new(self.skip_acl);
         let mut with_reads = Vec::new();
         for decided in group.decided {
-            with_reads.extend(self.tell(decided, &mut told));
+            with_reads.extend(self.tell(decided, &mut events, &mut recipients.answered));
         }
+        recipients.watching.extend(events.deliver());
         for session in with_reads {
-            self.unpark(&committed, &session, &mut told.answered);
+            self.unpark(&committed, &session, &mut recipients.answered);
         }
-        (before, told)
+        (before, recipients)
     }
 
-    /// Sends the reply and events of one write, and adds their receivers to `told`. Returns the session if reads waited for this write.
-    fn tell(&self, decided: Decided, told: &mut Told) -> Option<Arc<Session>> {
+    /// Adds the events of one write, and sends its reply behind all events so far. Returns the session if reads waited for this write.
+    fn tell(
+        &self,
+        decided: Decided,
+        events: &mut Events,
+        answered: &mut Vec<Arc<Peer>>,
+    ) -> Option<Arc<Session>> {
         if let Some((txn, digest)) = &decided.txn {
             self.stats.commits.fetch_add(1, Relaxed);
             self.remember_digest(txn.zxid, *digest);
         }
         if let Answer::Expired { session } = &decided.answer {
             // It receives nothing more, not even the deletes of its own nodes.
-            if let Some(peer) = session.lane().peer() {
+            if let Some(peer) = session.request_order().peer() {
                 peer.outbox.close();
             }
         }
         if !decided.changes.is_empty() {
             let mut watches = self.watches();
             for change in &decided.changes {
-                watches.fire(change, self.skip_acl, &mut told.watching);
+                watches.fire(change, events);
             }
         }
         match decided.answer {
@@ -220,6 +231,7 @@ impl Published {
             } => {
                 let is_ok = reply::is_ok(&frame);
                 request.peer.count_answer(&request, zxid, is_ok);
+                events.deliver_to(&request.peer);
                 request
                     .peer
                     .outbox
@@ -230,7 +242,7 @@ impl Published {
                     self.sessions.remove(session.id);
                     request.peer.outbox.finish();
                 }
-                told.answered.push(request.peer);
+                answered.push(request.peer);
                 written(session)
             }
             Answer::Connected {
@@ -239,7 +251,7 @@ impl Published {
                 frame,
             } => {
                 greet(&peer, &frame);
-                told.answered.push(peer);
+                answered.push(peer);
                 written(session)
             }
             Answer::Expired { session } => {
@@ -248,6 +260,10 @@ impl Published {
                 None
             }
             Answer::Nobody => None,
+            Answer::Pulse => {
+                self.pulse.beat();
+                None
+            }
             Answer::CounterSet { found, done } => {
                 // The caller may have stopped waiting.
                 let _ = done.send(found);
@@ -257,8 +273,8 @@ impl Published {
     }
 
     fn unpark(&self, tree: &Tree, session: &Session, answered: &mut Vec<Arc<Peer>>) {
-        let mut lane = session.lane();
-        while let Some(parked) = lane.unpark() {
+        let mut order = session.request_order();
+        while let Some(parked) = order.unpark() {
             let peer = match parked {
                 Parked::Read(request) if !request.peer.outbox.is_open() => {
                     // The client is gone and does not receive the reply.
@@ -384,6 +400,11 @@ impl Published {
             .collect()
     }
 
+    /// Replaces the limits on watches. Armed watches stay.
+    pub(crate) fn set_watch_limits(&self, limits: WatchLimits) {
+        self.watches().set_limits(limits);
+    }
+
     /// Number of watches.
     pub(crate) fn watch_count(&self) -> usize {
         self.watches().used().watches
@@ -420,14 +441,13 @@ impl Published {
 impl Publish for Published {
     fn publish(&self, group: Group) -> Tree {
         if let Some(audit) = &self.audit {
-            let mut lines = Lines::default();
+            let mut lines = audit.lines();
             for decided in &group.decided {
                 decided.tell_audit(&mut lines);
             }
-            audit.write(&lines);
         }
-        let (before, told) = self.make_visible(group);
-        told.flush();
+        let (before, recipients) = self.make_visible(group);
+        recipients.flush();
         before
     }
 
@@ -438,10 +458,10 @@ impl Publish for Published {
 
 /// Counts a published write of `session`, and returns the session if something waited for it.
 fn written(session: Arc<Session>) -> Option<Arc<Session>> {
-    let mut lane = session.lane();
-    lane.write_published();
-    let has_due = lane.has_due();
-    drop(lane);
+    let mut order = session.request_order();
+    order.write_published();
+    let has_due = order.has_due();
+    drop(order);
     has_due.then_some(session)
 }
 

@@ -21,6 +21,9 @@ use crate::tree::{Node, Tree, access};
 /// The zxid in the reply to an unknown operation.
 const UNKNOWN_OP_ZXID: i64 = -1;
 
+/// Room for a usual reply: it is allocated once, not again each time it grows.
+const USUAL_BYTES: usize = 256;
+
 /// One read to be answered.
 #[derive(Debug)]
 pub(super) struct Read<'a> {
@@ -33,12 +36,12 @@ pub(super) struct Read<'a> {
 }
 
 /// Reply of a failed read: an error code, and in two cases of multiRead also a body.
-struct Failure {
+struct ReadFailure {
     code: ErrorCode,
     body: BytesMut,
 }
 
-impl<E: Into<ErrorCode>> From<E> for Failure {
+impl<E: Into<ErrorCode>> From<E> for ReadFailure {
     fn from(error: E) -> Self {
         Self {
             code: error.into(),
@@ -48,7 +51,7 @@ impl<E: Into<ErrorCode>> From<E> for Failure {
 }
 
 /// Whether a reply is computed.
-enum Progress {
+enum ReadProgress {
     Done,
     /// The watch is armed, but the reply takes too long to compute under the lock.
     Long,
@@ -95,13 +98,13 @@ impl Read<'_> {
 
     /// Computes the reply, or returns `None` if that takes long.
     fn outcome(&self, op: Op) -> Option<(Result<(), ErrorCode>, BytesMut)> {
-        let mut body = BytesMut::new();
+        let mut body = BytesMut::with_capacity(USUAL_BYTES);
         match self.execute(op, &mut body) {
-            Ok(Progress::Long) => None,
-            Ok(Progress::Done) if body.len() > reply::BODY_BYTES_MAX => {
+            Ok(ReadProgress::Long) => None,
+            Ok(ReadProgress::Done) if body.len() > reply::BODY_BYTES_MAX => {
                 Some((Err(ErrorCode::MarshallingError), BytesMut::new()))
             }
-            Ok(Progress::Done) => Some((Ok(()), body)),
+            Ok(ReadProgress::Done) => Some((Ok(()), body)),
             Err(failure) => Some((Err(failure.code), failure.body)),
         }
     }
@@ -111,7 +114,7 @@ impl Read<'_> {
         self.watches.is_some() && bytes > LONG_BYTES
     }
 
-    fn execute(&self, op: Op, out: &mut BytesMut) -> Result<Progress, Failure> {
+    fn execute(&self, op: Op, out: &mut BytesMut) -> Result<ReadProgress, ReadFailure> {
         let mut reader = Reader::new(&self.request.body);
         match op {
             Op::Ping => {}
@@ -121,7 +124,7 @@ impl Read<'_> {
                 let node = self.readable(&body.path)?;
                 self.arm(&body, WatchSort::Data)?;
                 if self.is_long(node.data_len()) {
-                    return Ok(Progress::Long);
+                    return Ok(ReadProgress::Long);
                 }
                 put_data(node, out);
             }
@@ -130,7 +133,7 @@ impl Read<'_> {
                 let node = self.readable(&body.path)?;
                 self.arm(&body, WatchSort::Child)?;
                 if self.is_long(node.children.len() * ITEM_BYTES) || !self.put_children(node, out) {
-                    return Ok(Progress::Long);
+                    return Ok(ReadProgress::Long);
                 }
                 if op == Op::GetChildren2 {
                     node.stat().encode(out);
@@ -142,14 +145,14 @@ impl Read<'_> {
                 self.readable(&path)?;
                 let path = path.unwrap_or_default();
                 if self.tree.below(&path).is_none() && self.is_long(usize::MAX) {
-                    return Ok(Progress::Long);
+                    return Ok(ReadProgress::Long);
                 }
                 out.put_count(self.tree.descendant_count(&path));
             }
             Op::GetEphemerals => {
                 let count = self.tree.ephemeral_count_of(self.session_id);
                 if self.is_long(count * ITEM_BYTES) {
-                    return Ok(Progress::Long);
+                    return Ok(ReadProgress::Long);
                 }
                 self.get_ephemerals(&reader.ustring()?, out);
             }
@@ -163,7 +166,7 @@ impl Read<'_> {
             // Writes do not get here; the rest is malformed, or not allowed to clients.
             _ => return Err(ErrorCode::MarshallingError.into()),
         }
-        Ok(Progress::Done)
+        Ok(ReadProgress::Done)
     }
 
     fn exists(&self, body: &PathWatch<'_>, out: &mut BytesMut) -> Result<(), ErrorCode> {
@@ -183,11 +186,11 @@ impl Read<'_> {
         Ok(())
     }
 
-    fn get_acl(&self, path: &Text<'_>, out: &mut BytesMut) -> Result<Progress, Failure> {
+    fn get_acl(&self, path: &Text<'_>, out: &mut BytesMut) -> Result<ReadProgress, ReadFailure> {
         let node = self.node(path)?;
         self.permit(node, READ | ADMIN)?;
         if self.is_long(node.acl.len() * ITEM_BYTES) {
-            return Ok(Progress::Long);
+            return Ok(ReadProgress::Long);
         }
         if self.permit(node, ADMIN).is_ok() {
             Acl::encode_list(&node.acl, out);
@@ -195,7 +198,7 @@ impl Read<'_> {
             Acl::encode_list(&access::redact(&node.acl), out);
         }
         node.stat().encode(out);
-        Ok(Progress::Done)
+        Ok(ReadProgress::Done)
     }
 
     fn get_ephemerals(&self, prefix: &Text<'_>, out: &mut BytesMut) {
@@ -230,9 +233,13 @@ impl Read<'_> {
 
     /// Many reads may name the same node, so a short request could ask for any amount of memory. It is refused if its results exceed half of
     /// what may wait for a client.
-    fn multi_read(&self, reader: &mut Reader<'_>, out: &mut BytesMut) -> Result<Progress, Failure> {
+    fn multi_read(
+        &self,
+        reader: &mut Reader<'_>,
+        out: &mut BytesMut,
+    ) -> Result<ReadProgress, ReadFailure> {
         if self.is_long(self.request.body.len().saturating_mul(ITEM_BYTES)) {
-            return Ok(Progress::Long);
+            return Ok(ReadProgress::Long);
         }
         let bytes_max = self.request.peer.outbox.largest_reply();
         let ops = match Ops::decode(reader)? {
@@ -254,7 +261,7 @@ impl Read<'_> {
                 Err(code) => (Err(code), 0),
             };
             if self.is_long(out.len() + bytes) {
-                return Ok(Progress::Long);
+                return Ok(ReadProgress::Long);
             }
             match node {
                 Ok(node) => {
@@ -262,7 +269,7 @@ impl Read<'_> {
                     if kind == Op::GetData {
                         put_data(node, out);
                     } else if !self.put_children(node, out) {
-                        return Ok(Progress::Long);
+                        return Ok(ReadProgress::Long);
                     }
                 }
                 Err(code) => multi::put_failure(out, Err(code)),
@@ -272,14 +279,15 @@ impl Read<'_> {
             }
         }
         multi::put_end(out);
-        Ok(Progress::Done)
+        Ok(ReadProgress::Done)
     }
 
     /// Arms the next watches of a setWatches, at most `count`, and replies after the last. Returns whether it has replied. Clients ignore the
     /// result and would assume that all watches are armed, so the connection is closed if a limit is reached.
     pub(super) fn rearm(&self, rearming: &mut Rearming<'_>, count: usize) -> bool {
         let peer = &self.request.peer;
-        let armed = rearming.arm(count, self.tree, &mut self.watches(), peer);
+        let may_read = |node: &Node| self.permit(node, READ).is_ok();
+        let armed = rearming.arm(count, self.tree, may_read, &mut self.watches(), peer);
         let Some(outcome) = armed else {
             return false;
         };
@@ -344,7 +352,7 @@ impl Read<'_> {
     }
 
     /// Arms the watch of a read, if it asks for one.
-    fn arm(&self, read: &PathWatch<'_>, sort: WatchSort) -> Result<(), Failure> {
+    fn arm(&self, read: &PathWatch<'_>, sort: WatchSort) -> Result<(), ReadFailure> {
         if read.watch
             && let Some(mut watches) = self.armable()
         {
@@ -367,9 +375,9 @@ fn put_data(node: &Node, out: &mut BytesMut) {
 }
 
 /// A multiRead that breaks off: the results so far, then the end marker.
-fn ended(mut results: BytesMut) -> Failure {
+fn ended(mut results: BytesMut) -> ReadFailure {
     multi::put_end(&mut results);
-    Failure {
+    ReadFailure {
         code: ErrorCode::MarshallingError,
         body: results,
     }

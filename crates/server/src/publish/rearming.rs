@@ -14,9 +14,10 @@ use bellwether_wire::jute::Reader;
 use bellwether_wire::op::Op;
 use bellwether_wire::request::SetWatches;
 
-use super::watches::{WatchSort, Watches, send};
+use super::events::send;
+use super::watches::{WatchSort, Watches};
 use crate::client::{Peer, Request};
-use crate::tree::Tree;
+use crate::tree::{Node, Tree};
 
 /// Length of a request above which it is armed in parts. Shorter ones take no longer than other reads.
 const LONG_BYTES: usize = 16 << 10;
@@ -64,17 +65,27 @@ impl<'a> Rearming<'a> {
 
     /// Arms at most `count` watches, and sends the events that the client has missed. Returns the outcome of the request, or `None` if some are
     /// left. If a limit is reached, no watch of this part is armed, and no event of it sent.
+    ///
+    /// A watch of a node that the client may not read is not armed, and its event is sent at once: the client reads again, and is refused
+    /// there. That does not tell whether the node has changed, keeps no watch of others from being armed, and no client that authenticates
+    /// just now from an event that it has missed.
     pub(super) fn arm(
         &mut self,
         count: usize,
         tree: &Tree,
+        may_read: impl Fn(&Node) -> bool,
         watches: &mut Watches,
         peer: &Arc<Peer>,
     ) -> Option<Result<(), ErrorCode>> {
         let part: Vec<_> = self.left.by_ref().take(count).collect();
         let (mut armed, mut missed) = (Vec::new(), Vec::new());
         for (list, path) in &part {
-            match list.missed(tree, path, self.relative_zxid) {
+            let node = tree.get(path);
+            let since = match node {
+                Some(node) if !may_read(node) => i64::MIN,
+                _ => self.relative_zxid,
+            };
+            match list.missed(node, since) {
                 Some(event) => missed.push((event, path)),
                 None => armed.push((&**path, list.sort())),
             }
@@ -91,9 +102,9 @@ impl<'a> Rearming<'a> {
 
 impl List {
     /// The event that a client has missed since `relative_zxid`, if any.
-    fn missed(self, tree: &Tree, path: &str, relative_zxid: i64) -> Option<EventKind> {
+    fn missed(self, node: Option<&Node>, relative_zxid: i64) -> Option<EventKind> {
         let changed = |zxid, kind| (zxid > relative_zxid).then_some(kind);
-        match (self, tree.get(path)) {
+        match (self, node) {
             (Self::Data | Self::Child, None) => Some(EventKind::NodeDeleted),
             (Self::Data, Some(node)) => changed(node.mzxid, EventKind::NodeDataChanged),
             (Self::Child, Some(node)) => changed(node.pzxid, EventKind::NodeChildrenChanged),
@@ -176,7 +187,7 @@ mod tests {
         let mut rearming = Rearming::decode(&request);
         let published = &core.published;
         assert!(!published.rearm(&client.session, &request, &mut rearming));
-        client.session.lane().attach(other.peer.clone());
+        client.session.request_order().attach(other.peer.clone());
         let unanswered = client.peer.outbox.len();
         assert!(published.rearm(&client.session, &request, &mut rearming));
         assert_eq!(published.watch_count(), PART_WATCHES);

@@ -1,11 +1,11 @@
 //! Table of watches by path and by connection.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::recursive::RecursiveWatches;
 use crate::client::Peer;
 use crate::stats::WatchUse;
-use crate::tree::path;
 
 /// Duration and scope of a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,8 +49,8 @@ type Watchers = HashMap<u64, (Arc<Peer>, Modes)>;
 pub(super) struct WatchTable {
     by_path: HashMap<Arc<str>, Watchers>,
     by_peer: HashMap<u64, HashSet<Arc<str>>>,
-    /// Number of recursive watches by the length of their path. `fire` looks only at ancestors of these lengths: a deep path has many.
-    recursive: BTreeMap<usize, usize>,
+    /// Those watches of `by_path` that are recursive.
+    recursive: RecursiveWatches,
     /// Number of pairs of connection and path, and the bytes of their paths.
     used: WatchUse,
 }
@@ -68,7 +68,7 @@ impl WatchTable {
             .or_insert_with(|| (peer.clone(), Modes::default()));
         let armed = modes.has(mode);
         if mode == WatchMode::Recursive && !*armed {
-            *self.recursive.entry(path.len()).or_default() += 1;
+            self.recursive.add(&key, peer);
         }
         *armed = true;
         if self.by_peer.entry(peer.number).or_default().insert(key) {
@@ -110,7 +110,7 @@ impl WatchTable {
             self.forget_path(peer, path);
         }
         if mode == WatchMode::Recursive {
-            self.forget_recursive(path);
+            self.recursive.remove(path, peer);
         }
         true
     }
@@ -134,58 +134,44 @@ impl WatchTable {
                 self.by_path.remove(path);
             }
             if removed.is_some_and(|(_, modes)| modes.recursive) {
-                self.forget_recursive(path);
+                self.recursive.remove(path, peer);
             }
         }
         some.len() == count
     }
 
-    /// Returns all watchers of a change at `path`, each once, and removes one-shot watches.
-    ///
-    /// `upwards` includes recursive watches on ancestors.
-    pub(super) fn fire(&mut self, path: &str, upwards: bool) -> Vec<Arc<Peer>> {
-        let mut found = Vec::new();
-        if let Some(watchers) = self.by_path.get_mut(path) {
-            let mut done = Vec::new();
-            for (peer, modes) in watchers.values_mut() {
-                found.push(peer.clone());
-                modes.one_shot = false;
-                if modes.is_empty() {
-                    done.push(found.len() - 1);
-                }
+    /// Tells all watchers of `path`, each once, and removes one-shot watches. Returns whether there were any of these.
+    pub(super) fn fire(&mut self, path: &str, mut tell: impl FnMut(&Arc<Peer>)) -> bool {
+        let Some(watchers) = self.by_path.get_mut(path) else {
+            return false;
+        };
+        let mut has_removed = false;
+        let mut done = Vec::new();
+        watchers.retain(|_, (peer, modes)| {
+            tell(peer);
+            has_removed |= std::mem::take(&mut modes.one_shot);
+            if modes.is_empty() {
+                done.push(peer.clone());
             }
-            watchers.retain(|_, (_, modes)| !modes.is_empty());
-            if watchers.is_empty() {
-                self.by_path.remove(path);
-            }
-            for index in done {
-                self.forget_path(&found[index], path);
-            }
+            !modes.is_empty()
+        });
+        if watchers.is_empty() {
+            self.by_path.remove(path);
         }
-        if upwards && !self.recursive.is_empty() {
-            let here = found.len();
-            let lengths = self.recursive.range(..path.len());
-            let above = lengths.filter_map(|(length, _)| path::ancestor(path, *length));
-            let watching = above.filter_map(|above| self.by_path.get(above));
-            let watching = watching.flat_map(HashMap::values);
-            let recursive = watching.filter(|(_, modes)| modes.recursive);
-            found.extend(recursive.map(|(peer, _)| peer.clone()));
-            // A connection may watch several ancestors. Most changes have one watcher, which needs no set.
-            if found.len() > 1 && found.len() > here {
-                let mut told = HashSet::with_capacity(found.len());
-                found.retain(|peer| told.insert(peer.number));
-            }
+        for peer in done {
+            self.forget_path(&peer, path);
         }
-        found
+        has_removed
     }
 
-    fn forget_recursive(&mut self, path: &str) {
-        if let Some(count) = self.recursive.get_mut(&path.len()) {
-            *count -= 1;
-            if *count == 0 {
-                self.recursive.remove(&path.len());
-            }
-        }
+    /// Whether there are no watches.
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_path.is_empty()
+    }
+
+    /// Tells all recursive watchers of ancestors of `path`, one that watches several of them more than once.
+    pub(super) fn fire_above(&self, path: &str, tell: impl FnMut(&Arc<Peer>)) {
+        self.recursive.above(path, tell);
     }
 
     fn forget_path(&mut self, peer: &Peer, path: &str) {

@@ -1,26 +1,20 @@
 //! Both watch tables, and the events that a change triggers in each.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
-use bellwether_wire::acl::{Acl, READ};
 use bellwether_wire::code::ErrorCode;
-use bellwether_wire::event::{self, EVENT_XID, EVENT_ZXID, EventKind};
-use bellwether_wire::reply;
-use bytes::BytesMut;
+use bellwether_wire::event::EventKind;
 
+use super::events::Events;
 use super::watch_limits::WatchLimits;
 use super::watch_table::{WatchMode, WatchTable};
 use crate::client::Peer;
 use crate::metrics::Limit;
 use crate::stats::WatchUse;
-use crate::tree::{Change, ChangeKind, access, path};
+use crate::tree::{Change, ChangeKind, path};
 
 /// Maximum number of watches that are armed or removed under one lock, where there may be many.
 pub(super) const PART_WATCHES: usize = 500;
-
-/// Length of an event frame without its path.
-const EVENT_BYTES: usize = 32;
 
 /// Watch types of removeWatches and checkWatches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +71,10 @@ pub(crate) struct Watches {
 }
 
 impl Watches {
+    pub(super) fn set_limits(&mut self, limits: WatchLimits) {
+        self.limits = limits;
+    }
+
     pub(super) fn new(limits: WatchLimits) -> Self {
         Self {
             data: WatchTable::default(),
@@ -179,50 +177,40 @@ impl Watches {
         self.data.remove_some(peer, PART_WATCHES) || self.child.remove_some(peer, PART_WATCHES)
     }
 
-    /// Sends the events of a change to all watchers, in the order that clients rely on (`DataTree.createNode`, `deleteNode`, `setData`),
-    /// and adds the watchers to `told`.
-    pub(super) fn fire(&mut self, change: &Change, skip_acl: bool, told: &mut Vec<Arc<Peer>>) {
+    /// Adds the events of a change for all watchers, in the order that clients rely on (`DataTree.createNode`, `deleteNode`, `setData`).
+    pub(super) fn fire(&mut self, change: &Change, events: &mut Events) {
+        if self.data.is_empty() && self.child.is_empty() || events.repeat(change) {
+            return;
+        }
         let Change {
             kind,
             path,
             acl,
             parent_acl,
         } = change;
-        let mut tell = |peers: Vec<Arc<Peer>>, kind: EventKind, path: &str, acl: &[Acl]| {
-            if peers.is_empty() {
-                return;
-            }
-            let mut event = BytesMut::with_capacity(EVENT_BYTES + path.len());
-            put_event(&mut event, kind, path);
-            for peer in &peers {
-                // A client that may not read a node gets no event of its changes (CVE-2024-23944).
-                if skip_acl || access::allows(acl, READ, &peer.ids()) {
-                    peer.outbox.push(|out| out.extend_from_slice(&event));
-                }
-            }
-            told.extend(peers);
+        let event_kind = match kind {
+            ChangeKind::Created => EventKind::NodeCreated,
+            ChangeKind::DataChanged => EventKind::NodeDataChanged,
+            ChangeKind::Deleted => EventKind::NodeDeleted,
         };
-        let watchers = self.data.fire(path, true);
+        let mut event = events.begin(event_kind, path, acl);
+        let has_removed = self.data.fire(path, |peer| event.tell(peer));
+        self.data.fire_above(path, |peer| event.tell(peer));
         match kind {
-            ChangeKind::Created => tell(watchers, EventKind::NodeCreated, path, acl),
-            ChangeKind::DataChanged => tell(watchers, EventKind::NodeDataChanged, path, acl),
+            ChangeKind::Created => {}
             ChangeKind::Deleted => {
-                let mut others = self.child.fire(path, false);
-                if !others.is_empty() {
-                    let numbers: HashSet<u64> = watchers.iter().map(|peer| peer.number).collect();
-                    others.retain(|peer| !numbers.contains(&peer.number));
-                }
-                tell(watchers, EventKind::NodeDeleted, path, acl);
-                tell(others, EventKind::NodeDeleted, path, acl);
+                self.child.fire(path, |peer| event.tell(peer));
             }
+            ChangeKind::DataChanged if has_removed => {}
+            ChangeKind::DataChanged => events.begin_run(change),
         }
         if let Some(acl) = parent_acl {
             let parent = match path::parent(path) {
                 Some("") | None => path::ROOT,
                 Some(parent) => parent,
             };
-            let watchers = self.child.fire(parent, false);
-            tell(watchers, EventKind::NodeChildrenChanged, parent, acl);
+            let mut event = events.begin(EventKind::NodeChildrenChanged, parent, acl);
+            self.child.fire(parent, |peer| event.tell(peer));
         }
     }
 
@@ -262,15 +250,4 @@ impl Watches {
 pub(crate) struct WatchReport {
     /// Number of each watching connection, with its paths.
     pub(crate) by_peer: Vec<(u64, Vec<Arc<str>>)>,
-}
-
-/// Appends an event to the outbox of `peer`.
-pub(super) fn send(peer: &Peer, kind: EventKind, path: &str) {
-    peer.outbox.push(|out| put_event(out, kind, path));
-}
-
-fn put_event(out: &mut BytesMut, kind: EventKind, path: &str) {
-    reply::put(out, EVENT_XID, EVENT_ZXID, Ok(()), |out| {
-        event::encode(kind, path, out)
-    });
 }

@@ -11,16 +11,17 @@ use bellwether_wire::request::RequestHeader;
 use bytes::{Bytes, BytesMut};
 
 use crate::audit::Audit;
-use crate::client::outbox::{Outbox, Together};
+use crate::client::outbox::{Outbox, OutboxTotal};
 use crate::client::{Peer, PeerAddress, Request};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::publish::{Published, WatchLimits};
 use crate::session::{Passwords, Session, SessionTable};
+use crate::storage::DiskRoom;
 use crate::storage::log::record;
 use crate::tree::Tree;
 use crate::tree::access::Schemes;
-use crate::writer::{Group, Publish as _, Rules, Submission, Writer};
+use crate::writer::{Group, Publish as _, Rules, Submission, TreeLimits, Writer};
 
 /// Writes per group.
 pub(crate) const GROUP: usize = 10;
@@ -35,7 +36,7 @@ pub(crate) struct Core {
     writer: Writer,
     log: BytesMut,
     connections: u64,
-    outboxes: Arc<Together>,
+    pub(crate) outboxes: Arc<OutboxTotal>,
 }
 
 /// A connection without a socket.
@@ -55,7 +56,7 @@ impl Core {
             Clock::start(),
             2000,
             NOW_MS,
-            Passwords::Apache,
+            Passwords::apache(),
             std::iter::empty(),
         );
         let sessions = Arc::new(sessions);
@@ -69,6 +70,7 @@ impl Core {
             ephemerals_per_session_max: usize::MAX,
             ephemeral_bytes_max: usize::MAX,
             acl_bytes_max: usize::MAX,
+            tree: TreeLimits::default(),
         };
         Self {
             published: Published::new(
@@ -80,10 +82,10 @@ impl Core {
                 audit.map(Arc::new),
             ),
             sessions,
-            writer: Writer::new(tree, rules),
+            writer: Writer::new(tree, rules, Arc::new(DiskRoom::unlimited())),
             log: BytesMut::new(),
             connections: 0,
-            outboxes: Arc::new(Together::new(usize::MAX, Arc::default())),
+            outboxes: Arc::new(OutboxTotal::new(usize::MAX, Arc::default())),
         }
     }
 
@@ -92,16 +94,17 @@ impl Core {
         let address = PeerAddress::Tcp((Ipv4Addr::LOCALHOST, 2181).into());
         let outbox = Outbox::new(usize::MAX, self.outboxes.clone());
         let peer = Arc::new(Peer::new(self.connections, address, outbox, Arc::default()));
-        let session = self.sessions.open(TIMEOUT_MS);
-        let mut lane = session.lane();
-        lane.attach(peer.clone());
-        lane.accept_write();
-        drop(lane);
+        let (session, password) = self.sessions.open(TIMEOUT_MS, None);
+        let mut order = session.request_order();
+        order.attach(peer.clone());
+        order.accept_write();
+        drop(order);
         peer.request_waits();
         self.commit(vec![Submission::OpenSession {
             session: session.clone(),
             peer: peer.clone(),
             timeout_ms: TIMEOUT_MS,
+            password,
             has_read_only: false,
         }]);
         Client { session, peer }
@@ -122,7 +125,7 @@ impl Core {
     pub(crate) fn submission(&self, client: &Client, request: Request) -> Submission {
         self.published.wait(&request);
         Submission::Request {
-            behind_reads: client.session.lane().accept_write(),
+            behind_reads: client.session.request_order().accept_write(),
             session: client.session.clone(),
             request,
         }
@@ -141,8 +144,11 @@ impl Core {
             record::put(&mut self.log, txn, Some(*digest));
         }
         self.log.clear();
-        let tree = self.writer.head().clone();
-        Group { decided, tree }
+        Group {
+            decided,
+            tree: self.writer.head().clone(),
+            bytes: self.writer.bytes(),
+        }
     }
 }
 

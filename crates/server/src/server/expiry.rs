@@ -10,7 +10,7 @@ use crate::writer::Submission;
 
 /// Submits the expiry of overdue sessions, once per tick.
 pub(super) async fn run(engine: Arc<Engine>) {
-    let mut sweeper = Sweeper::new(engine.clock.now_ms(), tick_ms(&engine.config));
+    let mut sweeper = Sweeper::new(engine.clock.now_ms(), tick_ms(&engine.config()));
     loop {
         let wait_ms = u64::try_from(sweeper.next_ms() - engine.clock.now_ms()).unwrap_or(0);
         #[expect(

@@ -68,9 +68,9 @@ impl Hooks {
         self.engine.stats.outstanding.load(Relaxed)
     }
 
-    /// Password of the session `id`, open or not.
+    /// Password that the session `id`, open or not, has if a client of the network opens it.
     pub fn session_password(&self, id: i64) -> [u8; 16] {
-        self.engine.sessions.password_of(id)
+        self.engine.sessions.passwords().of(id, None)
     }
 
     /// Number of open connections.

@@ -1,11 +1,12 @@
 //! All metrics of a server in the Prometheus text format.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::SystemTime;
 
+use crate::client::Usage;
 use crate::engine::Engine;
+use crate::four_letter::VERSION;
 use crate::metrics::{DataFiles, Exposition, add_process, disk};
-use crate::words::VERSION;
 
 /// Microseconds per second: durations are measured in microseconds.
 const SECOND: f64 = 1e6;
@@ -17,6 +18,8 @@ pub(crate) fn text(engine: &Engine) -> String {
     requests(&mut to, engine);
     commits(&mut to, engine);
     clients(&mut to, engine);
+    addresses(&mut to, engine);
+    defences(&mut to, engine);
     tree(&mut to, engine);
     files(&mut to, engine);
     add_process(&mut to);
@@ -126,6 +129,11 @@ fn clients(to: &mut Exposition, engine: &Engine) {
         "Open connections.",
         engine.connections.len(),
     );
+    to.gauge(
+        "bellwether_connections_max",
+        "Maximum number of connections.",
+        engine.connections.max(),
+    );
     let name = "bellwether_connections_refused_total";
     to.head(name, "counter", "Connections that were refused, by reason.");
     for (reason, count) in stats.meters.refused() {
@@ -144,6 +152,11 @@ fn clients(to: &mut Exposition, engine: &Engine) {
         "bellwether_sessions",
         "Open sessions.",
         engine.sessions.len(),
+    );
+    to.gauge(
+        "bellwether_sessions_computable",
+        "Open sessions whose passwords any client can compute.",
+        engine.sessions.computable_len(),
     );
     let expired = stats.sessions_expired.load(Relaxed);
     to.counter(
@@ -182,6 +195,61 @@ fn clients(to: &mut Exposition, engine: &Engine) {
     );
 }
 
+/// One of the figures of an address.
+type Figure = fn(&Usage) -> u64;
+
+/// The addresses with most requests.
+fn addresses(to: &mut Exposition, engine: &Engine) {
+    let top = engine.connections.top_addresses();
+    let figures: [(&str, &str, &str, Figure); 4] = [
+        (
+            "bellwether_address_requests_total",
+            "counter",
+            "Requests of the 20 client addresses with most requests.",
+            |usage| usage.requests,
+        ),
+        (
+            "bellwether_address_received_bytes_total",
+            "counter",
+            "Bytes of the requests of these addresses.",
+            |usage| usage.received_bytes,
+        ),
+        (
+            "bellwether_address_sent_bytes_total",
+            "counter",
+            "Bytes of all answers and events for these addresses.",
+            |usage| usage.sent_bytes,
+        ),
+        (
+            "bellwether_address_connections",
+            "gauge",
+            "Open connections of these addresses.",
+            |usage| usage.connections,
+        ),
+    ];
+    for (name, kind, help, figure) in figures {
+        to.head(name, kind, help);
+        for (origin, usage) in &top {
+            to.sample(name, &[("address", &origin.to_string())], figure(usage));
+        }
+    }
+}
+
+fn defences(to: &mut Exposition, engine: &Engine) {
+    let meters = &engine.stats.meters;
+    let flag = |is_set: &AtomicBool| u8::from(is_set.load(Relaxed));
+    to.gauge(
+        "bellwether_priorities_not_lowered",
+        "1 if threads for new connections and long reads could not lower their priority.",
+        flag(&meters.keeps_priorities),
+    );
+    to.gauge(
+        "bellwether_dashboard_open",
+        "1 if the dashboard of this server can be read without a token.",
+        flag(&meters.has_open_dashboard),
+    );
+}
+
 fn tree(to: &mut Exposition, engine: &Engine) {
     let tree = engine.published.tree();
     to.gauge("bellwether_nodes", "Nodes of the tree.", tree.node_count());
@@ -196,6 +264,21 @@ fn tree(to: &mut Exposition, engine: &Engine) {
         tree.bytes(),
     );
     to.gauge(
+        "bellwether_tree_bytes",
+        "Estimate of the memory of the tree.",
+        tree.size().bytes,
+    );
+    to.gauge(
+        "bellwether_tree_bytes_max",
+        "Limit of that estimate: beyond it, writes that make the tree larger are refused.",
+        engine.tree_limits().bytes_max,
+    );
+    to.gauge(
+        "bellwether_growth_refused",
+        "1 while writes that make the tree larger are refused, for lack of disk or memory.",
+        u8::from(engine.refuses_growth().is_some()),
+    );
+    to.gauge(
         "bellwether_last_zxid",
         "The zxid of the last transaction.",
         tree.last_zxid(),
@@ -204,7 +287,7 @@ fn tree(to: &mut Exposition, engine: &Engine) {
 
 /// Metrics of the data files; none without a data folder.
 fn files(to: &mut Exposition, engine: &Engine) {
-    let config = &engine.config;
+    let config = engine.config();
     let logs = config.data_log_dir.as_ref().or(config.data_dir.as_ref());
     let Some(logs) = logs else {
         return;
@@ -237,6 +320,11 @@ fn files(to: &mut Exposition, engine: &Engine) {
         "bellwether_log_bytes",
         help,
         DataFiles::of(Some(logs), "log.").bytes,
+    );
+    to.gauge(
+        "bellwether_disk_low",
+        "How full the disk of the log is: 0, 1 below the low-water mark, 2 below a quarter of it.",
+        engine.room.state() as u8,
     );
     if let Some((size, used)) = disk(logs) {
         to.gauge(

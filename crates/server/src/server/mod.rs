@@ -3,11 +3,16 @@
 mod builder;
 #[cfg(test)]
 pub(crate) mod core;
+mod disk_watch;
 mod expiry;
 mod hooks;
+mod inside;
+mod memory;
 mod metrics;
 mod monitor;
+mod readiness;
 mod reaper;
+mod reload;
 #[expect(
     clippy::module_inception,
     reason = "the folder is named for its main concept"
@@ -19,6 +24,8 @@ mod start;
 
 pub use builder::ServerBuilder;
 pub use hooks::Hooks;
+pub use inside::Inside;
 pub use monitor::Monitor;
+pub use readiness::NotReady;
 pub use server::Server;
 pub use start::StartError;

@@ -9,11 +9,9 @@ use crate::writer::Submission;
 
 /// Runs [`reap`] at the configured interval.
 pub(crate) async fn run(engine: Arc<Engine>) {
-    let interval = engine
-        .config
-        .container_check_interval
-        .max(Duration::from_millis(1));
     loop {
+        let interval = engine.config().container_check_interval;
+        let interval = interval.max(Duration::from_millis(1));
         #[expect(
             clippy::disallowed_methods,
             reason = "a real pause, until the next look"
@@ -25,7 +23,7 @@ pub(crate) async fn run(engine: Arc<Engine>) {
 
 /// Submits deletes for all candidates found now. The writer checks each candidate again before it deletes it.
 pub(crate) fn reap(engine: &Engine) {
-    let config = &engine.config;
+    let config = engine.config();
     let never_used_ms = i64::try_from(config.container_never_used_max.as_millis()).unwrap_or(0);
     let per_look = most_per_look(
         config.container_deletions_per_minute_max,

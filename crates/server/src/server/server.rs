@@ -10,12 +10,14 @@ use tokio::task::JoinSet;
 
 use super::builder::ServerBuilder;
 use super::hooks::Hooks;
+use super::inside::Inside;
 use super::monitor::Monitor;
 use super::start::StartError;
 use crate::alarm::Failure;
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::storage::{Backup, BackupError};
+use crate::tls::Acceptor;
 use crate::writer::{Pipeline, Submission};
 
 /// A server in this process. Several may run side by side.
@@ -33,6 +35,10 @@ use crate::writer::{Pipeline, Submission};
 /// ```
 #[derive(Debug)]
 pub struct Server {
+    /// The settings as they were given. Those in force are in the engine.
+    pub(super) started: Config,
+    pub(super) acceptor: Option<Arc<Acceptor>>,
+    pub(super) inside: Inside,
     pub(super) engine: Arc<Engine>,
     pub(super) addresses: Vec<SocketAddr>,
     pub(super) tls_addresses: Vec<SocketAddr>,
@@ -68,12 +74,12 @@ impl Server {
 
     /// Unix socket it listens on.
     pub fn unix_socket(&self) -> Option<&Path> {
-        self.engine.config.listen_unix.as_deref()
+        self.started.listen_unix.as_deref()
     }
 
     /// Connect string for clients, such as `127.0.0.1:2181`; `unix:/path` if the server listens only there.
     pub fn connect_string(&self) -> String {
-        if let (true, Some(path)) = (self.addresses.is_empty(), &self.engine.config.listen_unix) {
+        if let (true, Some(path)) = (self.addresses.is_empty(), &self.started.listen_unix) {
             return format!("unix:{}", path.display());
         }
         self.addresses
@@ -102,6 +108,11 @@ impl Server {
         self.engine
             .connections
             .close_if_none(|| self.engine.sessions.len() == 0)
+    }
+
+    /// Returns a handle that connects to this server from within this process, however other clients have to authenticate.
+    pub fn inside(&self) -> Inside {
+        self.inside.clone()
     }
 
     /// Returns a handle to metrics and four-letter words for use in this process. The handle does not keep the server running.

@@ -6,7 +6,7 @@
 use std::fmt::{self, Debug};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use bellwether_wire::stat::Stat;
@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::engine::Engine;
 use crate::files::Disk;
 use crate::net;
-use crate::storage::{SnapshotWork, open_without_thread};
+use crate::storage::{OpenStore, SnapshotWork, open_without_thread};
 use crate::writer::Steps;
 
 /// The server's end of a simulated connection.
@@ -78,11 +78,14 @@ impl SimulatedServer {
     ) -> Result<Self, StartError> {
         start::check(&config)?;
         let access = start::Access::open(&config)?;
-        let connections = Arc::new(Connections::new(&config));
+        let connections = Arc::new(Connections::new(&config, usize::MAX));
         let (alarm, failure) = Alarm::new(connections.clone());
-        let (tree, log, snapshots) = open_without_thread(&config, snapshots, logs)?;
+        let (opened, snapshots) = open_without_thread(&config, snapshots, logs)?;
+        let OpenStore { tree, log, room } = opened;
+        let passwords = start::session_passwords(&config, &OnceLock::new(), &tree)?;
+        let (access, data) = ((access, passwords), (tree, room));
         let (engine, steps) =
-            start::engine(config, access, connections, tree, |writer, published| {
+            start::engine(config, access, connections, data, |writer, published| {
                 Ok(Steps::new(writer, log, published, &alarm))
             })?;
         Ok(Self {
@@ -107,7 +110,7 @@ impl SimulatedServer {
         };
         let engine = self.engine.clone();
         Some(async move {
-            let greeted_by = tokio::time::Instant::now() + engine.config.handshake_timeout;
+            let greeted_by = tokio::time::Instant::now() + engine.config().handshake_timeout;
             let ready = net::Ready {
                 opened,
                 admitted,

@@ -3,32 +3,34 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use super::inside::Inside;
 use super::server::Server;
-use super::{expiry, reaper};
+use super::{disk_watch, expiry, memory, reaper};
 use crate::alarm::Alarm;
 use crate::audit::Audit;
 use crate::client::Connections;
 use crate::client::sasl::Users;
 use crate::clock::{self, Clock};
 use crate::config::{Config, TlsConfig};
+use crate::descriptors;
 use crate::engine::Engine;
 use crate::net::{self, Listener, UnixSocket};
 use crate::priority;
 use crate::publish::{Published, WatchLimits};
-use crate::session::{Passwords, SessionTable};
+use crate::session::{Keeper, Passwords, SessionTable};
 use crate::stats::ServerStats;
-use crate::storage::{Log, RecoveryError, Store, TimedLog};
+use crate::storage::{DiskRoom, OpenStore, RecoveryError, Store, TimedLog};
 use crate::tls::{Acceptor, TlsError};
 use crate::tree::Tree;
 use crate::tree::access::Schemes;
-use crate::writer::{Pipeline, Rules, Submit, Writer};
+use crate::writer::{Pipeline, Rules, Submit, TreeLimits, Writer};
 
 /// Minimum of ticks and session timeouts.
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -90,17 +92,35 @@ pub enum StartError {
 /// Starts a server on a store. When this returns, the server accepts requests.
 pub(super) async fn start(mut config: Config, store: Store) -> Result<Server, StartError> {
     check(&config)?;
+    let started = config.clone();
+    // Written back, as ports are.
+    set_tree_bytes(&mut config);
     let mut listeners = Listeners::bind(&mut config).await?;
     let access = Access::open(&config)?;
-    let connections = Arc::new(Connections::new(&config));
+    let session_key = match &store {
+        Store::Memory(memory) => memory.session_key(),
+        _ => Arc::default(),
+    };
+    let connections = Arc::new(Connections::new(
+        &config,
+        descriptors::room_for_connections(),
+    ));
     let (alarm, failure) = Alarm::new(connections.clone());
-    let (tree, log) = recover(store, &config, &alarm, &connections).await?;
+    let opened = recover(store, &config, &alarm, &connections).await?;
+    let passwords = session_passwords(&config, &session_key, &opened.tree)?;
+    let access = (access, passwords);
     // Bound last: a client that waits for the socket file finds a server that is ready.
     listeners.bind_unix(&config)?;
-    let (engine, pipeline) = engine(config, access, connections, tree, |writer, published| {
+    let OpenStore { tree, log, room } = opened;
+    let data = (tree, room);
+    let (engine, pipeline) = engine(config, access, connections, data, |writer, published| {
         Pipeline::start(writer, log, published, &alarm).map_err(StartError::Thread)
     })?;
+    let (inside, streams) = mpsc::channel(Inside::WAITING_MAX);
     let mut server = Server {
+        started,
+        inside: Inside(inside),
+        acceptor: listeners.acceptor,
         engine,
         addresses: listeners.addresses,
         tls_addresses: listeners.tls_addresses,
@@ -113,8 +133,9 @@ pub(super) async fn start(mut config: Config, store: Store) -> Result<Server, St
     };
     for _ in 0..LONG_READ_THREADS {
         let published = server.engine.published.clone();
+        let meters = server.engine.stats.meters.clone();
         let thread = alarm.spawn("read", move || {
-            priority::lower();
+            priority::lower(&meters);
             published.serve_long_reads();
         });
         server.threads.push(thread.map_err(StartError::Thread)?);
@@ -133,9 +154,18 @@ pub(super) async fn start(mut config: Config, store: Store) -> Result<Server, St
         let accept = net::without_door(engine.clone(), listener, stopping);
         server.listening.spawn(accept);
     }
+    let inside = Listener::inside(streams);
+    let accept = net::without_door(engine.clone(), inside, server.stop.subscribe());
+    server.listening.spawn(accept);
     server.housekeeping.spawn(expiry::run(engine.clone()));
     server.housekeeping.spawn(reaper::run(engine.clone()));
+    server.housekeeping.spawn(disk_watch::run(engine.clone()));
     Ok(server)
+}
+
+/// Sets the default of the tree's memory, which depends on the machine.
+pub(super) fn set_tree_bytes(config: &mut Config) {
+    config.tree_bytes_max = config.tree_bytes_max.or_else(memory::share_of_tree);
 }
 
 /// Refuses settings that contradict each other or are out of range.
@@ -178,6 +208,7 @@ struct Listeners {
     unix: Option<Listener>,
     addresses: Vec<SocketAddr>,
     tls_addresses: Vec<SocketAddr>,
+    acceptor: Option<Arc<Acceptor>>,
 }
 
 impl Listeners {
@@ -190,6 +221,7 @@ impl Listeners {
             unix: None,
             addresses,
             tls_addresses: Vec::new(),
+            acceptor: None,
         };
         if let Some(tls) = &mut config.tls {
             let acceptor = Arc::new(Acceptor::new(tls.clone()).map_err(StartError::Tls)?);
@@ -197,6 +229,7 @@ impl Listeners {
             listeners.network.extend(secure);
             tls.listen.clone_from(&bound);
             listeners.tls_addresses = bound;
+            listeners.acceptor = Some(acceptor);
         }
         Ok(listeners)
     }
@@ -231,44 +264,53 @@ async fn bind(
     Ok((listeners, all_bound))
 }
 
-/// What access control needs: SASL users, session passwords, and the audit log.
+/// What access control needs: SASL users and the audit log.
 pub(super) struct Access {
     sasl_users: Option<Users>,
-    passwords: Passwords,
     audit: Option<Arc<Audit>>,
 }
 
 impl Access {
     pub(super) fn open(config: &Config) -> Result<Self, StartError> {
-        let read_users = |path: &PathBuf| {
-            Users::read(path).map_err(|source| StartError::SaslUsers {
-                path: path.clone(),
-                source,
-            })
-        };
         let open_audit = |path: &PathBuf| {
-            let opened = Audit::open(path).map_err(|source| StartError::AuditLog {
-                path: path.clone(),
-                source,
-            });
+            let opened = Audit::open(path).map_err(|source| audit_error(path, source));
             opened.map(Arc::new)
         };
         Ok(Self {
-            sasl_users: config.sasl_users.as_ref().map(read_users).transpose()?,
-            passwords: session_passwords(config)?,
+            sasl_users: config.sasl_users.as_deref().map(read_users).transpose()?,
             audit: config.audit_log.as_ref().map(open_audit).transpose()?,
         })
     }
 }
 
-fn session_passwords(config: &Config) -> Result<Passwords, StartError> {
-    if !config.secret_session_passwords {
-        return Ok(Passwords::Apache);
-    }
-    let folder = config.data_dir.as_deref();
-    Passwords::secret(folder).map_err(|source| StartError::SessionKey {
-        folder: folder.unwrap_or(Path::new("memory")).to_owned(),
+pub(super) fn read_users(path: &Path) -> Result<Users, StartError> {
+    Users::read(path).map_err(|source| StartError::SaslUsers {
+        path: path.to_owned(),
         source,
+    })
+}
+
+pub(super) fn audit_error(path: &Path, source: io::Error) -> StartError {
+    StartError::AuditLog {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// Loads or creates the key of session passwords; in memory, if there is no data folder.
+pub(super) fn session_passwords(
+    config: &Config,
+    memory: &OnceLock<[u8; 32]>,
+    tree: &Tree,
+) -> Result<Passwords, StartError> {
+    let folder = config.data_dir.as_deref();
+    let keeper = folder.map_or(Keeper::Memory(memory), Keeper::Folder);
+    let open = tree.sessions().map(|(id, _)| id);
+    Passwords::load(config.session_passwords, keeper, open).map_err(|source| {
+        StartError::SessionKey {
+            folder: folder.unwrap_or(Path::new("memory")).to_owned(),
+            source,
+        }
     })
 }
 
@@ -278,25 +320,28 @@ async fn recover(
     config: &Config,
     alarm: &Alarm,
     connections: &Connections,
-) -> Result<(Tree, Box<dyn Log>), StartError> {
+) -> Result<OpenStore, StartError> {
     let is_durable = !matches!(store, Store::Memory(_));
     let for_store = (config.clone(), alarm.clone());
     let opened = tokio::task::spawn_blocking(move || store.open(&for_store.0, &for_store.1));
-    let (tree, log) = opened.await.expect("recovery does not panic")?;
+    let opened = opened.await.expect("recovery does not panic")?;
     if !is_durable {
-        return Ok((tree, log));
+        return Ok(opened);
     }
     let meters = connections.meters().clone();
-    let log = TimedLog::new(log, meters, config.fsync_warning);
-    Ok((tree, Box::new(log)))
+    let log = TimedLog::new(opened.log, meters, config.fsync_warning);
+    Ok(OpenStore {
+        log: Box::new(log),
+        ..opened
+    })
 }
 
 /// Builds the engine, with the pipeline that `start` starts.
 pub(super) fn engine<P>(
     config: Config,
-    access: Access,
+    (access, passwords): (Access, Passwords),
     connections: Arc<Connections>,
-    tree: Tree,
+    (tree, room): (Tree, Arc<DiskRoom>),
     start: impl FnOnce(Writer, Arc<Published>) -> Result<(Submit, P), StartError>,
 ) -> Result<(Arc<Engine>, P), StartError> {
     let clock = Clock::start();
@@ -308,7 +353,7 @@ pub(super) fn engine<P>(
         clock,
         expiry::tick_ms(&config),
         clock::wall_ms(),
-        access.passwords,
+        passwords,
         tree.sessions(),
     ));
     let published = Arc::new(Published::new(
@@ -319,20 +364,21 @@ pub(super) fn engine<P>(
         WatchLimits::of(&config),
         access.audit.clone(),
     ));
-    let writer = Writer::new(tree, rules(&config));
+    let writer = Writer::new(tree, rules(&config), room.clone());
     let (submit, pipeline) = start(writer, published.clone())?;
     let engine = Engine {
         connections,
         frame_bytes_max: AtomicUsize::new(config.frame_bytes_max),
         trace_mask: AtomicI64::new(TRACE_MASK),
-        config,
+        settings: watch::Sender::new(Arc::new(config)),
         clock,
         sessions,
         published,
         stats,
         audit: access.audit,
-        sasl_users: access.sasl_users,
+        sasl_users: Mutex::new(access.sasl_users.map(Arc::new)),
         submit,
+        room,
     };
     Ok((Arc::new(engine), pipeline))
 }
@@ -344,7 +390,7 @@ fn longest_record_bytes(config: &Config) -> usize {
     (config.frame_bytes_max.saturating_mul(2)).saturating_sub(HEADER_BYTES)
 }
 
-fn rules(config: &Config) -> Rules {
+pub(super) fn rules(config: &Config) -> Rules {
     Rules {
         extended_types: config.extended_types,
         skip_acl: config.skip_acl,
@@ -354,6 +400,7 @@ fn rules(config: &Config) -> Rules {
         ephemerals_per_session_max: config.ephemerals_per_session_max,
         ephemeral_bytes_max: longest_record_bytes(config),
         acl_bytes_max: config.frame_bytes_max,
+        tree: TreeLimits::of(config),
     }
 }
 

@@ -47,7 +47,11 @@ impl Sweeper {
         self.next_ms = (now_ms / self.tick_ms + 1) * self.tick_ms;
         let mut ended = Vec::new();
         for session in sessions {
-            let spared = stalled || session.lane().peer().is_some_and(|peer| peer.is_paused());
+            let spared = stalled
+                || session
+                    .request_order()
+                    .peer()
+                    .is_some_and(|peer| peer.is_paused());
             if spared {
                 session.defer_if_due(now_ms, self.next_ms + self.tick_ms);
             } else if session.end_if_due(now_ms) {
@@ -78,7 +82,6 @@ mod tests {
     fn session(timeout_ms: i32, heard_ms: i64) -> Arc<Session> {
         Arc::new(Session::new(
             1,
-            [0; 16],
             timeout_ms,
             deadline_ms(heard_ms, timeout_ms, 100),
         ))

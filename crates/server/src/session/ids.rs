@@ -35,10 +35,10 @@ mod tests {
             Clock::start(),
             2000,
             NOW_MS,
-            Passwords::Apache,
+            Passwords::apache(),
             with_timeout,
         );
-        (0..10).map(|_| table.open(10_000).id).collect()
+        (0..10).map(|_| table.open(10_000, None).0.id).collect()
     }
 
     #[test]

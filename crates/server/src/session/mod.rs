@@ -3,8 +3,8 @@
 mod expiry;
 mod ids;
 mod key;
-mod lane;
 mod password;
+mod request_order;
 #[expect(
     clippy::module_inception,
     reason = "the folder is named for its main concept"
@@ -13,7 +13,8 @@ mod session;
 mod table;
 
 pub(crate) use expiry::Sweeper;
-pub(crate) use lane::Parked;
-pub(crate) use password::Passwords;
+pub use password::session_passwords;
+pub(crate) use password::{Keeper, Password, Passwords};
+pub(crate) use request_order::Parked;
 pub(crate) use session::Session;
 pub(crate) use table::SessionTable;

@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicI32, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::lane::Lane;
+use super::request_order::RequestOrder;
 use crate::client::Peer;
 
 /// Deadline of a session that has ended or is about to: this is final.
@@ -16,32 +16,28 @@ const ENDED: i64 = i64::MIN;
 /// accepted.
 pub(crate) struct Session {
     pub(crate) id: i64,
-    password: [u8; 16],
+    /// The user who opened the session over the Unix socket, or `None` for a client of the network. Unknown after a restart, until the session
+    /// is resumed.
+    owner: OnceLock<Option<u32>>,
     timeout_ms: AtomicI32,
     deadline_ms: AtomicI64,
-    lane: Mutex<Lane>,
+    order: Mutex<RequestOrder>,
 }
 
 impl Session {
-    pub(crate) fn new(id: i64, password: [u8; 16], timeout_ms: i32, deadline_ms: i64) -> Self {
+    pub(crate) fn new(id: i64, timeout_ms: i32, deadline_ms: i64) -> Self {
         Self {
             id,
-            password,
+            owner: OnceLock::new(),
             timeout_ms: AtomicI32::new(timeout_ms),
             deadline_ms: AtomicI64::new(deadline_ms),
-            lane: Mutex::default(),
+            order: Mutex::default(),
         }
     }
 
-    pub(crate) fn password(&self) -> [u8; 16] {
-        self.password
-    }
-
-    /// Whether `password` is the session's password, compared in constant time.
-    pub(crate) fn has_password(&self, password: &[u8]) -> bool {
-        let differences = self.password.iter().zip(password);
-        password.len() == self.password.len()
-            && differences.fold(0, |seen, (ours, theirs)| seen | (ours ^ theirs)) == 0
+    /// Records the owner, unless one is known, and returns the owner.
+    pub(super) fn own(&self, owner: Option<u32>) -> Option<u32> {
+        *self.owner.get_or_init(|| owner)
     }
 
     pub(crate) fn timeout_ms(&self) -> i32 {
@@ -53,16 +49,16 @@ impl Session {
         self.timeout_ms.store(timeout_ms, Ordering::Relaxed);
     }
 
-    pub(crate) fn lane(&self) -> MutexGuard<'_, Lane> {
-        self.lane
+    pub(crate) fn request_order(&self) -> MutexGuard<'_, RequestOrder> {
+        self.order
             .lock()
-            .expect("no code panics while it holds a lane")
+            .expect("no code panics while it holds a request order")
     }
 
     /// Detaches `peer` if it is still the current connection. Never panics.
     pub(crate) fn detach(&self, peer: &Arc<Peer>) {
-        let lane = self.lane.lock();
-        lane.unwrap_or_else(PoisonError::into_inner).detach(peer);
+        let order = self.order.lock();
+        order.unwrap_or_else(PoisonError::into_inner).detach(peer);
     }
 
     /// Moves the deadline; false if the session has ended.

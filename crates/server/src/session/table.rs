@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::expiry::deadline_ms;
 use super::ids;
-use super::password::Passwords;
+use super::password::{Password, Passwords};
 use super::session::Session;
 use crate::clock::Clock;
 
@@ -33,8 +33,7 @@ impl SessionTable {
         let sessions: HashMap<_, _> = earlier
             .map(|(id, timeout_ms)| {
                 let deadline_ms = deadline_ms(now_ms, timeout_ms, tick_ms);
-                let password = passwords.of(id);
-                let session = Session::new(id, password, timeout_ms, deadline_ms);
+                let session = Session::new(id, timeout_ms, deadline_ms);
                 (id, Arc::new(session))
             })
             .collect();
@@ -48,19 +47,43 @@ impl SessionTable {
         }
     }
 
-    /// Creates a session. It counts as open once its transaction is published.
-    pub(crate) fn open(&self, timeout_ms: i32) -> Arc<Session> {
+    /// Creates a session for `user` of the Unix socket, or for a client of the network. Returns its password as well. It counts as open once
+    /// its transaction is published.
+    pub(crate) fn open(&self, timeout_ms: i32, user: Option<u32>) -> (Arc<Session>, Password) {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let password = self.password_of(id);
         let deadline_ms = self.deadline_ms(timeout_ms);
-        let session = Arc::new(Session::new(id, password, timeout_ms, deadline_ms));
+        let session = Arc::new(Session::new(id, timeout_ms, deadline_ms));
+        session.own(user);
         self.lock().insert(id, session.clone());
-        session
+        (session, self.passwords.of(id, user))
     }
 
-    /// Password of the session `id`, open or not.
-    pub(crate) fn password_of(&self, id: i64) -> [u8; 16] {
-        self.passwords.of(id)
+    /// The session `id`, if `user` may resume it with the password `given`, and the password to use next time.
+    pub(crate) fn resume(
+        &self,
+        id: i64,
+        user: Option<u32>,
+        given: &[u8],
+    ) -> Option<(Arc<Session>, Password)> {
+        let session = self.get(id)?;
+        let (proven, password) = self.passwords.accept(id, user, given)?;
+        // A password of Apache's proves nothing about the owner.
+        let owner = session.own(proven);
+        let may = owner.is_none() || owner == user;
+        may.then_some((session, password))
+    }
+
+    pub(crate) fn passwords(&self) -> &Passwords {
+        &self.passwords
+    }
+
+    /// Number of sessions that every client can resume, because their passwords can be computed.
+    pub(crate) fn computable_len(&self) -> usize {
+        let sessions = self.lock();
+        match self.passwords.computable() {
+            None => sessions.len(),
+            Some(ids) => ids.iter().filter(|id| sessions.contains_key(id)).count(),
+        }
     }
 
     pub(crate) fn get(&self, id: i64) -> Option<Arc<Session>> {

@@ -10,7 +10,8 @@ use super::snapshot::pace::Pace;
 use super::snapshot::reader::{self, Snapshot, SnapshotError};
 use super::snapshot::writer;
 use super::store::OpenFolders;
-use crate::tree::Tree;
+use crate::clock;
+use crate::tree::{Tree, zxid};
 
 /// Summary of a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +21,16 @@ pub struct Backup {
     pub zxid: i64,
     /// Number of nodes.
     pub nodes: usize,
+}
+
+/// Summary of a restore.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Restored {
+    /// What was restored.
+    pub backup: Backup,
+    /// The last zxid before those that a server assigns next.
+    pub continues_after: i64,
 }
 
 /// Why a backup or restore failed.
@@ -87,9 +98,13 @@ pub(crate) fn write(tree: &Tree, file: &Path) -> Result<Backup, BackupError> {
 /// Restores a backup, or any complete snapshot of this server or Apache's, to the data folder `folder`, which must have no data. A server
 /// started there continues from it. Blocks.
 ///
+/// The server continues with higher zxids than any that were assigned before, also after the backup: a fencing token from the time after the
+/// backup is not granted again, and clients that have seen later zxids can reconnect. The upper half of the zxid, the epoch, is the number of
+/// hours since 1970. So the clock must not be set back between two restores.
+///
 /// Sessions are restored too, and expire unless their clients return.
-pub fn restore(file: &Path, folder: &Path) -> Result<Backup, BackupError> {
-    let tree = read(file)?;
+pub fn restore(file: &Path, folder: &Path) -> Result<Restored, BackupError> {
+    let mut tree = read(file)?;
     let failed = |source| BackupError::Folder {
         folder: folder.to_owned(),
         source,
@@ -102,11 +117,26 @@ pub fn restore(file: &Path, folder: &Path) -> Result<Backup, BackupError> {
             folder: folder.to_owned(),
         });
     }
-    writer::write(disk, &tree, &mut Pace::hurried()).map_err(|error| failed(error.into()))?;
-    Ok(Backup {
+    let backup = Backup {
         zxid: tree.last_zxid(),
         nodes: tree.node_count(),
+    };
+    let continues_after =
+        continue_above(&mut tree, &opened).map_err(|error| failed(error.into()))?;
+    Ok(Restored {
+        backup,
+        continues_after,
     })
+}
+
+/// Writes the snapshot from which a server continues, above everything that the backup and the folder know of.
+fn continue_above(tree: &mut Tree, folders: &OpenFolders) -> io::Result<i64> {
+    let mark = &folders.claim.mark;
+    let used = mark.zxid()?.max(tree.last_zxid());
+    tree.advance(zxid::continue_above(used, clock::wall_us()));
+    writer::write(&folders.snapshots, tree, &mut Pace::hurried())?;
+    mark.put(tree.last_zxid())?;
+    Ok(tree.last_zxid())
 }
 
 /// Reads a snapshot regardless of its name, and verifies everything that can be verified.

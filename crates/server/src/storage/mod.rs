@@ -2,24 +2,29 @@
 
 mod backup;
 mod disk;
+mod epoch_files;
+mod high_mark;
 pub(crate) mod log;
 mod memory;
 mod names;
 mod progress;
 mod recovery;
 mod retention;
+mod room;
 mod snapshot;
 mod store;
 mod timed;
 
 pub(crate) use backup::write as write_backup;
-pub use backup::{Backup, BackupError, restore};
+pub use backup::{Backup, BackupError, Restored, restore};
 pub use disk::{Disk, DiskFile, Folder};
 pub use log::{LogEnd, LogReader, LogRecord};
 pub use memory::MemoryStore;
 pub use recovery::{RecoveryError, Repair, RepairStep};
+pub use room::DiskSpace;
+pub(crate) use room::{DiskRoom, DiskState};
 pub use snapshot::{SnapshotError, SnapshotNode, SnapshotReader};
-pub(crate) use store::Store;
+pub(crate) use store::{OpenStore, Store};
 pub(crate) use timed::TimedLog;
 #[cfg(feature = "simulation")]
 pub(crate) use {snapshot::snapshotter::SnapshotWork, store::open_without_thread};

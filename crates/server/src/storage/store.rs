@@ -7,22 +7,28 @@ use std::sync::Arc;
 
 use super::Log;
 use super::disk::{Disk, Folder, named};
+use super::high_mark::HighMark;
 use super::memory::{MemoryLog, MemoryStore};
 use super::names::DataFile;
 use super::recovery::{Recovered, RecoveryError, recover};
+use super::room::{DiskRoom, is_full};
 use crate::alarm::Alarm;
+use crate::clock;
 use crate::config::Config;
+use crate::descriptors::Reserve;
 use crate::storage::log::writer::{LogWriter, Rolling};
+use crate::storage::snapshot::pace::Pace;
 #[cfg(feature = "simulation")]
 use crate::storage::snapshot::snapshotter::SnapshotWork;
-use crate::storage::snapshot::snapshotter::Snapshotter;
-use crate::tree::Tree;
+use crate::storage::snapshot::snapshotter::{Keeping, Snapshotter};
+use crate::storage::snapshot::writer as snapshot_writer;
+use crate::tree::{Tree, zxid};
 
 /// Subfolder of a data folder in which Apache keeps its files.
 const VERSION_FOLDER: &str = "version-2";
 
 /// Locked by the server that uses a folder. Apache ignores it.
-const LOCK_FILE: &str = "bellwether.lock";
+pub(super) const LOCK_FILE: &str = "bellwether.lock";
 
 /// Log size at which a snapshot is due (Apache's `snapSizeLimitInKb`).
 const LOG_BYTES_MAX: u64 = 4 << 30;
@@ -56,23 +62,36 @@ impl Store {
     /// Recovers the data, and opens the log for further writes.
     ///
     /// `alarm` is raised on a later failure that the server cannot survive.
-    pub(crate) fn open(
-        self,
-        config: &Config,
-        alarm: &Alarm,
-    ) -> Result<(Tree, Box<dyn Log>), RecoveryError> {
+    pub(crate) fn open(self, config: &Config, alarm: &Alarm) -> Result<OpenStore, RecoveryError> {
         match self {
-            Self::Memory(store) => Ok((store.recover(), Box::new(MemoryLog::new(store)))),
-            Self::Disks { snapshots, logs } => {
-                open_disks(config, alarm, snapshots, logs, Vec::new())
+            Self::Memory(store) => {
+                let mut tree = store.recover();
+                if config.new_epoch {
+                    tree.advance(zxid::continue_above(tree.last_zxid(), clock::wall_us()));
+                }
+                Ok(OpenStore {
+                    tree,
+                    log: Box::new(MemoryLog::new(store)),
+                    room: Arc::new(DiskRoom::unlimited()),
+                })
             }
+            Self::Disks { snapshots, logs } => open_disks(config, alarm, snapshots, logs, None),
             Self::Folders { snapshots, logs } => {
                 let opened = OpenFolders::open(snapshots, logs)?;
-                let (snapshots, logs) = (Arc::new(opened.snapshots), Arc::new(opened.logs));
-                open_disks(config, alarm, snapshots, logs, opened.locks)
+                let reserve = Arc::new(Reserve::new()?);
+                let snapshots = Arc::new(opened.snapshots.with_reserve(reserve.clone()));
+                let logs = Arc::new(opened.logs.with_reserve(reserve));
+                open_disks(config, alarm, snapshots, logs, Some(opened.claim))
             }
         }
     }
+}
+
+/// The data of a server.
+pub(crate) struct OpenStore {
+    pub(crate) tree: Tree,
+    pub(crate) log: Box<dyn Log>,
+    pub(crate) room: Arc<DiskRoom>,
 }
 
 /// Folders locked for this process.
@@ -80,13 +99,22 @@ impl Store {
 pub(super) struct OpenFolders {
     pub(super) snapshots: Folder,
     pub(super) logs: Folder,
-    pub(super) locks: Vec<File>,
+    pub(super) claim: Claim,
+}
+
+/// What makes folders those of one server.
+#[derive(Debug)]
+pub(super) struct Claim {
+    /// Lock files, which keep other servers from using the folders.
+    _locks: Vec<File>,
+    pub(super) mark: HighMark,
 }
 
 impl OpenFolders {
     pub(super) fn open(snapshots: PathBuf, logs: PathBuf) -> Result<Self, RecoveryError> {
         let apart = snapshots != logs;
         let mut locks = vec![lock(&snapshots)?];
+        let mark = HighMark::of(Folder::open(&snapshots)?);
         if apart {
             locks.push(lock(&logs)?);
         }
@@ -99,8 +127,37 @@ impl OpenFolders {
         Ok(Self {
             snapshots,
             logs,
-            locks,
+            claim: Claim {
+                _locks: locks,
+                mark,
+            },
         })
+    }
+
+    /// See [`Claim::recover`].
+    pub(super) fn recover(&self, new_epoch: bool) -> Result<Recovered, RecoveryError> {
+        self.claim.recover(&self.snapshots, &self.logs, new_epoch)
+    }
+}
+
+impl Claim {
+    /// Recovers the tree. If the folders were set back, or if `new_epoch` asks for it, the tree continues at a higher zxid, of which a
+    /// snapshot is written.
+    fn recover(
+        &self,
+        snapshots: &dyn Disk,
+        logs: &dyn Disk,
+        new_epoch: bool,
+    ) -> Result<Recovered, RecoveryError> {
+        let mut recovered = recover_checked(snapshots, logs)?;
+        let tree = &mut recovered.tree;
+        if let Some(zxid) = self.mark.continue_after(tree.last_zxid(), new_epoch)? {
+            tree.advance(zxid);
+            snapshot_writer::write(snapshots, tree, &mut Pace::hurried())?;
+            recovered.wants_snapshot = false;
+        }
+        self.mark.note(recovered.tree.last_zxid());
+        Ok(recovered)
     }
 }
 
@@ -109,11 +166,38 @@ fn open_disks(
     alarm: &Alarm,
     snapshots: Arc<dyn Disk>,
     logs: Arc<dyn Disk>,
-    locks: Vec<File>,
-) -> Result<(Tree, Box<dyn Log>), RecoveryError> {
-    let recovered = recover_checked(&*snapshots, &*logs)?;
-    let snapshotter = Snapshotter::start(alarm, snapshots, logs.clone(), config.snapshots_kept)?;
-    Ok(open_log(config, recovered, logs, snapshotter, locks))
+    claim: Option<Claim>,
+) -> Result<OpenStore, RecoveryError> {
+    let (recovered, room) = recover_with_room(config, claim.as_ref(), &*snapshots, &logs)?;
+    let snapshotter = Snapshotter::start(alarm, snapshots, logs.clone(), keeping(config))?;
+    Ok(open_log(config, recovered, logs, snapshotter, room, claim))
+}
+
+fn keeping(config: &Config) -> Keeping {
+    Keeping {
+        snapshots: config.snapshots_kept,
+        free_bytes: config.disk_free_bytes_min,
+    }
+}
+
+/// Recovers the tree. On a full disk the reserve is given up if recovery needs space.
+fn recover_with_room(
+    config: &Config,
+    claim: Option<&Claim>,
+    snapshots: &dyn Disk,
+    logs: &Arc<dyn Disk>,
+) -> Result<(Recovered, Arc<DiskRoom>), RecoveryError> {
+    let room = DiskRoom::of(logs.clone(), config.disk_free_bytes_min)?;
+    let recover = || match claim {
+        Some(claim) => claim.recover(snapshots, &**logs, config.new_epoch),
+        None => recover_checked(snapshots, &**logs),
+    };
+    let recovered = match recover() {
+        Err(RecoveryError::Disk(error)) if is_full(&error) && room.give_up_reserve() => recover()?,
+        recovered => recovered?,
+    };
+    room.measure();
+    Ok((recovered, Arc::new(room)))
 }
 
 /// Opens disks without a thread for snapshots: the caller takes those that are due.
@@ -122,12 +206,12 @@ pub(crate) fn open_without_thread(
     config: &Config,
     snapshots: Arc<dyn Disk>,
     logs: Arc<dyn Disk>,
-) -> Result<(Tree, Box<dyn Log>, SnapshotWork), RecoveryError> {
-    let recovered = recover_checked(&*snapshots, &*logs)?;
+) -> Result<(OpenStore, SnapshotWork), RecoveryError> {
+    let (recovered, room) = recover_with_room(config, None, &*snapshots, &logs)?;
     // Room for one: the snapshot that is due is taken later.
-    let (snapshotter, work) = Snapshotter::new(1, snapshots, logs.clone(), config.snapshots_kept);
-    let (tree, log) = open_log(config, recovered, logs, snapshotter, Vec::new());
-    Ok((tree, log, work))
+    let (snapshotter, work) = Snapshotter::new(1, snapshots, logs.clone(), keeping(config));
+    let opened = open_log(config, recovered, logs, snapshotter, room, None);
+    Ok((opened, work))
 }
 
 fn recover_checked(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Recovered, RecoveryError> {
@@ -147,8 +231,9 @@ fn open_log(
     recovered: Recovered,
     logs: Arc<dyn Disk>,
     snapshotter: Snapshotter,
-    locks: Vec<File>,
-) -> (Tree, Box<dyn Log>) {
+    room: Arc<DiskRoom>,
+    claim: Option<Claim>,
+) -> OpenStore {
     if recovered.wants_snapshot {
         snapshotter.take_when_free(&recovered.tree);
     }
@@ -161,9 +246,14 @@ fn open_log(
         config.log_preallocation_bytes,
         rolling,
         snapshotter,
-        locks,
+        room.clone(),
+        claim,
     );
-    (recovered.tree, Box::new(log))
+    OpenStore {
+        tree: recovered.tree,
+        log: Box::new(log),
+        room,
+    }
 }
 
 /// Creates a folder if needed, and locks it for this process.

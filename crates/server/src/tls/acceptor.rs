@@ -18,12 +18,13 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Accepts TLS on TCP connections.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
-    files: TlsConfig,
-    loaded: Mutex<Loaded>,
+    loaded: Mutex<LoadedCertificates>,
 }
 
+/// Certificates and keys from files.
 #[derive(Debug)]
-struct Loaded {
+pub(crate) struct LoadedCertificates {
+    files: TlsConfig,
     config: Arc<ServerConfig>,
     fingerprint: Fingerprint,
     looked: Instant,
@@ -56,19 +57,31 @@ impl Secured {
     }
 }
 
+impl LoadedCertificates {
+    /// Blocks.
+    pub(crate) fn from(files: TlsConfig) -> Result<Self, TlsError> {
+        let fingerprint = Fingerprint::of(&files);
+        Ok(Self {
+            config: certificates::load(&files)?,
+            files,
+            fingerprint,
+            looked: Instant::now(),
+        })
+    }
+}
+
 impl Acceptor {
     /// Loads the files, so that errors show at the start. Blocks.
     pub(crate) fn new(files: TlsConfig) -> Result<Self, TlsError> {
-        let fingerprint = Fingerprint::of(&files);
-        let loaded = Loaded {
-            config: certificates::load(&files)?,
-            fingerprint,
-            looked: Instant::now(),
-        };
+        let loaded = LoadedCertificates::from(files)?;
         Ok(Self {
-            files,
             loaded: Mutex::new(loaded),
         })
+    }
+
+    /// Uses what was loaded from now on, for new connections.
+    pub(crate) fn replace(&self, loaded: LoadedCertificates) {
+        *self.loaded.lock().expect("never panics inside") = loaded;
     }
 
     /// Configuration for a new connection, from files checked at most a second ago. If changed files cannot be used, the previous
@@ -77,9 +90,9 @@ impl Acceptor {
         let mut loaded = self.loaded.lock().expect("never panics inside");
         if loaded.looked.elapsed() >= LOOK_INTERVAL {
             loaded.looked = Instant::now();
-            let fingerprint = Fingerprint::of(&self.files);
+            let fingerprint = Fingerprint::of(&loaded.files);
             if fingerprint != loaded.fingerprint {
-                match certificates::load(&self.files) {
+                match certificates::load(&loaded.files) {
                     Ok(config) => {
                         loaded.config = config;
                         tracing::info!("loaded changed certificates");

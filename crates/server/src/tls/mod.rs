@@ -5,7 +5,7 @@ mod certificates;
 mod stream;
 mod subject;
 
-pub(crate) use acceptor::{Acceptor, Secured};
+pub(crate) use acceptor::{Acceptor, LoadedCertificates, Secured};
 pub use certificates::TlsError;
 pub(crate) use stream::{TlsReadHalf, TlsWriteHalf};
 #[cfg(feature = "fuzz")]

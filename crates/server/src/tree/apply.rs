@@ -70,10 +70,7 @@ impl Tree {
                 changes.extend(self.set_data(txn, path, data.clone(), *version));
             }
             TxnBody::SetAcl { path, acl, version } => {
-                self.update(path, |node| {
-                    node.acl = acl.clone();
-                    node.aversion = *version;
-                });
+                self.set_acl(path, acl.clone(), Some(*version));
             }
             // A multi that contains an error changed nothing.
             TxnBody::Multi(parts) if parts.iter().any(|part| matches!(part, TxnBody::Error(_))) => {
@@ -111,7 +108,8 @@ impl Tree {
     ) -> Option<Change> {
         let parent_path = path::parent(path)?;
         let name: Arc<str> = path::name(path).into();
-        let parent_acl = self.update(parent_path, |parent| {
+        let (parent_acl, is_first) = self.update(parent_path, |parent| {
+            let is_first = parent.children.is_empty();
             parent.children.insert(name);
             let count = match parent_cversion {
                 PARENT_CVERSION_UNKNOWN => parent.cversion.wrapping_add(1),
@@ -122,12 +120,13 @@ impl Tree {
                 parent.cversion = count;
                 parent.pzxid = txn.zxid;
             }
-            parent.acl.clone()
+            (parent.acl.clone(), is_first)
         })?;
+        self.extras.parents += usize::from(is_first);
         if let Some(node) = self.get(path) {
             // Apache's fuzzy snapshots may contain a node created while they were written, but not its access list.
             if access::is_unknown(&node.acl) {
-                self.update(path, |node| node.acl = acl);
+                self.set_acl(path, acl, None);
             }
             return None;
         }
@@ -162,11 +161,13 @@ impl Tree {
     }
 
     pub(super) fn delete(&mut self, zxid: i64, path: &Arc<str>) -> Option<Change> {
-        let parent_acl = self.update(path::parent(path)?, |parent| {
-            parent.children.remove(path::name(path));
+        let (parent_acl, is_last) = self.update(path::parent(path)?, |parent| {
+            let removed = parent.children.remove(path::name(path));
             parent.pzxid = parent.pzxid.max(zxid);
-            parent.acl.clone()
+            let is_last = removed.is_some() && parent.children.is_empty();
+            (parent.acl.clone(), is_last)
         })?;
+        self.extras.parents -= usize::from(is_last);
         let node = self.remove(path)?;
         self.tally(path, -1, -signed(node.data_len()));
         self.quota_after_delete(path, node.data_len());

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use bellwether_wire::code::ErrorCode;
 
 use super::below::signed;
-use super::path;
 use super::tree::Tree;
 
 const QUOTA_ROOT: &str = "/zookeeper/quota";
@@ -103,9 +102,7 @@ impl Tree {
 
     /// Deepest path with a quota at or above `node`. A quota on the root is ignored.
     fn quota_over(&self, node: &str) -> Option<Arc<str>> {
-        path::with_ancestors(node)
-            .find_map(|path| self.quotas.get(path))
-            .cloned()
+        self.quotas.over(node).cloned()
     }
 
     fn adjust(&mut self, node: &str, count: i64, bytes: i64) {

@@ -7,6 +7,9 @@ use imbl::{HashMap, OrdSet};
 use super::below::{Below, signed};
 use super::node::{Node, Owner};
 use super::path::{self, ROOT};
+use super::quota_paths::QuotaPaths;
+use super::size::{Extras, acl_bytes};
+use super::txn::AclList;
 use super::{access, digest};
 
 /// One version: all nodes and sessions after the transaction `last_zxid`.
@@ -19,11 +22,13 @@ pub(crate) struct Tree {
     sessions: HashMap<i64, i32>,
     containers: OrdSet<Arc<str>>,
     expiring: OrdSet<Arc<str>>,
-    pub(super) quotas: OrdSet<Arc<str>>,
+    pub(super) quotas: QuotaPaths,
     last_zxid: i64,
     digest: u64,
     bytes: usize,
     path_bytes: usize,
+    /// What [`Tree::size`] counts besides.
+    pub(super) extras: Extras,
 }
 
 /// The ephemeral nodes of one session.
@@ -48,11 +53,12 @@ impl Tree {
             sessions: HashMap::new(),
             containers: OrdSet::new(),
             expiring: OrdSet::new(),
-            quotas: OrdSet::new(),
+            quotas: QuotaPaths::default(),
             last_zxid: 0,
             digest: 0,
             bytes: 0,
             path_bytes: 0,
+            extras: Extras::default(),
         }
     }
 
@@ -85,6 +91,7 @@ impl Tree {
                 },
                 digest: 0,
             };
+            tree.extras.parents += usize::from(!node.children.is_empty());
             tree.insert(path.into(), node);
         }
         tree
@@ -117,9 +124,19 @@ impl Tree {
         self.bytes
     }
 
+    /// Total bytes of paths.
+    pub(super) fn path_bytes(&self) -> usize {
+        self.path_bytes
+    }
+
     /// Total bytes of data.
     pub(super) fn data_bytes(&self) -> usize {
         self.bytes - self.path_bytes
+    }
+
+    /// Number of open sessions, and how many of them own ephemeral nodes.
+    pub(super) fn session_counts(&self) -> (usize, usize) {
+        (self.sessions.len(), self.ephemerals.len())
     }
 
     /// Number of ephemeral nodes.
@@ -206,9 +223,9 @@ impl Tree {
             let Some(parent) = self.nodes.get_mut(parent) else {
                 return false;
             };
-            Arc::make_mut(parent)
-                .children
-                .insert(path::name(&path).into());
+            let children = &mut Arc::make_mut(parent).children;
+            self.extras.parents += usize::from(children.is_empty());
+            children.insert(path::name(&path).into());
         }
         self.own(&path, node.owner);
         self.tally(&path, 1, signed(node.data_len()));
@@ -276,6 +293,7 @@ impl Tree {
         self.digest = self.digest.wrapping_add(node.digest.into());
         self.bytes += path.len() + node.data_len();
         self.path_bytes += path.len();
+        self.extras.acl_bytes += acl_bytes(&node.acl);
         self.nodes.insert(path, Arc::new(node));
     }
 
@@ -285,6 +303,8 @@ impl Tree {
         self.digest = self.digest.wrapping_sub(node.digest.into());
         self.bytes -= path.len() + node.data_len();
         self.path_bytes -= path.len();
+        self.extras.acl_bytes -= acl_bytes(&node.acl);
+        self.extras.parents -= usize::from(!node.children.is_empty());
         match node.owner {
             Owner::Nobody => {}
             Owner::Session(id) => {
@@ -301,6 +321,18 @@ impl Tree {
             Owner::Ttl { .. } => drop(self.expiring.remove(path)),
         }
         Some(node)
+    }
+
+    /// Replaces the access list of a node.
+    pub(super) fn set_acl(&mut self, path: &str, acl: AclList, aversion: Option<i32>) {
+        let after = acl_bytes(&acl);
+        let before = self.update(path, |node| {
+            node.aversion = aversion.unwrap_or(node.aversion);
+            acl_bytes(&std::mem::replace(&mut node.acl, acl))
+        });
+        if let Some(before) = before {
+            self.extras.acl_bytes = self.extras.acl_bytes + after - before;
+        }
     }
 
     /// The descendant counts of the node at `path`; they are not part of the digest.

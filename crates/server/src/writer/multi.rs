@@ -7,10 +7,11 @@ use bellwether_wire::op::Op;
 use bytes::BytesMut;
 
 use super::acl_pool::AclPool;
+use super::growth::{Allowance, Shortage};
 use super::prepare::{Mode, Preparation, Rules};
 use super::writer::put_result;
 use crate::tree::txn::{Lifetime, Txn, TxnBody};
-use crate::tree::{Change, Tree};
+use crate::tree::{Change, Growth, Tree};
 
 /// Result of a multi.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub(super) struct Outcome {
     pub(super) changes: Vec<Change>,
     /// Encoded results. A failed multi is answered in the same form as a successful one.
     pub(super) results: BytesMut,
+    /// Why the multi is refused although each of its operations is valid.
+    pub(super) shortage: Option<Shortage>,
 }
 
 /// Why a multi has no results.
@@ -41,6 +44,7 @@ pub(super) fn decide(
     acl_pool: &mut AclPool,
     txn: &Txn,
     ops: Ops<'_>,
+    allowance: Option<Allowance>,
 ) -> Result<Outcome, Spoiled> {
     let ops = match ops {
         Ops::Writes(ops) => ops,
@@ -56,6 +60,8 @@ pub(super) fn decide(
     let mut changes = Vec::new();
     let mut results = BytesMut::new();
     let mut acl_bytes_left = rules.acl_bytes_max;
+    let mut growth = Growth::default();
+    let mut first_that_stores = None;
     for op in ops {
         let mut preparation = Preparation {
             tree: &next,
@@ -67,6 +73,11 @@ pub(super) fn decide(
         };
         match prepare(&mut preparation, op) {
             Ok((kind, body)) => {
+                if allowance.is_some() {
+                    let part = next.growth(&body);
+                    growth += part;
+                    first_that_stores = first_that_stores.or(part.stores.then_some(bodies.len()));
+                }
                 next.apply_body(txn, &body, &mut changes);
                 multi::put_success(&mut results, kind);
                 put_result(&mut results, kind, &body, &next);
@@ -78,12 +89,20 @@ pub(super) fn decide(
             Err(code) => return Ok(failed(tree, bodies, count, code)),
         }
     }
+    if let Some(shortage) = allowance.and_then(|allowance| allowance.refuses(growth)) {
+        bodies.truncate(first_that_stores.unwrap_or(0));
+        return Ok(Outcome {
+            shortage: Some(shortage),
+            ..failed(tree, bodies, count, ErrorCode::QuotaExceeded)
+        });
+    }
     multi::put_end(&mut results);
     Ok(Outcome {
         body: TxnBody::Multi(bodies),
         tree: next,
         changes,
         results,
+        shortage: None,
     })
 }
 
@@ -127,5 +146,6 @@ fn failed(tree: &Tree, mut bodies: Vec<TxnBody>, count: usize, code: ErrorCode) 
         tree: tree.clone(),
         changes: Vec::new(),
         results,
+        shortage: None,
     }
 }

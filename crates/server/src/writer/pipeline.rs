@@ -4,40 +4,31 @@
 //! share the next one (group commit). A single write stays on the first thread, because waking the second would add to its latency.
 
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::submissions::{self, Submissions, Submit};
+use super::under_way::UnderWay;
 use crate::alarm::{Alarm, Failure};
 use crate::clock;
-use crate::storage::Log;
+use crate::storage::{DiskRoom, Log};
 use crate::tree::Tree;
 use crate::writer::{Group, Submission, Writer};
 
 /// Maximum number of writes that become visible together: readers wait meanwhile.
 const GROUP_MAX: usize = 100;
 
+/// About how many bytes of events a watcher of everything receives for writes that become visible together: no write is added to a group that
+/// has as many. A write may make tens of thousands of changes, and events are what publishing a group spends its time on.
+const GROUP_EVENT_BYTES: usize = 64 << 10;
+
+/// Maximum bytes of requests of a group of several writes. Together with what may be under way, this bounds what one fsync writes.
+const GROUP_BYTES: usize = 256 << 10;
+
 /// Maximum number of groups that share an fsync, which bounds the latency of the first.
 pub(super) const BATCH_MAX: usize = 10;
-
-/// Sender of writes to the pipeline.
-#[derive(Debug, Clone)]
-pub(crate) struct Submit(Sender<Submission>);
-
-impl Submit {
-    pub(super) fn new(submissions: Sender<Submission>) -> Self {
-        Self(submissions)
-    }
-
-    /// Enqueues a write. Returns false if the server is stopping: the write is dropped.
-    ///
-    /// The queue itself has no limit. The limit is on connections: they are not read while too many of their requests are outstanding.
-    pub(crate) fn submit(&self, submission: Submission) -> bool {
-        self.0.send(submission).is_ok()
-    }
-}
 
 /// Consumer of writes that are on disk.
 pub(crate) trait Publish: Send + Sync {
@@ -65,9 +56,9 @@ impl Pipeline {
         publish: Arc<dyn Publish>,
         alarm: &Alarm,
     ) -> io::Result<(Submit, Self)> {
-        let (submit, submissions) = mpsc::channel();
+        let (submit, submissions) = submissions::queue();
         let (groups, decided) = mpsc::channel();
-        let committer = Arc::new(Committer::new(log, publish, alarm));
+        let committer = Arc::new(Committer::new(log, publish, writer.room().clone(), alarm));
         let decider = Decider {
             grouping: Grouping::new(writer),
             groups,
@@ -79,7 +70,7 @@ impl Pipeline {
             deciding,
             committing,
         };
-        Ok((Submit::new(submit), pipeline))
+        Ok((submit, pipeline))
     }
 
     /// Waits until everything submitted is on disk and published.
@@ -98,8 +89,8 @@ struct Decider {
 }
 
 impl Decider {
-    fn run(mut self, submissions: &Receiver<Submission>) {
-        while let Some(first) = self.grouping.take_next(|| submissions.recv().ok()) {
+    fn run(mut self, submissions: &Submissions) {
+        while let Some(first) = self.grouping.take_next(|| submissions.next()) {
             let (group, stopping) = self.grouping.decide(first, submissions);
             if !self.hand_on(group) || stopping {
                 return;
@@ -110,10 +101,10 @@ impl Decider {
     /// Commits a single write on this thread if the other is idle; otherwise passes the group to the other. Returns false if nothing can be
     /// committed any more.
     fn hand_on(&self, group: Group) -> bool {
-        if group.decided.len() == 1 && self.committer.is_idle() {
+        if group.decided.len() == 1 && self.committer.under_way.is_empty() {
             return self.committer.commit(vec![group]);
         }
-        self.committer.expect_group();
+        self.committer.under_way.add(group.bytes());
         self.groups.send(group).is_ok()
     }
 }
@@ -148,32 +139,43 @@ impl Grouping {
         self.first_of_next.is_some()
     }
 
-    /// Decides `first` and queued submissions as one group: up to [`GROUP_MAX`] of them, or up to one that must start a new group.
+    /// Decides `first` and queued submissions as one group: up to [`GROUP_MAX`] of them, of at most [`GROUP_BYTES`], until their events have [`GROUP_EVENT_BYTES`], or up to
+    /// one that must start a new group.
     /// Copy-on-write makes groups cheaper: a version that no reader has seen is changed in place. Also returns whether the server stops.
-    pub(super) fn decide(
-        &mut self,
-        first: Submission,
-        submissions: &Receiver<Submission>,
-    ) -> (Group, bool) {
+    pub(super) fn decide(&mut self, first: Submission, submissions: &Submissions) -> (Group, bool) {
         let mut decided = Vec::new();
         let mut next = Some(first);
         let mut stopping = false;
+        let (mut bytes, mut event_bytes) = (0, 0);
         while let Some(submission) = next.take() {
+            bytes += submission.body_len();
             match self.writer.decide(submission, clock::wall_ms()) {
-                Some(one) => decided.push(one),
+                Some(one) => {
+                    event_bytes += one.event_bytes();
+                    decided.push(one);
+                }
                 None => stopping = true,
             }
-            if stopping || decided.len() == GROUP_MAX {
+            let is_full = decided.len() == GROUP_MAX || event_bytes >= GROUP_EVENT_BYTES;
+            if stopping || is_full {
                 break;
             }
-            match submissions.try_recv() {
-                Ok(submission) if submission.ends_group() => self.first_of_next = Some(submission),
-                Ok(submission) => next = Some(submission),
-                Err(_) => {}
+            match submissions.try_next() {
+                // A long write does not delay the short ones before it.
+                Some(submission)
+                    if submission.ends_group() || bytes + submission.body_len() > GROUP_BYTES =>
+                {
+                    self.first_of_next = Some(submission);
+                }
+                submission => next = submission,
             }
         }
-        let tree = self.writer.head().clone();
-        (Group { decided, tree }, stopping)
+        let group = Group {
+            decided,
+            tree: self.writer.head().clone(),
+            bytes: self.writer.bytes(),
+        };
+        (group, stopping)
     }
 }
 
@@ -181,41 +183,42 @@ impl Grouping {
 pub(super) struct Committer {
     /// `None` after a failure.
     log: Mutex<Option<Box<dyn Log>>>,
+    room: Arc<DiskRoom>,
     alarm: Alarm,
     publish: Arc<dyn Publish>,
     /// Groups that the second thread has yet to publish. Only the first thread adds to them, so a group that it commits itself is always
     /// the newest.
-    under_way: AtomicUsize,
+    under_way: UnderWay,
 }
 
 impl Committer {
-    pub(super) fn new(log: Box<dyn Log>, publish: Arc<dyn Publish>, alarm: &Alarm) -> Self {
+    pub(super) fn new(
+        log: Box<dyn Log>,
+        publish: Arc<dyn Publish>,
+        room: Arc<DiskRoom>,
+        alarm: &Alarm,
+    ) -> Self {
         Self {
             log: Mutex::new(Some(log)),
+            room,
             alarm: alarm.clone(),
             publish,
-            under_way: AtomicUsize::new(0),
+            under_way: UnderWay::default(),
         }
     }
 
     fn run(&self, groups: &Receiver<Group>) {
+        let _end = EndOfCommits(&self.under_way);
         while let Ok(first) = groups.recv() {
             let mut batch = vec![first];
             batch.extend(groups.try_iter().take(BATCH_MAX - 1));
+            let bytes = batch.iter().map(Group::bytes).sum();
             let count = batch.len();
             if !self.commit(batch) {
                 return;
             }
-            self.under_way.fetch_sub(count, Ordering::AcqRel);
+            self.under_way.remove(count, bytes);
         }
-    }
-
-    fn is_idle(&self) -> bool {
-        self.under_way.load(Ordering::Acquire) == 0
-    }
-
-    fn expect_group(&self) {
-        self.under_way.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Writes all groups with one fsync and publishes them in order. Returns false if the log has failed, now or before: then nothing is
@@ -242,6 +245,9 @@ impl Committer {
             self.alarm.raise(Failure::Log(Arc::new(error)));
             return None;
         }
+        if let Some(last) = batch.last() {
+            self.room.logged_to(last.bytes);
+        }
         Some(working)
     }
 
@@ -250,6 +256,15 @@ impl Committer {
         for group in batch {
             drop(self.publish.publish(group));
         }
+    }
+}
+
+/// Ends the wait of the first thread when the second one ends, even by a panic.
+struct EndOfCommits<'a>(&'a UnderWay);
+
+impl Drop for EndOfCommits<'_> {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 
@@ -264,4 +279,49 @@ fn write(log: &mut dyn Log, batch: &[Group]) -> io::Result<()> {
         txns += 1;
     }
     log.sync(&last.tree, txns)
+}
+
+#[cfg(test)]
+mod tests {
+    use bellwether_testkit::Request;
+
+    use super::*;
+    use crate::server::core::Core;
+    use crate::writer::Rules;
+
+    /// Numbers of writes in the groups that are made of `count` such requests.
+    fn groups(request: &Request, count: usize) -> Vec<usize> {
+        let mut core = Core::new();
+        let client = core.connect();
+        let writer = Writer::new(
+            core.published.tree(),
+            Rules::default(),
+            Arc::new(DiskRoom::unlimited()),
+        );
+        let (submit, submissions) = submissions::queue();
+        for _ in 0..count {
+            assert!(submit.submit(core.submission(&client, client.request(request))));
+        }
+        let mut grouping = Grouping::new(writer);
+        let mut sizes = Vec::new();
+        while let Some(first) = grouping.take_next(|| submissions.try_next()) {
+            let (group, _) = grouping.decide(first, &submissions);
+            sizes.push(group.decided.len());
+        }
+        sizes
+    }
+
+    #[test]
+    fn a_group_is_bounded_by_writes_their_bytes_and_their_events() {
+        assert_eq!(groups(&Request::set_data("/", ""), 250), [100, 100, 50]);
+        let long = Request::set_data("/", vec![b'x'; GROUP_BYTES / 3]);
+        assert_eq!(groups(&long, 5), [2, 2, 1]);
+        let longer = Request::set_data("/", vec![b'x'; 2 * GROUP_BYTES]);
+        assert_eq!(groups(&longer, 2), [1, 1]);
+        let changes = GROUP_EVENT_BYTES / 2 / 33 + 1;
+        let long = Request::Multi(vec![Request::set_data("/", ""); changes]);
+        assert_eq!(groups(&long, 5), [2, 2, 1]);
+        let failing = Request::Multi(vec![Request::set_data("/none", ""); changes]);
+        assert_eq!(groups(&failing, 5), [5]);
+    }
 }

@@ -11,6 +11,7 @@ use bellwether_wire::op::Op;
 use bellwether_wire::request::{Create, PathVersion, SetAcl, SetData, Text};
 
 use super::acl_pool::AclPool;
+use super::growth::TreeLimits;
 use crate::tree::access::{self, Schemes};
 use crate::tree::txn::{Data, Lifetime, TxnBody};
 use crate::tree::{Node, Owner, Tree, listed_bytes, path};
@@ -36,6 +37,8 @@ pub(crate) struct Rules {
     /// Maximum size of the access lists of one request after expansion: the maximum frame length. Together with the frame itself, this is
     /// the longest transaction that Apache can read back.
     pub(crate) acl_bytes_max: usize,
+    /// Limits of the tree as a whole.
+    pub(crate) tree: TreeLimits,
 }
 
 /// Context of a check: the tree version, the rules, and the client.

@@ -2,16 +2,16 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver};
 
-use super::pipeline::{BATCH_MAX, Committer, Grouping, Publish, Submit};
-use super::{Group, Submission, Writer};
+use super::pipeline::{BATCH_MAX, Committer, Grouping, Publish};
+use super::submissions::{self, Submissions, Submit};
+use super::{Group, Writer};
 use crate::alarm::Alarm;
 use crate::storage::Log;
 
 /// A pipeline without threads.
 pub(crate) struct Steps {
-    submissions: Receiver<Submission>,
+    submissions: Submissions,
     grouping: Grouping,
     committer: Committer,
     /// Groups that are not on disk.
@@ -27,15 +27,16 @@ impl Steps {
         publish: Arc<dyn Publish>,
         alarm: &Alarm,
     ) -> (Submit, Self) {
-        let (submit, submissions) = mpsc::channel();
+        let (submit, submissions) = submissions::queue();
+        let committer = Committer::new(log, publish, writer.room().clone(), alarm);
         let steps = Self {
             submissions,
             grouping: Grouping::new(writer),
-            committer: Committer::new(log, publish, alarm),
+            committer,
             decided: VecDeque::new(),
             written: Vec::new(),
         };
-        (Submit::new(submit), steps)
+        (submit, steps)
     }
 
     /// Whether writes wait to be decided.
@@ -45,7 +46,7 @@ impl Steps {
             submissions,
             ..
         } = self;
-        grouping.has_next(|| submissions.try_recv().ok())
+        grouping.has_next(|| submissions.try_next())
     }
 
     /// Decides what is queued, as one group. Returns false if nothing was.
@@ -55,7 +56,7 @@ impl Steps {
             submissions,
             ..
         } = self;
-        let Some(first) = grouping.take_next(|| submissions.try_recv().ok()) else {
+        let Some(first) = grouping.take_next(|| submissions.try_next()) else {
             return false;
         };
         let (group, _) = grouping.decide(first, submissions);

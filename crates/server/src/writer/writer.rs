@@ -13,14 +13,25 @@ use bytes::BytesMut;
 use tokio::sync::oneshot;
 
 use super::acl_pool::AclPool;
-use super::multi::{self, Spoiled};
+use super::growth::{Allowance, Shortage};
+use super::multi::{self, Outcome, Spoiled};
 use super::prepare::{Mode, Preparation, Rules};
 use crate::audit::Lines;
 use crate::client::{Peer, Request};
 use crate::metrics::Limit;
-use crate::session::Session;
+use crate::session::{Password, Session};
+use crate::storage::{DiskRoom, DiskState};
 use crate::tree::txn::{Txn, TxnBody};
-use crate::tree::{Change, Tree};
+use crate::tree::{Change, Tree, zxid};
+
+/// Length of an event without its path.
+const EVENT_BYTES: usize = 32;
+
+/// Bytes of a record in the log, besides those of its request.
+const RECORD_BYTES: usize = 128;
+
+/// Bytes by which the tree grows at most for each byte of a request: many empty nodes with short names.
+const GROWTH_MAX: usize = 64;
 
 /// A request to change the tree.
 #[derive(Debug)]
@@ -38,6 +49,7 @@ pub(crate) enum Submission {
         /// The connection that asked. It gets the reply, whatever happens to the session meanwhile.
         peer: Arc<Peer>,
         timeout_ms: i32,
+        password: Password,
         has_read_only: bool,
     },
     /// A session timed out.
@@ -51,11 +63,37 @@ pub(crate) enum Submission {
         count: i32,
         done: oneshot::Sender<bool>,
     },
+    /// A question whether the pipeline answers.
+    Pulse,
+    /// The settings have changed.
+    SetRules(Rules),
     /// The server stops: later submissions are not decided.
     Stop,
 }
 
 impl Submission {
+    /// Session whose submissions stay in order; 0 for those of the server itself.
+    pub(super) fn session_id(&self) -> i64 {
+        match self {
+            Self::Request { session, .. }
+            | Self::OpenSession { session, .. }
+            | Self::ExpireSession { session } => session.id,
+            Self::DeleteContainer { .. }
+            | Self::SetChildCounter { .. }
+            | Self::Pulse
+            | Self::SetRules(_)
+            | Self::Stop => 0,
+        }
+    }
+
+    /// Length of the request.
+    pub(super) fn body_len(&self) -> usize {
+        match self {
+            Self::Request { request, .. } => request.body.len(),
+            _ => 0,
+        }
+    }
+
     /// Whether a read must see the version before this write, so that the write starts a new group.
     pub(crate) fn ends_group(&self) -> bool {
         matches!(
@@ -75,6 +113,19 @@ pub(crate) struct Group {
     pub(crate) decided: Vec<Decided>,
     /// The version after the last of them.
     pub(crate) tree: Tree,
+    /// Bytes of all writes decided so far, as [`DiskRoom`] counts them.
+    pub(crate) bytes: u64,
+}
+
+impl Group {
+    /// Bytes of the requests.
+    pub(super) fn bytes(&self) -> usize {
+        let lengths = self.decided.iter().map(|one| match &one.answer {
+            Answer::Reply { request, .. } => request.body.len(),
+            _ => 0,
+        });
+        lengths.sum()
+    }
 }
 
 /// A decided write. It is written to disk first, then published.
@@ -106,6 +157,8 @@ pub(crate) enum Answer {
     Expired { session: Arc<Session> },
     /// No reply.
     Nobody,
+    /// The pipeline answers.
+    Pulse,
     /// A test that set a child counter.
     CounterSet {
         found: bool,
@@ -114,8 +167,14 @@ pub(crate) enum Answer {
 }
 
 impl Decided {
+    /// About how many bytes of events a watcher of everything receives.
+    pub(super) fn event_bytes(&self) -> usize {
+        let changes = self.changes.iter();
+        changes.map(|change| EVENT_BYTES + change.path.len()).sum()
+    }
+
     /// Adds the audit log's lines for this write.
-    pub(crate) fn tell_audit(&self, lines: &mut Lines) {
+    pub(crate) fn tell_audit(&self, lines: &mut Lines<'_>) {
         let Some((txn, _)) = &self.txn else {
             return;
         };
@@ -132,16 +191,31 @@ impl Decided {
 pub(crate) struct Writer {
     head: Tree,
     rules: Rules,
+    room: Arc<DiskRoom>,
+    /// Bytes of all decided writes: about what they take in the log.
+    bytes: u64,
     acl_pool: AclPool,
 }
 
 impl Writer {
-    pub(crate) fn new(head: Tree, rules: Rules) -> Self {
+    pub(crate) fn new(head: Tree, rules: Rules, room: Arc<DiskRoom>) -> Self {
         Self {
             head,
             rules,
+            room,
+            bytes: 0,
             acl_pool: AclPool::new(),
         }
+    }
+
+    /// The room on the disk of the log.
+    pub(crate) fn room(&self) -> &Arc<DiskRoom> {
+        &self.room
+    }
+
+    /// Bytes of all writes decided so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// The newest version. While no one else holds a copy of it, writes change it in place (copy-on-write).
@@ -159,13 +233,14 @@ impl Writer {
                 session,
                 peer,
                 timeout_ms,
+                password,
                 has_read_only,
             } => {
                 let txn = self.txn(session.id, 0, now_ms, TxnBody::CreateSession { timeout_ms });
                 let reply = ConnectReply {
                     timeout_ms,
                     session_id: session.id,
-                    password: session.password(),
+                    password,
                 };
                 let mut frame = BytesMut::new();
                 frame::put(&mut frame, |out| reply.encode(has_read_only, out));
@@ -194,6 +269,11 @@ impl Writer {
                 self.apply(txn, Answer::Nobody)
             }
             Submission::DeleteContainer { .. } => self.nothing(Answer::Nobody),
+            Submission::Pulse => self.nothing(Answer::Pulse),
+            Submission::SetRules(rules) => {
+                self.rules = rules;
+                self.nothing(Answer::Nobody)
+            }
             Submission::SetChildCounter { path, count, done } => {
                 let found = self.head.set_child_counter(&path, count);
                 self.nothing(Answer::CounterSet { found, done })
@@ -206,18 +286,36 @@ impl Writer {
     fn request(&mut self, session: Arc<Session>, request: Request, now_ms: i64) -> Decided {
         let pending = self.txn(session.id, request.xid, now_ms, TxnBody::Multi(Vec::new()));
         let op = request.op.expect("only known operations are writes");
-        let zxid = pending.zxid;
+        let mut zxid = pending.zxid;
         let mut frame = BytesMut::new();
-        let (txn, changes) = if op == Op::Multi && self.head.has_session(session.id) {
-            self.multi(pending, &request, &mut frame)
+        let allowance = self.allowance(request.body.len());
+        let written = if op == Op::Multi && self.head.has_session(session.id) {
+            self.multi(pending, &request, allowance, &mut frame)
         } else {
-            self.single(op, pending, &request, &mut frame)
+            self.single(op, pending, &request, allowance, &mut frame)
         };
-        if changes.is_empty() && is_over_quota(&txn.body) {
-            request.peer.reach(Limit::Quota);
-        }
+        let (txn, changes) = match written {
+            Ok((txn, changes)) => {
+                self.bytes += (request.body.len() + RECORD_BYTES) as u64;
+                if changes.is_empty() && is_over_quota(&txn.body) {
+                    request.peer.reach(Limit::Quota);
+                }
+                (Some((txn, self.head.digest())), changes)
+            }
+            Err(shortage) => {
+                if shortage == Shortage::Disk {
+                    self.room.refused();
+                }
+                request.peer.reach(match shortage {
+                    Shortage::Disk => Limit::Disk,
+                    Shortage::Tree => Limit::Tree,
+                });
+                zxid = self.head.last_zxid();
+                (None, Vec::new())
+            }
+        };
         Decided {
-            txn: Some((txn, self.head.digest())),
+            txn,
             changes,
             answer: Answer::Reply {
                 session,
@@ -228,14 +326,37 @@ impl Writer {
         }
     }
 
+    /// What a request of this length may do; `None` if it cannot reach any limit.
+    fn allowance(&self, request_bytes: usize) -> Option<Allowance> {
+        let disk = self
+            .room
+            .state_at(self.bytes + (request_bytes + RECORD_BYTES) as u64);
+        let (size, limits) = (self.head.size(), self.rules.tree);
+        let is_far = size.bytes.saturating_add(request_bytes * GROWTH_MAX) < limits.bytes_max
+            && size.nodes.saturating_add(request_bytes) < limits.nodes_max;
+        let allowance = Allowance { size, limits, disk };
+        (disk != DiskState::Ample || !is_far).then_some(allowance)
+    }
+
+    /// Decides a write that is not a multi. One that is refused for a shortage takes neither a zxid nor space in the log: clients may repeat
+    /// it as often as they like.
     fn single(
         &mut self,
         op: Op,
         mut txn: Txn,
         request: &Request,
+        allowance: Option<Allowance>,
         frame: &mut BytesMut,
-    ) -> (Txn, Vec<Change>) {
-        match self.prepare(op, &txn, request) {
+    ) -> Result<(Txn, Vec<Change>), Shortage> {
+        let body = self.prepare(op, &txn, request);
+        if let (Ok(body), Some(allowance)) = (&body, allowance)
+            && let Some(shortage) = allowance.refuses(self.head.growth(body))
+        {
+            let refused = Err(ErrorCode::QuotaExceeded);
+            reply::put(frame, request.xid, self.head.last_zxid(), refused, |_| {});
+            return Err(shortage);
+        }
+        Ok(match body {
             Ok(body) => {
                 txn.body = body;
                 let changes = self.head.apply(&txn);
@@ -254,7 +375,7 @@ impl Writer {
                 reply::put(frame, request.xid, txn.zxid, Err(code), |_| {});
                 (txn, Vec::new())
             }
-        }
+        })
     }
 
     fn prepare(&mut self, op: Op, txn: &Txn, request: &Request) -> Result<TxnBody, ErrorCode> {
@@ -295,8 +416,9 @@ impl Writer {
         &mut self,
         mut txn: Txn,
         request: &Request,
+        allowance: Option<Allowance>,
         frame: &mut BytesMut,
-    ) -> (Txn, Vec<Change>) {
+    ) -> Result<(Txn, Vec<Change>), Shortage> {
         let ops = multi_proto::Ops::decode(&mut Reader::new(&request.body));
         let outcome = ops.map_err(|_| Spoiled::Malformed).and_then(|ops| {
             multi::decide(
@@ -306,10 +428,20 @@ impl Writer {
                 &mut self.acl_pool,
                 &txn,
                 ops,
+                allowance,
             )
         });
         let (xid, zxid) = (request.xid, txn.zxid);
         let changes = match outcome {
+            Ok(Outcome {
+                shortage: Some(shortage),
+                results,
+                ..
+            }) => {
+                let zxid = self.head.last_zxid();
+                reply::put(frame, xid, zxid, Ok(()), |out| out.unsplit(results));
+                return Err(shortage);
+            }
             Ok(outcome) => {
                 reply::put(frame, xid, zxid, Ok(()), |out| out.unsplit(outcome.results));
                 txn.body = outcome.body;
@@ -328,7 +460,7 @@ impl Writer {
             }
         };
         self.head.advance(zxid);
-        (txn, changes)
+        Ok((txn, changes))
     }
 
     /// The transaction that ends a session and deletes its ephemeral nodes.
@@ -342,13 +474,14 @@ impl Writer {
         Txn {
             session_id,
             cxid,
-            zxid: self.head.last_zxid() + 1,
+            zxid: zxid::next(self.head.last_zxid()),
             time_ms,
             body,
         }
     }
 
     fn apply(&mut self, txn: Txn, answer: Answer) -> Decided {
+        self.bytes += RECORD_BYTES as u64;
         let changes = self.head.apply(&txn);
         Decided {
             txn: Some((txn, self.head.digest())),
@@ -404,7 +537,11 @@ mod tests {
 
     /// Whether the writer deletes `/x` at `now_ms`; the node was created at 0 and last changed at `set_ms`.
     fn is_deleted(lifetime: Lifetime, set_ms: i64, now_ms: i64) -> bool {
-        let mut writer = Writer::new(Tree::fresh(), Rules::default());
+        let mut writer = Writer::new(
+            Tree::fresh(),
+            Rules::default(),
+            Arc::new(DiskRoom::unlimited()),
+        );
         let path: Arc<str> = "/x".into();
         let create = TxnBody::Create {
             path: path.clone(),

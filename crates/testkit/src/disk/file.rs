@@ -52,6 +52,12 @@ impl File {
         self.synced_position = self.position;
     }
 
+    /// Readers see what is on the disk.
+    pub(super) fn drop_cache(&mut self) {
+        self.bytes.clone_from(&self.synced);
+        self.position = self.position.min(self.bytes.len());
+    }
+
     /// Writes the first sectors of a sync, and marks the rest as written too, as Linux does when a
     /// write to the device has failed: the pages are clean, and no later sync writes them.
     pub(super) fn fail_sync(&mut self) {

@@ -107,7 +107,7 @@ impl Write for HeldFile {
 }
 
 impl DiskFile for HeldFile {
-    fn reserve(&mut self, bytes: u64) -> io::Result<()> {
+    fn reserve(&mut self, bytes: u64) -> io::Result<bool> {
         self.file.reserve(bytes)
     }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Cursor, Read, Write};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use bellwether_server::files::{Disk, DiskFile};
+use bellwether_server::files::{Disk, DiskFile, DiskSpace};
 
 use self::file::{Dice, File};
 pub use self::held::HeldDisk;
@@ -98,6 +98,8 @@ struct State {
     /// The error of every change after a permanent fault.
     read_only: Option<io::ErrorKind>,
     space: Option<usize>,
+    /// The size that the disk reports.
+    size: Option<u64>,
 }
 
 /// Names, and the indices of their files.
@@ -225,6 +227,13 @@ impl CrashDisk {
         self.lock().space = Some(bytes);
     }
 
+    /// As [`Self::limit_space`], of a file system of `size` bytes whose free space can be measured.
+    pub fn report_space(&self, size: u64, free: usize) {
+        let mut state = self.lock();
+        state.size = Some(size);
+        state.space = Some(free);
+    }
+
     /// The contents of a file, as a reader sees them.
     pub fn contents(&self, name: &str) -> Option<Vec<u8>> {
         let state = self.lock();
@@ -336,6 +345,22 @@ impl Disk for CrashDisk {
         state.synced_names = state.names.clone();
         Ok(())
     }
+
+    fn sync_and_drop_cache(&self, name: &str) -> io::Result<()> {
+        self.sync(name)?;
+        let mut state = self.enter()?;
+        let place = state.place(name)?;
+        state.files[place].drop_cache();
+        Ok(())
+    }
+
+    fn space(&self) -> io::Result<Option<DiskSpace>> {
+        let state = self.enter()?;
+        Ok(state.size.zip(state.space).map(|(size, free)| DiskSpace {
+            size,
+            free: free as u64,
+        }))
+    }
 }
 
 /// A file that is being read, as it was when it was opened.
@@ -381,10 +406,11 @@ impl Write for Writing {
 }
 
 impl DiskFile for Writing {
-    fn reserve(&mut self, bytes: u64) -> io::Result<()> {
+    fn reserve(&mut self, bytes: u64) -> io::Result<bool> {
         let mut state = self.disk.begin(Operation::Reserve)?;
         state.files[self.place].set_length(bytes);
-        Ok(())
+        // The space is taken when it is written.
+        Ok(false)
     }
 
     fn cut(&mut self, bytes: u64) -> io::Result<()> {

@@ -9,19 +9,21 @@
 //!
 //! A reply that is still being computed can have its place reserved: bytes appended later wait behind it.
 
-mod together;
+mod outbox_total;
+mod pieces;
 mod waiting;
 
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use bytes::{Buf as _, BytesMut};
+use bytes::{Bytes, BytesMut};
 use tokio::sync::Notify;
+use tokio::task::coop;
 
 use self::waiting::Waiting;
 use super::socket::WriteHalf;
 
-pub(crate) use self::together::Together;
+pub(crate) use self::outbox_total::OutboxTotal;
 pub(crate) use self::waiting::Place;
 
 /// Largest buffer that is kept for reuse. Larger ones are freed when empty; otherwise each connection would keep as much memory as its
@@ -32,12 +34,16 @@ pub(crate) const KEPT_BYTES: usize = 64 << 10;
 /// costs little memory, and no time that others need.
 const CROWDED_BYTES: usize = 256 << 10;
 
+/// How many bytes one flush writes at most. The connection's task writes the rest, so that many long replies or events do not keep the
+/// publishing thread from the next writes.
+const WRITE_BYTES: usize = 128 << 10;
+
 /// Bytes to be sent to one client.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     state: Mutex<State>,
     bytes_max: usize,
-    together: Arc<Together>,
+    together: Arc<OutboxTotal>,
     /// Wakes the connection's task: bytes are left to it, or the connection ends.
     stuck: Notify,
     /// Wakes tasks that wait for room or for the end.
@@ -47,8 +53,10 @@ pub(crate) struct Outbox {
 #[derive(Debug)]
 struct State {
     waiting: Waiting,
-    /// How many of these bytes are counted in [`Together`].
+    /// How many of these bytes are counted in [`OutboxTotal`] as those of this outbox alone.
     counted: usize,
+    /// Bytes put in so far.
+    put_bytes: u64,
     /// Shut down when it is dropped, at the end.
     socket: Option<Arc<WriteHalf>>,
     turn: Turn,
@@ -77,12 +85,13 @@ enum Ending {
 }
 
 impl Outbox {
-    pub(crate) fn new(bytes_max: usize, together: Arc<Together>) -> Self {
+    pub(crate) fn new(bytes_max: usize, together: Arc<OutboxTotal>) -> Self {
         Self {
             together,
             state: Mutex::new(State {
                 waiting: Waiting::default(),
                 counted: 0,
+                put_bytes: 0,
                 socket: None,
                 turn: Turn::Anyone,
                 ending: Ending::Open,
@@ -98,6 +107,20 @@ impl Outbox {
     ///
     /// Accepts a frame of any size as long as no more than the limit waits before it.
     pub(crate) fn push(&self, write: impl FnOnce(&mut BytesMut)) {
+        self.add(|waiting| waiting.push(write));
+    }
+
+    /// As [`push`](Self::push), with bytes that other clients receive as well ([`share`](Self::share)).
+    pub(crate) fn push_shared(&self, bytes: Bytes) {
+        self.add(|waiting| waiting.push_shared(bytes));
+    }
+
+    /// Copies bytes once for several outboxes.
+    pub(crate) fn share(&self, bytes: &[u8]) -> Bytes {
+        self.together.share(bytes)
+    }
+
+    fn add(&self, add: impl FnOnce(&mut Waiting)) {
         let mut state = self.lock();
         if state.ending != Ending::Open {
             return;
@@ -106,9 +129,8 @@ impl Outbox {
             return self.overflow(state);
         }
         let before = state.waiting.len();
-        state.waiting.push(write);
-        self.together.put(state.waiting.len() - before);
-        self.count(&mut state);
+        add(&mut state.waiting);
+        self.put(&mut state, before);
     }
 
     /// Reserves the place of a reply that is still being computed: everything pushed later waits behind it. Each place must be
@@ -129,13 +151,25 @@ impl Outbox {
         }
         let before = state.waiting.len();
         state.waiting.fill(place, content);
-        self.together.put(state.waiting.len() - before);
-        self.count(&mut state);
+        self.put(&mut state, before);
     }
 
-    /// Updates the total of all outboxes.
+    /// Counts what was put in after `before` bytes.
+    fn put(&self, state: &mut State, before: usize) {
+        let bytes = state.waiting.len() - before;
+        state.put_bytes += bytes as u64;
+        self.together.put(bytes);
+        self.count(state);
+    }
+
+    /// Bytes put in so far.
+    pub(crate) fn put_bytes(&self) -> u64 {
+        self.lock().put_bytes
+    }
+
+    /// Updates the total of all outboxes. Bytes that several of them share are counted once, where they are.
     fn count(&self, state: &mut State) {
-        let bytes = state.waiting.len();
+        let bytes = state.waiting.own_len();
         self.together.count(state.counted, bytes);
         state.counted = bytes;
     }
@@ -156,7 +190,7 @@ impl Outbox {
         self.close();
     }
 
-    /// Writes pending bytes with one non-blocking write. Only one, so that a client that sends requests faster than it reads does not delay
+    /// Writes pending bytes with one non-blocking write of at most [`WRITE_BYTES`]. Only one, so that a client that sends requests faster than it reads does not delay
     /// the publishing thread.
     pub(crate) fn flush(&self) {
         let mut state = self.lock();
@@ -171,14 +205,15 @@ impl Outbox {
         }
         state.turn = Turn::Taken;
         let was_crowded = state.waiting.len() > self.crowded_at();
-        let mut bytes = state.waiting.take();
+        let mut piece = state.waiting.take();
         drop(state);
         if was_crowded {
             // Wakes the task that waits for room.
             self.changed.notify_waiters();
         }
-        match socket.try_write(&bytes) {
-            Ok(count) => bytes.advance(count),
+        let bytes = piece.as_ref();
+        match socket.try_write(&bytes[..bytes.len().min(WRITE_BYTES)]) {
+            Ok(count) => piece.advance(count),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(_) => self.close(),
         }
@@ -186,7 +221,7 @@ impl Outbox {
         if state.ending == Ending::Now {
             state.waiting.clear();
         } else {
-            state.waiting.put_back(bytes);
+            state.waiting.put_back(piece);
         }
         self.count(&mut state);
         let is_done = !state.waiting.is_ready() && !socket.is_stuck();
@@ -220,6 +255,8 @@ impl Outbox {
                         _ = socket.writable() => {}
                     }
                     self.lock().turn = Turn::Anyone;
+                    // The socket may accept bytes as fast as they come: other tasks get their turn.
+                    coop::consume_budget().await;
                 }
                 _ => self.stuck.notified().await,
             }
@@ -290,6 +327,18 @@ impl Outbox {
     /// Number of waiting bytes.
     pub(crate) fn len(&self) -> usize {
         self.lock().waiting.len()
+    }
+
+    /// Takes all bytes that may be sent.
+    #[cfg(test)]
+    pub(crate) fn take_all(&self) -> Vec<u8> {
+        let mut state = self.lock();
+        let mut all = Vec::new();
+        while state.waiting.is_ready() {
+            all.extend_from_slice(state.waiting.take().as_ref());
+        }
+        self.count(&mut state);
+        all
     }
 
     /// Resolves when there is room for more replies, or the connection is ending. Calls `has_read` whenever the client has read some.

@@ -11,7 +11,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 fn outbox(bytes_max: usize) -> Outbox {
     Outbox::new(
         bytes_max,
-        Arc::new(Together::new(usize::MAX, Arc::default())),
+        Arc::new(OutboxTotal::new(usize::MAX, Arc::default())),
     )
 }
 
@@ -105,7 +105,7 @@ async fn what_is_pushed_behind_a_reserved_place_waits_for_it() {
 
 #[test]
 fn when_all_have_too_much_the_large_ones_are_closed() {
-    let together = Arc::new(Together::new(100 << 10, Arc::default()));
+    let together = Arc::new(OutboxTotal::new(100 << 10, Arc::default()));
     let [large, small] = [(); 2].map(|()| Outbox::new(usize::MAX, together.clone()));
     let text = "x".repeat(90 << 10);
     put(&small, "small");

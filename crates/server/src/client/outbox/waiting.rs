@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 
-use super::KEPT_BYTES;
+use super::pieces::{Piece, Pieces};
 
 /// A reserved place.
 #[derive(Debug)]
@@ -19,13 +19,13 @@ impl Place {
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     /// Bytes that may be sent now.
-    ready: BytesMut,
-    /// Whether that buffer has held more than [`KEPT_BYTES`]. If so, it is freed once it is empty.
-    is_large: bool,
+    ready: Pieces,
     /// Reserved places in order, each with the bytes that wait behind it.
     places: VecDeque<Reserved>,
     /// Total bytes in `places`.
     held_bytes: usize,
+    /// Those of them that no other client shares.
+    held_own_bytes: usize,
     next_place: u64,
 }
 
@@ -34,13 +34,18 @@ struct Reserved {
     number: u64,
     /// `None` until it is filled.
     content: Option<BytesMut>,
-    behind: BytesMut,
+    behind: Pieces,
 }
 
 impl Waiting {
     /// Number of bytes, including those behind a reserved place.
     pub(super) fn len(&self) -> usize {
         self.ready.len() + self.held_bytes
+    }
+
+    /// Number of those bytes that no other client shares.
+    pub(super) fn own_len(&self) -> usize {
+        self.ready.own_len() + self.held_own_bytes
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -55,11 +60,24 @@ impl Waiting {
     /// Appends what `write` writes.
     pub(super) fn push(&mut self, write: impl FnOnce(&mut BytesMut)) {
         match self.places.back_mut() {
-            None => write(&mut self.ready),
+            None => self.ready.push(write),
             Some(last) => {
                 let before = last.behind.len();
-                write(&mut last.behind);
-                self.held_bytes += last.behind.len() - before;
+                last.behind.push(write);
+                let more = last.behind.len() - before;
+                self.held_bytes += more;
+                self.held_own_bytes += more;
+            }
+        }
+    }
+
+    /// Appends bytes that other clients receive as well.
+    pub(super) fn push_shared(&mut self, bytes: Bytes) {
+        match self.places.back_mut() {
+            None => self.ready.push_shared(bytes),
+            Some(last) => {
+                self.held_bytes += bytes.len();
+                last.behind.push_shared(bytes);
             }
         }
     }
@@ -71,7 +89,7 @@ impl Waiting {
         self.places.push_back(Reserved {
             number,
             content: None,
-            behind: BytesMut::new(),
+            behind: Pieces::default(),
         });
         Place(number)
     }
@@ -83,6 +101,7 @@ impl Waiting {
             return;
         };
         self.held_bytes += content.len();
+        self.held_own_bytes += content.len();
         reserved.content = Some(content);
         self.advance();
     }
@@ -95,25 +114,21 @@ impl Waiting {
             };
             let behind = std::mem::take(&mut first.behind);
             self.held_bytes -= content.len() + behind.len();
+            self.held_own_bytes -= content.len() + behind.own_len();
             self.ready.unsplit(content);
-            self.ready.unsplit(behind);
+            self.ready.append(behind);
             self.places.pop_front();
         }
     }
 
-    /// Takes all bytes that may be sent.
-    pub(super) fn take(&mut self) -> BytesMut {
-        self.is_large |= self.ready.len() > KEPT_BYTES;
-        self.ready.split()
+    /// Takes the first bytes that may be sent.
+    pub(super) fn take(&mut self) -> Piece {
+        self.ready.take()
     }
 
     /// Puts back bytes that were not written, before those pushed meanwhile.
-    pub(super) fn put_back(&mut self, mut rest: BytesMut) {
-        rest.unsplit(std::mem::take(&mut self.ready));
-        self.ready = rest;
-        if self.ready.is_empty() && std::mem::take(&mut self.is_large) {
-            self.ready = BytesMut::new();
-        }
+    pub(super) fn put_back(&mut self, rest: Piece) {
+        self.ready.put_back(rest);
     }
 
     /// Drops everything. A reply for a place reserved before this is dropped as well.

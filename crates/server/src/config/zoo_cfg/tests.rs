@@ -14,7 +14,9 @@ fn error(lines: &str) -> String {
 
 #[test]
 fn limits_that_apache_does_not_have_have_keys_of_their_own() {
-    let ZooCfg { config, warnings } = with(
+    let ZooCfg {
+        config, warnings, ..
+    } = with(
         "\
 bellwether.outstandingBytesMax=1
 bellwether.outboxBytesMax=2
@@ -25,6 +27,7 @@ bellwether.watchesMax=6
 bellwether.watchBytesMax=7
 bellwether.inputBytesMax=8
 bellwether.sessionOpeningsMax=9
+bellwether.connectionsPerUserMax=10
 ",
     );
     assert_eq!(warnings, Vec::<String>::new());
@@ -37,6 +40,7 @@ bellwether.sessionOpeningsMax=9
     assert_eq!(config.watch_bytes_max, 7);
     assert_eq!(config.input_bytes_max, 8);
     assert_eq!(config.session_openings_max, 9);
+    assert_eq!(config.connections_per_user_max, 10);
 }
 
 #[test]
@@ -61,7 +65,9 @@ clientPort=2181
 ## Metrics
 #metricsProvider.httpPort=7000
 ";
-    let ZooCfg { config, warnings } = parse(text).unwrap();
+    let ZooCfg {
+        config, warnings, ..
+    } = parse(text).unwrap();
     assert_eq!(config.listen, ["0.0.0.0:2181".parse().unwrap()]);
     assert_eq!(config.tick, Duration::from_secs(2));
     assert_eq!(
@@ -113,7 +119,9 @@ reconfigEnabled=true
         .map(|line| format!("zookeeper.{line}\n"))
         .collect();
     for lines in [keys, &prefixed] {
-        let ZooCfg { config, warnings } = with(lines);
+        let ZooCfg {
+            config, warnings, ..
+        } = with(lines);
         assert_eq!(warnings, [""; 0]);
         assert_eq!(config.tick, Duration::from_millis(500));
         assert_eq!(config.data_log_dir.as_deref(), Some(Path::new("/log")));
@@ -453,11 +461,13 @@ fn tls_that_this_server_does_not_have_stops_a_start() {
 
 #[test]
 fn users_of_sasl_are_read_from_a_file_of_our_own() {
-    let lines = "bellwether.saslUsers=/etc/users\nsuperUser=admin\nbellwether.secretSessionPasswords=true\n\
+    let lines = "bellwether.saslUsers=/etc/users\nsuperUser=admin\nbellwether.sessionPasswords=apache\n\
         authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider";
     let config = with(lines).config;
     assert_eq!(config.unsupported, [""; 0]);
     assert_eq!(config.sasl_users, Some("/etc/users".into()));
     assert_eq!(config.sasl_super_user.as_deref(), Some("admin"));
-    assert!(config.secret_session_passwords);
+    assert_eq!(config.session_passwords, SessionPasswords::Apache);
+    let config = with("bellwether.sessionPasswords=secret").config;
+    assert_eq!(config.session_passwords, SessionPasswords::Secret);
 }

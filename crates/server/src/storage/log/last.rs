@@ -5,6 +5,7 @@ use std::io::{self, BufWriter, Read, Write};
 use crate::storage::disk::Disk;
 use crate::storage::log::reader::LogReader;
 use crate::storage::names;
+use crate::storage::room::is_full;
 
 /// Write buffer size.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -24,13 +25,16 @@ impl LastLog {
     ///
     /// An fsync is not enough. When one fails, the kernel may mark unwritten pages as clean: they can be read from the cache, while later
     /// fsyncs have nothing to do and succeed. So the log is written again, under a temporary name until it is complete. A log that was not
-    /// applied is contained in the snapshot, and is only truncated.
+    /// applied is contained in the snapshot, and is only truncated. On a full disk, the log is read again from the disk instead.
     pub(in crate::storage) fn secure(&self, logs: &dyn Disk, last_zxid: i64) -> io::Result<()> {
         if self.good_bytes == 0 {
             // Without a complete header it never held a record.
             logs.remove(&self.name)
         } else if self.was_applied {
-            self.write_anew(logs, last_zxid)
+            match self.write_anew(logs, last_zxid) {
+                Err(error) if is_full(&error) => self.read_again(logs, last_zxid),
+                written => written,
+            }
         } else {
             logs.truncate(&self.name, self.good_bytes)
         }
@@ -49,13 +53,36 @@ impl LastLog {
             copied_zxid = Some(record.txn.zxid);
         }
         // A page that is only in the cache may be dropped from it at any time.
-        if copied_zxid != Some(last_zxid) || log.good_bytes() != self.good_bytes {
-            let message = format!("{} is not what it was a moment ago", self.name);
-            return Err(io::Error::other(message));
-        }
+        self.check_same(copied_zxid == Some(last_zxid), log.good_bytes())?;
         log.into_input().output.flush()?;
         copy.sync()?;
         logs.rename(&unfinished, &self.name)
+    }
+
+    /// Without space for another copy: drops the log from the cache and reads it from the disk. If it differs from what was read before, the
+    /// next start begins with what the disk has.
+    fn read_again(&self, logs: &dyn Disk, last_zxid: i64) -> io::Result<()> {
+        tracing::warn!(
+            name = self.name,
+            "no space to write the log anew, reading it again"
+        );
+        logs.remove(&names::unfinished(&self.name))?;
+        logs.sync_and_drop_cache(&self.name)?;
+        let mut log = LogReader::open(logs.read(&self.name)?)?;
+        let mut found_zxid = None;
+        while let Some(record) = log.next()? {
+            found_zxid = Some(record.txn.zxid);
+        }
+        self.check_same(found_zxid == Some(last_zxid), log.good_bytes())?;
+        logs.truncate(&self.name, self.good_bytes)
+    }
+
+    fn check_same(&self, is_last: bool, good_bytes: u64) -> io::Result<()> {
+        if is_last && good_bytes == self.good_bytes {
+            return Ok(());
+        }
+        let message = format!("{} is not what it was a moment ago", self.name);
+        Err(io::Error::other(message))
     }
 }
 

@@ -1,6 +1,5 @@
 //! Writes the log.
 
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
@@ -10,9 +9,11 @@ use crate::storage::Log;
 use crate::storage::disk::{Disk, DiskFile};
 use crate::storage::log::record::{self, HEADER};
 use crate::storage::names;
+use crate::storage::room::{DiskRoom, is_full};
 use crate::storage::snapshot::snapshotter::Snapshotter;
-use crate::tree::Tree;
+use crate::storage::store::Claim;
 use crate::tree::txn::{Txn, TxnBody};
+use crate::tree::{Tree, zxid};
 
 /// Distance to the preallocated end at which more is preallocated.
 const RESERVE_AHEAD_BYTES: u64 = 4096;
@@ -36,12 +37,15 @@ pub(crate) struct LogWriter {
     reserve_bytes: u64,
     rolling: Rolling,
     snapshotter: Snapshotter,
+    room: Arc<DiskRoom>,
     /// Records appended since the last sync, and their first zxid.
     waiting: BytesMut,
     first_waiting: Option<i64>,
     file: Option<OpenFile>,
-    /// Lock files, which keep other servers from using the folders.
-    _locks: Vec<File>,
+    /// Zxid of the last synced record; `None` before the first.
+    synced: Option<i64>,
+    /// `None` on disks that a test implements.
+    claim: Option<Claim>,
 }
 
 #[derive(Debug)]
@@ -49,7 +53,10 @@ struct OpenFile {
     file: Box<dyn DiskFile>,
     position: u64,
     reserved: u64,
+    /// Whether disk space is allocated up to `reserved`.
+    is_allocated: bool,
     txns: usize,
+    first_zxid: i64,
 }
 
 impl LogWriter {
@@ -59,23 +66,27 @@ impl LogWriter {
         reserve_bytes: u64,
         rolling: Rolling,
         snapshotter: Snapshotter,
-        locks: Vec<File>,
+        room: Arc<DiskRoom>,
+        claim: Option<Claim>,
     ) -> Self {
         Self {
             disk,
             reserve_bytes,
             rolling,
             snapshotter,
+            room,
             waiting: BytesMut::new(),
             first_waiting: None,
             file: None,
-            _locks: locks,
+            synced: None,
+            claim,
         }
     }
 
     /// Creates a file with the header and all waiting records. It is renamed to its final name after the fsync, because Apache does not
     /// start with an empty log.
     fn open(&mut self, first_zxid: i64) -> io::Result<OpenFile> {
+        self.mark();
         let name = names::log(first_zxid);
         let unfinished = names::unfinished(&name);
         let file = self.disk.create(&unfinished)?;
@@ -83,31 +94,65 @@ impl LogWriter {
             file,
             position: 0,
             reserved: 0,
+            is_allocated: false,
             txns: 0,
+            first_zxid,
         };
         let mut start = BytesMut::from(&HEADER[..]);
-        start.unsplit(std::mem::take(&mut self.waiting));
+        start.extend_from_slice(&self.waiting);
         open.append(&start, self.reserve_bytes)?;
         self.disk.rename(&unfinished, &name)?;
         self.disk.sync_names()?;
         Ok(open)
     }
 
+    /// Records the last zxid beside the data files.
+    fn mark(&self) {
+        if let (Some(claim), Some(zxid)) = (&self.claim, self.synced) {
+            claim.mark.note(zxid);
+        }
+    }
+
     fn write_waiting(&mut self) -> io::Result<()> {
-        let Some(first_zxid) = self.first_waiting.take() else {
+        let Some(first_zxid) = self.first_waiting else {
             return Ok(());
         };
-        if let Some(open) = &mut self.file {
-            open.append(&self.waiting, self.reserve_bytes)?;
-            self.waiting.clear();
-            if self.waiting.capacity() > WAITING_BYTES_KEPT {
-                self.waiting = BytesMut::new();
+        match self.write_records(first_zxid) {
+            Err(error) if is_full(&error) && self.room.give_up_reserve() => {
+                tracing::error!(%error, "the log gets the space that was reserved");
+                // In a new file: nothing is written to one that was cut. Recovery skips what this one has twice.
+                self.file = None;
+                self.write_records(first_zxid)?;
             }
-            Ok(())
-        } else {
-            self.file = Some(self.open(first_zxid)?);
-            Ok(())
+            written => written?,
         }
+        self.first_waiting = None;
+        self.waiting.clear();
+        if self.waiting.capacity() > WAITING_BYTES_KEPT {
+            self.waiting = BytesMut::new();
+        }
+        Ok(())
+    }
+
+    fn write_records(&mut self, first_zxid: i64) -> io::Result<()> {
+        match &mut self.file {
+            Some(open) => open.append(&self.waiting, self.reserve_bytes),
+            None => {
+                self.file = Some(self.open(first_zxid)?);
+                Ok(())
+            }
+        }
+    }
+
+    fn tell_room(&self) {
+        let ahead = self.file.as_ref().map_or(0, OpenFile::ahead);
+        self.room.set_ahead(ahead);
+    }
+}
+
+impl Drop for LogWriter {
+    fn drop(&mut self) {
+        self.mark();
     }
 }
 
@@ -130,9 +175,17 @@ impl OpenFile {
         self.position += bytes.len() as u64;
         if self.position + RESERVE_AHEAD_BYTES >= self.reserved {
             self.reserved = self.position + reserve_bytes;
-            self.file.reserve(self.reserved)?;
+            self.is_allocated = self.file.reserve(self.reserved)?;
         }
         self.file.write_all(bytes)
+    }
+
+    /// Bytes allocated ahead of the content.
+    fn ahead(&self) -> u64 {
+        match self.is_allocated {
+            true => self.reserved.saturating_sub(self.position),
+            false => 0,
+        }
     }
 }
 
@@ -156,15 +209,20 @@ impl Log for LogWriter {
 
     fn sync(&mut self, tree: &Tree, txns: usize) -> io::Result<()> {
         self.write_waiting()?;
+        self.synced = Some(tree.last_zxid());
         let Some(open) = &mut self.file else {
             return Ok(());
         };
         open.txns += txns;
-        let due = open.txns >= self.rolling.txns || open.position >= self.rolling.bytes;
+        let due = open.txns >= self.rolling.txns
+            || open.position >= self.rolling.bytes
+            // The snapshot raises the epoch files.
+            || zxid::epoch(open.first_zxid) < zxid::epoch(tree.last_zxid());
         // The snapshot contains exactly the transactions of this log file and the earlier ones.
         if due && self.snapshotter.take(tree) {
             self.file = None;
         }
+        self.tell_room();
         Ok(())
     }
 }
@@ -176,19 +234,22 @@ mod tests {
     use crate::client::Connections;
     use crate::config::Config;
     use crate::storage::disk::Folder;
+    use crate::storage::snapshot::snapshotter::Keeping;
 
     #[test]
     fn the_room_of_a_large_batch_is_given_back() {
         let folder = tempfile::tempdir().unwrap();
         let disk: Arc<dyn Disk> = Arc::new(Folder::open(folder.path()).unwrap());
-        let connections = Arc::new(Connections::new(&Config::default()));
+        let connections = Arc::new(Connections::new(&Config::default(), usize::MAX));
         let (alarm, _) = Alarm::new(connections);
-        let snapshotter = Snapshotter::start(&alarm, disk.clone(), disk.clone(), None).unwrap();
+        let snapshotter =
+            Snapshotter::start(&alarm, disk.clone(), disk.clone(), Keeping::default()).unwrap();
         let rolling = Rolling {
             txns: usize::MAX,
             bytes: u64::MAX,
         };
-        let mut log = LogWriter::new(disk, 0, rolling, snapshotter, Vec::new());
+        let room = Arc::new(DiskRoom::unlimited());
+        let mut log = LogWriter::new(disk, 0, rolling, snapshotter, room, None);
         let tree = Tree::fresh();
         // The first batch creates the file, the others append to it.
         for zxid in 1..4 {

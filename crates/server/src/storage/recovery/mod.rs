@@ -12,13 +12,14 @@ use std::path::PathBuf;
 use self::digest_check::DigestCheck;
 use self::newest_snapshot::{Loaded, check_reaches_snapshots};
 use crate::storage::disk::Disk;
+use crate::storage::epoch_files;
 use crate::storage::log::last::LastLog;
 use crate::storage::log::reader::{LogEnd, LogReader};
 use crate::storage::names::{self, DataFile};
 use crate::storage::progress::Progress;
 use crate::storage::snapshot::pace::Pace;
 use crate::storage::snapshot::writer as snapshot_writer;
-use crate::tree::Tree;
+use crate::tree::{Tree, zxid};
 
 /// Why a server does not start from its data files. No acknowledged write has been changed.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +56,9 @@ pub enum RecoveryError {
     /// logs after it, from a copy.
     #[error("the access list of {path} is not in the snapshot and not in the logs")]
     NoAccessList { path: String },
+    /// The next zxids would be negative. Only a file with a wrong name leads there. Restore the files from a copy.
+    #[error("{zxid:#x} is too high a zxid to continue from")]
+    NoMoreZxids { zxid: i64 },
 }
 
 /// Result of a recovery.
@@ -97,12 +101,17 @@ pub(crate) fn recover(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Recovered
         digest_mismatches,
     } = loaded;
     check_reaches_snapshots(snapshots, &tree)?;
+    if zxid::epoch(tree.last_zxid()) >= zxid::EPOCH_MAX {
+        let zxid = tree.last_zxid();
+        return Err(RecoveryError::NoMoreZxids { zxid });
+    }
     if let Some(last_log) = last_log {
         last_log.secure(logs, tree.last_zxid())?;
     }
     // A killed server may not have fsynced the folder.
     snapshots.sync_names()?;
     logs.sync_names()?;
+    epoch_files::raise(snapshots, tree.last_zxid())?;
     let orphans = tree.remove_orphans();
     if orphans > 0 {
         tracing::warn!(
@@ -233,9 +242,8 @@ fn check_gap(
     name: &str,
     bad_end: Option<(&str, LogEnd)>,
 ) -> Result<(), RecoveryError> {
-    let epoch = |zxid: i64| zxid >> 32;
     // Every leader of an ensemble starts a new epoch, in which zxids count from zero.
-    let new_epoch = epoch(next) > epoch(last);
+    let new_epoch = zxid::epoch(next) > zxid::epoch(last);
     let is_damaged = matches!(bad_end, Some((_, LogEnd::Damaged { .. })));
     if next == last + 1 || new_epoch && !is_damaged {
         return Ok(());

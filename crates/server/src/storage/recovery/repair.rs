@@ -22,6 +22,8 @@ pub struct Repair {
     folders: OpenFolders,
     wrong: Option<RecoveryError>,
     steps: Vec<RepairStep>,
+    /// The highest zxid that a removed transaction is known to have.
+    used_zxid: i64,
 }
 
 /// Change to one file.
@@ -46,11 +48,16 @@ impl Repair {
     /// if another server uses the folders.
     pub fn plan(data: impl Into<PathBuf>, logs: impl Into<PathBuf>) -> Result<Self, RecoveryError> {
         let folders = OpenFolders::open(data.into(), logs.into())?;
-        let (wrong, steps) = plan(&folders.snapshots, &folders.logs)?;
+        let Plan {
+            wrong,
+            steps,
+            used_zxid,
+        } = plan(&folders.snapshots, &folders.logs)?;
         Ok(Self {
             folders,
             wrong,
             steps,
+            used_zxid,
         })
     }
 
@@ -64,9 +71,20 @@ impl Repair {
         &self.steps
     }
 
-    /// Carries out the repair. If it is interrupted, run another repair.
-    pub fn apply(self) -> io::Result<()> {
-        apply(&self.folders.snapshots, &self.folders.logs, &self.steps)
+    /// Carries out the repair, and returns the last zxid before those that a server assigns next: no zxid of a removed transaction is
+    /// assigned again. If it is interrupted, run another repair.
+    pub fn apply(self) -> Result<i64, RecoveryError> {
+        let OpenFolders {
+            snapshots,
+            logs,
+            claim,
+        } = &self.folders;
+        if self.wrong.is_some() {
+            // First: from here on, a start continues above, whatever is cut already.
+            claim.mark.put(self.used_zxid.max(claim.mark.zxid()?))?;
+            apply(snapshots, logs, &self.steps)?;
+        }
+        Ok(self.folders.recover(false)?.tree.last_zxid())
     }
 }
 
@@ -92,7 +110,13 @@ impl fmt::Display for RepairStep {
     }
 }
 
-type Plan = (Option<RecoveryError>, Vec<RepairStep>);
+/// What is wrong in folders, and what to do about it.
+#[derive(Default)]
+struct Plan {
+    wrong: Option<RecoveryError>,
+    steps: Vec<RepairStep>,
+    used_zxid: i64,
+}
 
 fn plan(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Plan, RecoveryError> {
     let files = list_logs(logs)?;
@@ -102,11 +126,11 @@ fn plan(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Plan, RecoveryError> {
     };
     let Some(loaded) = newest_snapshot::load(snapshots, before_damage)? else {
         // The start tells a new folder from one with missing files.
-        return Ok((None, Vec::new()));
+        return Ok(Plan::default());
     };
     let Loaded { tree, replayed, .. } = loaded;
     let Err(wrong) = replayed.and_then(|_| check_reaches_snapshots(snapshots, &tree)) else {
-        return Ok((None, Vec::new()));
+        return Ok(Plan::default());
     };
     let last_zxid = tree.last_zxid();
     let mut steps = match &wrong {
@@ -116,7 +140,7 @@ fn plan(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Plan, RecoveryError> {
         RecoveryError::Gap { file, .. } => cut_logs(logs, &files, file, 0, last_zxid)?,
         _ => return Err(wrong),
     };
-    // Newer snapshots exist only if they are unusable, and their zxids will be assigned again.
+    // Newer snapshots exist only if they are unusable, and a start refuses what does not reach them.
     for name in snapshots.list()? {
         if matches!(DataFile::parse(&name), Some(DataFile::Snapshot(zxid, _)) if zxid > last_zxid) {
             steps.push(RepairStep {
@@ -129,7 +153,18 @@ fn plan(snapshots: &dyn Disk, logs: &dyn Disk) -> Result<Plan, RecoveryError> {
             });
         }
     }
-    Ok((Some(wrong), steps))
+    // At least one was assigned that cannot be read.
+    let used_zxid = steps.iter().fold(last_zxid + 1, |used, step| {
+        let (DataFile::Log(named) | DataFile::Snapshot(named, _)) =
+            DataFile::parse(&step.file).unwrap_or(DataFile::Log(used));
+        let readable = step.zxids.map_or(used, |(_, last)| last);
+        used.max(named).max(readable)
+    });
+    Ok(Plan {
+        wrong: Some(wrong),
+        steps,
+        used_zxid,
+    })
 }
 
 /// Plans the removal of everything in the logs from `bad` on, which is truncated at `offset`. No steps if `bad` is a snapshot.
@@ -278,14 +313,14 @@ mod tests {
     #[test]
     fn a_sound_folder_and_one_with_a_torn_end_want_no_repair() {
         let (folder, disk) = folder(&[1..4, 4..6]);
-        let (wrong, steps) = plan(&disk, &disk).unwrap();
+        let Plan { wrong, steps, .. } = plan(&disk, &disk).unwrap();
         assert!(wrong.is_none() && steps.is_empty());
         let torn = std::fs::File::options()
             .write(true)
             .open(folder.path().join("log.4"))
             .unwrap();
         torn.set_len(16 + 61 + 30).unwrap();
-        let (wrong, steps) = plan(&disk, &disk).unwrap();
+        let Plan { wrong, steps, .. } = plan(&disk, &disk).unwrap();
         assert!(wrong.is_none() && steps.is_empty());
         assert_eq!(torn.metadata().unwrap().len(), 16 + 61 + 30);
     }
@@ -296,7 +331,7 @@ mod tests {
         flip(&folder, "log.1", 16 + 61 + 30);
         let damaged = std::fs::read(folder.path().join("log.1")).unwrap();
         let before = names(&disk);
-        let (wrong, steps) = plan(&disk, &disk).unwrap();
+        let Plan { wrong, steps, .. } = plan(&disk, &disk).unwrap();
         assert!(matches!(
             wrong,
             Some(RecoveryError::Damaged { offset: 77, .. })
@@ -323,7 +358,7 @@ mod tests {
     #[test]
     fn logs_behind_a_gap_are_set_aside() {
         let (_folder, disk) = folder(&[1..3, 5..6, 6..7]);
-        let (wrong, steps) = plan(&disk, &disk).unwrap();
+        let Plan { wrong, steps, .. } = plan(&disk, &disk).unwrap();
         assert!(matches!(
             wrong,
             Some(RecoveryError::Gap { from: 3, to: 4, .. })
@@ -340,7 +375,7 @@ mod tests {
     fn a_bad_snapshot_that_no_log_leads_to_is_set_aside() {
         let (folder, disk) = folder(&[1..2, 2..3]);
         std::fs::write(folder.path().join("snapshot.64"), "ZKSN").unwrap();
-        let (wrong, steps) = plan(&disk, &disk).unwrap();
+        let Plan { wrong, steps, .. } = plan(&disk, &disk).unwrap();
         assert!(matches!(
             wrong,
             Some(RecoveryError::Gap {
@@ -361,7 +396,7 @@ mod tests {
     fn a_repair_overwrites_nothing_that_an_earlier_one_kept() {
         let (folder, disk) = folder(&[1..3, 5..6]);
         std::fs::write(folder.path().join("cut-log.5-0"), "kept").unwrap();
-        let (_, steps) = plan(&disk, &disk).unwrap();
+        let steps = plan(&disk, &disk).unwrap().steps;
         assert_eq!(steps[0].kept_in, "cut-log.5-0-2");
     }
 
@@ -376,7 +411,7 @@ mod tests {
         let (folder, disk) = folder(&[1..2, 2..4]);
         put_snapshot_without_acl(&folder, 1);
         flip(&folder, "log.2", 16 + 30);
-        let (wrong, steps) = plan(&disk, &disk).unwrap();
+        let Plan { wrong, steps, .. } = plan(&disk, &disk).unwrap();
         assert!(matches!(wrong, Some(RecoveryError::Damaged { .. })));
         apply(&disk, &disk, &steps).unwrap();
         assert_eq!(recover(&disk, &disk).unwrap().tree.last_zxid(), 1);
@@ -387,7 +422,7 @@ mod tests {
         let (folder, disk) = folder(&[1..3, 3..4]);
         put_snapshot_without_acl(&folder, 0);
         flip(&folder, "log.1", 16 + 30);
-        let error = plan(&disk, &disk).unwrap_err();
+        let error = plan(&disk, &disk).map(|_| ()).unwrap_err();
         assert!(
             matches!(error, RecoveryError::NoAccessList { .. }),
             "{error}"

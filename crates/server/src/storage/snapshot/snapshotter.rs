@@ -10,9 +10,18 @@ use std::time::Instant;
 use super::writer;
 use crate::alarm::Alarm;
 use crate::storage::disk::Disk;
-use crate::storage::retention;
 use crate::storage::snapshot::pace::Pace;
+use crate::storage::{retention, room};
 use crate::tree::Tree;
+
+/// What is kept of the disk's files and of its space.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::storage) struct Keeping {
+    /// Number of snapshots to keep; `None` for all.
+    pub(in crate::storage) snapshots: Option<usize>,
+    /// As [`Config::disk_free_bytes_min`](crate::Config::disk_free_bytes_min).
+    pub(in crate::storage) free_bytes: Option<u64>,
+}
 
 /// A thread that writes versions of the tree to disk while the server keeps serving.
 #[derive(Debug)]
@@ -25,15 +34,15 @@ pub(crate) struct Snapshotter {
 }
 
 impl Snapshotter {
-    /// Starts the thread. `retain` is the number of snapshots to keep; `None` for all.
+    /// Starts the thread.
     pub(crate) fn start(
         alarm: &Alarm,
         snapshots: Arc<dyn Disk>,
         logs: Arc<dyn Disk>,
-        retain: Option<usize>,
+        keeping: Keeping,
     ) -> io::Result<Self> {
         // Capacity 0: while one snapshot is being written, none is queued.
-        let (mut snapshotter, work) = Self::new(0, snapshots, logs, retain);
+        let (mut snapshotter, work) = Self::new(0, snapshots, logs, keeping);
         snapshotter.thread = Some(alarm.spawn("snapshot", move || work.run())?);
         Ok(snapshotter)
     }
@@ -43,7 +52,7 @@ impl Snapshotter {
         queued: usize,
         snapshots: Arc<dyn Disk>,
         logs: Arc<dyn Disk>,
-        retain: Option<usize>,
+        keeping: Keeping,
     ) -> (Self, SnapshotWork) {
         let (trees, wanted) = mpsc::sync_channel(queued);
         let hurry = Arc::<AtomicBool>::default();
@@ -51,7 +60,7 @@ impl Snapshotter {
             wanted,
             snapshots,
             logs,
-            retain,
+            keeping,
             hurry: hurry.clone(),
         };
         let snapshotter = Self {
@@ -100,7 +109,7 @@ pub(crate) struct SnapshotWork {
     wanted: Receiver<Tree>,
     snapshots: Arc<dyn Disk>,
     logs: Arc<dyn Disk>,
-    retain: Option<usize>,
+    keeping: Keeping,
     hurry: Arc<AtomicBool>,
 }
 
@@ -122,8 +131,31 @@ impl SnapshotWork {
     }
 
     fn take(&self, tree: &Tree, pace: Pace) {
-        take(&*self.snapshots, &*self.logs, self.retain, tree, pace);
+        let short = lacks_space(&*self.snapshots, self.keeping, tree);
+        match short {
+            Ok(false) => take(
+                &*self.snapshots,
+                &*self.logs,
+                self.keeping.snapshots,
+                tree,
+                pace,
+            ),
+            Ok(true) => tracing::error!("no snapshot: it would leave too little space on the disk"),
+            Err(error) => tracing::error!(%error, "no snapshot: cannot measure the disk"),
+        }
     }
+}
+
+/// Whether a snapshot of `tree` would take space that the log may need soon.
+fn lacks_space(snapshots: &dyn Disk, keeping: Keeping, tree: &Tree) -> io::Result<bool> {
+    /// Bytes of a node in a snapshot, besides its path and data.
+    const NODE_BYTES: usize = 76;
+    let Some(space) = snapshots.space()? else {
+        return Ok(false);
+    };
+    let low = room::low_water(keeping.free_bytes, space.size);
+    let bytes = tree.bytes() + tree.node_count() * NODE_BYTES;
+    Ok(low > 0 && space.free < low / 2 + bytes as u64)
 }
 
 /// A failed snapshot only makes recovery longer: the log has all transactions.

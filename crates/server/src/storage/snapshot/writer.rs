@@ -9,8 +9,8 @@ use bellwether_wire::jute::Writer as _;
 use bytes::{BufMut, BytesMut};
 
 use crate::storage::disk::{Disk, DiskFile};
-use crate::storage::names;
 use crate::storage::snapshot::pace::Pace;
+use crate::storage::{epoch_files, names};
 use crate::tree::txn::AclList;
 use crate::tree::{Tree, access};
 
@@ -29,12 +29,14 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// Bytes written between two fsyncs.
 const SYNC_BYTES: usize = 8 << 20;
 
-/// Writes the snapshot of `tree` under a temporary name, and renames it once it is complete and on disk.
+/// Writes the snapshot of `tree` under a temporary name, and renames it once it is complete and on disk. Before that it raises the epoch
+/// files.
 pub(in crate::storage) fn write(
     disk: &dyn Disk,
     tree: &Tree,
     pace: &mut Pace,
 ) -> io::Result<String> {
+    epoch_files::raise(disk, tree.last_zxid())?;
     let name = names::snapshot(tree.last_zxid());
     write_as(disk, &name, tree, pace)?;
     Ok(name)

@@ -40,7 +40,7 @@ async fn data_and_log_may_lie_apart() {
     let request = Request::create("/a", "1");
     client.call(request).await.unwrap().outcome.unwrap();
     server.shutdown().await;
-    assert_eq!(files(log.path()), ["log.1"]);
+    assert_eq!(files(log.path()), ["bellwether.reserve", "log.1"]);
     assert_eq!(files(data.path()), ["snapshot.0"]);
 
     let server = Server::start(config).await.unwrap();
@@ -110,7 +110,10 @@ async fn folders_and_files_are_for_their_owner_alone() {
         }
         seen += 1;
     }
-    assert_eq!(seen, 6, "three folders, a lock, a snapshot and a log");
+    assert_eq!(
+        seen, 9,
+        "three folders, a lock, a mark, a key, a snapshot, a log and a reserve"
+    );
 }
 
 #[tokio::test]

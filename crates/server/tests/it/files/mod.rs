@@ -5,3 +5,4 @@ mod damage;
 mod data_folder;
 pub(crate) mod durability;
 mod interchange;
+mod set_back;

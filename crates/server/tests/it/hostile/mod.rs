@@ -2,6 +2,7 @@
 
 mod abuse;
 mod decoders;
+mod floods;
 mod panics;
 mod priority;
 mod stalls;

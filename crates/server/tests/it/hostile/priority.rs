@@ -36,9 +36,10 @@ async fn new_connections_and_long_reads_have_a_low_priority() {
     }
     // What serves sessions keeps its priority.
     for thread in ["writer", "log"] {
-        let threads = threads();
-        let (_, nice) = threads.iter().find(|(name, _)| name == thread).unwrap();
-        assert_eq!(*nice, usual, "{thread}");
+        let nice = || threads().into_iter().find(|(name, _)| name == thread);
+        // A thread has its name once it has begun.
+        until("the thread has begun", || nice().is_some()).await;
+        assert_eq!(nice().unwrap().1, usual, "{thread}");
     }
     server.shutdown().await;
 }

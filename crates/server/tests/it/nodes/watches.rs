@@ -1,7 +1,7 @@
 //! Watches: what arms them, what fires them, in which order, and when they are removed.
 
 use bellwether_server::Config;
-use bellwether_testkit::{Body, RawClient, Request, TestServer};
+use bellwether_testkit::{Body, RawClient, Request, TestServer, WatchLists};
 use bellwether_wire::acl::{ALL, Acl, Id, WRITE};
 use bellwether_wire::code::ErrorCode::{MarshallingError, NoNode, NoWatcher};
 use bellwether_wire::event::EventKind::{
@@ -282,6 +282,62 @@ async fn who_may_not_read_a_node_is_not_told_of_its_changes() {
     ];
     assert_eq!(events_of(&mut owner, changes).await.len(), 3);
     assert_eq!(events(&mut stranger).await, []);
+}
+
+/// Returns a node that its owner alone can read.
+fn private(path: &str) -> Request {
+    let mut create = Request::create(path, "");
+    if let Request::Create(create) = &mut create {
+        create.acl = vec![Acl {
+            perms: ALL,
+            id: Id::new("auth", ""),
+        }];
+    }
+    create
+}
+
+/// As a client asks for them that has seen everything: no event was missed.
+fn rearm(zxid: i64) -> Request {
+    let both = || vec!["/open".to_owned(), "/private".to_owned()];
+    Request::SetWatches2(WatchLists {
+        relative_zxid: zxid,
+        data: both(),
+        child: both(),
+        persistent: vec!["/private".into()],
+        ..WatchLists::default()
+    })
+}
+
+#[tokio::test]
+async fn watches_of_nodes_that_the_client_may_not_read_are_not_armed_again_and_others_are() {
+    let server = TestServer::start().await.unwrap();
+    let (mut owner, mut stranger) = (client_of(&server).await, client_of(&server).await);
+    ok(&mut owner, Request::auth_digest("user:password")).await;
+    ok(&mut owner, Request::create("/open", "")).await;
+    ok(&mut owner, private("/private")).await;
+    let zxid = owner.last_zxid();
+    // The owner of the node gets no event.
+    ok(&mut owner, rearm(zxid)).await;
+    assert_eq!(events(&mut owner).await, []);
+    // The stranger gets the same events whether the node has changed or not: it reads again, and is refused.
+    let told = [
+        (NodeDataChanged, "/private".into()),
+        (NodeChildrenChanged, "/private".into()),
+    ];
+    for zxid in [zxid, 0] {
+        stranger.call(rearm(zxid)).await.unwrap().ok().unwrap();
+        let mut seen = events(&mut stranger).await;
+        seen.retain(|(_, path)| path == "/private");
+        assert_eq!(seen, told);
+    }
+    ok(&mut stranger, rearm(zxid)).await;
+    assert_eq!(events(&mut stranger).await, told);
+    let changes = ["/private", "/open"].map(|path| Request::set_data(path, "x"));
+    assert_eq!(events_of(&mut owner, changes).await.len(), 2);
+    assert_eq!(
+        events(&mut stranger).await,
+        [(NodeDataChanged, "/open".into())]
+    );
 }
 
 #[tokio::test]

@@ -2,4 +2,5 @@
 
 mod limits;
 mod order;
+mod room;
 mod sessions;

@@ -103,6 +103,35 @@ async fn writes_sessions_failures_and_changes_by_words_are_in_it() {
 }
 
 #[tokio::test]
+async fn a_session_that_is_resumed_is_in_it_and_so_is_an_attempt() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.log");
+    let config = Config {
+        audit_log: Some(path.clone()),
+        ..TestServer::config()
+    };
+    let server = Server::start(config).await.unwrap();
+    let address = server.addresses()[0];
+    let client = RawClient::connect(address).await.unwrap();
+    let session = client.session_id();
+    let back = client.reattach(address).await.unwrap();
+    assert!(!back.is_refused());
+    server.hooks().expire_session(session);
+    let late = back.reattach(address).await.unwrap();
+    assert!(late.is_refused());
+    server.shutdown().await;
+    let lines = lines(&path);
+    let results = |operation: &str| -> Vec<_> {
+        let lines = lines.iter();
+        let lines = lines.filter(|line| line["operation"] == operation);
+        let lines = lines.inspect(|line| assert_eq!(line["session"], format!("{session:#x}")));
+        lines.map(|line| line["result"].clone()).collect()
+    };
+    assert_eq!(results("createSession"), ["ok"]);
+    assert_eq!(results("resumeSession"), ["ok", "refused"]);
+}
+
+#[tokio::test]
 async fn a_log_that_cannot_be_opened_stops_the_start() {
     let config = Config {
         audit_log: Some("/no/such/folder/audit.log".into()),

@@ -234,3 +234,30 @@ async fn documents_graphs_and_alerts_name_the_metrics_that_there_are() {
     }
     server.shutdown().await;
 }
+
+#[tokio::test]
+async fn each_address_has_its_figures_also_when_its_connections_have_ended() {
+    let server = Server::start(Config::default()).await.unwrap();
+    let mut client = RawClient::connect(server.addresses()[0]).await.unwrap();
+    for _ in 0..5 {
+        ok(&mut client, Request::get_data("/")).await;
+    }
+    let of_loopback = |figure: &str| {
+        let text = server.monitor().metrics();
+        let name = format!("bellwether_address_{figure}{{address=\"127.0.0.1\"}}");
+        samples(&text).get(name.as_str()).copied()
+    };
+    assert_eq!(of_loopback("requests_total"), Some(5.0));
+    assert_eq!(of_loopback("connections"), Some(1.0));
+    let received = of_loopback("received_bytes_total").unwrap();
+    let sent = of_loopback("sent_bytes_total").unwrap();
+    assert!(
+        received >= 5.0 * 12.0 && sent > received,
+        "{received} {sent}"
+    );
+    drop(client);
+    until("the connection has ended", || server.connections() == 0).await;
+    assert_eq!(of_loopback("requests_total"), Some(5.0));
+    assert_eq!(of_loopback("connections"), Some(0.0));
+    server.shutdown().await;
+}

@@ -1,12 +1,18 @@
 //! Sessions, and their state after a restart.
 
-use bellwether_testkit::{ConnectOptions, RawClient, Request};
+use bellwether_server::{Config, SessionPasswords};
+use bellwether_testkit::{ConnectOptions, RawClient, Request, TestServer};
 
 use crate::{client_of, exists, ok, server_and_client, stat};
 
 #[tokio::test]
-async fn trap_06_passwords_follow_from_session_ids() {
-    let (_server, client) = server_and_client().await;
+async fn trap_06_passwords_follow_from_session_ids_if_they_are_to_be_apaches() {
+    let config = Config {
+        session_passwords: SessionPasswords::Apache,
+        ..TestServer::config()
+    };
+    let server = TestServer::with(config).await.unwrap();
+    let client = client_of(&server).await;
     // java.util.Random.nextBytes
     let multiplier = 0x5_DEEC_E66D_u64;
     let mut state = (client.session_id().cast_unsigned() ^ 0xB341_5C00) ^ multiplier;

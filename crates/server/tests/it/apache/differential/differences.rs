@@ -6,6 +6,7 @@
 //! | as 3.9: types 1 and 2 of removeWatches mean one-shot watches | any watch in that table |
 //! | as 3.9: checkWatches is about the caller's watches | about those of all clients; a path without a slash is an error |
 //! | as 3.8.4: exists needs read permission | it needs none |
+//! | setWatches on a node that the client may not read sends an event and arms nothing | it does as for other nodes |
 //! | as 3.8.2: create2 in a multi is answered with a Stat | it becomes a create |
 //! | a check that succeeds is answered | it is not, and the log becomes unreadable |
 //! | a time to live without its mode is refused | a negative one stops the process for good |
@@ -30,7 +31,9 @@
 //! Where Apache's behaviour is random, or ends its process, only this server is tested.
 
 use bellwether_server::Config;
-use bellwether_testkit::{Apache, Body, Create, MultiResult, RawClient, Request, TestServer};
+use bellwether_testkit::{
+    Apache, Body, Create, MultiResult, RawClient, Request, TestServer, WatchLists,
+};
 use bellwether_wire::acl::{self, Acl, Id};
 use bellwether_wire::code::ErrorCode;
 use bellwether_wire::event::EventKind;
@@ -182,6 +185,25 @@ async fn exists_needs_the_right_to_read() {
     let (embedded, apache) = servers.answers(Request::exists("/a")).await;
     assert_eq!(embedded, Err(ErrorCode::NoAuth));
     apache.unwrap();
+}
+
+#[tokio::test]
+async fn watches_are_restored_only_with_the_right_to_read() {
+    let mut servers = Both::start().await;
+    servers.both([with_acl("/a", world(acl::WRITE))]).await;
+    let restore = |relative_zxid| {
+        Request::SetWatches(WatchLists {
+            relative_zxid,
+            data: vec!["/a".into()],
+            ..WatchLists::default()
+        })
+    };
+    servers.both([restore(i64::MAX)]).await;
+    assert_eq!(servers.events().await, (1, 0));
+    servers.both([restore(0)]).await;
+    assert_eq!(servers.events().await, (1, 1));
+    servers.both([Request::set_data("/a", "")]).await;
+    assert_eq!(servers.events().await, (0, 0));
 }
 
 #[tokio::test]

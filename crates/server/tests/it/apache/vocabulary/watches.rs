@@ -91,6 +91,8 @@ impl Vocabulary {
         for _ in 0..self.rng.random_range(0..8) {
             let path = self.path();
             let list = match self.watching(who, &path) {
+                // See `watches_are_restored_only_with_the_right_to_read`.
+                Watching::Once if self.theme == Theme::Access => &mut lists.exist,
                 Watching::Once => match self.rng.random_range(0..3) {
                     0 => &mut lists.data,
                     1 => &mut lists.exist,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellwether_server::{Config, Server, StartError};
+use bellwether_server::{Config, Server, SessionPasswords, StartError};
 use bellwether_testkit::disk::CrashDisk;
 use rand::Rng as _;
 use rand::rngs::StdRng;
@@ -55,6 +55,8 @@ impl Disks {
             connections_per_address_max: 0,
             snap_count: 20,
             log_preallocation_bytes: [0, 700, 6000][rng.random_range(0..3)],
+            // The key of secret ones is not kept on these disks.
+            session_passwords: SessionPasswords::Apache,
             ..Config::default()
         };
         Self {

@@ -169,6 +169,39 @@ async fn nothing_is_built_on_what_a_failed_sync_left_in_the_cache() {
     }
 }
 
+/// Without space to write the last log anew, it is read again from the disk.
+#[tokio::test]
+async fn on_a_full_disk_nothing_is_built_on_the_cache_either() {
+    let mut started = 0;
+    for seed in 0..60 {
+        started += for_seed(5_550_000 + seed, async |rng| {
+            let disks = Disks::new(Layout::Apart, rng);
+            let mut world = World::new();
+            let nth = rng.random_range(2..20);
+            let error = io::ErrorKind::Other;
+            // On a read-only file system the log cannot be truncated either.
+            if rng.random_bool(0.5) {
+                disks.logs.fail_for_good(Operation::Sync, nth, error);
+            } else {
+                disks.logs.fail(Operation::Sync, nth, error);
+            }
+            world.live_on(&disks, rng, 200).await?;
+            let disks = disks.kill();
+            disks.snapshots.limit_space(0);
+            disks.logs.limit_space(0);
+            world.live_on(&disks, rng, 0).await?;
+            let has_started = world.started;
+            ensure!(world.live_on(&disks.after_a_fall(rng), rng, 5).await?);
+            Ok(usize::from(has_started))
+        })
+        .await;
+    }
+    assert!(
+        started > 10,
+        "a full disk has prevented all but {started} starts"
+    );
+}
+
 #[tokio::test]
 async fn a_batch_that_could_not_be_synced_is_not_found_by_the_next_server() {
     for seed in 0..20 {

@@ -1,5 +1,6 @@
 //! Data folders move between this server and Apache's, and nothing in them changes.
 
+mod epochs;
 mod killed;
 mod workload;
 
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bellwether_server::files::{LogEnd, LogReader};
-use bellwether_server::{Config, Server};
+use bellwether_server::{Config, Server, SessionPasswords};
 use bellwether_testkit::{
     Apache, Body, ConnectOptions, Contents, RawClient, Request, TestServer, raw::four_letter_word,
     read_contents,
@@ -145,7 +146,7 @@ struct Running {
 
 #[derive(Debug)]
 enum Kind {
-    Ours(Server),
+    Ours(Box<Server>),
     Apache(Apache),
 }
 
@@ -162,7 +163,7 @@ impl Running {
                     snapshots_kept: None,
                     ..config(folder.path())
                 };
-                Kind::Ours(Server::start(config).await?)
+                Kind::Ours(Box::new(Server::start(config).await?))
             }
             Engine::Apache => {
                 let builder = Apache::builder()
@@ -383,6 +384,7 @@ fn config(folder: &Path) -> Config {
     Config {
         data_dir: Some(folder.to_owned()),
         super_digest: Some(SUPER_DIGEST.into()),
+        session_passwords: SessionPasswords::Apache,
         ..TestServer::config()
     }
 }

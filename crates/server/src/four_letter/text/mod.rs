@@ -13,7 +13,7 @@ mod watches;
 pub(crate) use configuration::{DirectorySizes, Environment, conf, dirs, envi};
 pub(crate) use connections::{ConnectionReport, Interest, SessionReport, cons};
 pub(crate) use dump::{ConnectionEntry, Dump, ExpiryBucket, dump};
-pub(crate) use monitor::{Monitor, mntr};
+pub(crate) use monitor::{MonitorText, mntr};
 pub(crate) use server::{ServerReport, srvr, stat};
 pub(crate) use watches::{wchc, wchp, wchs};
 

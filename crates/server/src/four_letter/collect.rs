@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
 use bellwether_wire::op::Op;
 
 use super::text::{
     self, ConnectionEntry, ConnectionReport, DirectorySizes, Dump, Environment, ExpiryBucket,
-    Interest, Monitor, ServerReport, SessionReport,
+    Interest, MonitorText, ServerReport, SessionReport,
 };
 use crate::client::Peer;
 use crate::clock;
@@ -19,7 +19,7 @@ use crate::stats::NO_CXID;
 
 /// The answer to `word` for `asker`; `argument` is the mask of `stmk`.
 pub(crate) fn answer(engine: &Engine, asker: &Peer, word: &str, argument: i64) -> String {
-    if !engine.config.words.contains(word) {
+    if !engine.config().words.contains(word) {
         return text::refused(word);
     }
     tell(engine, asker.number, word, argument)
@@ -51,11 +51,11 @@ pub(crate) fn tell(engine: &Engine, asker: u64, word: &str, argument: i64) -> St
         "hash" => text::hash(engine.published.digests()),
         "conf" => {
             let port = engine
-                .config
+                .config()
                 .listen
                 .first()
                 .map_or(0, |address| address.port());
-            text::conf(&engine.config, port, directory_sizes(engine))
+            text::conf(&engine.config(), port, directory_sizes(engine))
         }
         "envi" => text::envi(&environment()),
         "srvr" => text::srvr(&server(engine)),
@@ -93,6 +93,7 @@ fn server(engine: &Engine) -> ServerReport {
         zxid: tree.last_zxid(),
         // Apache counts the root under both of its names.
         node_count: tree.node_count() + 1,
+        refuses_growth: engine.refuses_growth(),
     }
 }
 
@@ -206,7 +207,7 @@ fn watches_by_session(engine: &Engine) -> Vec<(i64, Vec<std::sync::Arc<str>>)> {
     watches
 }
 
-fn monitor(engine: &Engine) -> Monitor {
+fn monitor(engine: &Engine) -> MonitorText {
     let tree = engine.published.tree();
     let stats = &engine.stats;
     let value = |number: &std::sync::atomic::AtomicU64| {
@@ -218,7 +219,7 @@ fn monitor(engine: &Engine) -> Monitor {
     let limits_reached = i64::try_from(limits_reached).unwrap_or(i64::MAX);
     let audit_failures = engine.audit.as_ref().map_or(0, |audit| audit.failures());
     let audit_failures = i64::try_from(audit_failures).unwrap_or(i64::MAX);
-    Monitor {
+    MonitorText {
         server: server(engine),
         uptime_ms: u64::try_from(engine.clock.now_ms()).unwrap_or(0),
         watch_count: engine.published.watch_count(),
@@ -228,8 +229,13 @@ fn monitor(engine: &Engine) -> Monitor {
         open_files: metrics::open_files(),
         open_files_max: metrics::open_files_max(),
         values: vec![
+            ("connections_max", count(engine.connections.max())),
             ("handshakes", count(engine.connections.newcomers())),
             ("connection_rejected", value(&stats.connections_rejected)),
+            (
+                "computable_sessions",
+                count(engine.sessions.computable_len()),
+            ),
             ("sessions_rejected", value(&stats.sessions_rejected)),
             ("limits_reached", limits_reached),
             ("auth_failed_count", value(&stats.auth_failures)),
@@ -240,11 +246,27 @@ fn monitor(engine: &Engine) -> Monitor {
             ("outstanding_request_bytes", value(&stats.outstanding_bytes)),
             ("input_bytes", count(engine.connections.input_bytes())),
             ("outbox_bytes", count(engine.connections.outbox_bytes())),
+            ("tree_bytes", count(tree.size().bytes)),
+            ("tree_bytes_max", count(engine.tree_limits().bytes_max)),
+            ("disk_low", i64::from(engine.room.state() as u8)),
+            (
+                "refuses_growth",
+                i64::from(engine.refuses_growth().is_some()),
+            ),
             ("watch_bytes", count(engine.published.watch_bytes())),
+            (
+                "priorities_not_lowered",
+                flag(&stats.meters.keeps_priorities),
+            ),
+            ("dashboard_open", flag(&stats.meters.has_open_dashboard)),
         ],
         times_ms: times_ms(engine),
         disk: disk(engine),
     }
+}
+
+fn flag(is_set: &AtomicBool) -> i64 {
+    is_set.load(Relaxed).into()
 }
 
 /// Percentiles of the last seconds, by Apache's names.
@@ -264,13 +286,13 @@ fn times_ms(engine: &Engine) -> Vec<(&'static str, f64)> {
 
 /// Size of the log's disk, and how much of it is used.
 fn disk(engine: &Engine) -> Option<(u64, u64)> {
-    let config = &engine.config;
+    let config = engine.config();
     let logs = config.data_log_dir.as_ref().or(config.data_dir.as_ref());
     metrics::disk(logs?)
 }
 
 fn directory_sizes(engine: &Engine) -> DirectorySizes {
-    let config = &engine.config;
+    let config = engine.config();
     let log_dir = config.data_log_dir.as_ref().or(config.data_dir.as_ref());
     DirectorySizes {
         snapshots_bytes: DataFiles::of(config.data_dir.as_ref(), "snapshot.").bytes,

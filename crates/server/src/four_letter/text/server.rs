@@ -17,6 +17,8 @@ pub(crate) struct ServerReport {
     pub(crate) outstanding: usize,
     pub(crate) zxid: i64,
     pub(crate) node_count: usize,
+    /// Why writes that make the tree larger are refused, if they are.
+    pub(crate) refuses_growth: Option<&'static str>,
 }
 
 /// The answer to `srvr`.
@@ -42,8 +44,11 @@ fn statistics(server: &ServerReport) -> String {
         outstanding,
         zxid,
         node_count,
+        refuses_growth,
     } = server;
     let (min, average, max) = (latency_ms.min(), latency_ms.average(), latency_ms.max);
+    // Only while it is so: the lines before are those of Apache.
+    let refuses = refuses_growth.map_or(String::new(), |why| format!("Refuses growth: {why}\n"));
     format!(
         "Latency min/avg/max: {min}/{average}/{max}\n\
          Received: {received}\n\
@@ -52,7 +57,8 @@ fn statistics(server: &ServerReport) -> String {
          Outstanding: {outstanding}\n\
          Zxid: 0x{zxid:x}\n\
          Mode: standalone\n\
-         Node count: {node_count}\n"
+         Node count: {node_count}\n\
+         {refuses}"
     )
 }
 
@@ -71,6 +77,7 @@ pub(super) fn sample() -> ServerReport {
         outstanding: 1,
         zxid: 0xce,
         node_count: 9,
+        refuses_growth: None,
     }
 }
 

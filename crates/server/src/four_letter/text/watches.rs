@@ -23,7 +23,9 @@ pub(crate) fn wchp<S: AsRef<str>>(by_path: &[(S, Vec<i64>)]) -> String {
     }))
 }
 
-fn blocks<Lines: Iterator<Item: Display>>(blocks: impl Iterator<Item = (String, Lines)>) -> String {
+fn blocks<MonitorLines: Iterator<Item: Display>>(
+    blocks: impl Iterator<Item = (String, MonitorLines)>,
+) -> String {
     let mut text = String::new();
     for (heading, lines) in blocks {
         text += &format!("{heading}\n");

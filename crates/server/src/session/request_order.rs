@@ -13,7 +13,7 @@ use crate::client::Request;
 
 /// Queue of one session: its current connection, and the reads that wait for writes.
 #[derive(Debug, Default)]
-pub(crate) struct Lane {
+pub(crate) struct RequestOrder {
     peer: Option<Arc<Peer>>,
     /// Number of writes submitted, and of those published.
     accepted: u64,
@@ -31,7 +31,7 @@ pub(crate) enum Parked {
     ConnectReply { peer: Arc<Peer>, frame: BytesMut },
 }
 
-impl Lane {
+impl RequestOrder {
     /// Whether `peer` is the current connection of the session.
     pub(crate) fn belongs_to(&self, peer: &Arc<Peer>) -> bool {
         self.peer

@@ -6,14 +6,14 @@ use crate::client::Peer;
 
 /// Clients whose outboxes have new bytes.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Recipients {
     /// Clients that wait for a reply.
     pub(super) answered: Vec<Arc<Peer>>,
     /// Clients that watch a changed node. There may be thousands of them.
     pub(super) watching: Vec<Arc<Peer>>,
 }
 
-impl Told {
+impl Recipients {
     /// Flushes all of their outboxes.
     pub(super) fn flush(self) {
         for peer in self.in_order() {
@@ -48,8 +48,8 @@ mod tests {
         let set = writer.request(&Request::set_data("/a", "new"));
         let submission = core.submission(&writer, set);
         let group = core.decide(vec![submission]);
-        let (_, told) = core.published.make_visible(group);
-        let order: Vec<u64> = told.in_order().map(|peer| peer.number).collect();
+        let (_, recipients) = core.published.make_visible(group);
+        let order: Vec<u64> = recipients.in_order().map(|peer| peer.number).collect();
         assert_eq!(order[0], writer.peer.number);
         let mut rest = order[1..].to_vec();
         rest.sort_unstable();

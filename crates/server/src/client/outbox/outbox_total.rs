@@ -1,28 +1,34 @@
-//! Total bytes in all outboxes.
+//! Total bytes in all outboxes, and bytes that several of them hold.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use bytes::Bytes;
 
 use crate::metrics::{Limit, Meters};
 
 /// Total bytes in all outboxes.
 #[derive(Debug)]
-pub(crate) struct Together {
+pub(crate) struct OutboxTotal {
     bytes: AtomicUsize,
-    bytes_max: usize,
+    bytes_max: AtomicUsize,
     /// All bytes ever put in, sent or not.
     put_bytes: AtomicU64,
     meters: Arc<Meters>,
 }
 
-impl Together {
+impl OutboxTotal {
     pub(crate) fn new(bytes_max: usize, meters: Arc<Meters>) -> Self {
         Self {
             bytes: AtomicUsize::new(0),
-            bytes_max,
+            bytes_max: AtomicUsize::new(bytes_max),
             put_bytes: AtomicU64::new(0),
             meters,
         }
+    }
+
+    pub(crate) fn set_max(&self, bytes_max: usize) {
+        self.bytes_max.store(bytes_max, Relaxed);
     }
 
     /// Bytes that wait now.
@@ -35,8 +41,17 @@ impl Together {
         self.put_bytes.load(Relaxed)
     }
 
+    /// Bytes that several outboxes hold. They are counted once, until the last of them has written or dropped them.
+    pub(crate) fn share(self: &Arc<Self>, bytes: &[u8]) -> Bytes {
+        self.count(0, bytes.len());
+        Bytes::from_owner(Shared {
+            bytes: bytes.into(),
+            together: self.clone(),
+        })
+    }
+
     pub(super) fn is_full(&self) -> bool {
-        self.bytes() > self.bytes_max
+        self.bytes() > self.bytes_max.load(Relaxed)
     }
 
     /// Counts bytes that are put into an outbox.
@@ -56,5 +71,24 @@ impl Together {
         } else {
             self.bytes.fetch_sub(before - after, Relaxed);
         }
+    }
+}
+
+/// Bytes that several outboxes hold.
+#[derive(Debug)]
+struct Shared {
+    bytes: Box<[u8]>,
+    together: Arc<OutboxTotal>,
+}
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.together.count(self.bytes.len(), 0);
     }
 }

@@ -4,7 +4,7 @@ use super::{ServerReport, VERSION};
 
 /// Content of `mntr`.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Monitor {
+pub(crate) struct MonitorText {
     pub(crate) server: ServerReport,
     pub(crate) uptime_ms: u64,
     /// Watches in both tables: a persistent watch counts twice, as in Apache 3.8.
@@ -27,9 +27,9 @@ pub(crate) struct Monitor {
 /// The answer to `mntr`.
 ///
 /// The values that every tool needs come first, because some tools read only 2048 bytes.
-pub(crate) fn mntr(monitor: &Monitor) -> String {
+pub(crate) fn mntr(monitor: &MonitorText) -> String {
     let server = &monitor.server;
-    let mut lines = Lines::default();
+    let mut lines = MonitorLines::default();
     lines.add("", "version", VERSION);
     lines.add("", "server_state", "standalone");
     lines.add("avg_", "latency", server.latency_ms.average());
@@ -74,9 +74,9 @@ fn or_unknown(number: Option<u64>) -> String {
 }
 
 #[derive(Default)]
-struct Lines(String);
+struct MonitorLines(String);
 
-impl Lines {
+impl MonitorLines {
     fn add(&mut self, prefix: &str, name: &str, value: impl ToString) {
         let value = value.to_string();
         // One exporter reports the whole server as down if a line does not have two fields.
@@ -92,8 +92,8 @@ mod tests {
     use super::super::server;
     use super::*;
 
-    fn sample() -> Monitor {
-        Monitor {
+    fn sample() -> MonitorText {
+        MonitorText {
             server: server::sample(),
             uptime_ms: 1266,
             watch_count: 3,
