@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
-use crate::seam;
+use crate::environment;
 
 /// A point on the clock of this machine since boot.
 ///
@@ -18,7 +18,7 @@ pub struct Moment(Duration);
 impl Moment {
     /// The present moment.
     pub fn now() -> Self {
-        if let Some(simulated) = seam::boot_time() {
+        if let Some(simulated) = environment::boot_time() {
             return Self(simulated);
         }
         #[cfg(any(target_os = "linux", target_os = "android"))]

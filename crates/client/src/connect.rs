@@ -14,6 +14,7 @@ use crate::driver::stream::{Dial, Sockets};
 #[cfg(feature = "tls")]
 use crate::driver::tls::TlsLayer;
 use crate::driver::{Driver, Opening};
+use crate::environment;
 use crate::error::{ConnectError, SessionEnd};
 use crate::handle::client::Client;
 use crate::options::address::Address;
@@ -23,7 +24,6 @@ use crate::options::tls::TlsOptions;
 use crate::process::Process;
 #[cfg(feature = "sasl")]
 use crate::sasl::DigestMd5;
-use crate::seam;
 use crate::session_thread::session_thread;
 
 /// The default session timeout.
@@ -230,7 +230,7 @@ impl Connect {
         };
         // From here on, dropping the future closes the session.
         let client = Client::new(Arc::clone(&shared), runtime.clone(), chroot);
-        runtime.spawn(seam::task(driver.run(opening)));
+        runtime.spawn(environment::task(driver.run(opening)));
         match reported.await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Err(error),

@@ -28,7 +28,7 @@ const COUNT: usize = 5000;
 fn exists() {
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();
     let client = runtime.block_on(async {
-        let connect = Client::connect("nowhere:1").dial(Answering);
+        let connect = Client::connect("nowhere:1").dial(CountedAnswer);
         connect.on_current_runtime().await.unwrap()
     });
     // Warms up: buffers and other one-time allocations exist afterwards.
@@ -55,9 +55,9 @@ mod counted {
 
 /// Dials streams that open a session and answer every request as if the node existed.
 #[derive(Debug)]
-struct Answering;
+struct CountedAnswer;
 
-impl Dial for Answering {
+impl Dial for CountedAnswer {
     fn dial(&self, _: &Endpoint) -> Dialing {
         let stream: Box<dyn Stream> = Box::new(AnsweringStream::default());
         Box::pin(async { Ok(stream) })

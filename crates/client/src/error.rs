@@ -6,8 +6,6 @@ use std::time::Duration;
 pub use bellwether_wire::code::ErrorCode;
 pub use bellwether_wire::path::PathError;
 
-use crate::seam::{self, Mistake};
-
 /// Why a request failed.
 ///
 /// The kinds differ in what may have happened on the server, so that a caller knows whether the request may be sent again.
@@ -95,8 +93,7 @@ impl Error {
     /// It may be sent again at once: while there is no connection it waits in the client, and an overload takes a while to be reported. Every
     /// error is either transient, or a [refusal](Self::is_refusal), or the [end of the session](Self::is_session_end).
     pub fn is_transient(self) -> bool {
-        matches!(self, Self::NotSent | Self::Unknown)
-            || self.is_overload() && !seam::makes(Mistake::OverloadIsFinal)
+        matches!(self, Self::NotSent | Self::Unknown) || self.is_overload()
     }
 
     /// Whether the request was refused: it had no effect, and sending it again unchanged will not help.

@@ -41,6 +41,8 @@ mod core;
 #[cfg(test)]
 mod cost;
 mod driver;
+#[doc(hidden)]
+pub mod environment;
 mod error;
 mod four_letter;
 #[cfg(feature = "fuzz")]
@@ -54,8 +56,6 @@ mod options;
 pub mod process;
 #[cfg(feature = "sasl")]
 mod sasl;
-#[doc(hidden)]
-pub mod seam;
 mod session_thread;
 
 pub use bellwether_wire::acl::{Acl, Id};

@@ -21,7 +21,6 @@ use crate::core::requests::{Answer, Pending, Requests, Slot};
 use crate::core::watches::{Notice, Removal, Watches, in_parts};
 use crate::error::{Error, SessionEnd};
 use crate::options::session::{Credential, Limits};
-use crate::seam;
 
 use self::asking::put_watch_flag;
 
@@ -404,9 +403,7 @@ impl Session {
             return;
         }
         request::put(&mut self.out, PING_XID, Op::Ping, |_| {});
-        if self.pings.is_empty() || !seam::makes(seam::Mistake::DateOnePing) {
-            self.pings.push_back(now);
-        }
+        self.pings.push_back(now);
     }
 
     /// While there is no connection: fails requests that have waited too long. Returns whether the session must have expired.

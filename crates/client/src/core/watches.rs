@@ -97,7 +97,7 @@ pub(crate) struct Removal {
 pub(crate) type WatchLists = [Vec<String>; 5];
 
 #[derive(Debug)]
-struct Handle {
+struct WatchHandle {
     id: u64,
     listener: Listener,
     /// Armed by exists on a missing node: after a reconnect the server must be asked for its creation.
@@ -107,7 +107,7 @@ struct Handle {
 /// The watch of one kind at one path.
 #[derive(Debug, Default)]
 struct Spot {
-    handles: Vec<Handle>,
+    handles: Vec<WatchHandle>,
     /// Requests in flight that arm the same watch. While there are any, removing it would remove theirs.
     arming: usize,
     /// A handle was dropped while a request was in flight.
@@ -246,7 +246,7 @@ impl Watches {
         spot.arming = spot.arming.saturating_sub(1);
         match listener.is_closed() {
             true => spot.dropped = true,
-            false => spot.handles.push(Handle {
+            false => spot.handles.push(WatchHandle {
                 id,
                 listener,
                 missing,

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::clock::Moment;
 use crate::core::session::Broken;
 use crate::driver::shared::Shared;
-use crate::seam::{self, yield_now};
+use crate::environment::yield_now;
 
 /// The capacity of the input buffer that is kept between replies.
 const INPUT_BYTES: usize = 4 * 1024;
@@ -43,7 +43,6 @@ pub(super) async fn carry(
     let timer = sleep_until(Instant::now());
     tokio::pin!(timer);
     let mut is_writing = false;
-    let writes_last = seam::makes(seam::Mistake::WriteLast);
     let mut turn_bytes = 0;
     // Bytes that arrived after the handshake.
     if let Err(lost) = take_frames(shared, &mut input, reply_bytes_max) {
@@ -62,7 +61,7 @@ pub(super) async fn carry(
                 }
             }
             // Before the wake-up: what a tick cannot write wakes this up again, and the two would never come to the error.
-            written = poll_fn(|cx| shared.poll_write(cx)), if is_writing && !writes_last => {
+            written = poll_fn(|cx| shared.poll_write(cx)), if is_writing => {
                 is_writing = false;
                 written.map_err(Lost::from)
             }
@@ -74,10 +73,6 @@ pub(super) async fn carry(
                     Some(_) => Err(Broken::Ended.into()),
                     None => Ok(()),
                 }
-            }
-            written = poll_fn(|cx| shared.poll_write(cx)), if is_writing && writes_last => {
-                is_writing = false;
-                written.map_err(Lost::from)
             }
             read = read_some(&mut reader, &mut input) => match read {
                 Ok(0) => Err(Lost::Closed),

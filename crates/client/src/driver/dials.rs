@@ -16,10 +16,10 @@ use crate::options::address::Endpoint;
 pub(super) const STAGGER: Duration = Duration::from_millis(250);
 
 /// Opens a stream, which may come with something that the caller wants to know of it.
-type Opening<T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send>>;
+type Dialling<T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send>>;
 
 /// The streams under way, oldest first.
-pub(super) struct Dials<T = Box<dyn Stream>>(Vec<(Endpoint, Opening<T>)>);
+pub(super) struct Dials<T = Box<dyn Stream>>(Vec<(Endpoint, Dialling<T>)>);
 
 impl<T> Dials<T> {
     pub(super) fn new() -> Self {
@@ -27,7 +27,11 @@ impl<T> Dials<T> {
     }
 
     /// Begins to open a stream, unless one to that server is under way.
-    pub(super) fn begin(&mut self, endpoint: Endpoint, open: impl FnOnce(&Endpoint) -> Opening<T>) {
+    pub(super) fn begin(
+        &mut self,
+        endpoint: Endpoint,
+        open: impl FnOnce(&Endpoint) -> Dialling<T>,
+    ) {
         if self.endpoints().all(|known| *known != endpoint) {
             let opening = open(&endpoint);
             self.0.push((endpoint, opening));

@@ -25,10 +25,10 @@ use crate::driver::shared::Shared;
 use crate::driver::stream::{Dial, Stream};
 #[cfg(feature = "tls")]
 use crate::driver::tls::TlsLayer;
+use crate::environment;
 use crate::error::{Attempts, ConnectError, SessionEnd};
 use crate::log;
 use crate::options::address::Endpoint;
-use crate::seam;
 
 /// The longest reply to a handshake.
 const HANDSHAKE_BYTES_MAX: usize = 1024;
@@ -77,7 +77,7 @@ impl Driver {
     pub(crate) async fn run(self, opening: Opening) {
         // If the runtime drops this task, this guard tells the callers.
         let _end = EndOnDrop(Arc::clone(&self.shared));
-        let mut random = seam::rng();
+        let mut random = environment::rng();
         let mut hosts = Hosts::new(self.endpoints.clone(), &mut random);
         let mut opening = Some((opening, Moment::now(), Attempts::default()));
         let mut dials = Dials::new();

@@ -11,8 +11,8 @@ use rand::seq::SliceRandom as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 
+use crate::environment;
 use crate::options::address::Endpoint;
-use crate::seam;
 
 /// A connection to a server, in both directions.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -106,6 +106,6 @@ async fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         .await
         .map_err(|error| io::Error::new(error.kind(), format!("no such host ({error})")))?;
     let mut addresses: Vec<_> = found.collect();
-    addresses.shuffle(&mut seam::rng());
+    addresses.shuffle(&mut environment::rng());
     Ok(addresses)
 }

@@ -1,14 +1,12 @@
 //! The simulation of the present thread, if any.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-
-use super::Mistake;
 
 /// A simulation of processes, each with its own clock. Calls come from its own thread, and concern the process that it
 /// runs at that moment.
@@ -43,7 +41,6 @@ pub trait World {
 
 thread_local! {
     static WORLD: RefCell<Option<Rc<dyn World>>> = const { RefCell::new(None) };
-    static MISTAKE: Cell<Option<Mistake>> = const { Cell::new(None) };
 }
 
 /// Makes `world` the simulation of the present thread, until the result is dropped.
@@ -56,15 +53,6 @@ pub fn enter(world: Rc<dyn World>) -> Entered {
     Entered(())
 }
 
-/// Puts a mistake of the client back, on this thread, until the present simulation ends.
-pub fn make_mistake(mistake: Option<Mistake>) {
-    MISTAKE.set(mistake);
-}
-
-pub(super) fn mistake() -> Option<Mistake> {
-    MISTAKE.get()
-}
-
 /// The present thread runs a simulation.
 #[derive(Debug)]
 pub struct Entered(());
@@ -72,7 +60,6 @@ pub struct Entered(());
 impl Drop for Entered {
     fn drop(&mut self) {
         WORLD.with(|present| present.borrow_mut().take());
-        MISTAKE.set(None);
     }
 }
 

@@ -18,29 +18,7 @@ use crate::process::NativeTask;
 mod simulated;
 
 #[cfg(feature = "simulation")]
-pub use simulated::{Entered, Task, World, enter, make_mistake};
-
-/// A mistake that the client once had, and that a simulation puts back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mistake {
-    /// The driver writes to a connection only when nothing has woken it up.
-    WriteLast,
-    /// An overload counts as a refusal.
-    OverloadIsFinal,
-    /// The send time of one ping stands for those that follow until it is answered.
-    DateOnePing,
-}
-
-/// Whether the simulation of this thread has put a mistake back.
-pub(crate) fn makes(mistake: Mistake) -> bool {
-    #[cfg(feature = "simulation")]
-    return simulated::mistake() == Some(mistake);
-    #[cfg(not(feature = "simulation"))]
-    {
-        let _ = mistake;
-        false
-    }
-}
+pub use simulated::{Entered, Task, World, enter};
 
 /// The time on the clock that counts from boot, if a simulation sets it.
 pub(crate) fn boot_time() -> Option<Duration> {
