@@ -14,7 +14,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use bellwether::election::Standing;
+use bellwether::election::CandidacyState;
 use bellwether::{Election, Leadership, connect};
 use futures_util::StreamExt;
 
@@ -32,15 +32,15 @@ async fn main() -> Result<()> {
     let election = Election::new(&client, "/examples/election").value(&name);
     let observer = tokio::spawn(observe(election.clone()));
 
-    let mut candidacy = election.stand();
+    let mut candidacy = election.candidacy();
     let mut led = 0;
     while terms.is_none_or(|terms| led < terms)
         && let Some(standing) = candidacy.next().await
     {
         match standing {
-            Standing::Running { session } => println!("{name} runs in session {session}"),
-            Standing::Interrupted(error) => println!("{name} does not run: {error}"),
-            Standing::Elected(leadership) => {
+            CandidacyState::Running { session } => println!("{name} runs in session {session}"),
+            CandidacyState::Interrupted(error) => println!("{name} does not run: {error}"),
+            CandidacyState::Elected(leadership) => {
                 led += 1;
                 println!("{name} leads with token {}", leadership.token());
                 let term = lead(&name, &leadership, terms.is_some());
@@ -63,7 +63,7 @@ async fn lead(name: &str, leadership: &Leadership, resigns: bool) {
     while !resigns || beats < 10 {
         beats += 1;
         let value = format!("{name}, beat {beats}");
-        if let Err(error) = leadership.proclaim(value).await {
+        if let Err(error) = leadership.set_value(value).await {
             println!("not proclaimed: {error}");
         }
         tokio::time::sleep(Duration::from_millis(100)).await;

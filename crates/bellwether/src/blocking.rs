@@ -31,7 +31,7 @@ use futures_util::StreamExt;
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 
-use crate::session::home::block_on;
+use crate::session::runtime::block_on;
 
 /// Waits for a future on the current thread.
 pub trait Wait: IntoFuture + Sized {

@@ -7,7 +7,7 @@ use crate::node::path::NodePath;
 use crate::node::recipe_mark::RecipeMark;
 use crate::node::who::Who;
 use crate::queue::order::{Item, Rule};
-use crate::queue::record::Record;
+use crate::queue::record::EndRecord;
 use crate::queue::take::returned::{Returned, ReturnedName};
 use crate::two_phase;
 
@@ -25,9 +25,9 @@ pub fn nodes(bytes: &[u8]) {
     let _ = RecipeMark::from_data(bytes);
     let _ = Who::from_data(bytes);
     let _ = crash_record::read(bytes);
-    let _ = Item::parse(Rule::FIFO, text.clone().into_owned(), 0);
+    let _ = Item::parse(Rule::FIFO, text.clone().into_owned());
     let _ = ReturnedName::parse(&text);
     let _ = Returned::from_data(bytes);
-    let _ = Record::from_data(bytes);
+    let _ = EndRecord::from_data(bytes);
     two_phase::read_any_node(&text, bytes);
 }

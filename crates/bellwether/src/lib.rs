@@ -55,7 +55,6 @@
 //! | [`Group`], [`Names`] | membership and service discovery; members return by themselves after a session expiry |
 //! | [`Cache`] | a live copy of a subtree |
 
-mod acquire;
 pub mod barrier;
 pub mod blocking;
 pub mod cache;
@@ -75,7 +74,6 @@ mod session;
 pub mod state;
 pub mod two_phase;
 
-pub use acquire::Acquire;
 pub use barrier::Barrier;
 pub use barrier::double::DoubleBarrier;
 pub use cache::Cache;
@@ -87,7 +85,7 @@ pub use hold::{Hold, HoldState};
 pub use line::waiting::Waiting;
 pub use lock::multi::{MultiGuard, MultiLock};
 pub use lock::reentrant::{ReentrantGuard, ReentrantLock, ReentrantRwLock};
-pub use lock::rwlock::{ReadGuard, ReadSide, RwLock, UpgradeError, WriteGuard, WriteSide};
+pub use lock::rwlock::{ReadGuard, RwLock, UpgradeError, WriteGuard};
 pub use lock::semaphore::{Permit, Semaphore};
 pub use lock::simple::{SimpleGuard, SimpleLock};
 pub use lock::{Lock, LockGuard};
@@ -99,8 +97,6 @@ pub use request::events::Events;
 pub use session::client::{Client, ClientState};
 pub use session::connect::{Connect, connect};
 pub use session::id::SessionId;
-#[cfg(feature = "sabotage")]
-pub use session::sabotage::Sabotage;
 pub use state::config::Config;
 pub use state::config_folder::ConfigFolder;
 pub use state::counter::Counter;

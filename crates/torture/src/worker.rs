@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bellwether::{Client, Connect};
+use bellwether::Client;
 use bellwether_testkit::history::{Moment, Pulse, What};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -51,27 +51,6 @@ impl Orders {
     /// The path of a recipe.
     pub(crate) fn path_of(&self, recipe: Recipe) -> String {
         format!("{}/{recipe}", self.path)
-    }
-
-    /// Options for the session of a worker. With the feature `sabotage`, includes the mistake that `BELLWETHER_TORTURE_SABOTAGE` names.
-    pub fn options(connect: Connect) -> Connect {
-        #[cfg(feature = "sabotage")]
-        if let Ok(name) = std::env::var("BELLWETHER_TORTURE_SABOTAGE") {
-            return connect.sabotage(sabotage(&name));
-        }
-        connect
-    }
-}
-
-#[cfg(feature = "sabotage")]
-fn sabotage(name: &str) -> bellwether::Sabotage {
-    use bellwether::Sabotage;
-    match name {
-        "skip-relist" => Sabotage::SkipRelist,
-        "retry-blindly" => Sabotage::RetryBlindly,
-        "decide-early" => Sabotage::DecideEarly,
-        "write-unfenced" => Sabotage::WriteUnfenced,
-        _ => panic!("no mistake {name:?}"),
     }
 }
 

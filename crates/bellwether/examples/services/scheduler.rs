@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use bellwether::election::Standing;
+use bellwether::election::CandidacyState;
 use bellwether::{Client, Election, FencingToken, Leadership};
 use futures_util::StreamExt;
 
 /// Is a candidate for ever. While it leads, `tick` gets the fencing token of the term, to be sent with every write.
 pub(crate) async fn run(client: &Client, mut tick: impl FnMut(FencingToken)) -> Result<()> {
-    let mut candidacy = Election::new(client, "/services/scheduler").stand();
+    let mut candidacy = Election::new(client, "/services/scheduler").candidacy();
     while let Some(standing) = candidacy.next().await {
         match standing {
-            Standing::Elected(leadership) => lead(leadership, &mut tick).await,
+            CandidacyState::Elected(leadership) => lead(leadership, &mut tick).await,
             // The candidacy continues by itself.
-            Standing::Interrupted(error) => eprintln!("not a candidate: {error}"),
+            CandidacyState::Interrupted(error) => eprintln!("not a candidate: {error}"),
             _ => {}
         }
     }

@@ -7,18 +7,18 @@ use std::time::Duration;
 use bellwether_client as zk;
 use bytes::Bytes;
 
-use crate::barrier::round::{Entrance, LeaveFailure, Round, State, is_after};
+use crate::barrier::round::{BarrierState, Entrance, LeaveFailure, Round, is_after};
 use crate::error::{BarrierError, ReleaseError};
 use crate::hold::Hold;
 use crate::line::failure::Failure;
 use crate::line::name::{Layout, Name};
 use crate::node::who::Who;
 use crate::request::receipt::Receipts;
-use crate::request::retry::{Tries, found};
-use crate::request::synced_read::caught_up;
+use crate::request::retry::{Retry, found};
+use crate::request::synced_read::read_synced;
 use crate::session::call::call;
 use crate::session::client::Client;
-use crate::session::place::{Place, place_options};
+use crate::session::recipe_options::{RecipeOptions, recipe_options};
 
 /// The member that completes a round names every member in one request, and a server accepts at most 1 MiB.
 const SIZE_MAX: usize = 2_000;
@@ -28,7 +28,7 @@ const SIZE_MAX: usize = 2_000;
 ///
 /// # What it guarantees
 ///
-/// [`enter`](Self::enter) returns when `size` members have entered the same round, and not before; [`leave`](Inside::leave) returns when
+/// [`enter`](Self::enter) returns when `size` members have entered the same round, and not before; [`leave`](BarrierGuard::leave) returns when
 /// all members of that round have left. The barrier can be used repeatedly: rounds are numbered, and fast members enter the next round
 /// while slow ones still leave the previous one. A member that dies before the round is complete is missing, and another may take its
 /// place; a member that dies inside counts as left.
@@ -71,7 +71,7 @@ const SIZE_MAX: usize = 2_000;
 /// ```
 #[derive(Clone, Debug)]
 pub struct DoubleBarrier {
-    place: Place,
+    options: RecipeOptions,
     size: usize,
     memory: Arc<Mutex<Memory>>,
 }
@@ -89,13 +89,13 @@ impl DoubleBarrier {
     #[must_use]
     pub fn new(client: &Client, path: impl Into<String>, size: usize) -> Self {
         Self {
-            place: Place::new(client, path),
+            options: RecipeOptions::new(client, path),
             size,
             memory: Arc::default(),
         }
     }
 
-    place_options!(place);
+    recipe_options!(options);
 
     /// Enters, and waits until all members have entered.
     ///
@@ -109,21 +109,21 @@ impl DoubleBarrier {
     /// # Errors
     ///
     /// See [`BarrierError`]; never [`BarrierError::TimedOut`].
-    pub async fn enter(&self) -> Result<Inside, BarrierError> {
+    pub async fn enter(&self) -> Result<BarrierGuard, BarrierError> {
         call!("double_barrier.enter", self.path())
             .hold(self.enter_untraced())
             .await
     }
 
-    async fn enter_untraced(&self) -> Result<Inside, BarrierError> {
+    async fn enter_untraced(&self) -> Result<BarrierGuard, BarrierError> {
         let mut round = self.round(self.last_seen()).await?;
         // Members are counted: without this, the node of an earlier call that was dropped would be counted too.
-        round.session.janitor().swept().await;
+        round.session.cleaner().swept().await;
         let mut state = match self.last_seen() {
             Some(_) => None,
             None => Some(self.read_state(&round).await?),
         };
-        let who = self.place.who(&round.session);
+        let who = self.options.who(&round.session);
         loop {
             if let Some((data, stat)) = state.take() {
                 match self.understand(&round, &data, &stat).await? {
@@ -138,10 +138,10 @@ impl DoubleBarrier {
             match entrance.map_err(|failure| self.error(failure))? {
                 Entrance::Open(contender) => {
                     let hold = contender
-                        .hold(&self.place.path, false, Duration::ZERO)
+                        .hold(&self.options.path, false, Duration::ZERO)
                         .await;
                     self.see(round.generation);
-                    return Ok(Inside {
+                    return Ok(BarrierGuard {
                         hold: hold.map_err(|failure| self.error(failure))?,
                         barrier: self.clone(),
                         round,
@@ -161,11 +161,11 @@ impl DoubleBarrier {
     /// # Errors
     ///
     /// [`BarrierError::TimedOut`] when the limit has passed; else as [`enter`](Self::enter).
-    pub async fn enter_timeout(&self, limit: Duration) -> Result<Inside, BarrierError> {
+    pub async fn enter_timeout(&self, limit: Duration) -> Result<BarrierGuard, BarrierError> {
         call!("double_barrier.enter", self.path())
             .hold(async {
-                let (home, late) = (self.place.client.home(), || self.timed_out(limit));
-                home.within(limit, self.enter_untraced(), late).await
+                let (runtime, late) = (self.options.client.runtime(), || self.timed_out(limit));
+                runtime.within(limit, self.enter_untraced(), late).await
             })
             .await
     }
@@ -183,11 +183,11 @@ impl DoubleBarrier {
         call!("double_barrier.members", self.path())
             .run(async {
                 let round = self.round(None).await?;
-                let mut tries = Tries::limited();
+                let mut retry = Retry::limited();
                 loop {
                     let again = match self.look(round.clone()).await {
                         Ok(members) => return Ok(members),
-                        Err(error) => tries.again_after(Err(error)),
+                        Err(error) => retry.again_after(Err(error)),
                     };
                     again.map_err(|error| self.error(error.into()))?;
                 }
@@ -202,9 +202,9 @@ impl DoubleBarrier {
         let path = round.barrier.as_str();
         let state = |read: Option<(Bytes, zk::Stat)>| {
             let (data, _) = read?;
-            State::from_data(&data)
+            BarrierState::from_data(&data)
         };
-        let before = state(found(caught_up(zk, path, || zk.get(path)).await)?);
+        let before = state(found(read_synced(zk, path, || zk.get(path)).await)?);
         let mut members = Members {
             round: before.map_or(0, |state| state.generation),
             size: before.map_or(self.size, |state| state.size),
@@ -243,15 +243,15 @@ impl DoubleBarrier {
     /// Reads the data of the barrier; creates its node if it is missing.
     async fn read_state(&self, round: &Round) -> Result<(Bytes, zk::Stat), BarrierError> {
         let (session, barrier) = (&round.session, &round.barrier);
-        let mut tries = Tries::limited();
+        let mut retry = Retry::limited();
         loop {
             let again = match session.zk().get(barrier.as_str()).await {
                 Ok(read) => return Ok(read),
                 Err(zk::Error::NO_NODE) => {
-                    let made = session.make_kept_directory(barrier, b"", &self.place.access);
-                    tries.again_after(made.await)
+                    let made = session.make_kept_directory(barrier, b"", &self.options.access);
+                    retry.again_after(made.await)
                 }
-                Err(error) => tries.again(error),
+                Err(error) => retry.again(error),
             };
             again.map_err(|error| self.error(error.into()))?;
         }
@@ -264,9 +264,9 @@ impl DoubleBarrier {
         data: &[u8],
         stat: &zk::Stat,
     ) -> Result<Option<u64>, BarrierError> {
-        let path = self.place.path.clone();
+        let path = self.options.path.clone();
         if data.is_empty() {
-            let state = State::new(self.size, 0).to_data();
+            let state = BarrierState::new(self.size, 0).to_data();
             let (zk, barrier) = (round.session.zk(), &round.barrier);
             let version = Some(stat.version);
             return match zk.set(barrier.as_str(), &state, version).await {
@@ -277,7 +277,7 @@ impl DoubleBarrier {
                 Err(error) => Err(self.error(error.into())),
             };
         }
-        match State::from_data(data) {
+        match BarrierState::from_data(data) {
             Some(state) if state.size == self.size => Ok(Some(state.generation)),
             Some(state) => Err(BarrierError::SizeDiffers {
                 path,
@@ -296,19 +296,20 @@ impl DoubleBarrier {
                 size_max: SIZE_MAX,
             });
         }
-        let (barrier, session) = (self.place.node()?, self.place.session().await?);
+        let (barrier, session) = (self.options.node()?, self.options.session().await?);
         let mut memory = self.memory();
         let receipts = match &memory.receipts {
             Some(receipts) if receipts.session().is(&session) => receipts.clone(),
             _ => {
-                let receipts = Receipts::new(&session, barrier.clone(), self.place.access.clone());
+                let receipts =
+                    Receipts::new(&session, barrier.clone(), self.options.access.clone());
                 memory.receipts.insert(receipts).clone()
             }
         };
         Ok(Round {
             barrier,
             session,
-            access: self.place.access.clone(),
+            access: self.options.access.clone(),
             receipts,
             size: self.size,
             generation: generation.unwrap_or(0),
@@ -328,12 +329,12 @@ impl DoubleBarrier {
     }
 
     fn error(&self, failure: Failure) -> BarrierError {
-        BarrierError::new(failure, &self.place.path)
+        BarrierError::new(failure, &self.options.path)
     }
 
     fn timed_out(&self, limit: Duration) -> BarrierError {
         BarrierError::TimedOut {
-            path: self.place.path.clone(),
+            path: self.options.path.clone(),
             limit,
         }
     }
@@ -370,13 +371,13 @@ impl Members {
 /// than from [`leave`](Self::leave).
 #[derive(Debug)]
 #[must_use = "the member leaves when this is dropped"]
-pub struct Inside {
+pub struct BarrierGuard {
     hold: Hold,
     barrier: DoubleBarrier,
     round: Round,
 }
 
-impl Inside {
+impl BarrierGuard {
     /// The number of the round, the same for all its members. It rises from round to round as long as the servers keep the
     /// path.
     #[must_use]
@@ -436,14 +437,16 @@ impl Inside {
             .of(&self.hold)
             .run(async move {
                 let barrier = self.barrier.clone();
-                let (home, late) = (barrier.place.client.home(), || barrier.timed_out(limit));
-                home.within(limit, self.leave_untraced(), late).await
+                let (runtime, late) = (barrier.options.client.runtime(), || {
+                    barrier.timed_out(limit)
+                });
+                runtime.within(limit, self.leave_untraced(), late).await
             })
             .await
     }
 }
 
-impl Deref for Inside {
+impl Deref for BarrierGuard {
     type Target = Hold;
 
     fn deref(&self) -> &Hold {

@@ -3,7 +3,7 @@
 pub(crate) mod double;
 pub(crate) mod round;
 
-pub use double::{Inside, Members};
+pub use double::{BarrierGuard, Members};
 
 use std::time::Duration;
 
@@ -16,13 +16,12 @@ use crate::node::path::NodePath;
 use crate::node::who::Who;
 use crate::request::node_event::{Happened, NodeEvent};
 use crate::request::receipt::{OnceError, Receipts, Written};
-use crate::request::retry::{Tries, found, until_answered};
-use crate::request::synced_read::{caught_up, linearizable_in};
+use crate::request::retry::{Retry, found, until_answered};
+use crate::request::synced_read::{read_linearizable, read_synced};
 use crate::session::call::call;
 use crate::session::client::Client;
 use crate::session::open_session::Session;
-use crate::session::place::{Place, place_options};
-use crate::session::sabotage::Sabotage;
+use crate::session::recipe_options::{RecipeOptions, recipe_options};
 
 /// The name of the node that exists while the barrier is set.
 pub(crate) const BARRIER: &str = "barrier";
@@ -68,7 +67,7 @@ pub(crate) const BARRIER: &str = "barrier";
 /// ```
 #[derive(Clone, Debug)]
 pub struct Barrier {
-    place: Place,
+    options: RecipeOptions,
 }
 
 /// What to do if the directory of a barrier is missing.
@@ -83,11 +82,11 @@ impl Barrier {
     #[must_use]
     pub fn new(client: &Client, path: impl Into<String>) -> Self {
         Self {
-            place: Place::new(client, path),
+            options: RecipeOptions::new(client, path),
         }
     }
 
-    place_options!(place);
+    recipe_options!(options);
 
     /// Sets the barrier. Returns whether this call set it: `false` if it was set already.
     ///
@@ -107,15 +106,15 @@ impl Barrier {
     async fn set_untraced(&self) -> Result<bool, BarrierError> {
         let dir = self.dir()?;
         let session = self.session().await?;
-        let data = self.place.who(&session).to_data();
+        let data = self.options.who(&session).to_data();
         if data.len() > DATA_BYTES_MAX {
             let (bytes, bytes_max) = (data.len(), DATA_BYTES_MAX);
             return Err(BarrierError::new(
                 Failure::TooLarge { bytes, bytes_max },
-                &self.place.path,
+                &self.options.path,
             ));
         }
-        let options = zk::CreateMode::Persistent.with_acl(self.place.access.acl());
+        let options = zk::CreateMode::Persistent.with_acl(self.options.access.acl());
         let set = self.once(&session, &dir, Missing::Make, |writer| {
             writer.create(&dir.child(BARRIER), &data, &options);
         });
@@ -176,7 +175,7 @@ impl Barrier {
         loop {
             states.mark_unchanged();
             // A lagging server might not show a barrier that is set.
-            let look = || linearizable_in(&session, &node, || zk.get_watched(&node));
+            let look = || read_linearizable(zk, &node, || zk.get_watched(&node));
             let (stat, watch) = match until_answered(look).await {
                 Ok((_, stat, watch)) => (stat, watch),
                 Err(zk::Error::NO_NODE) => return Ok(()),
@@ -191,11 +190,9 @@ impl Barrier {
                 event = NodeEvent::of(watch) => Some(event),
                 _ = states.changed() => None,
             };
-            match woken {
-                Some(Happened::Deleted) => return Ok(()),
-                // Any other wake-up, and each change of the connection, proves nothing: read again.
-                _ if self.place.client.is_sabotaged(Sabotage::PassOnAnyWake) => return Ok(()),
-                _ => {}
+            // Any other wake-up, and each change of the connection, proves nothing: read again.
+            if woken == Some(Happened::Deleted) {
+                return Ok(());
             }
         }
     }
@@ -213,11 +210,11 @@ impl Barrier {
         call!("barrier.wait", self.path())
             .run(async {
                 let late = || BarrierError::TimedOut {
-                    path: self.place.path.clone(),
+                    path: self.options.path.clone(),
                     limit,
                 };
-                let home = self.place.client.home();
-                home.within(limit, self.wait_untraced(), late).await
+                let runtime = self.options.client.runtime();
+                runtime.within(limit, self.wait_untraced(), late).await
             })
             .await
     }
@@ -237,7 +234,7 @@ impl Barrier {
                 let node = self.dir()?.child(BARRIER);
                 let session = self.session().await?;
                 let zk = session.zk();
-                let read = until_answered(|| caught_up(zk, &node, || zk.get(&node))).await;
+                let read = until_answered(|| read_synced(zk, &node, || zk.get(&node))).await;
                 let set = found(read).map_err(|error| self.error(error))?;
                 Ok(set.map(|(data, _)| Who::from_data(&data).unwrap_or_default()))
             })
@@ -253,11 +250,11 @@ impl Barrier {
         missing: Missing,
         fill: impl Fn(&mut zk::Multi<'_>),
     ) -> Result<Option<zk::Error>, BarrierError> {
-        let path = self.place.path.clone();
-        let receipts = Receipts::new(session, dir.clone(), self.place.access.clone());
+        let path = self.options.path.clone();
+        let receipts = Receipts::new(session, dir.clone(), self.options.access.clone());
         let written = match receipts.operation() {
             Ok(mut operation) => {
-                let mut tries = Tries::limited();
+                let mut retry = Retry::limited();
                 loop {
                     match operation.send(&fill).await {
                         // An earlier try may still arrive, and find the directory that another client has made.
@@ -265,8 +262,8 @@ impl Barrier {
                             index: 0,
                             code: zk::ErrorCode::NoNode,
                         })) if missing == Missing::Make || operation.is_in_doubt() => {
-                            let made = session.make_directory(dir, &self.place.access).await;
-                            match tries.again_after(made) {
+                            let made = session.make_directory(dir, &self.options.access).await;
+                            match retry.again_after(made) {
                                 Ok(()) => {}
                                 Err(error) if operation.is_in_doubt() => {
                                     break Err(OnceError::OutcomeUnknown(error));
@@ -295,15 +292,15 @@ impl Barrier {
     }
 
     async fn session(&self) -> Result<Session, BarrierError> {
-        Ok(self.place.session().await?)
+        Ok(self.options.session().await?)
     }
 
     fn dir(&self) -> Result<NodePath, BarrierError> {
-        Ok(self.place.node()?)
+        Ok(self.options.node()?)
     }
 
     fn error(&self, error: zk::Error) -> BarrierError {
-        BarrierError::new(error.into(), &self.place.path)
+        BarrierError::new(error.into(), &self.options.path)
     }
 }
 

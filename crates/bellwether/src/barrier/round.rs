@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ReleaseError;
 use crate::hold::Hold;
-use crate::line::contender::{Contender, Entry, LINE_MAX, Rule};
+use crate::line::contender::{Contender, JoinRequest, LINE_MAX, Mode};
 use crate::line::failure::Failure;
 use crate::line::name::{Kind, Layout, Name};
 use crate::node::access::Access;
@@ -26,9 +26,8 @@ use crate::node::path::NodePath;
 use crate::node::who::Who;
 use crate::request::node_event::{Happened, NodeEvent};
 use crate::request::receipt::Receipts;
-use crate::request::retry::{Tries, until_answered};
+use crate::request::retry::{Retry, until_answered};
 use crate::session::open_session::Session;
-use crate::session::sabotage::Sabotage;
 
 /// The directory of all members.
 pub(crate) const MEMBERS: &str = "members";
@@ -45,13 +44,13 @@ const LOOK_AFTER: Duration = Duration::from_secs(1);
 
 /// The data of a double barrier's node.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct State {
+pub(crate) struct BarrierState {
     version: u32,
     pub(crate) size: usize,
     pub(crate) generation: u64,
 }
 
-impl State {
+impl BarrierState {
     pub(crate) fn new(size: usize, generation: u64) -> Self {
         Self {
             version: 1,
@@ -103,7 +102,7 @@ pub(crate) enum LeaveFailure {
 }
 
 /// A look at a round by a member that wants to enter.
-struct Look {
+struct EntryState {
     /// `None` when all are there; else tells when they are.
     ready: Option<NodeEvent>,
     state: (Bytes, zk::Stat),
@@ -113,9 +112,8 @@ impl Round {
     /// Enters, and waits until all are there. The generation is a guess at first, and then that of the round that was entered.
     pub(crate) async fn enter(&mut self, who: Who) -> Result<Entrance, Failure> {
         let dir = self.dir();
-        let is_sabotaged = self.session.is_sabotaged(Sabotage::CountTwice);
-        let entry = Entry {
-            rule: Rule::EXCLUSIVE,
+        let entry = JoinRequest {
+            mode: Mode::EXCLUSIVE,
             kind: Kind::Member,
             who,
             access: self.access.clone(),
@@ -123,7 +121,7 @@ impl Round {
             line_max: LINE_MAX,
             layout: Layout::Bellwether,
             first_limit: None,
-            once: (!is_sabotaged).then(|| self.receipts.clone()),
+            once: Some(self.receipts.clone()),
         };
         let zk = self.session.zk();
         let ready = self.ready();
@@ -138,11 +136,12 @@ impl Round {
         // A look counts if it came after the node. Then a round that is not complete will include this member, or another that was there
         // before it.
         let mut look = match (contender.is_first_try(), ready, state) {
-            (true, Ok(ready), Ok(state)) => Look::new(ready, state),
+            (true, Ok(ready), Ok(state)) => EntryState::new(ready, state),
             _ => self.look().await?,
         };
         loop {
-            let state = State::from_data(&look.state.0).filter(|state| state.size == self.size);
+            let state =
+                BarrierState::from_data(&look.state.0).filter(|state| state.size == self.size);
             let Some(state) = state else {
                 let (data, stat) = look.state;
                 return Ok(Entrance::Changed(data, stat));
@@ -157,13 +156,6 @@ impl Round {
                     Some(true) => {
                         contender.prove_alive().await?;
                         return Ok(Entrance::Open(contender));
-                    }
-                    Some(false) if self.session.is_sabotaged(Sabotage::GiveUpPlace) => {
-                        drop(contender);
-                        self.session.janitor().swept().await;
-                        self.over().await?;
-                        let (data, stat) = look.state;
-                        return Ok(Entrance::Changed(data, stat));
                     }
                     Some(false) => {
                         self.over().await?;
@@ -194,15 +186,8 @@ impl Round {
     /// Waits for `ready` as one of the first `size` members. Returns whether the event proves that the round is complete and includes this
     /// member.
     async fn wait(&self, contender: &mut Contender, ready: NodeEvent) -> Result<bool, Failure> {
-        let mut states = self.session.zk().states();
         contender.watch_own().await?;
-        let event = tokio::select! {
-            biased;
-            event = contender.wait(ready) => event?,
-            _ = states.changed(), if self.session.is_sabotaged(Sabotage::PassOnAnyWake) => {
-                return Ok(true);
-            }
-        };
+        let event = contender.wait(ready).await?;
         // The members before us can only become fewer, so the member that completed the round has counted us if our node existed; and it
         // did, unless its deletion was reported first. After a reconnect the order of events proves nothing.
         Ok(event == Happened::Created && contender.would_have_heard())
@@ -284,7 +269,7 @@ impl Round {
         }
     }
 
-    async fn look(&self) -> Result<Look, Failure> {
+    async fn look(&self) -> Result<EntryState, Failure> {
         let zk = self.session.zk();
         let look = || {
             // Made before the first await: both are sent in one packet, and in this order: if there is no `ready`, the generation is that
@@ -293,7 +278,7 @@ impl Round {
             let state = zk.get(self.barrier.as_str());
             async {
                 let (ready, state) = (ready.await, state.await);
-                Ok(Look::new(ready?, state?))
+                Ok(EntryState::new(ready?, state?))
             }
         };
         match until_answered(look).await {
@@ -356,7 +341,7 @@ impl Round {
 
     /// Waits for the end of a member that may have died: not at once, since normally the last member to leave ends the round.
     async fn dies(&self, member: &Name) -> Happened {
-        self.session.home().sleep(LOOK_AFTER).await;
+        self.session.runtime().sleep(LOOK_AFTER).await;
         let path = self.dir().child(member);
         if let Ok((_, _, watch)) = self.session.zk().get_watched(&path).await {
             NodeEvent::of(watch).await;
@@ -369,10 +354,10 @@ impl Round {
     /// again: the numbers of one that is never empty end some day.
     async fn finish(&self, mut is_empty: bool) -> Result<(), Failure> {
         let (zk, dir) = (self.session.zk(), self.dir());
-        let state = State::new(self.size, self.generation + 1).to_data();
+        let state = BarrierState::new(self.size, self.generation + 1).to_data();
         let options = zk::CreateMode::Container.with_acl(self.access.acl());
         // Idempotent: the second try would not find `ready`.
-        let mut tries = Tries::limited();
+        let mut retry = Retry::limited();
         loop {
             let mut writer = zk.new_multi();
             writer.delete(&self.ready(), None);
@@ -389,7 +374,7 @@ impl Round {
                 Err(zk::Error::NOT_EMPTY | zk::Error::UNIMPLEMENTED) if is_empty => {
                     is_empty = false;
                 }
-                Err(error) => tries.again(error)?,
+                Err(error) => retry.again(error)?,
             }
         }
     }
@@ -404,7 +389,7 @@ impl Round {
     }
 }
 
-impl Look {
+impl EntryState {
     fn new((ready, watch): (Option<zk::Stat>, zk::Watch), state: (Bytes, zk::Stat)) -> Self {
         Self {
             ready: ready.is_none().then(|| NodeEvent::of(watch)),

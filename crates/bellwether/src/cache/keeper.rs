@@ -19,14 +19,14 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
-use super::reads::{Ask, Found};
+use super::reads::{Ask, ReadAnswer};
 use super::tree::{CacheEvent, Tree};
-use super::watches::{Armed, News, TooMuch, Watches};
+use super::watches::{Armed, CacheNews, TooMuch, Watches};
 
 use crate::error::StateError;
 use crate::request::freshness::Freshness;
 use crate::request::node_event::Happened;
-use crate::request::site::{Site, Visit};
+use crate::request::persistent_node::{OpenNode, PersistentNode};
 use crate::session::open_session::Session;
 
 /// How many bytes are read in one request, judging by the largest node of the last read.
@@ -34,9 +34,9 @@ const READ_BYTES: usize = 256 << 10;
 
 type Loaded = oneshot::Sender<Result<(), StateError>>;
 
-pub(super) struct Keeper {
-    site: Site,
-    visit: Visit,
+pub(super) struct CacheKeeper {
+    node: PersistentNode,
+    opened: OpenNode,
     tree: Arc<Tree>,
     freshness: Arc<Freshness>,
     /// Paths to read, below the root.
@@ -51,20 +51,20 @@ pub(super) struct Keeper {
 }
 
 /// Why the work with a connection ended.
-enum Interrupted {
+enum ConnectionEnd {
     Disconnected,
     SessionEnded,
     Refused(zk::Error),
     TooMuch(TooMuch),
 }
 
-impl From<TooMuch> for Interrupted {
+impl From<TooMuch> for ConnectionEnd {
     fn from(much: TooMuch) -> Self {
         Self::TooMuch(much)
     }
 }
 
-impl From<zk::Error> for Interrupted {
+impl From<zk::Error> for ConnectionEnd {
     fn from(error: zk::Error) -> Self {
         match error {
             error if error.is_transient() => Self::Disconnected,
@@ -74,16 +74,16 @@ impl From<zk::Error> for Interrupted {
     }
 }
 
-impl Keeper {
+impl CacheKeeper {
     pub(super) fn new(
-        site: Site,
-        visit: Visit,
+        node: PersistentNode,
+        opened: OpenNode,
         tree: Arc<Tree>,
         freshness: Arc<Freshness>,
     ) -> Self {
         Self {
-            site,
-            visit,
+            node,
+            opened,
             tree,
             freshness,
             dirty: BTreeMap::new(),
@@ -101,32 +101,32 @@ impl Keeper {
             let Err(interrupted) = self.follow(&mut loaded).await;
             self.freshness.outdated();
             let error = match interrupted {
-                Interrupted::Disconnected => continue,
-                Interrupted::SessionEnded => {
+                ConnectionEnd::Disconnected => continue,
+                ConnectionEnd::SessionEnded => {
                     self.watch = None;
                     let again = self
-                        .site
+                        .node
                         .again(
-                            &self.visit,
+                            &self.opened,
                             zk::Error::SessionEnded(zk::SessionEnd::Expired),
                         )
                         .await;
-                    let visit = match again {
-                        Ok(()) => self.site.visit_in_time().await,
+                    let opened = match again {
+                        Ok(()) => self.node.open_in_time().await,
                         Err(error) => Err(error),
                     };
-                    match visit {
-                        Ok(visit) => {
-                            self.visit = visit;
+                    match opened {
+                        Ok(opened) => {
+                            self.opened = opened;
                             self.tree.tell(CacheEvent::Renewed);
                             continue;
                         }
                         Err(error) => error,
                     }
                 }
-                Interrupted::Refused(error) => self.site.refused(error),
-                Interrupted::TooMuch(TooMuch { bytes, bytes_max }) => StateError::TooLarge {
-                    path: self.site.path().to_owned(),
+                ConnectionEnd::Refused(error) => self.node.refused(error),
+                ConnectionEnd::TooMuch(TooMuch { bytes, bytes_max }) => StateError::TooLarge {
+                    path: self.node.path().to_owned(),
                     bytes,
                     bytes_max,
                 },
@@ -135,7 +135,7 @@ impl Keeper {
                 // The caller may be gone.
                 Some(loaded) => drop(loaded.send(Err(error))),
                 None => {
-                    let (path, reason) = (self.site.path().to_owned(), error.to_string());
+                    let (path, reason) = (self.node.path().to_owned(), error.to_string());
                     log::emit(move || warn!(path, error = reason, "cache ends"));
                     self.tree.end(error);
                 }
@@ -148,9 +148,9 @@ impl Keeper {
     async fn follow(
         &mut self,
         loaded: &mut Option<Loaded>,
-    ) -> Result<std::convert::Infallible, Interrupted> {
-        let session = self.visit.session.clone();
-        let root = self.visit.node.as_str().to_owned();
+    ) -> Result<std::convert::Infallible, ConnectionEnd> {
+        let session = self.opened.session.clone();
+        let root = self.opened.path.as_str().to_owned();
         let mut watches = self.arm(&session, &root).await?;
         let mut reads = FuturesUnordered::new();
         self.reading.clear();
@@ -173,12 +173,12 @@ impl Keeper {
             let ended = tokio::select! {
                 biased;
                 news = watches.next(&root) => match news {
-                    News::Of(below, what) => {
+                    CacheNews::Of(below, what) => {
                         self.heard(&below, what);
                         continue;
                     }
-                    News::Missed => Interrupted::Disconnected,
-                    News::SessionEnded => Interrupted::SessionEnded,
+                    CacheNews::Missed => ConnectionEnd::Disconnected,
+                    CacheNews::SessionEnded => ConnectionEnd::SessionEnded,
                 },
                 Some(found) = reads.next() => match self.take_all(found, &root, &mut watches) {
                     Ok(()) => continue,
@@ -193,16 +193,16 @@ impl Keeper {
     }
 
     /// Sets the watch over the subtree on this connection, or else only syncs the server with what the previous server has shown.
-    async fn arm(&mut self, session: &Session, root: &str) -> Result<Watches, Interrupted> {
+    async fn arm(&mut self, session: &Session, root: &str) -> Result<Watches, ConnectionEnd> {
         let zk = session.zk();
         if !self.watches_each {
             let armed = zk.watch(root, zk::WatchMode::Recursive);
             // The server may lag behind the previous one.
-            let caught_up = zk.sync(root);
+            let read_synced = zk.sync(root);
             match armed.await {
                 Ok(watch) => {
                     self.watch = None;
-                    return match caught_up.await {
+                    return match read_synced.await {
                         Err(error) if !error.is_refusal() => {
                             self.watch = Some(watch);
                             Err(error.into())
@@ -273,10 +273,10 @@ impl Keeper {
 
     fn take_all(
         &mut self,
-        found: Vec<Found>,
+        found: Vec<ReadAnswer>,
         root: &str,
         watches: &mut Watches,
-    ) -> Result<(), Interrupted> {
+    ) -> Result<(), ConnectionEnd> {
         let mut ended = Ok(());
         self.node_bytes = 0;
         // All replies are collected first: the meaning of one may depend on whether replies for paths below it are expected.
@@ -291,13 +291,13 @@ impl Keeper {
         }
         match ended {
             // Where watches survive the connection, only the data has to be read again.
-            Err(Interrupted::Disconnected) if self.watches_each => Ok(()),
+            Err(ConnectionEnd::Disconnected) if self.watches_each => Ok(()),
             ended => ended,
         }
     }
 
-    fn take(&mut self, found: Found) -> Result<(), Interrupted> {
-        let Found {
+    fn take(&mut self, found: ReadAnswer) -> Result<(), ConnectionEnd> {
+        let ReadAnswer {
             below,
             ask,
             content,
@@ -322,8 +322,8 @@ impl Keeper {
                 }
                 Ok(())
             }
-            Err(error) => match Interrupted::from(error) {
-                Interrupted::Refused(error) => {
+            Err(error) => match ConnectionEnd::from(error) {
+                ConnectionEnd::Refused(error) => {
                     log::emit(move || debug!(path, %error, "node is left out"));
                     Ok(())
                 }

@@ -14,11 +14,11 @@ use tokio::sync::{broadcast, oneshot};
 use crate::error::StateError;
 use crate::request::events::Events;
 use crate::request::freshness::Freshness;
-use crate::request::site::{Site, Visit};
+use crate::request::persistent_node::{OpenNode, PersistentNode};
 use crate::session::call::call;
 use crate::session::client::Client;
-use crate::session::home::Running;
-use keeper::Keeper;
+use crate::session::runtime::TaskGuard;
+use keeper::CacheKeeper;
 use tree::Tree;
 
 pub use tree::{CacheEvent, CachedNode, Snapshot};
@@ -70,7 +70,7 @@ pub use tree::{CacheEvent, CachedNode, Snapshot};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Cache {
-    site: Site,
+    node: PersistentNode,
     freshness: Arc<Freshness>,
 }
 
@@ -78,12 +78,12 @@ impl Cache {
     /// The node at a path and everything below it. Nothing is sent, nor is the path checked, until it is opened.
     #[must_use]
     pub fn new(client: &Client, path: impl Into<String>) -> Self {
-        Self::at(Site::new(client, path.into()))
+        Self::at(PersistentNode::new(client, path.into()))
     }
 
-    pub(crate) fn at(site: Site) -> Self {
+    pub(crate) fn at(node: PersistentNode) -> Self {
         Self {
-            site,
+            node,
             freshness: Arc::default(),
         }
     }
@@ -91,7 +91,7 @@ impl Cache {
     /// The path.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.site.path()
+        self.node.path()
     }
 
     /// Whether the copy that is opened is up to date.
@@ -112,38 +112,38 @@ impl Cache {
     pub async fn open(&self) -> Result<LiveTree, StateError> {
         call!("cache.open", self.path())
             .run(async {
-                let cache = Self::at(self.site.clone());
-                cache.open_through(self.site.visit().await?).await
+                let cache = Self::at(self.node.clone());
+                cache.open_through(self.node.open().await?).await
             })
             .await
     }
 
     /// As [`open`](Self::open), but waits until a session can be opened.
     pub(crate) async fn open_in_time(&self) -> Result<LiveTree, StateError> {
-        self.open_through(self.site.visit_in_time().await?).await
+        self.open_through(self.node.open_in_time().await?).await
     }
 
-    async fn open_through(&self, visit: Visit) -> Result<LiveTree, StateError> {
-        let tree = Arc::new(Tree::new(self.site.path()));
+    async fn open_through(&self, opened: OpenNode) -> Result<LiveTree, StateError> {
+        let tree = Arc::new(Tree::new(self.node.path()));
         let (loaded, is_loaded) = oneshot::channel();
-        let home = visit.session.home().clone();
-        let keeper = Keeper::new(
-            self.site.clone(),
-            visit,
+        let runtime = opened.session.runtime().clone();
+        let keeper = CacheKeeper::new(
+            self.node.clone(),
+            opened,
             tree.clone(),
             self.freshness.clone(),
         );
         let live = LiveTree {
             tree,
             freshness: self.freshness.clone(),
-            _keeper: home.run(keeper.keep(loaded)),
+            _keeper: runtime.spawn_guarded(keeper.keep(loaded)),
         };
         match is_loaded.await {
             Ok(Ok(())) => Ok(live),
             Ok(Err(error)) => Err(error),
             // The task is gone only with its runtime.
             Err(_) => Err(self
-                .site
+                .node
                 .refused(zk::Error::SessionEnded(zk::SessionEnd::RuntimeGone))),
         }
     }
@@ -155,7 +155,7 @@ pub struct LiveTree {
     tree: Arc<Tree>,
     freshness: Arc<Freshness>,
     /// Its watch goes with it.
-    _keeper: Running,
+    _keeper: TaskGuard,
 }
 
 impl LiveTree {

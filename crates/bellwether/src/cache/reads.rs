@@ -50,18 +50,18 @@ impl BitOr for Ask {
 }
 
 /// What a read found.
-pub(super) struct Found {
+pub(super) struct ReadAnswer {
     pub(super) below: String,
     pub(super) ask: Ask,
     /// `None` if there is no such node.
-    pub(super) content: Result<Option<Content>, zk::Error>,
+    pub(super) content: Result<Option<NodeContent>, zk::Error>,
     /// The watches that the read has set.
     pub(super) watches: Vec<zk::Watch>,
 }
 
 /// What was asked for.
 #[derive(Default)]
-pub(super) struct Content {
+pub(super) struct NodeContent {
     pub(super) node: Option<CachedNode>,
     pub(super) names: Option<Vec<String>>,
 }
@@ -72,7 +72,7 @@ pub(super) async fn read_many(
     zk: &zk::Client,
     root: &str,
     mut asks: Vec<(String, Ask)>,
-) -> Vec<Found> {
+) -> Vec<ReadAnswer> {
     match read_together(zk, root, &asks).await {
         Err(zk::Error::Refused(zk::ErrorCode::MarshallingError)) if asks.len() > 1 => {
             let rest = asks.split_off(asks.len() / 2);
@@ -87,7 +87,7 @@ pub(super) async fn read_many(
                     .by_ref()
                     .take(usize::from(ask.data) + usize::from(ask.names))
                     .collect();
-                Found {
+                ReadAnswer {
                     below,
                     ask,
                     content: content_of(own),
@@ -97,7 +97,7 @@ pub(super) async fn read_many(
             asks.into_iter().map(found).collect()
         }
         Err(error) => {
-            let failed = |(below, ask)| Found {
+            let failed = |(below, ask)| ReadAnswer {
                 below,
                 ask,
                 content: Err(error),
@@ -128,8 +128,8 @@ async fn read_together(
     reader.commit().await
 }
 
-fn content_of(results: Vec<zk::MultiReadResult>) -> Result<Option<Content>, zk::Error> {
-    let mut content = Content::default();
+fn content_of(results: Vec<zk::MultiReadResult>) -> Result<Option<NodeContent>, zk::Error> {
+    let mut content = NodeContent::default();
     for result in results {
         match result {
             zk::MultiReadResult::Data(data, stat) => {
@@ -149,7 +149,7 @@ pub(super) async fn read_and_watch(
     zk: &zk::Client,
     root: &str,
     (below, ask): (String, Ask),
-) -> Found {
+) -> ReadAnswer {
     let node = format!("{root}{below}");
     let mut watches = Vec::new();
     let content = loop {
@@ -170,7 +170,7 @@ pub(super) async fn read_and_watch(
             content => break content.map(Some),
         }
     };
-    Found {
+    ReadAnswer {
         below,
         ask,
         content,
@@ -183,11 +183,11 @@ async fn watch_content(
     node: &str,
     ask: Ask,
     watches: &mut Vec<zk::Watch>,
-) -> Result<Content, zk::Error> {
+) -> Result<NodeContent, zk::Error> {
     // Made before the first await: they are sent in one packet.
     let data = ask.data.then(|| zk.get_watched(node));
     let names = ask.names.then(|| zk.children_watched(node));
-    let mut content = Content::default();
+    let mut content = NodeContent::default();
     if let Some(data) = data {
         let (data, stat, watch) = data.await?;
         content.node = Some(CachedNode::new(data.to_vec(), &stat));

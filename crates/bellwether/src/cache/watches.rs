@@ -5,7 +5,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-use super::reads::{Ask, Found, read_and_watch, read_many};
+use super::reads::{Ask, ReadAnswer, read_and_watch, read_many};
 use crate::request::node_event::Happened;
 
 /// How many requests are under way at once, each for many nodes.
@@ -41,7 +41,7 @@ pub(super) struct Armed {
 }
 
 /// The events of watches.
-pub(super) enum News {
+pub(super) enum CacheNews {
     /// Something happened to the node at this path below the root.
     Of(String, Happened),
     /// The connection was lost and is back: changes may have been missed.
@@ -56,25 +56,25 @@ pub(super) struct TooMuch {
 }
 
 impl Watches {
-    pub(super) async fn next(&mut self, root: &str) -> News {
+    pub(super) async fn next(&mut self, root: &str) -> CacheNews {
         match self {
             Self::Whole(watch) => loop {
                 match watch.next().await {
                     Ok(zk::PersistentEvent::Node(event)) => {
                         if let Some(below) = event.path.strip_prefix(root) {
                             let below = below.to_owned();
-                            return News::Of(below, Happened::from(Ok(event)));
+                            return CacheNews::Of(below, Happened::from(Ok(event)));
                         }
                     }
-                    Ok(zk::PersistentEvent::Missed) => return News::Missed,
-                    Err(_) => return News::SessionEnded,
+                    Ok(zk::PersistentEvent::Missed) => return CacheNews::Missed,
+                    Err(_) => return CacheNews::SessionEnded,
                 }
             },
             Self::Each(armed) => match armed.watches.next().await {
-                Some((_, Happened::SessionEnded)) => News::SessionEnded,
+                Some((_, Happened::SessionEnded)) => CacheNews::SessionEnded,
                 Some((below, event)) => {
                     armed.bytes -= below.len() + root.len() + PATH_OVERHEAD_BYTES;
-                    News::Of(below, event)
+                    CacheNews::Of(below, event)
                 }
                 // Nothing is watched yet.
                 None => std::future::pending().await,
@@ -103,7 +103,7 @@ impl Watches {
         zk: &'a zk::Client,
         root: &'a str,
         mut asks: Vec<(String, Ask)>,
-    ) -> BoxFuture<'a, Vec<Found>> {
+    ) -> BoxFuture<'a, Vec<ReadAnswer>> {
         match self {
             Self::Whole(_) => read_many(zk, root, asks).boxed(),
             Self::Each(_) => {
@@ -115,7 +115,7 @@ impl Watches {
     }
 
     /// Adds the watches that a read has set.
-    pub(super) fn add(&mut self, root: &str, found: &mut Found) -> Result<(), TooMuch> {
+    pub(super) fn add(&mut self, root: &str, found: &mut ReadAnswer) -> Result<(), TooMuch> {
         let Self::Each(armed) = self else {
             return Ok(());
         };

@@ -3,7 +3,7 @@
 pub(crate) mod candidacy;
 pub(crate) mod observe;
 
-pub use candidacy::{Candidacy, Standing};
+pub use candidacy::{Candidacy, CandidacyState};
 pub use observe::Observe;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,20 +12,20 @@ use std::time::Duration;
 use bellwether_client as zk;
 
 use crate::error::{AcquireError, ClearError, WriteError};
+use crate::hold::ephemeral_node::KnownData;
 use crate::hold::fence::FencingToken;
 use crate::hold::guard::guard_of_a_hold;
-use crate::hold::own_node::Known;
 use crate::hold::{Hold, acquire_there};
-use crate::line::contender::{Contender, Rule};
+use crate::line::contender::{Contender, Mode};
 use crate::line::failure::Failure;
 use crate::line::name::{Kind, Layout, Name};
-use crate::line::options::{Terms, exclusive_options, line_options};
+use crate::line::wait_queue::{WaitQueue, exclusive_options, line_options};
 use crate::line::waiting::Waiting;
 use crate::node::node_data::NodeData;
 use crate::node::path::NodePath;
 use crate::node::who::Who;
-use crate::request::retry::Tries;
-use crate::request::synced_read::caught_up;
+use crate::request::retry::Retry;
+use crate::request::synced_read::read_synced;
 use crate::session::call::call;
 use crate::session::client::Client;
 use crate::session::open_session::Session;
@@ -58,7 +58,7 @@ use crate::session::open_session::Session;
 /// # Session loss
 ///
 /// A short outage changes nothing but [`state`](Hold::state). When the session ends, [`campaign`](Self::campaign) returns
-/// [`AcquireError::SessionEnded`] and [`lost`](Hold::lost) resolves. [`stand`](Self::stand) continues in a new session by itself, at the
+/// [`AcquireError::SessionEnded`] and [`lost`](Hold::lost) resolves. [`candidacy`](Self::candidacy) continues in a new session by itself, at the
 /// end of the line, and so does [`observe`](Self::observe).
 ///
 /// # Example
@@ -77,7 +77,7 @@ use crate::session::open_session::Session;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Election {
-    terms: Terms,
+    wait_queue: WaitQueue,
     value: Option<String>,
 }
 
@@ -86,12 +86,12 @@ impl Election {
     #[must_use]
     pub fn new(client: &Client, path: impl Into<String>) -> Self {
         Self {
-            terms: Terms::new(client, path),
+            wait_queue: WaitQueue::new(client, path),
             value: None,
         }
     }
 
-    /// The value of this candidate: for example the address of the leader. The leader may [proclaim](Leadership::proclaim) another value.
+    /// The value of this candidate: for example the address of the leader. The leader may [set](Leadership::set_value) another value.
     #[must_use]
     pub fn value(mut self, value: impl Into<String>) -> Self {
         self.value = Some(value.into());
@@ -120,10 +120,10 @@ impl Election {
     async fn campaign_untraced(&self) -> Result<Leadership, AcquireError> {
         let this = self.clone();
         let elected = async move {
-            let session = this.terms.session().await?;
+            let session = this.wait_queue.session().await?;
             this.campaign_in(&session).await
         };
-        acquire_there(self.client().home(), elected).await
+        acquire_there(self.client().runtime(), elected).await
     }
 
     /// Leads if there is no other candidate; `None` otherwise.
@@ -146,8 +146,8 @@ impl Election {
     async fn try_campaign_untraced(&self) -> Result<Option<Leadership>, AcquireError> {
         let this = self.clone();
         let tried = async move {
-            let session = this.terms.session().await?;
-            if !this.terms.contenders(&session).await?.is_empty() {
+            let session = this.wait_queue.session().await?;
+            if !this.wait_queue.contenders(&session).await?.is_empty() {
                 return Ok(None);
             }
             let contender = this.enter(&session).await?;
@@ -156,7 +156,7 @@ impl Election {
                 false => this.lead(contender).await.map(Some),
             }
         };
-        acquire_there(self.client().home(), tried).await
+        acquire_there(self.client().runtime(), tried).await
     }
 
     /// Becomes a candidate, and returns without waiting until it leads: see [`Lock::join`](crate::Lock::join).
@@ -171,11 +171,11 @@ impl Election {
     pub async fn join(&self) -> Result<Waiting<Leadership>, AcquireError> {
         call!("election.join", self.path())
             .run(async {
-                let session = self.terms.session().await?;
+                let session = self.wait_queue.session().await?;
                 let contender = self.enter(&session).await?;
                 let election = self.clone();
                 Ok(Waiting::new(
-                    &self.terms,
+                    &self.wait_queue,
                     contender,
                     async move |contender| election.lead(contender).await,
                 ))
@@ -189,16 +189,16 @@ impl Election {
     }
 
     async fn enter(&self, session: &Session) -> Result<Contender, AcquireError> {
-        let mut who = self.terms.who(session);
+        let mut who = self.wait_queue.who(session);
         who.value.clone_from(&self.value);
-        self.terms
-            .join_as(session, who, Kind::Candidate, Rule::EXCLUSIVE)
+        self.wait_queue
+            .join_as(session, who, Kind::Candidate, Mode::EXCLUSIVE)
             .await
     }
 
     async fn lead(&self, contender: Contender) -> Result<Leadership, AcquireError> {
-        let known = Known::created_by(contender.who());
-        let hold = self.terms.turn(contender).await?;
+        let known = KnownData::created_by(contender.who());
+        let hold = self.wait_queue.turn(contender).await?;
         Ok(Leadership {
             hold,
             known: Mutex::new(known),
@@ -216,12 +216,12 @@ impl Election {
     /// [`AcquireError::TimedOut`] when the limit has passed; else as [`campaign`](Self::campaign).
     pub async fn campaign_timeout(&self, limit: Duration) -> Result<Leadership, AcquireError> {
         call!("election.campaign", self.path())
-            .hold(self.terms.within(limit, self.campaign_untraced()))
+            .hold(self.wait_queue.within(limit, self.campaign_untraced()))
             .await
     }
 
     /// A permanent candidacy, which continues over session expiry: for services that are candidates as long as they live.
-    pub fn stand(&self) -> Candidacy {
+    pub fn candidacy(&self) -> Candidacy {
         Candidacy::new(self.clone())
     }
 
@@ -243,7 +243,7 @@ impl Election {
     /// See [`ClearError`].
     pub async fn clear_crash_mark(&self) -> Result<bool, ClearError> {
         call!("election.clear_crash_mark", self.path())
-            .ask(self.terms.clear_mark())
+            .ask(self.wait_queue.clear_mark())
             .await
     }
 
@@ -279,12 +279,12 @@ impl Election {
 
     async fn read(&self, count: usize) -> Result<Vec<Candidate>, AcquireError> {
         let dir = self.dir()?;
-        let session = self.terms.session().await?;
-        let mut tries = Tries::limited();
+        let session = self.wait_queue.session().await?;
+        let mut retry = Retry::limited();
         loop {
             let again = match self.try_read(&session, &dir, count).await {
                 Ok(candidates) => return Ok(candidates),
-                Err(error) => tries.again_after(Err(error)),
+                Err(error) => retry.again_after(Err(error)),
             };
             again.map_err(|error| self.error(error.into()))?;
         }
@@ -316,22 +316,22 @@ impl Election {
     }
 
     pub(crate) fn client(&self) -> &Client {
-        &self.terms.place.client
+        &self.wait_queue.options.client
     }
 
     pub(crate) fn dir(&self) -> Result<NodePath, AcquireError> {
-        self.terms.dir()
+        self.wait_queue.dir()
     }
 
     pub(crate) fn error(&self, failure: Failure) -> AcquireError {
-        self.terms.error(failure)
+        self.wait_queue.error(failure)
     }
 }
 
 /// The nodes of the candidates, in order. A lagging server is synced first.
 pub(crate) async fn line(zk: &zk::Client, dir: &NodePath) -> Result<Vec<Name>, zk::Error> {
     let list = || zk.children(dir.as_str());
-    match caught_up(zk, dir.as_str(), list).await {
+    match read_synced(zk, dir.as_str(), list).await {
         Ok(children) => Ok(in_order(children)),
         Err(zk::Error::NO_NODE) => Ok(Vec::new()),
         Err(error) => Err(error),
@@ -380,7 +380,7 @@ impl Candidate {
 pub struct Leadership {
     hold: Hold,
     /// The data of the node, so that the next proclamation need not read it.
-    known: Mutex<Known>,
+    known: Mutex<KnownData>,
 }
 
 impl Leadership {
@@ -388,14 +388,14 @@ impl Leadership {
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it returns, the value may have been proclaimed or not.
+    /// Dropped before it returns, the value may have been set or not.
     ///
     /// # Errors
     ///
-    /// [`WriteError::NotHeld`] if the leadership has ended: nothing was proclaimed; [`WriteError::TooLarge`] beyond 64 KiB; else see
+    /// [`WriteError::NotHeld`] if the leadership has ended: nothing was set; [`WriteError::TooLarge`] beyond 64 KiB; else see
     /// [`WriteError`].
-    pub async fn proclaim(&self, value: impl Into<String>) -> Result<(), WriteError> {
-        call!("election.proclaim", self.hold.path())
+    pub async fn set_value(&self, value: impl Into<String>) -> Result<(), WriteError> {
+        call!("election.set_value", self.hold.path())
             .of(&self.hold)
             .run(async {
                 let value = value.into();
@@ -404,14 +404,14 @@ impl Leadership {
                 let known = self.known().clone();
                 // Keeps what other clients have written there, such as a request to release.
                 let word = |data: &mut NodeData| data.who.value.clone_from(&value);
-                let now = self.hold.amend(known, word).await?;
+                let now = self.hold.update(known, word).await?;
                 *self.known() = now;
                 Ok(())
             })
             .await
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownData> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

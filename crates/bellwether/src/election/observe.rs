@@ -5,7 +5,7 @@ use futures_util::stream::unfold;
 
 use crate::election::candidacy::REST;
 use crate::election::{Candidate, Election, in_order, line};
-use crate::error::StandError;
+use crate::error::CandidacyError;
 use crate::line::failure::Failure;
 use crate::node::path::NodePath;
 use crate::request::events::Events;
@@ -15,7 +15,7 @@ use crate::request::node_event::NodeEvent;
 /// two looks is skipped. Within one session, the stream never goes back to an earlier leader.
 ///
 /// An error does not end it: the next item is waited for in the next session, if need be. It ends when the client is closed.
-pub type Observe = Events<Result<Option<Candidate>, StandError>>;
+pub type Observe = Events<Result<Option<Candidate>, CandidacyError>>;
 
 impl Observe {
     pub(crate) fn new(election: Election) -> Self {
@@ -28,11 +28,11 @@ impl Observe {
         let next = async |observer: Option<Observer>| {
             let mut observer = observer?;
             if observer.rests {
-                observer.election.client().home().sleep(REST).await;
+                observer.election.client().runtime().sleep(REST).await;
             }
             let leader = observer.next().await;
             observer.rests = leader.is_err();
-            let is_over = leader.as_ref().is_err_and(StandError::is_final);
+            let is_over = leader.as_ref().is_err_and(CandidacyError::is_final);
             Some((leader, (!is_over).then_some(observer)))
         };
         Self::from_stream(unfold(Some(observer), next))
@@ -50,7 +50,7 @@ struct Observer {
 }
 
 impl Observer {
-    async fn next(&mut self) -> Result<Option<Candidate>, StandError> {
+    async fn next(&mut self) -> Result<Option<Candidate>, CandidacyError> {
         loop {
             if let Some(event) = &mut self.event {
                 event.await;

@@ -55,11 +55,8 @@ pub enum AcquireError {
         bytes_max: usize,
     },
     /// The data of the directory is not a number, so the path holds no semaphore. Use another path, or set a limit.
-    #[error("no limit is set at {path}")]
+    #[error("the data of {path} is not a number of permits")]
     NoLimit { path: String },
-    /// The chosen layout does not support several permits in one request. Acquire them one at a time.
-    #[error("the layout at {path} allows one permit at a time")]
-    NotInLayout { path: String },
     /// The re-entrant handle holds the read side, and would wait for itself. Release the read side first.
     #[error("the handle holds the read side of {path}")]
     HoldsReadSide { path: String },
@@ -97,7 +94,7 @@ impl AcquireError {
 /// item is polled, unless the client is closed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum StandError {
+pub enum CandidacyError {
     /// The session has ended, and no new session could be opened yet.
     #[error("no new session")]
     NoSession(#[from] ConnectError),
@@ -106,7 +103,7 @@ pub enum StandError {
     NoPart(#[from] AcquireError),
 }
 
-impl StandError {
+impl CandidacyError {
     /// Whether the stream may continue without a change by the caller: the session or the connection was lost, or room ran out.
     #[must_use]
     pub fn is_transient(&self) -> bool {
@@ -171,11 +168,8 @@ pub enum LimitError {
     #[error("no session for {path}")]
     NoSession { path: String, source: ConnectError },
     /// The data of the directory is not a number, so it is no semaphore. Use another path, or set a limit.
-    #[error("no limit is set at {path}")]
+    #[error("the data of {path} is not a number of permits")]
     NoLimit { path: String },
-    /// The chosen layout stores no limit on the server. Each user passes the limit to its own handle.
-    #[error("the limit of {path} is not on the server")]
-    NotInLayout { path: String },
     /// The server refused or did not answer. A new limit may have been set or not; look again.
     #[error("cannot read or set the limit at {path}")]
     Failed { path: String, source: zk::Error },

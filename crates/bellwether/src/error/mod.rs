@@ -7,7 +7,7 @@ mod state;
 
 pub use self::barrier::BarrierError;
 pub use self::hold::{Lost, ReleaseError, WriteError};
-pub use self::line::{AcquireError, ClearError, ContentionError, LimitError, StandError};
+pub use self::line::{AcquireError, CandidacyError, ClearError, ContentionError, LimitError};
 pub use self::state::StateError;
 pub use crate::node::path::PathError;
 pub use bellwether_client::ConnectError;

@@ -10,40 +10,40 @@ use bellwether_client as zk;
 use bytes::Bytes;
 
 use crate::error::WriteError;
-use crate::hold::crash_record::{Crash, Ended, HELD, Previous, Record, names};
+use crate::hold::crash_record::{Crash, CrashRecord, Ended, HELD, Previous, names};
+use crate::hold::ephemeral_node::EphemeralNode;
 use crate::hold::fenced_write::FencedWrite;
-use crate::hold::own_node::OwnNode;
 use crate::hold::parting::{Marking, Parting};
 use crate::node::access::Access;
 use crate::node::path::NodePath;
 use crate::node::times::now_ms;
 use crate::node::who::Who;
-use crate::request::retry::{Tries, found, until_answered};
-use crate::request::synced_read::linearizable;
+use crate::request::retry::{Retry, found, until_answered};
+use crate::request::synced_read::read_linearizable;
 
 /// The mark of a hold that is held.
 #[derive(Debug)]
 pub(crate) struct CrashMark {
     marking: Marking,
-    record: Mutex<Record>,
+    record: Mutex<CrashRecord>,
 }
 
 impl CrashMark {
     /// Marks the hold of a node whose turn it is. Until this returns, `marking` tells what there is to undo.
     pub(crate) async fn set(
-        node: &OwnNode,
+        node: &EphemeralNode,
         who: Option<Who>,
         access: &Access,
         marking: &mut Marking,
     ) -> Result<(Self, Previous), zk::Error> {
         let zk = node.session().zk();
         let timeout = node.session().session_timeout();
-        let record = Record::new(node.path(), node.czxid().into(), who, timeout);
+        let record = CrashRecord::new(node.path(), node.czxid().into(), who, timeout);
         let data = record.to_data();
         let options = zk::CreateMode::Persistent.with_acl(access.acl());
         // Most of the time there was no crash, and the first try is enough.
         let mut version = None;
-        let mut tries = Tries::limited();
+        let mut retry = Retry::limited();
         loop {
             let mut writer = zk.new_multi();
             writer.check(node.path(), None);
@@ -60,7 +60,7 @@ impl CrashMark {
             };
             match error {
                 zk::Error::NODE_EXISTS | zk::Error::BAD_VERSION | zk::Error::NO_NODE => {}
-                error => tries.again(error)?,
+                error => retry.again(error)?,
             }
             // A mark that names this node is of an earlier try, whose reply was lost.
             (marking.before, version) = match read_mark(zk, &marking.path).await? {
@@ -73,7 +73,7 @@ impl CrashMark {
         }
     }
 
-    fn done(marking: &Marking, record: Record) -> (Self, Previous) {
+    fn done(marking: &Marking, record: CrashRecord) -> (Self, Previous) {
         let mark = Self {
             marking: marking.clone(),
             record: Mutex::new(record),
@@ -83,7 +83,7 @@ impl CrashMark {
 
     /// Records how far the work is, for the next holder, which may have to repair it.
     pub(crate) async fn note(&self, write: FencedWrite<'_>, note: &[u8]) -> Result<(), WriteError> {
-        self.amend(write, |record| record.set_note(note)).await
+        self.update(write, |record| record.set_note(note)).await
     }
 
     /// Records how the hold ended that will not be released.
@@ -96,13 +96,14 @@ impl CrashMark {
             how: how.to_owned(),
             at_ms: now_ms(),
         };
-        self.amend(write, |record| record.ended = Some(ended)).await
+        self.update(write, |record| record.ended = Some(ended))
+            .await
     }
 
-    async fn amend(
+    async fn update(
         &self,
         mut write: FencedWrite<'_>,
-        change: impl FnOnce(&mut Record),
+        change: impl FnOnce(&mut CrashRecord),
     ) -> Result<(), WriteError> {
         let data = {
             let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
@@ -141,7 +142,7 @@ pub(crate) async fn look(zk: &zk::Client, dir: &NodePath) -> Result<Previous, zk
 
 /// The mark that is there now. A lagging server may show the mark of a holder that has released since.
 async fn read_mark(zk: &zk::Client, path: &str) -> Result<Option<(Bytes, zk::Stat)>, zk::Error> {
-    found(until_answered(|| linearizable(zk, path, || zk.get(path))).await)
+    found(until_answered(|| read_linearizable(zk, path, || zk.get(path))).await)
 }
 
 /// Whether a mark is among the children of a directory.
@@ -159,7 +160,7 @@ pub(crate) fn held_since(
     let holder = holder.to_owned();
     async move {
         let (data, _) = read.await.ok()?;
-        let record = Record::from_data(&data)?;
+        let record = CrashRecord::from_data(&data)?;
         let since = Duration::from_millis(record.since_ms?);
         (record.node == holder).then(|| SystemTime::UNIX_EPOCH + since)
     }
@@ -176,7 +177,7 @@ pub(crate) async fn clear(zk: &zk::Client, dir: &NodePath) -> Result<bool, Clear
     let Some((data, stat)) = read_mark(zk, &path).await? else {
         return Ok(false);
     };
-    if let Some(record) = Record::from_data(&data)
+    if let Some(record) = CrashRecord::from_data(&data)
         && zk.exists(&dir.child(&record.node)).await?.is_some()
     {
         return Err(ClearFailure::Held(record.who));

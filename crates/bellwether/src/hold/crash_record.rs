@@ -57,7 +57,7 @@ pub struct Ended {
 
 impl Crash {
     pub(crate) fn from_mark(data: &[u8]) -> Self {
-        match Record::from_data(data) {
+        match CrashRecord::from_data(data) {
             Some(record) => Self {
                 note: record.note(),
                 token: Some(record.token),
@@ -78,13 +78,13 @@ impl Crash {
 
 /// The name of the node that a mark names, and what its holder has left if it is gone; `None` if it is no mark.
 pub(crate) fn read(data: &[u8]) -> Option<(String, Crash)> {
-    let record = Record::from_data(data)?;
+    let record = CrashRecord::from_data(data)?;
     Some((record.node, Crash::from_mark(data)))
 }
 
 /// The data of the mark.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Record {
+pub(crate) struct CrashRecord {
     version: u32,
     /// The name of the holder's node.
     pub(crate) node: String,
@@ -105,7 +105,7 @@ pub(crate) struct Record {
     pub(crate) ended: Option<Ended>,
 }
 
-impl Record {
+impl CrashRecord {
     /// The record of a hold in a session of this timeout.
     pub(crate) fn new(
         node: &str,
@@ -152,7 +152,7 @@ impl Record {
 
 /// Whether the mark names the holder that has this node.
 pub(crate) fn names(mark: &[u8], node: &str) -> bool {
-    Record::from_data(mark).is_some_and(|record| record.node == node_name(node))
+    CrashRecord::from_data(mark).is_some_and(|record| record.node == node_name(node))
 }
 
 fn node_name(path: &str) -> &str {

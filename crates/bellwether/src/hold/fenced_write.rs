@@ -3,15 +3,14 @@
 use bellwether_client as zk;
 
 use crate::error::WriteError;
-use crate::hold::own_node::{Naming, OwnNode};
+use crate::hold::ephemeral_node::{EphemeralNode, Naming};
 use crate::node::access::Access;
 use crate::node::path::NodePath;
 use crate::node::request_size::{REQUEST_BYTES_MAX, WRITE_OVERHEAD_BYTES};
 use crate::node::version::Version;
 use crate::request::receipt::{OnceError, Receipts};
-use crate::request::retry::Tries;
+use crate::request::retry::Retry;
 use crate::session::call::call;
-use crate::session::sabotage::Sabotage;
 
 /// Several writes in one transaction that succeeds only while the hold is held: the servers check the holder's node and make the changes in
 /// one transaction, so a late holder cannot write. They are made exactly once, over any number of reconnects: a receipt, an ephemeral node beside
@@ -29,7 +28,7 @@ use crate::session::sabotage::Sabotage;
 /// ```
 #[must_use = "nothing is sent until it is committed"]
 pub struct FencedWrite<'a> {
-    node: &'a OwnNode,
+    node: &'a EphemeralNode,
     receipts: &'a Receipts,
     writes: Vec<Write>,
     /// The first mistake in an argument; `commit` returns it.
@@ -56,7 +55,7 @@ impl Write {
 }
 
 impl<'a> FencedWrite<'a> {
-    pub(crate) fn new(node: &'a OwnNode, receipts: &'a Receipts) -> Self {
+    pub(crate) fn new(node: &'a EphemeralNode, receipts: &'a Receipts) -> Self {
         Self {
             node,
             receipts,
@@ -133,7 +132,7 @@ impl<'a> FencedWrite<'a> {
             .receipts
             .operation()
             .map_err(|error| self.error(error))?;
-        let mut tries = Tries::limited();
+        let mut retry = Retry::limited();
         loop {
             match operation.send(|writer| self.fill(writer)).await {
                 Ok(_) => return Ok(()),
@@ -143,7 +142,7 @@ impl<'a> FencedWrite<'a> {
                     code: zk::ErrorCode::NoNode,
                 })) if self.checks() > 1 => {
                     let made = self.receipts.make_directory().await;
-                    tries
+                    retry
                         .again_after(made)
                         .map_err(|error| self.error(OnceError::Refused(error.into())))?;
                 }
@@ -184,14 +183,9 @@ impl<'a> FencedWrite<'a> {
         let session = self.node.session();
         let options = zk::CreateMode::Persistent.with_acl(session.access().acl());
         // Any version: a request to the holder to release changes the node too.
-        let is_fenced = !session.is_sabotaged(Sabotage::WriteUnfenced);
-        let mut check = |path, version| match is_fenced {
-            true => writer.check(path, version),
-            false => writer.check("/", None),
-        };
-        check(self.node.path(), None);
+        writer.check(self.node.path(), None);
         if let Naming::Pinned { path, version } = self.node.naming() {
-            check(path, Some(*version));
+            writer.check(path, Some(*version));
         }
         for write in &self.writes {
             match write {

@@ -8,12 +8,11 @@ use futures_core::Stream;
 use futures_util::stream::unfold;
 use tokio::sync::watch;
 
-use super::attend::is_over;
+use super::watch_over::is_over;
 use crate::error::Lost;
 use crate::hold::fence::FencingToken;
 use crate::session::meters;
 use crate::session::open_session::{Session, WeakSession};
-use crate::session::sabotage::Sabotage;
 
 /// How a hold stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,8 +81,6 @@ impl HoldWatch {
     /// The state at this moment.
     #[must_use]
     pub fn state(&self) -> HoldState {
-        let is_over =
-            |session: &Session| is_over(session) && !session.is_sabotaged(Sabotage::LostByTask);
         match self.session.upgrade() {
             Some(session) if !is_over(&session) => {}
             // The tasks that wait are its parent's, and are not told.

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use futures_util::future::BoxFuture;
 
 use super::Hold;
-use crate::session::home::Home;
+use crate::session::runtime::SessionRuntime;
 
 /// A hold that can be undone as if it had never existed: the crash mark becomes what it was before.
 pub(crate) trait Undo {
@@ -67,11 +67,11 @@ impl<T: Undo> Drop for InTransit<T> {
     }
 }
 
-/// Acquires on the thread of the session, as [`Home::there`]. A grant is undone if its caller has dropped the call.
+/// Acquires on the thread of the session, as [`SessionRuntime::run`]. A grant is undone if its caller has dropped the call.
 ///
 /// Boxed, because otherwise the future of each caller would contain the future of a whole acquisition.
 pub(crate) fn acquire_there<T, F>(
-    home: &Home,
+    runtime: &SessionRuntime,
     acquired: F,
 ) -> impl Future<Output = T> + Send + use<T, F>
 where
@@ -80,6 +80,6 @@ where
 {
     let granted: BoxFuture<'static, InTransit<T>> =
         Box::pin(async { InTransit::new(acquired.await) });
-    let home = home.clone();
-    async move { home.there(granted).await.arrive() }
+    let runtime = runtime.clone();
+    async move { runtime.run(granted).await.arrive() }
 }

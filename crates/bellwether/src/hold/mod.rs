@@ -1,21 +1,21 @@
 //! Holds: what every guard of a lock, permit, leadership or claim promises.
 
-mod amend;
-mod attend;
 pub(crate) mod crash_mark;
 pub(crate) mod crash_record;
+pub(crate) mod ephemeral_node;
 pub(crate) mod fence;
 pub(crate) mod fenced_write;
 pub(crate) mod guard;
 mod held_call;
 pub(crate) mod hold_watch;
 mod in_transit;
-pub(crate) mod own_node;
 pub(crate) mod parting;
 mod release;
 mod revocation;
 #[cfg(test)]
 mod tests;
+mod update;
+mod watch_over;
 
 pub use self::crash_record::{Crash, Ended, Previous};
 pub use self::fence::StaleToken;
@@ -33,36 +33,36 @@ use crate::node::who::Who;
 use crate::request::receipt::Receipts;
 use crate::session::call::call;
 use crate::session::clock::Moment;
-use crate::session::heart::Pulse;
-use crate::session::home::Running;
+use crate::session::liveness::KeepAlive;
 use crate::session::open_session::Session;
+use crate::session::runtime::TaskGuard;
 use crate::session::slots::{HeldSlot, Slot};
 
-use self::attend::{Attended, attend, look_again};
 use self::crash_mark::CrashMark;
+use self::ephemeral_node::{EphemeralNode, OwnWatch};
 use self::fence::FencingToken;
 pub use self::hold_watch::HoldState;
 use self::hold_watch::HoldWatch;
 pub(crate) use self::in_transit::{InTransit, Undo, acquire_there};
-use self::own_node::{OwnNode, OwnWatch};
-use self::release::Ending;
+use self::release::EndOnDrop;
+use self::watch_over::{WatchedOver, look_again, watch_over};
 
 /// Something that this session holds, represented by a node on the servers. Guards are smart pointers to it.
 #[derive(Debug)]
 pub struct Hold {
     /// Dropped first: no task may see a hold as held while its node is being deleted.
-    state: Ending,
+    state: EndOnDrop,
     asked: watch::Sender<Option<Revocation>>,
     previous: Previous,
     mark: Option<CrashMark>,
     /// The task that watches the hold; it ends with the hold.
-    _watch: Running,
+    _watch: TaskGuard,
     /// A change of the node's data that runs in the background.
-    errand: Option<Running>,
-    _pulse: Pulse,
+    errand: Option<TaskGuard>,
+    _keep_alive: KeepAlive,
     /// For fenced writes: set by the first one, unless the recipe has receipts.
     receipts: OnceLock<Receipts>,
-    node: OwnNode,
+    node: EphemeralNode,
     /// Dropped last: the deletion of the node is ahead of what the next task of the session sends.
     slot: Arc<HeldSlot>,
 }
@@ -71,7 +71,7 @@ impl Hold {
     /// Starts a hold and the task that watches it. `own_watch` is a watch on the node, if one is already set.
     pub(crate) fn start(
         path: &str,
-        node: OwnNode,
+        node: EphemeralNode,
         own_watch: Option<OwnWatch>,
         mark: Option<CrashMark>,
         previous: Previous,
@@ -81,22 +81,22 @@ impl Hold {
         let session = node.session().clone();
         let state = HoldWatch::new(path, node.czxid().into(), &session);
         let slot = Arc::new(HeldSlot::new(slot));
-        let task = attend(
+        let task = watch_over(
             session.clone(),
             (node.path().to_owned(), node.czxid()),
             own_watch,
-            Attended(state.clone()),
+            WatchedOver(state.clone()),
             asked.clone(),
             Arc::downgrade(&slot),
         );
         Self {
-            state: Ending(state, Moment::now()),
+            state: EndOnDrop(state, Moment::now()),
             asked,
             previous,
             mark,
-            _watch: session.home().run(task),
+            _watch: session.runtime().spawn_guarded(task),
             errand: None,
-            _pulse: Pulse::new(&session),
+            _keep_alive: KeepAlive::new(&session),
             receipts: OnceLock::new(),
             node,
             slot,
@@ -205,7 +205,7 @@ impl Hold {
     pub fn time_left(&self) -> Duration {
         match self.state().is_over() {
             true => Duration::ZERO,
-            false => self.node.session().heart().deadline().left(),
+            false => self.node.session().liveness().deadline().left(),
         }
     }
 
@@ -220,7 +220,7 @@ impl Hold {
             loop {
                 match self.time_left().checked_sub(ahead) {
                     None | Some(Duration::ZERO) => return,
-                    Some(left) => session.home().sleep(left.min(look_again(session))).await,
+                    Some(left) => session.runtime().sleep(left.min(look_again(session))).await,
                 }
             }
         };

@@ -6,9 +6,9 @@ use futures_util::future::BoxFuture;
 
 use crate::hold::crash_record::{Crash, HELD, Previous, names};
 use crate::node::path::NodePath;
-use crate::request::litter::delete;
-use crate::request::synced_read::linearizable;
-use crate::session::janitor::Removal;
+use crate::request::leftover::delete;
+use crate::request::synced_read::read_linearizable;
+use crate::session::cleaner::Cleanup;
 
 /// What is changed in one multi with the deletion of the own node.
 #[derive(Debug)]
@@ -95,7 +95,7 @@ impl Marking {
     /// Restores the mark and deletes the node, as if the hold had never existed.
     async fn undo(&self, zk: &zk::Client, node: &str) -> Result<(), zk::Error> {
         // A lagging server may not show our mark yet, and the mark would stay and report a crash that never happened.
-        let version = match linearizable(zk, &self.path, || zk.get(&self.path)).await {
+        let version = match read_linearizable(zk, &self.path, || zk.get(&self.path)).await {
             Ok((data, stat)) if names(&data, node) => stat.version,
             Ok(_) | Err(zk::Error::NO_NODE) => {
                 return delete(zk, node).await;
@@ -135,7 +135,7 @@ pub(crate) struct Marked {
     pub(crate) marking: Marking,
 }
 
-impl Removal for Marked {
+impl Cleanup for Marked {
     fn remove<'a>(&'a self, zk: &'a zk::Client) -> BoxFuture<'a, Result<(), zk::Error>> {
         self.marking.undo(zk, &self.node).boxed()
     }

@@ -7,11 +7,11 @@ use std::task::Poll;
 use futures_util::poll;
 
 use super::Hold;
+use super::ephemeral_node::Removal;
 use super::hold_watch::{HoldState, HoldWatch};
-use super::own_node::Removal;
 use super::parting::Parting;
 use crate::error::ReleaseError;
-use crate::request::litter::Litter;
+use crate::request::leftover::Leftover;
 use crate::session::call::call;
 use crate::session::clock::Moment;
 use crate::session::meters;
@@ -67,8 +67,8 @@ impl Hold {
 
     /// Deletes the node of a lost hold in the background, while its guard still exists.
     pub(crate) fn abandon(&self) {
-        let litter = Litter::Node(self.node.path().to_owned());
-        self.node.session().janitor().remove(litter);
+        let leftover = Leftover::Node(self.node.path().to_owned());
+        self.node.session().cleaner().remove(leftover);
     }
 
     /// Ends the hold in this process, before a request that deletes its node.
@@ -122,9 +122,9 @@ impl Hold {
 
 /// The state of a hold. When it is dropped, the hold ends in this process, before the servers receive a request.
 #[derive(Debug)]
-pub(super) struct Ending(pub(super) HoldWatch, pub(super) Moment);
+pub(super) struct EndOnDrop(pub(super) HoldWatch, pub(super) Moment);
 
-impl Drop for Ending {
+impl Drop for EndOnDrop {
     fn drop(&mut self) {
         if self.0.is_forked() {
             return;
@@ -134,7 +134,7 @@ impl Drop for Ending {
     }
 }
 
-impl Deref for Ending {
+impl Deref for EndOnDrop {
     type Target = HoldWatch;
 
     fn deref(&self) -> &HoldWatch {

@@ -15,7 +15,7 @@ async fn loss_that_a_watch_has_told_is_final() {
     // No hold is there to keep the heart beating.
     until_unproven(&session).await;
     assert!(!watch.is_held());
-    session.heart().prove().await.unwrap();
+    session.liveness().prove().await.unwrap();
     assert!(!watch.is_held(), "lost, and held again");
     assert_eq!(watch.state(), HoldState::Lost);
 }

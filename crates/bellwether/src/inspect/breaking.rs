@@ -8,7 +8,7 @@ use tracing::info;
 
 use crate::error::{ContentionError, WriteError};
 use crate::hold::Hold;
-use crate::hold::crash_record::{Ended, HELD, Record};
+use crate::hold::crash_record::{CrashRecord, Ended, HELD};
 use crate::hold::fence::FencingToken;
 use crate::inspect::contention::Contention;
 use crate::line::name::Layout;
@@ -55,7 +55,7 @@ impl Broken {
             Err(zk::Error::NO_NODE | zk::Error::NO_AUTH) => return Ok(None),
             read => read?,
         };
-        let record = Record::from_data(&data)
+        let record = CrashRecord::from_data(&data)
             .filter(|record| record.node == self.node && record.ended.is_none());
         Ok(record.map(|mut record| {
             record.ended = Some(Ended {
@@ -153,7 +153,7 @@ impl Contention {
                         return Ok(Ending::LetGo);
                     };
                     let gone = asked.until_gone(session.zk());
-                    match session.home().timeout(grace, gone).await {
+                    match session.runtime().timeout(grace, gone).await {
                         Some(gone) => gone.map(|()| Ending::LetGo),
                         None => self.remove(&session, &dir, node, asked).await,
                     }

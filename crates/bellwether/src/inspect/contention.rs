@@ -17,7 +17,7 @@ use crate::session::call::call;
 use crate::session::client::Client;
 use crate::session::id::SessionId;
 use crate::session::open_session::Session;
-use crate::session::place::Unreached;
+use crate::session::recipe_options::Unreached;
 
 /// A look from outside at a line of contenders: of a lock, a read/write lock or a semaphore, in any [layout](Layout).
 ///
@@ -49,11 +49,11 @@ use crate::session::place::Unreached;
 /// # use bellwether::inspect::Contention;
 /// # async fn run(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
 /// let contention = Contention::new(client, "/jobs/nightly").message("the machine goes down");
-/// for contestant in contention.line().await? {
-///     println!("{} {:?}", contestant.holds, contestant.who);
-///     if contestant.holds {
+/// for entry in contention.line().await? {
+///     println!("{} {:?}", entry.holds, entry.who);
+///     if entry.holds {
 ///         let ending = contention
-///             .break_hold(&contestant.node, contestant.token, Duration::from_secs(30))
+///             .break_hold(&entry.node, entry.token, Duration::from_secs(30))
 ///             .await?;
 ///         println!("{ending:?}");
 ///     }
@@ -70,7 +70,7 @@ pub struct Contention {
 /// A contender in a line, as of one look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Contestant {
+pub struct QueueEntry {
     /// The path of its node.
     pub path: String,
     /// The name of its node in the directory.
@@ -154,7 +154,7 @@ impl Contention {
     /// # Errors
     ///
     /// See [`ContentionError`].
-    pub async fn line(&self) -> Result<Vec<Contestant>, ContentionError> {
+    pub async fn line(&self) -> Result<Vec<QueueEntry>, ContentionError> {
         call!("contention.line", self.path())
             .run(async {
                 let dir = self.dir()?;
@@ -196,7 +196,7 @@ impl Contention {
     }
 }
 
-impl Contestant {
+impl QueueEntry {
     /// The owner of this contender, for deadlock searches: the name that the task gave, or else the session.
     #[must_use]
     pub fn owner(&self) -> String {
@@ -241,7 +241,7 @@ async fn read_line(
     zk: &zk::Client,
     dir: &NodePath,
     path: &str,
-) -> Result<Vec<Contestant>, zk::Error> {
+) -> Result<Vec<QueueEntry>, zk::Error> {
     let limit = zk.get(dir.as_str());
     let names = match zk.children(dir.as_str()).await {
         Ok(children) => in_order(&children),
@@ -254,7 +254,7 @@ async fn read_line(
     let mut line = Vec::with_capacity(names.len());
     for (name, read) in names.iter().zip(reads) {
         match read.await {
-            Ok(content) => line.push(contestant(&line, limit, path, name, content)),
+            Ok(content) => line.push(entry(&line, limit, path, name, content)),
             // It left while we looked.
             Err(zk::Error::NO_NODE) => {}
             Err(error) => return Err(error),
@@ -271,19 +271,19 @@ pub(crate) fn in_order(children: &[String]) -> Vec<Name> {
 }
 
 /// The next contender in the line at `path`, behind the contenders `before`.
-pub(crate) fn contestant(
-    before: &[Contestant],
+pub(crate) fn entry(
+    before: &[QueueEntry],
     limit: Option<u64>,
     path: &str,
     name: &Name,
     (data, stat): (Bytes, zk::Stat),
-) -> Contestant {
+) -> QueueEntry {
     let said = NodeData::from_data(&data);
     // Contenders in different layouts do not see each other.
     let mut ahead = before.iter().filter(|one| one.layout == name.layout());
     let holds = match name.kind() {
         Kind::Lock | Kind::Write | Kind::Candidate | Kind::Consumer => ahead.next().is_none(),
-        Kind::Read | Kind::Member => ahead.all(Contestant::shares),
+        Kind::Read | Kind::Member => ahead.all(QueueEntry::shares),
         Kind::Permit(permits) => {
             let in_use = ahead.map(|before| match before.wants {
                 Wants::Permits(permits) => u64::from(permits),
@@ -294,7 +294,7 @@ pub(crate) fn contestant(
                 || said.as_ref().is_some_and(|said| said.granted)
         }
     };
-    Contestant {
+    QueueEntry {
         place: before.len(),
         wants: match name.kind() {
             Kind::Lock => Wants::Lock,
@@ -308,6 +308,6 @@ pub(crate) fn contestant(
         holds,
         layout: name.layout(),
         is_downgraded: said.as_ref().is_some_and(|said| said.downgraded),
-        ..Contestant::alone(path, name.as_str(), Wants::Lock, (data, stat))
+        ..QueueEntry::alone(path, name.as_str(), Wants::Lock, (data, stat))
     }
 }

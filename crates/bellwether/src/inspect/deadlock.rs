@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::error::ContentionError;
-use crate::inspect::contention::{Contention, Contestant, Wants};
+use crate::inspect::contention::{Contention, QueueEntry, Wants};
 use crate::inspect::survey::{Overview, Recipe, Survey};
 use crate::session::call::call;
 
@@ -64,9 +64,9 @@ impl Overview {
 
     fn graph(&self) -> Waits {
         let mut waits = Waits::default();
-        for sight in &self.sights {
+        for sight in &self.recipes {
             if let Recipe::Line(line) = &sight.what {
-                waits.add(&sight.path, &line.contestants);
+                waits.add(&sight.path, &line.entries);
             }
         }
         waits
@@ -80,7 +80,7 @@ struct Waits {
 }
 
 impl Waits {
-    fn add(&mut self, path: &str, line: &[Contestant]) {
+    fn add(&mut self, path: &str, line: &[QueueEntry]) {
         for (place, waiter) in line.iter().enumerate() {
             if waiter.holds {
                 continue;
@@ -189,9 +189,9 @@ fn without_ends<'a>(left: &mut BTreeSet<&'a str>, steps: Vec<(&'a str, &'a str)>
 
 /// The contenders that a waiter waits for. Behind an exclusive contender, only that contender: what it waits for is its own wait.
 fn blockers<'a>(
-    waiter: &'a Contestant,
-    before: &'a [Contestant],
-) -> impl Iterator<Item = &'a Contestant> {
+    waiter: &'a QueueEntry,
+    before: &'a [QueueEntry],
+) -> impl Iterator<Item = &'a QueueEntry> {
     let mut is_alone = false;
     before
         .iter()

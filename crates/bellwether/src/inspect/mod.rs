@@ -6,6 +6,6 @@ pub(crate) mod deadlock;
 pub(crate) mod survey;
 
 pub use breaking::{Broken, Ending};
-pub use contention::{Contention, Contestant, Wants};
+pub use contention::{Contention, QueueEntry, Wants};
 pub use deadlock::WaitsFor;
-pub use survey::{Line, LineKind, Overview, QueueSight, Recipe, Sight, Survey};
+pub use survey::{Line, LineKind, Overview, QueueOverview, Recipe, RecipeAt, Survey};

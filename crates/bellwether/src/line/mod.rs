@@ -6,10 +6,10 @@ pub(crate) mod contender;
 pub(crate) mod failure;
 pub(crate) mod limit;
 pub(crate) mod name;
-pub(crate) mod options;
 pub(crate) mod progress;
+pub(crate) mod wait_queue;
 pub(crate) mod waiting;
 
 pub use name::Layout;
-pub use progress::{Place, Progress};
+pub use progress::{Position, Progress};
 pub use waiting::Waiting;

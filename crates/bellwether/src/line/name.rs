@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use crate::node::acquisition::AcquisitionId;
+use crate::node::operation_id::OperationId;
 
 /// What a contender wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,9 +78,9 @@ pub enum Layout {
     /// Our own: `<kind>-<session>-<acquisition>-<sequence>`.
     #[default]
     Bellwether,
-    /// Apache Curator's: `InterProcessMutex`, `InterProcessReadWriteLock` and `InterProcessSemaphoreV2`.
+    /// Apache Curator's: `InterProcessMutex` and `InterProcessReadWriteLock`.
     Curator,
-    /// That of Python's kazoo: `Lock`, `ReadLock`, `WriteLock` and `Semaphore`.
+    /// That of Python's kazoo: `Lock`, `ReadLock` and `WriteLock`.
     Kazoo,
 }
 
@@ -88,7 +88,7 @@ impl Layout {
     pub(crate) const ALL: [Self; 3] = [Self::Bellwether, Self::Curator, Self::Kazoo];
 
     /// The name of a new contender without the sequence, which the server adds. No other acquisition has it.
-    pub(crate) fn prefix(self, kind: Kind, session: i64, id: AcquisitionId) -> String {
+    pub(crate) fn prefix(self, kind: Kind, session: i64, id: OperationId) -> String {
         let tag = self.tag(kind);
         match self {
             Self::Bellwether => format!("{kind}-{session:x}-{id}-"),
@@ -189,13 +189,12 @@ impl Layout {
         match (self, kind) {
             (Self::Curator, Kind::Read) => "__READ__",
             (Self::Curator, Kind::Write) => "__WRIT__",
+            // Only read, in `InterProcessSemaphoreV2`.
             (Self::Curator, Kind::Permit(_)) => "lease-",
             // `LeaderLatch`; its other election, `LeaderSelector`, is a lock.
             (Self::Curator, Kind::Candidate) => "latch-",
             (Self::Curator, _) => "lock-",
             (Self::Kazoo, Kind::Read) => "__rlock__",
-            // kazoo stores no permit counts there, and ignores the names.
-            (Self::Kazoo, Kind::Permit(_)) => "__lease__",
             (Self::Kazoo, _) => "__lock__",
             (Self::Bellwether, _) => "",
         }
@@ -276,10 +275,10 @@ mod tests {
 
     #[test]
     fn names_round_trip() {
-        let kinds = [Kind::Lock, Kind::Read, Kind::Write, Kind::Permit(1)];
+        let kinds = [Kind::Lock, Kind::Read, Kind::Write];
         for layout in Layout::ALL {
             for kind in kinds {
-                let id = AcquisitionId::new();
+                let id = OperationId::new();
                 let prefix = layout.prefix(kind, -0x0123_4567_89ab_cdef, id);
                 for sequence in [0, 7, i32::MAX, i32::MIN, -5] {
                     let name = layout.parse(format!("{prefix}{sequence:010}")).unwrap();
@@ -318,6 +317,11 @@ mod tests {
                 Layout::Curator,
                 format!("_c_{uuid}-latch-0000000007"),
                 Kind::Candidate,
+            ),
+            (
+                Layout::Curator,
+                format!("_c_{uuid}-lease-0000000007"),
+                Kind::Permit(1),
             ),
             (
                 Layout::Kazoo,

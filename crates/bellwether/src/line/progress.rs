@@ -12,7 +12,7 @@ use crate::line::name::{Kind, Layout, Name};
 use crate::node::path::NodePath;
 use crate::node::who::Who;
 use crate::request::events::Events;
-use crate::request::retry::Tries;
+use crate::request::retry::Retry;
 use crate::session::open_session::Session;
 
 /// A look at the line is cheap, but not free, and people do not read faster. Contenders far back look less often, so that a long line costs
@@ -25,7 +25,7 @@ const FAR_BACK: usize = 10;
 /// A place in a line, as of one look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Place {
+pub struct Position {
     /// How many contenders are before us, including holders; 0 when it is our turn.
     pub ahead: usize,
     /// How many of them hold: several if they are readers or have permits.
@@ -38,31 +38,31 @@ pub struct Place {
 
 /// A stream of places in the line: the current one first, then each change. It ends when the turn has come or the place is
 /// gone.
-pub type Progress = Events<Place>;
+pub type Progress = Events<Position>;
 
 impl Progress {
     pub(crate) fn of(contender: &Contender) -> Self {
-        let look = Look {
+        let look = PositionReader {
             session: contender.session().clone(),
             dir: contender.dir().clone(),
             layout: contender.layout(),
             own: contender.name().cloned(),
             last: None,
         };
-        Self::from_stream(unfold(look, Look::next))
+        Self::from_stream(unfold(look, PositionReader::next))
     }
 }
 
-struct Look {
+struct PositionReader {
     session: Session,
     dir: NodePath,
     layout: Layout,
     own: Option<Name>,
-    last: Option<Place>,
+    last: Option<Position>,
 }
 
-impl Look {
-    async fn next(mut self) -> Option<(Place, Self)> {
+impl PositionReader {
+    async fn next(mut self) -> Option<(Position, Self)> {
         loop {
             if let Some(last) = &self.last {
                 if last.ahead == 0 {
@@ -70,19 +70,19 @@ impl Look {
                 }
                 let seconds = 1 + last.ahead / FAR_BACK;
                 let pause = EVERY * u32::try_from(seconds).unwrap_or(u32::MAX);
-                self.session.home().sleep(pause).await;
+                self.session.runtime().sleep(pause).await;
             }
             // The call that waits for the turn returns the reason.
-            let place = Tries::unlimited().answer(|| self.look()).await.ok()??;
-            if self.last.as_ref() != Some(&place) {
-                self.last = Some(place.clone());
-                return Some((place, self));
+            let position = Retry::unlimited().answer(|| self.look()).await.ok()??;
+            if self.last.as_ref() != Some(&position) {
+                self.last = Some(position.clone());
+                return Some((position, self));
             }
         }
     }
 
     /// `None` if the place is gone.
-    async fn look(&self) -> Result<Option<Place>, zk::Error> {
+    async fn look(&self) -> Result<Option<Position>, zk::Error> {
         let Some(own) = &self.own else {
             return Ok(None);
         };
@@ -105,7 +105,7 @@ impl Look {
         };
         let holders = holders(&line, limit);
         if holders == line.len() {
-            return Ok(Some(Place::default()));
+            return Ok(Some(Position::default()));
         }
         let first = &line[0];
         let path = self.dir.child(first);
@@ -113,7 +113,7 @@ impl Look {
         let holder = zk.get(&path);
         let held_since = is_marked.then(|| crash_mark::held_since(zk, &self.dir, first.as_str()));
         let holder = holder.await.ok();
-        Ok(Some(Place {
+        Ok(Some(Position {
             ahead: line.len() - 1,
             holders,
             holder: holder.and_then(|(data, _)| Who::from_data(&data)),

@@ -7,14 +7,14 @@ use futures_util::future::BoxFuture;
 use crate::error::AcquireError;
 use crate::hold::guard::Guard;
 use crate::line::contender::Contender;
-use crate::line::options::Terms;
 use crate::line::progress::Progress;
+use crate::line::wait_queue::WaitQueue;
 use crate::session::call::call;
 
 /// A place in the line of a recipe, which becomes a guard when its turn has come. When it is dropped, the place is given up.
 #[must_use = "the place in the line is given up when this is dropped"]
 pub struct Waiting<G> {
-    terms: Terms,
+    wait_queue: WaitQueue,
     contender: Contender,
     take: Take<G>,
 }
@@ -25,7 +25,7 @@ type Take<G> =
 
 impl<G> Waiting<G> {
     pub(crate) fn new<F>(
-        terms: &Terms,
+        wait_queue: &WaitQueue,
         contender: Contender,
         take: impl FnOnce(Contender) -> F + Send + Sync + 'static,
     ) -> Self
@@ -33,7 +33,7 @@ impl<G> Waiting<G> {
         F: Future<Output = Result<G, AcquireError>> + Send + 'static,
     {
         Self {
-            terms: terms.clone(),
+            wait_queue: wait_queue.clone(),
             contender,
             take: Box::new(|contender| Box::pin(take(contender))),
         }
@@ -58,7 +58,7 @@ impl<G> Waiting<G> {
     where
         G: Guard,
     {
-        call!("line.turn", self.terms.place.path)
+        call!("line.turn", self.wait_queue.options.path)
             .hold(self.turn_untraced())
             .await
     }
@@ -66,7 +66,7 @@ impl<G> Waiting<G> {
     async fn turn_untraced(mut self) -> Result<G, AcquireError> {
         // The line was not read since the place was taken, possibly long ago; the place may be lost by now.
         let looked = self.contender.list().await;
-        looked.map_err(|failure| self.terms.error(failure))?;
+        looked.map_err(|failure| self.wait_queue.error(failure))?;
         (self.take)(self.contender).await
     }
 }

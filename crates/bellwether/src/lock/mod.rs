@@ -11,9 +11,9 @@ use std::time::Duration;
 use crate::error::{AcquireError, ClearError};
 use crate::hold::Hold;
 use crate::hold::guard::{guard_of_a_hold, release_unrepaired};
-use crate::line::contender::Rule;
+use crate::line::contender::Mode;
 use crate::line::name::Kind;
-use crate::line::options::{Terms, exclusive_options, layout_option, line_options};
+use crate::line::wait_queue::{WaitQueue, exclusive_options, layout_option, line_options};
 use crate::line::waiting::Waiting;
 use crate::session::call::call;
 use crate::session::client::Client;
@@ -72,7 +72,7 @@ use crate::session::client::Client;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Lock {
-    terms: Terms,
+    wait_queue: WaitQueue,
 }
 
 impl Lock {
@@ -80,7 +80,7 @@ impl Lock {
     #[must_use]
     pub fn new(client: &Client, path: impl Into<String>) -> Self {
         Self {
-            terms: Terms::new(client, path),
+            wait_queue: WaitQueue::new(client, path),
         }
     }
 
@@ -107,7 +107,7 @@ impl Lock {
     }
 
     async fn acquire_untraced(&self) -> Result<LockGuard, AcquireError> {
-        let hold = self.terms.acquire(Kind::Lock, Rule::EXCLUSIVE).await?;
+        let hold = self.wait_queue.acquire(Kind::Lock, Mode::EXCLUSIVE).await?;
         Ok(LockGuard { hold })
     }
 
@@ -123,7 +123,7 @@ impl Lock {
     /// [`AcquireError::TimedOut`] when the limit has passed; else as [`acquire`](Self::acquire).
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<LockGuard, AcquireError> {
         call!("lock.acquire", self.path())
-            .hold(self.terms.within(limit, self.acquire_untraced()))
+            .hold(self.wait_queue.within(limit, self.acquire_untraced()))
             .await
     }
 
@@ -141,7 +141,10 @@ impl Lock {
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>, AcquireError> {
         call!("lock.try_acquire", self.path())
             .try_hold(async {
-                let hold = self.terms.try_acquire(Kind::Lock, Rule::EXCLUSIVE).await?;
+                let hold = self
+                    .wait_queue
+                    .try_acquire(Kind::Lock, Mode::EXCLUSIVE)
+                    .await?;
                 Ok(hold.map(|hold| LockGuard { hold }))
             })
             .await
@@ -182,37 +185,41 @@ impl Lock {
     }
 
     async fn join_untraced(&self) -> Result<Waiting<LockGuard>, AcquireError> {
-        let session = self.terms.session().await?;
+        let session = self.wait_queue.session().await?;
         let contender = self
-            .terms
-            .join(&session, Kind::Lock, Rule::EXCLUSIVE)
+            .wait_queue
+            .join(&session, Kind::Lock, Mode::EXCLUSIVE)
             .await?;
-        let terms = self.terms.clone();
+        let wait_queue = self.wait_queue.clone();
         Ok(Waiting::new(
-            &self.terms,
+            &self.wait_queue,
             contender,
             async move |contender| {
-                let hold = terms.turn(contender).await?;
+                let hold = wait_queue.turn(contender).await?;
                 Ok(LockGuard { hold })
             },
         ))
     }
 
     pub(crate) fn client(&self) -> &Client {
-        &self.terms.place.client
+        &self.wait_queue.options.client
     }
 
     /// The path with the chroot in front; as it is written if it is none.
     fn path_on_servers(&self) -> String {
-        let node = self.terms.place.node();
+        let node = self.wait_queue.options.node();
         node.map_or_else(|_| self.path().to_owned(), |node| node.as_str().to_owned())
     }
 
     /// Whether a hold of the other lock at the same path is as good.
     fn wants_as(&self, other: &Self) -> bool {
         let wanted = |lock: &Self| {
-            let terms = &lock.terms;
-            (terms.layout, terms.crash_mark, terms.lock_delay)
+            let wait_queue = &lock.wait_queue;
+            (
+                wait_queue.layout,
+                wait_queue.crash_mark,
+                wait_queue.lock_delay,
+            )
         };
         wanted(self) == wanted(other)
     }
@@ -231,7 +238,7 @@ impl Lock {
     /// See [`ClearError`].
     pub async fn clear_crash_mark(&self) -> Result<bool, ClearError> {
         call!("lock.clear_crash_mark", self.path())
-            .ask(self.terms.clear_mark())
+            .ask(self.wait_queue.clear_mark())
             .await
     }
 }

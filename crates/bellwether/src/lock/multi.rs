@@ -122,7 +122,7 @@ impl MultiLock {
                     return Ok(all.arrive());
                 };
                 let acquired = self.acquire_into(&mut all);
-                match first.client().home().timeout(limit, acquired).await {
+                match first.client().runtime().timeout(limit, acquired).await {
                     Some(acquired) => acquired.map(|()| all.arrive()),
                     None => Err(AcquireError::TimedOut {
                         path: self.locks[all.guards.len()].path().to_owned(),

@@ -54,7 +54,7 @@ use crate::session::client::Client;
 #[derive(Clone, Debug)]
 pub struct ReentrantLock {
     lock: Lock,
-    held: Held,
+    held: HandleHold,
 }
 
 impl ReentrantLock {
@@ -63,7 +63,7 @@ impl ReentrantLock {
     pub fn new(lock: Lock) -> Self {
         Self {
             lock,
-            held: Held::default(),
+            held: HandleHold::default(),
         }
     }
 
@@ -129,7 +129,7 @@ impl ReentrantLock {
 #[derive(Clone, Debug)]
 pub struct ReentrantRwLock {
     lock: RwLock,
-    held: Held,
+    held: HandleHold,
 }
 
 impl ReentrantRwLock {
@@ -138,7 +138,7 @@ impl ReentrantRwLock {
     pub fn new(lock: RwLock) -> Self {
         Self {
             lock,
-            held: Held::default(),
+            held: HandleHold::default(),
         }
     }
 
@@ -197,7 +197,7 @@ impl ReentrantRwLock {
 
 /// What a handle holds, if anything.
 #[derive(Clone, Debug, Default)]
-struct Held(Arc<Native<Mutex<Weak<Taken>>>>);
+struct HandleHold(Arc<Native<Mutex<Weak<Taken>>>>);
 
 #[derive(Debug)]
 struct Taken {
@@ -208,7 +208,7 @@ struct Taken {
     is_delivered: AtomicBool,
 }
 
-impl Held {
+impl HandleHold {
     /// One more guard of the current hold, or the first guard of a new one. Clones that ask at the same time share the result.
     async fn share_or(
         &self,
@@ -224,7 +224,7 @@ impl Held {
         let held = self.clone();
         // A task of its own, because others wait for it: it goes on while its caller neither polls nor drops it.
         let shared = async move { InTransit::new(held.share_or_take(take).await) };
-        match client.home().apart(shared).await {
+        match client.runtime().spawn(shared).await {
             Some(guard) => guard.arrive().map(ReentrantGuard::delivered),
             None => Err(AcquireError::NoSession {
                 path: path.to_owned(),

@@ -5,15 +5,14 @@ use std::time::Duration;
 use crate::error::{AcquireError, ClearError, ReleaseError};
 use crate::hold::guard::{guard_of_a_hold, release_unrepaired};
 use crate::hold::{Hold, acquire_there};
-use crate::line::contender::{Contender, Rule};
+use crate::line::contender::{Contender, Mode};
 use crate::line::name::Kind;
-use crate::line::options::{Terms, exclusive_options, layout_option, line_options};
+use crate::line::wait_queue::{WaitQueue, exclusive_options, layout_option, line_options};
 use crate::line::waiting::Waiting;
 use crate::node::who::Who;
 use crate::session::call::call;
 use crate::session::client::Client;
 use crate::session::open_session::Session;
-use crate::session::sabotage::Sabotage;
 
 /// A lock that many readers share, or one writer holds alone.
 ///
@@ -58,7 +57,7 @@ use crate::session::sabotage::Sabotage;
 /// ```
 #[derive(Clone, Debug)]
 pub struct RwLock {
-    terms: Terms,
+    wait_queue: WaitQueue,
 }
 
 impl RwLock {
@@ -66,12 +65,12 @@ impl RwLock {
     #[must_use]
     pub fn new(client: &Client, path: impl Into<String>) -> Self {
         Self {
-            terms: Terms::new(client, path),
+            wait_queue: WaitQueue::new(client, path),
         }
     }
 
     pub(super) fn client(&self) -> &Client {
-        &self.terms.place.client
+        &self.wait_queue.options.client
     }
 
     line_options!();
@@ -96,8 +95,8 @@ impl RwLock {
 
     async fn read_untraced(&self) -> Result<ReadGuard, AcquireError> {
         Ok(ReadGuard {
-            hold: self.terms.acquire(Kind::Read, Rule::SHARED).await?,
-            terms: self.terms.clone(),
+            hold: self.wait_queue.acquire(Kind::Read, Mode::SHARED).await?,
+            wait_queue: self.wait_queue.clone(),
         })
     }
 
@@ -117,14 +116,14 @@ impl RwLock {
     }
 
     async fn write_untraced(&self) -> Result<WriteGuard, AcquireError> {
-        let terms = self.terms.clone();
+        let wait_queue = self.wait_queue.clone();
         let acquired = async move {
-            let session = terms.session().await?;
-            let (kind, rule) = (Kind::Write, Rule::EXCLUSIVE);
-            let contender = terms.join_with_slot(&session, kind, rule).await?;
-            WriteGuard::take(&terms, contender).await
+            let session = wait_queue.session().await?;
+            let (kind, mode) = (Kind::Write, Mode::EXCLUSIVE);
+            let contender = wait_queue.join_with_slot(&session, kind, mode).await?;
+            WriteGuard::take(&wait_queue, contender).await
         };
-        acquire_there(self.terms.place.client.home(), acquired).await
+        acquire_there(self.wait_queue.options.client.runtime(), acquired).await
     }
 
     /// As [`read`](Self::read), but gives up after a time. The limit is for the whole call.
@@ -138,7 +137,7 @@ impl RwLock {
     /// [`AcquireError::TimedOut`] when the limit has passed; else as [`read`](Self::read).
     pub async fn read_timeout(&self, limit: Duration) -> Result<ReadGuard, AcquireError> {
         call!("rwlock.read", self.path())
-            .hold(self.terms.within(limit, self.read_untraced()))
+            .hold(self.wait_queue.within(limit, self.read_untraced()))
             .await
     }
 
@@ -153,7 +152,7 @@ impl RwLock {
     /// [`AcquireError::TimedOut`] when the limit has passed; else as [`read`](Self::read).
     pub async fn write_timeout(&self, limit: Duration) -> Result<WriteGuard, AcquireError> {
         call!("rwlock.write", self.path())
-            .hold(self.terms.within(limit, self.write_untraced()))
+            .hold(self.wait_queue.within(limit, self.write_untraced()))
             .await
     }
 
@@ -171,9 +170,12 @@ impl RwLock {
     pub async fn try_read(&self) -> Result<Option<ReadGuard>, AcquireError> {
         call!("rwlock.try_read", self.path())
             .try_hold(async {
-                let hold = self.terms.try_acquire(Kind::Read, Rule::SHARED).await?;
-                let terms = self.terms.clone();
-                Ok(hold.map(|hold| ReadGuard { hold, terms }))
+                let hold = self
+                    .wait_queue
+                    .try_acquire(Kind::Read, Mode::SHARED)
+                    .await?;
+                let wait_queue = self.wait_queue.clone();
+                Ok(hold.map(|hold| ReadGuard { hold, wait_queue }))
             })
             .await
     }
@@ -192,8 +194,8 @@ impl RwLock {
     pub async fn try_write(&self) -> Result<Option<WriteGuard>, AcquireError> {
         call!("rwlock.try_write", self.path())
             .try_hold(async {
-                let session = self.terms.session().await?;
-                self.terms.try_write(session, None).await
+                let session = self.wait_queue.session().await?;
+                self.wait_queue.try_write(session, None).await
             })
             .await
     }
@@ -210,15 +212,18 @@ impl RwLock {
     pub async fn join_read(&self) -> Result<Waiting<ReadGuard>, AcquireError> {
         call!("rwlock.join_read", self.path())
             .run(async {
-                let session = self.terms.session().await?;
-                let contender = self.terms.join(&session, Kind::Read, Rule::SHARED).await?;
-                let terms = self.terms.clone();
+                let session = self.wait_queue.session().await?;
+                let contender = self
+                    .wait_queue
+                    .join(&session, Kind::Read, Mode::SHARED)
+                    .await?;
+                let wait_queue = self.wait_queue.clone();
                 Ok(Waiting::new(
-                    &self.terms,
+                    &self.wait_queue,
                     contender,
                     async move |contender| {
-                        let hold = terms.turn(contender).await?;
-                        Ok(ReadGuard { hold, terms })
+                        let hold = wait_queue.turn(contender).await?;
+                        Ok(ReadGuard { hold, wait_queue })
                     },
                 ))
             })
@@ -237,31 +242,19 @@ impl RwLock {
     pub async fn join_write(&self) -> Result<Waiting<WriteGuard>, AcquireError> {
         call!("rwlock.join_write", self.path())
             .run(async {
-                let session = self.terms.session().await?;
+                let session = self.wait_queue.session().await?;
                 let contender = self
-                    .terms
-                    .join(&session, Kind::Write, Rule::EXCLUSIVE)
+                    .wait_queue
+                    .join(&session, Kind::Write, Mode::EXCLUSIVE)
                     .await?;
-                let terms = self.terms.clone();
+                let wait_queue = self.wait_queue.clone();
                 Ok(Waiting::new(
-                    &self.terms,
+                    &self.wait_queue,
                     contender,
-                    async move |contender| WriteGuard::take(&terms, contender).await,
+                    async move |contender| WriteGuard::take(&wait_queue, contender).await,
                 ))
             })
             .await
-    }
-
-    /// The read side alone, for code that takes anything that can be [acquired](crate::Acquire).
-    #[must_use]
-    pub fn reader(&self) -> ReadSide {
-        ReadSide(self.clone())
-    }
-
-    /// The write side alone, for code that takes anything that can be [acquired](crate::Acquire).
-    #[must_use]
-    pub fn writer(&self) -> WriteSide {
-        WriteSide(self.clone())
     }
 
     /// Clears the crash mark of a dead writer, when its work has been repaired by hand. Tells whether there was one.
@@ -278,104 +271,39 @@ impl RwLock {
     /// See [`ClearError`].
     pub async fn clear_crash_mark(&self) -> Result<bool, ClearError> {
         call!("rwlock.clear_crash_mark", self.path())
-            .ask(self.terms.clear_mark())
+            .ask(self.wait_queue.clear_mark())
             .await
     }
 }
 
-impl Terms {
+impl WaitQueue {
     /// Acquires the write side if the node `own` is alone in the line.
     async fn try_write(
         &self,
         session: Session,
         own: Option<&str>,
     ) -> Result<Option<WriteGuard>, AcquireError> {
-        let (terms, own) = (self.clone(), own.map(str::to_owned));
+        let (wait_queue, own) = (self.clone(), own.map(str::to_owned));
         let tried = async move {
-            let is_sabotaged = session.is_sabotaged(Sabotage::UpgradeAmongReaders);
-            let rule = match own.is_some() && is_sabotaged {
-                true => Rule::SHARED,
-                false => Rule::EXCLUSIVE,
-            };
-            let own = own.as_deref();
-            match terms.try_join(&session, Kind::Write, rule, own).await? {
-                Some(contender) => WriteGuard::take(&terms, contender).await.map(Some),
+            let (own, mode) = (own.as_deref(), Mode::EXCLUSIVE);
+            match wait_queue
+                .try_join(&session, Kind::Write, mode, own)
+                .await?
+            {
+                Some(contender) => WriteGuard::take(&wait_queue, contender).await.map(Some),
                 None => Ok(None),
             }
         };
-        acquire_there(self.place.client.home(), tried).await
+        acquire_there(self.options.client.runtime(), tried).await
     }
 }
-
-/// The read side of an [`RwLock`]: see [`RwLock::reader`].
-#[derive(Clone, Debug)]
-pub struct ReadSide(RwLock);
-
-/// The write side of an [`RwLock`]: see [`RwLock::writer`].
-#[derive(Clone, Debug)]
-pub struct WriteSide(RwLock);
-
-/// The verbs of one side, by the names that other recipes have for them.
-macro_rules! side {
-    ($side:ident, $guard:ident, $acquire:ident, $acquire_timeout:ident, $try_acquire:ident) => {
-        impl $side {
-            /// As the verb of [`RwLock`] for this side.
-            ///
-            /// # Cancel safety
-            ///
-            /// As [`RwLock::read`].
-            ///
-            /// # Errors
-            ///
-            /// As [`RwLock::read`].
-            pub async fn acquire(&self) -> Result<$guard, AcquireError> {
-                self.0.$acquire().await
-            }
-
-            /// As [`acquire`](Self::acquire), but gives up after a time. The limit is for the whole call.
-            ///
-            /// # Cancel safety
-            ///
-            /// As [`RwLock::read`].
-            ///
-            /// # Errors
-            ///
-            /// [`AcquireError::TimedOut`] when the limit has passed; else as [`acquire`](Self::acquire).
-            pub async fn acquire_timeout(&self, limit: Duration) -> Result<$guard, AcquireError> {
-                self.0.$acquire_timeout(limit).await
-            }
-
-            /// Acquires this side if no other contender is in the way; `None` otherwise.
-            ///
-            /// # Cancel safety
-            ///
-            /// As [`RwLock::read`].
-            ///
-            /// # Errors
-            ///
-            /// As [`acquire`](Self::acquire).
-            pub async fn try_acquire(&self) -> Result<Option<$guard>, AcquireError> {
-                self.0.$try_acquire().await
-            }
-
-            /// The path.
-            #[must_use]
-            pub fn path(&self) -> &str {
-                self.0.path()
-            }
-        }
-    };
-}
-
-side!(ReadSide, ReadGuard, read, read_timeout, try_read);
-side!(WriteSide, WriteGuard, write, write_timeout, try_write);
 
 /// A hold on the read side of an [`RwLock`]; see [`Hold`] for what it promises.
 #[derive(Debug)]
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct ReadGuard {
     hold: Hold,
-    terms: Terms,
+    wait_queue: WaitQueue,
 }
 
 impl ReadGuard {
@@ -398,7 +326,7 @@ impl ReadGuard {
     async fn try_upgrade_untraced(self) -> Result<WriteGuard, UpgradeError> {
         // In the session that reads: in another one the read side would be in the way.
         let session = self.hold.session().clone();
-        let written = self.terms.try_write(session, Some(self.hold.node()));
+        let written = self.wait_queue.try_write(session, Some(self.hold.node()));
         match written.await {
             // The read side is released with this guard: its node blocks only contenders that the new write node blocks too.
             Ok(Some(guard)) => Ok(guard),
@@ -423,16 +351,16 @@ guard_of_a_hold!(ReadGuard, release);
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct WriteGuard {
     hold: Hold,
-    terms: Terms,
+    wait_queue: WaitQueue,
     who: Who,
 }
 
 impl WriteGuard {
-    async fn take(terms: &Terms, contender: Contender) -> Result<Self, AcquireError> {
+    async fn take(wait_queue: &WaitQueue, contender: Contender) -> Result<Self, AcquireError> {
         Ok(Self {
             who: contender.who().clone(),
-            hold: terms.turn(contender).await?,
-            terms: terms.clone(),
+            hold: wait_queue.turn(contender).await?,
+            wait_queue: wait_queue.clone(),
         })
     }
 
@@ -452,7 +380,7 @@ impl WriteGuard {
             .hold(async move {
                 Ok(ReadGuard {
                     hold: self.hold.downgrade(&self.who).await?,
-                    terms: self.terms,
+                    wait_queue: self.wait_queue,
                 })
             })
             .await

@@ -9,24 +9,24 @@ use bytes::Bytes;
 use crate::error::AcquireError;
 use crate::hold::Hold;
 use crate::hold::crash_record::Previous;
+use crate::hold::ephemeral_node::{EphemeralNode, Naming, OwnWatch};
 use crate::hold::guard::guard_of_a_hold;
-use crate::hold::own_node::{Naming, OwnNode, OwnWatch};
 use crate::line::failure::Failure;
 use crate::node::access::Access;
-use crate::node::acquisition::{AcquisitionId, Claim};
 use crate::node::node_data::DATA_BYTES_MAX;
+use crate::node::operation_id::{ClaimData, OperationId};
 use crate::node::path::NodePath;
 use crate::request::latecomer::Latecomer;
-use crate::request::litter::Litter;
+use crate::request::leftover::Leftover;
 use crate::request::node_event::{Happened, NodeEvent};
 use crate::request::receipt;
-use crate::request::retry::{Tries, found, until_answered};
+use crate::request::retry::{Retry, found, until_answered};
 use crate::session::call::call;
 use crate::session::client::Client;
-use crate::session::heart::Pulse;
-use crate::session::meters::Wait;
+use crate::session::liveness::KeepAlive;
+use crate::session::meters::WaitTimer;
 use crate::session::open_session::Session;
-use crate::session::place::{Place, place_options};
+use crate::session::recipe_options::{RecipeOptions, recipe_options};
 
 /// A lock that is one node: the client that creates it holds the lock, and all other contenders watch it.
 ///
@@ -68,7 +68,7 @@ use crate::session::place::{Place, place_options};
 /// ```
 #[derive(Clone, Debug)]
 pub struct SimpleLock {
-    place: Place,
+    options: RecipeOptions,
 }
 
 impl SimpleLock {
@@ -76,11 +76,11 @@ impl SimpleLock {
     #[must_use]
     pub fn new(client: &Client, path: impl Into<String>) -> Self {
         Self {
-            place: Place::new(client, path),
+            options: RecipeOptions::new(client, path),
         }
     }
 
-    place_options!(place);
+    recipe_options!(options);
 
     /// Waits until this call can create the node, and returns the guard.
     ///
@@ -99,11 +99,11 @@ impl SimpleLock {
     }
 
     async fn acquire_untraced(&self) -> Result<SimpleGuard, AcquireError> {
-        let mut attempt = Attempt::new(self).await?;
+        let mut attempt = Acquisition::new(self).await?;
         loop {
             match attempt.create().await.map_err(|f| self.error(f))? {
-                Try::Held(guard) => return Ok(guard),
-                Try::Taken(read) => attempt.wait(read).await.map_err(|f| self.error(f))?,
+                Tried::Held(guard) => return Ok(guard),
+                Tried::Taken(read) => attempt.wait(read).await.map_err(|f| self.error(f))?,
             }
         }
     }
@@ -121,11 +121,11 @@ impl SimpleLock {
         call!("simple_lock.acquire", self.path())
             .hold(async {
                 let late = || AcquireError::TimedOut {
-                    path: self.place.path.clone(),
+                    path: self.options.path.clone(),
                     limit,
                 };
-                let home = self.place.client.home();
-                home.within(limit, self.acquire_untraced(), late).await
+                let runtime = self.options.client.runtime();
+                runtime.within(limit, self.acquire_untraced(), late).await
             })
             .await
     }
@@ -142,24 +142,24 @@ impl SimpleLock {
     pub async fn try_acquire(&self) -> Result<Option<SimpleGuard>, AcquireError> {
         call!("simple_lock.try_acquire", self.path())
             .try_hold(async {
-                let mut attempt = Attempt::new(self).await?;
+                let mut attempt = Acquisition::new(self).await?;
                 // Otherwise it might find the own node of an earlier call.
-                attempt.session.janitor().swept().await;
+                attempt.session.cleaner().swept().await;
                 match attempt.create().await.map_err(|f| self.error(f))? {
-                    Try::Held(guard) => Ok(Some(guard)),
-                    Try::Taken(_) => Ok(None),
+                    Tried::Held(guard) => Ok(Some(guard)),
+                    Tried::Taken(_) => Ok(None),
                 }
             })
             .await
     }
 
     fn error(&self, failure: Failure) -> AcquireError {
-        AcquireError::new(failure, &self.place.path)
+        AcquireError::new(failure, &self.options.path)
     }
 }
 
 /// One acquisition under way.
-struct Attempt<'a> {
+struct Acquisition<'a> {
     lock: &'a SimpleLock,
     session: Session,
     node: NodePath,
@@ -169,35 +169,35 @@ struct Attempt<'a> {
     receipt: String,
     /// The number of the connection that sent the first create whose outcome is unknown.
     sent_through: Option<u64>,
-    wait: Wait,
-    _pulse: Pulse,
+    wait: WaitTimer,
+    _keep_alive: KeepAlive,
 }
 
 /// What a watched read shows of the node.
-type Sight = (Bytes, zk::Stat, zk::Watch);
-type Read = Result<Sight, zk::Error>;
+type WatchedRead = (Bytes, zk::Stat, zk::Watch);
+type Read = Result<WatchedRead, zk::Error>;
 
 /// How a try to create the node ended.
 #[expect(
     clippy::large_enum_variant,
     reason = "there is one at a time, and it is taken apart at once"
 )]
-enum Try {
+enum Tried {
     Held(SimpleGuard),
     /// Another client had it. The read was sent behind the create.
     Taken(Read),
 }
 
-impl<'a> Attempt<'a> {
+impl<'a> Acquisition<'a> {
     async fn new(lock: &'a SimpleLock) -> Result<Self, AcquireError> {
-        let (node, session) = (lock.place.node()?, lock.place.session().await?);
-        let who = lock.place.who(&session);
-        let acquisition = AcquisitionId::new().to_string();
-        let claim = Claim::new(who, &acquisition);
+        let (node, session) = (lock.options.node()?, lock.options.session().await?);
+        let who = lock.options.who(&session);
+        let acquisition = OperationId::new().to_string();
+        let claim = ClaimData::new(who, &acquisition);
         let data = claim.to_data();
         if data.len() > DATA_BYTES_MAX {
             return Err(AcquireError::TooLarge {
-                path: lock.place.path.clone(),
+                path: lock.options.path.clone(),
                 bytes: data.len(),
                 bytes_max: DATA_BYTES_MAX,
             });
@@ -208,23 +208,23 @@ impl<'a> Attempt<'a> {
             data,
             acquisition,
             sent_through: None,
-            wait: Wait::begin(),
-            _pulse: Pulse::new(&session),
+            wait: WaitTimer::begin(),
+            _keep_alive: KeepAlive::new(&session),
             session,
             lock,
         })
     }
 
     /// Tries to create the node.
-    async fn create(&mut self) -> Result<Try, Failure> {
+    async fn create(&mut self) -> Result<Tried, Failure> {
         let session = self.session.clone();
-        let ephemerals = session.ephemerals();
+        let ephemerals = session.ephemeral_quota();
         if !ephemerals.has_room(self.node.as_str().len() + self.receipt.len()) {
             return Err(Failure::TooManyEphemerals {
                 bytes: ephemerals.bytes(),
             });
         }
-        let mut tries = Tries::limited();
+        let mut retry = Retry::limited();
         loop {
             let in_doubt_since = self.sent_through;
             let connection = session.zk().connections();
@@ -242,14 +242,14 @@ impl<'a> Attempt<'a> {
                     code: zk::ErrorCode::NodeExists,
                 }) => {
                     self.sent_through = in_doubt_since;
-                    return Ok(Try::Taken(read));
+                    return Ok(Tried::Taken(read));
                 }
                 Err(zk::MultiError::Refused { code, .. }) => {
                     self.sent_through = in_doubt_since;
                     match (code, self.node.parent()) {
                         (zk::ErrorCode::NoNode, Some(parent)) => {
                             let made = session.make_directory(&parent, &Access::default()).await;
-                            tries.again_after(made)?;
+                            retry.again_after(made)?;
                         }
                         (code, _) => return Err(zk::Error::Refused(code).into()),
                     }
@@ -258,7 +258,7 @@ impl<'a> Attempt<'a> {
                     if error != zk::Error::Unknown {
                         self.sent_through = in_doubt_since;
                     }
-                    tries.again(error)?;
+                    retry.again(error)?;
                 }
             }
         }
@@ -266,7 +266,7 @@ impl<'a> Attempt<'a> {
 
     /// Sends the create, and behind it a read that shows whose node is there then: one round trip.
     async fn send(&self) -> (Result<Vec<zk::MultiResult>, zk::MultiError>, Read) {
-        let access = &self.lock.place.access;
+        let access = &self.lock.options.access;
         let options = zk::CreateMode::Ephemeral.with_acl(access.acl());
         let (created, read) = self.session.zk().batch(|zk| {
             let mut multi = zk.new_multi();
@@ -278,9 +278,9 @@ impl<'a> Attempt<'a> {
     }
 
     /// The guard for the node that this acquisition has created. The read was sent behind the create.
-    async fn created(&mut self, read: Read, in_doubt_since: Option<u64>) -> Result<Try, Failure> {
+    async fn created(&mut self, read: Read, in_doubt_since: Option<u64>) -> Result<Tried, Failure> {
         let (czxid, watch) = match self.seen(read).await {
-            Ok(Some((data, stat, watch))) if Claim::is_of(&data, &self.acquisition) => {
+            Ok(Some((data, stat, watch))) if ClaimData::is_of(&data, &self.acquisition) => {
                 (stat.czxid, Some(OwnWatch::of(&data, watch)))
             }
             // The access list does not let its creator read it. One multi has created both nodes, so they have one zxid.
@@ -294,14 +294,14 @@ impl<'a> Attempt<'a> {
             Ok(_) => return Err(Failure::Removed),
         };
         let guard = self.guard(czxid, watch, in_doubt_since).await?;
-        Ok(Try::Held(guard))
+        Ok(Tried::Held(guard))
     }
 
     /// Waits until the next create may succeed.
     async fn wait(&mut self, mut read: Read) -> Result<(), Failure> {
         self.wait.is_for_another = true;
         while let Some((data, _, watch)) = self.seen(read).await? {
-            if Claim::is_of(&data, &self.acquisition) {
+            if ClaimData::is_of(&data, &self.acquisition) {
                 // A create without a reply has made it since.
                 return Ok(());
             }
@@ -315,7 +315,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// What a read has shown, or one that is sent in its place if it got no answer; `None` if there is no node.
-    async fn seen(&self, read: Read) -> Result<Option<Sight>, Failure> {
+    async fn seen(&self, read: Read) -> Result<Option<WatchedRead>, Failure> {
         let zk = self.session.zk();
         let again = || zk.get_watched(self.node.as_str());
         Ok(found(match read {
@@ -333,39 +333,39 @@ impl<'a> Attempt<'a> {
     ) -> Result<SimpleGuard, Failure> {
         // The node may have been created long ago, and a hold that began now be over already.
         let session = &self.session;
-        session.heart().prove().await?;
+        session.liveness().prove().await?;
         let naming = Naming::Receipted {
             receipt: self.receipt.clone(),
         };
         let path = self.node.as_str().to_owned();
-        let mut node = OwnNode::new(session, path, czxid, naming);
-        node.accompany(Arc::new(session.ephemerals().take(self.receipt.len())));
+        let mut node = EphemeralNode::new(session, path, czxid, naming);
+        node.accompany(Arc::new(session.ephemeral_quota().take(self.receipt.len())));
         if let Some(connection) = in_doubt_since {
-            let latecomer = Latecomer::new(session, self.litter(), connection);
+            let latecomer = Latecomer::new(session, self.leftover(), connection);
             node.accompany(Arc::new(latecomer));
         }
         self.sent_through = None;
         self.wait.granted();
-        let path = &self.lock.place.path;
+        let path = &self.lock.options.path;
         Ok(SimpleGuard {
             hold: Hold::start(path, node, own_watch, None, Previous::Unknown, None),
         })
     }
 
     /// What creates whose outcome is unknown may have made, or may still make.
-    fn litter(&self) -> Litter {
-        Litter::Receipted {
+    fn leftover(&self) -> Leftover {
+        Leftover::Receipted {
             path: self.node.as_str().to_owned(),
             receipt: self.receipt.clone(),
         }
     }
 }
 
-impl Drop for Attempt<'_> {
+impl Drop for Acquisition<'_> {
     fn drop(&mut self) {
         if let Some(connection) = self.sent_through {
-            let janitor = self.session.janitor();
-            janitor.remove_late(self.litter(), connection);
+            let cleaner = self.session.cleaner();
+            cleaner.remove_late(self.leftover(), connection);
         }
     }
 }

@@ -1,9 +1,9 @@
 //! What recipes write into nodes: checked paths, access lists, owners, payloads, headers and marks.
 
 pub(crate) mod access;
-pub(crate) mod acquisition;
-pub(crate) mod headed;
+pub(crate) mod json_header;
 pub(crate) mod node_data;
+pub(crate) mod operation_id;
 pub(crate) mod path;
 pub(crate) mod payload;
 pub(crate) mod reason;

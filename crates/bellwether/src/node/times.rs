@@ -6,7 +6,7 @@ use bellwether_client as zk;
 
 /// The time in milliseconds since 1970.
 pub(crate) fn now_ms() -> u64 {
-    zk::seam::epoch_ms()
+    zk::environment::epoch_ms()
 }
 
 /// When a node was created, by the clock of the servers.

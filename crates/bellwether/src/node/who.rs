@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
-use bellwether_client::seam;
+use bellwether_client::environment;
 use serde::{Deserialize, Serialize};
 
 use crate::node::times::now_ms;
@@ -67,7 +67,7 @@ impl Who {
 
     /// This process, now.
     pub(crate) fn here(session: i64) -> Self {
-        let (host, user, pid) = seam::identity().unwrap_or_else(|| {
+        let (host, user, pid) = environment::identity().unwrap_or_else(|| {
             let (host, user) = (Self::host_of_process(), Self::user_of_process());
             (host.to_owned(), user.to_owned(), std::process::id())
         });

@@ -9,7 +9,7 @@ use crate::error::ConnectError;
 use crate::line::failure::Failure;
 use crate::node::path::PathError;
 use crate::node::recipe_mark::RecordedOrder;
-use crate::session::place::from_unreached;
+use crate::session::recipe_options::from_unreached;
 
 from_unreached!(PutError, TakeError);
 

@@ -1,11 +1,11 @@
 //! Queues with at-least-once delivery: items stay until a consumer has acknowledged them.
 
+pub(crate) mod core;
 mod error;
 mod look;
 pub(crate) mod order;
 mod put;
 pub(crate) mod record;
-pub(crate) mod shelf;
 pub(crate) mod take;
 pub(crate) mod tasks;
 
@@ -30,7 +30,7 @@ pub use take::claim::Claim;
 pub use take::consumer::Consumer;
 pub use tasks::{TaskCounts, TaskProgress};
 
-use self::shelf::{Shelf, taker_options};
+use self::core::{QueueCore, taker_options};
 pub(crate) use self::take::Empty;
 
 /// How many items of a batch are claimed at once.
@@ -67,7 +67,7 @@ pub type DelayQueue<T = Vec<u8>> = OrderedQueue<ByDueTime, T>;
 /// # Node layout
 ///
 /// Below the path: `items` (persistent nodes `item-<id>-<sequence>`; the first part is the priority, or the due time in
-/// milliseconds, where there is one; [shards](Self::shards) are directories in it), `claims` (an ephemeral node of the same
+/// milliseconds, where there is one), `claims` (an ephemeral node of the same
 /// name while an item is claimed), `returned` (why an item was given back, and until when), `dead`, `line` (consumers that wait) and
 /// `receipts`. All are containers. The data of an
 /// item is the payload and nothing else; the version of its node counts the attempts.
@@ -108,7 +108,7 @@ pub type DelayQueue<T = Vec<u8>> = OrderedQueue<ByDueTime, T>;
 /// # Ok(()) }
 /// ```
 pub struct OrderedQueue<O, T = Vec<u8>> {
-    shelf: Shelf,
+    core: QueueCore,
     kind: PhantomData<fn() -> (O, T)>,
 }
 
@@ -116,14 +116,14 @@ impl<O: Order, T: Payload> OrderedQueue<O, T> {
     /// A queue at a path, of payloads of this type: bytes, [`String`], or [`Json`](crate::Json) of a type of your own. Nothing is sent, nor is the path checked, until a verb is called.
     #[must_use]
     pub fn new(client: &Client, path: impl Into<String>) -> Self {
-        Self::of(Shelf::new(client, path.into(), O::RULE))
+        Self::of(QueueCore::new(client, path.into(), O::RULE))
     }
 }
 
 impl<O: Order, T> OrderedQueue<O, T> {
-    fn of(shelf: Shelf) -> Self {
+    fn of(core: QueueCore) -> Self {
         Self {
-            shelf,
+            core,
             kind: PhantomData,
         }
     }
@@ -133,7 +133,7 @@ impl<O: Order, T> OrderedQueue<O, T> {
     /// How often an item is delivered before it becomes a dead letter. 5 unless set; at least once.
     #[must_use]
     pub fn attempts_max(mut self, attempts_max: u32) -> Self {
-        self.shelf.attempts_max = attempts_max.max(1);
+        self.core.attempts_max = attempts_max.max(1);
         self
     }
 
@@ -142,32 +142,24 @@ impl<O: Order, T> OrderedQueue<O, T> {
     /// may exceed the limit by a tenth of the room that they saw.
     #[must_use]
     pub fn depth_max(mut self, depth_max: usize) -> Self {
-        self.shelf.depth_max = depth_max;
+        self.core.depth_max = depth_max;
         self
     }
 
     /// How many bytes an item may have. 64 KiB unless set; servers take no more than 1 MiB in one request.
     #[must_use]
     pub fn item_bytes_max(mut self, item_bytes_max: usize) -> Self {
-        self.shelf.item_bytes_max = item_bytes_max;
-        self
-    }
-
-    /// Spreads the items over `shards` directories, for more items than can be listed at once. Order is kept within each directory; items
-    /// of equal rank in different directories come in any order. All producers and consumers have to use the same number. 1 unless set.
-    #[must_use]
-    pub fn shards(mut self, shards: usize) -> Self {
-        self.shelf.shards = shards.max(1);
+        self.core.item_bytes_max = item_bytes_max;
         self
     }
 
     pub(crate) fn client(&self) -> &Client {
-        self.shelf.client()
+        self.core.client()
     }
 
     /// The shelf in the current session.
-    async fn shelf(&self) -> Result<Shelf, TakeError> {
-        Ok(self.shelf.now().await?)
+    async fn core(&self) -> Result<QueueCore, TakeError> {
+        Ok(self.core.now().await?)
     }
 
     fn error(&self, failure: Failure) -> TakeError {
@@ -195,9 +187,9 @@ impl<O: Order, T: Payload> OrderedQueue<O, T> {
     }
 
     async fn take_untraced(&self) -> Result<Claim<T>, TakeError> {
-        let shelf = self.shelf().await?;
+        let core = self.core().await?;
         loop {
-            let held = shelf.take(Empty::Waits).await;
+            let held = core.take(Empty::Waits).await;
             if let Some(held) = held.map_err(|failure| self.error(failure))?
                 && let Some((held, payload)) = held.open().await
             {
@@ -222,8 +214,8 @@ impl<O: Order, T: Payload> OrderedQueue<O, T> {
                     path: self.path().to_owned(),
                     limit,
                 };
-                let home = self.shelf.client().home();
-                home.within(limit, self.take_untraced(), late).await
+                let runtime = self.core.client().runtime();
+                runtime.within(limit, self.take_untraced(), late).await
             })
             .await
     }
@@ -240,9 +232,9 @@ impl<O: Order, T: Payload> OrderedQueue<O, T> {
     pub async fn try_take(&self) -> Result<Option<Claim<T>>, TakeError> {
         call!("queue.try_take", self.path())
             .try_hold(async {
-                let shelf = self.shelf().await?;
+                let core = self.core().await?;
                 loop {
-                    let held = shelf.try_take().await;
+                    let held = core.try_take().await;
                     let Some(held) = held.map_err(|failure| self.error(failure))? else {
                         return Ok(None);
                     };
@@ -298,7 +290,7 @@ impl<O: Order, T: Payload> OrderedQueue<O, T> {
 impl<O, T> Clone for OrderedQueue<O, T> {
     fn clone(&self) -> Self {
         Self {
-            shelf: self.shelf.clone(),
+            core: self.core.clone(),
             kind: PhantomData,
         }
     }
@@ -307,7 +299,7 @@ impl<O, T> Clone for OrderedQueue<O, T> {
 impl<O, T> fmt::Debug for OrderedQueue<O, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OrderedQueue")
-            .field("path", &self.shelf.path())
+            .field("path", &self.core.path())
             .finish_non_exhaustive()
     }
 }

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use crate::node::acquisition::AcquisitionId;
+use crate::node::operation_id::OperationId;
 use crate::node::recipe_mark::RecordedOrder;
 
 /// The order in which the items of a queue are taken; see [`Fifo`], [`ByPriority`] and [`ByDueTime`]. There are no others.
@@ -99,19 +99,16 @@ pub(crate) struct Item {
     rank: u64,
     sequence: i32,
     name: String,
-    /// Which of the directories of items it is in.
-    pub(crate) shard: usize,
 }
 
 impl Item {
     /// Parses the name of a child; `None` for a name of another shape, which is ignored.
-    pub(crate) fn parse(rule: Rule, name: String, shard: usize) -> Option<Self> {
+    pub(crate) fn parse(rule: Rule, name: String) -> Option<Self> {
         if rule.named {
             return Some(Self {
                 rank: 0,
                 sequence: UNNUMBERED,
                 name,
-                shard,
             });
         }
         let mut parts = name.splitn(3, '-');
@@ -127,7 +124,6 @@ impl Item {
             rank,
             sequence,
             name,
-            shard,
         })
     }
 
@@ -192,7 +188,7 @@ impl Item {
 impl Ord for Item {
     fn cmp(&self, other: &Self) -> Ordering {
         // Puts are refused before the counter of a directory can wrap.
-        let key = |item: &Self| (item.rank, item.sequence, item.shard);
+        let key = |item: &Self| (item.rank, item.sequence);
         key(self)
             .cmp(&key(other))
             .then_with(|| self.name.cmp(&other.name))
@@ -211,7 +207,7 @@ pub struct ItemId(String);
 
 impl ItemId {
     pub(crate) fn new() -> Self {
-        Self(AcquisitionId::new().to_string())
+        Self(OperationId::new().to_string())
     }
 }
 
@@ -234,7 +230,7 @@ mod tests {
     use super::*;
 
     fn item(rule: Rule, name: &str) -> Option<Item> {
-        Item::parse(rule, name.to_owned(), 0)
+        Item::parse(rule, name.to_owned())
     }
 
     #[test]

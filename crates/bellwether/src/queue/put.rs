@@ -1,22 +1,22 @@
 //! Putting items, each exactly once.
 
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use bellwether_client as zk;
-use bellwether_client::seam;
+use bellwether_client::environment;
 
 use crate::line::contender::SEQUENCE_MAX;
 use crate::line::failure::Failure;
 use crate::node::path::NodePath;
 use crate::node::payload::Payload;
 use crate::node::request_size::WRITE_OVERHEAD_BYTES;
+use crate::queue::core::QueueCore;
 use crate::queue::error::PutError;
 use crate::queue::order::{DUE_MIN, Item, ItemId, Order, to_ms};
-use crate::queue::shelf::Shelf;
 use crate::queue::{DelayQueue, OrderedQueue, PriorityQueue, Queue};
 use crate::request::receipt::{OnceError, Operation};
-use crate::request::retry::Tries;
+use crate::request::retry::Retry;
 use crate::session::call::call;
 
 /// How many items there may be unless set. Their names take less than 50 bytes each, and clients of default settings read
@@ -144,7 +144,7 @@ impl<T: Payload> DelayQueue<T> {
             .run(async {
                 // A time beyond the range is never reached.
                 let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
-                let due_ms = to_ms(seam::system_time()).saturating_add(delay_ms);
+                let due_ms = to_ms(environment::system_time()).saturating_add(delay_ms);
                 self.put_one(due_ms, payload).await
             })
             .await
@@ -161,7 +161,7 @@ impl<O: Order, T: Payload> OrderedQueue<O, T> {
             })?;
             written.push((rank, bytes));
         }
-        self.shelf.now_to_put().await?.put(written).await
+        self.core.now_to_put().await?.put(written).await
     }
 
     async fn put_one(&self, rank: u64, payload: &T) -> Result<ItemId, PutError> {
@@ -180,13 +180,13 @@ impl Credit {
         self.0.fetch_sub(count, Ordering::Relaxed) >= count
     }
 
-    fn set(&self, room: usize) {
-        let credit = i64::try_from(room / 10).unwrap_or(i64::MAX);
+    fn set(&self, reserved: usize) {
+        let credit = i64::try_from(reserved / 10).unwrap_or(i64::MAX);
         self.0.store(credit, Ordering::Relaxed);
     }
 }
 
-impl Shelf {
+impl QueueCore {
     /// Puts items in one multi: all or none, and once.
     pub(crate) async fn put(&self, items: Vec<(u64, Vec<u8>)>) -> Result<Vec<ItemId>, PutError> {
         if items.is_empty() {
@@ -195,8 +195,7 @@ impl Shelf {
         self.check_room(&items)
             .await
             .map_err(|failure| PutError::new(failure, self.path()))?;
-        let shard = self.next_shard();
-        let dir = self.items_dir(shard);
+        let dir = self.dir("items");
         let mut ids = Vec::new();
         let mut creates = Vec::new();
         for (rank, data) in items {
@@ -213,7 +212,7 @@ impl Shelf {
         })
         .await?;
         if self.rule().overtakes {
-            self.warm().outdate();
+            self.cache().outdate();
         }
         Ok(ids)
     }
@@ -249,7 +248,7 @@ impl Shelf {
         index_of_gone: Option<usize>,
         fill: impl Fn(&mut zk::Multi<'_>),
     ) -> Result<bool, PutError> {
-        let mut tries = Tries::limited();
+        let mut retry = Retry::limited();
         let mut operation = self.operation()?;
         loop {
             match operation.send(&fill).await {
@@ -262,7 +261,7 @@ impl Shelf {
                 // before the next try.
                 Err(OnceError::Refused(error)) if zk::Error::from(error) == zk::Error::NO_NODE => {
                     let made = self.make_to_put(dirs).await;
-                    let again = made.and_then(|()| Ok(tries.again_after(Ok(()))?));
+                    let again = made.and_then(|()| Ok(retry.again_after(Ok(()))?));
                     again.map_err(|failure| PutError::new(failure, self.path()))?;
                 }
                 Err(error) => return Err(self.not_written(error)),
@@ -291,7 +290,7 @@ impl Shelf {
     /// Refuses an item that is too large, or a put to a full queue. The depth is read now and then, and at every put when it is close to
     /// the limit; concurrent puts do not see each other, so they may exceed the limit by their number.
     pub(crate) async fn check_room(&self, items: &[(u64, Vec<u8>)]) -> Result<(), Failure> {
-        let dir_bytes = self.items_dir(self.shards - 1).as_str().len();
+        let dir_bytes = self.dir("items").as_str().len();
         let create_bytes = dir_bytes + NAME_BYTES_MAX + WRITE_OVERHEAD_BYTES + self.access.bytes();
         let mut batch_bytes = 0;
         for (_, data) in items {
@@ -307,15 +306,16 @@ impl Shelf {
         if self.credit.spend(items.len()) {
             return Ok(());
         }
-        let tally = self.look_in_order().await?;
-        // The sum over all shards: no shard has counted further than that.
-        if tally.puts >= i64::from(SEQUENCE_MAX) {
+        let counts = self.look_in_order().await?;
+        if counts.puts >= i64::from(SEQUENCE_MAX) {
             return Err(Failure::SequenceUsedUp);
         }
-        let after = tally.depth + items.len();
+        let after = counts.depth + items.len();
         if after > self.depth_max {
             self.credit.set(0);
-            return Err(Failure::LineFull { depth: tally.depth });
+            return Err(Failure::LineFull {
+                depth: counts.depth,
+            });
         }
         self.credit.set(self.depth_max - after);
         Ok(())
@@ -330,15 +330,6 @@ impl Shelf {
     ) -> Result<(), Failure> {
         let path_bytes = self.dir("items").child(name).len();
         check_bytes(data.len() + writes * (path_bytes + WRITE_OVERHEAD_BYTES + self.access.bytes()))
-    }
-
-    /// Items are distributed to the shards in turn.
-    fn next_shard(&self) -> usize {
-        static TURN: AtomicUsize = AtomicUsize::new(0);
-        match self.shards {
-            1 => 0,
-            shards => TURN.fetch_add(1, Ordering::Relaxed) % shards,
-        }
     }
 }
 

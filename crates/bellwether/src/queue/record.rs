@@ -2,16 +2,16 @@
 
 use std::time::{Duration, SystemTime};
 
-use bellwether_client::seam;
+use bellwether_client::environment;
 use serde::{Deserialize, Serialize};
 
-use crate::node::headed;
+use crate::node::json_header;
 use crate::node::reason;
 use crate::queue::order::to_ms;
 
 /// How an item or a task ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Record {
+pub(crate) struct EndRecord {
     version: u32,
     pub(crate) attempts: u32,
     /// By the clock of the servers.
@@ -22,13 +22,13 @@ pub(crate) struct Record {
     pub(crate) reason: Option<String>,
 }
 
-impl Record {
+impl EndRecord {
     pub(crate) fn of_done(attempts: u32, put_ms: i64) -> Self {
         Self {
             version: 1,
             attempts,
             put_ms,
-            ended_ms: to_ms(seam::system_time()),
+            ended_ms: to_ms(environment::system_time()),
             reason: None,
         }
     }
@@ -41,12 +41,12 @@ impl Record {
     }
 
     pub(crate) fn to_data(&self, payload: &[u8]) -> Vec<u8> {
-        headed::to_data(self, payload)
+        json_header::to_data(self, payload)
     }
 
     /// The record and the bytes; `None` if another program wrote the data.
     pub(crate) fn from_data(data: &[u8]) -> Option<(Self, &[u8])> {
-        headed::from_data(data)
+        json_header::from_data(data)
     }
 
     pub(crate) fn ended(&self) -> SystemTime {
@@ -60,9 +60,12 @@ mod tests {
 
     #[test]
     fn payload_follows_the_record_as_it_was() {
-        let record = Record::of_dead(3, 17, "a\nreason");
+        let record = EndRecord::of_dead(3, 17, "a\nreason");
         let data = record.to_data(b"{}\n\n\xff");
-        assert_eq!(Record::from_data(&data), Some((record, &b"{}\n\n\xff"[..])));
-        assert_eq!(Record::from_data(b"foreign"), None);
+        assert_eq!(
+            EndRecord::from_data(&data),
+            Some((record, &b"{}\n\n\xff"[..]))
+        );
+        assert_eq!(EndRecord::from_data(b"foreign"), None);
     }
 }

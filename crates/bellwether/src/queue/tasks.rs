@@ -12,14 +12,14 @@ use crate::hold::Hold;
 use crate::line::failure::Failure;
 use crate::node::path::NodePath;
 use crate::node::payload::Payload;
+use crate::queue::core::{QueueCore, taker_options};
 use crate::queue::order::Rule;
-use crate::queue::record::Record;
-use crate::queue::shelf::{Shelf, taker_options};
-use crate::queue::take::held::{End, Held};
+use crate::queue::record::EndRecord;
+use crate::queue::take::claimed_item::{ClaimedItem, End};
 use crate::queue::{DeadLetter, Empty, PutError, SettleError, TakeError};
 use crate::request::events::Events;
 use crate::request::retry::{found, until_answered};
-use crate::request::synced_read::caught_up;
+use crate::request::synced_read::read_synced;
 use crate::session::call::call;
 use crate::session::client::Client;
 
@@ -75,7 +75,7 @@ const ADD_WRITES: usize = 5;
 /// # Ok(()) }
 /// ```
 pub struct Tasks<T = Vec<u8>> {
-    shelf: Shelf,
+    core: QueueCore,
     kind: PhantomData<fn() -> T>,
 }
 
@@ -83,14 +83,14 @@ impl<T: Payload> Tasks<T> {
     /// A set of tasks at a path, with payloads of this type: bytes, [`String`], or [`Json`](crate::Json) of a type of your own. Nothing is sent, nor is the path checked, until a verb is called.
     #[must_use]
     pub fn new(client: &Client, path: impl Into<String>) -> Self {
-        Self::of(Shelf::new(client, path.into(), Rule::TASKS))
+        Self::of(QueueCore::new(client, path.into(), Rule::TASKS))
     }
 }
 
 impl<T> Tasks<T> {
-    fn of(shelf: Shelf) -> Self {
+    fn of(core: QueueCore) -> Self {
         Self {
-            shelf,
+            core,
             kind: PhantomData,
         }
     }
@@ -100,7 +100,7 @@ impl<T> Tasks<T> {
     /// How often a task is begun before it is set aside as failed. 5 unless set; at least once.
     #[must_use]
     pub fn attempts_max(mut self, attempts_max: u32) -> Self {
-        self.shelf.attempts_max = attempts_max.max(1);
+        self.core.attempts_max = attempts_max.max(1);
         self
     }
 
@@ -116,8 +116,8 @@ impl<T> Tasks<T> {
     pub async fn counts(&self) -> Result<TaskCounts, TakeError> {
         call!("tasks.counts", self.path())
             .run(async {
-                let shelf = self.shelf().await?;
-                let counts = shelf.task_counts().await;
+                let core = self.core().await?;
+                let counts = core.task_counts().await;
                 counts.map_err(|failure| self.error(failure))
             })
             .await
@@ -125,11 +125,11 @@ impl<T> Tasks<T> {
 
     /// A stream of the counts: the current ones first, then each change, read once a second. It ends when no task is left, or a read fails.
     pub fn progress(&self) -> TaskProgress {
-        let look = Look {
-            shelf: self.shelf.clone(),
+        let look = CountsReader {
+            core: self.core.clone(),
             last: None,
         };
-        TaskProgress::from_stream(unfold(look, Look::next))
+        TaskProgress::from_stream(unfold(look, CountsReader::next))
     }
 
     /// The result of a task that is done; `None` if it is not done.
@@ -144,11 +144,13 @@ impl<T> Tasks<T> {
     pub async fn result(&self, name: &str) -> Result<Option<Vec<u8>>, TakeError> {
         call!("tasks.result", self.path())
             .find(async {
-                let shelf = self.shelf().await?;
-                let path = shelf.dir("done").child(name);
-                let read = until_answered(|| shelf.session().zk().get(&path)).await;
+                let core = self.core().await?;
+                let path = core.dir("done").child(name);
+                let read = until_answered(|| core.session().zk().get(&path)).await;
                 let data = found(read).map_err(|error| self.error(error.into()))?;
-                let record = data.as_ref().and_then(|(data, _)| Record::from_data(data));
+                let record = data
+                    .as_ref()
+                    .and_then(|(data, _)| EndRecord::from_data(data));
                 Ok(record.map(|(_, result)| result.to_owned()))
             })
             .await
@@ -166,8 +168,8 @@ impl<T> Tasks<T> {
     pub async fn failed(&self) -> Result<Vec<DeadLetter>, TakeError> {
         call!("tasks.failed", self.path())
             .run(async {
-                let shelf = self.shelf().await?;
-                let letters = shelf.dead_letters().await;
+                let core = self.core().await?;
+                let letters = core.dead_letters().await;
                 letters.map_err(|failure| self.error(failure))
             })
             .await
@@ -184,13 +186,13 @@ impl<T> Tasks<T> {
     /// Dropped before it returns, it may have been done or not.
     pub async fn retry(&self, failed: &DeadLetter) -> Result<bool, PutError> {
         call!("tasks.retry", self.path())
-            .ask(async { self.shelf.now_to_put().await?.revive(failed).await })
+            .ask(async { self.core.now_to_put().await?.revive(failed).await })
             .await
     }
 
     /// The shelf in the current session.
-    async fn shelf(&self) -> Result<Shelf, TakeError> {
-        Ok(self.shelf.now().await?)
+    async fn core(&self) -> Result<QueueCore, TakeError> {
+        Ok(self.core.now().await?)
     }
 
     fn error(&self, failure: Failure) -> TakeError {
@@ -217,7 +219,7 @@ impl<T: Payload> Tasks<T> {
     async fn add_untraced(&self, name: &str, payload: &T) -> Result<bool, PutError> {
         let path = || self.path().to_owned();
         let bad = |path, source| PutError::BadPath { path, source };
-        let shelf = self.shelf.now_to_put().await?;
+        let core = self.core.now_to_put().await?;
         let checked = NodePath::parse(&format!("/{name}"));
         let checked = checked.map_err(|source| bad(name.to_owned(), source))?;
         if checked.parent().is_some() {
@@ -229,16 +231,16 @@ impl<T: Payload> Tasks<T> {
             source,
         })?;
         let item = [(0, data)];
-        let fits = shelf.check_named(name, &item[0].1, ADD_WRITES);
+        let fits = core.check_named(name, &item[0].1, ADD_WRITES);
         fits.map_err(|failure| PutError::new(failure, self.path()))?;
-        let room = shelf.check_room(&item).await;
-        room.map_err(|failure| PutError::new(failure, self.path()))?;
+        let reserved = core.check_room(&item).await;
+        reserved.map_err(|failure| PutError::new(failure, self.path()))?;
         let [(_, data)] = item;
 
-        let dirs = ["items", "done", "dead", "receipts"].map(|dir| shelf.dir(dir));
+        let dirs = ["items", "done", "dead", "receipts"].map(|dir| core.dir(dir));
         let [items, done, dead, _] = &dirs;
-        let options = zk::CreateMode::Persistent.with_acl(shelf.access.acl());
-        let added = shelf.write_once(&dirs, |writer| {
+        let options = zk::CreateMode::Persistent.with_acl(core.access.acl());
+        let added = core.write_once(&dirs, |writer| {
             for ended in [done, dead] {
                 // Created and deleted in the multi, which proves that there is no other.
                 writer.create(&ended.child(name), b"", &options);
@@ -271,9 +273,9 @@ impl<T: Payload> Tasks<T> {
     pub async fn take(&self) -> Result<Option<Task<T>>, TakeError> {
         call!("tasks.take", self.path())
             .try_hold(async {
-                let shelf = self.shelf().await?;
+                let core = self.core().await?;
                 loop {
-                    let held = shelf.take(Empty::Ends).await;
+                    let held = core.take(Empty::Ends).await;
                     let Some(held) = held.map_err(|failure| self.error(failure))? else {
                         return Ok(None);
                     };
@@ -288,14 +290,14 @@ impl<T: Payload> Tasks<T> {
 
 impl<T> Clone for Tasks<T> {
     fn clone(&self) -> Self {
-        Self::of(self.shelf.clone())
+        Self::of(self.core.clone())
     }
 }
 
 impl<T> fmt::Debug for Tasks<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tasks")
-            .field("path", &self.shelf.path())
+            .field("path", &self.core.path())
             .finish_non_exhaustive()
     }
 }
@@ -306,7 +308,7 @@ impl<T> fmt::Debug for Tasks<T> {
 #[derive(Debug)]
 #[must_use = "another worker takes the task when this is dropped"]
 pub struct Task<T> {
-    held: Held,
+    held: ClaimedItem,
     payload: T,
 }
 
@@ -363,7 +365,7 @@ impl<T> Task<T> {
     }
 
     async fn done_with_untraced(self, result: impl AsRef<[u8]>) -> Result<(), SettleError> {
-        let record = Record::of_done(self.held.attempts(), self.held.put_ms());
+        let record = EndRecord::of_done(self.held.attempts(), self.held.put_ms());
         let end = End::Move {
             dir: "done",
             record: record.to_data(result.as_ref()),
@@ -455,22 +457,22 @@ pub struct TaskCounts {
 /// A stream of counts; see [`Tasks::progress`].
 pub type TaskProgress = Events<TaskCounts>;
 
-struct Look {
-    shelf: Shelf,
+struct CountsReader {
+    core: QueueCore,
     last: Option<TaskCounts>,
 }
 
-impl Look {
+impl CountsReader {
     async fn next(mut self) -> Option<(TaskCounts, Self)> {
         loop {
             if let Some(last) = &self.last {
                 if last.open + last.running == 0 {
                     return None;
                 }
-                self.shelf.client().home().sleep(EVERY).await;
+                self.core.client().runtime().sleep(EVERY).await;
             }
-            let shelf = self.shelf.now().await.ok()?;
-            let counts = shelf.task_counts().await.ok()?;
+            let core = self.core.now().await.ok()?;
+            let counts = core.task_counts().await.ok()?;
             if self.last.replace(counts) != Some(counts) {
                 return Some((counts, self));
             }
@@ -478,7 +480,7 @@ impl Look {
     }
 }
 
-impl Shelf {
+impl QueueCore {
     async fn task_counts(&self) -> Result<TaskCounts, Failure> {
         let dirs = ["items", "claims", "done", "dead"].map(|dir| self.dir(dir));
         let zk = self.session().zk();
@@ -499,7 +501,7 @@ impl Shelf {
             })
         };
         // A lagging server would show that nothing is left where something has just been added.
-        let counts = until_answered(|| caught_up(zk, dirs[0].as_str(), look));
+        let counts = until_answered(|| read_synced(zk, dirs[0].as_str(), look));
         Ok(counts.await?)
     }
 }

@@ -13,7 +13,7 @@ use futures_util::stream::{BoxStream, StreamExt, unfold};
 use crate::error::StateError;
 use crate::request::freshness::Freshness;
 use crate::request::node_event::NodeEvent;
-use crate::request::site::Site;
+use crate::request::persistent_node::PersistentNode;
 use crate::session::open_session::Session;
 
 /// An item of a [`Watch`].
@@ -80,7 +80,7 @@ pub(crate) type Content = (Bytes, zk::Stat);
 
 /// Follows one node.
 pub(crate) struct Follow {
-    site: Site,
+    node: PersistentNode,
     /// The id of the session that the last look went through.
     session: Option<i64>,
     event: Option<NodeEvent>,
@@ -99,9 +99,9 @@ enum Shown {
 }
 
 impl Follow {
-    pub(crate) fn new(site: Site) -> Self {
+    pub(crate) fn new(node: PersistentNode) -> Self {
         Self {
-            site,
+            node,
             session: None,
             event: None,
             shown: Shown::Nothing,
@@ -139,8 +139,8 @@ impl Follow {
             if let Some(event) = self.event.take() {
                 event.await;
             }
-            let visit = self.site.visit_in_time().await?;
-            let session = visit.session.session_id();
+            let opened = self.node.open_in_time().await?;
+            let session = opened.session.session_id();
             if self
                 .session
                 .replace(session)
@@ -148,10 +148,10 @@ impl Follow {
             {
                 return Ok(Seen::Renewed);
             }
-            match read_with_watch(&visit.session, visit.node.as_str()).await {
+            match read_with_watch(&opened.session, opened.path.as_str()).await {
                 Ok((content, event)) => {
                     self.event = Some(event);
-                    self.freshness.up_to_date(&visit.session);
+                    self.freshness.up_to_date(&opened.session);
                     let found = match &content {
                         Some((_, stat)) => Shown::Data(stat.mzxid),
                         None => Shown::Absent,
@@ -160,7 +160,7 @@ impl Follow {
                         return Ok(content.map_or(Seen::Absent, Seen::Value));
                     }
                 }
-                Err(error) => self.site.again(&visit, error).await?,
+                Err(error) => self.node.again(&opened, error).await?,
             }
         }
     }

@@ -1,23 +1,23 @@
 //! Nodes of creates without an answer, which may exist, or may still be created.
 
-use crate::request::litter::Litter;
+use crate::request::leftover::Leftover;
 use crate::session::open_session::Session;
 
 /// A node that a create without an answer may have made, or may still make: a slow server may forward the create after its retry. When
-/// this is dropped, the janitor deletes the node, which would otherwise stand for a client that has given up until the session ends.
+/// this is dropped, the cleaner deletes the node, which would otherwise stand for a client that has given up until the session ends.
 #[derive(Debug)]
 pub(crate) struct Latecomer {
     session: Session,
-    litter: Option<Litter>,
+    leftover: Option<Leftover>,
     /// The number of the connection through which the create was sent.
     connection: u64,
 }
 
 impl Latecomer {
-    pub(crate) fn new(session: &Session, litter: Litter, connection: u64) -> Self {
+    pub(crate) fn new(session: &Session, leftover: Leftover, connection: u64) -> Self {
         Self {
             session: session.clone(),
-            litter: Some(litter),
+            leftover: Some(leftover),
             connection,
         }
     }
@@ -25,8 +25,10 @@ impl Latecomer {
 
 impl Drop for Latecomer {
     fn drop(&mut self) {
-        if let Some(litter) = self.litter.take() {
-            self.session.janitor().remove_late(litter, self.connection);
+        if let Some(leftover) = self.leftover.take() {
+            self.session
+                .cleaner()
+                .remove_late(leftover, self.connection);
         }
     }
 }

@@ -16,12 +16,12 @@ const TRIES_MAX: usize = 20;
 
 /// The tries of one request.
 #[derive(Debug)]
-pub(crate) struct Tries {
+pub(crate) struct Retry {
     left: usize,
     in_doubt: bool,
 }
 
-impl Tries {
+impl Retry {
     /// For a step that may fail: gives up after [`TRIES_MAX`] tries.
     pub(crate) fn limited() -> Self {
         Self {
@@ -100,7 +100,7 @@ pub(crate) async fn until_answered<T, F>(request: impl FnMut() -> F) -> Result<T
 where
     F: Future<Output = Result<T, zk::Error>>,
 {
-    Tries::limited().answer(request).await
+    Retry::limited().answer(request).await
 }
 
 /// Makes a missing node `None`.
@@ -121,26 +121,26 @@ mod tests {
 
     #[test]
     fn only_what_was_sent_is_in_doubt() {
-        let mut tries = Tries::limited();
-        tries.again(zk::Error::NotSent).unwrap();
+        let mut retry = Retry::limited();
+        retry.again(zk::Error::NotSent).unwrap();
         let too_many = zk::Error::Invalid(zk::Invalid::TooManyRequests);
-        tries.again(too_many).unwrap();
-        tries.again_after(Err(zk::Error::Unknown)).unwrap();
-        assert!(!tries.in_doubt());
-        tries.again(zk::Error::Unknown).unwrap();
-        assert!(tries.in_doubt());
-        tries.again(zk::Error::NotSent).unwrap();
-        assert!(tries.in_doubt(), "the try before it was sent");
+        retry.again(too_many).unwrap();
+        retry.again_after(Err(zk::Error::Unknown)).unwrap();
+        assert!(!retry.in_doubt());
+        retry.again(zk::Error::Unknown).unwrap();
+        assert!(retry.in_doubt());
+        retry.again(zk::Error::NotSent).unwrap();
+        assert!(retry.in_doubt(), "the try before it was sent");
     }
 
     #[test]
     fn answers_and_ended_sessions_end_the_tries() {
         let ended = zk::Error::SessionEnded(zk::SessionEnd::Expired);
         for error in [zk::Error::NO_NODE, zk::Error::NO_AUTH, ended] {
-            assert_eq!(Tries::unlimited().again(error), Err(error));
+            assert_eq!(Retry::unlimited().again(error), Err(error));
         }
         let refused = Err(zk::Error::NO_AUTH);
-        assert_eq!(Tries::limited().again_after(refused), refused);
+        assert_eq!(Retry::limited().again_after(refused), refused);
     }
 
     #[test]
@@ -152,10 +152,10 @@ mod tests {
         });
         assert_eq!(never.now_or_never(), Some(Err(zk::Error::Unknown)));
         assert_eq!(sent, TRIES_MAX);
-        let mut tries = Tries::limited();
+        let mut retry = Retry::limited();
         for _ in 1..TRIES_MAX {
-            tries.again_after(Ok(())).unwrap();
+            retry.again_after(Ok(())).unwrap();
         }
-        assert_eq!(tries.again_after(Ok(())), Err(zk::Error::NO_NODE));
+        assert_eq!(retry.again_after(Ok(())), Err(zk::Error::NO_NODE));
     }
 }

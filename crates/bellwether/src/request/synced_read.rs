@@ -2,15 +2,13 @@
 
 use bellwether_client as zk;
 
-use crate::session::heart::elections;
-use crate::session::open_session::Session;
-use crate::session::sabotage::Sabotage;
+use crate::session::liveness::elections;
 
 /// Syncs the server with the leader and then reads, in one round trip: for answers to questions, which may be outdated on arrival.
 ///
 /// A leader takes a sync for a read, and may be some milliseconds behind the writes that its followers have answered already. So a recipe
-/// must not act on what such a read shows: see [`linearizable`].
-pub(crate) async fn caught_up<T, R>(
+/// must not act on what such a read shows: see [`read_linearizable`].
+pub(crate) async fn read_synced<T, R>(
     zk: &zk::Client,
     path: &str,
     read: impl FnOnce() -> R,
@@ -28,7 +26,7 @@ where
 ///
 /// In an ensemble a write goes ahead of the read. The leader puts it behind all earlier writes, and the server of this session applies it
 /// before it answers the read.
-pub(crate) async fn linearizable<T, R>(
+pub(crate) async fn read_linearizable<T, R>(
     zk: &zk::Client,
     path: &str,
     read: impl FnOnce() -> R,
@@ -38,7 +36,7 @@ where
 {
     // A single server answers in the order of its writes.
     if elections(zk.last_zxid()) == 0 {
-        return caught_up(zk, path, read).await;
+        return read_synced(zk, path, read).await;
     }
     let (written, read) = zk.batch(|zk| {
         // A multi goes through the quorum even if it contains only a check.
@@ -57,23 +55,5 @@ fn after<T>(first: Result<(), zk::Error>, read: Result<T, zk::Error>) -> Result<
         Err(error) if !error.is_refusal() => Err(error),
         // A request that is refused for its content has passed the leader too.
         _ => read,
-    }
-}
-
-/// As [`linearizable`], through a session, whose deliberate mistake may be to read at once.
-pub(crate) async fn linearizable_in<T, R>(
-    session: &Session,
-    path: &str,
-    read: impl FnOnce() -> R,
-) -> Result<T, zk::Error>
-where
-    R: Future<Output = Result<T, zk::Error>>,
-{
-    if session.is_sabotaged(Sabotage::SkipSync) {
-        return read().await;
-    }
-    match session.is_sabotaged(Sabotage::TrustSync) {
-        true => caught_up(session.zk(), path, read).await,
-        false => linearizable(session.zk(), path, read).await,
     }
 }

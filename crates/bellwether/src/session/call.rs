@@ -86,13 +86,13 @@ impl Call {
     }
 
     /// Runs a call in its span, and records how it ended.
-    pub(crate) fn run_to<T, E, F, O>(self, call: F, outcome: O) -> Running<F, O>
+    pub(crate) fn run_to<T, E, F, O>(self, call: F, outcome: O) -> RunningCall<F, O>
     where
         F: Future<Output = Result<T, E>>,
         E: Error,
         O: FnOnce(&T) -> Outcome,
     {
-        Running {
+        RunningCall {
             call: call.instrument(self.0),
             outcome: Some(outcome),
         }
@@ -101,14 +101,14 @@ impl Call {
 
 pin_project! {
     /// A call under way. A future of its own, because an `async` block around each call would need the room of the call twice.
-    pub(crate) struct Running<F, O> {
+    pub(crate) struct RunningCall<F, O> {
         #[pin]
         call: Instrumented<F>,
         // Until it has ended.
         outcome: Option<O>,
     }
 
-    impl<F, O> PinnedDrop for Running<F, O> {
+    impl<F, O> PinnedDrop for RunningCall<F, O> {
         fn drop(this: Pin<&mut Self>) {
             if this.outcome.is_some() {
                 this.call.span().record("outcome", "cancelled");
@@ -117,7 +117,7 @@ pin_project! {
     }
 }
 
-impl<T, E, F, O> Future for Running<F, O>
+impl<T, E, F, O> Future for RunningCall<F, O>
 where
     F: Future<Output = Result<T, E>>,
     E: Error,

@@ -18,11 +18,10 @@ use crate::error::ConnectError;
 use crate::node::access::Access;
 use crate::node::path::NodePath;
 use crate::session::connect::Connect;
-use crate::session::heart::Engine;
-use crate::session::home::Home;
 use crate::session::id::SessionId;
+use crate::session::liveness::ServerKind;
 use crate::session::open_session::Session;
-use crate::session::sabotage::Sabotage;
+use crate::session::runtime::SessionRuntime;
 
 /// How long to wait between two attempts to open the next session: at first, and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -41,16 +40,16 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub struct Client(Arc<Native<Sessions>>);
 
-type Attempt = BoxFuture<'static, Result<Session, ConnectError>>;
+type Opening = BoxFuture<'static, Result<Session, ConnectError>>;
 
 struct Sessions {
     options: Connect,
-    home: Home,
+    runtime: SessionRuntime,
     /// The session that was opened last. Not a mutex: it would be locked for ever in a child that is forked while a thread reads it.
     current: RwLock<Session>,
     connection: watch::Sender<Connection>,
     /// The attempt to open the next session. It is given up when all its callers have dropped it.
-    under_way: Mutex<Option<WeakShared<Attempt>>>,
+    under_way: Mutex<Option<WeakShared<Opening>>>,
 }
 
 /// What is known of the connection, without keeping the session open.
@@ -77,26 +76,26 @@ pub enum ClientState {
 impl Client {
     /// A client that starts with this session.
     pub(crate) fn start(session: Session, options: Connect) -> Self {
-        let home = session.home().clone();
+        let runtime = session.runtime().clone();
         let connection = Connection {
             session: session.zk().states(),
             is_closed: false,
         };
         let client = Self(Arc::new(Native::new(Sessions {
             options,
-            home: home.clone(),
+            runtime: runtime.clone(),
             current: RwLock::new(session),
             connection: watch::Sender::new(connection),
             under_way: Mutex::default(),
         })));
-        home.spawn(keep_open(Kept(Arc::downgrade(&client.0)), home.clone()));
+        runtime.spawn_detached(keep_open(Kept(Arc::downgrade(&client.0)), runtime.clone()));
         client
     }
 
     /// Whether the client can reach its servers, as of now: for readiness probes.
     #[must_use]
     pub fn state(&self) -> ClientState {
-        match self.0.home.is_forked() {
+        match self.0.runtime.is_forked() {
             true => ClientState::Closed,
             false => self.0.connection.borrow().state(),
         }
@@ -142,14 +141,14 @@ impl Client {
     /// outages.
     #[must_use]
     pub fn is_ensemble(&self) -> bool {
-        self.current().heart().engine() == Engine::Ensemble
+        self.current().liveness().server_kind() == ServerKind::Ensemble
     }
 
     /// How long the servers may be paused, or without a leader, before a hold of this session is lost: about three quarters of the
     /// session timeout on a single server, about half of it in an ensemble.
     #[must_use]
     pub fn outage_max(&self) -> Duration {
-        self.current().heart().outage_max()
+        self.current().liveness().outage_max()
     }
 
     /// The id of the current session, as the servers' own tools show it; the id of the last session if there is none.
@@ -174,7 +173,7 @@ impl Client {
     ///
     /// Dropping the future ends the wait; the session may stay open then.
     pub async fn close(&self) {
-        if self.0.home.is_forked() {
+        if self.0.runtime.is_forked() {
             return;
         }
         self.end_sessions();
@@ -188,17 +187,17 @@ impl Client {
     ///
     /// Dropping the future ends the wait; nothing new is acquired all the same.
     pub async fn close_gently(&self, limit: Duration) -> bool {
-        if self.0.home.is_forked() {
+        if self.0.runtime.is_forked() {
             return false;
         }
         self.end_sessions();
         let session = self.current();
         let is_unused = tokio::select! {
             biased;
-            () = session.heart().unused() => true,
+            () = session.liveness().unused() => true,
             // Everything is lost already. The timer may have gone with the runtime.
             () = session.ended() => false,
-            () = self.0.home.sleep(limit) => false,
+            () = self.0.runtime.sleep(limit) => false,
         };
         session.close().await;
         is_unused
@@ -233,7 +232,7 @@ impl Client {
             match self.session().await {
                 Err(error) if error.is_final() => return Err(error),
                 Err(_) => {
-                    self.0.home.sleep(pause).await;
+                    self.0.runtime.sleep(pause).await;
                     pause = (2 * pause).min(PAUSE_MAX);
                 }
                 session => return session,
@@ -261,7 +260,7 @@ impl Client {
     }
 
     /// Opens a new session, or joins an attempt that is under way. A failure is a failure for all callers of the attempt.
-    fn attempt(&self) -> Shared<Attempt> {
+    fn attempt(&self) -> Shared<Opening> {
         let mut under_way = lock(&self.0.under_way);
         let present = under_way.as_ref().and_then(WeakShared::upgrade);
         if let Some(attempt) = present.filter(|attempt| attempt.peek().is_none()) {
@@ -306,18 +305,13 @@ impl Client {
     }
 
     /// The runtime of its sessions.
-    pub(crate) fn home(&self) -> &Home {
-        &self.0.home
+    pub(crate) fn runtime(&self) -> &SessionRuntime {
+        &self.0.runtime
     }
 
     /// The path as the servers know it, with the chroot in front.
     pub(crate) fn resolve(&self, path: &NodePath) -> NodePath {
         self.read_current().resolve(path)
-    }
-
-    /// Whether a deliberate mistake is switched on. Never without the feature.
-    pub(crate) fn is_sabotaged(&self, what: Sabotage) -> bool {
-        self.0.options.is_sabotaged(what)
     }
 }
 
@@ -384,7 +378,7 @@ impl Drop for Kept {
 }
 
 /// Opens the next session whenever one has ended, until the client is closed or gone.
-async fn keep_open(kept: Kept, home: Home) {
+async fn keep_open(kept: Kept, runtime: SessionRuntime) {
     let Kept(client) = &kept;
     let mut pause = PAUSE_MIN;
     loop {
@@ -405,7 +399,7 @@ async fn keep_open(kept: Kept, home: Home) {
                 log::emit(move || warn!(%error, ?pause, "no session; will try again"));
                 // Not kept meanwhile: the client may be dropped.
                 drop(client);
-                home.sleep(pause).await;
+                runtime.sleep(pause).await;
                 pause = (2 * pause).min(PAUSE_MAX);
             }
         }

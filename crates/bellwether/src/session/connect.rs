@@ -12,9 +12,8 @@ use crate::node::access::Access;
 use crate::node::path::NodePath;
 use crate::node::who::Who;
 use crate::session::client::Client;
-use crate::session::heart::Engine;
+use crate::session::liveness::ServerKind;
 use crate::session::open_session::Session;
-use crate::session::sabotage::Sabotage;
 
 /// Creates a client for the servers in a connect string, and opens its first session: `host:port,host:port/chroot`, or
 /// `unix:/path/of/socket`.
@@ -33,11 +32,9 @@ pub fn connect(connect_string: impl Into<String>) -> Connect {
     let address = connect_string.into();
     Connect {
         options: zk::Client::connect(address.clone()),
-        identity: Identity::default(),
+        identity: ClientIdentity::default(),
         access: Access::default(),
         address,
-        #[cfg(feature = "sabotage")]
-        sabotage: None,
     }
 }
 
@@ -47,15 +44,13 @@ pub fn connect(connect_string: impl Into<String>) -> Connect {
 pub struct Connect {
     address: String,
     options: zk::Connect,
-    identity: Identity,
+    identity: ClientIdentity,
     access: Access,
-    #[cfg(feature = "sabotage")]
-    sabotage: Option<Sabotage>,
 }
 
 /// What a client says of itself, where it is not what the process and the session would say.
 #[derive(Clone, Debug, Default)]
-struct Identity {
+struct ClientIdentity {
     process: Option<u32>,
     owner: Option<String>,
     command: Option<String>,
@@ -101,7 +96,7 @@ impl Connect {
         self.identified(|identity| identity.owner = Some(owner.into()))
     }
 
-    fn identified(mut self, set: impl FnOnce(&mut Identity)) -> Self {
+    fn identified(mut self, set: impl FnOnce(&mut ClientIdentity)) -> Self {
         set(&mut self.identity);
         self
     }
@@ -178,26 +173,6 @@ impl Connect {
         self.with(zk::Connect::on_current_runtime)
     }
 
-    /// Makes the recipes of this session wrong in one way, to show that a test would notice.
-    #[cfg(feature = "sabotage")]
-    pub fn sabotage(self, sabotage: Sabotage) -> Self {
-        Self {
-            sabotage: Some(sabotage),
-            ..self
-        }
-    }
-
-    #[cfg(feature = "sabotage")]
-    pub(crate) fn is_sabotaged(&self, what: Sabotage) -> bool {
-        self.sabotage == Some(what)
-    }
-
-    #[cfg(not(feature = "sabotage"))]
-    #[expect(clippy::unused_self, reason = "the feature has a use for it")]
-    pub(crate) fn is_sabotaged(&self, _: Sabotage) -> bool {
-        false
-    }
-
     /// The servers in the connect string, whatever their order.
     pub(crate) fn servers(&self) -> BTreeSet<String> {
         let address = zk::Address::parse(&self.address);
@@ -216,9 +191,9 @@ impl Connect {
         let chroot = zk::Address::parse(&self.address)?.chroot;
         // Rooted at the servers' root, so that a missing chroot can be made.
         let zk = self.options.clone().await?.at_root();
-        let engine = Engine::detect(&zk).await.map_err(ConnectError::Lost)?;
+        let kind = ServerKind::detect(&zk).await.map_err(ConnectError::Lost)?;
         let chroot = NodePath::parse(&chroot).ok();
-        Ok(Session::start(zk, engine, chroot, self))
+        Ok(Session::start(zk, kind, chroot, self))
     }
 }
 

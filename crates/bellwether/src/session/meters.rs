@@ -11,13 +11,13 @@ use crate::session::clock::Moment;
 
 /// The wait of a contender for its hold.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wait {
+pub(crate) struct WaitTimer {
     begin: Moment,
     /// Whether another contender was in the way.
     pub(crate) is_for_another: bool,
 }
 
-impl Wait {
+impl WaitTimer {
     pub(crate) fn begin() -> Self {
         Self {
             begin: Moment::now(),

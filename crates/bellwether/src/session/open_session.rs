@@ -10,14 +10,13 @@ use bellwether_client::process::Native;
 use crate::node::access::Access;
 use crate::node::path::NodePath;
 use crate::node::who::Who;
+use crate::session::cleaner::Cleaner;
 use crate::session::connect::Connect;
-use crate::session::ephemerals::Ephemerals;
-use crate::session::heart::{Engine, Heart, Mistakes, beat_on};
-use crate::session::home::Home;
-use crate::session::janitor::Janitor;
+use crate::session::ephemeral_quota::EphemeralQuota;
+use crate::session::liveness::{Liveness, ServerKind, run_heartbeat};
+use crate::session::member_names::MemberNames;
 use crate::session::meters::{self, Traffic};
-use crate::session::owned_names::Borne;
-use crate::session::sabotage::Sabotage;
+use crate::session::runtime::SessionRuntime;
 use crate::session::slots::{NoSlot, Slot, Slots};
 
 /// An open session. Clones share it; it is closed when the last clone is gone.
@@ -30,12 +29,12 @@ struct Inner {
     /// Rooted at the servers' root, so that a missing chroot can be made.
     zk: zk::Client,
     chroot: Option<NodePath>,
-    janitor: Janitor,
-    heart: Heart,
-    ephemerals: Ephemerals,
-    borne: Borne,
+    cleaner: Cleaner,
+    liveness: Liveness,
+    ephemeral_quota: EphemeralQuota,
+    member_names: MemberNames,
     slots: Slots,
-    home: Home,
+    runtime: SessionRuntime,
     options: Connect,
     traffic: Traffic,
 }
@@ -60,29 +59,24 @@ impl Session {
     /// Takes over a session, whose handle is rooted at the servers' root.
     pub(crate) fn start(
         zk: zk::Client,
-        engine: Engine,
+        kind: ServerKind,
         chroot: Option<NodePath>,
         options: Connect,
     ) -> Self {
-        let home = Home::of(&zk);
-        let engine = match options.is_sabotaged(Sabotage::TrustReads) {
-            true => Engine::Single,
-            false => engine,
-        };
-        let looks_once = options.is_sabotaged(Sabotage::LookOnce);
+        let runtime = SessionRuntime::of(&zk);
         let session = Self(Arc::new(Native::new(Inner {
-            janitor: Janitor::start(&home, zk.clone(), looks_once),
-            heart: Heart::new(engine, zk.clone(), Mistakes::of(&options, &zk)),
-            ephemerals: Ephemerals::default(),
-            borne: Borne::default(),
+            cleaner: Cleaner::start(&runtime, zk.clone()),
+            liveness: Liveness::new(kind, zk.clone()),
+            ephemeral_quota: EphemeralQuota::default(),
+            member_names: MemberNames::default(),
             slots: Slots::default(),
             zk,
             chroot,
-            home: home.clone(),
+            runtime: runtime.clone(),
             options,
             traffic: Traffic::default(),
         })));
-        home.spawn(beat_on(session.downgrade(), home.clone()));
+        runtime.spawn_detached(run_heartbeat(session.downgrade(), runtime.clone()));
         meters::session_opened();
         session
     }
@@ -109,7 +103,7 @@ impl Session {
 
     /// Whether this is a forked child of the process that has the session. Then it has ended here.
     pub(crate) fn is_forked(&self) -> bool {
-        self.0.home.is_forked()
+        self.0.runtime.is_forked()
     }
 
     /// Resolves when the session has ended. Cancel safe.
@@ -141,8 +135,8 @@ impl Session {
     /// given up before are deleted first.
     pub(crate) async fn close(&self) {
         // Crash marks outlive the session: marks that have to be restored are restored before it ends.
-        let swept = self.0.janitor.swept();
-        self.0.home.timeout(self.session_timeout(), swept).await;
+        let swept = self.0.cleaner.swept();
+        self.0.runtime.timeout(self.session_timeout(), swept).await;
         self.0.zk.close().await;
         self.report_traffic();
     }
@@ -161,12 +155,12 @@ impl Session {
         &self.0.zk
     }
 
-    pub(crate) fn janitor(&self) -> &Janitor {
-        &self.0.janitor
+    pub(crate) fn cleaner(&self) -> &Cleaner {
+        &self.0.cleaner
     }
 
-    pub(crate) fn heart(&self) -> &Heart {
-        &self.0.heart
+    pub(crate) fn liveness(&self) -> &Liveness {
+        &self.0.liveness
     }
 
     /// The identity of this session, as other users see it.
@@ -179,12 +173,12 @@ impl Session {
         self.0.options.access()
     }
 
-    pub(crate) fn ephemerals(&self) -> &Ephemerals {
-        &self.0.ephemerals
+    pub(crate) fn ephemeral_quota(&self) -> &EphemeralQuota {
+        &self.0.ephemeral_quota
     }
 
-    pub(crate) fn borne(&self) -> &Borne {
-        &self.0.borne
+    pub(crate) fn member_names(&self) -> &MemberNames {
+        &self.0.member_names
     }
 
     /// Waits for a slot in a line, as a task of this session: see [`Slots::take`].
@@ -201,13 +195,8 @@ impl Session {
         }
     }
 
-    pub(crate) fn home(&self) -> &Home {
-        &self.0.home
-    }
-
-    /// Whether a deliberate mistake is switched on. Never without the feature.
-    pub(crate) fn is_sabotaged(&self, what: Sabotage) -> bool {
-        self.0.options.is_sabotaged(what)
+    pub(crate) fn runtime(&self) -> &SessionRuntime {
+        &self.0.runtime
     }
 
     /// The path as the servers know it, with the chroot in front.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bellwether_client as zk;
 
 use crate::session::connect::connect;
-use crate::session::heart::Engine;
+use crate::session::liveness::ServerKind;
 use crate::session::open_session::Session;
 
 /// A session on one server that takes it for an ensemble: what counts as proof is over long before the session is.
@@ -21,14 +21,14 @@ pub(crate) async fn session_within(address: String, limits: zk::Limits) -> Sessi
         .limits(limits)
         .await
         .unwrap();
-    Session::start(zk, Engine::Ensemble, None, connect(address))
+    Session::start(zk, ServerKind::Ensemble, None, connect(address))
 }
 
 /// Waits until nothing proves any more that the session is alive.
 pub(crate) async fn until_unproven(session: &Session) {
     let passed = async {
-        while session.heart().is_alive() {
-            session.home().sleep(Duration::from_millis(5)).await;
+        while session.liveness().is_alive() {
+            session.runtime().sleep(Duration::from_millis(5)).await;
         }
     };
     let limit = session.session_timeout();

@@ -4,16 +4,15 @@
 //! round trip more; the others wait here, in the order in which they asked. A slot only delays a create: what this process remembers never
 //! stands in for what the servers say.
 //!
-//! A waiter keeps its slot until its node is given to the janitor, a holder until its hold is over.
+//! A waiter keeps its slot until its node is given to the cleaner, a holder until its hold is over.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bellwether_client::process::Native;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::session::meters::Wait;
+use crate::session::meters::WaitTimer;
 
 /// How many tasks have a slot at a time: the holder, and the task that is next.
 const SLOTS: usize = 2;
@@ -34,8 +33,6 @@ struct LocalLine {
     lines: Arc<Mutex<Lines>>,
     /// First in, first out.
     slots: Arc<Semaphore>,
-    /// For a deliberate mistake: the highest number of a node that held.
-    held: AtomicI32,
 }
 
 impl Slots {
@@ -49,7 +46,7 @@ impl Slots {
         line_max: usize,
     ) -> Result<Slot, NoSlot> {
         let line = self.line((directory.to_owned(), owner.to_owned()));
-        let mut wait = Wait::begin();
+        let mut wait = WaitTimer::begin();
         if let Ok(permit) = line.slots.clone().try_acquire_owned() {
             return Ok(Slot::new(permit, line, wait));
         }
@@ -73,7 +70,6 @@ impl Slots {
             key: key.clone(),
             lines: self.0.clone(),
             slots: Arc::new(Semaphore::new(SLOTS)),
-            held: AtomicI32::new(i32::MIN),
         });
         lines.insert(key, Arc::downgrade(&new));
         new
@@ -97,27 +93,21 @@ impl Drop for LocalLine {
 #[derive(Debug)]
 pub(crate) struct Slot {
     /// A forked child must not touch its locks.
-    place: Native<(OwnedSemaphorePermit, Arc<LocalLine>)>,
-    wait: Wait,
+    _place: Native<(OwnedSemaphorePermit, Arc<LocalLine>)>,
+    wait: WaitTimer,
 }
 
 impl Slot {
-    fn new(permit: OwnedSemaphorePermit, line: Arc<LocalLine>, wait: Wait) -> Self {
+    fn new(permit: OwnedSemaphorePermit, line: Arc<LocalLine>, wait: WaitTimer) -> Self {
         Self {
-            place: Native::new((permit, line)),
+            _place: Native::new((permit, line)),
             wait,
         }
     }
 
     /// The wait that began when its task asked for it.
-    pub(crate) fn wait_so_far(&self) -> Wait {
+    pub(crate) fn wait_so_far(&self) -> WaitTimer {
         self.wait
-    }
-
-    /// Deliberate mistake: remembers that a node with this number has held. Returns the highest such number.
-    pub(crate) fn remember(&self, number: i32) -> i32 {
-        let (_, line) = &*self.place;
-        line.held.fetch_max(number, Ordering::Relaxed)
     }
 }
 

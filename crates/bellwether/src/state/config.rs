@@ -12,10 +12,10 @@ use crate::node::access::Access;
 use crate::node::payload::Payload;
 use crate::node::version::Version;
 use crate::request::follow::{Follow, Seen, Watch};
-use crate::request::site::{NotWritten, Site, set_at};
+use crate::request::persistent_node::{NotWritten, PersistentNode, set_at};
 use crate::session::call::call;
 use crate::session::client::Client;
-use crate::state::live::{Live, News, Source};
+use crate::state::live::{Live, Source, Update};
 
 /// A value in a node: bytes, text, or any type of serde's in [`Json`](crate::Json).
 ///
@@ -71,7 +71,7 @@ use crate::state::live::{Live, News, Source};
 /// # Ok(()) }
 /// ```
 pub struct Config<T = Vec<u8>> {
-    site: Site,
+    node: PersistentNode,
     holds: PhantomData<fn(T) -> T>,
 }
 
@@ -90,14 +90,14 @@ impl<T: Payload + Send + 'static> Config<T> {
     #[must_use]
     pub fn new(client: &Client, path: impl Into<String>) -> Self {
         Self {
-            site: Site::new(client, path.into()),
+            node: PersistentNode::new(client, path.into()),
             holds: PhantomData,
         }
     }
 
-    pub(crate) fn at(site: Site) -> Self {
+    pub(crate) fn at(node: PersistentNode) -> Self {
         Self {
-            site,
+            node,
             holds: PhantomData,
         }
     }
@@ -106,7 +106,7 @@ impl<T: Payload + Send + 'static> Config<T> {
     #[must_use]
     pub fn acl(self, acl: impl Into<Vec<zk::Acl>>) -> Self {
         Self {
-            site: self.site.with_access(Access::new(acl)),
+            node: self.node.with_access(Access::new(acl)),
             ..self
         }
     }
@@ -123,9 +123,9 @@ impl<T: Payload + Send + 'static> Config<T> {
     pub async fn get(&self) -> Result<Option<Entry<T>>, StateError> {
         call!("config.get", self.path())
             .find(async {
-                let content = self.site.read().await?;
+                let content = self.node.read().await?;
                 content
-                    .map(|content| decode(&self.site, content))
+                    .map(|content| decode(&self.node, content))
                     .transpose()
             })
             .await
@@ -249,19 +249,19 @@ impl<T: Payload + Send + 'static> Config<T> {
     /// The path.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.site.path()
+        self.node.path()
     }
 
     /// The value as it changes: the current one first. See [`Watch`].
     ///
     /// Data that cannot be decoded is an error in the stream, which continues.
     pub fn watch(&self) -> Watch<Entry<T>> {
-        let site = self.site.clone();
-        let follow = Follow::new(self.site.clone());
+        let node = self.node.clone();
+        let follow = Follow::new(self.node.clone());
         Watch::new(
             follow.freshness(),
             follow.stream().map(move |seen| match seen? {
-                Seen::Value(content) => decode(&site, content).map(Seen::Value),
+                Seen::Value(content) => decode(&node, content).map(Seen::Value),
                 Seen::Absent => Ok(Seen::Absent),
                 Seen::Renewed => Ok(Seen::Renewed),
             }),
@@ -305,24 +305,24 @@ impl<T: Payload + Send + 'static> Config<T> {
     where
         T: Sync,
     {
-        let site = self.site.clone();
+        let node = self.node.clone();
         let follow = move || {
-            let decoding = site.clone();
-            let seen = Follow::new(site.clone()).stream();
+            let decoding = node.clone();
+            let seen = Follow::new(node.clone()).stream();
             let news = seen.map(move |seen| {
                 Ok(match seen? {
                     // Versions start at zero when a node is deleted and created again.
                     Seen::Value(content) => {
-                        News::Now(content.1.mzxid, Some(decode(&decoding, content)?))
+                        Update::Now(content.1.mzxid, Some(decode(&decoding, content)?))
                     }
-                    Seen::Absent => News::Now(0, None),
-                    Seen::Renewed => News::Renewed,
+                    Seen::Absent => Update::Now(0, None),
+                    Seen::Renewed => Update::Renewed,
                 })
             });
             news.boxed()
         };
         let source = Source {
-            site: self.site.clone(),
+            node: self.node.clone(),
             follow: Box::new(follow),
             is_same: |(one, _), (other, _)| one == other,
         };
@@ -330,7 +330,7 @@ impl<T: Payload + Send + 'static> Config<T> {
     }
 
     async fn create_data(&self, data: &[u8]) -> Result<(), NotWritten> {
-        let options = zk::CreateMode::Persistent.with_acl(self.site.access().acl());
+        let options = zk::CreateMode::Persistent.with_acl(self.node.access().acl());
         self.write(data, |writer, node| writer.create(node, data, &options))
             .await
     }
@@ -343,38 +343,41 @@ impl<T: Payload + Send + 'static> Config<T> {
         let fill = |writer: &mut zk::Multi<'_>, node: &crate::node::path::NodePath| {
             fill(writer, node.as_str())
         };
-        self.site.once(data.len(), fill).await.map(drop)
+        self.node.once(data.len(), fill).await.map(drop)
     }
 
     fn encode(&self, value: &T) -> Result<Vec<u8>, StateError> {
         value
             .to_bytes()
-            .map_err(|error| self.site.unreadable(error))
+            .map_err(|error| self.node.unreadable(error))
     }
 
     fn error(&self, error: NotWritten) -> StateError {
         match error {
-            NotWritten::Refused(source) => self.site.refused(source),
+            NotWritten::Refused(source) => self.node.refused(source),
             NotWritten::Failed(error) => error,
         }
     }
 }
 
-fn decode<T: Payload>(site: &Site, content: (Bytes, zk::Stat)) -> Result<Entry<T>, StateError> {
+fn decode<T: Payload>(
+    node: &PersistentNode,
+    content: (Bytes, zk::Stat),
+) -> Result<Entry<T>, StateError> {
     let (data, stat) = content;
     match T::from_bytes(data.to_vec()) {
         Ok(value) => Ok(Entry {
             value,
             version: stat.version.into(),
         }),
-        Err(error) => Err(site.unreadable(error)),
+        Err(error) => Err(node.unreadable(error)),
     }
 }
 
 impl<T> Clone for Config<T> {
     fn clone(&self) -> Self {
         Self {
-            site: self.site.clone(),
+            node: self.node.clone(),
             holds: PhantomData,
         }
     }
@@ -383,7 +386,7 @@ impl<T> Clone for Config<T> {
 impl<T> fmt::Debug for Config<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
-            .field("path", &self.site.path())
+            .field("path", &self.node.path())
             .finish_non_exhaustive()
     }
 }

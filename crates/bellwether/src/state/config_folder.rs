@@ -9,8 +9,8 @@ use crate::error::StateError;
 use crate::node::access::Access;
 use crate::node::path::{NodePath, PathError};
 use crate::request::follow::{Follow, Seen, Watch};
+use crate::request::persistent_node::{Load, NotWritten, OpenNode, PersistentNode, set_at};
 use crate::request::receipt::RECEIPT;
-use crate::request::site::{Load, NotWritten, Site, Visit, set_at};
 use crate::session::call::call;
 use crate::session::client::Client;
 
@@ -64,18 +64,18 @@ pub type Entries = BTreeMap<String, Vec<u8>>;
 /// ```
 #[derive(Clone, Debug)]
 pub struct ConfigFolder {
-    site: Site,
+    node: PersistentNode,
 }
 
 /// The folder as it was at one moment.
-struct Snapshot {
+struct FolderSnapshot {
     entries: Entries,
-    state: State,
+    state: FolderState,
 }
 
 /// Which nodes were there.
 #[derive(Clone, Copy)]
-enum State {
+enum FolderState {
     /// Not even the folder.
     Missing,
     /// A folder that this recipe has not written yet.
@@ -89,7 +89,7 @@ impl ConfigFolder {
     #[must_use]
     pub fn new(client: &Client, path: impl Into<String>) -> Self {
         Self {
-            site: Site::new(client, path.into()),
+            node: PersistentNode::new(client, path.into()),
         }
     }
 
@@ -97,7 +97,7 @@ impl ConfigFolder {
     #[must_use]
     pub fn acl(self, acl: impl Into<Vec<zk::Acl>>) -> Self {
         Self {
-            site: self.site.with_access(Access::new(acl)),
+            node: self.node.with_access(Access::new(acl)),
         }
     }
 
@@ -138,7 +138,7 @@ impl ConfigFolder {
             let mut after = before.entries.clone();
             edit(&mut after);
             let load = self.check(&before.entries, &after)?;
-            let written = self.site.once(load, |writer, folder| {
+            let written = self.node.once(load, |writer, folder| {
                 self.fill(writer, folder, &before, &after)
             });
             match written.await {
@@ -146,7 +146,7 @@ impl ConfigFolder {
                 Err(NotWritten::Refused(
                     zk::Error::BAD_VERSION | zk::Error::NODE_EXISTS | zk::Error::NO_NODE,
                 )) => {}
-                Err(NotWritten::Refused(source)) => return Err(self.site.refused(source)),
+                Err(NotWritten::Refused(source)) => return Err(self.node.refused(source)),
                 Err(NotWritten::Failed(error)) => return Err(error),
             }
         }
@@ -155,14 +155,14 @@ impl ConfigFolder {
     /// The path.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.site.path()
+        self.node.path()
     }
 
     /// The folder as it changes: the current state first. See [`Watch`]. It is [absent](Seen::Absent) until the first
     /// [`update`](Self::update).
     pub fn watch(&self) -> Watch<Entries> {
         let folder = self.clone();
-        let ready = self.site.beneath(READY);
+        let ready = self.node.beneath(READY);
         let follow = Follow::new(ready);
         Watch::new(
             follow.freshness(),
@@ -179,10 +179,10 @@ impl ConfigFolder {
         )
     }
 
-    async fn read(&self) -> Result<Snapshot, StateError> {
+    async fn read(&self) -> Result<FolderSnapshot, StateError> {
         loop {
-            let visit = self.site.visit().await?;
-            if let Some(snapshot) = self.try_read(&visit).await? {
+            let opened = self.node.open().await?;
+            if let Some(snapshot) = self.try_read(&opened).await? {
                 return Ok(snapshot);
             }
         }
@@ -191,18 +191,18 @@ impl ConfigFolder {
     /// As [`get`](Self::get), but waits until a session can be opened: a change that has been seen must be told.
     async fn get_in_time(&self) -> Result<Entries, StateError> {
         loop {
-            let visit = self.site.visit_in_time().await?;
-            if let Some(snapshot) = self.try_read(&visit).await? {
+            let opened = self.node.open_in_time().await?;
+            if let Some(snapshot) = self.try_read(&opened).await? {
                 return Ok(snapshot.entries);
             }
         }
     }
 
     /// `None` if the caller has to try again: an update came between, or the answer was lost.
-    async fn try_read(&self, visit: &Visit) -> Result<Option<Snapshot>, StateError> {
-        match snapshot(visit).await {
+    async fn try_read(&self, opened: &OpenNode) -> Result<Option<FolderSnapshot>, StateError> {
+        match snapshot(opened).await {
             Ok(snapshot) => Ok(snapshot),
-            Err(error) => self.site.again(visit, error).await.map(|()| None),
+            Err(error) => self.node.again(opened, error).await.map(|()| None),
         }
     }
 
@@ -230,7 +230,7 @@ impl ConfigFolder {
                 Err(source) => source,
             };
             return Err(StateError::BadPath {
-                path: format!("{}/{name}", self.site.path()),
+                path: format!("{}/{name}", self.node.path()),
                 source,
             });
         }
@@ -244,18 +244,18 @@ impl ConfigFolder {
         &self,
         writer: &mut zk::Multi<'_>,
         folder: &NodePath,
-        before: &Snapshot,
+        before: &FolderSnapshot,
         after: &Entries,
     ) {
-        let options = zk::CreateMode::Persistent.with_acl(self.site.access().acl());
+        let options = zk::CreateMode::Persistent.with_acl(self.node.access().acl());
         let ready = folder.child(READY);
         match before.state {
-            State::Missing => {
+            FolderState::Missing => {
                 writer.create(folder.as_str(), b"", &options);
                 writer.create(&ready, b"", &options);
             }
-            State::Unready => writer.create(&ready, b"", &options),
-            State::Ready(version) => set_at(writer, &ready, b"", version),
+            FolderState::Unready => writer.create(&ready, b"", &options),
+            FolderState::Ready(version) => set_at(writer, &ready, b"", version),
         }
         for (name, data) in after {
             match before.entries.get(name) {
@@ -279,28 +279,28 @@ fn is_value(name: &str) -> bool {
 }
 
 /// Reads the folder; `None` if it changed meanwhile.
-async fn snapshot(visit: &Visit) -> Result<Option<Snapshot>, zk::Error> {
-    let zk = visit.session.zk();
-    let ready = visit.node.child(READY);
+async fn snapshot(opened: &OpenNode) -> Result<Option<FolderSnapshot>, zk::Error> {
+    let zk = opened.session.zk();
+    let ready = opened.path.child(READY);
     // The reads are answered in the order in which they are sent. If an update came between the two reads of `ready`, they differ; if not,
     // everything between is consistent.
     let first = zk.exists(&ready);
-    let names = zk.children(visit.node.as_str());
+    let names = zk.children(opened.path.as_str());
     let (first, names) = (first.await, names.await);
     let first = first?;
     let names = match names {
         Ok(names) => names,
         Err(zk::Error::NO_NODE) => {
-            return Ok(Some(Snapshot {
+            return Ok(Some(FolderSnapshot {
                 entries: Entries::new(),
-                state: State::Missing,
+                state: FolderState::Missing,
             }));
         }
         Err(error) => return Err(error),
     };
     let mut reads = Vec::new();
     for name in names.into_iter().filter(|name| is_value(name)) {
-        let read = zk.get(&visit.node.child(&name));
+        let read = zk.get(&opened.path.child(&name));
         reads.push((name, read));
     }
     let last = zk.exists(&ready);
@@ -320,8 +320,10 @@ async fn snapshot(visit: &Visit) -> Result<Option<Snapshot>, zk::Error> {
     if first.map(|stat| stat.mzxid) != last.map(|stat| stat.mzxid) {
         return Ok(None);
     }
-    Ok(entries.map(|entries| Snapshot {
+    Ok(entries.map(|entries| FolderSnapshot {
         entries,
-        state: first.map_or(State::Unready, |stat| State::Ready(stat.version)),
+        state: first.map_or(FolderState::Unready, |stat| {
+            FolderState::Ready(stat.version)
+        }),
     }))
 }

@@ -10,8 +10,8 @@ use futures_util::StreamExt;
 use crate::error::StateError;
 use crate::node::access::Access;
 use crate::request::follow::{Follow, Seen, Watch};
+use crate::request::persistent_node::{NotWritten, PersistentNode, set_at};
 use crate::request::receipt::Written;
-use crate::request::site::{NotWritten, Site, set_at};
 use crate::session::call::call;
 use crate::session::client::Client;
 use crate::session::clock::Moment;
@@ -63,13 +63,13 @@ const TRUSTED_FOR: Duration = Duration::from_secs(3);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Counter {
-    site: Site,
+    node: PersistentNode,
     /// The value as it was last seen, so that consecutive additions need no read if no other client wrote in between.
-    known: Arc<Mutex<Option<Known>>>,
+    known: Arc<Mutex<Option<KnownValue>>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct KnownValue {
     value: i64,
     /// `None` if the node is missing.
     version: Option<i32>,
@@ -77,7 +77,7 @@ struct Known {
     at: Moment,
 }
 
-impl Known {
+impl KnownValue {
     /// Whether a node of this version is probably still the node that was seen: a node that was created again begins at version 0, and
     /// needs time to reach another version.
     fn is_trusted(&self) -> bool {
@@ -86,7 +86,7 @@ impl Known {
 }
 
 /// How an attempt to write ended.
-enum Attempt {
+enum WriteOutcome {
     Written,
     /// Another client has written since the value was read.
     Overtaken,
@@ -97,7 +97,7 @@ impl Counter {
     #[must_use]
     pub fn new(client: &Client, path: impl Into<String>) -> Self {
         Self {
-            site: Site::new(client, path.into()),
+            node: PersistentNode::new(client, path.into()),
             known: Arc::default(),
         }
     }
@@ -106,7 +106,7 @@ impl Counter {
     #[must_use]
     pub fn acl(self, acl: impl Into<Vec<zk::Acl>>) -> Self {
         Self {
-            site: self.site.with_access(Access::new(acl)),
+            node: self.node.with_access(Access::new(acl)),
             ..self
         }
     }
@@ -143,7 +143,7 @@ impl Counter {
     }
 
     async fn add_untraced(&self, by: i64) -> Result<i64, StateError> {
-        let sum_of = |from: Known| from.value.checked_add(by);
+        let sum_of = |from: KnownValue| from.value.checked_add(by);
         let mut known = self.trusted();
         loop {
             let mut from = match known.take() {
@@ -155,9 +155,9 @@ impl Counter {
                 from = self.read_latest().await?;
             }
             let sum = sum_of(from).ok_or_else(|| StateError::OutOfRange {
-                path: self.site.path().to_owned(),
+                path: self.node.path().to_owned(),
             })?;
-            if let Attempt::Written = self.write(from, sum).await? {
+            if let WriteOutcome::Written = self.write(from, sum).await? {
                 return Ok(sum);
             }
         }
@@ -194,7 +194,7 @@ impl Counter {
             if from.value != expected {
                 return Ok(false);
             }
-            if let Attempt::Written = self.write(from, value).await? {
+            if let WriteOutcome::Written = self.write(from, value).await? {
                 return Ok(true);
             }
         }
@@ -203,53 +203,53 @@ impl Counter {
     /// The path.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.site.path()
+        self.node.path()
     }
 
     /// The value as it changes: the current one first. See [`Watch`]. A missing node is 0.
     pub fn watch(&self) -> Watch<i64> {
-        let site = self.site.clone();
-        let follow = Follow::new(self.site.clone());
+        let node = self.node.clone();
+        let follow = Follow::new(self.node.clone());
         Watch::new(
             follow.freshness(),
             follow.stream().map(move |seen| match seen? {
-                Seen::Value((data, _)) => parse(&site, &data).map(Seen::Value),
+                Seen::Value((data, _)) => parse(&node, &data).map(Seen::Value),
                 Seen::Absent => Ok(Seen::Value(0)),
                 Seen::Renewed => Ok(Seen::Renewed),
             }),
         )
     }
 
-    async fn read(&self) -> Result<Known, StateError> {
-        self.learn(self.site.read()).await
+    async fn read(&self) -> Result<KnownValue, StateError> {
+        self.learn(self.node.read()).await
     }
 
     /// As [`read`](Self::read), behind all writes that were acknowledged before.
-    async fn read_latest(&self) -> Result<Known, StateError> {
-        self.learn(self.site.read_latest()).await
+    async fn read_latest(&self) -> Result<KnownValue, StateError> {
+        self.learn(self.node.read_latest()).await
     }
 
     async fn learn(
         &self,
         read: impl Future<Output = Result<Option<(Bytes, zk::Stat)>, StateError>>,
-    ) -> Result<Known, StateError> {
+    ) -> Result<KnownValue, StateError> {
         // Taken before the request is sent, so that the value is never taken for newer than it is.
         let at = Moment::now();
         let (value, version) = match read.await? {
-            Some((data, stat)) => (parse(&self.site, &data)?, Some(stat.version)),
+            Some((data, stat)) => (parse(&self.node, &data)?, Some(stat.version)),
             None => (0, None),
         };
-        let known = Known { value, version, at };
+        let known = KnownValue { value, version, at };
         *self.known() = Some(known);
         Ok(known)
     }
 
-    async fn write(&self, from: Known, value: i64) -> Result<Attempt, StateError> {
+    async fn write(&self, from: KnownValue, value: i64) -> Result<WriteOutcome, StateError> {
         let at = Moment::now();
         let data = value.to_string();
-        let options = zk::CreateMode::Persistent.with_acl(self.site.access().acl());
+        let options = zk::CreateMode::Persistent.with_acl(self.node.access().acl());
         let written = self
-            .site
+            .node
             .once(data.len(), |writer, node| match from.version {
                 Some(version) => set_at(writer, node.as_str(), data.as_bytes(), version),
                 None => writer.create(node.as_str(), data.as_bytes(), &options),
@@ -262,40 +262,40 @@ impl Counter {
                     // Time has passed, and others may have written.
                     (Written::ByReceipt, _) => None,
                 };
-                *self.known() = version.map(|version| Known { value, version, at });
-                Ok(Attempt::Written)
+                *self.known() = version.map(|version| KnownValue { value, version, at });
+                Ok(WriteOutcome::Written)
             }
             Err(NotWritten::Refused(
                 zk::Error::BAD_VERSION | zk::Error::NODE_EXISTS | zk::Error::NO_NODE,
             )) => {
                 *self.known() = None;
-                Ok(Attempt::Overtaken)
+                Ok(WriteOutcome::Overtaken)
             }
-            Err(NotWritten::Refused(source)) => Err(self.site.refused(source)),
+            Err(NotWritten::Refused(source)) => Err(self.node.refused(source)),
             Err(NotWritten::Failed(error)) => Err(error),
         }
     }
 
-    fn trusted(&self) -> Option<Known> {
-        match self.site.is_forked() {
+    fn trusted(&self) -> Option<KnownValue> {
+        match self.node.is_forked() {
             true => None,
-            false => self.known().filter(Known::is_trusted),
+            false => self.known().filter(KnownValue::is_trusted),
         }
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, Option<Known>> {
+    fn known(&self) -> std::sync::MutexGuard<'_, Option<KnownValue>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Reads decimal digits; a node without data is 0, as tools that make empty nodes mean it.
-fn parse(site: &Site, data: &[u8]) -> Result<i64, StateError> {
+fn parse(node: &PersistentNode, data: &[u8]) -> Result<i64, StateError> {
     if data.is_empty() {
         return Ok(0);
     }
-    let digits = std::str::from_utf8(data).map_err(|error| site.unreadable(error))?;
+    let digits = std::str::from_utf8(data).map_err(|error| node.unreadable(error))?;
     digits
         .trim()
         .parse()
-        .map_err(|error| site.unreadable(error))
+        .map_err(|error| node.unreadable(error))
 }

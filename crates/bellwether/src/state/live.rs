@@ -13,9 +13,9 @@ use tracing::warn;
 
 use crate::error::StateError;
 use crate::request::follow::{Seen, Watch};
-use crate::request::site::Site;
+use crate::request::persistent_node::PersistentNode;
 use crate::session::clock::Moment;
-use crate::session::home::Running;
+use crate::session::runtime::TaskGuard;
 
 /// A value that is kept up to date in the background: [`Config::live`](crate::Config::live), [`Group::live`](crate::Group::live),
 /// [`Names::live`](crate::Names::live).
@@ -35,11 +35,11 @@ pub struct Live<T> {
 struct Shared {
     path: String,
     end: Arc<OnceLock<Arc<StateError>>>,
-    _task: Running,
+    _task: TaskGuard,
 }
 
 /// An update from the source of a live value.
-pub(crate) enum News<T> {
+pub(crate) enum Update<T> {
     /// The current value, and a mark by which two values can be told apart.
     Now(i64, T),
     /// A new session has followed one that ended.
@@ -48,22 +48,22 @@ pub(crate) enum News<T> {
 
 /// The source of a live value. Its streams begin with the current state.
 pub(crate) struct Source<T> {
-    pub(crate) site: Site,
+    pub(crate) node: PersistentNode,
     pub(crate) follow: Box<dyn Fn() -> Stream<T> + Send>,
     pub(crate) is_same: fn((i64, &T), (i64, &T)) -> bool,
 }
 
-pub(crate) type Stream<T> = BoxStream<'static, Result<News<T>, StateError>>;
+pub(crate) type Stream<T> = BoxStream<'static, Result<Update<T>, StateError>>;
 
 impl<T: Send + Sync + 'static> Live<T> {
     /// Reads the current state, and follows it from then on.
     pub(crate) async fn start(source: Source<T>) -> Result<Self, StateError> {
-        let visit = source.site.visit().await?;
+        let opened = source.node.open().await?;
         let mut stream = (source.follow)();
         let (mark, first) = loop {
             match stream.next().await {
-                Some(Ok(News::Now(mark, value))) => break (mark, Arc::new(value)),
-                Some(Ok(News::Renewed)) => {}
+                Some(Ok(Update::Now(mark, value))) => break (mark, Arc::new(value)),
+                Some(Ok(Update::Renewed)) => {}
                 Some(Err(error)) => return Err(error),
                 None => unreachable!("a stream ends after an error"),
             }
@@ -71,7 +71,7 @@ impl<T: Send + Sync + 'static> Live<T> {
         let (values, seen) = watch::channel(first);
         let (stale, staleness) = watch::channel(None);
         let end = Arc::new(OnceLock::new());
-        let path = source.site.path().to_owned();
+        let path = source.node.path().to_owned();
         let mut follower = Follower {
             source,
             mark,
@@ -79,7 +79,7 @@ impl<T: Send + Sync + 'static> Live<T> {
             stale,
         };
         let ended = end.clone();
-        let task = visit.session.home().run(async move {
+        let task = opened.session.runtime().spawn_guarded(async move {
             let error = follower.follow(stream).await;
             // Before the channels are closed.
             let _ = ended.set(Arc::new(error));
@@ -100,21 +100,21 @@ impl<T: Send + Sync + 'static> Live<T> {
 impl<T: Default + PartialEq + Send + Sync + 'static> Live<T> {
     /// Follows what watches of this site tell.
     pub(crate) async fn watching(
-        site: &Site,
+        node: &PersistentNode,
         watch: impl Fn() -> Watch<T> + Send + 'static,
     ) -> Result<Self, StateError> {
         let follow = move || {
             let news = watch().map(|seen| {
                 Ok(match seen? {
-                    Seen::Value(value) => News::Now(0, value),
-                    Seen::Absent => News::Now(0, T::default()),
-                    Seen::Renewed => News::Renewed,
+                    Seen::Value(value) => Update::Now(0, value),
+                    Seen::Absent => Update::Now(0, T::default()),
+                    Seen::Renewed => Update::Renewed,
                 })
             });
             news.boxed()
         };
         let source = Source {
-            site: site.clone(),
+            node: node.clone(),
             follow: Box::new(follow),
             is_same: |(_, one), (_, other)| one == other,
         };
@@ -211,8 +211,8 @@ impl<T> Follower<T> {
     /// Follows as long as nothing can be missed, which is one connection. Without a stream from before, it begins with a new one, whose
     /// first value is read through that connection.
     async fn follow_connection(&mut self, stream: Option<Stream<T>>) -> Result<(), StateError> {
-        let visit = self.source.site.visit_in_time().await?;
-        let zk = visit.session.zk();
+        let opened = self.source.node.open_in_time().await?;
+        let zk = opened.session.zk();
         let mut states = zk.states();
         let is_connected = |state: &zk::SessionState| *state == zk::SessionState::Connected;
         let _ = states
@@ -224,7 +224,7 @@ impl<T> Follower<T> {
             select! {
                 biased;
                 news = stream.next() => match news {
-                    Some(Ok(News::Now(mark, value))) => {
+                    Some(Ok(Update::Now(mark, value))) => {
                         self.show(mark, value);
                         self.stale.send_if_modified(|stale| stale.take().is_some());
                     }
@@ -235,7 +235,7 @@ impl<T> Follower<T> {
                         self.set_stale();
                     }
                     Some(Err(error)) => return Err(error),
-                    Some(Ok(News::Renewed)) | None => return Ok(()),
+                    Some(Ok(Update::Renewed)) | None => return Ok(()),
                 },
                 _ = states.changed() => {}
             }

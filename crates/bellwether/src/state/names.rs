@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::StateError;
 use crate::node::access::Access;
-use crate::node::acquisition::AcquisitionId;
+use crate::node::operation_id::OperationId;
 use crate::node::payload::{Json, Payload};
 use crate::request::follow::{Follow, Seen, Watch};
+use crate::request::persistent_node::{NotWritten, PersistentNode};
 use crate::request::receipt::Written;
-use crate::request::site::{NotWritten, Site};
 use crate::session::call::call;
 use crate::session::client::Client;
-use crate::session::owned_names::Bearing;
+use crate::session::member_names::NameReservation;
 use crate::state::config::Config;
 use crate::state::group::{Group, Membership, Roster};
 use crate::state::live::Live;
@@ -67,7 +67,7 @@ use crate::state::live::Live;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Names {
-    site: Site,
+    node: PersistentNode,
 }
 
 /// One instance of a service.
@@ -114,7 +114,7 @@ impl Names {
     #[must_use]
     pub fn new(client: &Client, path: impl Into<String>) -> Self {
         Self {
-            site: Site::new(client, path.into()),
+            node: PersistentNode::new(client, path.into()),
         }
     }
 
@@ -122,7 +122,7 @@ impl Names {
     #[must_use]
     pub fn acl(self, acl: impl Into<Vec<zk::Acl>>) -> Self {
         Self {
-            site: self.site.with_access(Access::new(acl)),
+            node: self.node.with_access(Access::new(acl)),
         }
     }
 
@@ -172,20 +172,20 @@ impl Names {
         data: impl Into<Vec<u8>>,
     ) -> Result<Membership, StateError> {
         let data = data.into();
-        let site = self.site.beneath(name);
+        let node = self.node.beneath(name);
         loop {
             match self.register(name, data.clone()).await {
                 Err(StateError::NameTaken { .. }) => {}
                 registered => return registered,
             }
             // A member of the same session keeps the name also while its node is absent.
-            let visit = site.visit_in_time().await?;
+            let opened = node.open_in_time().await?;
             tokio::select! {
                 biased;
-                bearing = Bearing::wait(&visit.session, visit.node.as_str()) => drop(bearing),
-                () = visit.session.ended() => {}
+                reservation = NameReservation::wait(&opened.session, opened.path.as_str()) => drop(reservation),
+                () = opened.session.ended() => {}
             }
-            let mut seen = pin!(Follow::new(site.clone()).stream());
+            let mut seen = pin!(Follow::new(node.clone()).stream());
             while let Some(seen) = seen.next().await
                 && seen? != Seen::Absent
             {}
@@ -212,7 +212,7 @@ impl Names {
                 match node.create(&data.into()).await? {
                     true => Ok(()),
                     false => Err(StateError::NameTaken {
-                        path: format!("{}/{name}", self.site.path()),
+                        path: format!("{}/{name}", self.node.path()),
                     }),
                 }
             })
@@ -260,13 +260,13 @@ impl Names {
         data: impl Into<Vec<u8>>,
     ) -> Result<String, StateError> {
         // By the id, the name is found again after a lost reply.
-        let prefix = format!("{prefix}{}-", AcquisitionId::new());
-        self.site.check_child(&prefix)?;
+        let prefix = format!("{prefix}{}-", OperationId::new());
+        self.node.check_child(&prefix)?;
         let data = data.into();
-        let options = zk::CreateMode::PersistentSequential.with_acl(self.site.access().acl());
+        let options = zk::CreateMode::PersistentSequential.with_acl(self.node.access().acl());
         // Receipts stand beside the nodes that they are for: in this directory.
         let written = self
-            .site
+            .node
             .beneath(&prefix)
             .once(data.len(), |writer, node| {
                 writer.create(node.as_str(), &data, &options);
@@ -281,13 +281,13 @@ impl Names {
                 }
             }
             Ok(Written::ByReceipt) => {}
-            Err(NotWritten::Refused(source)) => return Err(self.site.refused(source)),
+            Err(NotWritten::Refused(source)) => return Err(self.node.refused(source)),
             Err(NotWritten::Failed(error)) => return Err(error),
         }
         let names = self.list().await?;
         let found = names.into_iter().find(|name| name.starts_with(&prefix));
         // Another client has removed it already.
-        found.ok_or_else(|| self.site.refused(zk::Error::NO_NODE))
+        found.ok_or_else(|| self.node.refused(zk::Error::NO_NODE))
     }
 
     /// The data of a name; `None` if there is no such name. One round trip.
@@ -321,10 +321,10 @@ impl Names {
         call!("names.list", self.path())
             .run(async {
                 let listed = self
-                    .site
-                    .ask(|visit| visit.session.zk().children(visit.node.as_str()));
+                    .node
+                    .ask(|opened| opened.session.zk().children(opened.path.as_str()));
                 let mut names = listed.await?.unwrap_or_default();
-                names.retain(|name| self.site.check_child(name).is_ok());
+                names.retain(|name| self.node.check_child(name).is_ok());
                 names.sort_unstable();
                 Ok(names)
             })
@@ -334,7 +334,7 @@ impl Names {
     /// The path.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.site.path()
+        self.node.path()
     }
 
     /// All names with their data, kept up to date in the background. See [`Live`].
@@ -410,8 +410,8 @@ impl Names {
         call!("names.live_instances", self.path())
             .run(async {
                 let group = self.service(service)?;
-                let site = self.site.clone();
-                Live::watching(&site, move || watch_instances(&group)).await
+                let node = self.node.clone();
+                Live::watching(&node, move || watch_instances(&group)).await
             })
             .await
     }
@@ -429,17 +429,17 @@ impl Names {
     }
 
     fn group(&self) -> Group {
-        Group::at(self.site.clone())
+        Group::at(self.node.clone())
     }
 
     fn service(&self, service: &str) -> Result<Group, StateError> {
-        self.site.check_child(service)?;
-        Ok(Group::at(self.site.beneath(service)))
+        self.node.check_child(service)?;
+        Ok(Group::at(self.node.beneath(service)))
     }
 
     fn node(&self, name: &str) -> Result<Config<Vec<u8>>, StateError> {
-        self.site.check_child(name)?;
-        Ok(Config::at(self.site.beneath(name)))
+        self.node.check_child(name)?;
+        Ok(Config::at(self.node.beneath(name)))
     }
 }
 

@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use bellwether_client as zk;
-use bellwether_client::seam;
+use bellwether_client::environment;
 
 use super::TwoPhase;
 use super::error::TransactionError;
 use super::transaction::Transaction;
 use crate::error::StateError;
-use crate::request::retry::Tries;
-use crate::request::site::Site as Place;
+use crate::request::persistent_node::PersistentNode;
+use crate::request::retry::Retry;
 use crate::session::call::call;
 use crate::two_phase::nodes::ballot::Decision;
 use crate::two_phase::nodes::child::{self, Child, DECISION};
-use crate::two_phase::nodes::terms::Terms;
+use crate::two_phase::nodes::transaction_spec::TransactionSpec;
 
 /// How much is removed in one request. Servers take no more than 1 MiB.
 const BATCH_BYTES_MAX: usize = 700_000;
@@ -44,7 +44,7 @@ impl TwoPhase {
         &self,
         older_than: Duration,
     ) -> Result<Vec<String>, TransactionError> {
-        let now = seam::system_time();
+        let now = environment::system_time();
         let mut forgotten = Vec::new();
         for status in self.list().await? {
             let age = now.duration_since(status.begun).unwrap_or_default();
@@ -127,9 +127,9 @@ impl Transaction {
 
     async fn forget_by_force_untraced(&self) -> Result<Decision, TransactionError> {
         let decision = self.coordinate().await?.abort("given up by force").await?;
-        let (mut terms, _, _) = self.terms().await?;
-        terms.forgotten_by = Some(self.client().current().who());
-        let tombstone = terms.to_data(b"");
+        let (mut spec, _, _) = self.spec().await?;
+        spec.forgotten_by = Some(self.client().current().who());
+        let tombstone = spec.to_data(b"");
         self.remove(|writer, node, _| {
             writer.set(node, &tombstone, None);
             // Nothing may be removed without it.
@@ -163,15 +163,15 @@ impl Transaction {
         let place = self.place();
         // Once one of our writes is done, or may be, another client may do the rest.
         let mut is_begun = false;
-        let mut tries = Tries::limited();
+        let mut retry = Retry::limited();
         loop {
             let names = match self.children().await {
                 Err(TransactionError::NotFound { .. }) if is_begun => return Ok(()),
                 names => names?,
             };
-            let visit = place.visit_in_time().await?;
-            let mut writer = visit.session.zk().new_multi();
-            let node = visit.node.as_str();
+            let opened = place.open_in_time().await?;
+            let mut writer = opened.session.zk().new_multi();
+            let node = opened.path.as_str();
             let left = match fill(&mut writer, node, &names) {
                 Ok(left) => left,
                 Err(error) => return Err(place.refused(error).into()),
@@ -179,14 +179,14 @@ impl Transaction {
             match writer.commit().await.map_err(zk::Error::from) {
                 Ok(_) if left == Left::Nothing => return Ok(()),
                 // The rest goes next.
-                Ok(_) => (is_begun, tries) = (true, Tries::limited()),
+                Ok(_) => (is_begun, retry) = (true, Retry::limited()),
                 // A participant came or left between the two. Or another program created a node below a vote, and that stays.
                 Err(error @ (zk::Error::NO_NODE | zk::Error::NOT_EMPTY)) => {
-                    tries.count(error).map_err(|error| place.refused(error))?;
+                    retry.count(error).map_err(|error| place.refused(error))?;
                 }
                 Err(error) => {
                     is_begun |= error.is_in_doubt();
-                    place.again(&visit, error).await?;
+                    place.again(&opened, error).await?;
                 }
             }
         }
@@ -226,12 +226,11 @@ fn delete_bytes(node: &str, names: &[&String]) -> usize {
 }
 
 /// Refuses a transaction whose site names are so long that its removal would not fit into one request.
-pub(super) fn check_can_be_forgotten(place: &Place, terms: &Terms) -> Result<(), StateError> {
-    let marks: Vec<_> = terms
-        .sites
-        .iter()
-        .map(|site| child::applied(site))
-        .collect();
+pub(super) fn check_can_be_forgotten(
+    place: &PersistentNode,
+    spec: &TransactionSpec,
+) -> Result<(), StateError> {
+    let marks: Vec<_> = spec.sites.iter().map(|site| child::applied(site)).collect();
     let bytes = delete_bytes(place.path(), &marks.iter().collect::<Vec<_>>());
     match bytes > BATCH_BYTES_MAX {
         true => Err(StateError::TooLarge {

@@ -17,25 +17,25 @@ use futures_util::future::try_join_all;
 
 use crate::error::StateError;
 use crate::node::access::Access;
-use crate::node::acquisition::AcquisitionId;
+use crate::node::operation_id::OperationId;
+use crate::request::persistent_node::{NotWritten, PersistentNode};
 use crate::request::receipt::RECEIPT;
-use crate::request::site::{NotWritten, Site as Place};
 use crate::session::call::call;
 use crate::session::client::Client;
 use nodes::child;
-use nodes::terms::Terms;
+use nodes::transaction_spec::TransactionSpec;
 use roles::presence::Presence;
 use roles::serving::HANDLERS_MAX;
 use view::View;
 
 pub use error::{ParticipateError, TransactionError};
 pub use nodes::ballot::{Ballot, Decision, Vote};
-pub use nodes::terms::{DeadSite, Form};
+pub use nodes::transaction_spec::{DeadSite, Form};
 pub use progress::TransactionProgress;
 pub use roles::coordinator::Coordinator;
 pub use roles::invitations::{Invitation, Invitations};
 pub use roles::participant::{Participant, Proposal};
-pub use roles::seat::Seat;
+pub use roles::participation::Participation;
 pub use status::{SiteStatus, Status};
 pub use transaction::Transaction;
 
@@ -76,7 +76,7 @@ const LOOKED_AT_TOGETHER: usize = 16;
 ///
 /// # Node layout
 ///
-/// A transaction is a persistent node `PATH/<id>`: a line of JSON with the terms (sites, form, time limit, who), then the payload. Below
+/// A transaction is a persistent node `PATH/<id>`: a line of JSON with the spec (sites, form, time limit, who), then the payload. Below
 /// it: `vote-<site>` and `decision`, persistent and never changed; `applied-<site>`, persistent, of each site that is done; and, ephemeral,
 /// `here-<site>-<id>` and `coordinator-<id>` of the processes that take part now. The path is a container; while a transaction is begun
 /// there is a `receipt-…` in it, ephemeral.
@@ -153,7 +153,7 @@ const LOOKED_AT_TOGETHER: usize = 16;
 #[derive(Clone, Debug)]
 pub struct TwoPhase {
     client: Client,
-    dir: Place,
+    dir: PersistentNode,
     form: Form,
     dead_site: DeadSite,
     deadline: Option<Duration>,
@@ -166,7 +166,7 @@ impl TwoPhase {
     pub fn new(client: &Client, path: impl Into<String>) -> Self {
         Self {
             client: client.clone(),
-            dir: Place::new(client, path.into()),
+            dir: PersistentNode::new(client, path.into()),
             form: Form::default(),
             dead_site: DeadSite::default(),
             deadline: Some(DEADLINE),
@@ -254,7 +254,7 @@ impl TwoPhase {
         sites: impl IntoIterator<Item = S>,
         payload: impl Into<Vec<u8>>,
     ) -> Result<Coordinator, TransactionError> {
-        let id = AcquisitionId::new().to_string();
+        let id = OperationId::new().to_string();
         self.begin_as(id, sites, payload).await
     }
 
@@ -286,7 +286,7 @@ impl TwoPhase {
         payload: impl Into<Vec<u8>>,
     ) -> Result<Coordinator, TransactionError> {
         let transaction = self.transaction(id);
-        transaction.visit().await?;
+        transaction.open().await?;
         let sites: BTreeSet<String> = sites.into_iter().map(Into::into).collect();
         if sites.is_empty() || sites.len() > SITES_MAX {
             return Err(TransactionError::BadSites {
@@ -299,15 +299,15 @@ impl TwoPhase {
             transaction.place().check_child(site)?;
         }
         let payload = payload.into();
-        let terms = Terms::new(
+        let spec = TransactionSpec::new(
             sites,
             self.form,
             self.dead_site,
             self.deadline,
             self.client.current().who(),
         );
-        cleaning::check_can_be_forgotten(transaction.place(), &terms)?;
-        let made = self.make(&transaction, &terms, &payload);
+        cleaning::check_can_be_forgotten(transaction.place(), &spec)?;
+        let made = self.make(&transaction, &spec, &payload);
         let enter = Presence::enter(&transaction, child::coordinator());
         // In this order, and together.
         let (made, presence) = tokio::join!(biased; made, enter);
@@ -319,8 +319,8 @@ impl TwoPhase {
             }
             presence => presence?,
         };
-        let view = View::new(&transaction, &terms, &payload, presence.made_ms());
-        Ok(Coordinator::new(view, presence, &terms))
+        let view = View::new(&transaction, &spec, &payload, presence.made_ms());
+        Ok(Coordinator::new(view, presence, &spec))
     }
 
     /// Creates the node of a transaction exactly once: if the reply to a create is lost, the transaction may be finished and removed before
@@ -328,11 +328,11 @@ impl TwoPhase {
     async fn make(
         &self,
         transaction: &Transaction,
-        terms: &Terms,
+        spec: &TransactionSpec,
         payload: &[u8],
     ) -> Result<(), TransactionError> {
         let place = transaction.place();
-        let data = terms.to_data(payload);
+        let data = spec.to_data(payload);
         let options = zk::CreateMode::Persistent.with_acl(place.access().acl());
         let made = place.once(data.len(), |writer, node| {
             writer.create(node.as_str(), &data, &options);
@@ -405,8 +405,8 @@ impl TwoPhase {
     }
 
     async fn ids(&self) -> Result<Vec<String>, TransactionError> {
-        let listed = self.dir.ask(|visit| {
-            let (zk, node) = (visit.session.zk(), visit.node.as_str());
+        let listed = self.dir.ask(|opened| {
+            let (zk, node) = (opened.session.zk(), opened.path.as_str());
             // Made before the first await: both are sent in one packet. Some may have begun through a server that is ahead of ours.
             let (synced, listed) = (zk.sync(node), zk.children(node));
             async {
@@ -427,14 +427,14 @@ fn is_id(name: &str) -> bool {
 
 /// Whether the data of a node is that of a transaction.
 pub(crate) fn is_transaction(data: &[u8]) -> bool {
-    Terms::from_data(data).is_some()
+    TransactionSpec::from_data(data).is_some()
 }
 
 /// Reads a node of a transaction as everything that it could be.
 #[cfg(feature = "fuzz")]
 pub(crate) fn read_any_node(name: &str, data: &[u8]) {
     let _ = nodes::child::Child::parse(name);
-    let _ = nodes::terms::Terms::from_data(data);
+    let _ = nodes::transaction_spec::TransactionSpec::from_data(data);
     let _ = nodes::ballot::Ballot::from_data(data);
     let _ = nodes::ballot::Verdict::from_data(data);
 }

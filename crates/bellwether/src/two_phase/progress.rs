@@ -16,19 +16,19 @@ pub type TransactionProgress = Events<Result<Status, TransactionError>>;
 
 impl TransactionProgress {
     pub(super) fn of(transaction: Transaction) -> Self {
-        let watching = Watching::Begin(transaction);
-        Self::from_stream(unfold(watching, Watching::next))
+        let watching = StatusWatch::Begin(transaction);
+        Self::from_stream(unfold(watching, StatusWatch::next))
     }
 }
 
-enum Watching {
+enum StatusWatch {
     Begin(Transaction),
     /// The status that was shown last, and the view that reads it.
     On(Box<(Status, View)>),
     End,
 }
 
-impl Watching {
+impl StatusWatch {
     async fn next(self) -> Option<(Result<Status, TransactionError>, Self)> {
         let (shown, mut view) = match self {
             Self::End => return None,
@@ -55,6 +55,6 @@ impl Watching {
 }
 
 async fn begin(transaction: &Transaction) -> Result<View, TransactionError> {
-    transaction.visit().await?;
+    transaction.open().await?;
     transaction.open_view().await
 }

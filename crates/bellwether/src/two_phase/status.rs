@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use crate::node::who::Who;
 use crate::two_phase::nodes::ballot::{Ballot, Decision};
 use crate::two_phase::nodes::child::Child;
-use crate::two_phase::nodes::terms::{Form, Terms};
+use crate::two_phase::nodes::transaction_spec::{Form, TransactionSpec};
 
 /// The status of a transaction, as of one look.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,21 +47,21 @@ pub struct SiteStatus {
 }
 
 impl Status {
-    pub(super) fn new(id: &str, terms: &Terms, payload: &[u8], begun_ms: i64) -> Self {
-        let sites = terms.sites.iter().cloned();
+    pub(super) fn new(id: &str, spec: &TransactionSpec, payload: &[u8], begun_ms: i64) -> Self {
+        let sites = spec.sites.iter().cloned();
         let begun_ms = u64::try_from(begun_ms).unwrap_or_default();
         let begun = SystemTime::UNIX_EPOCH + Duration::from_millis(begun_ms);
         Self {
             id: id.to_owned(),
-            form: terms.form,
+            form: spec.form,
             sites: sites.map(|site| (site, SiteStatus::default())).collect(),
             decision: None,
             payload: payload.to_owned(),
-            begun_by: terms.by.clone(),
+            begun_by: spec.by.clone(),
             begun,
-            due: terms.limit().and_then(|limit| begun.checked_add(limit)),
+            due: spec.limit().and_then(|limit| begun.checked_add(limit)),
             coordinators: 0,
-            forgotten_by: terms.forgotten_by.clone(),
+            forgotten_by: spec.forgotten_by.clone(),
         }
     }
 

@@ -10,16 +10,16 @@ use super::progress::TransactionProgress;
 use super::status::Status;
 use super::view::{Then, View};
 use crate::request::node_event::NodeEvent;
-use crate::request::site::{Site as Place, Visit};
+use crate::request::persistent_node::{OpenNode, PersistentNode};
 use crate::session::call::call;
 use crate::session::client::Client;
 use crate::two_phase::nodes::ballot::{Ballot, Decision, Verdict, Vote};
 use crate::two_phase::nodes::child::{self, DECISION};
-use crate::two_phase::nodes::terms::Terms;
+use crate::two_phase::nodes::transaction_spec::TransactionSpec;
 use crate::two_phase::roles::coordinator::Coordinator;
 use crate::two_phase::roles::participant::Participant;
+use crate::two_phase::roles::participation::Participation;
 use crate::two_phase::roles::presence::Presence;
-use crate::two_phase::roles::seat::Seat;
 
 /// A handle to a transaction, by its id, for use in any process.
 ///
@@ -28,14 +28,14 @@ use crate::two_phase::roles::seat::Seat;
 pub struct Transaction {
     client: Client,
     /// The directory of transactions.
-    dir: Place,
+    dir: PersistentNode,
     /// Its node.
-    place: Place,
+    place: PersistentNode,
     id: String,
 }
 
 impl Transaction {
-    pub(super) fn new(client: &Client, dir: &Place, id: String) -> Self {
+    pub(super) fn new(client: &Client, dir: &PersistentNode, id: String) -> Self {
         Self {
             client: client.clone(),
             dir: dir.clone(),
@@ -77,7 +77,7 @@ impl Transaction {
         TransactionProgress::of(self.clone())
     }
 
-    /// Takes the seat of one of the sites, and shows the other sites that it is present.
+    /// Begins to take part for one of the sites, and shows the other sites that it is present.
     ///
     /// One process at a time should act for a site. A second process does not affect the decision, but its handlers are called too.
     ///
@@ -88,9 +88,9 @@ impl Transaction {
     /// # Errors
     ///
     /// [`TransactionError::NotASite`] if it was begun without this site; else see [`TransactionError`].
-    pub async fn join(&self, site: &str) -> Result<Seat, TransactionError> {
+    pub async fn join(&self, site: &str) -> Result<Participation, TransactionError> {
         call!("transaction.join", self.place.path())
-            .run(Seat::take(self, site))
+            .run(Participation::take(self, site))
             .await
     }
 
@@ -129,13 +129,13 @@ impl Transaction {
     pub async fn coordinate(&self) -> Result<Coordinator, TransactionError> {
         call!("transaction.coordinate", self.place.path())
             .run(async {
-                self.visit().await?;
+                self.open().await?;
                 let enter = Presence::enter(self, child::coordinator());
                 // In this order, and together. Behind its own write a session reads nothing older, also where its server lags.
-                let (presence, terms) = tokio::join!(biased; enter, self.terms());
-                let (presence, (terms, payload, begun_ms)) = (presence?, terms?);
-                let view = View::new(self, &terms, &payload, begun_ms);
-                Ok(Coordinator::new(view, presence, &terms))
+                let (presence, spec) = tokio::join!(biased; enter, self.spec());
+                let (presence, (spec, payload, begun_ms)) = (presence?, spec?);
+                let view = View::new(self, &spec, &payload, begun_ms);
+                Ok(Coordinator::new(view, presence, &spec))
             })
             .await
     }
@@ -156,7 +156,7 @@ impl Transaction {
     }
 
     async fn decision_untraced(&self) -> Result<Decision, TransactionError> {
-        self.visit().await?;
+        self.open().await?;
         self.announced(false).await
     }
 
@@ -177,16 +177,16 @@ impl Transaction {
                         path: self.path(),
                         limit,
                     };
-                    let home = self.client.home();
-                    home.within(limit, self.decision_untraced(), late).await
+                    let runtime = self.client.runtime();
+                    runtime.within(limit, self.decision_untraced(), late).await
                 },
                 Decision::outcome,
             )
             .await
     }
 
-    /// Votes for a site without taking its seat, and returns the vote that counts: a site votes once, and the first vote counts. For
-    /// programs whose parts are processes that come and go; [`Seat::vote`] is for all others.
+    /// Votes for a site without taking part for it, and returns the vote that counts: a site votes once, and the first vote counts. For
+    /// programs whose parts are processes that come and go; [`Participation::vote`] is for all others.
     ///
     /// # Cancel safety
     ///
@@ -198,14 +198,14 @@ impl Transaction {
     pub async fn vote(&self, site: &str, vote: Vote) -> Result<Ballot, TransactionError> {
         call!("transaction.vote", self.place.path())
             .run(async {
-                let (terms, _, _) = self.latest_terms().await?;
-                self.check_site(&terms, site)?;
+                let (spec, _, _) = self.latest_terms().await?;
+                self.check_site(&spec, site)?;
                 self.cast(site, vote, true).await
             })
             .await
     }
 
-    /// Marks that a site has applied the decision. As [`Seat::applied`], without a seat.
+    /// Marks that a site has applied the decision. As [`Participation::applied`], for programs that have none.
     ///
     /// # Cancel safety
     ///
@@ -217,8 +217,8 @@ impl Transaction {
     pub async fn applied(&self, site: &str) -> Result<(), TransactionError> {
         call!("transaction.applied", self.place.path())
             .run(async {
-                let (terms, _, _) = self.latest_terms().await?;
-                self.check_site(&terms, site)?;
+                let (spec, _, _) = self.latest_terms().await?;
+                self.check_site(&spec, site)?;
                 self.mark_applied(site).await
             })
             .await
@@ -228,7 +228,7 @@ impl Transaction {
         &self.client
     }
 
-    pub(super) fn place(&self) -> &Place {
+    pub(super) fn place(&self) -> &PersistentNode {
         &self.place
     }
 
@@ -245,8 +245,12 @@ impl Transaction {
         self.place.unreadable(error).into()
     }
 
-    pub(super) fn check_site(&self, terms: &Terms, site: &str) -> Result<(), TransactionError> {
-        match terms.sites.contains(site) {
+    pub(super) fn check_site(
+        &self,
+        spec: &TransactionSpec,
+        site: &str,
+    ) -> Result<(), TransactionError> {
+        match spec.sites.contains(site) {
             true => Ok(()),
             false => Err(TransactionError::NotASite {
                 path: self.path(),
@@ -256,50 +260,50 @@ impl Transaction {
     }
 
     /// Refuses an id that cannot be that of a node, and finds a session.
-    pub(super) async fn visit(&self) -> Result<(), TransactionError> {
+    pub(super) async fn open(&self) -> Result<(), TransactionError> {
         self.dir.check_child(&self.id)?;
-        self.place.visit().await?;
+        self.place.open().await?;
         Ok(())
     }
 
-    /// A view that has read the terms.
+    /// A view that has read the spec.
     pub(super) async fn open_view(&self) -> Result<View, TransactionError> {
-        let (terms, payload, begun_ms) = self.terms().await?;
-        Ok(View::new(self, &terms, &payload, begun_ms))
+        let (spec, payload, begun_ms) = self.spec().await?;
+        Ok(View::new(self, &spec, &payload, begun_ms))
     }
 
-    /// The terms, the payload, and when it began.
-    pub(super) async fn terms(&self) -> Result<(Terms, Vec<u8>, i64), TransactionError> {
+    /// The spec, the payload, and when it began.
+    pub(super) async fn spec(&self) -> Result<(TransactionSpec, Vec<u8>, i64), TransactionError> {
         let read = self
             .place
-            .ask_in_time(|visit| visit.session.zk().get(visit.node.as_str()));
+            .ask_in_time(|opened| opened.session.zk().get(opened.path.as_str()));
         let (data, stat) = read.await?.ok_or_else(|| self.not_found())?;
-        let terms = Terms::from_data(&data);
-        let (terms, payload) = terms.ok_or_else(|| self.unreadable("the transaction"))?;
-        Ok((terms, payload.to_owned(), stat.ctime))
+        let spec = TransactionSpec::from_data(&data);
+        let (spec, payload) = spec.ok_or_else(|| self.unreadable("the transaction"))?;
+        Ok((spec, payload.to_owned(), stat.ctime))
     }
 
-    /// As [`terms`](Self::terms), also of a transaction that was begun a moment ago through a server that is ahead of ours.
-    async fn latest_terms(&self) -> Result<(Terms, Vec<u8>, i64), TransactionError> {
+    /// As [`spec`](Self::spec), also of a transaction that was begun a moment ago through a server that is ahead of ours.
+    async fn latest_terms(&self) -> Result<(TransactionSpec, Vec<u8>, i64), TransactionError> {
         // In this order, and together.
-        let (synced, terms) = tokio::join!(biased; self.sync(), self.terms());
+        let (synced, spec) = tokio::join!(biased; self.sync(), self.spec());
         synced?;
-        terms
+        spec
     }
 
     /// The names of all nodes below it.
     pub(super) async fn children(&self) -> Result<Vec<String>, TransactionError> {
         let listed = self
             .place
-            .ask_in_time(|visit| visit.session.zk().children(visit.node.as_str()));
+            .ask_in_time(|opened| opened.session.zk().children(opened.path.as_str()));
         listed.await?.ok_or_else(|| self.not_found())
     }
 
     async fn sync(&self) -> Result<(), TransactionError> {
-        self.visit().await?;
+        self.open().await?;
         let synced = self
             .place
-            .ask(|visit| visit.session.zk().sync(visit.node.as_str()));
+            .ask(|opened| opened.session.zk().sync(opened.path.as_str()));
         synced.await?;
         Ok(())
     }
@@ -359,11 +363,11 @@ impl Transaction {
     pub(super) async fn mark_applied(&self, site: &str) -> Result<(), TransactionError> {
         let mut in_doubt = false;
         loop {
-            let visit = self.place.visit_in_time().await?;
-            match self.send_applied(&visit, site).await {
+            let opened = self.place.open_in_time().await?;
+            match self.send_applied(&opened, site).await {
                 Ok(()) | Err(zk::Error::NODE_EXISTS) => return Ok(()),
                 Err(zk::Error::NO_NODE) => {
-                    return match self.terms().await {
+                    return match self.spec().await {
                         Ok(_) => Err(TransactionError::Undecided { path: self.path() }),
                         // If the mark was written, it may have been the last step, and the transaction may be removed by now.
                         Err(TransactionError::NotFound { .. }) if in_doubt => Ok(()),
@@ -372,17 +376,17 @@ impl Transaction {
                 }
                 Err(error) => {
                     in_doubt |= error.is_in_doubt();
-                    self.place.again(&visit, error).await?;
+                    self.place.again(&opened, error).await?;
                 }
             }
         }
     }
 
-    async fn send_applied(&self, visit: &Visit, site: &str) -> Result<(), zk::Error> {
+    async fn send_applied(&self, opened: &OpenNode, site: &str) -> Result<(), zk::Error> {
         let options = zk::CreateMode::Persistent.with_acl(self.place.access().acl());
-        let mut writer = visit.session.zk().new_multi();
-        writer.check(&visit.node.child(DECISION), None);
-        writer.create(&visit.node.child(child::applied(site)), b"", &options);
+        let mut writer = opened.session.zk().new_multi();
+        writer.check(&opened.path.child(DECISION), None);
+        writer.create(&opened.path.child(child::applied(site)), b"", &options);
         writer.commit().await?;
         Ok(())
     }
@@ -400,15 +404,15 @@ impl Transaction {
     /// Waits until a decision was announced. `is_known` says that the transaction was there a moment ago.
     pub(super) async fn announced(&self, mut is_known: bool) -> Result<Decision, TransactionError> {
         loop {
-            let visit = self.place.visit_in_time().await?;
-            let zk = visit.session.zk();
+            let opened = self.place.open_in_time().await?;
+            let zk = opened.session.zk();
             let mut states = zk.states();
             states.mark_unchanged();
-            let node = visit.node.child(DECISION);
+            let node = opened.path.child(DECISION);
             // Created before the first await: all are sent in one packet. It may have begun through a server that is ahead of ours.
-            let synced = (!is_known).then(|| zk.sync(visit.node.as_str()));
+            let synced = (!is_known).then(|| zk.sync(opened.path.as_str()));
             let announced = zk.exists_watched(&node);
-            let transaction = (!is_known).then(|| zk.exists(visit.node.as_str()));
+            let transaction = (!is_known).then(|| zk.exists(opened.path.as_str()));
             let looked = async {
                 if let Some(synced) = synced {
                     synced.await?;
@@ -423,7 +427,7 @@ impl Transaction {
             let (is_announced, is_there, watch) = match looked.await {
                 Ok(looked) => looked,
                 Err(error) => {
-                    self.place.again(&visit, error).await?;
+                    self.place.again(&opened, error).await?;
                     continue;
                 }
             };
@@ -449,10 +453,10 @@ impl Transaction {
     async fn make_once(&self, name: &str, data: &[u8]) -> Result<bool, TransactionError> {
         let mut in_doubt = false;
         loop {
-            let visit = self.place.visit_in_time().await?;
+            let opened = self.place.open_in_time().await?;
             let options = zk::CreateMode::Persistent.with_acl(self.place.access().acl());
-            let node = visit.node.child(name);
-            match visit.session.zk().create(&node, data, &options).await {
+            let node = opened.path.child(name);
+            match opened.session.zk().create(&node, data, &options).await {
                 Ok(_) => return Ok(true),
                 Err(zk::Error::NODE_EXISTS) => return Ok(false),
                 // If the node was created, that may have been the last step, and the transaction may be removed by now.
@@ -460,7 +464,7 @@ impl Transaction {
                 Err(zk::Error::NO_NODE) => return Err(self.not_found()),
                 Err(error) => {
                     in_doubt |= error.is_in_doubt();
-                    self.place.again(&visit, error).await?;
+                    self.place.again(&opened, error).await?;
                 }
             }
         }
@@ -469,7 +473,7 @@ impl Transaction {
     async fn read(&self, name: &str) -> Result<Option<Vec<u8>>, TransactionError> {
         let read = self
             .place
-            .ask_in_time(|visit| visit.session.zk().get(&visit.node.child(name)));
+            .ask_in_time(|opened| opened.session.zk().get(&opened.path.child(name)));
         Ok(read.await?.map(|(data, _)| data.to_vec()))
     }
 }

@@ -9,12 +9,11 @@ use super::error::TransactionError;
 use super::status::Status;
 use super::transaction::Transaction;
 use crate::request::node_event::NodeEvent;
-use crate::request::site::Visit;
+use crate::request::persistent_node::OpenNode;
 use crate::session::clock::Moment;
-use crate::session::sabotage::Sabotage;
 use crate::two_phase::nodes::ballot::{Ballot, Decision, Verdict, Vote};
 use crate::two_phase::nodes::child::Child;
-use crate::two_phase::nodes::terms::{DeadSite, Terms};
+use crate::two_phase::nodes::transaction_spec::{DeadSite, TransactionSpec};
 use crate::two_phase::roles::presence::Presence;
 
 /// A transaction as one process has seen it.
@@ -37,18 +36,18 @@ pub(super) enum Then {
 }
 
 impl View {
-    /// A view that knows only the terms.
+    /// A view that knows only the spec.
     pub(super) fn new(
         transaction: &Transaction,
-        terms: &Terms,
+        spec: &TransactionSpec,
         payload: &[u8],
         begun_ms: i64,
     ) -> Self {
         Self {
             transaction: transaction.clone(),
-            dead_site: terms.dead_site,
+            dead_site: spec.dead_site,
             begun_ms,
-            status: Status::new(transaction.id(), terms, payload, begun_ms),
+            status: Status::new(transaction.id(), spec, payload, begun_ms),
             seen: BTreeSet::new(),
             event: None,
         }
@@ -112,22 +111,12 @@ impl View {
         if self.status.decision.is_some() {
             return Ok(self.status.decision);
         }
-        let Some(outcome) = self.outcome() else {
+        let Some(outcome) = self.status.outcome() else {
             return Ok(None);
         };
         let stands = self.transaction.record(outcome).await?;
         self.status.decision = Some(stands);
         Ok(Some(stands))
-    }
-
-    fn outcome(&self) -> Option<Decision> {
-        let client = self.transaction.client();
-        if client.is_sabotaged(Sabotage::DecideEarly) {
-            let votes = self.status.sites.values();
-            let cast = votes.filter_map(|site| site.ballot.as_ref()).map(Some);
-            return Ballot::count(cast);
-        }
-        self.status.outcome()
     }
 
     /// Votes to abort in place of all sites that have not voted.
@@ -165,12 +154,12 @@ impl View {
         let Some(event) = self.event.take() else {
             return;
         };
-        let home = self.transaction.client().home();
+        let runtime = self.transaction.client().runtime();
         match until {
             Some(until) => select! {
                 biased;
                 _ = event => {}
-                () = home.sleep(until.left()) => {}
+                () = runtime.sleep(until.left()) => {}
             },
             None => drop(event.await),
         }
@@ -179,20 +168,26 @@ impl View {
     pub(super) async fn look(&mut self, then: Then) -> Result<(), TransactionError> {
         let place = self.transaction.place().clone();
         loop {
-            let visit = place.visit_in_time().await?;
-            match self.look_through(&visit, then).await {
-                Ok(Looked::Whole) => return Ok(()),
-                Ok(Looked::Changed) => {}
-                Ok(Looked::Unreadable(name)) => return Err(self.transaction.unreadable(&name)),
+            let opened = place.open_in_time().await?;
+            match self.look_through(&opened, then).await {
+                Ok(ReadOutcome::Whole) => return Ok(()),
+                Ok(ReadOutcome::Changed) => {}
+                Ok(ReadOutcome::Unreadable(name)) => {
+                    return Err(self.transaction.unreadable(&name));
+                }
                 Err(zk::Error::NO_NODE) => return Err(self.transaction.not_found()),
-                Err(error) => place.again(&visit, error).await?,
+                Err(error) => place.again(&opened, error).await?,
             }
         }
     }
 
-    async fn look_through(&mut self, visit: &Visit, then: Then) -> Result<Looked, zk::Error> {
-        let zk = visit.session.zk();
-        let node = visit.node.as_str();
+    async fn look_through(
+        &mut self,
+        opened: &OpenNode,
+        then: Then,
+    ) -> Result<ReadOutcome, zk::Error> {
+        let zk = opened.session.zk();
+        let node = opened.path.as_str();
         let names = match then {
             Then::Watch => {
                 let (names, watch) = zk.children_watched(node).await?;
@@ -207,20 +202,20 @@ impl View {
         // Neither a vote nor the decision changes, so each is read once. All reads are sent before the first answer.
         let unread = names.iter().filter(|name| self.is_unread(name));
         let reads: Vec<_> = unread
-            .map(|name| (name, zk.get(&visit.node.child(name))))
+            .map(|name| (name, zk.get(&opened.path.child(name))))
             .collect();
         for (name, read) in reads {
             let data = match read.await {
                 Ok((data, _)) => data,
                 // Cleaned up meanwhile.
-                Err(zk::Error::NO_NODE) => return Ok(Looked::Changed),
+                Err(zk::Error::NO_NODE) => return Ok(ReadOutcome::Changed),
                 Err(error) => return Err(error),
             };
             if !self.read(name, &data) {
-                return Ok(Looked::Unreadable(name.clone()));
+                return Ok(ReadOutcome::Unreadable(name.clone()));
             }
         }
-        Ok(Looked::Whole)
+        Ok(ReadOutcome::Whole)
     }
 
     fn is_unread(&self, name: &str) -> bool {
@@ -253,7 +248,7 @@ impl View {
 }
 
 /// The outcome of a look.
-enum Looked {
+enum ReadOutcome {
     Whole,
     /// Something went away between two requests.
     Changed,

@@ -3,18 +3,15 @@ import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
-import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
-import org.apache.curator.framework.recipes.locks.Lease;
 import org.apache.curator.retry.RetryOneTime;
 
 /**
- * Stands in a line again and again with Curator: ADDRESS PATH lock|shared|permits ROUNDS. Prints for each hold what it was, the
+ * Stands in a line again and again with Curator: ADDRESS PATH lock|shared ROUNDS. Prints for each hold what it was, the
  * sequence of its node, and when it began and ended, by the monotonic clock in nanoseconds.
  */
 public final class CuratorContender {
     // A wait that reaches this has failed.
     private static final long LIMIT_S = 60;
-    private static final int PERMITS = 2;
 
     public static void main(String[] arguments) throws Exception {
         String address = arguments[0];
@@ -29,17 +26,8 @@ public final class CuratorContender {
             Mutex mutex = new Mutex(client, path);
             Writer writer = new Writer(client, path);
             Reader reader = new Reader(client, path, writer);
-            InterProcessSemaphoreV2 semaphore = new InterProcessSemaphoreV2(client, path, PERMITS);
             for (int round = 0; round < rounds; round++) {
-                if (what.equals("permits")) {
-                    Lease lease = semaphore.acquire(LIMIT_S, TimeUnit.SECONDS);
-                    if (lease == null) {
-                        throw new IllegalStateException("no turn");
-                    }
-                    long entered = work();
-                    print("permit", lease.getNodeName(), entered, System.nanoTime());
-                    semaphore.returnLease(lease);
-                } else if (what.equals("lock")) {
+                if (what.equals("lock")) {
                     acquire(mutex);
                     long entered = work();
                     String node = mutex.getLockPath();

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Stands in a line again and again with kazoo: ADDRESS PATH lock|shared|permits ROUNDS LAYOUT.
+"""Stands in a line again and again with kazoo: ADDRESS PATH lock|shared ROUNDS LAYOUT.
 
 Prints for each hold what it was, the sequence of its node, and when it began and ended, by the monotonic clock in
 nanoseconds. With the layout `curator` the nodes are named as Curator's, which kazoo reads and writes as well.
@@ -9,11 +9,10 @@ import sys
 import time
 
 from kazoo.client import KazooClient
-from kazoo.recipe.lock import Lock, ReadLock, Semaphore, WriteLock
+from kazoo.recipe.lock import Lock, ReadLock, WriteLock
 
 # A wait that reaches this has failed.
 LIMIT_S = 60
-PERMITS = 2
 
 
 class CuratorLock(Lock):
@@ -35,12 +34,10 @@ def hold(kind, lock):
     if not lock.acquire(timeout=LIMIT_S):
         sys.exit("no turn")
     entered = time.monotonic_ns()
-    # A lease of kazoo has no number.
-    node = lock.node if kind != "permit" else "0000000000"
     # A moment, so that two at once are seen.
     while time.monotonic_ns() - entered < 100_000:
         pass
-    print(kind, node[-10:], entered, time.monotonic_ns())
+    print(kind, lock.node[-10:], entered, time.monotonic_ns())
     lock.release()
 
 
@@ -54,9 +51,7 @@ def main():
         kinds = Lock, ReadLock, WriteLock
     lock, read, write = (kind(client, path) for kind in kinds)
     for turn in range(int(rounds)):
-        if what == "permits":
-            hold("permit", Semaphore(client, path, max_leases=PERMITS))
-        elif what == "lock":
+        if what == "lock":
             hold("lock", lock)
         elif turn % 3 == 1:
             hold("write", write)

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use bellwether::blocking::{self, Wait};
-use bellwether::election::{Candidacy, Standing};
-use bellwether::error::{AcquireError, ClearError, StandError, WriteError};
+use bellwether::election::{Candidacy, CandidacyState};
+use bellwether::error::{AcquireError, CandidacyError, ClearError, WriteError};
 use bellwether::hold::Previous;
 use bellwether::inspect::Contention;
 use bellwether::{Client, Election, Leadership, SessionId, connect};
@@ -46,14 +46,14 @@ fn campaign(client: &Client) -> JoinHandle<Result<Leadership, AcquireError>> {
 /// The next event of a candidacy, which must be that it is waiting in line.
 async fn running(candidacy: &mut Candidacy) -> SessionId {
     match soon(candidacy.next()).await {
-        Some(Standing::Running { session }) => session,
+        Some(CandidacyState::Running { session }) => session,
         other => panic!("{other:?}"),
     }
 }
 
 async fn elected(candidacy: &mut Candidacy) -> Leadership {
     match soon(candidacy.next()).await {
-        Some(Standing::Elected(leadership)) => leadership,
+        Some(CandidacyState::Elected(leadership)) => leadership,
         other => panic!("{other:?}"),
     }
 }
@@ -130,12 +130,12 @@ async fn only_a_leader_can_proclaim(place: Place) {
     let leadership = soon(election(&place.client().await).campaign())
         .await
         .unwrap();
-    leadership.proclaim("here").await.unwrap();
+    leadership.set_value("here").await.unwrap();
     let leader = election(&place.client().await).leader().await.unwrap();
     assert_eq!(leader.unwrap().value.as_deref(), Some("here"));
     let node = format!("/election/{}", leadership.node());
     place.outside().delete(&node, None).await.unwrap();
-    let refused = leadership.proclaim("still here").await;
+    let refused = leadership.set_value("still here").await;
     assert!(matches!(refused, Err(WriteError::NotHeld)), "{refused:?}");
 }
 
@@ -175,7 +175,7 @@ async fn proclamation_leaves_a_request_to_step_down_in_place(place: Place) {
     let leadership = soon(election(&place.client().await).campaign())
         .await
         .unwrap();
-    leadership.proclaim("a").await.unwrap();
+    leadership.set_value("a").await.unwrap();
     let asking = place.client().await;
     let line = Contention::new(&asking, "/election").message("please");
     assert!(
@@ -183,7 +183,7 @@ async fn proclamation_leaves_a_request_to_step_down_in_place(place: Place) {
             .await
             .unwrap()
     );
-    leadership.proclaim("b").await.unwrap();
+    leadership.set_value("b").await.unwrap();
     let asked = soon(leadership.revoked()).await;
     assert_eq!(asked.message.as_deref(), Some("please"));
     let node = format!("/election/{}", leadership.node());
@@ -209,7 +209,7 @@ async fn observer_follows_leaders_and_what_they_proclaim(place: Place) {
         (seen.value.as_deref(), seen.token),
         (Some("a"), first.token())
     );
-    first.proclaim("b").await.unwrap();
+    first.set_value("b").await.unwrap();
     assert_eq!(next().await.unwrap().value.as_deref(), Some("b"));
     let second = campaign(&client);
     place.until_children("/election", 2).await;
@@ -235,7 +235,7 @@ async fn observer_goes_on_in_a_new_session(place: Place) {
     let mut next = async || soon(leaders.next()).await.unwrap().unwrap();
     assert_eq!(next().await.unwrap().token, leadership.token());
     expire(&proxy).await;
-    leadership.proclaim("new").await.unwrap();
+    leadership.set_value("new").await.unwrap();
     proxy.refuse(false);
     assert_eq!(next().await.unwrap().value.as_deref(), Some("new"));
     assert_ne!(client.session_id(), session);
@@ -246,7 +246,7 @@ async fn t41_candidacy_that_was_dropped_makes_no_node(place: Place) {
         .await
         .unwrap();
     let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
-    let mut candidacy = election(&client).stand();
+    let mut candidacy = election(&client).candidacy();
     running(&mut candidacy).await;
     let waiting = tokio::spawn(async move {
         let standing = candidacy.next().await;
@@ -345,7 +345,7 @@ async fn t43_leader_that_is_cut_off_ends_before_the_next_begins(place: Place) {
 
 async fn t44_leader_of_an_expired_session_starts_at_the_end_with_a_new_node(place: Place) {
     let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
-    let mut candidacy = election(&client).stand();
+    let mut candidacy = election(&client).candidacy();
     let session = running(&mut candidacy).await;
     let leader = elected(&mut candidacy).await;
     let other = place.client().await;
@@ -362,7 +362,7 @@ async fn t44_leader_of_an_expired_session_starts_at_the_end_with_a_new_node(plac
     let node = format!("/election/{}", next.node());
     place.until_waits_for(&[&node], renewed, &waiting).await;
     next.resign().await.unwrap();
-    let (Some(Standing::Elected(again)), _) = soon(waiting).await.unwrap() else {
+    let (Some(CandidacyState::Elected(again)), _) = soon(waiting).await.unwrap() else {
         panic!("not elected");
     };
     let node = format!("/election/{}", again.node());
@@ -377,11 +377,11 @@ async fn t44_leader_of_an_expired_session_starts_at_the_end_with_a_new_node(plac
 
 async fn t45_directory_that_was_wiped_is_made_anew(place: Place) {
     let client = place.client().await;
-    let mut candidacy = election(&client).stand();
+    let mut candidacy = election(&client).candidacy();
     running(&mut candidacy).await;
     let leader = elected(&mut candidacy).await;
     let other = place.client().await;
-    let mut waiting = election(&other).stand();
+    let mut waiting = election(&other).candidacy();
     running(&mut waiting).await;
     let waiting = tokio::spawn(async move { (waiting.next().await, waiting) });
     place.until_children("/election", 2).await;
@@ -394,7 +394,9 @@ async fn t45_directory_that_was_wiped_is_made_anew(place: Place) {
     // Elected in between, or removed at once.
     let (interrupted, mut waiting) = soon(waiting).await.unwrap();
     match interrupted {
-        Some(Standing::Interrupted(StandError::NoPart(AcquireError::Removed { .. }))) => {}
+        Some(CandidacyState::Interrupted(CandidacyError::NoPart(AcquireError::Removed {
+            ..
+        }))) => {}
         other => panic!("{other:?}"),
     }
     soon(leader.lost()).await;
@@ -411,7 +413,7 @@ async fn t45_directory_that_was_wiped_is_made_anew(place: Place) {
 
 async fn t46_candidate_goes_on_over_every_end_and_says_so(place: Place) {
     let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
-    let mut candidacy = election(&client).stand();
+    let mut candidacy = election(&client).candidacy();
     let mut session = running(&mut candidacy).await;
     for round in 0..3 {
         let leader = elected(&mut candidacy).await;
@@ -427,13 +429,13 @@ async fn t46_candidate_goes_on_over_every_end_and_says_so(place: Place) {
         soon(leader.lost()).await;
         loop {
             match soon(candidacy.next()).await {
-                Some(Standing::Running { session: renewed }) => {
+                Some(CandidacyState::Running { session: renewed }) => {
                     assert_ne!(renewed, session, "round {round}");
                     session = renewed;
                     break;
                 }
                 // No server was reachable just then: this is reported, and retried.
-                Some(Standing::Interrupted(StandError::NoSession(_))) => {}
+                Some(CandidacyState::Interrupted(CandidacyError::NoSession(_))) => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -482,7 +484,7 @@ async fn bad_path_is_refused(place: Place) {
     assert!(
         matches!(
             observed,
-            Err(StandError::NoPart(AcquireError::BadPath { .. }))
+            Err(CandidacyError::NoPart(AcquireError::BadPath { .. }))
         ),
         "{observed:?}"
     );

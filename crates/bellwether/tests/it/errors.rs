@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bellwether::error::{
-    AcquireError, BarrierError, ClearError, ConnectError, ContentionError, LimitError, PathError,
-    ReleaseError, StandError, StateError, WriteError,
+    AcquireError, BarrierError, CandidacyError, ClearError, ConnectError, ContentionError,
+    LimitError, PathError, ReleaseError, StateError, WriteError,
 };
 use bellwether::queue::{PutError, SettleError, TakeError};
 use bellwether::two_phase::{ParticipateError, TransactionError};
@@ -70,7 +70,6 @@ fn acquire_error_is_transient_where_the_same_call_may_succeed() {
             OtherLayout { library: "kazoo" } => false,
             TooLarge { bytes: 2, bytes_max: 1 } => false,
             NoLimit {} => false,
-            NotInLayout {} => false,
             HoldsReadSide {} => false,
             NotTogether { reason: "it is on other servers" } => false,
             TooManyEphemerals { bytes: 2 } => false,
@@ -81,10 +80,10 @@ fn acquire_error_is_transient_where_the_same_call_may_succeed() {
 
 #[test]
 fn stand_error_is_transient_as_its_source_is() {
-    transient!(StandError, no_session(StandError::NoSession));
-    let no_part = |error: AcquireError, expected| (StandError::NoPart(error), expected);
+    transient!(CandidacyError, no_session(CandidacyError::NoSession));
+    let no_part = |error: AcquireError, expected| (CandidacyError::NoPart(error), expected);
     transient!(
-        StandError,
+        CandidacyError,
         [
             no_part(AcquireError::Removed { path: path() }, true),
             no_part(AcquireError::NoLimit { path: path() }, false),
@@ -171,7 +170,6 @@ fn looks_and_settings_are_transient_where_no_server_refused() {
         rows!(LimitError:
             BadPath { source: PathError::Root } => false,
             NoLimit {} => false,
-            NotInLayout {} => false,
             Failed { source: LOST } => true,
             Failed { source: REFUSED } => false,
         )

@@ -99,7 +99,10 @@ impl<'a> Timelines<'a> {
             self.row(self.workers) + 16.0
         );
         // One path for all of a kind: there may be thousands.
-        for (end, colour) in [(End::Release, "#2f6fbf"), (End::Drop, "#d33b3b")] {
+        for (end, colour) in [
+            (TimelineEnd::Release, "#2f6fbf"),
+            (TimelineEnd::Drop, "#d33b3b"),
+        ] {
             let mut path = String::new();
             for bar in bars.iter().filter(|bar| bar.end == end) {
                 let _ = write!(
@@ -116,7 +119,7 @@ impl<'a> Timelines<'a> {
                 ROW - 8.0
             );
         }
-        for bar in bars.iter().filter(|bar| bar.end == End::Loss) {
+        for bar in bars.iter().filter(|bar| bar.end == TimelineEnd::Loss) {
             let _ = write!(
                 svg,
                 "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"#d33b3b\"><title>lost: token {}, {:.0} ms</title></rect>",
@@ -155,12 +158,12 @@ struct Bar {
     token: i64,
     from: Moment,
     to: Moment,
-    end: End,
+    end: TimelineEnd,
 }
 
 /// How a hold ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+enum TimelineEnd {
     Release,
     /// Its holder dropped it, or was killed.
     Drop,
@@ -182,13 +185,13 @@ fn bars(recipe: Recipe, records: &[Record], last: Moment) -> Vec<Bar> {
                     token,
                     from: record.at,
                     to: last,
-                    end: End::Release,
+                    end: TimelineEnd::Release,
                 });
                 continue;
             }
-            What::Releasing { token } => (token, End::Release),
-            What::Lost { token } => (token, End::Loss),
-            What::Dropping { token } => (token, End::Drop),
+            What::Releasing { token } => (token, TimelineEnd::Release),
+            What::Lost { token } => (token, TimelineEnd::Loss),
+            What::Dropping { token } => (token, TimelineEnd::Drop),
             _ => continue,
         };
         if let Some(index) = open.remove(&(record.who, token)) {

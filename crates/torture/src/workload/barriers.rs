@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bellwether::barrier::Inside;
+use bellwether::barrier::BarrierGuard;
 use bellwether::{Barrier, Client, DoubleBarrier};
 use bellwether_testkit::history::gates::Passage;
 use bellwether_testkit::history::rounds::Step;
@@ -78,7 +78,7 @@ pub(super) async fn run_meetings(mut worker: Worker, client: &Client) {
 }
 
 /// Stays for a while, and leaves in one of several ways.
-async fn stay(worker: &mut Worker, inside: Inside) {
+async fn stay(worker: &mut Worker, inside: BarrierGuard) {
     worker.note(Did::Meet(Step::Entered {
         round: inside.round(),
     }));

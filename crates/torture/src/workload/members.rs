@@ -21,7 +21,7 @@ pub(super) async fn run(mut worker: Worker, client: &Client) {
             None => return,
             Some(Err(error)) => worker.failed(&error).await,
             Some(Ok(membership)) => {
-                let member = Member {
+                let member = GroupMember {
                     worker: &mut worker,
                     client,
                     group: &group,
@@ -34,7 +34,7 @@ pub(super) async fn run(mut worker: Worker, client: &Client) {
     }
 }
 
-struct Member<'a> {
+struct GroupMember<'a> {
     worker: &'a mut Worker,
     client: &'a Client,
     group: &'a Group,
@@ -42,7 +42,7 @@ struct Member<'a> {
     entry: String,
 }
 
-impl Member<'_> {
+impl GroupMember<'_> {
     async fn stay(mut self, membership: Membership) {
         self.look().await;
         if self.worker.random.random_ratio(1, 2) {

@@ -1,17 +1,15 @@
 //! Which recipe is in use in a directory, by the data that was read.
 
-use bellwether_client as zk;
-
 use super::recognise::{Directory, Shape, is_kazoo_lease, join};
-use super::{Contents, Found, Line, LineKind, Lists, QueueSight, Recipe};
+use super::{Contents, Line, LineKind, Lists, QueueOverview, Recipe, RecipesByPath};
 use crate::barrier::BARRIER;
 use crate::barrier::double::Members;
-use crate::barrier::round::{MEMBERS, State, is_after, ready_name};
+use crate::barrier::round::{BarrierState, MEMBERS, is_after, ready_name};
 use crate::hold::crash_record::{self, HELD};
-use crate::inspect::contention::{Contestant, Wants, contestant, in_order};
+use crate::inspect::contention::{QueueEntry, Wants, entry, in_order};
 use crate::line::limit::read_limit;
 use crate::line::name::{Kind, Layout, Name};
-use crate::node::acquisition::Claim;
+use crate::node::operation_id::ClaimData;
 use crate::node::recipe_mark::RecipeMark;
 use crate::node::times::created_at;
 use crate::node::who::Who;
@@ -46,11 +44,11 @@ impl Directory {
 
     fn line(&self, nodes: &Contents) -> Option<Recipe> {
         let limit = self.data.as_ref().and_then(|(data, _)| read_limit(data));
-        let mut contestants = Vec::with_capacity(self.names.len());
+        let mut entries = Vec::with_capacity(self.names.len());
         for name in &self.names {
             if let Some(content) = nodes.get(&self.child(name.as_str())) {
-                let next = contestant(&contestants, limit, &self.path, name, content.clone());
-                contestants.push(next);
+                let next = entry(&entries, limit, &self.path, name, content.clone());
+                entries.push(next);
             }
         }
         let mark = nodes.get(&self.child(HELD));
@@ -62,14 +60,14 @@ impl Directory {
             Some((node, _)) if self.names.is_empty() => kind_of(Name::parse(node).as_slice()),
             _ => kind_of(&self.names),
         }?;
-        if contestants.is_empty() && crash.is_none() {
+        if entries.is_empty() && crash.is_none() {
             return None;
         }
         let layout = self.names.first().map(Name::layout).unwrap_or_default();
         Some(Recipe::Line(Line {
             kind,
             layout,
-            contestants,
+            entries,
             limit: limit.filter(|_| kind == LineKind::Semaphore),
             crash: crash.map(|(_, crash)| crash),
         }))
@@ -77,15 +75,15 @@ impl Directory {
 
     fn simple_lock(&self) -> Option<Recipe> {
         let (data, stat) = self.data.as_ref()?;
-        if self.stat.ephemeral_owner == 0 || !Claim::is_any(data) {
+        if self.stat.ephemeral_owner == 0 || !ClaimData::is_any(data) {
             return None;
         }
         let (above, name) = self.path.rsplit_once('/')?;
-        let holder = Contestant::alone(above, name, Wants::Lock, (data.clone(), *stat));
+        let holder = QueueEntry::alone(above, name, Wants::Lock, (data.clone(), *stat));
         Some(Recipe::Line(Line {
             kind: LineKind::SimpleLock,
             layout: Layout::Bellwether,
-            contestants: vec![holder],
+            entries: vec![holder],
             limit: None,
             crash: None,
         }))
@@ -93,27 +91,27 @@ impl Directory {
 
     fn leases(&self, limit: u64, nodes: &Contents) -> Recipe {
         let leases = self.others.iter().filter(|child| is_kazoo_lease(child));
-        let mut contestants: Vec<_> = leases
+        let mut entries: Vec<_> = leases
             .filter_map(|lease| {
                 let content = nodes.get(&self.child(lease))?.clone();
                 let wants = Wants::Permits(1);
-                Some(Contestant {
+                Some(QueueEntry {
                     layout: Layout::Kazoo,
-                    ..Contestant::alone(&self.path, lease, wants, content)
+                    ..QueueEntry::alone(&self.path, lease, wants, content)
                 })
             })
             .collect();
-        in_turn(&mut contestants);
+        in_turn(&mut entries);
         Recipe::Line(Line {
             kind: LineKind::Semaphore,
             layout: Layout::Kazoo,
-            contestants,
+            entries,
             limit: Some(limit),
             crash: None,
         })
     }
 
-    fn members(&self, state: State, parts: &Lists, nodes: &Contents) -> Option<Recipe> {
+    fn members(&self, state: BarrierState, parts: &Lists, nodes: &Contents) -> Option<Recipe> {
         let round = self.child(MEMBERS);
         let ready = join(&round, &ready_name(state.generation));
         let ready = nodes.get(&ready).map(|(data, _)| data);
@@ -145,30 +143,23 @@ impl Directory {
             let list = parts.get(&self.child(part));
             list.map_or(&[][..], |(children, _)| children)
         };
-        let items: Vec<_> = children("items")
-            .iter()
-            .flat_map(|item| {
-                let shard = parts.get(&self.child(&format!("items/{item}")));
-                let shard = shard.filter(|(_, stat)| is_directory(stat));
-                shard.map_or(std::slice::from_ref(item), |(items, _)| items)
-            })
-            .collect();
+        let items = children("items");
         let (dead, done) = (children("dead"), children("done"));
         let mut claims: Vec<_> = children("claims")
             .iter()
             .filter_map(|name| {
                 let dir = self.child("claims");
                 let content = nodes.get(&join(&dir, name))?.clone();
-                Some(Contestant::alone(&dir, name, Wants::Item, content))
+                Some(QueueEntry::alone(&dir, name, Wants::Item, content))
             })
             .collect();
         in_turn(&mut claims);
         let consumers = in_order(children("line")).len();
-        let names = items.iter().copied().chain(dead);
+        let names = items.iter().chain(dead);
         if names.clone().count() + done.len() + claims.len() + consumers == 0 {
             return None;
         }
-        let is_item = |name: &String| Item::parse(Fifo::RULE, name.clone(), 0).is_some();
+        let is_item = |name: &String| Item::parse(Fifo::RULE, name.clone()).is_some();
         let is_tasks = match mark {
             Some(mark) => mark == RecipeMark::Tasks,
             None => !done.is_empty() || names.clone().any(|name| !is_item(name)),
@@ -184,7 +175,7 @@ impl Directory {
                 claims,
             });
         }
-        Some(Recipe::Queue(QueueSight {
+        Some(Recipe::Queue(QueueOverview {
             depth: Depth {
                 items: items.len(),
                 claimed: claims.len(),
@@ -197,8 +188,8 @@ impl Directory {
 }
 
 /// Joins the two directories of one semaphore: the leases in one, and the waiters in the other.
-pub(super) fn join_semaphores(sights: &mut Found) {
-    let semaphores: Vec<_> = sights
+pub(super) fn join_semaphores(recipes: &mut RecipesByPath) {
+    let semaphores: Vec<_> = recipes
         .iter()
         .filter_map(|(path, found)| match &found[..] {
             [Recipe::Line(line)] if line.kind == LineKind::Semaphore => Some((path, line.layout)),
@@ -214,29 +205,29 @@ pub(super) fn join_semaphores(sights: &mut Found) {
         })
         .collect();
     for (leases, waiters, path) in semaphores {
-        let Some(mut found) = sights.remove(&leases) else {
+        let Some(mut found) = recipes.remove(&leases) else {
             continue;
         };
         if let [Recipe::Line(semaphore)] = &mut found[..]
-            && let Some([Recipe::Line(line)]) = sights.remove(&waiters).as_deref()
+            && let Some([Recipe::Line(line)]) = recipes.remove(&waiters).as_deref()
         {
             // The first contender adds a lease before it knows whether it exceeds the limit.
-            if let Some(first) = line.contestants.first() {
+            if let Some(first) = line.entries.first() {
                 semaphore
-                    .contestants
+                    .entries
                     .retain(|lease| lease.session != first.session || lease.token < first.token);
             }
-            let waiters = line.contestants.iter().cloned().map(|waiter| Contestant {
+            let waiters = line.entries.iter().cloned().map(|waiter| QueueEntry {
                 wants: Wants::Permits(1),
                 holds: false,
                 ..waiter
             });
-            semaphore.contestants.extend(waiters);
-            for (place, one) in semaphore.contestants.iter_mut().enumerate() {
+            semaphore.entries.extend(waiters);
+            for (place, one) in semaphore.entries.iter_mut().enumerate() {
                 one.place = place;
             }
         }
-        sights.insert(path, found);
+        recipes.insert(path, found);
     }
 }
 
@@ -256,15 +247,10 @@ fn kind_of(names: &[Name]) -> Option<LineKind> {
     kind
 }
 
-/// Whether it has ever had children, as directories have from the start. An item never has.
-fn is_directory(stat: &zk::Stat) -> bool {
-    stat.cversion != 0
-}
-
 /// Sorts holders that are in no line by age.
-fn in_turn(contestants: &mut [Contestant]) {
-    contestants.sort_by_key(|one| one.token);
-    for (place, one) in contestants.iter_mut().enumerate() {
+fn in_turn(entries: &mut [QueueEntry]) {
+    entries.sort_by_key(|one| one.token);
+    for (place, one) in entries.iter_mut().enumerate() {
         one.place = place;
     }
 }

@@ -14,7 +14,7 @@ use crate::barrier::double::Members;
 use crate::error::ContentionError;
 use crate::error::StateError;
 use crate::hold::crash_record::Crash;
-use crate::inspect::contention::Contestant;
+use crate::inspect::contention::QueueEntry;
 use crate::line::name::Layout;
 use crate::node::who::Who;
 use crate::queue::Depth;
@@ -65,7 +65,7 @@ const LOOKS_MAX: usize = 5;
 /// # use bellwether::inspect::{Recipe, Survey};
 /// # async fn run(client: &Client) -> Result<(), ContentionError> {
 /// let overview = Survey::new(client, "/").look().await?;
-/// for sight in &overview.sights {
+/// for sight in &overview.recipes {
 ///     if let Recipe::Line(line) = &sight.what {
 ///         println!("{}: {} hold, {} wait", sight.path, line.holders().count(), line.waiters().count());
 ///     }
@@ -95,7 +95,7 @@ pub(crate) enum Scope {
 #[non_exhaustive]
 pub struct Overview {
     /// Everything that is in use, in the order of the paths.
-    pub sights: Vec<Sight>,
+    pub recipes: Vec<RecipeAt>,
     /// The nodes that this client may not read. What is below them is not known.
     pub unreadable: Vec<String>,
     /// How many directories were seen and not looked at, because there are [too many](Survey::directories_max). What is below them
@@ -106,7 +106,7 @@ pub struct Overview {
 /// Something that is in use.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Sight {
+pub struct RecipeAt {
     /// Where.
     pub path: String,
     /// What it is.
@@ -128,12 +128,12 @@ pub enum Recipe {
     /// A [`DoubleBarrier`](crate::DoubleBarrier): its members, and how many are missing.
     DoubleBarrier(Members),
     /// A queue.
-    Queue(QueueSight),
+    Queue(QueueOverview),
     /// [`Tasks`](crate::Tasks): how many are in which state, and which worker has claimed which.
     #[expect(missing_docs, reason = "the line above names both")]
     Tasks {
         counts: TaskCounts,
-        claims: Vec<Contestant>,
+        claims: Vec<QueueEntry>,
     },
     /// A transaction of [`TwoPhase`] that waits for a decision.
     Transaction(Status),
@@ -148,7 +148,7 @@ pub struct Line {
     /// The library that made it; that of the first contender if the line [mixes layouts](Self::mixes_layouts).
     pub layout: Layout,
     /// All contenders, in order.
-    pub contestants: Vec<Contestant>,
+    pub entries: Vec<QueueEntry>,
     /// How many permits there are, if the servers know.
     pub limit: Option<u64>,
     /// The crash of the last holder, if it never released.
@@ -173,31 +173,31 @@ pub enum LineKind {
 
 impl Line {
     /// The holders.
-    pub fn holders(&self) -> impl Iterator<Item = &Contestant> {
-        self.contestants.iter().filter(|one| one.holds)
+    pub fn holders(&self) -> impl Iterator<Item = &QueueEntry> {
+        self.entries.iter().filter(|one| one.holds)
     }
 
     /// Whether contenders use the layouts of different libraries. They do not exclude each other.
     #[must_use]
     pub fn mixes_layouts(&self) -> bool {
-        let mut layouts = self.contestants.iter().map(|one| one.layout);
+        let mut layouts = self.entries.iter().map(|one| one.layout);
         layouts.any(|layout| layout != self.layout)
     }
 
     /// The waiters.
-    pub fn waiters(&self) -> impl Iterator<Item = &Contestant> {
-        self.contestants.iter().filter(|one| !one.holds)
+    pub fn waiters(&self) -> impl Iterator<Item = &QueueEntry> {
+        self.entries.iter().filter(|one| !one.holds)
     }
 }
 
 /// A queue, as of one look.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct QueueSight {
+pub struct QueueOverview {
     /// How full it is.
     pub depth: Depth,
     /// The consumers with a claim; the node of each has the name of the item.
-    pub claims: Vec<Contestant>,
+    pub claims: Vec<QueueEntry>,
     /// How many consumers wait for an item.
     pub consumers: usize,
 }
@@ -282,7 +282,7 @@ impl Survey {
         };
         // A read may be answered by a lagging server.
         scout.zk.sync("/").await.map_err(failed)?;
-        let mut sights = BTreeMap::new();
+        let mut recipes = BTreeMap::new();
         let mut level: Vec<_> = paths.cloned().collect();
         let (mut left, mut unexplored) = (self.directories_max, 0);
         while !level.is_empty() {
@@ -290,17 +290,17 @@ impl Survey {
             level.truncate(left);
             left -= level.len();
             unexplored += too_many;
-            level = scout.explore(level, &mut sights).await.map_err(failed)?;
+            level = scout.explore(level, &mut recipes).await.map_err(failed)?;
         }
-        conclude::join_semaphores(&mut sights);
+        conclude::join_semaphores(&mut recipes);
         for (path, status) in self.transactions(&scout.in_doubt).await? {
-            sights.insert(path, vec![Recipe::Transaction(status)]);
+            recipes.insert(path, vec![Recipe::Transaction(status)]);
         }
         Ok(Overview {
-            sights: sights
+            recipes: recipes
                 .into_iter()
                 .flat_map(|(path, found)| {
-                    found.into_iter().map(move |what| Sight {
+                    found.into_iter().map(move |what| RecipeAt {
                         path: path.clone(),
                         what,
                     })
@@ -345,7 +345,7 @@ impl Survey {
 }
 
 /// What is in use, by path.
-type Found = BTreeMap<String, Vec<Recipe>>;
+type RecipesByPath = BTreeMap<String, Vec<Recipe>>;
 
 /// Children and stat of nodes, by path.
 type Lists = HashMap<String, (Vec<String>, zk::Stat)>;
@@ -366,12 +366,11 @@ struct Scout {
 
 impl Scout {
     /// Looks at some directories, adds the recipes in use there, and returns the directories to look at next: their children, and
-    /// directories that changed during the look. It takes four round trips, or five where queues have shards, for any number of
-    /// directories.
+    /// directories that changed during the look. It takes four round trips, for any number of directories.
     async fn explore(
         &mut self,
         level: Vec<String>,
-        sights: &mut Found,
+        recipes: &mut RecipesByPath,
     ) -> Result<Vec<String>, zk::Error> {
         let mut lists = self.list_all(level).await?;
         let own = lists
@@ -387,10 +386,7 @@ impl Scout {
             })
             .collect();
         let parts = directories.iter().flat_map(Directory::parts).collect();
-        let mut parts = self.list_all(parts).await?;
-        let shards = directories.iter().flat_map(|dir| dir.shards(&parts));
-        let shards = shards.collect();
-        parts.extend(self.list_all(shards).await?);
+        let parts = self.list_all(parts).await?;
         let nodes = directories.iter().flat_map(|dir| dir.nodes(&parts));
         let nodes = nodes.collect();
         let nodes = self.read_all(nodes).await?;
@@ -407,7 +403,7 @@ impl Scout {
             }
             let found = directory.conclude(&parts, &nodes);
             if !found.is_empty() {
-                sights.insert(directory.into_path(), found);
+                recipes.insert(directory.into_path(), found);
             }
         }
         Ok(below)

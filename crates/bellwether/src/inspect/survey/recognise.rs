@@ -1,20 +1,18 @@
 //! What a directory is, by its children and its data, and what has to be read to know more.
 
-use std::collections::BTreeSet;
-
 use bellwether_client as zk;
 use bytes::Bytes;
 
 use super::{Contents, Lists, Scope};
 use crate::barrier::BARRIER;
-use crate::barrier::round::{MEMBERS, State};
+use crate::barrier::round::{BarrierState, MEMBERS};
 use crate::hold::crash_record::HELD;
 use crate::inspect::breaking::BROKEN;
 use crate::inspect::contention::in_order;
 use crate::line::limit::read_limit;
 use crate::line::name::Name;
 use crate::node::recipe_mark::RecipeMark;
-use crate::queue::record::Record;
+use crate::queue::record::EndRecord;
 use crate::two_phase;
 
 /// Data that identifies a node is shorter: a limit, the state of a barrier, the terms of a transaction with a short payload.
@@ -46,7 +44,7 @@ pub(super) enum Shape {
     /// A queue, or tasks: by their mark, or by the names of its children where there is none.
     Queue(Option<RecipeMark>),
     /// A double barrier, whose members are in a child.
-    Rounds(State),
+    Rounds(BarrierState),
     /// A transaction.
     Transaction,
     /// kazoo's semaphore: some of its children are leases, without numbers.
@@ -71,7 +69,7 @@ impl Directory {
             Shape::Queue(Some(mark))
         } else if names.is_empty() && tellers.is_empty() && is_queue(&others) {
             Shape::Queue(None)
-        } else if let Some(state) = State::from_data(text) {
+        } else if let Some(state) = BarrierState::from_data(text) {
             Shape::Rounds(state)
         } else if two_phase::is_transaction(text) {
             Shape::Transaction
@@ -138,20 +136,6 @@ impl Directory {
         }
     }
 
-    /// The directories that may be shards of a queue, to be listed too: they are numbered from 0 on, which tasks may be as well.
-    pub(super) fn shards(&self, parts: &Lists) -> Vec<String> {
-        let Shape::Queue(_) = self.shape else {
-            return Vec::new();
-        };
-        let items = self.child("items");
-        let names = parts.get(&items).map_or(&[][..], |(names, _)| names);
-        let numbered: BTreeSet<_> = (0..names.len()).map(|number| number.to_string()).collect();
-        if !names.iter().all(|name| numbered.contains(name)) {
-            return Vec::new();
-        }
-        names.iter().map(|name| join(&items, name)).collect()
-    }
-
     /// The nodes whose data has to be known.
     pub(super) fn nodes(&self, parts: &Lists) -> Vec<String> {
         let tellers = self.tellers.iter().map(|teller| self.child(teller));
@@ -194,7 +178,7 @@ impl Directory {
             let part = self.child(part);
             let first = parts.get(&part).and_then(|(children, _)| children.first());
             let first = first.and_then(|first| nodes.get(&join(&part, first)));
-            first.is_some_and(|(data, _)| Record::from_data(data).is_some())
+            first.is_some_and(|(data, _)| EndRecord::from_data(data).is_some())
         };
         (has_items && self.others.len() > 1) || has_ended("dead") || has_ended("done")
     }

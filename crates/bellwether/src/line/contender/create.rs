@@ -3,14 +3,13 @@
 use bellwether_client as zk;
 use futures_util::future::join3;
 
-use super::{Contender, Node, SEQUENCE_MAX};
-use crate::hold::own_node::{Naming, OwnNode};
+use super::{Contender, NodeState, SEQUENCE_MAX};
+use crate::hold::ephemeral_node::{EphemeralNode, Naming};
 use crate::line::failure::Failure;
 use crate::line::name::{Layout, Name};
 use crate::request::receipt::{OnceError, Receipts, Written};
-use crate::request::retry::{Tries, until_answered};
-use crate::request::synced_read::linearizable_in;
-use crate::session::sabotage::Sabotage;
+use crate::request::retry::{Retry, until_answered};
+use crate::request::synced_read::read_linearizable;
 
 impl Contender {
     /// Tries to create the node and to list the line. Returns false if the caller may try again. A node whose create got no answer is found
@@ -18,9 +17,9 @@ impl Contender {
     pub(super) async fn create(
         &mut self,
         payload: &[u8],
-        tries: &mut Tries,
+        retry: &mut Retry,
     ) -> Result<bool, Failure> {
-        if matches!(self.node, Node::InDoubt) && self.find().await? {
+        if matches!(self.node, NodeState::InDoubt) && self.find().await? {
             return Ok(true);
         }
         let session = self.session.clone();
@@ -28,7 +27,7 @@ impl Contender {
         let prefix = self.dir.child(&self.prefix);
         let options = zk::CreateMode::EphemeralSequential.with_acl(self.entry.access.acl());
         self.connections = session.zk().connections();
-        self.node = Node::InDoubt;
+        self.node = NodeState::InDoubt;
         // Pipelined: one packet, one round trip.
         let (create, directory, list) = zk.batch(|zk| {
             let create = zk.create(&prefix, payload, options);
@@ -48,19 +47,17 @@ impl Contender {
                 Ok(true)
             }
             Err(zk::Error::NO_NODE) => {
-                self.node = Node::None;
-                tries.again_after(self.make_directory().await)?;
+                self.node = NodeState::None;
+                retry.again_after(self.make_directory().await)?;
                 Ok(false)
             }
             Err(error) => {
-                let is_known = error != zk::Error::Unknown
-                    || self.session.is_sabotaged(Sabotage::UnknownIsRefusal);
-                if is_known {
-                    self.node = Node::None;
-                } else {
+                if error == zk::Error::Unknown {
                     self.in_doubt_since.get_or_insert(self.connections);
+                } else {
+                    self.node = NodeState::None;
                 }
-                tries.again(error)?;
+                retry.again(error)?;
                 Ok(false)
             }
         }
@@ -71,7 +68,7 @@ impl Contender {
         &mut self,
         payload: &[u8],
         receipts: &Receipts,
-        tries: &mut Tries,
+        retry: &mut Retry,
     ) -> Result<(), Failure> {
         let session = self.session.clone();
         let zk = session.zk();
@@ -80,7 +77,7 @@ impl Contender {
         let mut operation = receipts.operation()?;
         loop {
             self.connections = zk.connections();
-            self.node = Node::InDoubt;
+            self.node = NodeState::InDoubt;
             // Its stat has the zxid that the answer to a create does not show. All writes of a multi have one zxid.
             let receipt = operation.is_first().then(|| operation.path().to_owned());
             // Polled in this order, so they are sent in this order.
@@ -113,10 +110,10 @@ impl Contender {
                     if operation.is_in_doubt() {
                         self.in_doubt_since.get_or_insert(self.connections);
                     } else {
-                        self.node = Node::None;
+                        self.node = NodeState::None;
                     }
                     match zk::Error::from(error) {
-                        zk::Error::NO_NODE => tries.again_after(self.make_directory().await)?,
+                        zk::Error::NO_NODE => retry.again_after(self.make_directory().await)?,
                         error => return Err(error.into()),
                     }
                 }
@@ -130,8 +127,8 @@ impl Contender {
         let name = path.rsplit_once('/').map(|(_, name)| name.to_owned());
         let name = name.and_then(|name| self.entry.layout.parse(name));
         // Dropped here, the node is removed again.
-        let node = OwnNode::new(&self.session, path, czxid, Naming::Unique);
-        self.node = Node::None;
+        let node = EphemeralNode::new(&self.session, path, czxid, Naming::Unique);
+        self.node = NodeState::None;
         match name {
             Some(name) if (0..SEQUENCE_MAX).contains(&name.sequence()) => {
                 self.place(name, node);
@@ -164,29 +161,25 @@ impl Contender {
         let session = self.session.clone();
         self.connections = session.zk().connections();
         let (zk, dir) = (session.zk(), self.dir.as_str());
-        let list = || linearizable_in(&session, dir, || zk.children(dir));
+        let list = || read_linearizable(zk, dir, || zk.children(dir));
         let children = match until_answered(list).await {
             Ok(children) => children,
             Err(zk::Error::NO_NODE) => return Ok(false),
             Err(error) => return Err(error.into()),
         };
         let names = self.entry.layout.contenders(children.clone());
-        let adopts_any = session.is_sabotaged(Sabotage::AdoptAnyOwner);
         let own: Vec<Name> = names
-            .filter(|name| adopts_any || name.as_str().starts_with(&self.prefix))
+            .filter(|name| name.as_str().starts_with(&self.prefix))
             .collect();
         let mut found = None;
         // Every try that took effect has left a node, and each of them counts in the line. One is adopted, the others are deleted.
         for name in own {
-            if adopts_any && found.is_some() {
-                break;
-            }
             let path = self.dir.child(&name);
             match until_answered(|| zk.get(&path)).await {
                 // A node of another session is not this contender's: it disappears with that session.
-                Ok((_, stat)) if adopts_any || stat.ephemeral_owner == session.session_id() => {
-                    let node = OwnNode::new(&session, path, stat.czxid, Naming::Unique);
-                    // Dropped, the other node is deleted by the janitor.
+                Ok((_, stat)) if stat.ephemeral_owner == session.session_id() => {
+                    let node = EphemeralNode::new(&session, path, stat.czxid, Naming::Unique);
+                    // Dropped, the other node is deleted by the cleaner.
                     match &found {
                         Some((first, _)) if !name.is_before(first) => drop(node),
                         _ => found = Some((name, node)),

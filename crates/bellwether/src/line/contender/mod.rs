@@ -17,27 +17,26 @@ use bytes::Bytes;
 use crate::hold::Hold;
 use crate::hold::crash_mark::{self, CrashMark};
 use crate::hold::crash_record::Previous;
-use crate::hold::own_node::{OwnNode, OwnWatch};
+use crate::hold::ephemeral_node::{EphemeralNode, OwnWatch};
 use crate::hold::parting::Marking;
 use crate::line::failure::Failure;
 use crate::line::name::{Kind, Layout, Name};
 use crate::node::access::Access;
-use crate::node::acquisition::AcquisitionId;
 use crate::node::node_data::DATA_BYTES_MAX;
+use crate::node::operation_id::OperationId;
 use crate::node::path::NodePath;
 use crate::node::who::Who;
 use crate::request::latecomer::Latecomer;
-use crate::request::litter::Litter;
+use crate::request::leftover::Leftover;
 use crate::request::receipt::Receipts;
-use crate::request::retry::Tries;
-use crate::session::heart::Pulse;
-use crate::session::meters::Wait;
+use crate::request::retry::Retry;
+use crate::session::liveness::KeepAlive;
+use crate::session::meters::WaitTimer;
 use crate::session::open_session::Session;
-use crate::session::sabotage::Sabotage;
 use crate::session::slots::Slot;
 
-pub(crate) use self::view::Rule;
-use self::view::{Children, Line};
+pub(crate) use self::view::Mode;
+use self::view::{Children, LineView};
 
 /// The server numbers children with a signed 32-bit counter that sticks or wraps at its end (`PrepRequestProcessor`,
 /// ZOOKEEPER-4706). A new contender above this number is refused, so that the line stays in order.
@@ -48,8 +47,8 @@ pub(crate) const LINE_MAX: usize = 10_000;
 
 /// How a contender enters a line.
 #[derive(Debug)]
-pub(crate) struct Entry {
-    pub(crate) rule: Rule,
+pub(crate) struct JoinRequest {
+    pub(crate) mode: Mode,
     pub(crate) kind: Kind,
     pub(crate) layout: Layout,
     pub(crate) who: Who,
@@ -68,17 +67,17 @@ pub(crate) struct Entry {
 /// The longest name of a contender.
 const NAME_BYTES_MAX: usize = 64;
 
-/// A place in a line. On drop the janitor deletes the node.
+/// A place in a line. On drop the cleaner deletes the node.
 #[derive(Debug)]
 pub(crate) struct Contender {
     session: Session,
     dir: NodePath,
-    entry: Entry,
+    entry: JoinRequest,
     /// The name of the node without its sequence number. No other node has it.
     prefix: String,
-    node: Node,
+    node: NodeState,
     /// The line as last listed, if it was.
-    line: Option<Line>,
+    line: Option<LineView>,
     /// The data of the directory at that time, in recipes with a limit.
     directory: Option<(Bytes, zk::Stat)>,
     own_watch: Option<OwnWatch>,
@@ -91,17 +90,17 @@ pub(crate) struct Contender {
     in_doubt_since: Option<u64>,
     /// The number of the connection that sent the last list.
     connections: u64,
-    wait: Wait,
-    _pulse: Pulse,
+    wait: WaitTimer,
+    _keep_alive: KeepAlive,
 }
 
 #[derive(Debug)]
-enum Node {
+enum NodeState {
     /// There is no node.
     None,
     /// A create was sent, and its reply is outstanding or lost.
     InDoubt,
-    At(Name, OwnNode),
+    At(Name, EphemeralNode),
 }
 
 impl Contender {
@@ -109,7 +108,7 @@ impl Contender {
     pub(crate) async fn enter(
         session: &Session,
         dir: NodePath,
-        entry: Entry,
+        entry: JoinRequest,
     ) -> Result<Self, Failure> {
         let payload = entry.who.to_data();
         if payload.len() > DATA_BYTES_MAX {
@@ -118,19 +117,19 @@ impl Contender {
                 bytes_max: DATA_BYTES_MAX,
             });
         }
-        let ephemerals = session.ephemerals();
+        let ephemerals = session.ephemeral_quota();
         if !ephemerals.has_room(dir.as_str().len() + NAME_BYTES_MAX) {
             return Err(Failure::TooManyEphemerals {
                 bytes: ephemerals.bytes(),
             });
         }
         let mut this = Self {
-            _pulse: Pulse::new(session),
+            _keep_alive: KeepAlive::new(session),
             connections: session.zk().connections(),
             prefix: entry
                 .layout
-                .prefix(entry.kind, session.session_id(), AcquisitionId::new()),
-            node: Node::None,
+                .prefix(entry.kind, session.session_id(), OperationId::new()),
+            node: NodeState::None,
             line: None,
             directory: None,
             own_watch: None,
@@ -138,16 +137,16 @@ impl Contender {
             marking: None,
             is_first_try: true,
             in_doubt_since: None,
-            wait: Wait::begin(),
+            wait: WaitTimer::begin(),
             session: session.clone(),
             dir,
             entry,
         };
-        let mut tries = Tries::limited();
+        let mut retry = Retry::limited();
         match this.entry.once.clone() {
-            Some(receipts) => this.create_once(&payload, &receipts, &mut tries).await?,
+            Some(receipts) => this.create_once(&payload, &receipts, &mut retry).await?,
             None => {
-                while !this.create(&payload, &mut tries).await? {
+                while !this.create(&payload, &mut retry).await? {
                     this.is_first_try = false;
                 }
             }
@@ -171,28 +170,20 @@ impl Contender {
     }
 
     /// Records the created node.
-    fn place(&mut self, name: Name, mut node: OwnNode) {
-        if let Some(connection) = self.stragglers_since() {
+    fn place(&mut self, name: Name, mut node: EphemeralNode) {
+        if let Some(connection) = self.in_doubt_since {
             // Now, since a semaphore counts them as long as this contender holds; and again when its node is deleted.
             let others = self.acquisition(Some(name.as_str().to_owned()));
-            self.session.janitor().remove_late(others, connection);
+            self.session.cleaner().remove_late(others, connection);
             let latecomer = Latecomer::new(&self.session, self.acquisition(None), connection);
             node.accompany(Arc::new(latecomer));
         }
-        self.node = Node::At(name, node);
-    }
-
-    /// The number of the connection since which earlier creates may make nodes, if there are any.
-    fn stragglers_since(&self) -> Option<u64> {
-        match self.session.is_sabotaged(Sabotage::LeaveStragglers) {
-            true => None,
-            false => self.in_doubt_since,
-        }
+        self.node = NodeState::At(name, node);
     }
 
     /// All nodes of this contender, or all but one.
-    fn acquisition(&self, except: Option<String>) -> Litter {
-        Litter::Acquisition {
+    fn acquisition(&self, except: Option<String>) -> Leftover {
+        Leftover::Acquisition {
             dir: self.dir.clone(),
             prefix: self.prefix.clone(),
             except,
@@ -206,23 +197,23 @@ impl Contender {
 
     /// The nodes ahead at the last list, in no order. Empty before the first list.
     pub(crate) fn lower(&self) -> impl Iterator<Item = &Name> {
-        self.line.iter().flat_map(Line::lower)
+        self.line.iter().flat_map(LineView::lower)
     }
 
     /// The contenders in other layouts whose nodes were older at the last list, by their names. Any node may have such a name.
     pub(crate) fn strangers(&self) -> impl Iterator<Item = &Name> {
-        self.line.iter().flat_map(Line::strangers)
+        self.line.iter().flat_map(LineView::strangers)
     }
 
     /// The wait since it asked for its place.
-    pub(crate) fn wait_so_far(&self) -> Wait {
+    pub(crate) fn wait_so_far(&self) -> WaitTimer {
         self.wait
     }
 
     /// Whether a node blocked this contender at the last list.
     pub(crate) fn is_blocked(&self) -> bool {
         let line = self.line.as_ref();
-        line.is_none_or(|line| line.blocker(self.entry.rule).is_some())
+        line.is_none_or(|line| line.blocker(self.entry.mode).is_some())
     }
 
     /// Ignores an earlier node of the same owner.
@@ -246,7 +237,7 @@ impl Contender {
         let marked = marked && self.entry.layout == Layout::Bellwether;
         if marked && self.entry.kind == Kind::Read {
             previous = crash_mark::look(self.session.zk(), &self.dir).await?;
-        } else if marked && let Node::At(_, node) = &self.node {
+        } else if marked && let NodeState::At(_, node) = &self.node {
             let marking = self.marking.insert(Marking::of(&self.dir));
             let who = Some(self.entry.who.clone());
             let set = CrashMark::set(node, who, &self.entry.access, marking).await;
@@ -258,22 +249,16 @@ impl Contender {
         }
         if matches!(previous, Previous::Crashed(_)) && !lock_delay.is_zero() {
             // If the caller gives up during the wait, the mark reports that crash again.
-            self.session.home().sleep(lock_delay).await;
+            self.session.runtime().sleep(lock_delay).await;
             self.list().await?;
             self.prove_alive().await?;
         }
         self.marking = None;
-        let number = self.name().map(Name::sequence);
         let Some(node) = self.take_node() else {
             return Err(Failure::Removed);
         };
         let own_watch = self.own_watch.take();
         let slot = self.slot.take();
-        if let (Some(slot), Some(number)) = (&slot, number)
-            && node.session().is_sabotaged(Sabotage::TrustLostHold)
-        {
-            slot.remember(number);
-        }
         Ok(Hold::start(path, node, own_watch, mark, previous, slot))
     }
 
@@ -285,9 +270,9 @@ impl Contender {
     }
 
     /// The node, which outlives this place, and what has to be removed after it.
-    fn take_node(&mut self) -> Option<OwnNode> {
-        match mem::replace(&mut self.node, Node::None) {
-            Node::At(_, node) => {
+    fn take_node(&mut self) -> Option<EphemeralNode> {
+        match mem::replace(&mut self.node, NodeState::None) {
+            NodeState::At(_, node) => {
                 self.in_doubt_since = None;
                 Some(node)
             }
@@ -300,8 +285,8 @@ impl Contender {
 
     pub(crate) fn name(&self) -> Option<&Name> {
         match &self.node {
-            Node::At(name, _) => Some(name),
-            Node::None | Node::InDoubt => None,
+            NodeState::At(name, _) => Some(name),
+            NodeState::None | NodeState::InDoubt => None,
         }
     }
 
@@ -312,12 +297,7 @@ impl Contender {
 
     /// Whether a contender was behind the node at the last list.
     pub(crate) fn is_followed(&self) -> bool {
-        self.line.as_ref().is_some_and(Line::is_followed)
-    }
-
-    /// How many other nodes the directory had at the last list, contenders or not.
-    pub(crate) fn siblings(&self) -> usize {
-        self.line.as_ref().map_or(0, Line::siblings)
+        self.line.as_ref().is_some_and(LineView::is_followed)
     }
 
     /// The data of the directory at the last list.
@@ -353,25 +333,19 @@ impl Contender {
 
     /// Records the listed line.
     pub(crate) fn look(&mut self, children: Vec<String>) -> Result<(), Failure> {
-        let Node::At(own, _) = &self.node else {
+        let NodeState::At(own, _) = &self.node else {
             return Err(Failure::Removed);
         };
-        let nodes = children.len();
         let (names, strangers) = self.entry.layout.sort_out(children);
-        let listed = Children {
-            names,
-            strangers,
-            nodes,
-        };
+        let listed = Children { names, strangers };
         let is_there = match &mut self.line {
             Some(line) => line.renew(listed),
             None => {
-                let by_text = self.session.is_sabotaged(Sabotage::SortByWholeName);
-                self.line = Line::beside(own, listed, by_text);
+                self.line = LineView::beside(own, listed);
                 self.line.is_some()
             }
         };
-        if self.stragglers_since().is_some() {
+        if self.in_doubt_since.is_some() {
             // Ahead of the own node, it would block the contender itself.
             for other in self
                 .line
@@ -379,7 +353,7 @@ impl Contender {
                 .flat_map(|line| line.others_of(&self.prefix))
             {
                 let path = self.dir.child(other);
-                self.session.janitor().remove(Litter::Own(path));
+                self.session.cleaner().remove(Leftover::Own(path));
             }
         }
         match is_there {
@@ -391,24 +365,24 @@ impl Contender {
 
 impl Drop for Contender {
     fn drop(&mut self) {
-        let janitor = self.session.janitor();
+        let cleaner = self.session.cleaner();
         match (
-            mem::replace(&mut self.node, Node::None),
+            mem::replace(&mut self.node, NodeState::None),
             self.marking.take(),
         ) {
-            (Node::InDoubt, _) => {
+            (NodeState::InDoubt, _) => {
                 let connection = self.in_doubt_since.unwrap_or(self.connections);
-                janitor.remove_late(self.acquisition(None), connection);
+                cleaner.remove_late(self.acquisition(None), connection);
             }
             // The last create was refused, and not those before it.
-            (Node::None, _) => {
-                if let Some(connection) = self.stragglers_since() {
-                    janitor.remove_late(self.acquisition(None), connection);
+            (NodeState::None, _) => {
+                if let Some(connection) = self.in_doubt_since {
+                    cleaner.remove_late(self.acquisition(None), connection);
                 }
             }
-            (Node::At(_, node), Some(marking)) => node.undo(marking),
+            (NodeState::At(_, node), Some(marking)) => node.undo(marking),
             // A known node is deleted by its own drop.
-            (Node::At(..), None) => {}
+            (NodeState::At(..), None) => {}
         }
     }
 }

@@ -8,13 +8,12 @@ use bellwether_client as zk;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 
-use super::{Contender, Node};
-use crate::hold::own_node::OwnWatch;
+use super::{Contender, NodeState};
+use crate::hold::ephemeral_node::OwnWatch;
 use crate::line::failure::Failure;
 use crate::line::name::Name;
 use crate::request::node_event::{Happened, NodeEvent};
-use crate::request::retry::Tries;
-use crate::session::sabotage::Sabotage;
+use crate::request::retry::Retry;
 
 /// How long a contender deep in the line waits before it also watches its own node. Its next list would show a removal anyway, but may
 /// be far off.
@@ -27,7 +26,6 @@ impl Contender {
     /// Waits until no node blocks this one and the session is known to be alive.
     pub(crate) async fn turn(&mut self) -> Result<(), Failure> {
         let session = self.session.clone();
-        self.trust_lost_holds();
         while let Some((blocker, alone)) = self.blocker() {
             let (theirs, own) = session.zk().batch(|zk| {
                 // getData instead of exists: on a deleted node it leaves no watch behind.
@@ -39,7 +37,7 @@ impl Contender {
                 self.own_watched(own.await)?;
             }
             match theirs.await {
-                Ok((data, _, _)) if (self.entry.rule.gave_way)(&data) => {
+                Ok((data, _, _)) if (self.entry.mode.gave_way)(&data) => {
                     self.tolerate(blocker.as_str());
                 }
                 Ok((_, _, watch)) => {
@@ -58,17 +56,8 @@ impl Contender {
         self.prove_alive().await
     }
 
-    /// Deliberate mistake: takes nodes before the last holder of this session for gone. After a directory was made again, they are of others.
-    fn trust_lost_holds(&mut self) {
-        if let (Some(slot), Some(line)) = (&self.slot, &mut self.line)
-            && self.session.is_sabotaged(Sabotage::TrustLostHold)
-        {
-            line.pass_below(slot.remember(i32::MIN));
-        }
-    }
-
     fn blocker(&self) -> Option<(Name, bool)> {
-        self.line.as_ref()?.blocker(self.entry.rule)
+        self.line.as_ref()?.blocker(self.entry.mode)
     }
 
     /// Checks the watch on the own node. The server sends an event before the reply to a later request, so without an event the node
@@ -111,7 +100,6 @@ impl Contender {
         let is_sure = alone && only_shrinks && self.would_have_heard();
         match &mut self.line {
             Some(line) if is_sure => line.pass(blocker),
-            Some(line) if self.session.is_sabotaged(Sabotage::SkipRelist) => line.pass_all(),
             _ => self.list().await?,
         }
         Ok(())
@@ -120,7 +108,7 @@ impl Contender {
     /// Waits until the session is known to be alive. Otherwise a new hold could be lost already.
     pub(crate) async fn prove_alive(&self) -> Result<(), Failure> {
         let session = &self.session;
-        Ok(session.heart().prove().await?)
+        Ok(session.liveness().prove().await?)
     }
 
     /// Whether a watch would have reported a deletion of the own node since the last list.
@@ -141,7 +129,7 @@ impl Contender {
         self.wait.is_for_another = true;
         let session = self.session.clone();
         let mut other = pin!(other);
-        let mut own_watch_due = Box::pin(session.home().sleep(OWN_WATCH_AFTER));
+        let mut own_watch_due = Box::pin(session.runtime().sleep(OWN_WATCH_AFTER));
         loop {
             let is_watched = self.own_watch.is_some();
             let own = async {
@@ -163,7 +151,7 @@ impl Contender {
                 Some(_) | None => {
                     self.own_watch = None;
                     self.watch_own().await?;
-                    own_watch_due = Box::pin(session.home().sleep(OWN_WATCH_AFTER));
+                    own_watch_due = Box::pin(session.runtime().sleep(OWN_WATCH_AFTER));
                 }
             }
         }
@@ -179,7 +167,7 @@ impl Contender {
 
     /// Sends a watched read of the own node; `None` if it is watched already.
     fn send_own_watch(&self) -> Result<Option<OwnRead>, Failure> {
-        let Node::At(_, node) = &self.node else {
+        let NodeState::At(_, node) = &self.node else {
             return Err(Failure::Removed);
         };
         Ok(match self.own_watch {
@@ -201,7 +189,7 @@ impl Contender {
     /// Lists the line again.
     pub(crate) async fn list(&mut self) -> Result<(), Failure> {
         let session = self.session.clone();
-        let mut tries = Tries::limited();
+        let mut retry = Retry::limited();
         loop {
             self.connections = session.zk().connections();
             let (directory, list) = session.zk().batch(|zk| {
@@ -214,7 +202,7 @@ impl Contender {
                     return self.look(children);
                 }
                 Err(zk::Error::NO_NODE) => return Err(Failure::Removed),
-                Err(error) => tries.again(error)?,
+                Err(error) => retry.again(error)?,
             }
         }
     }
@@ -228,7 +216,7 @@ impl Contender {
         self.wait.is_for_another = true;
         let session = self.session.clone();
         let mut directory_watch = directory_watch;
-        let mut tries = Tries::limited();
+        let mut retry = Retry::limited();
         loop {
             let directory = match directory_watch {
                 None => Some(session.zk().get_watched(self.dir.as_str())),
@@ -255,7 +243,7 @@ impl Contender {
                     }
                 }
                 Err(zk::Error::NO_NODE) => return Err(Failure::Removed),
-                Err(error) => tries.again(error)?,
+                Err(error) => retry.again(error)?,
             }
         }
     }

@@ -7,13 +7,13 @@ use crate::node::node_data::NodeData;
 
 /// Which of the nodes ahead block a contender.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rule {
+pub(crate) struct Mode {
     pub(crate) blocks: fn(Kind) -> bool,
     /// Whether the data of a blocking node says that it no longer blocks.
     pub(crate) gave_way: fn(&[u8]) -> bool,
 }
 
-impl Rule {
+impl Mode {
     /// Every node ahead blocks.
     pub(crate) const EXCLUSIVE: Self = Self {
         blocks: |_| true,
@@ -40,28 +40,23 @@ pub(super) struct Children {
     pub(super) names: Vec<Name>,
     /// Contenders in other layouts, by their names.
     pub(super) strangers: Vec<Name>,
-    /// How many nodes the directory had, contenders or not.
-    pub(super) nodes: usize,
 }
 
 /// The line around one node, as last listed. The nodes ahead only become fewer.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct LineView {
     own: Name,
     listed: Children,
-    /// Deliberate mistake: sorts by the whole name instead of the sequence number.
-    by_text: bool,
     /// The nodes ahead that no longer block.
     passed: Vec<Name>,
 }
 
-impl Line {
+impl LineView {
     /// The line around the node `own`; `None` if it has no such node.
-    pub(super) fn beside(own: &Name, listed: Children, by_text: bool) -> Option<Self> {
+    pub(super) fn beside(own: &Name, listed: Children) -> Option<Self> {
         listed.names.contains(own).then(|| Self {
             own: own.clone(),
             listed,
-            by_text,
             passed: Vec::new(),
         })
     }
@@ -78,17 +73,10 @@ impl Line {
         self.listed.names.contains(&self.own)
     }
 
-    fn is_before(&self, name: &Name) -> bool {
-        match self.by_text {
-            true => name.as_str() < self.own.as_str(),
-            false => name.is_before(&self.own),
-        }
-    }
-
     /// The nodes ahead, in no order.
     pub(super) fn lower(&self) -> impl Iterator<Item = &Name> {
         let names = self.listed.names.iter();
-        names.filter(|name| **name != self.own && self.is_before(name))
+        names.filter(|name| **name != self.own && name.is_before(&self.own))
     }
 
     /// The contenders in other layouts whose nodes are older, by their names.
@@ -100,12 +88,7 @@ impl Line {
     /// Whether a contender was behind it.
     pub(super) fn is_followed(&self) -> bool {
         let mut names = self.listed.names.iter();
-        names.any(|name| *name != self.own && !self.is_before(name))
-    }
-
-    /// How many other nodes the directory had, contenders or not.
-    pub(super) fn siblings(&self) -> usize {
-        self.listed.nodes.saturating_sub(1)
+        names.any(|name| *name != self.own && !name.is_before(&self.own))
     }
 
     /// Ignores a node ahead, which is gone.
@@ -119,19 +102,6 @@ impl Line {
         self.passed.extend(lower);
     }
 
-    /// Deliberate mistake: ignores nodes with a lower number.
-    pub(super) fn pass_below(&mut self, number: i32) {
-        let names = self.listed.names.iter();
-        let below = names.filter(|name| name.sequence() < number).cloned();
-        self.passed.extend(below);
-    }
-
-    /// Deliberate mistake: ignores all nodes ahead.
-    pub(super) fn pass_all(&mut self) {
-        let lower: Vec<Name> = self.lower().cloned().collect();
-        self.passed.extend(lower);
-    }
-
     /// The nearest node ahead.
     pub(super) fn nearest(&self) -> Option<&Name> {
         let nearest = |one: &&Name, other: &&Name| match one.is_before(other) {
@@ -142,10 +112,10 @@ impl Line {
     }
 
     /// The nearest node that blocks, and whether it is the only one. `None` when it is the contender's turn.
-    pub(super) fn blocker(&self, rule: Rule) -> Option<(Name, bool)> {
+    pub(super) fn blocker(&self, mode: Mode) -> Option<(Name, bool)> {
         let mut blockers = self
             .lower()
-            .filter(|name| (rule.blocks)(name.kind()) && !self.passed.contains(name));
+            .filter(|name| (mode.blocks)(name.kind()) && !self.passed.contains(name));
         let mut nearest = blockers.next()?;
         let mut alone = true;
         for name in blockers {
@@ -170,19 +140,18 @@ mod tests {
 
     fn listed(names: Vec<Name>) -> Children {
         Children {
-            nodes: names.len(),
             names,
             strangers: Vec::new(),
         }
     }
 
-    fn line(own: i32, others: &[i32]) -> Line {
+    fn line(own: i32, others: &[i32]) -> LineView {
         let names = others.iter().chain([&own]).copied().map(name).collect();
-        Line::beside(&name(own), listed(names), false).unwrap()
+        LineView::beside(&name(own), listed(names)).unwrap()
     }
 
-    fn blocker(line: &Line) -> Option<(i32, bool)> {
-        let blocker = line.blocker(Rule::EXCLUSIVE);
+    fn blocker(line: &LineView) -> Option<(i32, bool)> {
+        let blocker = line.blocker(Mode::EXCLUSIVE);
         blocker.map(|(name, alone)| (name.sequence(), alone))
     }
 
@@ -193,7 +162,7 @@ mod tests {
             Layout::Bellwether.parse(name).unwrap()
         };
         let names = vec![of(1, 3), of(2, 4), of(1, 5), of(1, 6)];
-        let line = Line::beside(&of(1, 5), listed(names), false).unwrap();
+        let line = LineView::beside(&of(1, 5), listed(names)).unwrap();
         let others: Vec<_> = line
             .others_of("lock-1-0000000000000001-")
             .map(Name::sequence)
@@ -205,7 +174,7 @@ mod tests {
     fn nearest_lower_node_is_in_the_way() {
         let mut line = line(7, &[9, 3, 5, 8]);
         assert_eq!(blocker(&line), Some((5, false)));
-        assert_eq!((line.lower().count(), line.siblings()), (2, 4));
+        assert_eq!(line.lower().count(), 2);
         assert!(line.is_followed());
         line.pass(&name(5));
         assert_eq!(blocker(&line), Some((3, true)));
@@ -217,7 +186,7 @@ mod tests {
     fn later_list_replaces_the_earlier() {
         let mut line = line(7, &[9, 3, 5, 6]);
         assert!(line.renew(listed(vec![name(7), name(9)])));
-        assert_eq!((blocker(&line), line.siblings()), (None, 1));
+        assert_eq!(blocker(&line), None);
         assert!(!line.renew(listed(vec![name(8)])));
     }
 

@@ -8,7 +8,6 @@ use crate::line::limit::read_limit;
 use crate::line::name::Name;
 use crate::node::node_data::NodeData;
 use crate::request::node_event::{Happened, NodeEvent};
-use crate::session::sabotage::Sabotage;
 
 /// How many permits these want together.
 pub(super) fn weight<'a>(names: impl IntoIterator<Item = &'a Name>) -> u64 {
@@ -91,15 +90,13 @@ impl Applicant {
         if self.is_admitted().await? {
             return Ok(());
         }
-        let session = self.contender.session();
-        let is_sabotaged = session.is_sabotaged(Sabotage::IgnoreLimit);
         let event = tokio::select! {
             biased;
             event = &mut line => {
                 self.limit_watch = Some(limit);
                 event
             }
-            event = &mut limit, if !is_sabotaged => event,
+            event = &mut limit => event,
         };
         match event {
             Happened::SessionEnded => Err(Failure::SessionEnded.into()),

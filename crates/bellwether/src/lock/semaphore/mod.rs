@@ -1,7 +1,6 @@
 //! The semaphore.
 
 mod applicant;
-pub(crate) mod lease;
 
 use std::time::Duration;
 
@@ -10,13 +9,13 @@ use bellwether_client as zk;
 use crate::error::{AcquireError, LimitError};
 use crate::hold::guard::guard_of_a_hold;
 use crate::hold::{Hold, acquire_there};
-use crate::line::contender::{Contender, Rule};
+use crate::line::contender::{Contender, Mode};
 use crate::line::limit::read_limit;
-use crate::line::name::{Kind, Layout};
-use crate::line::options::{Terms, layout_option, line_options};
+use crate::line::name::Kind;
+use crate::line::wait_queue::{WaitQueue, line_options};
 use crate::line::waiting::Waiting;
 use crate::node::path::NodePath;
-use crate::request::retry::{Tries, found, until_answered};
+use crate::request::retry::{Retry, found, until_answered};
 use crate::session::call::call;
 use crate::session::client::Client;
 use crate::session::open_session::Session;
@@ -33,8 +32,7 @@ use self::applicant::{Applicant, Denial, weight};
 ///
 /// # What it does not
 ///
-/// In the [layout](Self::layout) of another library, permits are acquired one at a time, and each user passes the limit itself. It is
-/// advisory, as [`Lock`](crate::Lock) is. A lowered limit revokes no permits: it applies to the next contenders. A contender that wants
+/// It is advisory, as [`Lock`](crate::Lock) is. A lowered limit revokes no permits: it applies to the next contenders. A contender that wants
 /// more permits than the limit waits until the limit is raised, and all contenders behind it wait too.
 ///
 /// # Node layout
@@ -65,7 +63,7 @@ use self::applicant::{Applicant, Denial, weight};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Semaphore {
-    terms: Terms,
+    wait_queue: WaitQueue,
     /// The limit for a semaphore that does not exist yet.
     first_limit: u32,
 }
@@ -76,13 +74,12 @@ impl Semaphore {
     #[must_use]
     pub fn new(client: &Client, path: impl Into<String>, first_limit: u32) -> Self {
         Self {
-            terms: Terms::new(client, path),
+            wait_queue: WaitQueue::new(client, path),
             first_limit,
         }
     }
 
     line_options!();
-    layout_option!();
 
     /// Waits for one permit.
     ///
@@ -114,19 +111,13 @@ impl Semaphore {
     }
 
     async fn acquire_many_untraced(&self, permits: u32) -> Result<Permit, AcquireError> {
-        if self.terms.layout != Layout::Bellwether {
-            self.only_one(permits)?;
-            let hold =
-                lease::acquire(&self.terms.session().await?, &self.terms, self.first_limit).await?;
-            return Ok(Permit { hold, permits: 1 });
-        }
         let this = self.clone();
         let acquired = async move {
-            let session = this.terms.session().await?;
+            let session = this.wait_queue.session().await?;
             let contender = this.enter(&session, permits.max(1)).await?;
             this.admit(contender, permits.max(1)).await
         };
-        acquire_there(self.terms.place.client.home(), acquired).await
+        acquire_there(self.wait_queue.options.client.runtime(), acquired).await
     }
 
     /// As [`acquire`](Self::acquire), but gives up after a time. The limit is for the whole call.
@@ -158,7 +149,7 @@ impl Semaphore {
     ) -> Result<Permit, AcquireError> {
         call!("semaphore.acquire", self.path())
             .hold(
-                self.terms
+                self.wait_queue
                     .within(limit, self.acquire_many_untraced(permits)),
             )
             .await
@@ -193,22 +184,17 @@ impl Semaphore {
             .try_hold(async {
                 let this = self.clone();
                 let tried = async move { this.attempt(permits).await };
-                acquire_there(self.terms.place.client.home(), tried).await
+                acquire_there(self.wait_queue.options.client.runtime(), tried).await
             })
             .await
     }
 
     async fn attempt(&self, permits: u32) -> Result<Option<Permit>, AcquireError> {
-        let session = self.terms.session().await?;
-        if self.terms.layout != Layout::Bellwether {
-            self.only_one(permits)?;
-            let hold = lease::try_acquire(&session, &self.terms, self.first_limit).await?;
-            return Ok(hold.map(|hold| Permit { hold, permits: 1 }));
-        }
+        let session = self.wait_queue.session().await?;
         let permits = permits.max(1);
-        let dir = self.terms.dir()?;
+        let dir = self.wait_queue.dir()?;
         let limit = session.zk().get(dir.as_str());
-        let before = self.terms.contenders(&session).await?;
+        let before = self.wait_queue.contenders(&session).await?;
         // A failed look is ignored: the next request reports the reason.
         if let Ok((data, _)) = limit.await
             && let Some(limit) = read_limit(&data)
@@ -258,24 +244,11 @@ impl Semaphore {
 
     async fn join_many_untraced(&self, permits: u32) -> Result<Waiting<Permit>, AcquireError> {
         let semaphore = self.clone();
-        let session = self.terms.session().await?;
-        if self.terms.layout != Layout::Bellwether {
-            self.only_one(permits)?;
-            let contender = lease::join(&session, &self.terms).await?;
-            return Ok(Waiting::new(
-                &self.terms,
-                contender,
-                async move |contender| {
-                    let Self { terms, first_limit } = semaphore;
-                    let hold = lease::take(&terms, contender, first_limit).await?;
-                    Ok(Permit { hold, permits: 1 })
-                },
-            ));
-        }
+        let session = self.wait_queue.session().await?;
         let permits = permits.max(1);
         let contender = self.enter(&session, permits).await?;
         Ok(Waiting::new(
-            &self.terms,
+            &self.wait_queue,
             contender,
             async move |contender| semaphore.admit(contender, permits).await,
         ))
@@ -297,16 +270,13 @@ impl Semaphore {
     }
 
     async fn limit_untraced(&self) -> Result<u32, LimitError> {
-        if self.terms.layout != Layout::Bellwether {
-            return Ok(self.first_limit);
-        }
         let (session, dir) = (self.session().await?, self.dir()?);
         let read = until_answered(|| session.zk().get(dir.as_str())).await;
         match found(read).map_err(|source| self.failed(source))? {
             Some((data, _)) if !data.is_empty() => {
                 let limit = read_limit(&data).and_then(|limit| u32::try_from(limit).ok());
                 limit.ok_or_else(|| LimitError::NoLimit {
-                    path: self.terms.place.path.clone(),
+                    path: self.wait_queue.options.path.clone(),
                 })
             }
             _ => Ok(self.first_limit),
@@ -325,10 +295,6 @@ impl Semaphore {
     pub async fn set_limit(&self, limit: u32) -> Result<(), LimitError> {
         call!("semaphore.set_limit", self.path())
             .run(async {
-                if self.terms.layout != Layout::Bellwether {
-                    let path = self.terms.place.path.clone();
-                    return Err(LimitError::NotInLayout { path });
-                }
                 let (dir, data) = (self.dir()?, limit.to_string());
                 let session = self.session().await?;
                 let set = self.set_data(&session, &dir, data.as_bytes());
@@ -345,14 +311,14 @@ impl Semaphore {
         dir: &NodePath,
         limit: &[u8],
     ) -> Result<(), zk::Error> {
-        let access = &self.terms.place.access;
-        let mut tries = Tries::limited();
+        let access = &self.wait_queue.options.access;
+        let mut retry = Retry::limited();
         let mut in_doubt = None;
         loop {
             let read = until_answered(|| session.zk().get(dir.as_str())).await;
             let Some((data, stat)) = found(read)? else {
                 let made = session.make_kept_directory(dir, limit, access).await;
-                tries.again_after(made)?;
+                retry.again_after(made)?;
                 continue;
             };
             // After two writes, ours may have been the first.
@@ -364,10 +330,10 @@ impl Semaphore {
             let set = session.zk().set(dir.as_str(), limit, Some(stat.version));
             match set.await {
                 Ok(_) => return Ok(()),
-                Err(zk::Error::BAD_VERSION | zk::Error::NO_NODE) => tries.again_after(Ok(()))?,
+                Err(zk::Error::BAD_VERSION | zk::Error::NO_NODE) => retry.again_after(Ok(()))?,
                 Err(error) => {
                     in_doubt = Some(stat.version);
-                    tries.again(error)?;
+                    retry.again(error)?;
                 }
             }
         }
@@ -375,42 +341,33 @@ impl Semaphore {
 
     fn failed(&self, source: zk::Error) -> LimitError {
         LimitError::Failed {
-            path: self.terms.place.path.clone(),
+            path: self.wait_queue.options.path.clone(),
             source,
         }
     }
 
     async fn session(&self) -> Result<Session, LimitError> {
-        Ok(self.terms.place.session().await?)
+        Ok(self.wait_queue.options.session().await?)
     }
 
     fn dir(&self) -> Result<NodePath, LimitError> {
-        Ok(self.terms.place.node()?)
+        Ok(self.wait_queue.options.node()?)
     }
 
     fn denied(&self, denial: Denial) -> AcquireError {
         match denial {
             Denial::NoLimit => AcquireError::NoLimit {
-                path: self.terms.place.path.clone(),
+                path: self.wait_queue.options.path.clone(),
             },
-            Denial::Failed(failure) => self.terms.error(failure),
-        }
-    }
-
-    fn only_one(&self, permits: u32) -> Result<(), AcquireError> {
-        match permits {
-            0 | 1 => Ok(()),
-            _ => Err(AcquireError::NotInLayout {
-                path: self.terms.place.path.clone(),
-            }),
+            Denial::Failed(failure) => self.wait_queue.error(failure),
         }
     }
 
     async fn enter(&self, session: &Session, permits: u32) -> Result<Contender, AcquireError> {
         let kind = Kind::Permit(permits);
         let limit = self.first_limit;
-        self.terms
-            .join_limited(session, kind, Rule::COUNTED, limit)
+        self.wait_queue
+            .join_limited(session, kind, Mode::COUNTED, limit)
             .await
     }
 
@@ -426,11 +383,11 @@ impl Semaphore {
             contender, permits, ..
         } = applicant;
         let (who, is_followed) = (contender.who().clone(), contender.is_followed());
-        let mut hold = self.terms.turn(contender).await?;
+        let mut hold = self.wait_queue.turn(contender).await?;
         // Tells the waiters behind that this contender waits no more. If none was behind at the look that admitted it, later contenders see
         // it in their own first look.
         if is_followed {
-            hold.say(who, |data| data.granted = true);
+            hold.update_in_background(who, |data| data.granted = true);
         }
         Ok(Permit { hold, permits })
     }

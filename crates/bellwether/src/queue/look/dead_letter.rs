@@ -6,11 +6,11 @@ use bellwether_client as zk;
 
 use crate::line::failure::Failure;
 use crate::queue::OrderedQueue;
+use crate::queue::core::QueueCore;
 use crate::queue::error::{PutError, TakeError};
 use crate::queue::order::{Item, ItemId, Order};
-use crate::queue::record::Record;
-use crate::queue::shelf::Shelf;
-use crate::request::retry::{Tries, found, until_answered};
+use crate::queue::record::EndRecord;
+use crate::request::retry::{Retry, found, until_answered};
 use crate::session::call::call;
 
 /// How many dead letters are read in one request.
@@ -46,8 +46,8 @@ impl<O: Order, T> OrderedQueue<O, T> {
     pub async fn dead_letters(&self) -> Result<Vec<DeadLetter>, TakeError> {
         call!("queue.dead_letters", self.path())
             .run(async {
-                let shelf = self.shelf().await?;
-                let letters = shelf.dead_letters().await;
+                let core = self.core().await?;
+                let letters = core.dead_letters().await;
                 letters.map_err(|failure| self.error(failure))
             })
             .await
@@ -66,7 +66,7 @@ impl<O: Order, T> OrderedQueue<O, T> {
     /// Dropped before it returns, it may have been put back or not.
     pub async fn revive(&self, letter: &DeadLetter) -> Result<bool, PutError> {
         call!("queue.revive", self.path())
-            .ask(async { self.shelf.now_to_put().await?.revive(letter).await })
+            .ask(async { self.core.now_to_put().await?.revive(letter).await })
             .await
     }
 
@@ -82,15 +82,15 @@ impl<O: Order, T> OrderedQueue<O, T> {
     pub async fn forget(&self, letter: &DeadLetter) -> Result<bool, TakeError> {
         call!("queue.forget", self.path())
             .ask(async {
-                let shelf = self.shelf().await?;
-                let forgotten = shelf.forget_dead(letter).await;
+                let core = self.core().await?;
+                let forgotten = core.forget_dead(letter).await;
                 forgotten.map_err(|failure| self.error(failure))
             })
             .await
     }
 }
 
-impl Shelf {
+impl QueueCore {
     /// All dead letters, in the order of the queue.
     pub(crate) async fn dead_letters(&self) -> Result<Vec<DeadLetter>, Failure> {
         let dir = self.dir("dead");
@@ -99,7 +99,7 @@ impl Shelf {
         let mut items: Vec<Item> = list
             .unwrap_or_default()
             .into_iter()
-            .filter_map(|name| Item::parse(self.rule(), name, 0))
+            .filter_map(|name| Item::parse(self.rule(), name))
             .collect();
         items.sort_unstable();
         let mut letters = Vec::new();
@@ -113,7 +113,7 @@ impl Shelf {
             });
             for (item, read) in items.iter().zip(reads.await?) {
                 if let zk::MultiReadResult::Data(data, _) = read
-                    && let Some((record, payload)) = Record::from_data(&data)
+                    && let Some((record, payload)) = EndRecord::from_data(&data)
                 {
                     letters.push(DeadLetter {
                         item: item.clone(),
@@ -131,7 +131,7 @@ impl Shelf {
 
     /// Puts a dead letter back, at the end of those of its rank and with no attempts; `false` if it is gone.
     pub(crate) async fn revive(&self, letter: &DeadLetter) -> Result<bool, PutError> {
-        let items = self.items_dir(0);
+        let items = self.dir("items");
         let dead = self.dir("dead").child(letter.item.name());
         let (name, mode) = match self.rule().named {
             true => (letter.item.name(), zk::CreateMode::Persistent),
@@ -158,7 +158,7 @@ impl Shelf {
         });
         let is_revived = revived.await?;
         if overtakes {
-            self.warm().outdate();
+            self.cache().outdate();
         }
         Ok(is_revived)
     }
@@ -166,14 +166,14 @@ impl Shelf {
     /// Deletes a dead letter for good; `false` if it is gone already.
     pub(crate) async fn forget_dead(&self, letter: &DeadLetter) -> Result<bool, Failure> {
         let dead = self.dir("dead").child(letter.item.name());
-        let mut tries = Tries::limited();
+        let mut retry = Retry::limited();
         loop {
             // Idempotent: the name belongs to this item only.
             match self.session().zk().delete(&dead, None).await {
                 Ok(()) => return Ok(true),
                 // A node that is gone after a lost reply was deleted by the first try, or by another client.
-                Err(zk::Error::NO_NODE) => return Ok(tries.in_doubt()),
-                Err(error) => tries.again(error)?,
+                Err(zk::Error::NO_NODE) => return Ok(retry.in_doubt()),
+                Err(error) => retry.again(error)?,
             }
         }
     }

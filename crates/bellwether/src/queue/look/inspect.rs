@@ -4,21 +4,18 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bellwether_client as zk;
-use futures_util::future::try_join_all;
 
 use crate::line::failure::Failure;
 use crate::queue::OrderedQueue;
+use crate::queue::core::QueueCore;
 use crate::queue::error::TakeError;
 use crate::queue::order::{Item, ItemId, Order};
-use crate::queue::shelf::Shelf;
 use crate::queue::take::claim::age;
 use crate::queue::take::returned::{RETURNED, ReturnedName, attempts};
 use crate::request::retry::{found, until_answered};
 use crate::session::call::call;
 
-/// How often the oldest item is looked for until one that is still there is good enough, though others have gone.
-const WHOLE_LOOKS_MAX: usize = 3;
-/// How often it is looked for at all.
+/// How often the oldest item is looked for.
 const LOOKS_MAX: usize = 20;
 
 /// How full a queue is.
@@ -64,16 +61,16 @@ impl<O: Order, T> OrderedQueue<O, T> {
     }
 
     async fn depth_untraced(&self) -> Result<Depth, TakeError> {
-        let shelf = self.shelf().await?;
+        let core = self.core().await?;
         let found = async {
-            let dead = shelf.dir("dead");
-            let zk = shelf.session().zk();
+            let dead = core.dir("dead");
+            let zk = core.session().zk();
             let dead = until_answered(|| zk.exists(dead.as_str())).await?;
-            let tally = shelf.look().await?;
+            let counts = core.look().await?;
             let dead = dead.map_or(0, |stat| stat.num_children);
             Ok(Depth {
-                items: tally.depth,
-                claimed: tally.claimed,
+                items: counts.depth,
+                claimed: counts.claimed,
                 dead: usize::try_from(dead).unwrap_or(0),
             })
         };
@@ -94,8 +91,8 @@ impl<O: Order, T> OrderedQueue<O, T> {
     pub async fn oldest_age(&self) -> Result<Option<Duration>, TakeError> {
         call!("queue.oldest_age", self.path())
             .find(async {
-                let shelf = self.shelf().await?;
-                let put_ms = shelf.oldest_ms().await;
+                let core = self.core().await?;
+                let put_ms = core.oldest_ms().await;
                 let put_ms = put_ms.map_err(|failure| self.error(failure))?;
                 Ok(put_ms.map(age))
             })
@@ -114,46 +111,33 @@ impl<O: Order, T> OrderedQueue<O, T> {
     pub async fn peek(&self) -> Result<Option<Peek>, TakeError> {
         call!("queue.peek", self.path())
             .find(async {
-                let shelf = self.shelf().await?;
-                let peek = shelf.peek().await;
+                let core = self.core().await?;
+                let peek = core.peek().await;
                 peek.map_err(|failure| self.error(failure))
             })
             .await
     }
 }
 
-impl Shelf {
-    /// When the oldest item was put, by the servers' clock. Counters rise with time, so it is the lowest of some shard.
+impl QueueCore {
+    /// When the oldest item was put, by the servers' clock: the counter rises with time.
     async fn oldest_ms(&self) -> Result<Option<i64>, Failure> {
         let zk = self.session().zk();
-        let mut looks = 0;
-        loop {
-            looks += 1;
-            let lowest = until_answered(|| {
-                try_join_all((0..self.shards).map(|shard| {
-                    let list = zk.children(self.items_dir(shard).as_str());
-                    async move {
-                        let names = found(list.await)?.unwrap_or_default();
-                        let items = names
-                            .into_iter()
-                            .filter_map(|name| Item::parse(self.rule(), name, shard));
-                        Ok(items.min_by_key(Item::sequence))
-                    }
-                }))
-            });
-            let lowest: Vec<_> = lowest.await?.into_iter().flatten().collect();
-            let stats = until_answered(|| {
-                try_join_all(lowest.iter().map(|item| zk.exists(&self.item_path(item))))
-            });
-            let stats = stats.await?;
-            // An item that is gone was acknowledged in between: look again. But in a busy queue that may happen each time.
-            let is_whole = stats.iter().all(Option::is_some);
-            let oldest = stats.into_iter().flatten().map(|stat| stat.ctime).min();
-            let is_enough = looks >= WHOLE_LOOKS_MAX && oldest.is_some();
-            if is_whole || is_enough || looks == LOOKS_MAX {
-                return Ok(oldest);
+        let items = self.dir("items");
+        // An item that is gone was acknowledged in between: look again. But in a busy queue that may happen each time.
+        for _ in 0..LOOKS_MAX {
+            let names = found(until_answered(|| zk.children(items.as_str())).await)?;
+            let names = names.unwrap_or_default().into_iter();
+            let parsed = names.filter_map(|name| Item::parse(self.rule(), name));
+            let Some(lowest) = parsed.min_by_key(Item::sequence) else {
+                return Ok(None);
+            };
+            let path = self.item_path(&lowest);
+            if let Some(stat) = until_answered(|| zk.exists(&path)).await? {
+                return Ok(Some(stat.ctime));
             }
         }
+        Ok(None)
     }
 
     /// The first item that is due and not claimed.
@@ -199,7 +183,7 @@ impl Shelf {
     async fn first(&self) -> Result<Option<Item>, Failure> {
         let fresh = self.fresh();
         fresh.refill().await?;
-        let picked = fresh.warm().pick(self.rule()).into_iter().next();
+        let picked = fresh.cache().pick(self.rule()).into_iter().next();
         Ok(picked.map(|pick| pick.item().clone()))
     }
 }

@@ -12,12 +12,12 @@ use crate::line::failure::Failure;
 use crate::node::times::created_at;
 use crate::node::who::Who;
 use crate::queue::OrderedQueue;
+use crate::queue::core::QueueCore;
 use crate::queue::error::TakeError;
 use crate::queue::order::{Item, ItemId, Order};
-use crate::queue::shelf::Shelf;
 use crate::queue::take::claim::age;
 use crate::queue::take::returned::attempts;
-use crate::request::retry::{Tries, found, until_answered};
+use crate::request::retry::{Retry, found, until_answered};
 use crate::session::call::call;
 
 /// How many requests may be unanswered.
@@ -68,8 +68,8 @@ impl<O: Order, T> OrderedQueue<O, T> {
     pub async fn list(&self) -> Result<Vec<Listed>, TakeError> {
         call!("queue.list", self.path())
             .run(async {
-                let shelf = self.shelf().await?;
-                let listed = until_answered(|| shelf.list()).await;
+                let core = self.core().await?;
+                let listed = until_answered(|| core.list()).await;
                 listed.map_err(|error| self.error(error.into()))
             })
             .await
@@ -88,30 +88,27 @@ impl<O: Order, T> OrderedQueue<O, T> {
     pub async fn ack_claimed(&self, listed: &Listed) -> Result<bool, TakeError> {
         call!("queue.ack_claimed", self.path())
             .ask(async {
-                let shelf = self.shelf().await?;
+                let core = self.core().await?;
                 if listed.claim.is_none() {
                     return Ok(false);
                 }
-                let acknowledged = shelf.ack_claimed(listed).await;
+                let acknowledged = core.ack_claimed(listed).await;
                 acknowledged.map_err(|error| self.error(Failure::from(error)))
             })
             .await
     }
 }
 
-impl Shelf {
+impl QueueCore {
     async fn list(&self) -> Result<Vec<Listed>, zk::Error> {
         let zk = self.session().zk();
         let names = async |dir: &str| match zk.children(dir).await {
             Err(zk::Error::NO_NODE) => Ok(Vec::new()),
             names => names,
         };
-        let mut items = Vec::new();
-        for shard in 0..self.shards {
-            let names = names(self.items_dir(shard).as_str()).await?;
-            let parse = |name| Item::parse(self.rule(), name, shard);
-            items.extend(names.into_iter().filter_map(parse));
-        }
+        let items = names(self.dir("items").as_str()).await?.into_iter();
+        let items = items.filter_map(|name| Item::parse(self.rule(), name));
+        let mut items: Vec<_> = items.collect();
         items.sort_unstable();
         let claims = self.dir("claims");
         let claims: HashMap<_, _> = stream::iter(names(claims.as_str()).await?)
@@ -141,7 +138,7 @@ impl Shelf {
     }
 
     async fn ack_claimed(&self, listed: &Listed) -> Result<bool, zk::Error> {
-        let mut tries = Tries::limited();
+        let mut retry = Retry::limited();
         loop {
             let mut writer = self.session().zk().new_multi();
             // Each claim writes the item, so this is the version of one claim only.
@@ -153,13 +150,13 @@ impl Shelf {
                 Err(zk::MultiError::Refused {
                     index: 0,
                     code: zk::ErrorCode::NoNode,
-                }) => return Ok(tries.in_doubt()),
+                }) => return Ok(retry.in_doubt()),
                 Err(error) => zk::Error::from(error),
             };
             match error {
                 // The claim has ended, or another claim was made since.
                 zk::Error::BAD_VERSION | zk::Error::NO_NODE => return Ok(false),
-                error => tries.again(error)?,
+                error => retry.again(error)?,
             }
         }
     }

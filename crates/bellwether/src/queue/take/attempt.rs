@@ -5,22 +5,21 @@ use std::pin::pin;
 use bellwether_client as zk;
 use bytes::Bytes;
 
-use super::held::Held;
-use super::warm::Ready;
+use super::claimed_item::ClaimedItem;
+use super::item_cache::Ready;
 use crate::hold::Hold;
 use crate::hold::crash_record::Previous;
-use crate::hold::own_node::{Naming, OwnNode};
+use crate::hold::ephemeral_node::{EphemeralNode, Naming};
 use crate::line::contender::Contender;
 use crate::line::failure::Failure;
-use crate::node::acquisition::{AcquisitionId, Claim};
-use crate::queue::shelf::Shelf;
-use crate::request::litter::{Is, Litter};
-use crate::request::retry::{Tries, until_answered};
-use crate::request::synced_read::linearizable_in;
-use crate::session::sabotage::Sabotage;
+use crate::node::operation_id::{ClaimData, OperationId};
+use crate::queue::core::QueueCore;
+use crate::request::leftover::{Is, Leftover};
+use crate::request::retry::{Retry, until_answered};
+use crate::request::synced_read::read_linearizable;
 
 /// How a try to claim ended.
-pub(super) enum Try<T> {
+pub(super) enum ClaimOutcome<T> {
     Claimed(T),
     /// Another consumer has it, or had it.
     Lost,
@@ -28,9 +27,9 @@ pub(super) enum Try<T> {
     Overtaken,
 }
 
-/// A claim that is being made. If it is dropped before it has become a [`Held`], the claim is deleted, if it may exist.
-pub(super) struct Attempt<'a> {
-    shelf: &'a Shelf,
+/// A claim that is being made. If it is dropped before it has become a [`ClaimedItem`], the claim is deleted, if it may exist.
+pub(super) struct ClaimAttempt<'a> {
+    core: &'a QueueCore,
     ready: Option<Ready>,
     unless_newer: bool,
     acquisition: String,
@@ -42,15 +41,15 @@ pub(super) struct Attempt<'a> {
     may_be_late: bool,
 }
 
-impl<'a> Attempt<'a> {
-    pub(super) fn new(shelf: &'a Shelf, ready: Ready, unless_newer: bool) -> Self {
+impl<'a> ClaimAttempt<'a> {
+    pub(super) fn new(core: &'a QueueCore, ready: Ready, unless_newer: bool) -> Self {
         Self {
-            shelf,
+            core,
             ready: Some(ready),
             unless_newer,
-            acquisition: AcquisitionId::new().to_string(),
+            acquisition: OperationId::new().to_string(),
             may_be_there: false,
-            connection: shelf.session().zk().connections(),
+            connection: core.session().zk().connections(),
             may_be_late: false,
         }
     }
@@ -60,35 +59,38 @@ impl<'a> Attempt<'a> {
     }
 
     /// The token, if the item is ours.
-    pub(super) async fn run(&mut self, place: Option<&Contender>) -> Result<Try<i64>, Failure> {
-        let shelf = self.shelf;
-        let session = shelf.session();
-        let data = Claim::new(shelf.who(), &self.acquisition).to_data();
+    pub(super) async fn run(
+        &mut self,
+        place: Option<&Contender>,
+    ) -> Result<ClaimOutcome<i64>, Failure> {
+        let core = self.core;
+        let session = core.session();
+        let data = ClaimData::new(core.who(), &self.acquisition).to_data();
         let (item, claim) = {
             let item = self.ready().pick.item();
-            (shelf.item_path(item), shelf.claim_path(item))
+            (core.item_path(item), core.claim_path(item))
         };
         let place = place.and_then(|place| Some(place.dir().child(place.name()?)));
-        let ephemerals = session.ephemerals();
+        let ephemerals = session.ephemeral_quota();
         if !ephemerals.has_room(claim.len()) {
             // The receipt of a claim that has ended may have taken its room.
-            shelf.receipts().sweep();
+            core.receipts().sweep();
         }
         if !ephemerals.has_room(claim.len()) {
             let bytes = ephemerals.bytes();
             return Err(Failure::TooManyEphemerals { bytes });
         }
-        let mut tries = Tries::limited();
+        let mut retry = Retry::limited();
         loop {
             if self.may_be_there {
                 match self.find(&claim).await {
                     Ok((found, stat)) => {
-                        let ours = Claim::is_of(&found, &self.acquisition)
+                        let ours = ClaimData::is_of(&found, &self.acquisition)
                             && stat.ephemeral_owner == session.session_id();
                         self.may_be_there = ours;
                         return Ok(match ours {
-                            true => Try::Claimed(stat.czxid),
-                            false => Try::Lost,
+                            true => ClaimOutcome::Claimed(stat.czxid),
+                            false => ClaimOutcome::Lost,
                         });
                     }
                     Err(zk::Error::NO_NODE) => self.may_be_there = false,
@@ -98,7 +100,7 @@ impl<'a> Attempt<'a> {
             self.may_be_there = true;
             let result = self.send(&item, &claim, &data, place.as_deref()).await;
             let (index, error) = match result {
-                Ok(token) => return Ok(Try::Claimed(token)),
+                Ok(token) => return Ok(ClaimOutcome::Claimed(token)),
                 Err(zk::MultiError::Refused { index, code }) => {
                     self.may_be_there = false;
                     (index, zk::Error::Refused(code))
@@ -106,19 +108,19 @@ impl<'a> Attempt<'a> {
                 Err(zk::MultiError::Request(source)) => {
                     self.may_be_there = source == zk::Error::Unknown;
                     self.may_be_late |= self.may_be_there;
-                    tries.again(source)?;
+                    retry.again(source)?;
                     continue;
                 }
             };
             match (index, error) {
                 // Claimed by another consumer since it was read, or acknowledged.
                 (0, zk::Error::BAD_VERSION | zk::Error::NO_NODE) | (1, zk::Error::NODE_EXISTS) => {
-                    return Ok(Try::Lost);
+                    return Ok(ClaimOutcome::Lost);
                 }
-                (2, zk::Error::BAD_VERSION) => return Ok(Try::Overtaken),
+                (2, zk::Error::BAD_VERSION) => return Ok(ClaimOutcome::Overtaken),
                 (1, zk::Error::NO_NODE) => {
-                    shelf.make(&[shelf.dir("claims")]).await?;
-                    tries.again_after(Ok(()))?;
+                    core.make(&[core.dir("claims")]).await?;
+                    retry.again_after(Ok(()))?;
                 }
                 (2, zk::Error::NO_NODE) => return Err(Failure::Removed),
                 (_, error) => return Err(error.into()),
@@ -128,8 +130,8 @@ impl<'a> Attempt<'a> {
 
     /// Looks for a claim whose reply was lost. The server that answers now may lag behind the server that made the claim.
     async fn find(&self, claim: &str) -> Result<(Bytes, zk::Stat), zk::Error> {
-        let session = self.shelf.session();
-        until_answered(|| linearizable_in(session, claim, || session.zk().get(claim))).await
+        let session = self.core.session();
+        until_answered(|| read_linearizable(session.zk(), claim, || session.zk().get(claim))).await
     }
 
     async fn send(
@@ -139,22 +141,22 @@ impl<'a> Attempt<'a> {
         data: &[u8],
         place: Option<&str>,
     ) -> Result<i64, zk::MultiError> {
-        let shelf = self.shelf;
+        let core = self.core;
         let Ready {
             pick,
             data: payload,
             stat,
             ..
         } = self.ready();
-        let mut writer = shelf.session().zk().new_multi();
+        let mut writer = core.session().zk().new_multi();
         writer.set(item, payload, Some(stat.version));
-        let options = zk::CreateMode::Ephemeral.with_acl(shelf.access.acl());
+        let options = zk::CreateMode::Ephemeral.with_acl(core.access.acl());
         writer.create(claim, data, &options);
         // Never both: a consumer with a place in line has just read the list.
         if let Some(place) = place {
             writer.delete(place, None);
         } else if self.unless_newer {
-            writer.check(shelf.dir("items").as_str(), Some(pick.list_version()));
+            writer.check(core.dir("items").as_str(), Some(pick.list_version()));
         }
         let results = pin!(writer.commit()).await?;
         match results.first() {
@@ -165,20 +167,20 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    pub(super) fn into_held(mut self, czxid: i64) -> Held {
-        let shelf = self.shelf;
+    pub(super) fn into_held(mut self, czxid: i64) -> ClaimedItem {
+        let core = self.core;
         let ready = self.ready.take().expect("it is there until the end");
         let Ready { pick, stat, .. } = &ready;
         let version = stat.version + 1;
         let naming = Naming::Pinned {
-            path: shelf.item_path(pick.item()),
+            path: core.item_path(pick.item()),
             version,
         };
-        let claim = shelf.claim_path(pick.item());
-        let node = OwnNode::new(shelf.session(), claim, czxid, naming);
-        let hold = Hold::start(shelf.path(), node, None, None, Previous::Unknown, None)
-            .with_receipts(shelf.receipts().clone());
-        Held::new(shelf.clone(), hold, ready)
+        let claim = core.claim_path(pick.item());
+        let node = EphemeralNode::new(core.session(), claim, czxid, naming);
+        let hold = Hold::start(core.path(), node, None, None, Previous::Unknown, None)
+            .with_receipts(core.receipts().clone());
+        ClaimedItem::new(core.clone(), hold, ready)
     }
 
     pub(super) fn lost(mut self) {
@@ -190,26 +192,26 @@ impl<'a> Attempt<'a> {
 
     /// Deletes the claim that a try without an answer may have made, or may still make.
     fn remove_late(&self) {
-        let session = self.shelf.session();
+        let session = self.core.session();
         let Some(ready) = &self.ready else {
             return;
         };
         let is_possible = self.may_be_there || self.may_be_late;
-        if !is_possible || session.is_sabotaged(Sabotage::LeaveClaim) {
+        if !is_possible {
             return;
         }
         let item = ready.pick.item();
-        let litter = Litter::Claim {
-            path: self.shelf.claim_path(item),
+        let leftover = Leftover::Claim {
+            path: self.core.claim_path(item),
             acquisition: Is::Of(self.acquisition.clone()),
-            item: self.shelf.item_path(item),
+            item: self.core.item_path(item),
             version: ready.stat.version + 1,
         };
-        session.janitor().remove_late(litter, self.connection);
+        session.cleaner().remove_late(leftover, self.connection);
     }
 }
 
-impl Drop for Attempt<'_> {
+impl Drop for ClaimAttempt<'_> {
     fn drop(&mut self) {
         self.remove_late();
     }

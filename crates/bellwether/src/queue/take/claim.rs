@@ -3,12 +3,12 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-use bellwether_client::seam;
+use bellwether_client::environment;
 
 use crate::hold::Hold;
 use crate::queue::error::SettleError;
 use crate::queue::order::{ItemId, to_ms};
-use crate::queue::take::held::{End, Held};
+use crate::queue::take::claimed_item::{ClaimedItem, End};
 use crate::session::call::call;
 
 /// A hold on an item of a queue; see [`Hold`] for what it promises. The item stays on the servers until it is [acknowledged](Self::ack).
@@ -18,12 +18,12 @@ use crate::session::call::call;
 #[derive(Debug)]
 #[must_use = "the item is delivered again when the claim is dropped"]
 pub struct Claim<T> {
-    held: Held,
+    held: ClaimedItem,
     payload: T,
 }
 
 impl<T> Claim<T> {
-    pub(crate) fn new(held: Held, payload: T) -> Self {
+    pub(crate) fn new(held: ClaimedItem, payload: T) -> Self {
         Self { held, payload }
     }
 
@@ -159,7 +159,7 @@ impl<T> Deref for Claim<T> {
 
 /// How long ago that was.
 pub(crate) fn age(put_ms: i64) -> Duration {
-    let now = to_ms(seam::system_time());
+    let now = to_ms(environment::system_time());
     Duration::from_millis(now.saturating_sub(u64::try_from(put_ms).unwrap_or(0)))
 }
 

@@ -45,7 +45,7 @@ async fn next<O: Order, T: Payload + Send + 'static>(
         Err(TakeError::NoSession { source, .. }) if source.is_final() => {
             return Some((taken, None));
         }
-        Err(_) => queue.client().home().sleep(PAUSE).await,
+        Err(_) => queue.client().runtime().sleep(PAUSE).await,
     }
     Some((taken, Some(queue)))
 }

@@ -2,10 +2,10 @@
 
 mod attempt;
 pub(crate) mod claim;
+pub(crate) mod claimed_item;
 pub(crate) mod consumer;
-pub(crate) mod held;
+pub(crate) mod item_cache;
 pub(crate) mod returned;
-pub(crate) mod warm;
 
 use std::future::pending;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use std::time::Duration;
 use bellwether_client as zk;
 use futures_util::future::{join, select_all};
 
-use self::attempt::{Attempt, Try};
-use self::held::Held;
-use self::warm::{Next, Pick, Ready};
-use crate::line::contender::{Contender, Entry, LINE_MAX, Rule};
+use self::attempt::{ClaimAttempt, ClaimOutcome};
+use self::claimed_item::ClaimedItem;
+use self::item_cache::{Next, Pick, Ready};
+use crate::line::contender::{Contender, JoinRequest, LINE_MAX, Mode};
 use crate::line::failure::Failure;
 use crate::line::name::{Kind, Layout};
 use crate::node::path::NodePath;
-use crate::queue::shelf::{Shelf, Tally};
+use crate::queue::core::{Counts, QueueCore};
 use crate::queue::take::returned::RETURNED;
 use crate::request::node_event::{Happened, NodeEvent};
-use crate::request::retry::{Tries, until_answered};
+use crate::request::retry::{Retry, until_answered};
 
 /// The longest sleep of a consumer that waits for a due time: clocks may be set, and timers stand still while the machine is suspended.
 const CLOCK_LOOK: Duration = Duration::from_secs(1);
@@ -35,23 +35,23 @@ pub(crate) enum Empty {
     Ends,
 }
 
-impl Shelf {
+impl QueueCore {
     /// Claims the next item; `None` if there is none.
-    pub(crate) async fn try_take(&self) -> Result<Option<Held>, Failure> {
-        let shelf = self.clone();
-        let taken = async move { shelf.take_listed(None, false).await };
+    pub(crate) async fn try_take(&self) -> Result<Option<ClaimedItem>, Failure> {
+        let core = self.clone();
+        let taken = async move { core.take_listed(None, false).await };
         self.apart(taken).await
     }
 
     /// Claims the next item, and waits in line until there is one; `None` if none is left and that is the end.
     ///
     /// It continues while the caller does something else: otherwise the first consumer in line would block all others.
-    pub(crate) async fn take(&self, empty: Empty) -> Result<Option<Held>, Failure> {
-        let shelf = self.clone();
+    pub(crate) async fn take(&self, empty: Empty) -> Result<Option<ClaimedItem>, Failure> {
+        let core = self.clone();
         let taken = async move {
-            match shelf.take_listed(None, false).await? {
+            match core.take_listed(None, false).await? {
                 Some(held) => Ok(Some(held)),
-                None => shelf.take_in_line(empty).await,
+                None => core.take_in_line(empty).await,
             }
         };
         self.apart(taken).await
@@ -62,22 +62,22 @@ impl Shelf {
         &self,
         take: impl Future<Output = Result<T, Failure>> + Send + 'static,
     ) -> Result<T, Failure> {
-        let taken = self.session().home().apart(take).await;
+        let taken = self.session().runtime().spawn(take).await;
         taken.unwrap_or(Err(Failure::SessionEnded))
     }
 
-    async fn take_in_line(&self, empty: Empty) -> Result<Option<Held>, Failure> {
+    async fn take_in_line(&self, empty: Empty) -> Result<Option<ClaimedItem>, Failure> {
         loop {
-            if empty == Empty::Ends && self.warm().depth() == 0 {
+            if empty == Empty::Ends && self.cache().depth() == 0 {
                 let taken = self.take_caught_up().await?;
-                if taken.is_some() || self.warm().depth() == 0 {
+                if taken.is_some() || self.cache().depth() == 0 {
                     return Ok(taken);
                 }
             }
             let (line, who) = (self.dir("line"), self.who());
             let slot = self.session().slot(&line, &who, LINE_MAX).await?;
-            let entry = Entry {
-                rule: Rule::EXCLUSIVE,
+            let entry = JoinRequest {
+                mode: Mode::EXCLUSIVE,
                 kind: Kind::Consumer,
                 who,
                 access: self.access.clone(),
@@ -106,7 +106,7 @@ impl Shelf {
     }
 
     /// Claims the next item, if any is left after a sync: a lagging server may not show it yet.
-    async fn take_caught_up(&self) -> Result<Option<Held>, Failure> {
+    async fn take_caught_up(&self) -> Result<Option<ClaimedItem>, Failure> {
         let items = self.dir("items");
         until_answered(|| self.session().zk().sync(items.as_str())).await?;
         self.refill().await?;
@@ -114,19 +114,23 @@ impl Shelf {
     }
 
     /// Waits for something to claim. Only the first in line watches, so one consumer wakes for one item.
-    async fn take_as_first(&self, place: Contender, empty: Empty) -> Result<Option<Held>, Failure> {
+    async fn take_as_first(
+        &self,
+        place: Contender,
+        empty: Empty,
+    ) -> Result<Option<ClaimedItem>, Failure> {
         let dirs = self.watched_dirs();
         let mut watches: Vec<Option<NodeEvent>> = dirs.iter().map(|_| None).collect();
         loop {
-            let came_back = self.warm().came_back();
-            self.warm().begin_refill();
+            let came_back = self.cache().came_back();
+            self.cache().begin_refill();
             let (version, lists) = self.list_and_watch(&dirs, &mut watches).await?;
             self.stock(version, lists)?;
             if let Some(held) = self.take_listed(Some(&place), true).await? {
                 place.forget();
                 return Ok(Some(held));
             }
-            if empty == Empty::Ends && self.warm().depth() == 0 {
+            if empty == Empty::Ends && self.cache().depth() == 0 {
                 return Ok(None);
             }
             let changed = select_all(watches.iter_mut().map(|watch| match watch {
@@ -150,9 +154,9 @@ impl Shelf {
     /// Resolves when the first item is due; at once if it became due since the last look.
     async fn first_due(&self) {
         loop {
-            match self.warm().first_due(self.rule()) {
+            match self.cache().first_due(self.rule()) {
                 Some(Duration::ZERO) => return,
-                Some(wait) => self.session().home().sleep(wait.min(CLOCK_LOOK)).await,
+                Some(wait) => self.session().runtime().sleep(wait.min(CLOCK_LOOK)).await,
                 None => pending().await,
             }
         }
@@ -165,7 +169,7 @@ impl Shelf {
         watches: &mut [Option<NodeEvent>],
     ) -> Result<(i32, Vec<Option<(Vec<String>, zk::Stat)>>), Failure> {
         let zk = self.session().zk();
-        let mut tries = Tries::limited();
+        let mut retry = Retry::limited();
         loop {
             let version = self.list_version();
             let requests: Vec<_> = dirs
@@ -202,9 +206,9 @@ impl Shelf {
                     // What has been removed is no longer watched.
                     watches.fill_with(|| None);
                     self.make(dirs).await?;
-                    tries.again_after(Ok(()))?;
+                    retry.again_after(Ok(()))?;
                 }
-                Some(error) => tries.again(error)?,
+                Some(error) => retry.again(error)?,
             }
         }
     }
@@ -214,12 +218,12 @@ impl Shelf {
         &self,
         place: Option<&Contender>,
         fresh: bool,
-    ) -> Result<Option<Held>, Failure> {
+    ) -> Result<Option<ClaimedItem>, Failure> {
         let mut fresh = fresh;
         // A lagging server may show a list that is older than this take, unless the session has written something since the take began.
         let mut has_written = place.is_some();
         loop {
-            if !fresh && (self.warm().is_stale() || self.warm().is_empty()) {
+            if !fresh && (self.cache().is_stale() || self.cache().is_empty()) {
                 self.refill().await?;
                 fresh = true;
             }
@@ -239,16 +243,16 @@ impl Shelf {
             // Items that are put after the take began are not considered, because otherwise many puts could keep it from ending.
             let unless_newer = self.rule().overtakes && !(fresh && has_written);
             match self.claim(ready, place, unless_newer).await? {
-                Try::Claimed(held) => return Ok(Some(held)),
-                Try::Lost => {
+                ClaimOutcome::Claimed(held) => return Ok(Some(held)),
+                ClaimOutcome::Lost => {
                     // What was read at an earlier take may have been claimed long ago.
                     if is_just_read {
-                        self.warm().lost_race();
+                        self.cache().lost_race();
                     }
-                    self.warm().unready();
+                    self.cache().unready();
                 }
                 // The item was given back, so the list is read again, behind the write that was refused.
-                Try::Overtaken => (fresh, has_written) = (false, true),
+                ClaimOutcome::Overtaken => (fresh, has_written) = (false, true),
             }
         }
     }
@@ -258,7 +262,7 @@ impl Shelf {
     async fn next_ready(&self, fresh: &mut bool) -> Result<Option<(Ready, bool)>, Failure> {
         let mut is_just_read = false;
         loop {
-            match self.warm().next(self.rule()) {
+            match self.cache().next(self.rule()) {
                 Next::Claim(ready) => return Ok(Some((ready, is_just_read))),
                 Next::Read(picks) => {
                     self.read_ahead(picks).await?;
@@ -267,7 +271,7 @@ impl Shelf {
                 Next::Wait(was_read) => {
                     was_read.await;
                     is_just_read = true;
-                    *fresh &= !self.warm().is_stale();
+                    *fresh &= !self.cache().is_stale();
                 }
                 Next::Nothing => return Ok(None),
             }
@@ -297,8 +301,8 @@ impl Shelf {
             _ => Vec::new(),
         };
         let (returned, claims) = (children(), children());
-        self.warm().note_changes(self.rule(), &Tally::of(&stats));
-        self.warm()
+        self.cache().note_changes(self.rule(), &Counts::of(&stats));
+        self.cache()
             .add_ready(self.rule(), picks, reads, claims, &returned);
         Ok(())
     }
@@ -323,8 +327,8 @@ impl Shelf {
         ready: Ready,
         place: Option<&Contender>,
         unless_newer: bool,
-    ) -> Result<Try<Held>, Failure> {
-        let picks = self.warm().pick(self.rule());
+    ) -> Result<ClaimOutcome<ClaimedItem>, Failure> {
+        let picks = self.cache().pick(self.rule());
         let ahead = async {
             // A claim that ends with its session outdates no list, so where that matters each claim looks for such.
             match picks.is_empty() && !self.rule().overtakes {
@@ -332,7 +336,7 @@ impl Shelf {
                 false => self.read_ahead(picks).await,
             }
         };
-        let mut attempt = Attempt::new(self, ready, unless_newer);
+        let mut attempt = ClaimAttempt::new(self, ready, unless_newer);
         // The claim is polled first, so its request is sent first, and the reads see it.
         let (claimed, read) = join(attempt.run(place), ahead).await;
         let claimed = claimed?;
@@ -340,17 +344,17 @@ impl Shelf {
             return Err(failure);
         }
         Ok(match claimed {
-            Try::Claimed(czxid) => {
+            ClaimOutcome::Claimed(czxid) => {
                 // The claim may have been made long ago, so that a hold that begins now would be over already.
                 let session = self.session();
-                session.heart().prove().await?;
-                Try::Claimed(attempt.into_held(czxid))
+                session.liveness().prove().await?;
+                ClaimOutcome::Claimed(attempt.into_held(czxid))
             }
-            Try::Lost => {
+            ClaimOutcome::Lost => {
                 attempt.lost();
-                Try::Lost
+                ClaimOutcome::Lost
             }
-            Try::Overtaken => Try::Overtaken,
+            ClaimOutcome::Overtaken => ClaimOutcome::Overtaken,
         })
     }
 }

@@ -16,12 +16,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bellwether_client as zk;
 
 use crate::node::access::Access;
-use crate::node::acquisition::AcquisitionId;
+use crate::node::operation_id::OperationId;
 use crate::node::path::NodePath;
-use crate::request::litter::Litter;
-use crate::session::ephemerals::Room;
+use crate::request::leftover::Leftover;
+use crate::session::ephemeral_quota::Reserved;
 use crate::session::open_session::Session;
-use crate::session::sabotage::Sabotage;
 
 pub(crate) use self::operation::Operation;
 
@@ -37,7 +36,7 @@ const FREE_BYTES_MAX: usize = 64 << 10;
 
 /// The path of a new receipt in a directory.
 pub(crate) fn new_path(session: &Session, dir: &NodePath) -> String {
-    let (session, id) = (session.session_id(), AcquisitionId::new());
+    let (session, id) = (session.session_id(), OperationId::new());
     dir.child(format_args!("{RECEIPT}{session:x}-{id}"))
 }
 
@@ -56,7 +55,7 @@ pub(crate) struct Receipts {
 struct Spare {
     path: String,
     version: i32,
-    room: Room,
+    reserved: Reserved,
     /// Whether a try to create it got no answer, and may arrive late.
     was_in_doubt: bool,
 }
@@ -80,23 +79,22 @@ impl Free {
         let is_needed = spares.len() < FREE_MAX && bytes + spare.path.len() <= FREE_BYTES_MAX;
         match is_needed || spares.is_empty() {
             true => spares.push(spare),
-            false => self.delete(spare.path, spare.room, spare.was_in_doubt),
+            false => self.delete(spare.path, spare.reserved, spare.was_in_doubt),
         }
     }
 
     fn sweep(&self) {
         for spare in self.spares().drain(..) {
-            self.delete(spare.path, spare.room, spare.was_in_doubt);
+            self.delete(spare.path, spare.reserved, spare.was_in_doubt);
         }
     }
 
     /// Deletes a receipt that is no longer needed, but not before a late try to create it has arrived.
-    fn delete(&self, path: String, room: Room, was_in_doubt: bool) {
-        let litter = Litter::Node(path);
-        let is_sabotaged = self.session.is_sabotaged(Sabotage::ForgetReceipt);
-        match was_in_doubt && !is_sabotaged {
-            true => self.session.janitor().remove_later(litter, room),
-            false => self.session.janitor().remove(litter),
+    fn delete(&self, path: String, reserved: Reserved, was_in_doubt: bool) {
+        let leftover = Leftover::Node(path);
+        match was_in_doubt {
+            true => self.session.cleaner().remove_later(leftover, reserved),
+            false => self.session.cleaner().remove(leftover),
         }
     }
 }
@@ -148,8 +146,8 @@ impl Receipts {
         match spare {
             Some(spare) => Ok(Operation::again(self, spare)),
             None => {
-                let (path, room) = self.reserve()?;
-                Ok(Operation::first(self, path, room))
+                let (path, reserved) = self.reserve()?;
+                Ok(Operation::first(self, path, reserved))
             }
         }
     }
@@ -162,18 +160,18 @@ impl Receipts {
             Some(spare) => Operation::again(self, spare),
             None => {
                 let path = new_path(&self.session, &self.dir);
-                let room = self.session.ephemerals().take(path.len());
-                Operation::first(self, path, room)
+                let reserved = self.session.ephemeral_quota().take(path.len());
+                Operation::first(self, path, reserved)
             }
         }
     }
 
     /// The path of a new receipt, and room for it.
-    fn reserve(&self) -> Result<(String, Room), OnceError> {
+    fn reserve(&self) -> Result<(String, Reserved), OnceError> {
         let path = new_path(&self.session, &self.dir);
-        let ephemerals = self.session.ephemerals();
+        let ephemerals = self.session.ephemeral_quota();
         match ephemerals.reserve(path.len()) {
-            Some(room) => Ok((path, room)),
+            Some(reserved) => Ok((path, reserved)),
             None => Err(OnceError::TooManyEphemerals {
                 bytes: ephemerals.bytes(),
             }),

@@ -6,15 +6,14 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
 use super::{OnceError, Receipts, Spare, Written};
-use crate::node::acquisition::AcquisitionId;
-use crate::request::litter::Litter;
-use crate::request::retry::Tries;
-use crate::session::ephemerals::Room;
-use crate::session::janitor::Removal;
-use crate::session::sabotage::Sabotage;
+use crate::node::operation_id::OperationId;
+use crate::request::leftover::Leftover;
+use crate::request::retry::Retry;
+use crate::session::cleaner::Cleanup;
+use crate::session::ephemeral_quota::Reserved;
 
 /// One exactly-once operation, and the receipt that it uses. Dropped before it returns, the writes may have been made or not; a try that
-/// arrives behind the janitor's fence has no effect.
+/// arrives behind the cleaner's fence has no effect.
 #[derive(Debug)]
 pub(crate) struct Operation<'a> {
     of: &'a Receipts,
@@ -23,7 +22,7 @@ pub(crate) struct Operation<'a> {
     /// The version of the receipt before this operation; `None` if the operation creates it.
     version: Option<i32>,
     /// `None` only while it is dropped.
-    room: Option<Room>,
+    reserved: Option<Reserved>,
     /// Whether a try may have taken effect, or may still do so.
     pub(super) in_doubt: bool,
     /// Whether a try was sent and is not answered.
@@ -38,13 +37,13 @@ pub(crate) struct Operation<'a> {
 
 impl<'a> Operation<'a> {
     /// An operation that creates its receipt.
-    pub(super) fn first(of: &'a Receipts, path: String, room: Room) -> Self {
+    pub(super) fn first(of: &'a Receipts, path: String, reserved: Reserved) -> Self {
         Self {
             of,
-            id: AcquisitionId::new().to_string(),
+            id: OperationId::new().to_string(),
             path,
             version: None,
-            room: Some(room),
+            reserved: Some(reserved),
             in_doubt: false,
             is_under_way: false,
             was_in_doubt: false,
@@ -55,7 +54,7 @@ impl<'a> Operation<'a> {
 
     /// An operation with a receipt that an earlier one has used.
     pub(super) fn again(of: &'a Receipts, spare: Spare) -> Self {
-        let mut operation = Self::first(of, spare.path, spare.room);
+        let mut operation = Self::first(of, spare.path, spare.reserved);
         operation.version = Some(spare.version);
         operation.was_in_doubt = spare.was_in_doubt;
         operation
@@ -67,27 +66,14 @@ impl<'a> Operation<'a> {
         fill: impl Fn(&mut zk::Multi<'_>),
     ) -> Result<Written, OnceError> {
         let session = &self.of.session;
-        let gone_is_ours = session.is_sabotaged(Sabotage::GoneIsOurs);
-        let blindly = session.is_sabotaged(Sabotage::RetryBlindly) || gone_is_ours;
-        let mut tries = Tries::unlimited();
+        let mut retry = Retry::unlimited();
         loop {
             if !self.in_doubt && session.is_ended() {
                 return Err(OnceError::SessionEnded);
             }
-            if self.in_doubt
-                && session.is_sabotaged(Sabotage::LookBeforeRetry)
-                && session.zk().sync(&self.path).await.is_ok()
-                && let Ok(written) = self.look(zk::Error::Unknown).await
-            {
-                return Ok(written);
-            }
             let mut writer = session.zk().new_multi();
             // The receipt comes first, so that its failure can be told from that of a write.
-            match blindly {
-                // A check that always succeeds, so that the indexes stay the same.
-                true => writer.check("/", None),
-                false => self.add_receipt(&mut writer),
-            }
+            self.add_receipt(&mut writer);
             fill(&mut writer);
             self.is_under_way = true;
             let committed = writer.commit().await;
@@ -100,7 +86,7 @@ impl<'a> Operation<'a> {
                             self.written(stat.version);
                             self.zxid = Some(stat.mzxid);
                         }
-                        // By mistake, there is no receipt.
+                        // Never: a receipt is created or set.
                         zk::MultiResult::Deleted | zk::MultiResult::Checked => {
                             self.in_doubt = false;
                         }
@@ -112,7 +98,7 @@ impl<'a> Operation<'a> {
             match error {
                 zk::MultiError::Request(source) => {
                     self.in_doubt |= source == zk::Error::Unknown;
-                    match tries.again(source) {
+                    match retry.again(source) {
                         Ok(()) => {}
                         Err(ended @ zk::Error::SessionEnded(_)) => {
                             return Err(OnceError::OutcomeUnknown(ended));
@@ -120,10 +106,6 @@ impl<'a> Operation<'a> {
                         Err(_) => return self.withdraw(error).await,
                     }
                 }
-                zk::MultiError::Refused {
-                    code: zk::ErrorCode::NoNode,
-                    ..
-                } if self.in_doubt && gone_is_ours => return Ok(Written::ByReceipt),
                 // The directory is missing, so no try can take effect before it is made.
                 zk::MultiError::Refused {
                     index: 0,
@@ -167,8 +149,7 @@ impl<'a> Operation<'a> {
         let data = self.id.as_bytes();
         match self.version {
             Some(version) => {
-                let is_sabotaged = self.of.session.is_sabotaged(Sabotage::LookBeforeRetry);
-                writer.set(&self.path, data, (!is_sabotaged).then_some(version));
+                writer.set(&self.path, data, Some(version));
             }
             None => writer.create(&self.path, data, self.options()),
         }
@@ -188,7 +169,7 @@ impl<'a> Operation<'a> {
     /// Finds out whether an earlier try has changed the receipt, so that this one was refused. The read is as new as the refusal.
     async fn look(&mut self, refusal: zk::Error) -> Result<Written, OnceError> {
         let zk = self.of.session.zk();
-        let found = Tries::unlimited().answer(|| zk.get(&self.path)).await;
+        let found = Retry::unlimited().answer(|| zk.get(&self.path)).await;
         self.judge(found, refusal)
     }
 
@@ -219,13 +200,13 @@ impl<'a> Operation<'a> {
             Some(version) => Ok(zk.set(&self.path, b"", Some(version)).await?.version),
             None => zk.create(&self.path, b"", self.options()).await.map(|_| 0),
         };
-        match Tries::unlimited().answer(change).await {
+        match Retry::unlimited().answer(change).await {
             Ok(version) => {
                 self.written(version);
                 Err(OnceError::Refused(refusal))
             }
             Err(error @ (zk::Error::BAD_VERSION | zk::Error::NODE_EXISTS)) => {
-                let found = Tries::unlimited().answer(|| zk.get(&self.path)).await;
+                let found = Retry::unlimited().answer(|| zk.get(&self.path)).await;
                 match found {
                     // The reply to an earlier try of this very change was lost.
                     Ok((data, stat)) if data.is_empty() => {
@@ -248,10 +229,10 @@ impl<'a> Operation<'a> {
 
     /// Uses another receipt.
     fn renew(&mut self) -> Result<(), OnceError> {
-        let (path, room) = self.of.reserve()?;
+        let (path, reserved) = self.of.reserve()?;
         let old = std::mem::replace(&mut self.path, path);
-        if let Some(room) = self.room.replace(room) {
-            self.of.free.delete(old, room, self.was_in_doubt);
+        if let Some(reserved) = self.reserved.replace(reserved) {
+            self.of.free.delete(old, reserved, self.was_in_doubt);
         }
         self.version = None;
         self.was_in_doubt = false;
@@ -261,24 +242,22 @@ impl<'a> Operation<'a> {
 
 impl Drop for Operation<'_> {
     fn drop(&mut self) {
-        let Some(room) = self.room.take() else {
+        let Some(reserved) = self.reserved.take() else {
             return;
         };
         let path = std::mem::take(&mut self.path);
-        let janitor = self.of.session.janitor();
-        let forgets = self.of.session.is_sabotaged(Sabotage::ForgetReceipt);
+        let cleaner = self.of.session.cleaner();
         match (self.version, self.in_doubt || self.is_under_way) {
             (Some(version), false) => self.of.free.push(Spare {
                 path,
                 version,
-                room,
+                reserved,
                 was_in_doubt: self.was_in_doubt,
             }),
             // Nothing was sent, or it was refused.
             (None, false) => {}
             // Without the receipt, a try that is on its way is refused.
-            (Some(_), true) if !self.was_in_doubt || forgets => janitor.remove(Litter::Node(path)),
-            (None, true) if forgets => janitor.remove(Litter::Node(path)),
+            (Some(_), true) if !self.was_in_doubt => cleaner.remove(Leftover::Node(path)),
             // With another version of the receipt, it is refused too.
             (version, true) => {
                 let withdrawn = Withdrawn {
@@ -289,7 +268,7 @@ impl Drop for Operation<'_> {
                 // A late try of an earlier operation could create the receipt again.
                 let connection = (!self.was_in_doubt).then_some(self.connection);
                 // Again and again: a directory that is missing now may be there when the try arrives.
-                janitor.fence_off(withdrawn, connection, Litter::Node(path), room);
+                cleaner.fence_off(withdrawn, connection, Leftover::Node(path), reserved);
             }
         }
     }
@@ -313,7 +292,7 @@ impl Withdrawn {
     }
 }
 
-impl Removal for Withdrawn {
+impl Cleanup for Withdrawn {
     fn remove<'a>(&'a self, zk: &'a zk::Client) -> BoxFuture<'a, Result<(), zk::Error>> {
         let written = self.write(zk).map(|written| match written {
             // A try has taken effect, or none can as long as the directory or the receipt is missing.

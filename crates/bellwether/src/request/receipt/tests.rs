@@ -79,7 +79,7 @@ async fn try_that_arrives_when_the_receipt_is_no_longer_needed_has_no_effect() {
         operation.send(create).await.unwrap();
         drop(operation);
         scene.receipts.sweep();
-        scene.receipts.session.janitor().swept().await;
+        scene.receipts.session.cleaner().swept().await;
         assert!(is_refused(late.commit().await));
         assert_eq!(scene.nodes().await, 1);
     }
@@ -92,7 +92,7 @@ async fn try_that_arrives_when_its_caller_has_given_up_has_no_effect() {
         let mut operation = scene.receipts.operation().unwrap();
         let late = scene.sent(&mut operation);
         drop(operation);
-        scene.receipts.session.janitor().swept().await;
+        scene.receipts.session.cleaner().swept().await;
         assert!(is_refused(late.commit().await));
         assert_eq!(scene.nodes().await, 0);
     }
@@ -108,7 +108,7 @@ async fn try_to_create_a_receipt_has_no_effect_when_a_later_operation_is_given_u
     let mut next = scene.receipts.operation().unwrap();
     let next_late = scene.sent(&mut next);
     drop(next);
-    scene.receipts.session.janitor().swept().await;
+    scene.receipts.session.cleaner().swept().await;
     assert!(is_refused(late.commit().await));
     assert!(is_refused(next_late.commit().await));
     assert_eq!(scene.nodes().await, 1);
@@ -126,8 +126,8 @@ async fn try_to_create_a_receipt_has_no_effect_when_a_later_call_is_dropped() {
     assert!(next.send(create).now_or_never().is_none());
     drop(next);
     let session = &scene.receipts.session;
-    session.janitor().swept().await;
-    // What the janitor does next would be ahead of this.
+    session.cleaner().swept().await;
+    // What the cleaner does next would be ahead of this.
     session.zk().sync("/dir").await.unwrap();
     assert!(is_refused(late.commit().await));
     assert_eq!(scene.nodes().await, 2);
@@ -188,11 +188,11 @@ async fn receipt_that_stays_for_late_tries_keeps_its_room() {
         drop((operation, late));
         scene.receipts.sweep();
         let session = &scene.receipts.session;
-        session.janitor().swept().await;
+        session.cleaner().swept().await;
         let names = session.zk().children("/dir").await.unwrap();
         let is_there = names.iter().any(|name| name.starts_with(RECEIPT));
         assert_eq!(is_there, was_in_doubt);
-        assert_eq!(session.ephemerals().bytes() > 0, was_in_doubt);
+        assert_eq!(session.ephemeral_quota().bytes() > 0, was_in_doubt);
     }
 }
 
@@ -253,10 +253,10 @@ async fn call_that_is_dropped_while_it_waits_leaves_no_receipt() {
         assert!(operation.send(create).now_or_never().is_none());
         drop(operation);
         scene.receipts.sweep();
-        session.janitor().swept().await;
+        session.cleaner().swept().await;
         let names = session.zk().children("/dir").await.unwrap();
         assert!(!names.iter().any(|name| name.starts_with(RECEIPT)));
-        assert_eq!(session.ephemerals().bytes(), 0);
+        assert_eq!(session.ephemeral_quota().bytes(), 0);
     }
 }
 

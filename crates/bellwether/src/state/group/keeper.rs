@@ -12,14 +12,14 @@ use super::membership::MembershipState;
 use crate::error::StateError;
 use crate::request::follow::{Content, read_with_watch};
 use crate::request::latecomer::Latecomer;
-use crate::request::litter::{Is, Litter};
+use crate::request::leftover::{Is, Leftover};
 use crate::request::node_event::NodeEvent;
-use crate::request::site::{Site, Visit};
-use crate::request::synced_read::caught_up;
-use crate::session::ephemerals::Room;
-use crate::session::home::Home;
+use crate::request::persistent_node::{OpenNode, PersistentNode};
+use crate::request::synced_read::read_synced;
+use crate::session::ephemeral_quota::Reserved;
+use crate::session::member_names::NameReservation;
 use crate::session::open_session::Session;
-use crate::session::owned_names::Bearing;
+use crate::session::runtime::SessionRuntime;
 
 /// How long to wait before a refused request is tried again, once the member had joined.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
@@ -42,8 +42,8 @@ pub(super) struct Report {
 }
 
 /// What lasts from one session of the member to the next.
-pub(super) struct Keeper {
-    site: Site,
+pub(super) struct MemberKeeper {
+    group: PersistentNode,
     name: String,
     wish: watch::Receiver<Wish>,
     reports: watch::Sender<Report>,
@@ -54,53 +54,53 @@ pub(super) struct Keeper {
 }
 
 /// Why the work in a session ended.
-enum Interrupted {
+enum StayEnd {
     SessionEnded(zk::Error),
     /// Nothing is left to do.
     Done,
 }
 
-impl Keeper {
+impl MemberKeeper {
     /// Starts the task. It ends when the handle is dropped and the node is deleted. What this returns tells when the member has joined, or
     /// why it has not.
     pub(super) fn start(
-        home: &Home,
-        site: Site,
+        runtime: &SessionRuntime,
+        group: PersistentNode,
         name: String,
         wish: watch::Receiver<Wish>,
         reports: watch::Sender<Report>,
     ) -> oneshot::Receiver<Result<(), StateError>> {
         let (joined, has_joined) = oneshot::channel();
         let keeper = Self {
-            site,
+            group,
             name,
             wish,
             reports,
             joined: Some(joined),
             last_session: None,
         };
-        home.spawn(keeper.keep());
+        runtime.spawn_detached(keeper.keep());
         has_joined
     }
 
     async fn keep(mut self) {
         loop {
-            let visit = tokio::select! {
+            let opened = tokio::select! {
                 biased;
-                visit = self.site.visit_in_time() => visit,
+                opened = self.group.open_in_time() => opened,
                 () = left(self.wish.clone()) => return,
             };
-            let visit = match visit {
-                Ok(visit) => visit,
+            let opened = match opened {
+                Ok(opened) => opened,
                 Err(error) => return self.give_up(error),
             };
-            let Err(interrupted) = self.stay(&visit).await;
+            let Err(interrupted) = self.stay(&opened).await;
             match interrupted {
-                Interrupted::Done => return,
-                Interrupted::SessionEnded(error) => {
-                    self.last_session = Some(visit.session.session_id());
+                StayEnd::Done => return,
+                StayEnd::SessionEnded(error) => {
+                    self.last_session = Some(opened.session.session_id());
                     self.tell(MembershipState::Away);
-                    if let Err(error) = self.site.again(&visit, error).await {
+                    if let Err(error) = self.group.again(&opened, error).await {
                         return self.give_up(error);
                     }
                 }
@@ -109,17 +109,21 @@ impl Keeper {
     }
 
     /// Works in one session, from its beginning to its end.
-    async fn stay(&mut self, visit: &Visit) -> Result<Infallible, Interrupted> {
-        let mut stay = Stay::begin(self, visit).await?;
+    async fn stay(&mut self, opened: &OpenNode) -> Result<Infallible, StayEnd> {
+        let mut stay = Stay::begin(self, opened).await?;
         loop {
             stay.turn().await?;
         }
     }
 
     /// Makes sure that a node of this session at the path is ours, and not another member's.
-    async fn bear(&mut self, session: &Session, node: &str) -> Result<Bearing, Interrupted> {
-        if let Some(bearing) = Bearing::take(session, node) {
-            return Ok(bearing);
+    async fn reserve_name(
+        &mut self,
+        session: &Session,
+        node: &str,
+    ) -> Result<NameReservation, StayEnd> {
+        if let Some(reservation) = NameReservation::take(session, node) {
+            return Ok(reservation);
         }
         if self.joined.is_some() {
             return Err(self.name_is_taken());
@@ -127,16 +131,16 @@ impl Keeper {
         self.tell(MembershipState::Displaced);
         tokio::select! {
             biased;
-            bearing = Bearing::wait(session, node) => Ok(bearing),
-            () = left(self.wish.clone()) => Err(Interrupted::Done),
-            () = session.ended() => Err(Interrupted::SessionEnded(zk::Error::SessionEnded(zk::SessionEnd::Expired))),
+            reservation = NameReservation::wait(session, node) => Ok(reservation),
+            () = left(self.wish.clone()) => Err(StayEnd::Done),
+            () = session.ended() => Err(StayEnd::SessionEnded(zk::Error::SessionEnded(zk::SessionEnd::Expired))),
         }
     }
 
-    fn name_is_taken(&mut self) -> Interrupted {
+    fn name_is_taken(&mut self) -> StayEnd {
         let path = self.path();
         self.give_up(StateError::NameTaken { path });
-        Interrupted::Done
+        StayEnd::Done
     }
 
     /// Waits until the node changes, or the handle wants another state.
@@ -157,18 +161,18 @@ impl Keeper {
     }
 
     /// A refused join returns the error; a member that is refused later retries.
-    async fn refused(&mut self, visit: &Visit, error: zk::Error) -> Result<(), Interrupted> {
+    async fn refused(&mut self, opened: &OpenNode, error: zk::Error) -> Result<(), StayEnd> {
         if self.joined.is_some() {
-            let error = self.site.refused(error);
+            let error = self.group.refused(error);
             self.give_up(error);
-            return Err(Interrupted::Done);
+            return Err(StayEnd::Done);
         }
-        let (path, name) = (self.site.path().to_owned(), self.name.clone());
+        let (path, name) = (self.group.path().to_owned(), self.name.clone());
         log::emit(move || warn!(path, name, %error, "member is kept out"));
         if self.wish().leave {
-            return Err(Interrupted::Done);
+            return Err(StayEnd::Done);
         }
-        visit.session.home().sleep(REFUSED_PAUSE).await;
+        opened.session.runtime().sleep(REFUSED_PAUSE).await;
         Ok(())
     }
 
@@ -191,14 +195,14 @@ impl Keeper {
         match self.joined.take() {
             Some(joined) => drop(joined.send(Err(error))),
             None => {
-                let (path, name) = (self.site.path().to_owned(), self.name.clone());
+                let (path, name) = (self.group.path().to_owned(), self.name.clone());
                 log::emit(move || warn!(path, name, %error, "membership ends"));
             }
         }
     }
 
     fn path(&self) -> String {
-        format!("{}/{}", self.site.path(), self.name)
+        format!("{}/{}", self.group.path(), self.name)
     }
 }
 
@@ -211,60 +215,60 @@ async fn left(mut wish: watch::Receiver<Wish>) {
 /// The work in one session. It reconciles the node with the wanted state: it does the next step, looks, and does the next one. So a lost
 /// reply needs no special care.
 struct Stay<'a> {
-    keeper: &'a mut Keeper,
-    visit: &'a Visit,
+    keeper: &'a mut MemberKeeper,
+    opened: &'a OpenNode,
     node: String,
-    standing: Standing,
+    standing: LastSeen,
     /// A node of this session may be ours, from a create whose reply has not arrived.
     in_doubt: bool,
     /// The zxid of the node that we have created.
     created: Option<i64>,
     /// The last request may have been answered by a server that was ahead of the current one.
     is_behind: bool,
-    _room: Room,
-    _bearing: Bearing,
+    _reserved: Reserved,
+    _bearing: NameReservation,
     /// Creates without an answer: they may bring the member back when it has left. Dropped last, when the name is free.
     late: Option<Latecomer>,
 }
 
 /// What the last look found.
-enum Standing {
+enum LastSeen {
     /// Our node, with this data.
     Own(Vec<u8>),
     /// There is no node, or another member's node that may be gone by now.
     Missing,
 }
 
-type Looked = Result<(Option<Content>, NodeEvent), zk::Error>;
+type ReadNode = Result<(Option<Content>, NodeEvent), zk::Error>;
 
 impl<'a> Stay<'a> {
-    async fn begin(keeper: &'a mut Keeper, visit: &'a Visit) -> Result<Self, Interrupted> {
-        let session = &visit.session;
-        let node = visit.node.child(&keeper.name);
-        let bearing = keeper.bear(session, &node).await?;
-        let Some(room) = session.ephemerals().reserve(node.len()) else {
+    async fn begin(keeper: &'a mut MemberKeeper, opened: &'a OpenNode) -> Result<Self, StayEnd> {
+        let session = &opened.session;
+        let node = opened.path.child(&keeper.name);
+        let reservation = keeper.reserve_name(session, &node).await?;
+        let Some(reserved) = session.ephemeral_quota().reserve(node.len()) else {
             keeper.give_up(StateError::TooManyEphemerals {
                 path: keeper.path(),
-                bytes: session.ephemerals().bytes(),
+                bytes: session.ephemeral_quota().bytes(),
             });
-            return Err(Interrupted::Done);
+            return Err(StayEnd::Done);
         };
         Ok(Self {
             keeper,
-            visit,
+            opened,
             node,
-            standing: Standing::Missing,
+            standing: LastSeen::Missing,
             in_doubt: false,
             created: None,
             is_behind: false,
-            _room: room,
-            _bearing: bearing,
+            _reserved: reserved,
+            _bearing: reservation,
             late: None,
         })
     }
 
     /// One step and one look, and then a rest if nothing is left to do.
-    async fn turn(&mut self) -> Result<(), Interrupted> {
+    async fn turn(&mut self) -> Result<(), StayEnd> {
         let wish = self.keeper.wish();
         let connection = self.session().zk().connections();
         let (step, look) = self.step_and_look(&wish).await;
@@ -278,16 +282,16 @@ impl<'a> Stay<'a> {
     }
 
     fn session(&self) -> &'a Session {
-        &self.visit.session
+        &self.opened.session
     }
 
-    async fn step_and_look(&self, wish: &Wish) -> (Result<Option<i64>, zk::Error>, Looked) {
+    async fn step_and_look(&self, wish: &Wish) -> (Result<Option<i64>, zk::Error>, ReadNode) {
         let (session, node) = (self.session(), &self.node);
         // Sent ahead of the look, and answered before it.
         let step = self.step(wish);
         let (step, look) = match self.is_behind {
             true => {
-                let look = caught_up(session.zk(), node, || read_with_watch(session, node));
+                let look = read_synced(session.zk(), node, || read_with_watch(session, node));
                 tokio::join!(step, look)
             }
             false => tokio::join!(step, read_with_watch(session, node)),
@@ -303,18 +307,18 @@ impl<'a> Stay<'a> {
     async fn step(&self, wish: &Wish) -> Result<Option<i64>, zk::Error> {
         let (zk, node, data) = (self.session().zk(), &self.node, &wish.data);
         match &self.standing {
-            Standing::Own(_) if wish.leave => zk.delete(node, None).await.map(|()| None),
-            Standing::Own(found) if found == data => Ok(None),
+            LastSeen::Own(_) if wish.leave => zk.delete(node, None).await.map(|()| None),
+            LastSeen::Own(found) if found == data => Ok(None),
             // Only we write it, so this is idempotent.
-            Standing::Own(_) => zk.set(node, data, None).await.map(|_| None),
-            Standing::Missing if wish.leave => Ok(None),
-            Standing::Missing => {
-                let site = &self.keeper.site;
-                let options = zk::CreateMode::Ephemeral.with_acl(site.access().acl());
+            LastSeen::Own(_) => zk.set(node, data, None).await.map(|_| None),
+            LastSeen::Missing if wish.leave => Ok(None),
+            LastSeen::Missing => {
+                let group = &self.keeper.group;
+                let options = zk::CreateMode::Ephemeral.with_acl(group.access().acl());
                 match zk.create(node, data, &options).await {
                     Ok(created) => Ok(Some(created.stat.czxid)),
                     Err(zk::Error::NO_NODE) => {
-                        let made = site.make_node(self.visit).await;
+                        let made = group.make_node(self.opened).await;
                         // The node is made in the next step.
                         made.and(Err(zk::Error::NO_NODE))
                     }
@@ -329,8 +333,8 @@ impl<'a> Stay<'a> {
         &mut self,
         step: Result<Option<i64>, zk::Error>,
         connection: u64,
-    ) -> Result<(), Interrupted> {
-        let is_missing = matches!(self.standing, Standing::Missing);
+    ) -> Result<(), StayEnd> {
+        let is_missing = matches!(self.standing, LastSeen::Missing);
         match step {
             Ok(czxid) => {
                 self.in_doubt |= is_missing;
@@ -339,20 +343,20 @@ impl<'a> Stay<'a> {
             // The look tells.
             Err(zk::Error::NO_NODE | zk::Error::NODE_EXISTS) => {}
             Err(error @ zk::Error::SessionEnded(_)) => {
-                return Err(Interrupted::SessionEnded(error));
+                return Err(StayEnd::SessionEnded(error));
             }
             Err(error) if error.is_transient() => {
                 self.in_doubt |= error.is_in_doubt();
                 if is_missing && error.is_in_doubt() && self.late.is_none() {
                     let session = self.session();
-                    let litter = Litter::Departed {
+                    let leftover = Leftover::Departed {
                         path: self.node.clone(),
                         session: session.downgrade(),
                     };
-                    self.late = Some(Latecomer::new(session, litter, connection));
+                    self.late = Some(Latecomer::new(session, leftover, connection));
                 }
             }
-            Err(error) => self.keeper.refused(self.visit, error).await?,
+            Err(error) => self.keeper.refused(self.opened, error).await?,
         }
         Ok(())
     }
@@ -364,24 +368,24 @@ impl<'a> Stay<'a> {
         content: Option<Content>,
         event: NodeEvent,
         is_taken: bool,
-    ) -> Result<(), Interrupted> {
+    ) -> Result<(), StayEnd> {
         let id = self.session().session_id();
         let keeper = &mut *self.keeper;
         let owner = content.as_ref().map(|(_, stat)| stat.ephemeral_owner);
         let is_own = owner == Some(id);
         self.standing = match content {
-            _ if wish.leave && !is_own => return Err(Interrupted::Done),
+            _ if wish.leave && !is_own => return Err(StayEnd::Done),
             None => {
                 self.in_doubt = false;
                 keeper.tell(MembershipState::Away);
-                Standing::Missing
+                LastSeen::Missing
             }
             Some((found, _)) if is_own && !(is_taken && keeper.joined.is_some()) => {
                 if found == wish.data && !wish.leave {
                     keeper.fulfilled(id, wish.number);
                     keeper.rest(event).await;
                 }
-                Standing::Own(found.to_vec())
+                LastSeen::Own(found.to_vec())
             }
             Some(_) if keeper.joined.is_some() => return Err(keeper.name_is_taken()),
             Some(_) => {
@@ -391,28 +395,28 @@ impl<'a> Stay<'a> {
                     false => MembershipState::Displaced,
                 });
                 keeper.rest(event).await;
-                Standing::Missing
+                LastSeen::Missing
             }
         };
         Ok(())
     }
 
-    async fn not_seen(&mut self, error: zk::Error) -> Result<(), Interrupted> {
+    async fn not_seen(&mut self, error: zk::Error) -> Result<(), StayEnd> {
         match error {
             error if error.is_transient() => {
                 // Our node may be gone by now, and another member's node may be there: nothing is deleted or overwritten before the next
                 // read.
-                self.in_doubt |= matches!(self.standing, Standing::Own(_));
-                self.standing = Standing::Missing;
+                self.in_doubt |= matches!(self.standing, LastSeen::Own(_));
+                self.standing = LastSeen::Missing;
                 Ok(())
             }
-            zk::Error::SessionEnded(_) => Err(Interrupted::SessionEnded(error)),
+            zk::Error::SessionEnded(_) => Err(StayEnd::SessionEnded(error)),
             error => {
                 let is_joining = self.keeper.joined.is_some();
                 if let Some(czxid) = self.created.take_if(|_| is_joining) {
                     take_back(self.session(), &self.node, czxid).await;
                 }
-                self.keeper.refused(self.visit, error).await
+                self.keeper.refused(self.opened, error).await
             }
         }
     }
@@ -424,7 +428,7 @@ async fn take_back(session: &Session, node: &str, czxid: i64) {
     if let Err(error) = session.zk().delete(node, None).await
         && error.is_transient()
     {
-        let litter = Litter::At(node.to_owned(), Is::Created(czxid));
-        session.janitor().remove(litter);
+        let leftover = Leftover::At(node.to_owned(), Is::Created(czxid));
+        session.cleaner().remove(leftover);
     }
 }

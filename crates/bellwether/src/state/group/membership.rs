@@ -5,10 +5,10 @@ use futures_core::Stream;
 use futures_util::stream::unfold;
 use tokio::sync::watch;
 
-use super::keeper::{Keeper, Report, Wish};
+use super::keeper::{MemberKeeper, Report, Wish};
 use crate::error::StateError;
 use crate::node::payload::Payload;
-use crate::request::site::Site;
+use crate::request::persistent_node::PersistentNode;
 use crate::session::call::call;
 use crate::session::id::SessionId;
 
@@ -39,12 +39,16 @@ pub enum MembershipState {
 }
 
 impl Membership {
-    pub(crate) async fn begin(site: Site, name: String, data: Vec<u8>) -> Result<Self, StateError> {
-        let visit = site.visit().await?;
-        let path = format!("{}/{name}", site.path());
-        let bytes_max = site.bytes_max(&visit, 1).saturating_sub(name.len());
+    pub(crate) async fn begin(
+        node: PersistentNode,
+        name: String,
+        data: Vec<u8>,
+    ) -> Result<Self, StateError> {
+        let opened = node.open().await?;
+        let path = format!("{}/{name}", node.path());
+        let bytes_max = node.bytes_max(&opened, 1).saturating_sub(name.len());
         check_size(&path, &data, bytes_max)?;
-        let home = visit.session.home().clone();
+        let runtime = opened.session.runtime().clone();
         let (wishes, wish) = watch::channel(Wish {
             data,
             number: 0,
@@ -54,8 +58,8 @@ impl Membership {
             state: MembershipState::Away,
             fulfilled: 0,
         });
-        let closed = site.refused(zk::Error::SessionEnded(zk::SessionEnd::Closed));
-        let has_joined = Keeper::start(&home, site, name.clone(), wish, reports);
+        let closed = node.refused(zk::Error::SessionEnded(zk::SessionEnd::Closed));
+        let has_joined = MemberKeeper::start(&runtime, node, name.clone(), wish, reports);
         // Dropped while it waits, this leaves again.
         let membership = Self {
             name,

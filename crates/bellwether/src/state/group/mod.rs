@@ -12,10 +12,10 @@ use futures_util::stream::{StreamExt, unfold};
 use crate::cache::{Cache, CacheChanges, CacheEvent, LiveTree};
 use crate::error::StateError;
 use crate::node::access::Access;
-use crate::node::acquisition::AcquisitionId;
+use crate::node::operation_id::OperationId;
 use crate::request::follow::{Seen, Watch};
+use crate::request::persistent_node::PersistentNode;
 use crate::request::receipt::RECEIPT;
-use crate::request::site::Site;
 use crate::session::call::call;
 use crate::session::client::Client;
 use crate::state::live::Live;
@@ -67,7 +67,7 @@ pub type Roster = BTreeMap<String, Vec<u8>>;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Group {
-    site: Site,
+    group: PersistentNode,
 }
 
 impl Group {
@@ -75,19 +75,19 @@ impl Group {
     #[must_use]
     pub fn new(client: &Client, path: impl Into<String>) -> Self {
         Self {
-            site: Site::new(client, path.into()),
+            group: PersistentNode::new(client, path.into()),
         }
     }
 
-    pub(crate) fn at(site: Site) -> Self {
-        Self { site }
+    pub(crate) fn at(group: PersistentNode) -> Self {
+        Self { group }
     }
 
     /// Which clients may use the nodes. The list of the [client](crate::Connect::acl) unless set.
     #[must_use]
     pub fn acl(self, acl: impl Into<Vec<zk::Acl>>) -> Self {
         Self {
-            site: self.site.with_access(Access::new(acl)),
+            group: self.group.with_access(Access::new(acl)),
         }
     }
 
@@ -101,7 +101,7 @@ impl Group {
     ///
     /// See [`StateError`].
     pub async fn join(&self, data: impl Into<Vec<u8>>) -> Result<Membership, StateError> {
-        let name = format!("member-{}", AcquisitionId::new());
+        let name = format!("member-{}", OperationId::new());
         self.join_as(name, data).await
     }
 
@@ -123,8 +123,8 @@ impl Group {
         call!("group.join", self.path())
             .run(async {
                 let name = name.into();
-                self.site.check_child(&name)?;
-                Membership::begin(self.site.clone(), name, data.into()).await
+                self.group.check_child(&name)?;
+                Membership::begin(self.group.clone(), name, data.into()).await
             })
             .await
     }
@@ -132,7 +132,7 @@ impl Group {
     /// The path.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.site.path()
+        self.group.path()
     }
 
     /// The current members: two round trips.
@@ -152,16 +152,16 @@ impl Group {
 
     async fn members_untraced(&self) -> Result<Roster, StateError> {
         loop {
-            let visit = self.site.visit().await?;
-            let zk = visit.session.zk();
+            let opened = self.group.open().await?;
+            let zk = opened.session.zk();
             let listed = async {
-                let names = match zk.children(visit.node.as_str()).await {
+                let names = match zk.children(opened.path.as_str()).await {
                     Err(zk::Error::NO_NODE) => Vec::new(),
                     names => names?,
                 };
                 let mut reads = Vec::new();
                 for name in names.into_iter().filter(|name| is_member(name)) {
-                    let read = zk.get(&visit.node.child(&name));
+                    let read = zk.get(&opened.path.child(&name));
                     reads.push((name, read));
                 }
                 let mut members = Roster::new();
@@ -177,7 +177,7 @@ impl Group {
             };
             match listed.await {
                 Ok(members) => return Ok(members),
-                Err(error) => self.site.again(&visit, error).await?,
+                Err(error) => self.group.again(&opened, error).await?,
             }
         }
     }
@@ -195,15 +195,15 @@ impl Group {
         call!("group.live", self.path())
             .run(async {
                 let group = self.clone();
-                Live::watching(&self.site, move || group.watch()).await
+                Live::watching(&self.group, move || group.watch()).await
             })
             .await
     }
 
     /// A stream of all members: the current ones first, then after each join, leave or change of data. See [`Watch`].
     pub fn watch(&self) -> Watch<Roster> {
-        let watching = Watching {
-            cache: Cache::at(self.site.clone()),
+        let watching = RosterWatch {
+            cache: Cache::at(self.group.clone()),
             tree: None,
             shown: None,
             ended: false,
@@ -223,14 +223,14 @@ fn is_member(name: &str) -> bool {
 }
 
 /// Makes rosters from the events of a cache.
-struct Watching {
+struct RosterWatch {
     cache: Cache,
     tree: Option<(LiveTree, CacheChanges)>,
     shown: Option<Roster>,
     ended: bool,
 }
 
-impl Watching {
+impl RosterWatch {
     async fn next(&mut self) -> Option<Result<Seen<Roster>, StateError>> {
         if self.ended {
             return None;

@@ -2,4 +2,4 @@
 
 pub(super) mod ballot;
 pub(super) mod child;
-pub(super) mod terms;
+pub(super) mod transaction_spec;

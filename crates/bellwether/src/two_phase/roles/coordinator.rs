@@ -7,7 +7,7 @@ use crate::session::call::call;
 use crate::session::clock::Moment;
 use crate::two_phase::error::TransactionError;
 use crate::two_phase::nodes::ballot::Decision;
-use crate::two_phase::nodes::terms::Terms;
+use crate::two_phase::nodes::transaction_spec::TransactionSpec;
 use crate::two_phase::status::Status;
 use crate::two_phase::transaction::Transaction;
 use crate::two_phase::view::{Then, View};
@@ -24,8 +24,12 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    pub(in crate::two_phase) fn new(view: View, presence: Presence, terms: &Terms) -> Self {
-        let due = terms
+    pub(in crate::two_phase) fn new(
+        view: View,
+        presence: Presence,
+        spec: &TransactionSpec,
+    ) -> Self {
+        let due = spec
             .limit()
             .map(|limit| presence.due(view.begun_ms(), limit));
         Self {

@@ -135,7 +135,7 @@ struct Listening {
 }
 
 /// What a site has to do with a transaction.
-enum Part {
+enum SiteTask {
     /// It has something to do.
     Open,
     /// The same, and a caller works on it.
@@ -161,7 +161,7 @@ impl Listening {
                 let part = self.part(&transaction).await?;
                 let failures = self.known.entry(id.clone()).or_default();
                 match (part, *failures) {
-                    (Part::Open, _) | (Part::Taken, 0) => {
+                    (SiteTask::Open, _) | (SiteTask::Taken, 0) => {
                         return Ok(Invitation {
                             transaction,
                             site: self.site.clone(),
@@ -170,8 +170,8 @@ impl Listening {
                         });
                     }
                     // The caller went on without its invitation, or the node of the failed part is still there.
-                    (Part::Taken, _) => self.schedule(id),
-                    (Part::Nothing, _) => {}
+                    (SiteTask::Taken, _) => self.schedule(id),
+                    (SiteTask::Nothing, _) => {}
                 }
             }
             self.woken().await?;
@@ -184,10 +184,10 @@ impl Listening {
             return self.list().await;
         };
         let due = self.later.first().map(|(due, _)| *due);
-        let home = self.of.client.home();
+        let runtime = self.of.client.runtime();
         let is_due = async {
             match due {
-                Some(due) => home.sleep(due.left()).await,
+                Some(due) => runtime.sleep(due.left()).await,
                 None => std::future::pending().await,
             }
         };
@@ -221,20 +221,20 @@ impl Listening {
         }
     }
 
-    async fn part(&self, transaction: &Transaction) -> Result<Part, TransactionError> {
-        let (terms, names) = tokio::join!(transaction.terms(), transaction.children());
-        match (terms, names) {
-            (Ok((terms, ..)), Ok(names)) => {
+    async fn part(&self, transaction: &Transaction) -> Result<SiteTask, TransactionError> {
+        let (spec, names) = tokio::join!(transaction.spec(), transaction.children());
+        match (spec, names) {
+            (Ok((spec, ..)), Ok(names)) => {
                 let is_there = |child: Child<'_>| {
                     let mut children = names.iter().filter_map(|name| Child::parse(name));
                     children.any(|found| found == child)
                 };
-                if !terms.sites.contains(&self.site) || is_there(Child::Applied(&self.site)) {
-                    return Ok(Part::Nothing);
+                if !spec.sites.contains(&self.site) || is_there(Child::Applied(&self.site)) {
+                    return Ok(SiteTask::Nothing);
                 }
                 Ok(match is_there(Child::Here(&self.site)) {
-                    true => Part::Taken,
-                    false => Part::Open,
+                    true => SiteTask::Taken,
+                    false => SiteTask::Open,
                 })
             }
             // Removed meanwhile, or created by another program.
@@ -245,7 +245,7 @@ impl Listening {
                 ),
                 _,
             )
-            | (_, Err(TransactionError::NotFound { .. })) => Ok(Part::Nothing),
+            | (_, Err(TransactionError::NotFound { .. })) => Ok(SiteTask::Nothing),
             (Err(error), _) | (_, Err(error)) => Err(error),
         }
     }
@@ -264,9 +264,9 @@ impl Listening {
     async fn ids(&mut self) -> Result<Vec<String>, TransactionError> {
         let dir = &self.of.dir;
         loop {
-            let visit = dir.visit_in_time().await?;
-            let zk = visit.session.zk();
-            let node = visit.node.as_str();
+            let opened = dir.open_in_time().await?;
+            let zk = opened.session.zk();
+            let node = opened.path.as_str();
             let error = match zk.children_watched(node).await {
                 Ok((ids, watch)) => {
                     self.event = Some(NodeEvent::of(watch));
@@ -282,7 +282,7 @@ impl Listening {
                 },
                 Err(error) => error,
             };
-            dir.again(&visit, error).await?;
+            dir.again(&opened, error).await?;
         }
     }
 }

@@ -3,6 +3,6 @@
 pub(super) mod coordinator;
 pub(super) mod invitations;
 pub(super) mod participant;
+pub(super) mod participation;
 pub(super) mod presence;
-pub(super) mod seat;
 pub(super) mod serving;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::OptionFuture;
 
-use super::seat::Seat;
+use super::participation::Participation;
 use super::serving::Handlers;
 use crate::node::payload::Payload;
 use crate::session::clock::Moment;
@@ -102,7 +102,7 @@ impl Proposal {
     }
 }
 
-impl Seat {
+impl Participation {
     /// Calls the handlers, as many at once as `handlers` allows, or without a limit.
     pub(in crate::two_phase) async fn run<P: Participant>(
         mut self,

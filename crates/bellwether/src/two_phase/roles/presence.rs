@@ -8,10 +8,10 @@ use crate::two_phase::error::TransactionError;
 use crate::two_phase::transaction::Transaction;
 
 use crate::error::StateError;
-use crate::node::acquisition::AcquisitionId;
-use crate::request::litter::Litter;
+use crate::node::operation_id::OperationId;
+use crate::request::leftover::Leftover;
 use crate::session::clock::Moment;
-use crate::session::ephemerals::Room;
+use crate::session::ephemeral_quota::Reserved;
 use crate::session::open_session::Session;
 
 /// The presence of a site or coordinator while this value lives, across sessions.
@@ -19,15 +19,15 @@ use crate::session::open_session::Session;
 pub(in crate::two_phase) struct Presence {
     transaction: Transaction,
     prefix: String,
-    node: Node,
+    node: PresenceNode,
 }
 
 /// A node of one session. Dropped, it is deleted in the background.
 #[derive(Debug)]
-struct Node {
+struct PresenceNode {
     session: Session,
     path: String,
-    _room: Room,
+    _reserved: Reserved,
     /// When it was made: by the clock of the servers, and by ours.
     made_ms: i64,
     asked: Moment,
@@ -44,7 +44,7 @@ impl Presence {
         prefix: String,
     ) -> Result<Self, TransactionError> {
         Ok(Self {
-            node: Node::make(transaction, &prefix).await?,
+            node: PresenceNode::make(transaction, &prefix).await?,
             transaction: transaction.clone(),
             prefix,
         })
@@ -53,7 +53,7 @@ impl Presence {
     /// Makes the node anew if its session has ended.
     pub(in crate::two_phase) async fn keep(&mut self) -> Result<(), TransactionError> {
         if self.node.session.is_ended() {
-            self.node = Node::make(&self.transaction, &self.prefix).await?;
+            self.node = PresenceNode::make(&self.transaction, &self.prefix).await?;
         }
         Ok(())
     }
@@ -78,19 +78,19 @@ impl Presence {
     }
 }
 
-impl Node {
+impl PresenceNode {
     async fn make(transaction: &Transaction, prefix: &str) -> Result<Self, TransactionError> {
         let place = transaction.place();
         loop {
-            let visit = place.visit_in_time().await?;
-            let session = &visit.session;
+            let opened = place.open_in_time().await?;
+            let session = &opened.session;
             // A new name for each try, so that the outcome of a try whose reply was lost does not matter.
-            let path = visit
-                .node
-                .child(format_args!("{prefix}{}", AcquisitionId::new()));
-            let Some(room) = session.ephemerals().reserve(path.len()) else {
+            let path = opened
+                .path
+                .child(format_args!("{prefix}{}", OperationId::new()));
+            let Some(reserved) = session.ephemeral_quota().reserve(path.len()) else {
                 let error = StateError::TooManyEphemerals {
-                    bytes: session.ephemerals().bytes(),
+                    bytes: session.ephemeral_quota().bytes(),
                     path,
                 };
                 return Err(error.into());
@@ -98,7 +98,7 @@ impl Node {
             let mut node = Self {
                 session: session.clone(),
                 path,
-                _room: room,
+                _reserved: reserved,
                 made_ms: 0,
                 asked: Moment::now(),
                 sent_through: Some(session.zk().connections()),
@@ -116,7 +116,7 @@ impl Node {
                     node.is_certainly_absent = !error.is_in_doubt();
                     match error {
                         zk::Error::NO_NODE => return Err(transaction.not_found()),
-                        error => place.again(&visit, error).await?,
+                        error => place.again(&opened, error).await?,
                     }
                 }
             }
@@ -124,14 +124,14 @@ impl Node {
     }
 }
 
-impl Drop for Node {
+impl Drop for PresenceNode {
     fn drop(&mut self) {
         if !self.is_certainly_absent {
-            let litter = Litter::Node(std::mem::take(&mut self.path));
-            let janitor = self.session.janitor();
+            let leftover = Leftover::Node(std::mem::take(&mut self.path));
+            let cleaner = self.session.cleaner();
             match self.sent_through {
-                None => janitor.remove(litter),
-                Some(connection) => janitor.remove_late(litter, connection),
+                None => cleaner.remove(leftover),
+                Some(connection) => cleaner.remove_late(leftover, connection),
             }
         }
     }

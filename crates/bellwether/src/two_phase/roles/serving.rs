@@ -116,8 +116,8 @@ async fn take_part<P: Participant>(
 ) {
     let transaction = invitation.transaction();
     let part = async {
-        let seat = transaction.join(invitation.site()).await?;
-        seat.run(&mut participant, Some(handlers)).await
+        let participation = transaction.join(invitation.site()).await?;
+        participation.run(&mut participant, Some(handlers)).await
     };
     match part.await {
         Ok(_) => invitation.done(),

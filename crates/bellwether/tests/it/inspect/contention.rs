@@ -41,13 +41,8 @@ async fn t40_revocation_keeps_the_payload_and_comes_before_or_after_the_grant(pl
     let second = tokio::spawn(async move { lock.acquire().await });
     place.until_children(PATH, 2).await;
     let outside = contention(&place).await.message("please");
-    for contestant in outside.line().await.unwrap() {
-        assert!(
-            outside
-                .revoke(&contestant.node, contestant.token)
-                .await
-                .unwrap()
-        );
+    for entry in outside.line().await.unwrap() {
+        assert!(outside.revoke(&entry.node, entry.token).await.unwrap());
     }
     let line = outside.line().await.unwrap();
     let messages = line.iter().map(|one| one.who.as_ref()?.message.as_deref());
@@ -285,7 +280,7 @@ async fn next_holder_of_the_same_name_is_not_broken(place: Place) {
     let survey = Survey::new(&place.client().await, "/");
     let overview = survey.look().await.unwrap();
     assert!(
-        overview.sights.iter().any(|sight| sight.path == "/simple"),
+        overview.recipes.iter().any(|sight| sight.path == "/simple"),
         "{overview:?}"
     );
     guard.release().await.unwrap();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bellwether::error::ContentionError;
-use bellwether::inspect::{Contestant, Overview, Recipe, Survey};
+use bellwether::inspect::{Overview, QueueEntry, Recipe, Survey};
 use bellwether::line::Layout;
 use bellwether::{
     Barrier, Client, DoubleBarrier, Election, Lock, Queue, RwLock, Semaphore, SimpleLock, Tasks,
@@ -19,7 +19,7 @@ on_both_engines! {
     barriers_queues_and_tasks_are_seen_with_their_numbers,
     lines_of_other_libraries_are_seen_for_what_they_are,
     names_alone_make_no_queue,
-    shards_of_a_queue_are_told_from_tasks_with_numbers_for_names,
+    tasks_may_have_numbers_for_names,
     crash_is_seen_when_the_holder_is_gone,
     what_may_not_be_read_is_told,
     line_whose_holder_leaves_between_list_and_read_is_looked_at_again,
@@ -38,7 +38,7 @@ async fn survey(client: &Client, path: &str) -> Overview {
 }
 
 fn text(sight: &Recipe) -> String {
-    let names = |list: Vec<&Contestant>| list.len();
+    let names = |list: Vec<&QueueEntry>| list.len();
     match sight {
         Recipe::Line(line) => format!(
             "{:?} {:?} {}+{}",
@@ -70,7 +70,7 @@ fn text(sight: &Recipe) -> String {
 }
 
 fn texts(overview: &Overview) -> Vec<(&str, String)> {
-    let sights = overview.sights.iter();
+    let sights = overview.recipes.iter();
     sights
         .map(|sight| (sight.path.as_str(), text(&sight.what)))
         .collect()
@@ -106,16 +106,16 @@ async fn every_kind_of_line_is_seen_for_what_it_is(place: Place) {
             ("/app/shared", "Bellwether RwLock 2+1".to_owned()),
         ]
     );
-    let Recipe::Line(line) = &overview.sights[1].what else {
+    let Recipe::Line(line) = &overview.recipes[1].what else {
         panic!("{overview:?}");
     };
-    let holder = &line.contestants[0];
+    let holder = &line.entries[0];
     assert_eq!(holder.path, format!("/app/lock/{}", holder.node));
     assert_eq!(
         holder.who.as_ref().unwrap().message.as_deref(),
         Some("first")
     );
-    let Recipe::Line(line) = &overview.sights[2].what else {
+    let Recipe::Line(line) = &overview.recipes[2].what else {
         panic!("{overview:?}");
     };
     assert_eq!(line.limit, Some(2));
@@ -170,23 +170,23 @@ async fn lines_of_other_libraries_are_seen_for_what_they_are(place: Place) {
     let ephemeral = zk::CreateMode::Ephemeral.with_acl(access.clone());
     let curator = Lock::new(&client, "/a/mutex").layout(Layout::Curator);
     let _mutex = curator.acquire().await.unwrap();
-    let semaphore = Semaphore::new(&client, "/a/permits", 1).layout(Layout::Curator);
-    let _permit = semaphore.acquire().await.unwrap();
-    let _waiter = tokio::spawn(async move { semaphore.acquire().await });
     let _write = RwLock::new(&client, "/a/shared")
         .layout(Layout::Kazoo)
         .read()
         .await
         .unwrap();
-    place.until_children("/a/permits/locks", 1).await;
-    for path in ["/a/latch", "/a/leases", "/a/leases-__lock__"] {
+    let permits = ["/a/permits", "/a/permits/leases", "/a/permits/locks"];
+    let dirs = ["/a/latch", "/a/leases", "/a/leases-__lock__"];
+    for path in dirs.into_iter().chain(permits) {
         let data = if path == "/a/leases" { "1" } else { "" };
         outside.create(path, data.as_bytes(), &kept).await.unwrap();
     }
     let latch = "/a/latch/_c_3f0c5d1e-7a43-4f55-9b6e-0d4f8a1b2c3d-latch-0000000000";
     let lease = "/a/leases/3f0c5d1e7a434f559b6e0d4f8a1b2c3d";
     let turn = "/a/leases-__lock__/4f0c5d1e7a434f559b6e0d4f8a1b2c3d__lock__0000000000";
-    for path in [latch, lease, turn] {
+    let permit = "/a/permits/leases/_c_3f0c5d1e-7a43-4f55-9b6e-0d4f8a1b2c3d-lease-0000000000";
+    let waiter = "/a/permits/locks/_c_4f0c5d1e-7a43-4f55-9b6e-0d4f8a1b2c3d-lock-0000000000";
+    for path in [latch, lease, turn, permit, waiter] {
         outside.create(path, b"me", &ephemeral).await.unwrap();
     }
     let overview = survey(&client, "/").await;
@@ -200,10 +200,10 @@ async fn lines_of_other_libraries_are_seen_for_what_they_are(place: Place) {
             ("/a/shared", "Kazoo RwLock 1+0".to_owned()),
         ]
     );
-    let Recipe::Line(line) = &overview.sights[1].what else {
+    let Recipe::Line(line) = &overview.recipes[1].what else {
         panic!("{overview:?}");
     };
-    let said = line.contestants.iter().map(|one| (&*one.path, &*one.data));
+    let said = line.entries.iter().map(|one| (&*one.path, &*one.data));
     assert_eq!(
         said.collect::<Vec<_>>(),
         [(lease, b"me".as_slice()), (turn, b"me".as_slice())]
@@ -234,32 +234,14 @@ async fn names_alone_make_no_queue(place: Place) {
     assert_eq!(texts(&seen), [("/queue", "queue 0/0/1 0".to_owned())]);
 }
 
-async fn shards_of_a_queue_are_told_from_tasks_with_numbers_for_names(place: Place) {
+async fn tasks_may_have_numbers_for_names(place: Place) {
     let client = place.client().await;
-    let queue = Queue::<String>::new(&client, "/queue").shards(3);
-    for _ in 0..5 {
-        queue.put(&String::new()).await.unwrap();
-    }
     let tasks = Tasks::<String>::new(&client, "/tasks");
     for name in ["0", "1"] {
         tasks.add(name, &String::new()).await.unwrap();
     }
     let seen = survey(&client, "/").await;
-    assert_eq!(
-        texts(&seen),
-        [
-            ("/queue", "queue 5/0/0 0".to_owned()),
-            ("/tasks", "tasks 2/0/0/0 0".to_owned()),
-        ]
-    );
-    // With only a consumer left.
-    while let Some(claim) = soon(queue.try_take()).await.unwrap() {
-        claim.ack().await.unwrap();
-    }
-    let _consumer = tokio::spawn(async move { queue.take().await.map(drop) });
-    place.until_children("/queue/line", 1).await;
-    let seen = survey(&client, "/queue").await;
-    assert_eq!(texts(&seen), [("/queue", "queue 0/0/0 1".to_owned())]);
+    assert_eq!(texts(&seen), [("/tasks", "tasks 2/0/0/0 0".to_owned())]);
 }
 
 async fn crash_is_seen_when_the_holder_is_gone(place: Place) {
@@ -267,7 +249,7 @@ async fn crash_is_seen_when_the_holder_is_gone(place: Place) {
     let lock = Lock::new(&client, "/crash").crash_mark();
     let guard = lock.acquire().await.unwrap();
     guard.note("half").await.unwrap();
-    let crash = |overview: &Overview| match &overview.sights[..] {
+    let crash = |overview: &Overview| match &overview.recipes[..] {
         [sight] => match &sight.what {
             Recipe::Line(line) => line.crash.clone(),
             _ => panic!("{overview:?}"),
@@ -330,10 +312,10 @@ async fn more_than_can_be_looked_at_gives_what_was_found(place: Place) {
     // The root, and two of the locks.
     let few = Survey::new(&client, "/").directories_max(3);
     let seen = soon(few.look()).await.unwrap();
-    assert_eq!(seen.sights.len(), 2, "{seen:?}");
+    assert_eq!(seen.recipes.len(), 2, "{seen:?}");
     assert!(seen.unexplored >= 2, "{seen:?}");
     let all = survey(&client, "/").await;
-    assert_eq!((all.sights.len(), all.unexplored), (4, 0));
+    assert_eq!((all.recipes.len(), all.unexplored), (4, 0));
 }
 
 async fn only_lines_with_waiters_are_read_to_follow_a_chain(place: Place) {
@@ -409,7 +391,7 @@ async fn many_lines_cost_a_list_each_and_a_read_for_everybody_with_few_under_way
     let (proxy, counted) = place.proxied(LONG).await;
     proxy.reset_counts();
     let overview = survey(&counted, "/many").await;
-    assert_eq!(overview.sights.len(), LINES);
+    assert_eq!(overview.recipes.len(), LINES);
     let requests = requests(&proxy);
     let count = |op: Op| requests.get(&format!("{op:?}")).copied().unwrap_or(0);
     assert_eq!(

@@ -5,7 +5,7 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use bellwether::line::Layout;
-use bellwether::{Hold, Lock, RwLock, Semaphore, zk};
+use bellwether::{Hold, Lock, RwLock, zk};
 use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -19,15 +19,10 @@ on_both_engines! {
     lock_line_with_kazoo_alone_is_one_line,
     shared_line_with_kazoo_alone_is_one_line,
     node_that_curator_puts_at_a_writers_place_is_waited_for,
-    permits_of_rust_and_java_are_never_too_many,
-    permits_of_rust_and_python_are_never_too_many,
 }
 
 /// Holds of each contender.
 const ROUNDS: usize = 400;
-
-/// Permits of a semaphore, in every language.
-const PERMITS: u32 = 2;
 
 /// For all holds of all contenders, including compiling, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(150);
@@ -98,17 +93,6 @@ async fn node_that_curator_puts_at_a_writers_place_is_waited_for(place: Place) {
         .unwrap();
 }
 
-async fn permits_of_rust_and_java_are_never_too_many(place: Place) {
-    let curator = Curator::build().await;
-    let peers = [curator.contender(&place, "permits")];
-    check_permits(run(&place, "permits", Layout::Curator, peers).await);
-}
-
-async fn permits_of_rust_and_python_are_never_too_many(place: Place) {
-    let peers = [kazoo(&place, "permits", "kazoo")];
-    check_permits(run(&place, "permits", Layout::Kazoo, peers).await);
-}
-
 /// One hold of one contender.
 #[derive(Clone, Debug)]
 struct Interval {
@@ -151,13 +135,10 @@ async fn run<const N: usize>(
     let client = place.client().await;
     let lock = Lock::new(&client, PATH).layout(layout);
     let rwlock = RwLock::new(&client, PATH).layout(layout);
-    let semaphore = Semaphore::new(&client, PATH, PERMITS).layout(layout);
     let all = async {
         let mut holds = Vec::new();
         for round in 0..ROUNDS {
-            if what == "permits" {
-                holds.extend(hold_all_permits(&semaphore).await);
-            } else if what == "lock" {
+            if what == "lock" {
                 let guard = lock.acquire().await.unwrap();
                 holds.push(work(&guard, false).await);
                 guard.release().await.unwrap();
@@ -183,21 +164,6 @@ async fn run<const N: usize>(
     timeout(LIMIT, all)
         .await
         .expect("a contender waits for ever")
-}
-
-/// Acquires permits one after the other until none is left.
-async fn hold_all_permits(semaphore: &Semaphore) -> [Interval; PERMITS as usize] {
-    let one = semaphore.acquire().await.unwrap();
-    let first = work(&one, true).await;
-    let other = semaphore.acquire().await.unwrap();
-    let second = work(&other, true).await;
-    let first = Interval {
-        left_ns: second.left_ns,
-        ..first
-    };
-    one.release().await.unwrap();
-    other.release().await.unwrap();
-    [first, second]
 }
 
 /// Takes a moment, so that overlaps are seen.
@@ -228,21 +194,6 @@ fn check(mut holds: Vec<Interval>, contenders: usize) {
     if let Some((before, after)) = out_of_order(&holds) {
         panic!("{after:?} did not wait for {before:?}");
     }
-}
-
-/// Checks that all of them finished, and that there were never more at once than there are permits.
-fn check_permits(holds: Vec<Interval>) {
-    assert!(holds.len() >= 3 * ROUNDS, "{} holds", holds.len());
-    assert_eq!(most_at_once(&holds), PERMITS as usize);
-}
-
-fn most_at_once(holds: &[Interval]) -> usize {
-    let held_at = |moment| {
-        let held = |hold: &&Interval| (hold.entered_ns..hold.left_ns).contains(&moment);
-        holds.iter().filter(held).count()
-    };
-    let at_entries = holds.iter().map(|hold| held_at(hold.entered_ns));
-    at_entries.max().unwrap_or(0)
 }
 
 /// The first two holds of a line where the later one did not wait for the earlier one, though one of them was exclusive.

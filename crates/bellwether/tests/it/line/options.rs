@@ -88,7 +88,7 @@ async fn oversized_message_is_refused(place: Place) {
     );
     let leadership = Election::new(&client, "/verbose/election");
     let leadership = leadership.campaign().await.unwrap();
-    let refused = soon(leadership.proclaim(&huge)).await;
+    let refused = soon(leadership.set_value(&huge)).await;
     assert!(
         matches!(refused, Err(WriteError::TooLarge { .. })),
         "{refused:?}"

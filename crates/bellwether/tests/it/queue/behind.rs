@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bellwether::{Client, Queue, Sabotage, connect, zk};
+use bellwether::{Client, Queue, connect, zk};
 use bellwether_testkit::FaultProxy;
 
 use crate::support::place::{Place, soon};
@@ -17,13 +17,10 @@ pub(super) struct Behind {
 }
 
 impl Behind {
-    pub(super) async fn a_proxy(place: &Place, sabotage: Option<Sabotage>) -> Self {
+    pub(super) async fn a_proxy(place: &Place) -> Self {
         let proxy = FaultProxy::start(place.server()).await.unwrap();
         let address = format!("{}{}", proxy.connect_string(), place.chroot());
-        let mut options = connect(address).session_timeout(Duration::from_secs(2));
-        if let Some(sabotage) = sabotage {
-            options = options.sabotage(sabotage);
-        }
+        let options = connect(address).session_timeout(Duration::from_secs(2));
         let client = options.await.unwrap();
         let queue = Queue::<String>::new(&client, "/queue");
         queue.put(&text("warm-up")).await.unwrap();

@@ -1,7 +1,7 @@
 //! Queues when replies and requests are lost.
 
+use bellwether::Claim;
 use bellwether::queue::{PutError, SettleError};
-use bellwether::{Claim, Sabotage};
 use bellwether_wire::op::Op;
 
 use super::behind::{Behind, strings, text};
@@ -12,10 +12,8 @@ on_both_engines! {
     t66_lost_reply_to_a_claim_is_still_our_claim,
     claim_in_doubt_is_looked_for_behind_a_sync,
     t73_lost_reply_to_a_put_leaves_one_item,
-    t73_retrying_blindly_would_be_noticed,
     t73_put_whose_session_died_too_is_unknown,
     acknowledgement_of_another_consumer_is_not_taken_for_the_own,
-    taking_a_missing_item_for_success_would_be_noticed,
     end_of_another_claim_is_not_taken_for_that_of_the_own,
     acknowledgement_whose_receipt_was_deleted_is_unknown,
     lost_reply_to_giving_back_gives_back_once,
@@ -25,7 +23,7 @@ on_both_engines! {
 }
 
 async fn t65_lost_reply_to_an_acknowledgement_loses_nothing(place: Place) {
-    let Behind { proxy, queue, .. } = Behind::a_proxy(&place, None).await;
+    let Behind { proxy, queue, .. } = Behind::a_proxy(&place).await;
     queue.put_all(&[text("a"), text("b")]).await.unwrap();
     let a = soon(queue.take()).await.unwrap();
     assert_eq!(a.payload(), "a");
@@ -39,7 +37,7 @@ async fn t65_lost_reply_to_an_acknowledgement_loses_nothing(place: Place) {
 }
 
 async fn t66_lost_reply_to_a_claim_is_still_our_claim(place: Place) {
-    let Behind { proxy, queue, .. } = Behind::a_proxy(&place, None).await;
+    let Behind { proxy, queue, .. } = Behind::a_proxy(&place).await;
     queue.put(&text("a")).await.unwrap();
     let lost = proxy.swallow_reply(Op::Multi);
     let claim = soon(queue.take()).await.unwrap();
@@ -54,7 +52,7 @@ async fn t66_lost_reply_to_a_claim_is_still_our_claim(place: Place) {
 }
 
 async fn claim_in_doubt_is_looked_for_behind_a_sync(place: Place) {
-    let Behind { proxy, queue, .. } = Behind::a_proxy(&place, None).await;
+    let Behind { proxy, queue, .. } = Behind::a_proxy(&place).await;
     queue.put(&text("a")).await.unwrap();
     let lost = proxy.swallow_reply(Op::Multi);
     let (tell, mut seen) = tokio::sync::mpsc::unbounded_channel();
@@ -75,8 +73,8 @@ async fn claim_in_doubt_is_looked_for_behind_a_sync(place: Place) {
 }
 
 /// Number of items after a put whose reply was lost.
-async fn items_after_a_lost_reply(place: &Place, sabotage: Option<Sabotage>) -> usize {
-    let Behind { proxy, queue, .. } = Behind::a_proxy(place, sabotage).await;
+async fn items_after_a_lost_reply(place: &Place) -> usize {
+    let Behind { proxy, queue, .. } = Behind::a_proxy(place).await;
     let lost = proxy.swallow_reply(Op::Multi);
     let id = soon(queue.put(&text("a"))).await.unwrap();
     lost.happened().await.unwrap();
@@ -90,9 +88,9 @@ async fn items_after_a_lost_reply(place: &Place, sabotage: Option<Sabotage>) -> 
 }
 
 async fn t73_lost_reply_to_a_put_leaves_one_item(place: Place) {
-    assert_eq!(items_after_a_lost_reply(&place, None).await, 1);
+    assert_eq!(items_after_a_lost_reply(&place).await, 1);
     // One receipt at a time for all puts of a session.
-    let behind = Behind::a_proxy(&place, None).await;
+    let behind = Behind::a_proxy(&place).await;
     for _ in 0..5 {
         behind.queue.put(&text("a")).await.unwrap();
     }
@@ -102,13 +100,8 @@ async fn t73_lost_reply_to_a_put_leaves_one_item(place: Place) {
     assert_eq!(own.count(), 1, "{receipts:?}");
 }
 
-async fn t73_retrying_blindly_would_be_noticed(place: Place) {
-    let sabotage = Some(Sabotage::RetryBlindly);
-    assert_eq!(items_after_a_lost_reply(&place, sabotage).await, 2);
-}
-
 async fn t73_put_whose_session_died_too_is_unknown(place: Place) {
-    let behind = Behind::a_proxy(&place, None).await;
+    let behind = Behind::a_proxy(&place).await;
     let lost = behind.proxy.swallow_reply(Op::Multi);
     let put = tokio::spawn({
         let queue = behind.queue.clone();
@@ -135,13 +128,12 @@ async fn delete_claim(place: &Place) {
 /// A settle whose request is lost. Before it is sent again, an operator deletes the claim, and another consumer acknowledges the item.
 async fn settled_too_late<F>(
     place: &Place,
-    sabotage: Option<Sabotage>,
     settle: impl FnOnce(Claim<String>) -> F,
 ) -> Result<(), SettleError>
 where
     F: Future<Output = Result<(), SettleError>> + Send + 'static,
 {
-    let Behind { proxy, queue, .. } = Behind::a_proxy(place, sabotage).await;
+    let Behind { proxy, queue, .. } = Behind::a_proxy(place).await;
     queue.put(&text("a")).await.unwrap();
     let claim = soon(queue.take()).await.unwrap();
     let lost = proxy.drop_request(Op::Multi);
@@ -158,27 +150,22 @@ where
 }
 
 async fn acknowledgement_of_another_consumer_is_not_taken_for_the_own(place: Place) {
-    let settled = settled_too_late(&place, None, Claim::ack).await;
+    let settled = settled_too_late(&place, Claim::ack).await;
     assert!(
         matches!(settled, Err(SettleError::NotClaimed { .. })),
         "{settled:?}"
     );
 }
 
-async fn taking_a_missing_item_for_success_would_be_noticed(place: Place) {
-    let settled = settled_too_late(&place, Some(Sabotage::GoneIsOurs), Claim::ack).await;
-    assert!(settled.is_ok(), "{settled:?}");
-}
-
 async fn end_of_another_claim_is_not_taken_for_that_of_the_own(place: Place) {
     let give_back = async |claim: Claim<String>| claim.give_back("later").await;
-    let given_back = settled_too_late(&place, None, give_back).await;
+    let given_back = settled_too_late(&place, give_back).await;
     assert!(
         matches!(given_back, Err(SettleError::NotClaimed { .. })),
         "{given_back:?}"
     );
     let reject = async |claim: Claim<String>| claim.reject("never").await;
-    let rejected = settled_too_late(&place, None, reject).await;
+    let rejected = settled_too_late(&place, reject).await;
     assert!(
         matches!(rejected, Err(SettleError::NotClaimed { .. })),
         "{rejected:?}"
@@ -187,7 +174,7 @@ async fn end_of_another_claim_is_not_taken_for_that_of_the_own(place: Place) {
 }
 
 async fn acknowledgement_whose_receipt_was_deleted_is_unknown(place: Place) {
-    let Behind { proxy, queue, .. } = Behind::a_proxy(&place, None).await;
+    let Behind { proxy, queue, .. } = Behind::a_proxy(&place).await;
     queue.put(&text("a")).await.unwrap();
     let claim = soon(queue.take()).await.unwrap();
     let lost = proxy.swallow_reply(Op::Multi);
@@ -207,7 +194,7 @@ async fn acknowledgement_whose_receipt_was_deleted_is_unknown(place: Place) {
 }
 
 async fn lost_reply_to_giving_back_gives_back_once(place: Place) {
-    let Behind { proxy, queue, .. } = Behind::a_proxy(&place, None).await;
+    let Behind { proxy, queue, .. } = Behind::a_proxy(&place).await;
     queue.put(&text("a")).await.unwrap();
     let claim = soon(queue.take()).await.unwrap();
     let lost = proxy.swallow_reply(Op::Multi);
@@ -223,7 +210,7 @@ async fn lost_reply_to_giving_back_gives_back_once(place: Place) {
 }
 
 async fn lost_reply_to_forgetting_a_letter_is_made_up_for(place: Place) {
-    let Behind { proxy, queue, .. } = Behind::a_proxy(&place, None).await;
+    let Behind { proxy, queue, .. } = Behind::a_proxy(&place).await;
     queue.put(&text("a")).await.unwrap();
     let claim = soon(queue.take()).await.unwrap();
     claim.reject("no").await.unwrap();
@@ -235,7 +222,7 @@ async fn lost_reply_to_forgetting_a_letter_is_made_up_for(place: Place) {
 }
 
 async fn lost_acknowledgement_from_outside_of_a_claim_that_ended_is_told_as_none(place: Place) {
-    let Behind { proxy, queue, .. } = Behind::a_proxy(&place, None).await;
+    let Behind { proxy, queue, .. } = Behind::a_proxy(&place).await;
     let holder = strings(&place).await;
     holder.put(&text("a")).await.unwrap();
     let _claim = soon(holder.take()).await.unwrap();
@@ -248,7 +235,7 @@ async fn lost_acknowledgement_from_outside_of_a_claim_that_ended_is_told_as_none
 }
 
 async fn lost_request_is_sent_again(place: Place) {
-    let Behind { proxy, queue, .. } = Behind::a_proxy(&place, None).await;
+    let Behind { proxy, queue, .. } = Behind::a_proxy(&place).await;
     for _ in 0..3 {
         let lost = proxy.drop_request(Op::Multi);
         soon(queue.put(&text("a"))).await.unwrap();

@@ -1,6 +1,5 @@
 //! Which item is next, and which consumer gets it.
 
-use std::collections::HashSet;
 use std::time::{Duration, Instant, SystemTime};
 
 use bellwether::queue::{PutError, RecordedOrder, TakeError};
@@ -15,10 +14,8 @@ on_both_engines! {
     t76_more_urgent_item_put_meanwhile_is_next,
     waiting_consumers_are_served_in_order_of_arrival,
     first_in_line_that_is_not_polled_keeps_nobody_waiting,
-    shards_lose_nothing,
     oldest_age_is_of_the_item_that_was_put_first,
     oldest_age_of_a_busy_queue_is_found_in_a_few_looks,
-    t76_more_urgent_item_in_another_shard_is_next,
     item_that_comes_back_from_a_dead_consumer_is_soon_next,
     t99_items_behind_a_claimed_one_come_in_order_of_arrival,
     t99_consumers_in_turn_get_items_in_order_of_arrival,
@@ -188,22 +185,6 @@ async fn t100_queue_without_a_recorded_order_works(place: Place) {
     }
 }
 
-async fn t76_more_urgent_item_in_another_shard_is_next(place: Place) {
-    let ranked = async |place: &Place| {
-        PriorityQueue::<String>::new(&place.client().await, "/ranked").shards(3)
-    };
-    let (consumer, producer) = (ranked(&place).await, ranked(&place).await);
-    let common: Vec<_> = (0..9).map(|number| (9, number.to_string())).collect();
-    producer.put_all(&common).await.unwrap();
-    for priority in (0..6).rev() {
-        soon(consumer.take()).await.unwrap().ack().await.unwrap();
-        let urgent = producer.put(priority, &text("urgent")).await.unwrap();
-        let claim = soon(consumer.take()).await.unwrap();
-        assert_eq!(claim.id(), urgent);
-        claim.ack().await.unwrap();
-    }
-}
-
 async fn item_that_comes_back_from_a_dead_consumer_is_soon_next(place: Place) {
     let queue = PriorityQueue::<String>::new(&place.client().await, "/ranked");
     let (proxy, dying) = place.proxied(SESSION_TIMEOUT).await;
@@ -274,25 +255,10 @@ async fn first_in_line_that_is_not_polled_keeps_nobody_waiting(place: Place) {
     claim.ack().await.unwrap();
 }
 
-async fn shards_lose_nothing(place: Place) {
-    let queue = strings(&place).await.shards(3);
-    let all: HashSet<_> = (0..30).map(|number| number.to_string()).collect();
-    for item in &all {
-        queue.put(item).await.unwrap();
-    }
-    for shard in 0..3 {
-        let items = place.children(&format!("/queue/items/{shard}")).await;
-        assert!(!items.is_empty(), "shard {shard}");
-    }
-    assert_eq!(queue.depth().await.unwrap().items, 30);
-    let taken: HashSet<_> = drain(&queue).await.into_iter().collect();
-    assert_eq!(taken, all);
-}
-
 async fn oldest_age_is_of_the_item_that_was_put_first(place: Place) {
     const APART: Duration = Duration::from_millis(30);
 
-    let queue = PriorityQueue::<String>::new(&place.client().await, "/ranked").shards(2);
+    let queue = PriorityQueue::<String>::new(&place.client().await, "/ranked");
     assert_eq!(queue.oldest_age().await.unwrap(), None);
     queue.put(1000, &text("oldest")).await.unwrap();
     let start = Instant::now();
@@ -316,31 +282,17 @@ async fn oldest_age_is_of_the_item_that_was_put_first(place: Place) {
 async fn oldest_age_of_a_busy_queue_is_found_in_a_few_looks(place: Place) {
     const NO_NODE: i32 = -101;
     let (proxy, client) = place.proxied(SESSION_TIMEOUT).await;
-    let queue = Queue::<String>::new(&client, "/queue").shards(2);
-    // Until there is one in each shard.
-    let in_shards = async || {
-        let [one, other] = ["/queue/items/0", "/queue/items/1"].map(|dir| place.children(dir));
-        !one.await.is_empty() && !other.await.is_empty()
-    };
-    while !in_shards().await {
-        queue.put(&text("item")).await.unwrap();
-    }
+    let queue = Queue::<String>::new(&client, "/queue");
+    queue.put(&text("item")).await.unwrap();
     // As if the item were acknowledged between the two steps of each look.
-    let gone = |shard: &'static str| {
-        for _ in 0..100 {
-            let _fault = proxy.answer_with(NO_NODE, move |request| {
-                let path = request.path().unwrap_or_default();
-                request.op == Op::Exists && path.contains(&format!("/items/{shard}/"))
-            });
-        }
-        proxy.reset_counts();
-    };
-    let looks = || proxy.count(Op::GetChildren) / 2;
-    gone("0");
-    let oldest = soon(queue.oldest_age()).await.unwrap();
-    assert!(oldest.is_some(), "that of the other shard");
-    assert!(looks() < 10, "{} looks", looks());
-    gone("1");
+    for _ in 0..100 {
+        let _fault = proxy.answer_with(NO_NODE, |request| {
+            let path = request.path().unwrap_or_default();
+            request.op == Op::Exists && path.contains("/items/")
+        });
+    }
+    proxy.reset_counts();
     assert_eq!(soon(queue.oldest_age()).await.unwrap(), None);
-    assert!(looks() < 50, "{} looks", looks());
+    let looks = proxy.count(Op::GetChildren);
+    assert!(looks < 50, "{looks} looks");
 }

@@ -1,7 +1,6 @@
 //! The access list of a client, for all of its recipes.
 
 use bellwether::error::{AcquireError, StateError};
-use bellwether::line::Layout;
 use bellwether::state::Instance;
 use bellwether::{
     Barrier, Client, Config, ConfigFolder, Counter, DoubleBarrier, Election, Group, Lock, Names,
@@ -62,12 +61,10 @@ async fn every_node_of_every_recipe_has_the_list_of_the_client(place: Place) {
         .unwrap();
     let names = Names::new(&client, "/names");
     names.register_lasting("name", "value").await.unwrap();
-    // Both create a directory inside that of the recipe first.
+    // It creates a directory inside that of the recipe first.
     let services = Names::new(&client, "/services");
     let instance = Instance::new("10.0.0.7:8080");
     let announced = services.announce("web", &instance).await.unwrap();
-    let permit = Semaphore::new(&client, "/curator", 2).layout(Layout::Curator);
-    let permit = permit.acquire().await.unwrap();
     let queue = Queue::<String>::new(&client, "/queue");
     queue.put(&"item".to_owned()).await.unwrap();
     let claim = soon(queue.take()).await.unwrap();
@@ -90,7 +87,7 @@ async fn every_node_of_every_recipe_has_the_list_of_the_client(place: Place) {
     let open = open_nodes(&client.raw()).await;
     assert!(open.is_empty(), "open to the world: {open:?}");
     early.abort();
-    drop((lock, holds, claim, coordinator, announced, permit));
+    drop((lock, holds, claim, coordinator, announced));
 }
 
 async fn directories_above_a_recipe_stay_open(place: Place) {

@@ -118,7 +118,7 @@ async fn locks_elections_and_semaphores_are_spans_with_their_token() {
     let election = Election::new(&client, "/election");
     let leadership = election.campaign().await.unwrap();
     let token = Some(leadership.token().number());
-    leadership.proclaim("here").await.unwrap();
+    leadership.set_value("here").await.unwrap();
     assert!(election.leader().await.unwrap().is_some());
     assert_eq!(election.candidates().await.unwrap().len(), 1);
     assert!(election.try_campaign().await.unwrap().is_none());
@@ -128,7 +128,7 @@ async fn locks_elections_and_semaphores_are_spans_with_their_token() {
         &calls,
         &[
             "election.campaign /election held",
-            "election.proclaim /election done",
+            "election.set_value /election done",
             "election.leader /election found",
             "election.candidates /election done",
             "election.try_campaign /election none",
@@ -288,11 +288,11 @@ async fn transactions_and_shared_state_are_spans() {
 async fn transactions(client: &Client, calls: &Calls) {
     let all = TwoPhase::new(client, "/transfers");
     let mut coordinator = all.begin_as("t1", ["bank"], "payload").await.unwrap();
-    let mut seat = all.transaction("t1").join("bank").await.unwrap();
-    seat.vote(Vote::Commit).await.unwrap();
+    let mut participation = all.transaction("t1").join("bank").await.unwrap();
+    participation.vote(Vote::Commit).await.unwrap();
     coordinator.decide().await.unwrap();
-    seat.decision().await.unwrap();
-    seat.applied().await.unwrap();
+    participation.decision().await.unwrap();
+    participation.applied().await.unwrap();
     all.transaction("t1").decision().await.unwrap();
     all.transaction("t1").forget().await.unwrap();
     assert_calls(

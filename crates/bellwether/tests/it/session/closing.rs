@@ -32,7 +32,7 @@ async fn close_ends_the_session_whatever_there_is(place: Place) {
     let config = Config::<String>::new(&client, "/config");
     let mut watch = config.watch();
     soon(watch.next()).await.unwrap().unwrap();
-    let (states, candidacy) = (client.states(), Election::new(&client, "/e").stand());
+    let (states, candidacy) = (client.states(), Election::new(&client, "/e").candidacy());
     let tree = Cache::new(&client, "/lock").open().await.unwrap();
     let queue = Queue::<Vec<u8>>::new(&client, "/queue");
     queue.put(&b"item".to_vec()).await.unwrap();

@@ -96,8 +96,8 @@ async fn everything_else_takes_the_longest_time(place: Place) {
     soon(inside.leave_timeout(FOREVER)).await.unwrap();
     let transactions = TwoPhase::new(&client, "/tx").deadline(FOREVER);
     let mut coordinator = soon(transactions.begin(["a"], "")).await.unwrap();
-    let seat = soon(coordinator.join("a")).await.unwrap();
-    assert!(seat.proposal().time_left().unwrap() > Duration::from_secs(1 << 30));
+    let participation = soon(coordinator.join("a")).await.unwrap();
+    assert!(participation.proposal().time_left().unwrap() > Duration::from_secs(1 << 30));
     soon(coordinator.abort("enough")).await.unwrap();
     soon(coordinator.decision_timeout(FOREVER)).await.unwrap();
     assert!(

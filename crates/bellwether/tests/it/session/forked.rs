@@ -147,7 +147,7 @@ fn assert_dead(client: &Client, guard: &LockGuard) {
     assert!(queue.take().wait().is_err());
     assert_eq!(iter(queue.consumer()).filter(Result::is_ok).count(), 0);
     let election = Election::new(client, "/election");
-    assert_eq!(iter(election.stand()).count(), 1);
+    assert_eq!(iter(election.candidacy()).count(), 1);
     assert_eq!(iter(election.observe()).count(), 1);
 
     let raw = client.raw();

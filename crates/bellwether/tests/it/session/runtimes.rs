@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use bellwether::blocking::Wait;
-use bellwether::election::Standing;
+use bellwether::election::CandidacyState;
 use bellwether::error::{AcquireError, ConnectError};
 use bellwether::{ClientState, Election, HoldState, Lock, Queue, connect};
 use futures_util::StreamExt;
@@ -93,11 +93,14 @@ fn streams_end_with_the_runtime_of_the_session() {
         client.on_current_runtime().await.unwrap()
     });
     let election = Election::new(&client, "/election");
-    let (mut stand, mut observed) = (election.stand(), election.observe());
+    let (mut stand, mut observed) = (election.candidacy(), election.observe());
     let leadership = outer.block_on(async {
         assert!(observed.next().await.unwrap().unwrap().is_none());
-        assert!(matches!(stand.next().await, Some(Standing::Running { .. })));
-        let Some(Standing::Elected(leadership)) = stand.next().await else {
+        assert!(matches!(
+            stand.next().await,
+            Some(CandidacyState::Running { .. })
+        ));
+        let Some(CandidacyState::Elected(leadership)) = stand.next().await else {
             panic!("there is no other candidate");
         };
         assert!(observed.next().await.unwrap().unwrap().is_some());
@@ -132,8 +135,11 @@ fn streams_end_with_the_runtime_of_the_session() {
         drop((guard, waiting));
         assert_eq!(soon(observed).await.unwrap(), 1, "it says why");
         assert_eq!(soon(taken).await.unwrap(), 0);
-        let ran: Vec<Standing> = soon(stand.collect()).await;
-        assert!(matches!(ran[..], [Standing::Interrupted(_)]), "{ran:?}");
+        let ran: Vec<CandidacyState> = soon(stand.collect()).await;
+        assert!(
+            matches!(ran[..], [CandidacyState::Interrupted(_)]),
+            "{ran:?}"
+        );
     });
 }
 

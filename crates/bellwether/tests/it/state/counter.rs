@@ -1,9 +1,9 @@
 //! Counters: each acknowledged addition was made exactly once.
 
+use bellwether::Counter;
 use bellwether::blocking::Wait;
 use bellwether::error::StateError;
 use bellwether::state::Seen;
-use bellwether::{Counter, Sabotage, connect};
 use bellwether_wire::op::Op;
 use futures_util::StreamExt;
 use tokio::task::JoinSet;
@@ -13,7 +13,6 @@ use crate::support::place::{Place, SESSION_TIMEOUT, expire, soon};
 on_both_engines! {
     t78_addition_with_a_lost_reply_is_made_once,
     t78_addition_whose_session_is_lost_too_is_unknown_and_made_once_at_most,
-    t78_blind_retry_is_noticed,
     additions_of_many_sum_up,
     counter_that_was_deleted_and_made_anew_keeps_what_was_added_since,
     warm_addition_is_one_request,
@@ -69,21 +68,6 @@ async fn t78_addition_whose_session_is_lost_too_is_unknown_and_made_once_at_most
         assert_eq!(soon(counter.get()).await.unwrap(), sum);
         assert_eq!(soon(counter.add(5)).await.unwrap(), sum + 5);
     }
-}
-
-async fn t78_blind_retry_is_noticed(place: Place) {
-    let honest = Counter::new(&place.client().await, "/counts/hits");
-    honest.add(1).await.unwrap();
-    let (proxy, _) = place.proxied(SESSION_TIMEOUT).await;
-    let client = connect(format!("{}{}", proxy.address(), place.chroot()))
-        .sabotage(Sabotage::RetryBlindly)
-        .await
-        .unwrap();
-    let counter = Counter::new(&client, "/counts/hits");
-    let lost = proxy.swallow_reply(Op::Multi);
-    soon(counter.add(1)).await.unwrap();
-    lost.happened().await.unwrap();
-    assert_eq!(honest.get().await.unwrap(), 3, "the test would not notice");
 }
 
 async fn additions_of_many_sum_up(place: Place) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bellwether::TwoPhase;
-use bellwether::two_phase::{DeadSite, Decision, Form, Seat, Status, Vote};
+use bellwether::two_phase::{DeadSite, Decision, Form, Participation, Status, Vote};
 use bellwether_wire::op::Op;
 
 use super::{Actor, SITES, elsewhere, spawn, transactions, until_status};
@@ -96,11 +96,11 @@ async fn missing_vote_is_one_to_abort_after_the_deadline(place: Place) {
             .begin(["a", "b"], "")
             .await
             .unwrap();
-        let mut seat = coordinator.join("a").await.unwrap();
-        assert!(seat.proposal().time_left().unwrap() <= Duration::from_millis(300));
-        seat.vote(Vote::Commit).await.unwrap();
+        let mut participation = coordinator.join("a").await.unwrap();
+        assert!(participation.proposal().time_left().unwrap() <= Duration::from_millis(300));
+        participation.vote(Vote::Commit).await.unwrap();
         let decision = match form {
-            Form::EverySite => soon(seat.decision()).await,
+            Form::EverySite => soon(participation.decision()).await,
             _ => soon(coordinator.decide()).await,
         };
         assert_eq!(decision.unwrap(), Decision::Abort);
@@ -117,18 +117,18 @@ async fn site_takes_over_after_the_deadline(place: Place) {
         let coordinator = transactions.begin(["a", "b"], "").await.unwrap();
         let transaction = transactions.transaction(coordinator.id());
         drop(coordinator);
-        let mut seats: Vec<Seat> = Vec::new();
+        let mut seats: Vec<Participation> = Vec::new();
         for site in &votes {
-            let mut seat = transaction.join(site).await.unwrap();
-            seat.vote(Vote::Commit).await.unwrap();
-            seats.push(seat);
+            let mut participation = transaction.join(site).await.unwrap();
+            participation.vote(Vote::Commit).await.unwrap();
+            seats.push(participation);
         }
         let expected = match votes.len() {
             2 => Decision::Commit,
             _ => Decision::Abort,
         };
-        for mut seat in seats {
-            assert_eq!(soon(seat.decision()).await.unwrap(), expected);
+        for mut participation in seats {
+            assert_eq!(soon(participation.decision()).await.unwrap(), expected);
         }
     }
 }

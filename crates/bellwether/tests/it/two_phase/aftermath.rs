@@ -91,9 +91,9 @@ async fn failed_handler_is_called_again(place: Place) {
     assert_eq!(status.sites["a"].ballot, None);
     actor.calls.clear();
     // The vote succeeds, and the commit does not.
-    let mut seat = coordinator.join("a").await.unwrap();
-    seat.vote(Vote::Commit).await.unwrap();
-    drop(seat);
+    let mut participation = coordinator.join("a").await.unwrap();
+    participation.vote(Vote::Commit).await.unwrap();
+    drop(participation);
     actor.failures = 1;
     let failed = soon(coordinator.participate("a", &mut actor)).await;
     assert!(matches!(failed, Err(ParticipateError::Handler(_))));

@@ -1,7 +1,7 @@
 //! Cost of a transaction: requests and events, counted between clients and server (except the syncs of the tests). With a coordinator the
 //! cost is linear in the number of sites; if every site counts, it is quadratic.
 
-use bellwether::two_phase::{Decision, Form, Seat, Vote};
+use bellwether::two_phase::{Decision, Form, Participation, Vote};
 use bellwether::{Client, TwoPhase};
 use bellwether_testkit::{Direction, FaultProxy};
 use bellwether_wire::op::Op;
@@ -37,7 +37,7 @@ impl Sites {
         }
     }
 
-    async fn join(&self, id: &str) -> Vec<Seat> {
+    async fn join(&self, id: &str) -> Vec<Participation> {
         let mut seats = Vec::new();
         for (client, name) in self.clients.iter().zip(&self.names) {
             let transaction = TwoPhase::new(client, "/tx").transaction(id);
@@ -70,10 +70,10 @@ async fn directory(client: &Client) {
 }
 
 /// Waits for the decision, and marks it as done.
-fn end(mut seat: Seat) -> JoinHandle<()> {
+fn end(mut participation: Participation) -> JoinHandle<()> {
     tokio::spawn(async move {
-        assert_eq!(seat.decision().await.unwrap(), Decision::Commit);
-        seat.applied().await.unwrap();
+        assert_eq!(participation.decision().await.unwrap(), Decision::Commit);
+        participation.applied().await.unwrap();
     })
 }
 
@@ -96,13 +96,13 @@ async fn coordinator_makes_it_linear(place: Place) {
         answered(&client).await;
         // One vote after the other is the worst case: concurrent votes are read together.
         let mut ends = Vec::new();
-        for (site, mut seat) in seats.into_iter().enumerate() {
+        for (site, mut participation) in seats.into_iter().enumerate() {
             if site == n - 1 {
                 // The last site has to wait like the others.
                 proxy.hold(Direction::ToServer);
             }
-            seat.vote(Vote::Commit).await.unwrap();
-            ends.push(end(seat));
+            participation.vote(Vote::Commit).await.unwrap();
+            ends.push(end(participation));
             until(&sites.proxy, Op::Exists, site + 1).await;
             answered(&sites.clients[site]).await;
             proxy.resume(Direction::ToServer);
@@ -158,12 +158,12 @@ async fn every_site_makes_it_quadratic(place: Place) {
         let seats = sites.join(&id).await;
         let (mut looks, mut reads) = (n, n);
         let mut ends = Vec::new();
-        for (before, mut seat) in seats.into_iter().enumerate() {
-            seat.vote(Vote::Commit).await.unwrap();
+        for (before, mut participation) in seats.into_iter().enumerate() {
+            participation.vote(Vote::Commit).await.unwrap();
             // It reads the votes, and the sites before it read again: each reads what is new to it.
             ends.push(tokio::spawn(async move {
-                assert_eq!(seat.decision().await.unwrap(), Decision::Commit);
-                seat
+                assert_eq!(participation.decision().await.unwrap(), Decision::Commit);
+                participation
             }));
             looks += 1 + before;
             reads += 2 * before;
@@ -181,8 +181,8 @@ async fn every_site_makes_it_quadratic(place: Place) {
         let events = sites.proxy.events();
         assert!((n * (n - 1) / 2..=n * (n + 1) / 2).contains(&events));
         for end in ends {
-            let seat = soon(end).await.unwrap();
-            seat.applied().await.unwrap();
+            let participation = soon(end).await.unwrap();
+            participation.applied().await.unwrap();
         }
         assert_eq!(sites.proxy.count(Op::Multi), n);
         // Presence, vote, and the decision of sites that did not see it yet.

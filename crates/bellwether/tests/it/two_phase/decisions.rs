@@ -80,13 +80,16 @@ async fn abort_is_known_with_the_first_vote_for_it(place: Place) {
     for form in [Form::Coordinator, Form::EverySite] {
         let transactions = transactions(&place, form).await.no_deadline();
         let mut coordinator = transactions.begin(SITES, "").await.unwrap();
-        let mut seat = coordinator.join("a").await.unwrap();
-        seat.vote(Vote::Abort("no".into())).await.unwrap();
+        let mut participation = coordinator.join("a").await.unwrap();
+        participation.vote(Vote::Abort("no".into())).await.unwrap();
         if form == Form::Coordinator {
             assert_eq!(soon(coordinator.decide()).await.unwrap(), Decision::Abort);
         }
         // The other sites have not even joined.
-        assert_eq!(soon(seat.decision()).await.unwrap(), Decision::Abort);
+        assert_eq!(
+            soon(participation.decision()).await.unwrap(),
+            Decision::Abort
+        );
         let status = coordinator.status().await.unwrap();
         assert_eq!(status.missing().collect::<Vec<_>>(), ["b", "c"]);
     }
@@ -139,9 +142,9 @@ async fn first_vote_stands(place: Place) {
     let other = elsewhere(&place, &coordinator).await;
     let no = Vote::Abort("too late".into());
     assert_eq!(other.vote("a", no.clone()).await.unwrap(), first);
-    let mut seat = other.join("a").await.unwrap();
-    assert!(seat.has_voted());
-    assert_eq!(*seat.vote(no).await.unwrap(), first);
+    let mut participation = other.join("a").await.unwrap();
+    assert!(participation.has_voted());
+    assert_eq!(*participation.vote(no).await.unwrap(), first);
 }
 
 async fn bad_calls_are_refused(place: Place) {

@@ -1,7 +1,7 @@
 //! Contenders in separate processes under random faults.
 
-mod broken;
 mod contender;
+mod scenes;
 
 use std::process::Stdio;
 use std::time::Duration;

@@ -1,18 +1,18 @@
-//! Nodes of this session that are no longer needed, and how the janitor checks whether they still exist.
+//! Nodes of this session that are no longer needed, and how the cleaner checks whether they still exist.
 
 use bellwether_client as zk;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
-use crate::node::acquisition::Claim;
+use crate::node::operation_id::ClaimData;
 use crate::node::path::NodePath;
-use crate::request::synced_read::linearizable;
-use crate::session::janitor::Removal;
+use crate::request::synced_read::read_linearizable;
+use crate::session::cleaner::Cleanup;
 use crate::session::open_session::WeakSession;
 
 /// A node to remove.
 #[derive(Debug)]
-pub(crate) enum Litter {
+pub(crate) enum Leftover {
     /// A node with a unique name.
     Node(String),
     /// The node at a path, if this session owns it.
@@ -55,19 +55,21 @@ pub(crate) enum Is {
     Of(String),
 }
 
-impl Removal for Litter {
+impl Cleanup for Leftover {
     fn remove<'a>(&'a self, zk: &'a zk::Client) -> BoxFuture<'a, Result<(), zk::Error>> {
         self.try_remove(zk).boxed()
     }
 }
 
-impl Litter {
+impl Leftover {
     async fn try_remove(&self, zk: &zk::Client) -> Result<(), zk::Error> {
         match self {
             Self::Node(path) => delete(zk, path).await,
             Self::Own(path) => delete_own(zk, path).await,
             Self::Departed { path, session } => match session.upgrade() {
-                Some(session) if !session.borne().contains(path) => delete_own(zk, path).await,
+                Some(session) if !session.member_names().contains(path) => {
+                    delete_own(zk, path).await
+                }
                 _ => Ok(()),
             },
             Self::At(path, is) => match find(zk, path, is).await {
@@ -149,12 +151,12 @@ pub(crate) async fn delete_receipted(
 pub(crate) async fn find(zk: &zk::Client, path: &str, is: &Is) -> Result<(), zk::Error> {
     let is_there = match is {
         Is::Created(czxid) => {
-            let found = linearizable(zk, path, || zk.exists(path)).await?;
+            let found = read_linearizable(zk, path, || zk.exists(path)).await?;
             found.is_some_and(|stat| stat.czxid == *czxid)
         }
         Is::Of(acquisition) => {
-            let (data, _) = linearizable(zk, path, || zk.get(path)).await?;
-            Claim::is_of(&data, acquisition)
+            let (data, _) = read_linearizable(zk, path, || zk.get(path)).await?;
+            ClaimData::is_of(&data, acquisition)
         }
     };
     match is_there {
@@ -165,7 +167,7 @@ pub(crate) async fn find(zk: &zk::Client, path: &str, is: &Is) -> Result<(), zk:
 
 /// Deletes a node and its receipt. One multi has created both, so their zxids tell whether the node is still the same.
 async fn remove_receipted(zk: &zk::Client, path: &str, receipt: &str) -> Result<(), zk::Error> {
-    let found = linearizable(zk, receipt, || zk.exists(receipt)).await?;
+    let found = read_linearizable(zk, receipt, || zk.exists(receipt)).await?;
     let Some(created) = found else {
         return Ok(());
     };
@@ -184,7 +186,7 @@ async fn remove_acquisition(
     except: Option<&str>,
 ) -> Result<(), zk::Error> {
     let list = || zk.children(dir.as_str());
-    let children = match linearizable(zk, dir.as_str(), list).await {
+    let children = match read_linearizable(zk, dir.as_str(), list).await {
         Err(zk::Error::NO_NODE) => return Ok(()),
         children => children?,
     };

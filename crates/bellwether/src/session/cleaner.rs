@@ -5,7 +5,7 @@
 //!
 //! The first request is sent on the thread that gives a node up, so that it is sent even if the process exits right after.
 //!
-//! A create that got no answer may still be on its way through a slow server, and arrive behind the deletion. So the janitor looks for such
+//! A create that got no answer may still be on its way through a slow server, and arrive behind the deletion. So the cleaner looks for such
 //! latecomers again. Neither ZooKeeper's documents nor Apache's code bound the delay. Two session timeouts are an assumption: a session
 //! survives an outage that is shorter than its timeout, and TCP sends again at the latest after as long again.
 
@@ -22,8 +22,8 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::{mpsc, watch};
 use tracing::warn;
 
-use crate::session::ephemerals::Room;
-use crate::session::home::Home;
+use crate::session::ephemeral_quota::Reserved;
+use crate::session::runtime::SessionRuntime;
 
 /// After this many session timeouts, no write of an earlier connection arrives any more.
 const LATE_TIMEOUTS: u32 = 2;
@@ -33,14 +33,12 @@ const LATE_TIMEOUTS: u32 = 2;
 const LATE_LOOKS: u32 = 5;
 const FIRST_PAUSE_PART: u32 = 16;
 
-/// The way to the janitor of a session. The task ends when this is dropped and the work is done.
+/// The way to the cleaner of a session. The task ends when this is dropped and the work is done.
 #[derive(Debug)]
-pub(crate) struct Janitor {
-    home: Home,
+pub(crate) struct Cleaner {
+    runtime: SessionRuntime,
     zk: zk::Client,
     removals: mpsc::UnboundedSender<Job>,
-    /// A deliberate mistake: look for late nodes only once.
-    looks_once: bool,
     /// How often something was given to it.
     given: AtomicU64,
     /// How much of that is done, in the order of the queue.
@@ -51,52 +49,51 @@ pub(crate) struct Janitor {
 type Job = BoxFuture<'static, Option<BoxFuture<'static, ()>>>;
 
 /// Something to remove. There is never more than this session has made, so the queue needs no limit of its own.
-pub(crate) trait Removal: fmt::Debug + Send + Sync {
+pub(crate) trait Cleanup: fmt::Debug + Send + Sync {
     /// One try, which may be repeated: it checks what is still there.
     fn remove<'a>(&'a self, zk: &'a zk::Client) -> BoxFuture<'a, Result<(), zk::Error>>;
 }
 
-impl Janitor {
+impl Cleaner {
     /// Starts the task. It keeps the session open until it has done its work.
-    pub(crate) fn start(home: &Home, zk: zk::Client, looks_once: bool) -> Self {
+    pub(crate) fn start(runtime: &SessionRuntime, zk: zk::Client) -> Self {
         let (sender, receiver) = mpsc::unbounded_channel();
         let (tell, done) = watch::channel(0);
-        home.spawn(work(receiver, tell));
+        runtime.spawn_detached(work(receiver, tell));
         Self {
-            home: home.clone(),
+            runtime: runtime.clone(),
             zk,
             removals: sender,
-            looks_once,
             given: AtomicU64::new(0),
             done,
         }
     }
 
-    pub(crate) fn remove(&self, removal: impl Removal + 'static) {
+    pub(crate) fn remove(&self, removal: impl Cleanup + 'static) {
         let removed = perform(Arc::new(removal), self.zk.clone());
         self.begin(removed.map(|()| None).boxed());
     }
 
     /// Removes what a create has made or may still make that was sent through the connection of this number.
-    pub(crate) fn remove_late(&self, removal: impl Removal + 'static, connection: u64) {
-        let removal: Arc<dyn Removal> = Arc::new(removal);
-        let (home, zk, looks_once) = (self.home.clone(), self.zk.clone(), self.looks_once);
+    pub(crate) fn remove_late(&self, removal: impl Cleanup + 'static, connection: u64) {
+        let removal: Arc<dyn Cleanup> = Arc::new(removal);
+        let (runtime, zk) = (self.runtime.clone(), self.zk.clone());
         let removed = async move {
             perform(removal.clone(), zk.clone()).await;
             // A server answers the requests of one connection in their order: the create was ahead of the removal.
-            let is_late = zk.connections() != connection && !looks_once;
-            is_late.then(|| look_again(removal, home, zk).boxed())
+            let is_late = zk.connections() != connection;
+            is_late.then(|| look_again(removal, runtime, zk).boxed())
         };
         self.begin(removed.boxed());
     }
 
-    /// Removes a node when no late request can need it any more. Until then its path takes `room`.
-    pub(crate) fn remove_later(&self, removal: impl Removal + 'static, room: Room) {
-        let (home, zk) = (self.home.clone(), self.zk.clone());
+    /// Removes a node when no late request can need it any more. Until then its path takes `reserved`.
+    pub(crate) fn remove_later(&self, removal: impl Cleanup + 'static, reserved: Reserved) {
+        let (runtime, zk) = (self.runtime.clone(), self.zk.clone());
         let later = async move {
-            home.sleep(zk.session_timeout() * LATE_TIMEOUTS).await;
+            runtime.sleep(zk.session_timeout() * LATE_TIMEOUTS).await;
             perform(Arc::new(removal), zk).await;
-            drop(room);
+            drop(reserved);
         };
         self.begin(ready(Some(later.boxed())).boxed());
     }
@@ -106,28 +103,28 @@ impl Janitor {
     /// request like that too.
     pub(crate) fn fence_off(
         &self,
-        fence: impl Removal + 'static,
+        fence: impl Cleanup + 'static,
         connection: Option<u64>,
-        made: impl Removal + 'static,
-        room: Room,
+        made: impl Cleanup + 'static,
+        reserved: Reserved,
     ) {
-        let fence: Arc<dyn Removal> = Arc::new(fence);
-        let made: Arc<dyn Removal> = Arc::new(made);
-        let (home, zk) = (self.home.clone(), self.zk.clone());
+        let fence: Arc<dyn Cleanup> = Arc::new(fence);
+        let made: Arc<dyn Cleanup> = Arc::new(made);
+        let (runtime, zk) = (self.runtime.clone(), self.zk.clone());
         let fenced = async move {
             perform(fence.clone(), zk.clone()).await;
             // A server answers the requests of one connection in their order: the request was ahead of the fence.
             if connection == Some(zk.connections()) {
                 perform(made, zk).await;
-                drop(room);
+                drop(reserved);
                 return None;
             }
             let later = async move {
                 // The removal comes last: a fence that is written after it would stay.
-                let again = look_again(fence, home.clone(), zk.clone());
-                tokio::join!(again, home.sleep(zk.session_timeout() * LATE_TIMEOUTS));
+                let again = look_again(fence, runtime.clone(), zk.clone());
+                tokio::join!(again, runtime.sleep(zk.session_timeout() * LATE_TIMEOUTS));
                 perform(made, zk).await;
-                drop(room);
+                drop(reserved);
             };
             Some(later.boxed())
         };
@@ -153,7 +150,7 @@ impl Janitor {
     }
 }
 
-/// The task of a janitor.
+/// The task of a cleaner.
 async fn work(mut jobs: mpsc::UnboundedReceiver<Job>, done: watch::Sender<u64>) {
     let mut later = FuturesUnordered::new();
     loop {
@@ -173,17 +170,17 @@ async fn work(mut jobs: mpsc::UnboundedReceiver<Job>, done: watch::Sender<u64>) 
 }
 
 /// Looks for a late node with growing pauses, and removes it.
-async fn look_again(removal: Arc<dyn Removal>, home: Home, zk: zk::Client) {
+async fn look_again(removal: Arc<dyn Cleanup>, runtime: SessionRuntime, zk: zk::Client) {
     let mut pause = zk.session_timeout() / FIRST_PAUSE_PART;
     for _ in 0..LATE_LOOKS {
-        home.sleep(pause).await;
+        runtime.sleep(pause).await;
         perform(removal.clone(), zk.clone()).await;
         pause *= 2;
     }
 }
 
 /// Tries until it is gone. It does not spin: see `request/retry.rs`.
-async fn perform(removal: Arc<dyn Removal>, zk: zk::Client) {
+async fn perform(removal: Arc<dyn Cleanup>, zk: zk::Client) {
     loop {
         match removal.remove(&zk).await {
             Err(error) if error.is_transient() => {}
@@ -212,7 +209,7 @@ mod tests {
         error: zk::Error,
     }
 
-    impl Removal for Overloaded {
+    impl Cleanup for Overloaded {
         fn remove<'a>(&'a self, _: &'a zk::Client) -> BoxFuture<'a, Result<(), zk::Error>> {
             let left = self.tries_left.fetch_sub(1, Ordering::SeqCst) - 1;
             ready(if left == 0 { Ok(()) } else { Err(self.error) }).boxed()
@@ -223,17 +220,17 @@ mod tests {
     async fn node_is_removed_when_an_overload_is_over() {
         let server = TestServer::start().await.unwrap();
         let zk = zk::Client::connect(server.connect_string()).await.unwrap();
-        let janitor = Janitor::start(&Home::of(&zk), zk, false);
+        let cleaner = Cleaner::start(&SessionRuntime::of(&zk), zk);
         for error in [
             zk::Error::Refused(zk::ErrorCode::ThrottledOp),
             zk::Error::Invalid(zk::Invalid::TooManyRequests),
         ] {
             let tries_left = Arc::new(AtomicU32::new(3));
-            janitor.remove(Overloaded {
+            cleaner.remove(Overloaded {
                 tries_left: tries_left.clone(),
                 error,
             });
-            janitor.swept().await;
+            cleaner.swept().await;
             assert_eq!(tries_left.load(Ordering::SeqCst), 0, "{error}");
         }
     }

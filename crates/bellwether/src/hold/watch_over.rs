@@ -8,14 +8,13 @@ use bellwether_client::log;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
+use super::ephemeral_node::OwnWatch;
 use super::hold_watch::{HoldState, HoldWatch};
-use super::own_node::OwnWatch;
 
 use crate::node::node_data::Revocation;
 use crate::request::node_event::Happened;
-use crate::request::retry::Tries;
+use crate::request::retry::Retry;
 use crate::session::open_session::Session;
-use crate::session::sabotage::Sabotage;
 use crate::session::slots::HeldSlot;
 
 /// The node of a hold is watched for deletion by other clients once the hold is this old. Shorter holds end before it would matter, and
@@ -24,33 +23,31 @@ const WATCH_AFTER: Duration = Duration::from_millis(10);
 
 /// A hold whose state the task updates. It is lost when the task is dropped with its runtime: nothing proves it any more, and nothing else
 /// wakes its waiters. When a hold ends otherwise, its state is final before the task is dropped.
-pub(super) struct Attended(pub(super) HoldWatch);
+pub(super) struct WatchedOver(pub(super) HoldWatch);
 
-impl Drop for Attended {
+impl Drop for WatchedOver {
     fn drop(&mut self) {
         self.0.note(HoldState::Lost);
     }
 }
 
 /// Updates the state of a hold until it is lost.
-pub(super) async fn attend(
+pub(super) async fn watch_over(
     session: Session,
     (node, czxid): (String, i64),
     own_watch: Option<OwnWatch>,
-    state: Attended,
+    state: WatchedOver,
     asked: watch::Sender<Option<Revocation>>,
     slot: Weak<HeldSlot>,
 ) {
     // A guard that is lost may stay in scope, and other tasks wait for its slot.
-    watch_over(&session, (&node, czxid), own_watch, &state.0, &asked).await;
-    if let Some(slot) = slot.upgrade()
-        && !session.is_sabotaged(Sabotage::TrustLostHold)
-    {
+    watch_node(&session, (&node, czxid), own_watch, &state.0, &asked).await;
+    if let Some(slot) = slot.upgrade() {
         slot.free();
     }
 }
 
-async fn watch_over(
+async fn watch_node(
     session: &Session,
     (node, czxid): (&str, i64),
     own_watch: Option<OwnWatch>,
@@ -62,7 +59,6 @@ async fn watch_over(
     loop {
         let link = *states.borrow_and_update();
         let now = match link {
-            _ if session.is_sabotaged(Sabotage::IgnoreExpiry) => HoldState::Held,
             link if link.is_ended() => HoldState::Lost,
             _ if is_over(session) => HoldState::Lost,
             zk::SessionState::Disconnected => HoldState::Suspended,
@@ -77,7 +73,7 @@ async fn watch_over(
             return;
         }
         // Never zero: such a timer is done at once, and other tasks could not run.
-        let left = session.heart().deadline().left();
+        let left = session.liveness().deadline().left();
         let look = left.clamp(Duration::from_millis(1), look_again(session));
         tokio::select! {
             biased;
@@ -90,15 +86,14 @@ async fn watch_over(
                 return;
             }
             _ = states.changed() => {}
-            () = session.home().sleep(look) => {}
+            () = session.runtime().sleep(look) => {}
         }
     }
 }
 
 /// Whether the session has ended, or may have ended by the clock.
 pub(super) fn is_over(session: &Session) -> bool {
-    (session.is_ended() || !session.heart().is_alive())
-        && !session.is_sabotaged(Sabotage::IgnoreExpiry)
+    session.is_ended() || !session.liveness().is_alive()
 }
 
 /// The longest sleep of a task that watches a deadline: timers stand still while the machine is suspended.
@@ -115,13 +110,13 @@ async fn node_gone(
     asked: &watch::Sender<Option<Revocation>>,
 ) {
     if own_watch.is_none() {
-        session.home().sleep(WATCH_AFTER).await;
+        session.runtime().sleep(WATCH_AFTER).await;
     }
     let read = || session.zk().get_watched(node);
     loop {
         let own = match own_watch.take() {
             Some(own) => own,
-            None => match Tries::unlimited().answer(read).await {
+            None => match Retry::unlimited().answer(read).await {
                 Ok((data, stat, watch)) if stat.czxid == czxid => OwnWatch::of(&data, watch),
                 // Gone; the next holder's node may already be there.
                 Ok(_) | Err(zk::Error::NO_NODE) => return,

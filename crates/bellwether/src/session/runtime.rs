@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bellwether_client as zk;
 use bellwether_client::process::Process;
-use bellwether_client::{is_session_thread, seam, session_thread};
+use bellwether_client::{environment, is_session_thread, session_thread};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Either, ready};
 use tokio::runtime::Handle;
@@ -19,8 +19,8 @@ use tokio::task::{AbortHandle, JoinHandle};
 
 /// The home of a session. Futures of recipes only wait for results from there, so they can be awaited on any executor.
 #[derive(Clone, Debug)]
-pub(crate) struct Home {
-    runtime: Handle,
+pub(crate) struct SessionRuntime {
+    handle: Handle,
     /// Whether that is the session thread.
     is_session_thread: bool,
     process: Process,
@@ -28,26 +28,29 @@ pub(crate) struct Home {
     session: watch::Receiver<zk::SessionState>,
 }
 
-impl Home {
+impl SessionRuntime {
     /// The runtime that carries a session.
     pub(crate) fn of(zk: &zk::Client) -> Self {
-        let runtime = zk.runtime().clone();
+        let handle = zk.runtime().clone();
         Self {
-            is_session_thread: runtime.id() == session_thread().id(),
+            is_session_thread: handle.id() == session_thread().id(),
             process: zk.process(),
             session: zk.states(),
-            runtime,
+            handle,
         }
     }
 
     /// Spawns a task there. Dropping the result aborts it.
-    pub(crate) fn run(&self, future: impl Future<Output = ()> + Send + 'static) -> Running {
+    pub(crate) fn spawn_guarded(
+        &self,
+        future: impl Future<Output = ()> + Send + 'static,
+    ) -> TaskGuard {
         let task = self.start(future);
-        Running(task.map(|task| task.abort_handle()), self.process)
+        TaskGuard(task.map(|task| task.abort_handle()), self.process)
     }
 
     /// Spawns a task there that runs to its end.
-    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn spawn_detached(&self, future: impl Future<Output = ()> + Send + 'static) {
         drop(self.start(future));
     }
 
@@ -56,7 +59,7 @@ impl Home {
     where
         F: Future<Output: Send> + Send + 'static,
     {
-        (!self.is_forked()).then(|| self.runtime.spawn(seam::task(future)))
+        (!self.is_forked()).then(|| self.handle.spawn(environment::task(future)))
     }
 
     /// Whether this is a forked child of the process that it belongs to.
@@ -66,13 +69,13 @@ impl Home {
 
     /// Runs a future there and returns its output. Dropping the result drops the future there. The steps of a recipe then follow each other
     /// without waking the caller's thread in between.
-    pub(crate) fn there<F>(&self, future: F) -> impl Future<Output = F::Output> + Send + use<F>
+    pub(crate) fn run<F>(&self, future: F) -> impl Future<Output = F::Output> + Send + use<F>
     where
         F: Future<Output: Send> + Send + 'static,
     {
         // Both are on the heap, so that the caller's future stays small.
         let running = match self.is_session_thread && !is_session_thread() && !self.is_forked() {
-            true => Either::Left(self.apart(future)),
+            true => Either::Left(self.spawn(future)),
             false => Either::Right(Box::pin(future)),
         };
         async {
@@ -87,9 +90,9 @@ impl Home {
         }
     }
 
-    /// As [`there`](Self::there), but always as a task of its own, even on the caller's runtime. It makes progress while the caller does not poll
+    /// As [`run`](Self::run), but always as a task of its own, even on the caller's runtime. It makes progress while the caller does not poll
     /// the result, so others may wait for it. `None` when the runtime is gone.
-    pub(crate) fn apart<F>(
+    pub(crate) fn spawn<F>(
         &self,
         future: F,
     ) -> impl Future<Output = Option<F::Output>> + Send + use<F>
@@ -97,18 +100,18 @@ impl Home {
         F: Future<Output: Send> + Send + 'static,
     {
         let task = self.start(future);
-        let attached = Running(task.as_ref().map(JoinHandle::abort_handle), self.process);
+        let attached = TaskGuard(task.as_ref().map(JoinHandle::abort_handle), self.process);
         joined(task, attached)
     }
 
-    /// As [`apart`](Self::apart), unless the caller is a task of the session thread already.
+    /// As [`spawn`](Self::spawn), unless the caller is a task of the session thread already.
     pub(crate) async fn as_task<F>(&self, future: F) -> Option<F::Output>
     where
         F: Future<Output: Send> + Send + 'static,
     {
         match is_session_thread() {
             true => Some(future.await),
-            false => self.apart(future).await,
+            false => self.spawn(future).await,
         }
     }
 
@@ -122,7 +125,7 @@ impl Home {
         if self.is_forked() {
             return Either::Right(ready(()).boxed());
         }
-        let _runtime = self.runtime.enter();
+        let _runtime = self.handle.enter();
         let timer = tokio::time::sleep(duration);
         if self.is_session_thread {
             return Either::Left(timer);
@@ -170,14 +173,14 @@ impl Home {
     }
 }
 
-/// See [`Home::sleep`].
+/// See [`SessionRuntime::sleep`].
 pub(crate) type Sleep = Either<tokio::time::Sleep, BoxFuture<'static, ()>>;
 
 /// A task that is aborted on drop.
 #[derive(Debug)]
-pub(crate) struct Running(Option<AbortHandle>, Process);
+pub(crate) struct TaskGuard(Option<AbortHandle>, Process);
 
-impl Drop for Running {
+impl Drop for TaskGuard {
     fn drop(&mut self) {
         if let Some(task) = &self.0
             && !self.1.is_forked()
@@ -188,7 +191,7 @@ impl Drop for Running {
 }
 
 /// Waits for a task. `None` when its runtime is gone, or this is a forked child. A panic of the task continues in the caller, so that it does not end all sessions.
-async fn joined<T>(task: Option<JoinHandle<T>>, _attached: Running) -> Option<T> {
+async fn joined<T>(task: Option<JoinHandle<T>>, _attached: TaskGuard) -> Option<T> {
     match task?.await {
         Ok(value) => Some(value),
         Err(error) => match error.try_into_panic() {

@@ -11,9 +11,9 @@ use crate::session::open_session::Session;
 
 /// The paths that members of one session own or want to restore.
 #[derive(Debug, Default)]
-pub(crate) struct Borne(watch::Sender<BTreeSet<String>>);
+pub(crate) struct MemberNames(watch::Sender<BTreeSet<String>>);
 
-impl Borne {
+impl MemberNames {
     fn insert(&self, path: &str) -> bool {
         self.0
             .send_if_modified(|paths| paths.insert(path.to_owned()))
@@ -38,15 +38,15 @@ impl Borne {
 
 /// The right to one path, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Bearing {
+pub(crate) struct NameReservation {
     session: Session,
     path: String,
 }
 
-impl Bearing {
+impl NameReservation {
     /// `None` if another member of this session has it.
     pub(crate) fn take(session: &Session, path: &str) -> Option<Self> {
-        session.borne().insert(path).then(|| Self {
+        session.member_names().insert(path).then(|| Self {
             session: session.clone(),
             path: path.to_owned(),
         })
@@ -55,16 +55,16 @@ impl Bearing {
     /// Waits until no other member of this session has it.
     pub(crate) async fn wait(session: &Session, path: &str) -> Self {
         loop {
-            if let Some(bearing) = Self::take(session, path) {
-                return bearing;
+            if let Some(reservation) = Self::take(session, path) {
+                return reservation;
             }
-            session.borne().freed(path).await;
+            session.member_names().freed(path).await;
         }
     }
 }
 
-impl Drop for Bearing {
+impl Drop for NameReservation {
     fn drop(&mut self) {
-        self.session.borne().remove(&self.path);
+        self.session.member_names().remove(&self.path);
     }
 }

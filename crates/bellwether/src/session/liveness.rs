@@ -9,7 +9,6 @@
 //!
 //! The data of a single server may move to an ensemble, and sessions with it, so each new connection is asked again.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
@@ -17,19 +16,17 @@ use bellwether_client as zk;
 use tokio::sync::Notify;
 
 use crate::session::clock::Moment;
-use crate::session::connect::Connect;
-use crate::session::home::Home;
 use crate::session::open_session::{Session, WeakSession};
-use crate::session::sabotage::Sabotage;
+use crate::session::runtime::SessionRuntime;
 
 /// The kind of servers behind the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Engine {
+pub(crate) enum ServerKind {
     Single,
     Ensemble,
 }
 
-impl Engine {
+impl ServerKind {
     /// Asks the server until it answers.
     pub(crate) async fn detect(zk: &zk::Client) -> Result<Self, zk::Error> {
         loop {
@@ -62,9 +59,9 @@ pub(crate) fn elections(zxid: i64) -> i64 {
 
 /// The proof of life of one session, and how long it lasts.
 #[derive(Debug)]
-pub(crate) struct Heart {
+pub(crate) struct Liveness {
     /// What the session was opened with.
-    opened_with: Engine,
+    opened_with: ServerKind,
     /// Set when the data of a single server, and this session with it, have moved to an ensemble: the deadline at that moment.
     moved: OnceLock<Moment>,
     zk: zk::Client,
@@ -72,51 +69,6 @@ pub(crate) struct Heart {
     users: Mutex<usize>,
     /// Notified when the last user is gone.
     unused: Notify,
-    mistakes: Mistakes,
-}
-
-/// Deliberate mistakes.
-#[derive(Debug)]
-pub(crate) struct Mistakes {
-    /// What a connection alone would prove.
-    trusted: AtomicU64,
-    timeout_once: Option<Duration>,
-    has_no_margin: bool,
-    believes_one_write: bool,
-    /// The proof that was seen last, and when.
-    dated_at_reply: Option<Mutex<(Moment, Moment)>>,
-}
-
-impl Mistakes {
-    pub(crate) fn of(options: &Connect, zk: &zk::Client) -> Self {
-        let timeout_once = options.is_sabotaged(Sabotage::TimeoutOnce);
-        Self {
-            trusted: AtomicU64::new(0),
-            timeout_once: timeout_once.then(|| zk.session_timeout()),
-            has_no_margin: options.is_sabotaged(Sabotage::NoMargin),
-            believes_one_write: options.is_sabotaged(Sabotage::OneWrite),
-            dated_at_reply: options
-                .is_sabotaged(Sabotage::DateAtReply)
-                .then(|| Mutex::new((zk.life().any, zk.life().any))),
-        }
-    }
-
-    /// What the mistakes make of the proof that there is.
-    fn distort(&self, mut life: zk::Life) -> zk::Life {
-        let trusted = Moment::from_nanos(self.trusted.load(Ordering::Relaxed));
-        life.any = life.any.max(trusted);
-        life.heard = life.heard.max(trusted);
-        life.timeout = self.timeout_once.unwrap_or(life.timeout);
-        if let Some(dated) = &self.dated_at_reply {
-            let mut dated = dated.lock().expect("nothing panics under this lock");
-            if dated.0 != life.any {
-                *dated = (life.any, Moment::now());
-            }
-            life.heard = life.heard + (dated.1 - dated.0);
-            life.any = dated.1;
-        }
-        life
-    }
 }
 
 /// How often in a session timeout a server hears of an idle session.
@@ -131,33 +83,26 @@ const REPORTS: u32 = 4;
 /// The margin for delays and clock drift, as a fraction of the session timeout.
 const MARGIN: u32 = 10;
 
-impl Heart {
-    pub(crate) fn new(engine: Engine, zk: zk::Client, mistakes: Mistakes) -> Self {
+impl Liveness {
+    pub(crate) fn new(kind: ServerKind, zk: zk::Client) -> Self {
         Self {
-            opened_with: engine,
+            opened_with: kind,
             moved: OnceLock::new(),
             zk,
             users: Mutex::new(0),
             unused: Notify::new(),
-            mistakes,
         }
     }
 
     /// Until when a hold can be relied on, as far as is known now.
     pub(crate) fn deadline(&self) -> Moment {
-        let life = self.mistakes.distort(self.zk.life());
+        let life = self.zk.life();
         let t = life.timeout;
-        let heard = match self.engine() {
-            Engine::Single => life.any,
-            Engine::Ensemble if self.mistakes.believes_one_write => {
-                return life.write + (t - t / ACTIVITY - t / REPORTS - t / MARGIN);
-            }
-            Engine::Ensemble => life.heard,
+        let heard = match self.server_kind() {
+            ServerKind::Single => life.any,
+            ServerKind::Ensemble => life.heard,
         };
-        let deadline = match self.mistakes.has_no_margin {
-            true => heard + t,
-            false => heard + (t - t / MARGIN),
-        };
+        let deadline = heard + (t - t / MARGIN);
         self.moved
             .get()
             .map_or(deadline, |moved| deadline.max(*moved))
@@ -167,7 +112,9 @@ impl Heart {
     ///
     /// What was proven on the single server stays so: the leader has heard of the session when it was attached, right before.
     async fn look_again(&self) -> Result<(), zk::Error> {
-        if self.engine() == Engine::Single && Engine::ask(&self.zk).await? == Engine::Ensemble {
+        if self.server_kind() == ServerKind::Single
+            && ServerKind::ask(&self.zk).await? == ServerKind::Ensemble
+        {
             let carried = self.deadline();
             let users = self.users();
             // It moves once.
@@ -192,7 +139,7 @@ impl Heart {
             return Err(zk::Error::SessionEnded(zk::SessionEnd::Closed));
         }
         // What the caller has just written may need no more than the second step.
-        let mut is_confirmed = self.engine() == Engine::Single;
+        let mut is_confirmed = self.server_kind() == ServerKind::Single;
         while !self.is_alive() {
             let answer = match is_confirmed {
                 true => self.beat().await,
@@ -209,9 +156,9 @@ impl Heart {
 
     /// Proves that the session is alive, unless the servers are silent. On failure the session may be over, or only the connection.
     pub(crate) async fn beat(&self) -> Result<(), zk::Error> {
-        match self.engine() {
-            Engine::Single => answered(self.zk.exists("/").await.map(drop)),
-            Engine::Ensemble => {
+        match self.server_kind() {
+            ServerKind::Single => answered(self.zk.exists("/").await.map(drop)),
+            ServerKind::Ensemble => {
                 // A multi goes through the quorum even if it contains only a check.
                 let mut multi = self.zk.new_multi();
                 multi.check("/", None);
@@ -260,7 +207,7 @@ impl Heart {
 
     /// Called with the users locked, so that the last call is that of the last change.
     fn set_activity(&self, pings_per_timeout: u32) {
-        if self.engine() == Engine::Ensemble {
+        if self.server_kind() == ServerKind::Ensemble {
             self.zk.set_pings_per_timeout(pings_per_timeout);
         }
     }
@@ -269,9 +216,9 @@ impl Heart {
         self.users.lock().expect("nothing panics under this lock")
     }
 
-    pub(crate) fn engine(&self) -> Engine {
+    pub(crate) fn server_kind(&self) -> ServerKind {
         match self.moved.get() {
-            Some(_) => Engine::Ensemble,
+            Some(_) => ServerKind::Ensemble,
             None => self.opened_with,
         }
     }
@@ -279,9 +226,9 @@ impl Heart {
     /// How long the servers may stand still without the loss of a hold that was proven regularly before.
     pub(crate) fn outage_max(&self) -> Duration {
         let t = self.zk.session_timeout();
-        match self.engine() {
-            Engine::Single => t - t / IDLE_ACTIVITY - t / MARGIN,
-            Engine::Ensemble => t - t / ACTIVITY - t / REPORTS - t / MARGIN - t / PROOFS,
+        match self.server_kind() {
+            ServerKind::Single => t - t / IDLE_ACTIVITY - t / MARGIN,
+            ServerKind::Ensemble => t - t / ACTIVITY - t / REPORTS - t / MARGIN - t / PROOFS,
         }
     }
 
@@ -293,11 +240,11 @@ impl Heart {
     /// How long to wait until the next look. After a failure it tries again soon, but not at once.
     fn pause(&self, is_asked: bool) -> Duration {
         let interval = self.proof_interval();
-        let due = match self.engine() {
+        let due = match self.server_kind() {
             _ if !is_asked => Duration::ZERO,
             // It needs no writes, and none is ever due.
-            Engine::Single => interval,
-            Engine::Ensemble => self.until_due(),
+            ServerKind::Single => interval,
+            ServerKind::Ensemble => self.until_due(),
         };
         due.max(interval / 20).max(Duration::from_millis(1))
     }
@@ -322,22 +269,22 @@ fn answered(result: Result<(), zk::Error>) -> Result<(), zk::Error> {
 
 /// A hold or a place in line depends on the session.
 #[derive(Debug)]
-pub(crate) struct Pulse(Session);
+pub(crate) struct KeepAlive(Session);
 
-impl Pulse {
+impl KeepAlive {
     /// Keeps the heart of a session beating as long as the result lives.
     pub(crate) fn new(session: &Session) -> Self {
-        session.heart().begin();
+        session.liveness().begin();
         Self(session.clone())
     }
 }
 
-impl Drop for Pulse {
+impl Drop for KeepAlive {
     fn drop(&mut self) {
         if self.0.is_forked() {
             return;
         }
-        self.0.heart().end();
+        self.0.liveness().end();
     }
 }
 
@@ -345,7 +292,7 @@ impl Drop for Pulse {
 ///
 /// A single server needs none: the client's own pings are answered by the clock that expires sessions. In an ensemble it takes
 /// a write, and this makes them while something is held.
-pub(crate) async fn beat_on(session: WeakSession, home: Home) {
+pub(crate) async fn run_heartbeat(session: WeakSession, runtime: SessionRuntime) {
     // The last connection that was asked what it leads to.
     let mut known = 1;
     let Some(mut states) = session.upgrade().map(|session| session.zk().states()) else {
@@ -354,14 +301,14 @@ pub(crate) async fn beat_on(session: WeakSession, home: Home) {
     loop {
         let pause = session.upgrade().map(|session| {
             let is_asked = session.zk().connections() <= known;
-            session.heart().pause(is_asked)
+            session.liveness().pause(is_asked)
         });
         let Some(pause) = pause else {
             return;
         };
         tokio::select! {
             biased;
-            () = home.sleep(pause) => {}
+            () = runtime.sleep(pause) => {}
             // A new connection may lead to an ensemble, where a hold needs proof soon. The sender is gone with the session.
             _ = states.changed() => {}
         }
@@ -370,25 +317,16 @@ pub(crate) async fn beat_on(session: WeakSession, home: Home) {
         }
         if let Some(session) = session.upgrade()
             && session.zk().connections() > known
-            && !session.is_sabotaged(Sabotage::TrustReads)
         {
             let now = session.zk().connections();
-            if session.heart().look_again().await.is_ok() {
+            if session.liveness().look_again().await.is_ok() {
                 known = now;
             }
         }
         if let Some(session) = session.upgrade()
-            && session.is_sabotaged(Sabotage::TrustConnection)
-            && session.zk().state() == zk::SessionState::Connected
-        {
-            let now = Moment::now().as_nanos();
-            let trusted = &session.heart().mistakes.trusted;
-            trusted.store(now, Ordering::Relaxed);
-        }
-        if let Some(session) = session.upgrade()
-            && session.heart().engine() == Engine::Ensemble
-            && session.heart().until_due().is_zero()
-            && let Err(error) = session.heart().beat().await
+            && session.liveness().server_kind() == ServerKind::Ensemble
+            && session.liveness().until_due().is_zero()
+            && let Err(error) = session.liveness().beat().await
             && error.is_session_end()
         {
             return;
@@ -421,7 +359,7 @@ mod tests {
         let (tell, told) = mpsc::channel();
         // A thread of its own: a loop without end would stop the test, too.
         let proving = session.clone();
-        std::thread::spawn(move || tell.send(proving.heart().prove().now_or_never()));
+        std::thread::spawn(move || tell.send(proving.liveness().prove().now_or_never()));
         let proven = told.recv_timeout(Duration::from_secs(10)).unwrap();
         assert_eq!(proven, None, "it waits");
     }

@@ -11,7 +11,7 @@ use crate::session::clock::Moment;
 use crate::two_phase::error::TransactionError;
 use crate::two_phase::nodes::ballot::{Ballot, Decision, Vote};
 use crate::two_phase::nodes::child::{self, DECISION};
-use crate::two_phase::nodes::terms::{Form, Terms};
+use crate::two_phase::nodes::transaction_spec::{Form, TransactionSpec};
 use crate::two_phase::transaction::Transaction;
 use crate::two_phase::view::View;
 
@@ -20,13 +20,13 @@ use crate::two_phase::view::View;
 const STAGGER: Duration = Duration::from_millis(200);
 
 /// The part of one site in a [`Transaction`], visible to the other sites. [`participate`](Transaction::participate) does all of it by
-/// handlers; a seat is for callers that take each step themselves.
+/// handlers; a participation is for callers that take each step themselves.
 ///
 /// If it is dropped before it has voted, the site counts as dead for this transaction.
 #[derive(Debug)]
-pub struct Seat {
+pub struct Participation {
     transaction: Transaction,
-    terms: Terms,
+    spec: TransactionSpec,
     begun_ms: i64,
     proposal: Proposal,
     presence: Presence,
@@ -35,21 +35,21 @@ pub struct Seat {
     has_applied: bool,
 }
 
-impl Seat {
+impl Participation {
     pub(in crate::two_phase) async fn take(
         transaction: &Transaction,
         site: &str,
     ) -> Result<Self, TransactionError> {
-        transaction.visit().await?;
+        transaction.open().await?;
         let enter = Presence::enter(transaction, child::here(site));
         // In this order, and together. Behind its own write a session reads nothing older, also where its server lags.
-        let (presence, terms, names) =
-            tokio::join!(biased; enter, transaction.terms(), transaction.children());
-        let (terms, payload, begun_ms) = terms?;
-        transaction.check_site(&terms, site)?;
+        let (presence, spec, names) =
+            tokio::join!(biased; enter, transaction.spec(), transaction.children());
+        let (spec, payload, begun_ms) = spec?;
+        transaction.check_site(&spec, site)?;
         let (presence, names) = (presence?, names?);
         let has = |name: &str| names.iter().any(|found| found == name);
-        let due = terms.limit().map(|limit| presence.due(begun_ms, limit));
+        let due = spec.limit().map(|limit| presence.due(begun_ms, limit));
         Ok(Self {
             ballot: match has(&child::vote(site)) {
                 true => transaction.read_ballot(site).await?,
@@ -62,7 +62,7 @@ impl Seat {
             has_applied: has(&child::applied(site)),
             transaction: transaction.clone(),
             proposal: Proposal::new(transaction.id(), site, payload, due),
-            terms,
+            spec,
             begun_ms,
             presence,
         })
@@ -86,7 +86,7 @@ impl Seat {
         self.decision.is_some()
     }
 
-    /// Whether this site had already applied the decision when it took its seat.
+    /// Whether this site had already applied the decision when this process began to take part.
     #[must_use]
     pub fn has_applied(&self) -> bool {
         self.has_applied
@@ -133,7 +133,7 @@ impl Seat {
                     if let Some(decision) = self.decision {
                         return Ok(decision);
                     }
-                    let decision = match self.terms.form {
+                    let decision = match self.spec.form {
                         Form::EverySite => self.count(self.turn(0)).await?,
                         Form::Coordinator => match self.hear().await? {
                             Some(decision) => decision,
@@ -148,7 +148,7 @@ impl Seat {
             .await
     }
 
-    /// Marks that this site has applied the decision, and gives up the seat. When every site has, the transaction can be
+    /// Marks that this site has applied the decision, and ends the participation. When every site has, the transaction can be
     /// [forgotten](Transaction::forget).
     ///
     /// # Cancel safety
@@ -171,10 +171,10 @@ impl Seat {
     async fn hear(&mut self) -> Result<Option<Decision>, TransactionError> {
         loop {
             self.presence.keep().await?;
-            let home = self.transaction.client().home();
+            let runtime = self.transaction.client().runtime();
             let is_due = async {
                 match self.turn(1) {
-                    Some(turn) => home.sleep(turn.left()).await,
+                    Some(turn) => runtime.sleep(turn.left()).await,
                     None => std::future::pending().await,
                 }
             };
@@ -190,8 +190,8 @@ impl Seat {
 
     /// Counts the votes itself, and from `due` on votes to abort in place of the missing sites.
     async fn count(&mut self, due: Option<Moment>) -> Result<Decision, TransactionError> {
-        let (terms, payload) = (&self.terms, self.proposal.payload());
-        let mut view = View::new(&self.transaction, terms, payload, self.begun_ms);
+        let (spec, payload) = (&self.spec, self.proposal.payload());
+        let mut view = View::new(&self.transaction, spec, payload, self.begun_ms);
         if let Some(own) = &self.ballot {
             view.know(self.proposal.site(), own);
         }
@@ -200,7 +200,7 @@ impl Seat {
 
     /// When this site takes over after the deadline, `after` turns later than its rank among the sites alone would say.
     fn turn(&self, after: u32) -> Option<Moment> {
-        let turns = self.terms.rank(self.proposal.site()).saturating_add(after);
+        let turns = self.spec.rank(self.proposal.site()).saturating_add(after);
         Some(self.proposal.due()? + STAGGER * turns)
     }
 }

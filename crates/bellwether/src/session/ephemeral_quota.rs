@@ -15,9 +15,9 @@ const PATH_OVERHEAD_BYTES: usize = 4;
 
 /// The paths of a session's ephemeral nodes. Clones count together.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ephemerals(Arc<AtomicUsize>);
+pub(crate) struct EphemeralQuota(Arc<AtomicUsize>);
 
-impl Ephemerals {
+impl EphemeralQuota {
     /// The bytes in use now.
     pub(crate) fn bytes(&self) -> usize {
         self.0.load(Ordering::Relaxed)
@@ -29,7 +29,7 @@ impl Ephemerals {
     }
 
     /// Room for a path of `path_bytes` bytes; `None` if there is none.
-    pub(crate) fn reserve(&self, path_bytes: usize) -> Option<Room> {
+    pub(crate) fn reserve(&self, path_bytes: usize) -> Option<Reserved> {
         let bytes = path_bytes + PATH_OVERHEAD_BYTES;
         let fits = |taken: usize| {
             let taken = taken.checked_add(bytes)?;
@@ -37,18 +37,18 @@ impl Ephemerals {
         };
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
         let reserved = self.0.fetch_update(set, fetch, fits);
-        reserved.is_ok().then(|| self.room(bytes))
+        reserved.is_ok().then(|| self.reserved(bytes))
     }
 
     /// The room of a path that exists already.
-    pub(crate) fn take(&self, path_bytes: usize) -> Room {
+    pub(crate) fn take(&self, path_bytes: usize) -> Reserved {
         let bytes = path_bytes + PATH_OVERHEAD_BYTES;
         self.0.fetch_add(bytes, Ordering::Relaxed);
-        self.room(bytes)
+        self.reserved(bytes)
     }
 
-    fn room(&self, bytes: usize) -> Room {
-        Room {
+    fn reserved(&self, bytes: usize) -> Reserved {
+        Reserved {
             ephemerals: self.clone(),
             bytes,
         }
@@ -57,12 +57,12 @@ impl Ephemerals {
 
 /// Room for the path of one ephemeral node, until this is dropped. It does not keep the session open.
 #[derive(Debug)]
-pub(crate) struct Room {
-    ephemerals: Ephemerals,
+pub(crate) struct Reserved {
+    ephemerals: EphemeralQuota,
     bytes: usize,
 }
 
-impl Drop for Room {
+impl Drop for Reserved {
     fn drop(&mut self) {
         self.ephemerals.0.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn room_is_given_until_the_limit_and_again_when_it_is_free() {
-        let paths = Ephemerals::default();
+        let paths = EphemeralQuota::default();
         let most = paths.take(BYTES_MAX - 20 - PATH_OVERHEAD_BYTES);
         assert!(paths.reserve(17).is_none());
         let rest = paths.reserve(16).unwrap();

@@ -1,11 +1,11 @@
-//! The terms of a transaction, fixed when it begins: the data of its node.
+//! The spec of a transaction, fixed when it begins: the data of its node.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::node::headed;
+use crate::node::json_header;
 use crate::node::who::Who;
 
 /// Who counts the votes.
@@ -34,9 +34,9 @@ pub enum DeadSite {
     Wait,
 }
 
-/// The terms of one transaction.
+/// The spec of one transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::two_phase) struct Terms {
+pub(in crate::two_phase) struct TransactionSpec {
     version: u32,
     pub(in crate::two_phase) sites: BTreeSet<String>,
     pub(in crate::two_phase) form: Form,
@@ -49,7 +49,7 @@ pub(in crate::two_phase) struct Terms {
     pub(in crate::two_phase) forgotten_by: Option<Who>,
 }
 
-impl Terms {
+impl TransactionSpec {
     pub(in crate::two_phase) fn new(
         sites: BTreeSet<String>,
         form: Form,
@@ -81,11 +81,11 @@ impl Terms {
     }
 
     pub(in crate::two_phase) fn to_data(&self, payload: &[u8]) -> Vec<u8> {
-        headed::to_data(self, payload)
+        json_header::to_data(self, payload)
     }
 
-    /// The terms and the payload; `None` if another program wrote the data.
+    /// The spec and the payload; `None` if another program wrote the data.
     pub(in crate::two_phase) fn from_data(data: &[u8]) -> Option<(Self, &[u8])> {
-        headed::from_data(data)
+        json_header::from_data(data)
     }
 }

@@ -30,25 +30,24 @@ use crate::node::recipe_mark::{RecipeMark, RecordedOrder};
 use crate::node::who::Who;
 use crate::queue::order::{Item, Rule};
 use crate::queue::put::Credit;
+use crate::queue::take::item_cache::ItemCache;
 use crate::queue::take::returned::Backoff;
-use crate::queue::take::warm::Warm;
 use crate::request::receipt::Receipts;
-use crate::request::retry::{Tries, until_answered};
+use crate::request::retry::{Retry, until_answered};
 use crate::session::client::Client;
 use crate::session::open_session::Session;
-use crate::session::place::{Identity, Unreached};
-use crate::session::sabotage::Sabotage;
+use crate::session::recipe_options::{Identity, Unreached};
 
 /// How often an item is delivered before it becomes a dead letter, unless set.
 const ATTEMPTS_MAX: u32 = 5;
 
 /// A queue or a set of tasks on the servers. Clones share what they know about it.
 #[derive(Clone, Debug)]
-pub(crate) struct Shelf {
+pub(crate) struct QueueCore {
     client: Client,
-    through: Through,
+    in_session: InSession,
     /// What clones share.
-    latest: Arc<Mutex<Through>>,
+    latest: Arc<Mutex<InSession>>,
     /// As the user wrote it.
     path: String,
     root: Result<NodePath, PathError>,
@@ -57,7 +56,6 @@ pub(crate) struct Shelf {
     pub(crate) identity: Identity,
     pub(crate) attempts_max: u32,
     pub(crate) backoff: Backoff,
-    pub(crate) shards: usize,
     pub(crate) depth_max: usize,
     pub(crate) item_bytes_max: usize,
     pub(crate) credit: Arc<Credit>,
@@ -65,15 +63,15 @@ pub(crate) struct Shelf {
 
 /// What belongs to one session.
 #[derive(Clone, Debug)]
-struct Through {
+struct InSession {
     session: Session,
-    warm: Arc<Warm>,
+    cache: Arc<ItemCache>,
     receipts: Option<Receipts>,
 }
 
 /// Counts of items and claims, by the stats of their directories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
+pub(crate) struct Counts {
     /// How many items were put since their directory was created.
     pub(crate) puts: i64,
     /// How many claims ended without an acknowledgement.
@@ -82,13 +80,12 @@ pub(crate) struct Tally {
     pub(crate) claimed: usize,
 }
 
-impl Shelf {
-    pub(crate) fn new(client: &Client, path: String, mut rule: Rule) -> Self {
-        rule.delays &= !client.is_sabotaged(Sabotage::IgnoreDueTime);
+impl QueueCore {
+    pub(crate) fn new(client: &Client, path: String, rule: Rule) -> Self {
         let root = NodePath::parse(&path).map(|path| client.resolve(&path));
-        let through = Through {
+        let in_session = InSession {
             session: client.current(),
-            warm: Arc::default(),
+            cache: Arc::default(),
             receipts: None,
         };
         Self {
@@ -100,12 +97,11 @@ impl Shelf {
             identity: Identity::default(),
             attempts_max: ATTEMPTS_MAX,
             backoff: Backoff::default(),
-            shards: 1,
             depth_max: super::put::DEPTH_MAX,
             item_bytes_max: super::put::ITEM_BYTES_MAX,
             credit: Arc::default(),
-            latest: Arc::new(Mutex::new(through.clone())),
-            through,
+            latest: Arc::new(Mutex::new(in_session.clone())),
+            in_session,
         }
         .with_receipts()
     }
@@ -121,7 +117,7 @@ impl Shelf {
             *latest = self.in_session(session);
         }
         Ok(Self {
-            through: latest.clone(),
+            in_session: latest.clone(),
             ..self.clone()
         })
     }
@@ -129,34 +125,34 @@ impl Shelf {
     /// The same place, without cached knowledge.
     pub(crate) fn fresh(&self) -> Self {
         Self {
-            through: self.in_session(self.session().clone()),
+            in_session: self.in_session(self.session().clone()),
             ..self.clone()
         }
     }
 
     /// The same place with new receipts, which have the current access list, and without cached knowledge. Called after the list was changed.
     pub(crate) fn with_receipts(self) -> Self {
-        let through = self.in_session(self.session().clone());
+        let in_session = self.in_session(self.session().clone());
         Self {
-            latest: Arc::new(Mutex::new(through.clone())),
-            through,
+            latest: Arc::new(Mutex::new(in_session.clone())),
+            in_session,
             ..self
         }
     }
 
-    fn in_session(&self, session: Session) -> Through {
+    fn in_session(&self, session: Session) -> InSession {
         let receipts = self.root.as_ref().ok().map(|_| {
             let dir = self.dir("receipts");
             Receipts::new(&session, dir, self.access.clone())
         });
-        Through {
+        InSession {
             session,
-            warm: Arc::default(),
+            cache: Arc::default(),
             receipts,
         }
     }
 
-    fn latest(&self) -> MutexGuard<'_, Through> {
+    fn latest(&self) -> MutexGuard<'_, InSession> {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -170,12 +166,12 @@ impl Shelf {
     }
 
     pub(crate) fn session(&self) -> &Session {
-        &self.through.session
+        &self.in_session.session
     }
 
     /// What this handle knows of the items in this session.
-    pub(crate) fn warm(&self) -> &Arc<Warm> {
-        &self.through.warm
+    pub(crate) fn cache(&self) -> &Arc<ItemCache> {
+        &self.in_session.cache
     }
 
     pub(crate) fn path(&self) -> &str {
@@ -187,7 +183,7 @@ impl Shelf {
     }
 
     pub(crate) fn receipts(&self) -> &Receipts {
-        let receipts = self.through.receipts.as_ref();
+        let receipts = self.in_session.receipts.as_ref();
         receipts.expect("the path was checked")
     }
 
@@ -197,15 +193,8 @@ impl Shelf {
         root.below(name)
     }
 
-    pub(crate) fn items_dir(&self, shard: usize) -> NodePath {
-        match self.shards {
-            1 => self.dir("items"),
-            _ => self.dir("items").below(&shard.to_string()),
-        }
-    }
-
     pub(crate) fn item_path(&self, item: &Item) -> String {
-        self.items_dir(item.shard).child(item.name())
+        self.dir("items").child(item.name())
     }
 
     pub(crate) fn claim_path(&self, item: &Item) -> String {
@@ -229,12 +218,11 @@ impl Shelf {
     ) -> Result<(), Failure> {
         self.mark(order).await?;
         // Parents would be created without the access list of this place.
-        let above_shards = (self.shards > 1).then(|| self.dir("items"));
-        for dir in above_shards.iter().chain(dirs) {
-            let mut tries = Tries::limited();
+        for dir in dirs {
+            let mut retry = Retry::limited();
             // Idempotent. Its parent may be removed meanwhile.
             while let Err(error) = self.session().make_directory(dir, &self.access).await {
-                tries.again_after(Err(error))?;
+                retry.again_after(Err(error))?;
             }
         }
         Ok(())
@@ -273,45 +261,41 @@ impl Shelf {
 
     /// As [`look`](Self::look), for a put, which is refused if the queue has another order. An empty queue without an order, as one that
     /// only consumers have used, gets that of this handle; one with items was made before orders were recorded, and may have any.
-    pub(crate) async fn look_in_order(&self) -> Result<Tally, Failure> {
+    pub(crate) async fn look_in_order(&self) -> Result<Counts, Failure> {
         let root = self.root.as_ref().expect("the path was checked");
         let zk = self.session().zk();
-        let mut tries = Tries::limited();
+        let mut retry = Retry::limited();
         loop {
             // Both are sent in one packet.
             let read = until_answered(|| zk.get(root.as_str()));
-            let (tally, mark) = join(self.look(), read).await;
-            let tally = tally?;
+            let (counts, mark) = join(self.look(), read).await;
+            let counts = counts?;
             // There may be no node yet, or the access list may forbid to read it.
             let (Ok((data, stat)), Some(order)) = (mark, self.rule.recorded) else {
-                return Ok(tally);
+                return Ok(counts);
             };
             match RecipeMark::order_of(&data) {
                 Some(found) if found != order => return Err(Failure::OtherOrder(found)),
-                None if tally.depth == 0 && is_unordered(&data) => {}
-                _ => return Ok(tally),
+                None if counts.depth == 0 && is_unordered(&data) => {}
+                _ => return Ok(counts),
             }
             let data = RecipeMark::Queue.to_data(Some(order));
             match zk.set(root.as_str(), &data, Some(stat.version)).await {
                 // Another client may have recorded another order.
-                Err(zk::Error::BAD_VERSION) => tries.again_after(Ok(()))?,
+                Err(zk::Error::BAD_VERSION) => retry.again_after(Ok(()))?,
                 // A later put records it.
-                _ => return Ok(tally),
+                _ => return Ok(counts),
             }
         }
     }
 
     /// The directories that hold claimable things.
-    pub(crate) fn watched_dirs(&self) -> Vec<NodePath> {
-        let mut dirs: Vec<_> = (0..self.shards)
-            .map(|shard| self.items_dir(shard))
-            .collect();
-        dirs.push(self.dir("claims"));
-        dirs
+    pub(crate) fn watched_dirs(&self) -> [NodePath; 2] {
+        [self.dir("items"), self.dir("claims")]
     }
 
     /// Looks at the stats of the directories, in one round trip.
-    pub(crate) async fn look(&self) -> Result<Tally, Failure> {
+    pub(crate) async fn look(&self) -> Result<Counts, Failure> {
         let looked = until_answered(|| async {
             let dirs = self.watched_dirs();
             let zk = self.session().zk();
@@ -321,7 +305,7 @@ impl Shelf {
             for stat in stats {
                 found.push(stat.await?);
             }
-            Ok(Tally::of(&found))
+            Ok(Counts::of(&found))
         });
         Ok(looked.await?)
     }
@@ -354,9 +338,9 @@ impl Shelf {
         }
     }
 
-    /// Lists items and claims, in one round trip, for [`Warm`].
+    /// Lists items and claims, in one round trip, for [`ItemCache`].
     pub(crate) async fn refill(&self) -> Result<(), Failure> {
-        self.warm().begin_refill();
+        self.cache().begin_refill();
         let listed = until_answered(|| async {
             let dirs = self.watched_dirs();
             let zk = self.session().zk();
@@ -380,39 +364,39 @@ impl Shelf {
         self.stock(version, lists)
     }
 
-    /// Hands lists of items and claims to [`Warm`]. Fails if there are items of another order.
+    /// Hands lists of items and claims to [`ItemCache`]. Fails if there are items of another order.
     pub(crate) fn stock(
         &self,
         version: i32,
         lists: Vec<Option<(Vec<String>, zk::Stat)>>,
     ) -> Result<(), Failure> {
-        match self.warm().stock(self.rule, version, lists) {
+        match self.cache().stock(self.rule, version, lists) {
             Some(other) => Err(Failure::OtherOrder(other)),
             None => Ok(()),
         }
     }
 }
 
-impl Tally {
+impl Counts {
     /// The last list is that of the claims. A missing directory was never used, or was removed when it was empty.
     pub(crate) fn of(stats: &[Option<zk::Stat>]) -> Self {
         let Some((claims, items)) = stats.split_last() else {
             return Self::default();
         };
-        let mut tally = Self::default();
+        let mut counts = Self::default();
         let mut ends = 0;
         for stat in items.iter().flatten() {
             let (creates, deletes) = child_changes(stat);
-            tally.puts += creates;
+            counts.puts += creates;
             ends += deletes;
-            tally.depth += usize::try_from(stat.num_children).unwrap_or(0);
+            counts.depth += usize::try_from(stat.num_children).unwrap_or(0);
         }
         if let Some(stat) = claims {
             let (_, deletes) = child_changes(stat);
-            tally.returns = deletes - ends;
-            tally.claimed = usize::try_from(stat.num_children).unwrap_or(0);
+            counts.returns = deletes - ends;
+            counts.claimed = usize::try_from(stat.num_children).unwrap_or(0);
         }
-        tally
+        counts
     }
 }
 
@@ -432,21 +416,21 @@ fn child_changes(stat: &zk::Stat) -> (i64, i64) {
 /// The options of queues and tasks.
 macro_rules! taker_options {
     () => {
-        $crate::session::place::identity_options!(shelf.identity);
+        $crate::session::recipe_options::identity_options!(core.identity);
 
         /// Which clients may use the directories and nodes at this path. The list of the [client](crate::Connect::acl) unless set.
         /// Directories that have to be created above it stay open: create them first if they should not be.
         #[must_use]
         pub fn acl(self, acl: impl Into<Vec<$crate::zk::Acl>>) -> Self {
-            let mut shelf = self.shelf;
-            shelf.access = $crate::node::access::Access::new(acl);
-            Self::of(shelf.with_receipts())
+            let mut core = self.core;
+            core.access = $crate::node::access::Access::new(acl);
+            Self::of(core.with_receipts())
         }
 
         /// The path.
         #[must_use]
         pub fn path(&self) -> &str {
-            self.shelf.path()
+            self.core.path()
         }
 
         /// Exponential backoff: delays the next delivery of an item that is given back, by `first` after the first attempt, then by twice
@@ -454,7 +438,7 @@ macro_rules! taker_options {
         /// whose claim was dropped, or whose session ended, is delivered again at once.
         #[must_use]
         pub fn backoff(mut self, first: std::time::Duration, longest: std::time::Duration) -> Self {
-            self.shelf.backoff = $crate::queue::take::returned::Backoff { first, longest };
+            self.core.backoff = $crate::queue::take::returned::Backoff { first, longest };
             self
         }
     };
@@ -485,27 +469,27 @@ mod tests {
     #[test]
     fn tally_counts_puts_and_returns() {
         // Five items were put and two deleted; four claims were made, three have ended, one of them without its item.
-        let tally = Tally::of(&[stat(7, 3), stat(7, 1)]);
-        let expected = Tally {
+        let counts = Counts::of(&[stat(7, 3), stat(7, 1)]);
+        let expected = Counts {
             puts: 5,
             returns: 1,
             depth: 3,
             claimed: 1,
         };
-        assert_eq!(tally, expected);
+        assert_eq!(counts, expected);
     }
 
     #[test]
     fn puts_are_counted_up_to_the_end_of_the_sequence() {
         for puts in [(1 << 30) - 1, 1 << 30, i32::MAX] {
             let cversion = puts.wrapping_mul(2).wrapping_sub(3);
-            let tally = Tally::of(&[stat(cversion, 3), None]);
-            assert_eq!((tally.puts, tally.depth), (i64::from(puts), 3));
+            let counts = Counts::of(&[stat(cversion, 3), None]);
+            assert_eq!((counts.puts, counts.depth), (i64::from(puts), 3));
         }
     }
 
     #[test]
     fn missing_directories_are_empty() {
-        assert_eq!(Tally::of(&[None, None]), Tally::default());
+        assert_eq!(Counts::of(&[None, None]), Counts::default());
     }
 }

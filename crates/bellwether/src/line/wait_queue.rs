@@ -7,7 +7,7 @@ use bellwether_client as zk;
 use crate::error::{AcquireError, ClearError};
 use crate::hold::crash_mark::{self, ClearFailure};
 use crate::hold::{Hold, acquire_there};
-use crate::line::contender::{Contender, Entry, LINE_MAX, Rule};
+use crate::line::contender::{Contender, JoinRequest, LINE_MAX, Mode};
 use crate::line::failure::Failure;
 use crate::line::name::{Kind, Layout, Name};
 use crate::node::path::NodePath;
@@ -15,53 +15,50 @@ use crate::node::who::Who;
 use crate::request::retry::until_answered;
 use crate::session::client::Client;
 use crate::session::open_session::Session;
-use crate::session::place::Place;
+use crate::session::recipe_options::RecipeOptions;
 
 /// Where a line is, and the options of its contenders.
 #[derive(Clone, Debug)]
-pub(crate) struct Terms {
-    pub(crate) place: Place,
+pub(crate) struct WaitQueue {
+    pub(crate) options: RecipeOptions,
     pub(crate) line_max: usize,
     pub(crate) crash_mark: bool,
     pub(crate) lock_delay: Duration,
     pub(crate) layout: Layout,
-    /// Whether the line is in a directory of the same recipe.
-    pub(crate) is_inner: bool,
 }
 
-impl Terms {
+impl WaitQueue {
     pub(crate) fn new(client: &Client, path: impl Into<String>) -> Self {
         Self {
-            place: Place::new(client, path),
+            options: RecipeOptions::new(client, path),
             line_max: LINE_MAX,
             crash_mark: false,
             lock_delay: Duration::ZERO,
             layout: Layout::default(),
-            is_inner: false,
         }
     }
 
     /// The current session.
     pub(crate) async fn session(&self) -> Result<Session, AcquireError> {
-        Ok(self.place.session().await?)
+        Ok(self.options.session().await?)
     }
 
     pub(crate) fn who(&self, session: &Session) -> Who {
-        self.place.who(session)
+        self.options.who(session)
     }
 
     /// Joins the end of the line, and waits for its turn.
-    pub(crate) async fn acquire(&self, kind: Kind, rule: Rule) -> Result<Hold, AcquireError> {
-        let terms = self.clone();
+    pub(crate) async fn acquire(&self, kind: Kind, mode: Mode) -> Result<Hold, AcquireError> {
+        let wait_queue = self.clone();
         let acquired = async move {
-            let session = terms.session().await?;
+            let session = wait_queue.session().await?;
             let contender = match kind {
-                Kind::Lock => terms.join_with_slot(&session, kind, rule).await?,
-                _ => terms.join(&session, kind, rule).await?,
+                Kind::Lock => wait_queue.join_with_slot(&session, kind, mode).await?,
+                _ => wait_queue.join(&session, kind, mode).await?,
             };
-            terms.turn(contender).await
+            wait_queue.turn(contender).await
         };
-        acquire_there(self.place.client.home(), acquired).await
+        acquire_there(self.options.client.runtime(), acquired).await
     }
 
     /// Joins the end of the line when this contender has a slot: of the tasks of one session, at most two have a node.
@@ -69,19 +66,21 @@ impl Terms {
         &self,
         session: &Session,
         kind: Kind,
-        rule: Rule,
+        mode: Mode,
     ) -> Result<Contender, AcquireError> {
-        let (terms, in_session) = (self.clone(), session.clone());
+        let (wait_queue, in_session) = (self.clone(), session.clone());
         let joined = async move {
-            let who = terms.who(&in_session);
-            let slot = in_session.slot(&terms.dir()?, &who, terms.line_max).await;
-            let slot = slot.map_err(|reason| terms.error(reason.into()))?;
-            let mut contender = terms.join_as(&in_session, who, kind, rule).await?;
+            let who = wait_queue.who(&in_session);
+            let slot = in_session
+                .slot(&wait_queue.dir()?, &who, wait_queue.line_max)
+                .await;
+            let slot = slot.map_err(|reason| wait_queue.error(reason.into()))?;
+            let mut contender = wait_queue.join_as(&in_session, who, kind, mode).await?;
             contender.keep_slot(slot);
             Ok(contender)
         };
         // Otherwise a caller that does not poll this future could keep a slot without a node.
-        let joined = session.home().as_task(joined).await;
+        let joined = session.runtime().as_task(joined).await;
         joined.unwrap_or_else(|| Err(self.error(Failure::SessionEnded)))
     }
 
@@ -90,9 +89,9 @@ impl Terms {
         &self,
         session: &Session,
         kind: Kind,
-        rule: Rule,
+        mode: Mode,
     ) -> Result<Contender, AcquireError> {
-        self.join_as(session, self.who(session), kind, rule).await
+        self.join_as(session, self.who(session), kind, mode).await
     }
 
     /// As [`join`](Self::join), with an identity that the caller has extended.
@@ -101,9 +100,9 @@ impl Terms {
         session: &Session,
         who: Who,
         kind: Kind,
-        rule: Rule,
+        mode: Mode,
     ) -> Result<Contender, AcquireError> {
-        self.enter(session, who, kind, rule, None).await
+        self.enter(session, who, kind, mode, None).await
     }
 
     /// Joins the end of a line whose directory holds a limit.
@@ -111,10 +110,10 @@ impl Terms {
         &self,
         session: &Session,
         kind: Kind,
-        rule: Rule,
+        mode: Mode,
         first_limit: u32,
     ) -> Result<Contender, AcquireError> {
-        self.enter(session, self.who(session), kind, rule, Some(first_limit))
+        self.enter(session, self.who(session), kind, mode, Some(first_limit))
             .await
     }
 
@@ -123,16 +122,16 @@ impl Terms {
         session: &Session,
         who: Who,
         kind: Kind,
-        rule: Rule,
+        mode: Mode,
         first_limit: Option<u32>,
     ) -> Result<Contender, AcquireError> {
-        let entry = Entry {
-            rule,
+        let entry = JoinRequest {
+            mode,
             kind,
             layout: self.layout,
             who,
-            access: self.place.access.clone(),
-            is_inner: self.is_inner,
+            access: self.options.access.clone(),
+            is_inner: false,
             line_max: self.line_max,
             first_limit,
             once: None,
@@ -151,7 +150,7 @@ impl Terms {
             contender.turn().await?;
             let wait = contender.wait_so_far();
             let hold = contender
-                .hold(&self.place.path, self.crash_mark, self.lock_delay)
+                .hold(&self.options.path, self.crash_mark, self.lock_delay)
                 .await?;
             wait.granted();
             Ok(hold)
@@ -163,17 +162,17 @@ impl Terms {
     pub(crate) async fn try_acquire(
         &self,
         kind: Kind,
-        rule: Rule,
+        mode: Mode,
     ) -> Result<Option<Hold>, AcquireError> {
-        let terms = self.clone();
+        let wait_queue = self.clone();
         let tried = async move {
-            let session = terms.session().await?;
-            match terms.try_join(&session, kind, rule, None).await? {
-                Some(contender) => terms.turn(contender).await.map(Some),
+            let session = wait_queue.session().await?;
+            match wait_queue.try_join(&session, kind, mode, None).await? {
+                Some(contender) => wait_queue.turn(contender).await.map(Some),
                 None => Ok(None),
             }
         };
-        acquire_there(self.place.client.home(), tried).await
+        acquire_there(self.options.client.runtime(), tried).await
     }
 
     /// Joins the end of the line if no contender is in the way, except the node `own` of the same owner. Reads the line first, so that a
@@ -182,16 +181,16 @@ impl Terms {
         &self,
         session: &Session,
         kind: Kind,
-        rule: Rule,
+        mode: Mode,
         own: Option<&str>,
     ) -> Result<Option<Contender>, AcquireError> {
         let is_own = |name: &Name| Some(name.as_str()) == own;
         let before = self.contenders(session).await?;
         self.check_recipe(kind, &before)?;
-        if (before.iter()).any(|name| (rule.blocks)(name.kind()) && !is_own(name)) {
+        if (before.iter()).any(|name| (mode.blocks)(name.kind()) && !is_own(name)) {
             return Ok(None);
         }
-        let mut contender = self.join(session, kind, rule).await?;
+        let mut contender = self.join(session, kind, mode).await?;
         if let Some(own) = own {
             // Names are never reused: if the node is there now, it was there all the time.
             if !contender.lower().any(is_own) {
@@ -212,7 +211,7 @@ impl Terms {
         let mut kinds = others.into_iter().map(Name::kind);
         match kinds.find(|other| !other.goes_with(kind)) {
             Some(other) if self.layout == Layout::Bellwether => Err(AcquireError::OtherRecipe {
-                path: self.place.path.clone(),
+                path: self.options.path.clone(),
                 recipe: other.recipe(),
             }),
             _ => Ok(()),
@@ -229,7 +228,7 @@ impl Terms {
             // Contenders are ephemeral. A user may give such a name to any other node.
             if stat.is_some_and(|stat| stat.ephemeral_owner != 0) {
                 return Err(AcquireError::OtherLayout {
-                    path: self.place.path.clone(),
+                    path: self.options.path.clone(),
                     library: stranger.layout().library(),
                 });
             }
@@ -245,7 +244,7 @@ impl Terms {
 
     /// All children of the directory now, except nodes that this client has given up.
     pub(crate) async fn children(&self, session: &Session) -> Result<Vec<String>, AcquireError> {
-        session.janitor().swept().await;
+        session.cleaner().swept().await;
         match session.zk().children(self.dir()?.as_str()).await {
             Ok(children) => Ok(children),
             Err(zk::Error::NO_NODE) => Ok(Vec::new()),
@@ -257,8 +256,8 @@ impl Terms {
 
     /// Clears the crash mark; returns whether there was one.
     pub(crate) async fn clear_mark(&self) -> Result<bool, ClearError> {
-        let (dir, session) = (self.place.node()?, self.place.session().await?);
-        let path = self.place.path.clone();
+        let (dir, session) = (self.options.node()?, self.options.session().await?);
+        let path = self.options.path.clone();
         match crash_mark::clear(session.zk(), &dir).await {
             Ok(cleared) => Ok(cleared),
             Err(ClearFailure::Held(who)) => Err(ClearError::Held {
@@ -276,32 +275,32 @@ impl Terms {
         acquisition: impl Future<Output = Result<T, AcquireError>>,
     ) -> Result<T, AcquireError> {
         let late = || AcquireError::TimedOut {
-            path: self.place.path.clone(),
+            path: self.options.path.clone(),
             limit,
         };
-        let home = self.place.client.home();
-        home.within(limit, acquisition, late).await
+        let runtime = self.options.client.runtime();
+        runtime.within(limit, acquisition, late).await
     }
 
     pub(crate) fn dir(&self) -> Result<NodePath, AcquireError> {
-        Ok(self.place.node()?)
+        Ok(self.options.node()?)
     }
 
     pub(crate) fn error(&self, failure: Failure) -> AcquireError {
-        AcquireError::new(failure, &self.place.path)
+        AcquireError::new(failure, &self.options.path)
     }
 }
 
-/// The options that every recipe with a line has. They go into its `terms`.
+/// The options that every recipe with a line has. They go into its `wait_queue`.
 macro_rules! line_options {
     () => {
-        $crate::session::place::place_options!(terms.place);
+        $crate::session::recipe_options::recipe_options!(wait_queue.options);
 
         /// The largest length of the line, including the holder. Further contenders are refused. 10,000 unless set, because Apache's
         /// clients refuse to list much more than 20,000 nodes.
         #[must_use]
         pub fn line_max(mut self, line_max: usize) -> Self {
-            self.terms.line_max = line_max;
+            self.wait_queue.line_max = line_max;
             self
         }
     };
@@ -313,7 +312,7 @@ macro_rules! layout_option {
         /// Names the nodes by the rules of another library, to share the line with its users.
         #[must_use]
         pub fn layout(mut self, layout: $crate::line::Layout) -> Self {
-            self.terms.layout = layout;
+            self.wait_queue.layout = layout;
             self
         }
     };
@@ -327,7 +326,7 @@ macro_rules! exclusive_options {
         /// set it, or none. Lines in the [layout](crate::line::Layout) of another library have no mark.
         #[must_use]
         pub fn crash_mark(mut self) -> Self {
-            self.terms.crash_mark = true;
+            self.wait_queue.crash_mark = true;
             self
         }
 
@@ -335,7 +334,7 @@ macro_rules! exclusive_options {
         /// holder can finish. Sets the [crash mark](Self::crash_mark) too.
         #[must_use]
         pub fn lock_delay(mut self, lock_delay: std::time::Duration) -> Self {
-            self.terms.lock_delay = lock_delay;
+            self.wait_queue.lock_delay = lock_delay;
             self.crash_mark()
         }
     };

@@ -3,26 +3,25 @@
 use std::time::Duration;
 
 use bellwether_client as zk;
-use bellwether_client::seam;
+use bellwether_client::environment;
 
 use crate::hold::Hold;
 use crate::line::failure::Failure;
 use crate::node::payload::Payload;
 use crate::node::request_size::{REQUEST_BYTES_MAX, WRITE_OVERHEAD_BYTES};
+use crate::queue::core::QueueCore;
 use crate::queue::error::SettleError;
 use crate::queue::order::{Item, to_ms};
-use crate::queue::record::Record;
-use crate::queue::shelf::Shelf;
+use crate::queue::record::EndRecord;
+use crate::queue::take::item_cache::{Pick, Ready};
 use crate::queue::take::returned::{self, RETURNED, Returned};
-use crate::queue::take::warm::{Pick, Ready};
 use crate::request::receipt::OnceError;
-use crate::request::retry::{Tries, found, until_answered};
-use crate::session::sabotage::Sabotage;
+use crate::request::retry::{Retry, found, until_answered};
 
 /// An item that this session has claimed. When it is dropped, the claim ends and the attempt counts.
 #[derive(Debug)]
-pub(crate) struct Held {
-    shelf: Shelf,
+pub(crate) struct ClaimedItem {
+    core: QueueCore,
     hold: Hold,
     pick: Pick,
     data: Vec<u8>,
@@ -52,7 +51,7 @@ pub(crate) enum End {
 
 /// The target of a write in the multi that ends a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum WriteTarget {
     Item,
     Claim,
     /// Of an earlier claim, which was given back.
@@ -62,11 +61,11 @@ enum Part {
     Lists,
 }
 
-impl Held {
+impl ClaimedItem {
     /// An item at the version that its claim has given it.
-    pub(crate) fn new(shelf: Shelf, hold: Hold, ready: Ready) -> Self {
+    pub(crate) fn new(core: QueueCore, hold: Hold, ready: Ready) -> Self {
         Self {
-            shelf,
+            core,
             hold,
             version: ready.stat.version + 1,
             put_ms: ready.stat.ctime,
@@ -109,12 +108,12 @@ impl Held {
 
     /// The end of a failed attempt: another attempt after `delay`, or none if the limit is reached.
     pub(crate) fn failed(&self, delay: Duration, reason: &str) -> End {
-        if self.attempts() >= self.shelf.attempts_max {
+        if self.attempts() >= self.core.attempts_max {
             return self.given_up(reason);
         }
         let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
         End::Return {
-            due_ms: to_ms(seam::system_time()).saturating_add(delay_ms),
+            due_ms: to_ms(environment::system_time()).saturating_add(delay_ms),
             uncounted: self.uncounted,
             record: Returned::new(reason).to_data(),
         }
@@ -123,7 +122,7 @@ impl Held {
     /// The end of an attempt that does not count.
     pub(crate) fn uncounted(&self, reason: &str) -> End {
         End::Return {
-            due_ms: to_ms(seam::system_time()),
+            due_ms: to_ms(environment::system_time()),
             uncounted: self.uncounted + 1,
             record: Returned::new(reason).to_data(),
         }
@@ -131,12 +130,12 @@ impl Held {
 
     /// How long the item is not to be delivered when it is given back now.
     pub(crate) fn backoff(&self) -> Duration {
-        self.shelf.backoff.after(self.attempts())
+        self.core.backoff.after(self.attempts())
     }
 
     /// The end of all attempts.
     pub(crate) fn given_up(&self, reason: &str) -> End {
-        let record = Record::of_dead(self.attempts(), self.put_ms, reason);
+        let record = EndRecord::of_dead(self.attempts(), self.put_ms, reason);
         End::Move {
             dir: "dead",
             record: record.to_data(&self.data),
@@ -150,9 +149,9 @@ impl Held {
     pub(crate) async fn settle(mut self, end: &End) -> Result<(), SettleError> {
         self.check_size(end)?;
         self.hold.end_here();
-        let shelf = self.shelf.clone();
+        let core = self.core.clone();
         // One for all tries: a try of another could still arrive, and make this one fail.
-        let mut operation = shelf.receipts().operation_in_exchange();
+        let mut operation = core.receipts().operation_in_exchange();
         loop {
             let parts = self.parts(end);
             let written = operation.send(|writer| self.fill(end, writer));
@@ -182,14 +181,14 @@ impl Held {
                 }
             };
             match (part, source) {
-                (Some(Part::New(dir)), zk::Error::NO_NODE) => {
-                    let made = self.shelf.make(&[self.shelf.dir(dir)]).await;
+                (Some(WriteTarget::New(dir)), zk::Error::NO_NODE) => {
+                    let made = self.core.make(&[self.core.dir(dir)]).await;
                     if let Err(Failure::Refused(source)) = made {
                         return Err(self.refused(source));
                     }
                 }
                 // Removed by another client.
-                (Some(Part::OldRecord), zk::Error::NO_NODE) => self.returned = None,
+                (Some(WriteTarget::OldRecord), zk::Error::NO_NODE) => self.returned = None,
                 (_, zk::Error::NO_NODE | zk::Error::BAD_VERSION) => {
                     let (path, item) = self.names();
                     return Err(SettleError::NotClaimed { path, item });
@@ -205,13 +204,13 @@ impl Held {
             return Ok(());
         };
         let paths = [
-            self.shelf.item_path(self.item()),
-            self.shelf.claim_path(self.item()),
-            self.shelf.dir(dir).child(self.item().name()),
-            self.shelf.dir("receipts").as_str().to_owned(),
+            self.core.item_path(self.item()),
+            self.core.claim_path(self.item()),
+            self.core.dir(dir).child(self.item().name()),
+            self.core.dir("receipts").as_str().to_owned(),
         ];
         let overheads = paths.map(|path| path.len() + WRITE_OVERHEAD_BYTES);
-        let bytes = record.len() + self.shelf.access.bytes() + overheads.iter().sum::<usize>();
+        let bytes = record.len() + self.core.access.bytes() + overheads.iter().sum::<usize>();
         if bytes <= REQUEST_BYTES_MAX {
             return Ok(());
         }
@@ -225,25 +224,25 @@ impl Held {
     }
 
     /// The targets of all writes of [`fill`](Self::fill), after the receipt.
-    fn parts(&self, end: &End) -> Vec<Part> {
-        let mut parts = vec![Part::New("receipts"), Part::Item, Part::Claim];
-        parts.extend(self.returned.as_ref().map(|_| Part::OldRecord));
+    fn parts(&self, end: &End) -> Vec<WriteTarget> {
+        let mut parts = vec![
+            WriteTarget::New("receipts"),
+            WriteTarget::Item,
+            WriteTarget::Claim,
+        ];
+        parts.extend(self.returned.as_ref().map(|_| WriteTarget::OldRecord));
         parts.extend(match end {
             End::Delete => vec![],
-            End::Return { .. } => vec![Part::New(RETURNED), Part::Lists],
-            End::Move { dir, .. } => vec![Part::New(dir)],
+            End::Return { .. } => vec![WriteTarget::New(RETURNED), WriteTarget::Lists],
+            End::Move { dir, .. } => vec![WriteTarget::New(dir)],
         });
         parts
     }
 
     fn fill(&self, end: &End, writer: &mut zk::Multi<'_>) {
-        let item = self.shelf.item_path(self.item());
-        let claim = self.shelf.claim_path(self.item());
-        let mut version = Some(self.version);
-        let session = self.shelf.session();
-        if session.is_sabotaged(Sabotage::SettleAnyVersion) {
-            version = None;
-        }
+        let item = self.core.item_path(self.item());
+        let claim = self.core.claim_path(self.item());
+        let version = Some(self.version);
         match end {
             End::Delete | End::Move { .. } => writer.delete(&item, version),
             End::Return { .. } => writer.check(&item, version),
@@ -251,7 +250,7 @@ impl Held {
         // With the item at this version, the node at this path is ours or gone.
         writer.delete(&claim, None);
         if let Some(old) = &self.returned {
-            writer.delete(&self.shelf.dir(RETURNED).child(old), None);
+            writer.delete(&self.core.dir(RETURNED).child(old), None);
         }
         let record = match end {
             End::Delete => None,
@@ -270,12 +269,12 @@ impl Held {
             End::Move { dir, record } => Some((*dir, self.item().name().to_owned(), record)),
         };
         if let Some((dir, name, record)) = record {
-            let path = self.shelf.dir(dir).child(name);
-            let options = zk::CreateMode::Persistent.with_acl(self.shelf.access.acl());
+            let path = self.core.dir(dir).child(name);
+            let options = zk::CreateMode::Persistent.with_acl(self.core.access.acl());
             writer.create(&path, record, &options);
         }
         if let End::Return { .. } = end {
-            self.shelf.outdate_lists(writer);
+            self.core.outdate_lists(writer);
         }
     }
 
@@ -290,7 +289,7 @@ impl Held {
     }
 
     fn names(&self) -> (String, String) {
-        (self.shelf.path().to_owned(), self.item().name().to_owned())
+        (self.core.path().to_owned(), self.item().name().to_owned())
     }
 
     fn refused(&self, source: zk::Error) -> SettleError {
@@ -299,7 +298,7 @@ impl Held {
     }
 }
 
-impl Shelf {
+impl QueueCore {
     /// Whether an item has reached its limit of attempts.
     pub(crate) fn is_given_up(&self, ready: &Ready) -> bool {
         ready.attempts() >= self.attempts_max
@@ -329,7 +328,7 @@ impl Shelf {
         {
             reason = format!("{said} (later consumers died or dropped it)");
         }
-        let record = Record::of_dead(attempts, stat.ctime, &reason);
+        let record = EndRecord::of_dead(attempts, stat.ctime, &reason);
         let record = record.to_data(&data);
         let zk = self.session().zk();
         let (item, claim) = (self.item_path(pick.item()), self.claim_path(pick.item()));
@@ -337,7 +336,7 @@ impl Shelf {
         let ephemeral = zk::CreateMode::Ephemeral.with_acl(self.access.acl());
         let persistent = zk::CreateMode::Persistent.with_acl(self.access.acl());
         // Idempotent: the second time there is no item.
-        let mut tries = Tries::limited();
+        let mut retry = Retry::limited();
         loop {
             let mut writer = zk.new_multi();
             // Creates and deletes a claim in the multi, which proves that there is no other claim.
@@ -355,7 +354,7 @@ impl Shelf {
                     code: zk::ErrorCode::NoNode,
                 }) => {
                     self.make(std::slice::from_ref(&dead)).await?;
-                    tries.again_after(Ok(()))?;
+                    retry.again_after(Ok(()))?;
                     continue;
                 }
                 Err(zk::MultiError::Refused {
@@ -363,7 +362,7 @@ impl Shelf {
                     code: zk::ErrorCode::NoNode,
                 }) => {
                     self.make(&[self.dir("claims")]).await?;
-                    tries.again_after(Ok(()))?;
+                    retry.again_after(Ok(()))?;
                     continue;
                 }
                 Err(error) => zk::Error::from(error),
@@ -371,7 +370,7 @@ impl Shelf {
             match error {
                 // Another consumer was quicker.
                 zk::Error::NODE_EXISTS | zk::Error::NO_NODE | zk::Error::BAD_VERSION => break,
-                error => tries.again(error)?,
+                error => retry.again(error)?,
             }
         }
         pick.gone();

@@ -1,6 +1,6 @@
 use futures_util::FutureExt;
 
-use bellwether_client::seam;
+use bellwether_client::environment;
 
 use super::*;
 use crate::queue::order::{ByDueTime, ByPriority, DUE_MIN, Fifo, Rules};
@@ -26,40 +26,40 @@ fn stat() -> zk::Stat {
     }
 }
 
-fn stocked(rule: Rule, items: Vec<String>, claims: Vec<String>) -> Arc<Warm> {
-    let warm = Arc::new(Warm::default());
+fn stocked(rule: Rule, items: Vec<String>, claims: Vec<String>) -> Arc<ItemCache> {
+    let cache = Arc::new(ItemCache::default());
     let lists = vec![Some((items, stat())), Some((claims, stat()))];
-    warm.stock(rule, 1, lists);
-    warm
+    cache.stock(rule, 1, lists);
+    cache
 }
 
 /// As [`stocked`], where another consumer has just claimed what this one wanted.
-fn contested(rule: Rule, items: Vec<String>, claims: Vec<String>) -> Arc<Warm> {
-    let warm = stocked(rule, items, claims);
-    warm.lost_race();
-    warm
+fn contested(rule: Rule, items: Vec<String>, claims: Vec<String>) -> Arc<ItemCache> {
+    let cache = stocked(rule, items, claims);
+    cache.lost_race();
+    cache
 }
 
-fn read(warm: &Arc<Warm>, picks: Vec<Pick>, claims: Vec<String>) {
+fn read(cache: &Arc<ItemCache>, picks: Vec<Pick>, claims: Vec<String>) {
     let data = |_: &Pick| zk::MultiReadResult::Data(vec![0].into(), stat());
     let reads = picks.iter().map(data).collect();
-    warm.add_ready(ByPriority::RULE, picks, reads, claims, &[]);
+    cache.add_ready(ByPriority::RULE, picks, reads, claims, &[]);
 }
 
-fn pop_ready(warm: &Warm) -> Option<Ready> {
-    warm.state().ready.pop_front()
+fn pop_ready(cache: &ItemCache) -> Option<Ready> {
+    cache.state().ready.pop_front()
 }
 
 #[test]
 fn one_consumer_gets_all_in_order() {
     let items = names(40);
-    let warm = stocked(
+    let cache = stocked(
         Fifo::RULE,
         items.iter().rev().cloned().collect(),
         Vec::new(),
     );
     let mut taken = Vec::new();
-    while let picks @ [_, ..] = &*warm.pick(Fifo::RULE) {
+    while let picks @ [_, ..] = &*cache.pick(Fifo::RULE) {
         assert!(picks.len() <= READ_AHEAD);
         taken.extend(picks.iter().map(|pick| pick.item().name().to_owned()));
     }
@@ -69,41 +69,41 @@ fn one_consumer_gets_all_in_order() {
 #[test]
 fn claimed_items_are_not_picked() {
     let items = names(3);
-    let warm = stocked(Fifo::RULE, items.clone(), vec![items[0].clone()]);
-    let picks = warm.pick(Fifo::RULE);
+    let cache = stocked(Fifo::RULE, items.clone(), vec![items[0].clone()]);
+    let picks = cache.pick(Fifo::RULE);
     let picked: Vec<_> = picks.iter().map(|pick| pick.item().name()).collect();
     assert_eq!(picked, [&items[1], &items[2]]);
     // Claimed between the list and the read.
-    read(&warm, picks, vec![items[1].clone()]);
-    let ready = pop_ready(&warm).unwrap();
+    read(&cache, picks, vec![items[1].clone()]);
+    let ready = pop_ready(&cache).unwrap();
     assert_eq!(ready.pick.item().name(), items[2]);
-    assert!(pop_ready(&warm).is_none());
+    assert!(pop_ready(&cache).is_none());
 }
 
 #[test]
 fn several_consumers_choose_one_at_a_time_and_leave_the_rest_in_order() {
     let items = names(30);
-    let warm = contested(Fifo::RULE, items.clone(), vec!["another's".to_owned()]);
-    let picks = warm.pick(Fifo::RULE);
+    let cache = contested(Fifo::RULE, items.clone(), vec!["another's".to_owned()]);
+    let picks = cache.pick(Fifo::RULE);
     assert_eq!(picks.len(), CHOICE_PER_OTHER);
-    read(&warm, picks, Vec::new());
-    let ready = pop_ready(&warm).unwrap();
+    read(&cache, picks, Vec::new());
+    let ready = pop_ready(&cache).unwrap();
     assert!(items[..CHOICE_PER_OTHER].contains(&ready.pick.item().name().to_owned()));
-    assert!(pop_ready(&warm).is_none());
-    let left: Vec<_> = warm.state().names.iter().cloned().collect();
+    assert!(pop_ready(&cache).is_none());
+    let left: Vec<_> = cache.state().names.iter().cloned().collect();
     assert!(left.is_sorted() && left.len() == 29, "{left:?}");
 }
 
 #[test]
 fn order_is_kept_beside_a_claim_and_again_after_a_lost_race() {
     let items = names(200);
-    let warm = stocked(Fifo::RULE, items.clone(), vec!["another's".to_owned()]);
+    let cache = stocked(Fifo::RULE, items.clone(), vec!["another's".to_owned()]);
     let take = || {
-        let Next::Read(picks) = warm.next(Fifo::RULE) else {
+        let Next::Read(picks) = cache.next(Fifo::RULE) else {
             panic!("there is something to read");
         };
-        read(&warm, picks, vec!["another's".to_owned()]);
-        let taken: Vec<_> = std::iter::from_fn(|| pop_ready(&warm)).collect();
+        read(&cache, picks, vec!["another's".to_owned()]);
+        let taken: Vec<_> = std::iter::from_fn(|| pop_ready(&cache)).collect();
         let names = taken
             .iter()
             .map(|ready| ready.pick.item().name().to_owned());
@@ -114,24 +114,24 @@ fn order_is_kept_beside_a_claim_and_again_after_a_lost_race() {
         names
     };
     assert_eq!(take(), items[..READ_AHEAD]);
-    warm.lost_race();
+    cache.lost_race();
     for _ in 0..SPREAD {
         assert_eq!(take().len(), 1);
     }
-    let first = warm.state().names.front().cloned().unwrap();
+    let first = cache.state().names.front().cloned().unwrap();
     assert_eq!(take()[0], first.name());
 }
 
 #[test]
 fn takes_of_one_handle_leave_the_rest_in_order() {
-    let warm = contested(Fifo::RULE, names(30), vec!["another's".to_owned()]);
-    let both = [warm.pick(Fifo::RULE), warm.pick(Fifo::RULE)];
+    let cache = contested(Fifo::RULE, names(30), vec!["another's".to_owned()]);
+    let both = [cache.pick(Fifo::RULE), cache.pick(Fifo::RULE)];
     for picks in both {
         assert_eq!(picks.len(), CHOICE_PER_OTHER);
-        read(&warm, picks, Vec::new());
-        pop_ready(&warm).unwrap().pick.gone();
+        read(&cache, picks, Vec::new());
+        pop_ready(&cache).unwrap().pick.gone();
     }
-    let left: Vec<_> = warm.state().names.iter().cloned().collect();
+    let left: Vec<_> = cache.state().names.iter().cloned().collect();
     assert!(left.is_sorted() && left.len() == 28, "{left:?}");
 }
 
@@ -140,23 +140,23 @@ fn takes_of_one_handle_leave_the_rest_in_order() {
 fn takes_of_one_handle_choose_from_the_same_first_items() {
     let others = (0..8).map(|other| format!("another's {other}")).collect();
     let items = names(3 * CHOICE_MAX);
-    let warm = contested(Fifo::RULE, items.clone(), others);
-    let Next::Read(picks) = warm.next(Fifo::RULE) else {
+    let cache = contested(Fifo::RULE, items.clone(), others);
+    let Next::Read(picks) = cache.next(Fifo::RULE) else {
         panic!("there is something to read");
     };
     assert_eq!(picks.len(), CHOICE_MAX);
-    let waits = [(); 3].map(|()| warm.next(Fifo::RULE));
+    let waits = [(); 3].map(|()| cache.next(Fifo::RULE));
     assert!(waits.iter().all(|next| matches!(next, Next::Wait(_))));
-    read(&warm, picks, Vec::new());
+    read(&cache, picks, Vec::new());
     // One for each of the four.
-    let ready: Vec<_> = std::iter::from_fn(|| pop_ready(&warm)).collect();
+    let ready: Vec<_> = std::iter::from_fn(|| pop_ready(&cache)).collect();
     assert_eq!(ready.len(), 4);
     for ready in &ready {
         assert!(items[..CHOICE_MAX].contains(&ready.pick.item().name().to_owned()));
     }
     drop(waits);
-    assert_eq!(warm.state().waiting, 0);
-    let left: Vec<_> = warm.state().names.iter().cloned().collect();
+    assert_eq!(cache.state().waiting, 0);
+    let left: Vec<_> = cache.state().names.iter().cloned().collect();
     assert!(
         left.is_sorted() && left.len() == items.len() - 4,
         "{left:?}"
@@ -167,8 +167,8 @@ fn takes_of_one_handle_choose_from_the_same_first_items() {
 fn no_choice_passes_over_a_better_rank() {
     let name = |rank: u32| format!("{rank}-{rank:016x}-{rank:010}");
     let items = vec![name(3), name(1), name(2)];
-    let warm = contested(ByPriority::RULE, items, vec!["another's".to_owned()]);
-    let picks = warm.pick(ByPriority::RULE);
+    let cache = contested(ByPriority::RULE, items, vec!["another's".to_owned()]);
+    let picks = cache.pick(ByPriority::RULE);
     let picked: Vec<_> = picks.iter().map(|pick| pick.item().name()).collect();
     assert_eq!(picked, [name(1)]);
 }
@@ -178,10 +178,10 @@ fn no_choice_passes_over_a_better_rank_when_others_come_late() {
     let name = |rank: u32| format!("{rank}-{rank:016x}-{rank:010}");
     for _ in 0..20 {
         let items = vec![name(3), name(1), name(2)];
-        let warm = contested(ByPriority::RULE, items, Vec::new());
-        let picks = warm.pick(ByPriority::RULE);
-        read(&warm, picks, vec!["another's".to_owned()]);
-        assert_eq!(pop_ready(&warm).unwrap().pick.item().name(), name(1));
+        let cache = contested(ByPriority::RULE, items, Vec::new());
+        let picks = cache.pick(ByPriority::RULE);
+        read(&cache, picks, vec!["another's".to_owned()]);
+        assert_eq!(pop_ready(&cache).unwrap().pick.item().name(), name(1));
     }
 }
 
@@ -190,15 +190,15 @@ fn no_choice_passes_over_a_better_rank_when_others_come_late() {
 fn no_take_passes_over_a_better_rank_that_another_one_reads() {
     let name = |rank: u32, number: u32| format!("{rank}-{number:016x}-{number:010}");
     let items = vec![name(1, 1), name(1, 2), name(2, 3)];
-    let warm = contested(ByPriority::RULE, items, vec!["another's".to_owned()]);
-    let Next::Read(picks) = warm.next(ByPriority::RULE) else {
+    let cache = contested(ByPriority::RULE, items, vec!["another's".to_owned()]);
+    let Next::Read(picks) = cache.next(ByPriority::RULE) else {
         panic!("there is something to read");
     };
     assert_eq!(picks.len(), 2);
-    assert!(matches!(warm.next(ByPriority::RULE), Next::Wait(_)));
-    read(&warm, picks, Vec::new());
-    assert!(matches!(warm.next(ByPriority::RULE), Next::Claim(_)));
-    let Next::Read(picks) = warm.next(ByPriority::RULE) else {
+    assert!(matches!(cache.next(ByPriority::RULE), Next::Wait(_)));
+    read(&cache, picks, Vec::new());
+    assert!(matches!(cache.next(ByPriority::RULE), Next::Claim(_)));
+    let Next::Read(picks) = cache.next(ByPriority::RULE) else {
         panic!("the first take has left one");
     };
     assert_eq!(picks[0].item().rank(), 1);
@@ -206,67 +206,67 @@ fn no_take_passes_over_a_better_rank_that_another_one_reads() {
 
 #[test]
 fn what_was_read_ahead_does_not_outlive_the_handle() {
-    let warm = stocked(Fifo::RULE, names(3), Vec::new());
-    let picks = warm.pick(Fifo::RULE);
-    read(&warm, picks, Vec::new());
-    let weak = Arc::downgrade(&warm);
-    drop(warm);
+    let cache = stocked(Fifo::RULE, names(3), Vec::new());
+    let picks = cache.pick(Fifo::RULE);
+    read(&cache, picks, Vec::new());
+    let weak = Arc::downgrade(&cache);
+    drop(cache);
     assert!(weak.upgrade().is_none());
 }
 
 #[test]
 fn item_that_comes_back_is_told_and_one_that_is_gone_is_not() {
-    let warm = stocked(Fifo::RULE, names(1), Vec::new());
-    let told = warm.came_back();
-    warm.pick(Fifo::RULE).remove(0).gone();
+    let cache = stocked(Fifo::RULE, names(1), Vec::new());
+    let told = cache.came_back();
+    cache.pick(Fifo::RULE).remove(0).gone();
     assert!(told.now_or_never().is_none());
-    assert!(!warm.is_stale());
-    warm.stock(Fifo::RULE, 1, vec![Some((names(1), stat())), None]);
-    let told = warm.came_back();
-    drop(warm.pick(Fifo::RULE));
+    assert!(!cache.is_stale());
+    cache.stock(Fifo::RULE, 1, vec![Some((names(1), stat())), None]);
+    let told = cache.came_back();
+    drop(cache.pick(Fifo::RULE));
     assert!(told.now_or_never().is_some());
-    assert!(warm.is_stale());
+    assert!(cache.is_stale());
 }
 
 #[test]
 fn take_waits_for_what_another_one_reads() {
-    let warm = stocked(Fifo::RULE, names(2), Vec::new());
-    let Next::Read(picks) = warm.next(Fifo::RULE) else {
+    let cache = stocked(Fifo::RULE, names(2), Vec::new());
+    let Next::Read(picks) = cache.next(Fifo::RULE) else {
         panic!("there is something to read");
     };
-    let Next::Wait(was_read) = warm.next(Fifo::RULE) else {
+    let Next::Wait(was_read) = cache.next(Fifo::RULE) else {
         panic!("the other one may leave something");
     };
-    read(&warm, picks, Vec::new());
+    read(&cache, picks, Vec::new());
     assert!(was_read.now_or_never().is_some());
     for _ in 0..2 {
-        assert!(matches!(warm.next(Fifo::RULE), Next::Claim(_)));
+        assert!(matches!(cache.next(Fifo::RULE), Next::Claim(_)));
     }
-    assert!(matches!(warm.next(Fifo::RULE), Next::Nothing));
+    assert!(matches!(cache.next(Fifo::RULE), Next::Nothing));
 }
 
 #[test]
 fn take_that_is_dropped_while_it_reads_lets_the_others_go_on() {
-    let warm = stocked(Fifo::RULE, names(2), Vec::new());
-    let picks = warm.pick(Fifo::RULE);
-    let Next::Wait(was_read) = warm.next(Fifo::RULE) else {
+    let cache = stocked(Fifo::RULE, names(2), Vec::new());
+    let picks = cache.pick(Fifo::RULE);
+    let Next::Wait(was_read) = cache.next(Fifo::RULE) else {
         panic!("the other one may leave something");
     };
     drop(picks);
     assert!(was_read.now_or_never().is_some());
-    assert!(warm.is_stale());
+    assert!(cache.is_stale());
 }
 
 #[test]
 fn what_was_picked_from_an_older_list_goes_behind_what_is_better() {
     let name = |rank: u32| format!("{rank}-{rank:016x}-{rank:010}");
     let items = vec![name(2), name(3)];
-    let warm = stocked(ByPriority::RULE, items, Vec::new());
-    let picks = warm.pick(ByPriority::RULE);
+    let cache = stocked(ByPriority::RULE, items, Vec::new());
+    let picks = cache.pick(ByPriority::RULE);
     let lists = vec![Some((vec![name(1), name(2), name(3)], stat())), None];
-    warm.stock(ByPriority::RULE, 2, lists);
-    read(&warm, picks, Vec::new());
-    let picks = warm.pick(ByPriority::RULE);
+    cache.stock(ByPriority::RULE, 2, lists);
+    read(&cache, picks, Vec::new());
+    let picks = cache.pick(ByPriority::RULE);
     let picked: Vec<_> = picks.iter().map(|pick| pick.item().name()).collect();
     assert_eq!(picked, [name(1), name(2), name(3)]);
 }
@@ -279,7 +279,7 @@ fn item_that_has_become_due_is_not_waited_for() {
         stocked(rule, vec![name(DUE_MIN)], Vec::new()).first_due(rule),
         Some(Duration::ZERO)
     );
-    let in_an_hour = to_ms(seam::system_time()) + 3_600_000;
+    let in_an_hour = to_ms(environment::system_time()) + 3_600_000;
     let wait = stocked(rule, vec![name(in_an_hour)], Vec::new()).first_due(rule);
     assert!(wait > Some(Duration::from_secs(3000)), "{wait:?}");
     assert_eq!(stocked(rule, Vec::new(), Vec::new()).first_due(rule), None);
@@ -287,7 +287,7 @@ fn item_that_has_become_due_is_not_waited_for() {
 
 #[test]
 fn large_items_are_read_one_by_one() {
-    let warm = stocked(Fifo::RULE, names(3), Vec::new());
-    warm.state().item_bytes = READ_BYTES;
-    assert_eq!(warm.pick(Fifo::RULE).len(), 1);
+    let cache = stocked(Fifo::RULE, names(3), Vec::new());
+    cache.state().item_bytes = READ_BYTES;
+    assert_eq!(cache.pick(Fifo::RULE).len(), 1);
 }

@@ -11,7 +11,7 @@ use crate::session::open_session::Session;
 
 /// Where a recipe is, and as whom it acts there.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct RecipeOptions {
     pub(crate) client: Client,
     /// As the user wrote it.
     pub(crate) path: String,
@@ -40,7 +40,7 @@ pub(crate) enum WhyUnreached {
     NoSession(ConnectError),
 }
 
-impl Place {
+impl RecipeOptions {
     pub(crate) fn new(client: &Client, path: impl Into<String>) -> Self {
         Self {
             client: client.clone(),
@@ -113,9 +113,9 @@ impl Unreached {
 /// Lets `?` turn [`Unreached`] into an error type with the variants `BadPath` and `NoSession`.
 macro_rules! from_unreached {
     ($($error:ident),+) => {
-        $(impl From<$crate::session::place::Unreached> for $error {
-            fn from(unreached: $crate::session::place::Unreached) -> Self {
-                use $crate::session::place::WhyUnreached;
+        $(impl From<$crate::session::recipe_options::Unreached> for $error {
+            fn from(unreached: $crate::session::recipe_options::Unreached) -> Self {
+                use $crate::session::recipe_options::WhyUnreached;
                 let path = unreached.path;
                 match unreached.why {
                     WhyUnreached::BadPath(source) => Self::BadPath { path, source },
@@ -162,25 +162,25 @@ macro_rules! identity_options {
     };
 }
 
-/// Options for the [`Place`] in a field of the recipe.
-macro_rules! place_options {
-    ($($place:ident).+) => {
-        $crate::session::place::identity_options!($($place).+.identity);
+/// Options for the [`RecipeOptions`] in a field of the recipe.
+macro_rules! recipe_options {
+    ($($options:ident).+) => {
+        $crate::session::recipe_options::identity_options!($($options).+.identity);
 
         /// Which clients may use the nodes of this recipe. The list of the [client](crate::Connect::acl) unless set. Directories that have
         /// to be created above the path stay open: create them first if they should not be.
         #[must_use]
         pub fn acl(mut self, acl: impl Into<Vec<$crate::zk::Acl>>) -> Self {
-            self.$($place).+.access = $crate::node::access::Access::new(acl);
+            self.$($options).+.access = $crate::node::access::Access::new(acl);
             self
         }
 
         /// The path.
         #[must_use]
         pub fn path(&self) -> &str {
-            &self.$($place).+.path
+            &self.$($options).+.path
         }
     };
 }
 
-pub(crate) use {from_unreached, identity_options, place_options};
+pub(crate) use {from_unreached, identity_options, recipe_options};

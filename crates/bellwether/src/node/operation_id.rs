@@ -2,23 +2,23 @@
 
 use std::fmt;
 
-use bellwether_client::seam;
+use bellwether_client::environment;
 use serde::{Deserialize, Serialize};
 
 use crate::node::who::Who;
 
 /// Tells one acquisition from all others. The session alone would not: two tasks may share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AcquisitionId(u64);
+pub(crate) struct OperationId(u64);
 
-impl AcquisitionId {
+impl OperationId {
     /// An id that no other acquisition has, in this process or another.
     pub(crate) fn new() -> Self {
-        Self(seam::random())
+        Self(environment::random())
     }
 }
 
-impl fmt::Display for AcquisitionId {
+impl fmt::Display for OperationId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)
     }
@@ -27,13 +27,13 @@ impl fmt::Display for AcquisitionId {
 /// The data of a node that belongs to one acquisition: the identity of its creator, and the id of the acquisition. Another client's node
 /// may have had the same path before.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Claim {
+pub(crate) struct ClaimData {
     #[serde(flatten)]
     who: Who,
     acquisition: String,
 }
 
-impl Claim {
+impl ClaimData {
     pub(crate) fn new(who: Who, acquisition: &str) -> Self {
         Self {
             who,

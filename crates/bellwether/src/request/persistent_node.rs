@@ -10,28 +10,28 @@ use crate::node::access::Access;
 use crate::node::path::{NodePath, PathError};
 use crate::node::request_size::{REQUEST_BYTES_MAX, WRITE_OVERHEAD_BYTES};
 use crate::request::receipt::{OnceError, RECEIPT, RECEIPT_BYTES, Receipts, Written};
-use crate::request::synced_read::linearizable_in;
+use crate::request::synced_read::read_linearizable;
 use crate::session::client::Client;
 use crate::session::meters;
 use crate::session::open_session::Session;
 
 /// Where a recipe keeps its state. Clones share the session and its receipts.
 #[derive(Clone, Debug)]
-pub(crate) struct Site {
+pub(crate) struct PersistentNode {
     path: String,
     access: Access,
     /// Whether the node is in a directory of the same recipe, which has the same access list. Else the directory is above the recipe, and
     /// open.
     is_inner: bool,
     client: Client,
-    last: Arc<Mutex<Option<Visit>>>,
+    last: Arc<Mutex<Option<OpenNode>>>,
 }
 
 /// A node, seen through one session.
 #[derive(Clone, Debug)]
-pub(crate) struct Visit {
+pub(crate) struct OpenNode {
     pub(crate) session: Session,
-    pub(crate) node: NodePath,
+    pub(crate) path: NodePath,
     receipts: Receipts,
 }
 
@@ -58,7 +58,7 @@ pub(crate) enum NotWritten {
     Failed(StateError),
 }
 
-impl Site {
+impl PersistentNode {
     pub(crate) fn new(client: &Client, path: String) -> Self {
         Self {
             path,
@@ -108,42 +108,42 @@ impl Site {
     }
 
     /// The node through the current session.
-    pub(crate) async fn visit(&self) -> Result<Visit, StateError> {
+    pub(crate) async fn open(&self) -> Result<OpenNode, StateError> {
         if self.is_forked() {
             return Err(self.no_session(ConnectError::Forked));
         }
         let last = self.last().clone();
-        if let Some(visit) = last.filter(|visit| !visit.session.is_ended()) {
-            return Ok(visit);
+        if let Some(opened) = last.filter(|opened| !opened.session.is_ended()) {
+            return Ok(opened);
         }
         let node = self.client.node(&self.path)?;
         let session = self.client.session_for(&self.path).await?;
         let receipts = Receipts::new(&session, node.directory(), self.access.clone());
-        let visit = Visit {
+        let opened = OpenNode {
             session,
-            node,
+            path: node,
             receipts,
         };
-        *self.last() = Some(visit.clone());
-        Ok(visit)
+        *self.last() = Some(opened.clone());
+        Ok(opened)
     }
 
-    /// As [`visit`](Self::visit), but waits until a session can be opened.
-    pub(crate) async fn visit_in_time(&self) -> Result<Visit, StateError> {
+    /// As [`open`](Self::open), but waits until a session can be opened.
+    pub(crate) async fn open_in_time(&self) -> Result<OpenNode, StateError> {
         loop {
-            match self.visit().await {
+            match self.open().await {
                 Err(StateError::NoSession { .. }) => {
                     let session = self.client.session_in_time().await;
                     session.map_err(|source| self.no_session(source))?;
                 }
-                visit => return visit,
+                opened => return opened,
             }
         }
     }
 
     /// Whether this is a forked child, where no lock may be tried: a thread of the parent may have had it.
     pub(crate) fn is_forked(&self) -> bool {
-        self.client.home().is_forked()
+        self.client.runtime().is_forked()
     }
 
     fn no_session(&self, source: ConnectError) -> StateError {
@@ -155,14 +155,18 @@ impl Site {
 
     /// Whether a request that is idempotent may be sent again after this error: when its answer was lost, or its session
     /// has ended and another may follow.
-    pub(crate) async fn again(&self, visit: &Visit, error: zk::Error) -> Result<(), StateError> {
+    pub(crate) async fn again(
+        &self,
+        opened: &OpenNode,
+        error: zk::Error,
+    ) -> Result<(), StateError> {
         match error {
             error if error.is_transient() => {}
             zk::Error::SessionEnded(_) => {
                 // The request may learn of it before the session's other tasks.
-                let limit = visit.session.session_timeout();
-                let ended = visit.session.ended();
-                visit.session.home().timeout(limit, ended).await;
+                let limit = opened.session.session_timeout();
+                let ended = opened.session.ended();
+                opened.session.runtime().timeout(limit, ended).await;
             }
             error => return Err(self.refused(error)),
         }
@@ -172,17 +176,21 @@ impl Site {
 
     /// The data of the node; `None` if it is missing.
     pub(crate) async fn read(&self) -> Result<Option<(Bytes, zk::Stat)>, StateError> {
-        self.ask(|visit| visit.session.zk().get(visit.node.as_str()))
+        self.ask(|opened| opened.session.zk().get(opened.path.as_str()))
             .await
     }
 
     /// As [`read`](Self::read), but the server does not lag: it shows every write that was acknowledged before.
     pub(crate) async fn read_latest(&self) -> Result<Option<(Bytes, zk::Stat)>, StateError> {
-        self.ask(|visit| {
-            let Visit { session, node, .. } = visit.clone();
+        self.ask(|opened| {
+            let OpenNode {
+                session,
+                path: node,
+                ..
+            } = opened.clone();
             async move {
                 let node = node.as_str();
-                linearizable_in(&session, node, || session.zk().get(node)).await
+                read_linearizable(session.zk(), node, || session.zk().get(node)).await
             }
         })
         .await
@@ -192,37 +200,37 @@ impl Site {
     /// node is missing.
     pub(crate) async fn ask<T, F>(
         &self,
-        request: impl Fn(&Visit) -> F,
+        request: impl Fn(&OpenNode) -> F,
     ) -> Result<Option<T>, StateError>
     where
         F: Future<Output = Result<T, zk::Error>>,
     {
-        self.ask_through(|| self.visit(), request).await
+        self.ask_through(|| self.open(), request).await
     }
 
     /// As [`ask`](Self::ask), but waits until a session can be opened.
     pub(crate) async fn ask_in_time<T, F>(
         &self,
-        request: impl Fn(&Visit) -> F,
+        request: impl Fn(&OpenNode) -> F,
     ) -> Result<Option<T>, StateError>
     where
         F: Future<Output = Result<T, zk::Error>>,
     {
-        self.ask_through(|| self.visit_in_time(), request).await
+        self.ask_through(|| self.open_in_time(), request).await
     }
 
     async fn ask_through<T, V, F>(
         &self,
-        visit: impl Fn() -> V,
-        request: impl Fn(&Visit) -> F,
+        open: impl Fn() -> V,
+        request: impl Fn(&OpenNode) -> F,
     ) -> Result<Option<T>, StateError>
     where
-        V: Future<Output = Result<Visit, StateError>>,
+        V: Future<Output = Result<OpenNode, StateError>>,
         F: Future<Output = Result<T, zk::Error>>,
     {
         loop {
-            let visit = visit().await?;
-            if let Some(answer) = self.answer(&visit, request(&visit)).await? {
+            let opened = open().await?;
+            if let Some(answer) = self.answer(&opened, request(&opened)).await? {
                 return Ok(answer);
             }
         }
@@ -231,13 +239,13 @@ impl Site {
     /// `None` if there is no answer.
     async fn answer<T>(
         &self,
-        visit: &Visit,
+        opened: &OpenNode,
         request: impl Future<Output = Result<T, zk::Error>>,
     ) -> Result<Option<Option<T>>, StateError> {
         match request.await {
             Ok(answer) => Ok(Some(Some(answer))),
             Err(zk::Error::NO_NODE) => Ok(Some(None)),
-            Err(error) => self.again(visit, error).await.map(|()| None),
+            Err(error) => self.again(opened, error).await.map(|()| None),
         }
     }
 
@@ -251,8 +259,8 @@ impl Site {
     ) -> Result<Written, NotWritten> {
         let load = load.into();
         loop {
-            let visit = self.visit().await.map_err(NotWritten::Failed)?;
-            let bytes_max = self.bytes_max(&visit, load.writes);
+            let opened = self.open().await.map_err(NotWritten::Failed)?;
+            let bytes_max = self.bytes_max(&opened, load.writes);
             if load.bytes > bytes_max {
                 return Err(NotWritten::Failed(StateError::TooLarge {
                     path: self.path.clone(),
@@ -260,7 +268,7 @@ impl Site {
                     bytes_max,
                 }));
             }
-            let written = self.write(&visit, |writer| fill(writer, &visit.node));
+            let written = self.write(&opened, |writer| fill(writer, &opened.path));
             match written.await? {
                 Ok(written) => return Ok(written),
                 // Nothing was sent.
@@ -290,10 +298,10 @@ impl Site {
     /// Makes writes through one session, and the directory of the node if it is missing.
     async fn write(
         &self,
-        visit: &Visit,
+        opened: &OpenNode,
         fill: impl Fn(&mut zk::Multi<'_>),
     ) -> Result<Result<Written, OnceError>, NotWritten> {
-        let mut operation = match visit.receipts.operation() {
+        let mut operation = match opened.receipts.operation() {
             Ok(operation) => operation,
             Err(error) => return Ok(Err(error)),
         };
@@ -303,23 +311,23 @@ impl Site {
                 Err(OnceError::Refused(zk::MultiError::Refused {
                     index: 0,
                     code: zk::ErrorCode::NoNode,
-                })) => self.make_directory(visit).await?,
+                })) => self.make_directory(opened).await?,
                 written => return Ok(written),
             }
         }
     }
 
     /// How many bytes of data and names fit into one request with `writes` writes to the node and its children, and a receipt.
-    pub(crate) fn bytes_max(&self, visit: &Visit, writes: usize) -> usize {
-        let path_and_access = visit.node.as_str().len() + self.access.bytes();
+    pub(crate) fn bytes_max(&self, opened: &OpenNode, writes: usize) -> usize {
+        let path_and_access = opened.path.as_str().len() + self.access.bytes();
         let each = path_and_access + WRITE_OVERHEAD_BYTES;
         let receipt = path_and_access + RECEIPT_BYTES;
         REQUEST_BYTES_MAX.saturating_sub(each.saturating_mul(writes) + receipt)
     }
 
-    async fn make_directory(&self, visit: &Visit) -> Result<(), NotWritten> {
+    async fn make_directory(&self, opened: &OpenNode) -> Result<(), NotWritten> {
         // The root is always there.
-        let Some(dir) = visit.node.parent() else {
+        let Some(dir) = opened.path.parent() else {
             return Err(NotWritten::Failed(self.refused(zk::Error::NO_NODE)));
         };
         let open = Access::default();
@@ -327,19 +335,19 @@ impl Site {
             true => &self.access,
             false => &open,
         };
-        match visit.session.make_directory(&dir, access).await {
+        match opened.session.make_directory(&dir, access).await {
             // The next try finds what is missing.
             Ok(()) | Err(zk::Error::NO_NODE) => Ok(()),
             Err(error) => {
-                let again = self.again(visit, error).await;
+                let again = self.again(opened, error).await;
                 again.map_err(NotWritten::Failed)
             }
         }
     }
 
     /// Makes the node a directory, if it is missing.
-    pub(crate) async fn make_node(&self, visit: &Visit) -> Result<(), zk::Error> {
-        let (session, node) = (&visit.session, &visit.node);
+    pub(crate) async fn make_node(&self, opened: &OpenNode) -> Result<(), zk::Error> {
+        let (session, node) = (&opened.session, &opened.path);
         match self.is_inner {
             true => session.make_inner_directory(node, &self.access).await,
             false => session.make_directory(node, &self.access).await,
@@ -363,7 +371,7 @@ impl Site {
         }
     }
 
-    fn last(&self) -> std::sync::MutexGuard<'_, Option<Visit>> {
+    fn last(&self) -> std::sync::MutexGuard<'_, Option<OpenNode>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -9,28 +9,27 @@ use crate::hold::parting::{Marked, Marking, Parting};
 use crate::node::node_data::{NodeData, Revocation};
 use crate::node::path::NodePath;
 use crate::node::who::Who;
-use crate::request::litter::{Is, Litter, delete_pinned, delete_receipted, find};
+use crate::request::leftover::{Is, Leftover, delete_pinned, delete_receipted, find};
 use crate::request::node_event::NodeEvent;
 use crate::request::receipt::Receipts;
-use crate::request::retry::Tries;
-use crate::session::ephemerals::Room;
+use crate::request::retry::Retry;
+use crate::session::ephemeral_quota::Reserved;
 use crate::session::open_session::Session;
-use crate::session::sabotage::Sabotage;
 
 /// A value that is dropped with the node.
 pub(crate) type Companion = Arc<dyn fmt::Debug + Send + Sync>;
 
-/// A node that this process created. When it is dropped, the janitor deletes it.
+/// A node that this process created. When it is dropped, the cleaner deletes it.
 #[derive(Debug)]
-pub(crate) struct OwnNode {
+pub(crate) struct EphemeralNode {
     session: Session,
     /// `None` once it is known to be gone.
     path: Option<String>,
     czxid: i64,
     naming: Naming,
-    /// Dropped with this, when the node is deleted or given to the janitor.
+    /// Dropped with this, when the node is deleted or given to the cleaner.
     companions: Vec<Companion>,
-    _room: Room,
+    _reserved: Reserved,
 }
 
 /// Whether the path of a node names it for good.
@@ -56,10 +55,10 @@ pub(crate) enum Removal {
     Refused(zk::Error),
 }
 
-impl OwnNode {
+impl EphemeralNode {
     pub(crate) fn new(session: &Session, path: String, czxid: i64, naming: Naming) -> Self {
         Self {
-            _room: session.ephemerals().take(path.len()),
+            _reserved: session.ephemeral_quota().take(path.len()),
             session: session.clone(),
             path: Some(path),
             czxid,
@@ -68,7 +67,7 @@ impl OwnNode {
         }
     }
 
-    /// Keeps a value until the node is deleted or given to the janitor.
+    /// Keeps a value until the node is deleted or given to the cleaner.
     pub(crate) fn accompany(&mut self, companion: Companion) {
         self.companions.push(companion);
     }
@@ -102,7 +101,7 @@ impl OwnNode {
     /// Deletes the node, and in the same multi changes the crash mark as `parting` says. Waits for the acknowledgement, over any number of
     /// reconnects.
     pub(crate) async fn remove(mut self, parting: &Parting) -> Removal {
-        let mut tries = Tries::unlimited();
+        let mut retry = Retry::unlimited();
         let mut was_gone;
         let removal = loop {
             let removed = self.try_remove(parting).await;
@@ -110,23 +109,20 @@ impl OwnNode {
             let error = match removed {
                 Ok(()) => break Removal::Done,
                 // Our own earlier request may have done it.
-                Err(zk::Error::NO_NODE) if tries.in_doubt() => break Removal::Done,
+                Err(zk::Error::NO_NODE) if retry.in_doubt() => break Removal::Done,
                 Err(zk::Error::NO_NODE) => break Removal::WasGone,
                 Err(zk::Error::SessionEnded(_)) => break Removal::SessionEnded,
                 Err(error) => error,
             };
-            if let Err(refused) = tries.again(error) {
+            if let Err(refused) = retry.again(error) {
                 return Removal::Refused(refused);
-            }
-            if self.session.is_sabotaged(Sabotage::DeleteOnce) {
-                break Removal::Done;
             }
         };
         if was_gone && let Naming::Receipted { receipt } = &self.naming {
             // Another client has deleted the node alone.
-            let room = self.session.ephemerals().take(receipt.len());
-            let litter = Litter::Node(receipt.clone());
-            self.session.janitor().remove_later(litter, room);
+            let reserved = self.session.ephemeral_quota().take(receipt.len());
+            let leftover = Leftover::Node(receipt.clone());
+            self.session.cleaner().remove_later(leftover, reserved);
         }
         self.path = None;
         removal
@@ -140,31 +136,28 @@ impl OwnNode {
             Naming::Receipted { receipt } => {
                 let is = Is::Created(self.czxid);
                 // Only the deletion puts the outcome in doubt.
-                let found = Tries::unlimited().answer(|| find(zk, path, &is));
+                let found = Retry::unlimited().answer(|| find(zk, path, &is));
                 found.await?;
-                match self.session.is_sabotaged(Sabotage::DeleteByPath) {
-                    true => zk.delete(path, None).await,
-                    false => delete_receipted(zk, path, receipt).await,
-                }
+                delete_receipted(zk, path, receipt).await
             }
             Naming::Pinned { path: pin, version } => delete_pinned(zk, path, pin, *version).await,
         }
     }
 
-    /// Changes the data of the node; see [`amend`].
-    pub(crate) async fn amend(
+    /// Changes the data of the node; see [`update`].
+    pub(crate) async fn update(
         &self,
-        known: Known,
+        known: KnownData,
         parting: &Parting,
         word: impl Fn(&mut NodeData),
-    ) -> Result<Known, zk::Error> {
-        amend(self.session.zk(), self.path(), known, parting, word).await
+    ) -> Result<KnownData, zk::Error> {
+        update(self.session.zk(), self.path(), known, parting, word).await
     }
 
-    /// Gives the node to the janitor, together with a mark that was or may have been written for it.
+    /// Gives the node to the cleaner, together with a mark that was or may have been written for it.
     pub(crate) fn undo(mut self, marking: Marking) {
         if let Some(node) = self.path.take() {
-            self.session.janitor().remove(Marked { node, marking });
+            self.session.cleaner().remove(Marked { node, marking });
         }
     }
 
@@ -174,7 +167,7 @@ impl OwnNode {
     }
 }
 
-impl Drop for OwnNode {
+impl Drop for EphemeralNode {
     fn drop(&mut self) {
         if self.session.is_forked() {
             // The parent has it. Its neighbours are not told either.
@@ -182,18 +175,14 @@ impl Drop for OwnNode {
             return;
         }
         if let Some(path) = self.path.take() {
-            if self.session.is_sabotaged(Sabotage::DeleteOnce) {
-                drop(self.session.zk().delete(&path, None));
-                return;
-            }
             // A delete fired and forgotten may be lost in a reconnect while the session lives on, and all contenders behind it would wait
-            // for ever: the janitor deletes until NoNode.
-            let litter = match std::mem::replace(&mut self.naming, Naming::Unique) {
-                Naming::Unique => Litter::Node(path),
-                Naming::Receipted { receipt } => Litter::Receipted { path, receipt },
-                Naming::Pinned { path: pin, version } => Litter::Pinned { path, pin, version },
+            // for ever: the cleaner deletes until NoNode.
+            let leftover = match std::mem::replace(&mut self.naming, Naming::Unique) {
+                Naming::Unique => Leftover::Node(path),
+                Naming::Receipted { receipt } => Leftover::Receipted { path, receipt },
+                Naming::Pinned { path: pin, version } => Leftover::Pinned { path, pin, version },
             };
-            self.session.janitor().remove(litter);
+            self.session.cleaner().remove(leftover);
         }
     }
 }
@@ -216,12 +205,12 @@ impl OwnWatch {
 
 /// The data of a node as this end last saw or wrote it.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
+pub(crate) struct KnownData {
     data: NodeData,
     version: i32,
 }
 
-impl Known {
+impl KnownData {
     /// As the node was created. Most of the time no other client has written to it since.
     pub(crate) fn created_by(who: &Who) -> Self {
         Self {
@@ -235,35 +224,35 @@ impl Known {
 /// Returns the new data.
 ///
 /// Retries until there is an answer. The change is idempotent, and the version tells a lost reply from a write by another client.
-pub(crate) async fn amend(
+pub(crate) async fn update(
     zk: &zk::Client,
     node: &str,
-    mut known: Known,
+    mut known: KnownData,
     parting: &Parting,
     word: impl Fn(&mut NodeData),
-) -> Result<Known, zk::Error> {
+) -> Result<KnownData, zk::Error> {
     let who = known.data.who.clone();
-    let mut tries = Tries::unlimited();
+    let mut retry = Retry::unlimited();
     loop {
         let mut after = known.data.clone();
         word(&mut after);
         // Written by an earlier try whose reply was lost.
-        if tries.in_doubt() && after == known.data {
+        if retry.in_doubt() && after == known.data {
             return Ok(known);
         }
         let data = after.to_data();
         match parting.rewrite(zk, node, &data, known.version).await {
             Ok(()) => {
-                return Ok(Known {
+                return Ok(KnownData {
                     data: after,
                     version: known.version.wrapping_add(1),
                 });
             }
             Err(zk::Error::BAD_VERSION) => {}
-            Err(error) => tries.again(error)?,
+            Err(error) => retry.again(error)?,
         }
-        let (data, stat) = Tries::unlimited().answer(|| zk.get(node)).await?;
-        known = Known {
+        let (data, stat) = Retry::unlimited().answer(|| zk.get(node)).await?;
+        known = KnownData {
             data: NodeData::of(&who, &data),
             version: stat.version,
         };

@@ -7,13 +7,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bellwether_client as zk;
-use bellwether_client::seam;
+use bellwether_client::environment;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
 use crate::node::recipe_mark::RecordedOrder;
+use crate::queue::core::Counts;
 use crate::queue::order::{Item, Rule, to_ms};
-use crate::queue::shelf::Tally;
 use crate::queue::take::returned;
 
 /// How many items are read ahead by a consumer without rivals.
@@ -38,20 +38,20 @@ const READ_BYTES: usize = 256 << 10;
 
 /// The cached list of a place. A stale entry is noticed when its item is claimed.
 #[derive(Debug, Default)]
-pub(crate) struct Warm {
-    state: Mutex<State>,
+pub(crate) struct ItemCache {
+    state: Mutex<CacheState>,
     came_back: Notify,
     /// A picked item was read or put back.
     was_read: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct CacheState {
     /// The items that can be claimed as of the last list, in order.
     names: VecDeque<Item>,
     /// The first of them, with their payloads.
     ready: VecDeque<Ready>,
-    tally: Tally,
+    counts: Counts,
     /// The version of the list: later puts change it, in queues where that matters.
     version: i32,
     /// Whether an item was given back that the list does not show.
@@ -98,7 +98,7 @@ impl Ready {
 pub(crate) struct Pick {
     item: Item,
     /// Items that were read ahead are in there, and must not keep it alive.
-    warm: Weak<Warm>,
+    cache: Weak<ItemCache>,
     list_version: i32,
     /// Whether the item may still be there when this is dropped: then the list is stale, because it does not show the item.
     comes_back: bool,
@@ -113,19 +113,19 @@ pub(crate) enum Next<'a> {
     /// Reads these.
     Read(Vec<Pick>),
     /// Waits until other takes of this handle have read the items they picked: they may leave some.
-    Wait(Waiting<'a>),
+    Wait(WaitForRead<'a>),
     /// No item may be taken now.
     Nothing,
 }
 
 /// A take that waits until another take has read items. The take that reads chooses an item for each that waits.
 #[derive(Debug)]
-pub(crate) struct Waiting<'a> {
-    warm: &'a Warm,
+pub(crate) struct WaitForRead<'a> {
+    cache: &'a ItemCache,
     was_read: Pin<Box<Notified<'a>>>,
 }
 
-impl Future for Waiting<'_> {
+impl Future for WaitForRead<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -133,9 +133,9 @@ impl Future for Waiting<'_> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitForRead<'_> {
     fn drop(&mut self) {
-        self.warm.state().waiting -= 1;
+        self.cache.state().waiting -= 1;
     }
 }
 
@@ -157,10 +157,10 @@ impl Pick {
 
 impl Drop for Pick {
     fn drop(&mut self) {
-        let Some(warm) = self.warm.upgrade() else {
+        let Some(cache) = self.cache.upgrade() else {
             return;
         };
-        let mut state = warm.state();
+        let mut state = cache.state();
         state.busy.remove(self.item.name());
         state.stale |= self.comes_back;
         if !self.is_read {
@@ -168,16 +168,16 @@ impl Drop for Pick {
         }
         drop(state);
         if self.comes_back {
-            warm.came_back.notify_waiters();
+            cache.came_back.notify_waiters();
         }
         if !self.is_read {
-            warm.was_read.notify_waiters();
+            cache.was_read.notify_waiters();
         }
     }
 }
 
-impl Warm {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl ItemCache {
+    fn state(&self) -> MutexGuard<'_, CacheState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -189,7 +189,7 @@ impl Warm {
 
     /// Items that are given back from now on are not in the list that is about to be read.
     pub(crate) fn begin_refill(&self) {
-        let now_ms = to_ms(seam::system_time());
+        let now_ms = to_ms(environment::system_time());
         let mut state = self.state();
         state.stale = false;
         state.later.retain(|(due_ms, _)| *due_ms > now_ms);
@@ -200,7 +200,7 @@ impl Warm {
         self.state().stale = true;
     }
 
-    /// Takes note of lists of items, and last of the claims. If there are items of another order, returns that order, and none can be taken.
+    /// Takes note of the lists of items and, last, of claims. If there are items of another order, returns that order, and none can be taken.
     pub(crate) fn stock(
         &self,
         rule: Rule,
@@ -214,18 +214,16 @@ impl Warm {
         let claims = lists.pop().flatten().map(|(names, _)| names);
         self.unready();
         let mut state = self.state();
-        state.tally = Tally::of(&stats);
+        state.counts = Counts::of(&stats);
         state.version = version;
         let claims = state.note_claims(claims.unwrap_or_default());
         let later: HashSet<&str> = state.later.iter().map(|(_, name)| name.as_str()).collect();
         let is_left_out =
             |name: &str| claims.contains(name) || state.busy.contains(name) || later.contains(name);
         let mut names = Vec::new();
-        for (shard, list) in lists.into_iter().enumerate() {
-            for name in list.into_iter().flat_map(|(names, _)| names) {
-                if !is_left_out(&name) {
-                    names.extend(Item::parse(rule, name, shard));
-                }
+        for name in lists.into_iter().flatten().flat_map(|(names, _)| names) {
+            if !is_left_out(&name) {
+                names.extend(Item::parse(rule, name));
             }
         }
         let mut orders = names.iter().filter_map(Item::order);
@@ -251,7 +249,7 @@ impl Warm {
         claims: Vec<String>,
         returned: &[String],
     ) {
-        let now_ms = to_ms(seam::system_time());
+        let now_ms = to_ms(environment::system_time());
         let returned: HashMap<&str, (returned::ReturnedName<'_>, &String)> = returned
             .iter()
             .filter_map(|text| {
@@ -342,8 +340,8 @@ impl Warm {
             picks if !picks.is_empty() => Next::Read(picks),
             _ if is_reading => {
                 state.waiting += 1;
-                Next::Wait(Waiting {
-                    warm: self,
+                Next::Wait(WaitForRead {
+                    cache: self,
                     was_read: Box::pin(was_read),
                 })
             }
@@ -356,7 +354,7 @@ impl Warm {
         let mut state = self.state();
         for mut pick in picks {
             // Its drop has nothing to do.
-            pick.warm = Weak::new();
+            pick.cache = Weak::new();
             state.busy.remove(pick.item.name());
             let place = state.names.partition_point(|other| *other < pick.item);
             state.names.insert(place, pick.item.clone());
@@ -380,7 +378,7 @@ impl Warm {
         self.pick_from(&mut self.state(), rule)
     }
 
-    fn pick_from(self: &Arc<Self>, state: &mut State, rule: Rule) -> Vec<Pick> {
+    fn pick_from(self: &Arc<Self>, state: &mut CacheState, rule: Rule) -> Vec<Pick> {
         if !state.ready.is_empty() {
             return Vec::new();
         }
@@ -393,7 +391,7 @@ impl Warm {
             // Another take reads items of a better rank, and may leave some of them.
             return Vec::new();
         }
-        let now_ms = to_ms(seam::system_time());
+        let now_ms = to_ms(environment::system_time());
         let rivals = state.rivals();
         let alone = rivals == 0;
         let most = match alone {
@@ -419,7 +417,7 @@ impl Warm {
         let list_version = state.version;
         let pick = |item| Pick {
             item,
-            warm: Arc::downgrade(self),
+            cache: Arc::downgrade(self),
             list_version,
             comes_back: true,
             is_read: false,
@@ -431,12 +429,12 @@ impl Warm {
     pub(crate) fn is_stale(&self) -> bool {
         let state = self.state();
         let first = state.later.first().map(|(due_ms, _)| *due_ms);
-        state.stale || first.is_some_and(|due_ms| due_ms <= to_ms(seam::system_time()))
+        state.stale || first.is_some_and(|due_ms| due_ms <= to_ms(environment::system_time()))
     }
 
     /// How many items there were at the last list, claimed or not.
     pub(crate) fn depth(&self) -> usize {
-        self.state().tally.depth
+        self.state().counts.depth
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -445,15 +443,15 @@ impl Warm {
     }
 
     /// Notes that claims have ended without their items since the last list, or that something was put where that matters.
-    pub(crate) fn note_changes(&self, rule: Rule, tally: &Tally) {
+    pub(crate) fn note_changes(&self, rule: Rule, counts: &Counts) {
         let mut state = self.state();
-        state.stale |= tally.returns != state.tally.returns;
-        state.stale |= rule.overtakes && tally.puts != state.tally.puts;
+        state.stale |= counts.returns != state.counts.returns;
+        state.stale |= rule.overtakes && counts.puts != state.counts.puts;
     }
 
     /// How long until the first item is due, zero if it is due; `None` if there is none.
     pub(crate) fn first_due(&self, rule: Rule) -> Option<Duration> {
-        let now_ms = to_ms(seam::system_time());
+        let now_ms = to_ms(environment::system_time());
         let state = self.state();
         let first = state.names.front();
         let first = first.map(|item| item.wait(rule, now_ms).unwrap_or_default());
@@ -463,7 +461,7 @@ impl Warm {
     }
 }
 
-impl State {
+impl CacheState {
     /// An item of this rank that was picked is no longer being read.
     fn end_read(&mut self, rank: u64) {
         if let Some(count) = self.unread.get_mut(&rank) {
@@ -494,7 +492,7 @@ impl State {
 /// A random number below `limit`.
 fn random_below(limit: usize) -> usize {
     let limit = u64::try_from(limit).unwrap_or(u64::MAX);
-    usize::try_from(seam::random() % limit).unwrap_or(0)
+    usize::try_from(environment::random() % limit).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use bellwether_client::log;
 use tracing::debug;
 
 use super::Hold;
-use super::own_node::{Known, amend};
+use super::ephemeral_node::{KnownData, update};
 use super::parting::Parting;
 use crate::error::{ReleaseError, WriteError};
 use crate::node::node_data::NodeData;
@@ -13,15 +13,19 @@ use crate::node::who::Who;
 
 impl Hold {
     /// Changes the data of the node, in the background.
-    pub(crate) fn say(&mut self, who: Who, word: impl Fn(&mut NodeData) + Send + Sync + 'static) {
+    pub(crate) fn update_in_background(
+        &mut self,
+        who: Who,
+        word: impl Fn(&mut NodeData) + Send + Sync + 'static,
+    ) {
         let session = self.node.session().clone();
         let node = self.node.path().to_owned();
-        let home = session.home().clone();
-        self.errand = Some(home.run(async move {
-            let said = amend(
+        let runtime = session.runtime().clone();
+        self.errand = Some(runtime.spawn_guarded(async move {
+            let said = update(
                 session.zk(),
                 &node,
-                Known::created_by(&who),
+                KnownData::created_by(&who),
                 &Parting::Plain,
                 word,
             )
@@ -39,7 +43,7 @@ impl Hold {
         let parting = self.clean_end();
         match self
             .node
-            .amend(Known::created_by(who), &parting, |data| {
+            .update(KnownData::created_by(who), &parting, |data| {
                 data.downgraded = true;
             })
             .await
@@ -64,15 +68,15 @@ impl Hold {
     }
 
     /// Changes the data of the node, and waits for the acknowledgement.
-    pub(crate) async fn amend(
+    pub(crate) async fn update(
         &self,
-        known: Known,
+        known: KnownData,
         word: impl Fn(&mut NodeData),
-    ) -> Result<Known, WriteError> {
+    ) -> Result<KnownData, WriteError> {
         if !self.is_held() {
             return Err(WriteError::NotHeld);
         }
-        let amended = self.node.amend(known, &Parting::Plain, word).await;
+        let amended = self.node.update(known, &Parting::Plain, word).await;
         amended.map_err(|source| match source {
             zk::Error::SessionEnded(_) => WriteError::SessionEnded,
             zk::Error::NO_NODE => WriteError::NotHeld,
