@@ -10,14 +10,14 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::num::ParseIntError;
 use std::ops::ControlFlow;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use bellwether_sim::mistakes::{self, Mistake};
+use bellwether_sim::mistakes::{self, Mistake, Workspace};
 use bellwether_sim::recipes::{self, Runner};
 use bellwether_sim::{Ms, Part, Plan, shrink};
 use clap::{Parser, ValueEnum};
@@ -228,6 +228,9 @@ fn main() -> ExitCode {
         let processors = thread::available_parallelism();
         processors.map_or(1, usize::from)
     });
+    if (args.table || args.mistake.is_some()) && !mistakes::ARE_HERE {
+        return run_in_the_copy();
+    }
     if args.table {
         return print_table(&args, jobs);
     }
@@ -459,6 +462,22 @@ fn print_sums(args: &Args, subjects: &[Subject], jobs: usize) {
     });
     for ((subject, plan, _, seed), sum) in runs.iter().zip(&*locked(&sums)) {
         println!("{} {plan} {seed} {sum:016x}", subject.name);
+    }
+}
+
+/// Runs the program of the patched copy, which it builds first, with the same arguments.
+fn run_in_the_copy() -> ExitCode {
+    let status = Workspace::default().build().and_then(|programs| {
+        let arguments = std::env::args_os().skip(1);
+        Ok(Command::new(programs.simulate).args(arguments).status()?)
+    });
+    match status {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
     }
 }
 

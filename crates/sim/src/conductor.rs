@@ -119,9 +119,6 @@ impl<R: Recipe> Conductor<R> {
             let process = stage.core.start(clock);
             let shared = &stage.core.shared;
             let mut connect = options(shared, process, plan.servers.members, plan.session_timeout);
-            if let Some(sabotage) = plan.sabotage {
-                connect = connect.sabotage(sabotage);
-            }
             if let Some(requests_max) = plan.requests_max {
                 connect = connect.limits(zk::Limits {
                     requests_max,

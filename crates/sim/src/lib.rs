@@ -65,6 +65,9 @@ mod run;
 mod servers;
 mod shrink;
 mod stage;
+mod switch;
+#[cfg(test)]
+mod transcripts;
 mod worker;
 mod world;
 
@@ -73,7 +76,7 @@ pub use faults::Fault;
 pub use plan::Plan;
 pub use recipe::{Recipe, Round};
 pub use run::{Verdict, run};
-pub use servers::{EmbeddedSettings, EnsembleSettings, ServerMistake};
+pub use servers::{EmbeddedSettings, EnsembleSettings};
 pub use shrink::{Part, shrink};
 pub use worker::{Gone, Worker};
 pub use world::Ms;

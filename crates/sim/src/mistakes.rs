@@ -1,162 +1,117 @@
 //! Deliberate mistakes in the recipes, the client and the server, each with the recipe that shows it: proof that the checks find them.
+//!
+//! The code under test has no trace of them. They are [patches](Patch) of a [copy of the workspace](Workspace), where each is switched on for a
+//! run.
 
-use bellwether::Sabotage;
-use bellwether_client::seam::Mistake as ClientMistake;
+mod patch;
+mod workspace;
+
+pub use crate::switch::ARE_HERE;
+pub use patch::{FailingTest, Patch};
+pub use workspace::{Programs, Workspace};
 
 use crate::plan::Plan;
 use crate::recipes;
-use crate::servers::ServerMistake;
 
-/// A deliberate mistake, and the recipe that shows it.
+/// A deliberate mistake in a recipe that shows it.
 #[derive(Debug, Clone, Copy)]
 pub struct Mistake {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What is wrong.
-    pub what: Wrong,
+    /// The name of the patch. Some mistakes are made in several recipes.
+    pub patch: &'static str,
     /// The recipe that shows it.
     pub recipe: &'static str,
     /// The plan of a seed, without the mistake.
     plan: fn(u64) -> Plan,
 }
 
-/// What a mistake is in.
-#[derive(Debug, Clone, Copy)]
-pub enum Wrong {
-    /// The recipes, on any server.
-    Recipe(Sabotage),
-    /// The client, on any server.
-    Client(ClientMistake),
-    /// The embedded server.
-    Server(ServerMistake),
-}
-
-const fn mistake(name: &'static str, sabotage: Sabotage, recipe: &'static str) -> Mistake {
+const fn mistake(name: &'static str, recipe: &'static str) -> Mistake {
     Mistake {
         name,
-        what: Wrong::Recipe(sabotage),
+        patch: name,
         recipe,
         plan: Plan::of,
-    }
-}
-
-const fn of_client(name: &'static str, mistake: ClientMistake, recipe: &'static str) -> Mistake {
-    Mistake {
-        name,
-        what: Wrong::Client(mistake),
-        recipe,
-        plan: Plan::of,
-    }
-}
-
-const fn of_server(name: &'static str, mistake: ServerMistake, recipe: &'static str) -> Mistake {
-    Mistake {
-        name,
-        what: Wrong::Server(mistake),
-        recipe,
-        plan: Plan::embedded,
     }
 }
 
 /// Mistakes that no run shows, because the recipe does not depend on what they leave out.
 pub const HARMLESS: &[Mistake] = &[
-    mistake("skip-sync-of-own-node", Sabotage::SkipSync, "lock"),
-    mistake("skip-sync-of-claim", Sabotage::SkipSync, "queue"),
+    mistake("skip-sync-of-own-node", "lock").by("skip-sync"),
+    mistake("skip-sync-of-claim", "queue").by("skip-sync"),
 ];
 
 /// Mistakes that the checks must find, and `docs/proof.md` lists. Some are made in several recipes, so that the checks of each are seen to fail.
 pub const ALL: &[Mistake] = &[
-    mistake("sort-by-whole-name", Sabotage::SortByWholeName, "lock"),
-    mistake("adopt-any-owner", Sabotage::AdoptAnyOwner, "lock"),
-    mistake("ignore-expiry", Sabotage::IgnoreExpiry, "lock"),
-    mistake("skip-relist", Sabotage::SkipRelist, "lock"),
-    mistake("trust-connection", Sabotage::TrustConnection, "lock"),
-    mistake("trust-reads", Sabotage::TrustReads, "lock"),
-    mistake("timeout-once", Sabotage::TimeoutOnce, "lock"),
-    mistake("no-margin", Sabotage::NoMargin, "lock"),
-    mistake("date-at-reply", Sabotage::DateAtReply, "lock"),
-    mistake("delete-once", Sabotage::DeleteOnce, "lock"),
-    mistake("pass-on-any-wake", Sabotage::PassOnAnyWake, "barrier"),
-    mistake("settle-any-version", Sabotage::SettleAnyVersion, "queue"),
-    mistake("retry-blindly", Sabotage::RetryBlindly, "counter"),
-    mistake("ignore-due-time", Sabotage::IgnoreDueTime, "delay-queue"),
-    mistake("decide-early", Sabotage::DecideEarly, "two-phase"),
-    mistake("unknown-is-refusal", Sabotage::UnknownIsRefusal, "lock"),
-    mistake("skip-sync", Sabotage::SkipSync, "barrier"),
-    mistake("trust-sync", Sabotage::TrustSync, "barrier"),
-    mistake("look-before-retry", Sabotage::LookBeforeRetry, "queue"),
-    mistake("leave-stragglers", Sabotage::LeaveStragglers, "lock").on(Plan::torn),
-    mistake("look-once", Sabotage::LookOnce, "lock").on(Plan::torn),
-    mistake("forget-receipt", Sabotage::ForgetReceipt, "barrier").on(Plan::torn),
-    mistake("delete-by-path", Sabotage::DeleteByPath, "simple-lock").on(Plan::torn),
-    mistake("count-twice", Sabotage::CountTwice, "double-barrier").on(Plan::torn),
-    mistake("leave-claim", Sabotage::LeaveClaim, "queue"),
-    mistake("gone-is-ours", Sabotage::GoneIsOurs, "queue").on(Plan::embedded),
-    mistake("give-up-place", Sabotage::GiveUpPlace, "double-barrier").on(Plan::crowded),
-    mistake(
-        "upgrade-among-readers",
-        Sabotage::UpgradeAmongReaders,
-        "rwlock",
-    ),
-    mistake("ignore-limit", Sabotage::IgnoreLimit, "semaphore"),
-    mistake("skip-relist-with-mark", Sabotage::SkipRelist, "marked-lock"),
-    mistake("skip-relist-of-several", Sabotage::SkipRelist, "multi-lock"),
-    mistake("skip-relist-of-rivals", Sabotage::SkipRelist, "rival-locks"),
-    mistake("skip-relist-again", Sabotage::SkipRelist, "reentrant-lock"),
-    mistake(
-        "skip-relist-of-sides",
-        Sabotage::SkipRelist,
-        "reentrant-rwlock",
-    ),
-    mistake("skip-relist-of-candidate", Sabotage::SkipRelist, "election"),
-    mistake(
-        "skip-relist-of-leader",
-        Sabotage::SkipRelist,
-        "election-with-lock",
-    ),
-    mistake(
-        "settle-any-version-of-rank",
-        Sabotage::SettleAnyVersion,
-        "priority-queue",
-    ),
-    mistake("retry-task-blindly", Sabotage::RetryBlindly, "tasks"),
-    mistake("retry-value-blindly", Sabotage::RetryBlindly, "config"),
-    mistake(
-        "retry-folder-blindly",
-        Sabotage::RetryBlindly,
-        "config-folder",
-    ),
-    mistake("retry-name-blindly", Sabotage::RetryBlindly, "names"),
-    mistake("look-once-for-member", Sabotage::LookOnce, "group").on(Plan::torn),
-    mistake("trust-lost-hold", Sabotage::TrustLostHold, "lock").on(Plan::wiped),
-    mistake("lost-by-task", Sabotage::LostByTask, "lock").on(Plan::starved),
-    mistake("one-write", Sabotage::OneWrite, "latecomers").on(recipes::stalls),
-    mistake(
-        "retry-write-blindly",
-        Sabotage::RetryBlindly,
-        "lock-with-fenced-write",
-    )
-    .on(Plan::torn),
-    mistake("retry-note-blindly", Sabotage::RetryBlindly, "marked-lock").on(Plan::torn),
-    mistake("skip-sync-of-counter", Sabotage::SkipSync, "counter"),
-    mistake(
-        "write-unfenced",
-        Sabotage::WriteUnfenced,
-        "lock-with-fenced-write",
-    ),
-    mistake(
-        "write-unfenced-by-claim",
-        Sabotage::WriteUnfenced,
-        "queue-with-fenced-write",
-    ),
-    of_client("write-last", ClientMistake::WriteLast, "lock"),
-    of_client("overload-is-final", ClientMistake::OverloadIsFinal, "cache").on(Plan::overloaded),
-    of_client("date-one-ping", ClientMistake::DateOnePing, "lock").on(Plan::late),
-    of_server("no-sync", ServerMistake::NoSync, "queue"),
-    of_server("trust-cache", ServerMistake::TrustCache, "lock").on(Plan::failing_disk),
+    mistake("sort-by-whole-name", "lock"),
+    mistake("adopt-any-owner", "lock"),
+    mistake("ignore-expiry", "lock"),
+    mistake("skip-relist", "lock"),
+    mistake("trust-connection", "lock"),
+    mistake("trust-reads", "lock"),
+    mistake("timeout-once", "lock"),
+    mistake("no-margin", "lock"),
+    mistake("date-at-reply", "lock"),
+    mistake("delete-once", "lock"),
+    mistake("pass-on-any-wake", "barrier"),
+    mistake("settle-any-version", "queue"),
+    mistake("retry-blindly", "counter"),
+    mistake("ignore-due-time", "delay-queue"),
+    mistake("decide-early", "two-phase"),
+    mistake("unknown-is-refusal", "lock"),
+    mistake("skip-sync", "barrier"),
+    mistake("trust-sync", "barrier"),
+    mistake("look-before-retry", "queue"),
+    mistake("leave-stragglers", "lock").on(Plan::torn),
+    mistake("look-once", "lock").on(Plan::torn),
+    mistake("forget-receipt", "barrier").on(Plan::torn),
+    mistake("delete-by-path", "simple-lock").on(Plan::torn),
+    mistake("count-twice", "double-barrier").on(Plan::torn),
+    mistake("leave-claim", "queue"),
+    mistake("gone-is-ours", "queue").on(Plan::embedded),
+    mistake("give-up-place", "double-barrier").on(Plan::crowded),
+    mistake("upgrade-among-readers", "rwlock"),
+    mistake("ignore-limit", "semaphore"),
+    mistake("skip-relist-with-mark", "marked-lock").by("skip-relist"),
+    mistake("skip-relist-of-several", "multi-lock").by("skip-relist"),
+    mistake("skip-relist-of-rivals", "rival-locks").by("skip-relist"),
+    mistake("skip-relist-again", "reentrant-lock").by("skip-relist"),
+    mistake("skip-relist-of-sides", "reentrant-rwlock").by("skip-relist"),
+    mistake("skip-relist-of-candidate", "election").by("skip-relist"),
+    mistake("skip-relist-of-leader", "election-with-lock").by("skip-relist"),
+    mistake("settle-any-version-of-rank", "priority-queue").by("settle-any-version"),
+    mistake("retry-task-blindly", "tasks").by("retry-blindly"),
+    mistake("retry-value-blindly", "config").by("retry-blindly"),
+    mistake("retry-folder-blindly", "config-folder").by("retry-blindly"),
+    mistake("retry-name-blindly", "names").by("retry-blindly"),
+    mistake("look-once-for-member", "group")
+        .by("look-once")
+        .on(Plan::torn),
+    mistake("trust-lost-hold", "lock").on(Plan::wiped),
+    mistake("lost-by-task", "lock").on(Plan::starved),
+    mistake("one-write", "latecomers").on(recipes::stalls),
+    mistake("retry-write-blindly", "lock-with-fenced-write")
+        .by("retry-blindly")
+        .on(Plan::torn),
+    mistake("retry-note-blindly", "marked-lock")
+        .by("retry-blindly")
+        .on(Plan::torn),
+    mistake("skip-sync-of-counter", "counter").by("skip-sync"),
+    mistake("write-unfenced", "lock-with-fenced-write"),
+    mistake("write-unfenced-by-claim", "queue-with-fenced-write").by("write-unfenced"),
+    mistake("write-last", "lock"),
+    mistake("overload-is-final", "cache").on(Plan::overloaded),
+    mistake("date-one-ping", "lock").on(Plan::late),
+    mistake("no-sync", "queue").on(Plan::embedded),
+    mistake("trust-cache", "lock").on(Plan::failing_disk),
 ];
 
 impl Mistake {
+    const fn by(mut self, patch: &'static str) -> Self {
+        self.patch = patch;
+        self
+    }
+
     const fn on(mut self, plan: fn(u64) -> Plan) -> Self {
         self.plan = plan;
         self
@@ -175,13 +130,9 @@ impl Mistake {
 
     /// The same plan with the mistake.
     pub fn make(&self, plan: Plan) -> Plan {
-        match self.what {
-            Wrong::Recipe(sabotage) => plan.sabotaged(sabotage),
-            Wrong::Client(mistake) => Plan {
-                client_mistake: Some(mistake),
-                ..plan
-            },
-            Wrong::Server(mistake) => plan.with_server_mistake(mistake),
+        Plan {
+            mistake: Some(self.patch),
+            ..plan
         }
     }
 

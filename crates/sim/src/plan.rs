@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use bellwether::Sabotage;
-use bellwether_client::seam::Mistake as ClientMistake;
 use bellwether_testkit::history::Terms;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 
 use crate::faults::{Fault, Weather, disk_faults, late_answers, stories};
-use crate::servers::{EmbeddedSettings, EnsembleSettings, ServerMistake};
+use crate::servers::{EmbeddedSettings, EnsembleSettings};
 use crate::world::Ms;
 
 /// Maximum clock error, in parts per million.
@@ -46,10 +44,8 @@ pub struct Plan {
     pub faults: Vec<(Ms, Fault)>,
     /// Maximum number of requests that a worker may have in flight. If there is one, each worker exceeds it now and then.
     pub requests_max: Option<usize>,
-    /// A deliberate mistake in the recipes.
-    pub sabotage: Option<Sabotage>,
-    /// A deliberate mistake in the client.
-    pub client_mistake: Option<ClientMistake>,
+    /// The patch of a deliberate mistake.
+    pub mistake: Option<&'static str>,
     /// Whether to keep a line per event.
     pub with_trace: bool,
 }
@@ -134,8 +130,7 @@ impl Plan {
             rest_max: 0,
             faults,
             requests_max: None,
-            sabotage: None,
-            client_mistake: None,
+            mistake: None,
             with_trace: false,
         }
         .with_time_for_directories()
@@ -392,15 +387,6 @@ impl Plan {
         weather.forecast(random, self.duration)
     }
 
-    /// The same plan with a deliberate mistake in the embedded server, if it runs there.
-    #[must_use]
-    pub fn with_server_mistake(mut self, mistake: ServerMistake) -> Self {
-        if let Some(embedded) = &mut self.embedded {
-            embedded.mistake = Some(mistake);
-        }
-        self
-    }
-
     /// Parameters for the checks of holds.
     pub(crate) fn hold_terms(&self, capacity: u32) -> Terms {
         Terms {
@@ -408,12 +394,5 @@ impl Plan {
             session_timeout: Duration::from_millis(self.session_timeout),
             grace: Duration::from_millis(self.session_timeout / 20 + 10),
         }
-    }
-
-    /// The same plan with a deliberate mistake in the recipes.
-    #[must_use]
-    pub fn sabotaged(mut self, sabotage: Sabotage) -> Self {
-        self.sabotage = Some(sabotage);
-        self
     }
 }

@@ -9,7 +9,7 @@ use crate::faults::Fault;
 use crate::world::{ConnId, Event, Ms, Parts, ServerEvent, Servers, Trace};
 
 pub(crate) use embedded::Embedded;
-pub use embedded::{EmbeddedSettings, ServerMistake};
+pub use embedded::EmbeddedSettings;
 pub(crate) use ensemble::Ensemble;
 pub use ensemble::EnsembleSettings;
 

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bellwether_client::seam;
+use bellwether_client::environment;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::time::Instant;
@@ -199,7 +199,7 @@ impl Core {
         future: impl Future<Output = ()> + Send + 'static,
     ) {
         let before = self.enter(process);
-        tokio::spawn(seam::task(future));
+        tokio::spawn(environment::task(future));
         self.enter(before);
     }
 
@@ -306,7 +306,7 @@ impl Clock {
     };
 }
 
-impl seam::World for Core {
+impl environment::World for Core {
     fn boot_time(&self) -> Duration {
         let now = self.now();
         self.asked.set(self.asked.get() + 1);

@@ -14,9 +14,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellwether_client::seam;
-use bellwether_server::Config;
+use bellwether_client::environment;
 use bellwether_server::simulation::{SimulatedServer, set_time_of_day};
+use bellwether_server::{Config, SessionPasswords};
 use bellwether_testkit::CrashDisk;
 use bytes::Bytes;
 use rand::rngs::StdRng;
@@ -48,17 +48,6 @@ pub struct EmbeddedSettings {
     pub preallocation: u64,
     /// Maximum time of an fsync.
     pub sync_max: Ms,
-    /// A deliberate mistake in the server.
-    pub mistake: Option<ServerMistake>,
-}
-
-/// A deliberate mistake in the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ServerMistake {
-    /// Writes are answered although the log was not synced.
-    NoSync,
-    /// A start syncs the last log instead of writing it again, although a failed fsync may have left pages that are only in the cache.
-    TrustCache,
 }
 
 impl EmbeddedSettings {
@@ -68,7 +57,6 @@ impl EmbeddedSettings {
             snapshots_kept: random.random_range(1..=3),
             preallocation: *[0, 512, 4096].choose(random).unwrap_or(&512),
             sync_max: *[0, 1, 5, timeout / 20].choose(random).unwrap_or(&1),
-            mistake: None,
         }
     }
 }
@@ -113,15 +101,19 @@ impl Embedded {
         seed: u64,
     ) -> Self {
         // The server runs in processes whose clocks are right.
-        set_time_of_day(Some(|| i64::try_from(seam::epoch_ms()).unwrap_or(i64::MAX)));
+        set_time_of_day(Some(|| {
+            i64::try_from(environment::epoch_ms()).unwrap_or(i64::MAX)
+        }));
         let ms = Duration::from_millis;
-        let disk = ServerDisk::new(CrashDisk::new(), settings.mistake);
+        let disk = ServerDisk::new(CrashDisk::new());
         Self {
             core,
             config: Config {
                 tick: ms(limits.tick),
                 session_timeout_max: Some(ms(limits.timeout_max)),
                 connections_per_address_max: 0,
+                // The key of secret ones is random, and not kept on simulated disks.
+                session_passwords: SessionPasswords::Apache,
                 container_check_interval: ms(limits.reap_every.min(REAP_EVERY_MAX)),
                 snap_count: settings.snap_count,
                 log_preallocation_bytes: settings.preallocation,
@@ -238,7 +230,7 @@ impl Embedded {
             Some(format!("the server panicked: {panic}"))
         });
         let left = self.disk.after(death, self.random.random());
-        self.disk = ServerDisk::new(left, self.settings.mistake);
+        self.disk = ServerDisk::new(left);
         let now = it.now;
         if let Death::PowerLoss { is_silent: true } = death {
             // Nobody refuses a connection either.
@@ -304,7 +296,7 @@ impl Embedded {
         let left = self
             .disk
             .after(death.unwrap_or(Death::Kill), self.random.random());
-        self.disk = ServerDisk::new(left, self.settings.mistake);
+        self.disk = ServerDisk::new(left);
         let life = self.life;
         put(
             it,

@@ -27,7 +27,8 @@ impl<S: Servers> Servers for std::rc::Rc<std::cell::RefCell<S>> {
 pub(crate) struct Executor<S> {
     core: Rc<Core>,
     servers: S,
-    random: StdRng,
+    /// Chooses what runs next. Without it, tasks run in order, and events happen only when no task can run.
+    random: Option<StdRng>,
     /// Tasks that may be polled.
     ready: Vec<u64>,
     timer: Pin<Box<Sleep>>,
@@ -41,11 +42,20 @@ impl<S: Servers> Executor<S> {
         Self {
             core,
             servers,
-            random: StdRng::seed_from_u64(seed),
+            random: Some(StdRng::seed_from_u64(seed)),
             ready: Vec::new(),
             timer: Box::pin(sleep_until(Instant::now())),
             is_idle: true,
             patience: Patience::default(),
+        }
+    }
+
+    /// The same on machines that have nothing else to do: nothing is left to chance.
+    #[cfg(test)]
+    pub(crate) fn in_order(self) -> Self {
+        Self {
+            random: None,
+            ..self
         }
     }
 
@@ -87,9 +97,9 @@ impl<S: Servers> Executor<S> {
                 self.core.woken.sleep(cx.waker());
                 return Poll::Pending;
             }
-            let choice = match choices {
-                1 => 0,
-                _ => self.random.random_range(0..choices),
+            let choice = match &mut self.random {
+                Some(random) if choices > 1 => random.random_range(0..choices),
+                _ => 0,
             };
             if choice == self.ready.len() {
                 self.happen();

@@ -46,17 +46,17 @@ fn every_select_is_biased() {
     }
 }
 
-/// Time, random numbers and `yield_now` come through the client's seam. The server has its own, `clock.rs`; it draws no random numbers that clients see,
+/// Time, random numbers and `yield_now` come through the client's environment. The server has its own, `clock.rs`; it draws no random numbers that clients see,
 /// and measures with the real clock what only its metrics show.
 #[test]
-fn clocks_and_random_numbers_come_through_the_seam() {
+fn clocks_and_random_numbers_come_through_the_environment() {
     let is_exempt = |file: &Path| {
         let name = file
             .file_name()
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        ["seam.rs", "tests.rs", "cost.rs", "main.rs"].contains(&name.as_str())
+        ["environment.rs", "tests.rs", "cost.rs", "main.rs"].contains(&name.as_str())
     };
     let files = sources(&["bellwether", "client", "sim"]);
     for file in files.into_iter().filter(|file| !is_exempt(file)) {

@@ -1,6 +1,5 @@
 //! More requests in flight than a client may have.
 
-use bellwether_sim::mistakes::Mistake;
 use bellwether_sim::{Plan, recipes};
 
 #[test]
@@ -10,10 +9,4 @@ fn recipes_are_right_when_a_client_has_too_many_requests() {
         assert_eq!(verdict.violation, None, "{name}");
         assert!(verdict.rounds > 0, "{name}");
     }
-}
-
-#[test]
-fn overload_that_counts_as_a_refusal_is_found() {
-    let mistake = Mistake::find("overload-is-final").unwrap();
-    assert!(mistake.first_seed(50).unwrap().is_some());
 }

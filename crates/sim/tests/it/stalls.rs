@@ -13,9 +13,3 @@ fn hold_acquired_behind_a_server_that_hears_nothing_ends_with_its_session() {
         assert!(verdict.rounds > 0, "seed {seed}");
     }
 }
-
-#[test]
-fn one_write_taken_for_proof_is_found() {
-    let mistake = Mistake::find("one-write").unwrap();
-    assert!(mistake.first_seed(50).unwrap().is_some());
-}

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use bellwether::Client;
 use bellwether::zk::{self, CreateMode};
-use bellwether_sim::{Gone, Plan, Recipe, Round, Worker, run};
+use bellwether_sim::{Fault, Gone, Plan, Recipe, Round, Worker, run, shrink};
 use bellwether_testkit::History;
 
 /// Something that no recipe may do.
@@ -193,4 +193,37 @@ impl Misdeed for LeavesANode {
 #[test]
 fn node_that_nobody_needs_is_a_violation() {
     assert_eq!(violation::<LeavesANode>(), "left behind: node /left");
+}
+
+/// It does not stand a broken connection.
+#[derive(Clone)]
+struct Delicate;
+
+impl Recipe for Delicate {
+    const NAME: &'static str = "delicate";
+
+    fn new(_: &Plan) -> Self {
+        Self
+    }
+
+    async fn round(&self, worker: &mut Worker, _: &Client) -> Result<Round, Gone> {
+        worker.pause().await;
+        Ok(Round::Done)
+    }
+
+    fn check(&self, plan: &Plan, _: &History) -> Result<(), String> {
+        let mut faults = plan.faults.iter().map(|(_, fault)| fault);
+        match faults.any(|fault| matches!(fault, Fault::Cut { .. })) {
+            true => Err("a connection broke".to_owned()),
+            false => Ok(()),
+        }
+    }
+}
+
+#[test]
+fn failing_run_is_made_small() {
+    let plan = Plan::torn(1);
+    let (part, wrong) = shrink(run::<Delicate>, &plan);
+    assert_eq!(part.faults.len(), 1, "{part:#?}");
+    assert_eq!(run::<Delicate>(&part.of(&plan)).violation, Some(wrong));
 }

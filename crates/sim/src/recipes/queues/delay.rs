@@ -4,7 +4,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use bellwether::DelayQueue;
 use bellwether::queue::{ByDueTime, ItemId, PutError};
-use bellwether_client::seam;
+use bellwether_client::environment;
 use rand::Rng as _;
 use rand::rngs::StdRng;
 
@@ -29,7 +29,7 @@ impl Kind for Late {
 
     /// The time at which it is due, by the clock of the producer.
     fn rank(random: &mut StdRng) -> u64 {
-        seam::epoch_ms() + random.random_range(0..DELAY_MAX)
+        environment::epoch_ms() + random.random_range(0..DELAY_MAX)
     }
 
     /// No time has passed since the rank was drawn, so both calls mean the same time.
@@ -40,7 +40,7 @@ impl Kind for Late {
         let mut ids = Vec::new();
         for (due, item) in items {
             let delay = due
-                .checked_sub(seam::epoch_ms())
+                .checked_sub(environment::epoch_ms())
                 .filter(|delay| delay % 2 == 0);
             ids.push(match delay {
                 Some(delay) => queue.put_after(Duration::from_millis(delay), item).await?,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bellwether::queue::{ItemId, Order, OrderedQueue, PutError, TakeError};
 use bellwether::{Claim, Client};
-use bellwether_client::seam;
+use bellwether_client::environment;
 use bellwether_testkit::History;
 use bellwether_testkit::history::What;
 use futures_util::FutureExt as _;
@@ -210,7 +210,7 @@ impl<K: Kind> Items<K> {
             returned: None,
         };
         // The clock of the consumer decides, and it is looked at after the claim.
-        let clock = (K::SORTED == Sorted::ByDue).then(seam::epoch_ms);
+        let clock = (K::SORTED == Sorted::ByDue).then(environment::epoch_ms);
         let id = claim.id().to_string();
         lock(&self.ledger).delivered(claim.payload(), id, taken, clock);
     }

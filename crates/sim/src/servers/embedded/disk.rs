@@ -7,8 +7,6 @@ use bellwether_server::files::{Disk, DiskFile};
 use bellwether_testkit::CrashDisk;
 use bellwether_testkit::disk::Operation;
 
-use super::ServerMistake;
-
 /// A [`CrashDisk`] that counts operations. Clones are handles of the same disk.
 #[derive(Debug, Clone)]
 pub(super) struct ServerDisk {
@@ -28,7 +26,6 @@ struct State {
     has_failed: bool,
     /// How the server ended: every later operation fails, and has no effect.
     death: Option<Death>,
-    mistake: Option<ServerMistake>,
 }
 
 /// How a server ends.
@@ -41,15 +38,11 @@ pub(super) enum Death {
 }
 
 impl ServerDisk {
-    /// A disk with these files, used by a server that makes this mistake.
-    pub(super) fn new(disk: CrashDisk, mistake: Option<ServerMistake>) -> Self {
-        let state = State {
-            mistake,
-            ..State::default()
-        };
+    /// A disk with these files.
+    pub(super) fn new(disk: CrashDisk) -> Self {
         Self {
             disk,
-            state: Arc::new(Mutex::new(state)),
+            state: Arc::default(),
         }
     }
 
@@ -138,23 +131,15 @@ impl Disk for ServerDisk {
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        let is_log = name.contains("log.");
-        let is_synced = !(self.begin()?.mistake == Some(ServerMistake::NoSync) && is_log);
+        drop(self.begin()?);
         Ok(Box::new(ServerFile {
-            is_synced,
             file: self.disk.create(name)?,
             disk: self.clone(),
         }))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let mistake = self.begin()?.mistake;
-        if mistake == Some(ServerMistake::TrustCache) && self.disk.list()?.iter().any(|it| it == to)
-        {
-            // The last log, written again: an fsync of the old file instead.
-            self.disk.remove(from)?;
-            return self.disk.sync(to);
-        }
+        drop(self.begin()?);
         self.disk.rename(from, to)
     }
 
@@ -189,7 +174,6 @@ impl Disk for ServerDisk {
 struct ServerFile {
     file: Box<dyn DiskFile>,
     disk: ServerDisk,
-    is_synced: bool,
 }
 
 impl Write for ServerFile {
@@ -210,7 +194,7 @@ impl Write for ServerFile {
 }
 
 impl DiskFile for ServerFile {
-    fn reserve(&mut self, bytes: u64) -> io::Result<()> {
+    fn reserve(&mut self, bytes: u64) -> io::Result<bool> {
         drop(self.disk.begin()?);
         self.file.reserve(bytes)
     }
@@ -222,9 +206,6 @@ impl DiskFile for ServerFile {
 
     fn sync(&mut self) -> io::Result<()> {
         self.disk.begin_sync()?;
-        match self.is_synced {
-            true => self.file.sync(),
-            false => Ok(()),
-        }
+        self.file.sync()
     }
 }

@@ -150,6 +150,38 @@ fn correct() -> History {
     }
 }
 
+/// A session is opened and writes within one millisecond, in which another client of its member does not see it yet.
+fn hasty() -> History {
+    let mut reads = connection(0, 0, 1_000, (READER, TIMEOUT_MS));
+    reads.asks(1_100, 1, list());
+    reads.gets(1_101, 1, 1, names(&["zookeeper"]));
+    reads.requests[0].at += 500;
+
+    let mut writes = connection(1, 0, 1_100, (WRITER, TIMEOUT_MS));
+    writes.greeting = Some(Greeting {
+        at: at(1_100) + 600,
+        granted: Some((WRITER, TIMEOUT_MS)),
+    });
+    writes.asks(1_100, 1, Request::delete("/a"));
+    writes.requests[0].at += 650;
+    writes.gets(1_103, 1, 3, Err(ErrorCode::NoNode));
+
+    let opens = || TxnBody::CreateSession {
+        timeout_ms: TIMEOUT_MS,
+    };
+    let no_node = TxnBody::Error(ErrorCode::NoNode as i32);
+    History {
+        txns: vec![
+            txn(1, 1_001, READER, 0, opens()),
+            txn(2, 1_100, WRITER, 0, opens()),
+            txn(3, 1_100, WRITER, 1, no_node),
+        ],
+        connections: vec![reads, writes],
+        leaders: vec![(1, LEADER)],
+        faults: Vec::new(),
+    }
+}
+
 /// Replaces a frame by a list of children, as of this zxid.
 fn list_shows(history: &mut History, number: usize, frame: usize, count: i64, shown: &[&str]) {
     let received = &mut history.connections[number].received[frame];
@@ -175,6 +207,11 @@ fn assert_refused(forge: impl FnOnce(&mut History), why: &str) {
 #[test]
 fn correct_history_is_allowed() {
     assert_eq!(allows(&correct()), Ok(()));
+}
+
+#[test]
+fn write_in_the_millisecond_of_its_greeting_is_allowed() {
+    assert_eq!(allows(&hasty()), Ok(()));
 }
 
 #[test]

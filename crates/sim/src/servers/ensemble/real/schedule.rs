@@ -205,7 +205,8 @@ impl<'a> Schedule<'a> {
                 .ok_or_else(|| named("it has seen a zxid that is not in the log"))?,
         };
         let member = connection.member;
-        let (first, answered) = match (connection.session, greeting.granted) {
+        // A member reads requests when it has answered the handshake.
+        let (first, greeted) = match (connection.session, greeting.granted) {
             (0, Some((session, _))) => {
                 let write = *self
                     .by_request
@@ -246,7 +247,7 @@ impl<'a> Schedule<'a> {
         let Some(session) = connection.granted() else {
             return Ok(());
         };
-        self.requests(number, session, (first, answered), seen)
+        self.requests(number, session, greeted, seen)
     }
 
     /// A session that has moved to another member makes no more writes through its earlier connections, unless they fail. Through the
@@ -315,9 +316,10 @@ impl<'a> Schedule<'a> {
         &mut self,
         number: usize,
         session: i64,
-        (mut received, mut answered): (Number, Number),
+        greeted: Number,
         seen: Place,
     ) -> Result<(), String> {
+        let (mut received, mut answered) = (greeted, greeted);
         let connection = &self.history.connections[number];
         let replies: Vec<(Micros, &Reply)> = connection
             .received
@@ -389,6 +391,11 @@ impl<'a> Schedule<'a> {
                     self.order.before(receive, synced);
                     self.order.before(answered, synced);
                     self.at_place(synced, member, now);
+                    // The leader lets a follower wait for what it has proposed.
+                    let next = self.proposals.get(now);
+                    if let Some(next) = next.filter(|_| self.leader_at(now) != Some(member)) {
+                        self.order.before(receive, *next);
+                    }
                     answered = synced;
                 }
                 (Kind::Read, Some((at, now))) => {
@@ -407,6 +414,14 @@ impl<'a> Schedule<'a> {
         }
         self.last_answers.insert(connection.client, answered);
         Ok(())
+    }
+
+    /// The leader that made the last of these writes.
+    fn leader_at(&self, now: Place) -> Option<usize> {
+        let last = self.history.txns.get(now.saturating_sub(1))?;
+        let mut leaders = self.history.leaders.iter();
+        let own = leaders.find(|(epoch, _)| *epoch == last.zxid >> 32);
+        own.map(|(_, member)| *member)
     }
 
     /// A step happens while exactly `now` writes are visible on its member.
