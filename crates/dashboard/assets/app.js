@@ -137,6 +137,12 @@ store.listen((changed) => {
   page?.update?.(changed);
 });
 setInterval(tick, 1000);
+// The link that is printed at the start. The part after the `#` is sent to nobody.
+const [, linked] = location.hash.match(/^#token=(.+)$/) ?? [];
+if (linked) {
+  history.replaceState(null, "", location.pathname);
+  await ask("/api/login", { method: "POST", body: linked }).catch(() => {});
+}
 await about().catch(() => {});
 open();
 store.start();

@@ -10,15 +10,15 @@
 //!
 //! let client = bellwether::connect("127.0.0.1:2181").await?;
 //! let listener = TcpListener::bind("127.0.0.1:8080").await?;
-//! Dashboard::new(&client).serve(listener).await?;
+//! Dashboard::new(&client).token("correct horse battery staple").serve(listener).await?;
 //! # Ok(()) }
 //! ```
 //!
 //! # Who may see and do what
 //!
-//! Pages show what the session of `client` may read. On a loopback address they need no login; on any other address they need the
-//! [token](Dashboard::token), and [`Dashboard::serve`] refuses to start without one. [Actions](Dashboard::allow_actions) always need the
-//! token. See `docs/dashboard.md`.
+//! Pages show what the session of `client` may read. Users log in with the [token](Dashboard::token): a connection from a loopback address
+//! may be that of a proxy. [`Dashboard::open_to_this_host`] lets callers on this host read without it. [Actions](Dashboard::allow_actions)
+//! always need it. Metrics need it only from elsewhere. See `docs/dashboard.md`.
 
 mod http;
 pub mod json;
@@ -32,6 +32,7 @@ use std::sync::Arc;
 use bellwether::Client;
 use tokio::net::TcpListener;
 
+pub use http::probes;
 pub use live::Member;
 
 /// Minimum length of a token, against guessing.
@@ -44,6 +45,10 @@ pub(crate) type Metrics = Arc<dyn Fn() -> String + Send + Sync>;
 pub(crate) type WriteBackup =
     Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<String, String>> + Send>> + Send + Sync>;
 
+/// What [`Dashboard::ready`] takes.
+pub(crate) type Ready =
+    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
+
 /// Settings of a dashboard that is not served yet.
 #[derive(Clone)]
 pub struct Dashboard {
@@ -53,8 +58,10 @@ pub struct Dashboard {
     token: Option<String>,
     host_names: Vec<String>,
     allows_actions: bool,
+    is_open_here: bool,
     metrics: Option<Metrics>,
     backup: Option<WriteBackup>,
+    ready: Option<Ready>,
 }
 
 impl Dashboard {
@@ -68,8 +75,10 @@ impl Dashboard {
             token: None,
             host_names: Vec::new(),
             allows_actions: false,
+            is_open_here: false,
             metrics: None,
             backup: None,
+            ready: None,
         }
     }
 
@@ -109,6 +118,14 @@ impl Dashboard {
         self
     }
 
+    /// Lets callers on this host read without the token, if the listener is on a loopback address: connections from loopback, without a
+    /// header of a proxy. A proxy on this host that adds no header makes the dashboard readable for everybody who reaches the proxy.
+    #[must_use]
+    pub fn open_to_this_host(mut self) -> Self {
+        self.is_open_here = true;
+        self
+    }
+
     /// Content of `/metrics`, in the Prometheus text format.
     #[must_use]
     pub fn metrics(mut self, metrics: impl Fn() -> String + Send + Sync + 'static) -> Self {
@@ -127,6 +144,17 @@ impl Dashboard {
         self
     }
 
+    /// Decides `/readyz`: resolves when the server carries out writes, or says why it does not. `/healthz` and `/readyz` need no token. By
+    /// default the dashboard is ready while it has a session.
+    #[must_use]
+    pub fn ready<F>(mut self, ready: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<(), String>> + Send + 'static,
+    {
+        self.ready = Some(Arc::new(move || Box::pin(ready())));
+        self
+    }
+
     /// Serves on a listener, for ever.
     ///
     /// # Cancel safety
@@ -140,10 +168,10 @@ impl Dashboard {
         let address = listener.local_addr()?;
         let refused = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         match &self.token {
-            None if !address.ip().is_loopback() => {
-                return refused("an address that other hosts can reach needs a token");
-            }
             None if self.allows_actions => return refused("actions need a token"),
+            None if !(self.is_open_here && address.ip().is_loopback()) => {
+                return refused("a dashboard that is not open to this host alone needs a token");
+            }
             Some(token) if token.len() < TOKEN_CHARS_MIN => {
                 return refused("the token is shorter than 16 characters");
             }

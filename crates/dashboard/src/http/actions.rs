@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::{Query, State};
+use axum::extract::{ConnectInfo, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use bellwether::inspect::{Contention, Ending};
@@ -12,6 +12,7 @@ use bellwether::{Client, FencingToken, Lock, Tasks};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::caller::Caller;
 use super::{Shared, answer, guard, refusal, session, within};
 use crate::json::{self, ms};
 
@@ -52,7 +53,12 @@ struct Holder {
 }
 
 /// Performs an action, and returns its result.
-pub(super) async fn act(State(app): Shared, headers: HeaderMap, body: Bytes) -> Response {
+pub(super) async fn act(
+    State(app): Shared,
+    ConnectInfo(peer): ConnectInfo<Caller>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     if let Err(refused) = guard::may_act(&app, &headers) {
         return refused;
     }
@@ -64,9 +70,11 @@ pub(super) async fn act(State(app): Shared, headers: HeaderMap, body: Bytes) -> 
         Err(refused) => return refused,
     };
     let done = within(perform(&client, &action)).await;
+    // What a proxy, or anybody else, claims about the real peer.
+    let claimed = Caller::forwarded_for(&headers);
     match &done {
-        Ok(end) => tracing::info!(?action, end, "action through the dashboard"),
-        Err(_) => tracing::warn!(?action, "action through the dashboard failed"),
+        Ok(end) => tracing::info!(%peer, claimed, ?action, end, "action through the dashboard"),
+        Err(_) => tracing::warn!(%peer, claimed, ?action, "action through the dashboard failed"),
     }
     match done {
         Ok(end) => answer(&json!({"end": end})),
@@ -75,7 +83,11 @@ pub(super) async fn act(State(app): Shared, headers: HeaderMap, body: Bytes) -> 
 }
 
 /// Writes a backup of the server in this process, and answers what was written.
-pub(super) async fn backup(State(app): Shared, headers: HeaderMap) -> Response {
+pub(super) async fn backup(
+    State(app): Shared,
+    ConnectInfo(peer): ConnectInfo<Caller>,
+    headers: HeaderMap,
+) -> Response {
     if let Err(refused) = guard::may_act(&app, &headers) {
         return refused;
     }
@@ -83,13 +95,14 @@ pub(super) async fn backup(State(app): Shared, headers: HeaderMap) -> Response {
         let why = "there is no folder for backups; `bellwether serve --backups FOLDER` names it";
         return refusal(StatusCode::NOT_FOUND, why);
     };
+    let claimed = Caller::forwarded_for(&headers);
     match write().await {
         Ok(written) => {
-            tracing::info!(written, "backup through the dashboard");
+            tracing::info!(%peer, claimed, written, "backup through the dashboard");
             answer(&json!({"written": written}))
         }
         Err(why) => {
-            tracing::warn!(why, "backup through the dashboard failed");
+            tracing::warn!(%peer, claimed, why, "backup through the dashboard failed");
             refusal(StatusCode::INTERNAL_SERVER_ERROR, &why)
         }
     }

@@ -3,12 +3,13 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
+use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 
-use super::{App, Shared, refusal};
+use super::caller::Caller;
+use super::{App, Shared, probes, refusal};
 use crate::Dashboard;
 
 /// All content comes from this server, no inline HTML is injected, and no other page may embed this one.
@@ -37,8 +38,10 @@ const FETCH_SITE: &str = "sec-fetch-site";
 #[derive(Debug)]
 pub(super) struct Guard {
     token: Option<String>,
-    /// Whether reading needs no token.
-    is_open: bool,
+    /// Whether only this host can connect, if no proxy does.
+    listens_here: bool,
+    /// Whether callers on this host may read without the token.
+    is_open_here: bool,
     host_names: Vec<String>,
     cookie: String,
 }
@@ -47,16 +50,17 @@ impl Guard {
     pub(super) fn new(dashboard: &Dashboard, address: SocketAddr) -> Self {
         Self {
             token: dashboard.token.clone(),
-            is_open: address.ip().is_loopback(),
+            listens_here: address.ip().is_loopback(),
+            is_open_here: dashboard.is_open_here && address.ip().is_loopback(),
             host_names: dashboard.host_names.clone(),
             // Cookies are scoped by host, not port: this keeps two dashboards on one host apart.
             cookie: format!("bellwether-{}", address.port()),
         }
     }
 
-    /// Whether reading needs the token, not only actions.
-    pub(super) fn needs_login(&self) -> bool {
-        !self.is_open
+    /// Whether this caller needs the token to read, not only for actions.
+    pub(super) fn needs_login(&self, caller: Caller, headers: &HeaderMap) -> bool {
+        !(self.is_open_here && caller.is_on_this_host(headers))
     }
 
     /// Whether a request carries the token, as a cookie or as a bearer token.
@@ -93,10 +97,7 @@ impl Guard {
 
     /// DNS rebinding: a page of another site can point its own host name here, but cannot make a browser send another name.
     fn knows_host(&self, host: &str) -> bool {
-        let name = match host.rsplit_once(':') {
-            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-            _ => host,
-        };
+        let name = without_port(host);
         let bare = name.trim_start_matches('[').trim_end_matches(']');
         bare.parse::<IpAddr>().is_ok()
             || name.eq_ignore_ascii_case("localhost")
@@ -106,7 +107,10 @@ impl Guard {
                 .any(|known| name.eq_ignore_ascii_case(known))
     }
 
-    fn refuses(&self, request: &Request) -> Option<(StatusCode, &'static str)> {
+    fn refuses(&self, caller: Caller, request: &Request) -> Option<(StatusCode, &'static str)> {
+        if [probes::ALIVE, probes::READY].contains(&request.uri().path()) {
+            return None;
+        }
         let headers = request.headers();
         let Some(host) = text(headers, &header::HOST).filter(|host| self.knows_host(host)) else {
             return Some((
@@ -127,18 +131,27 @@ impl Guard {
         if is_foreign_origin || is_foreign_fetch && (is_api || request.method() != Method::GET) {
             return Some((StatusCode::FORBIDDEN, "the request comes from another site"));
         }
-        let is_data = is_api || request.uri().path() == "/metrics";
-        let is_public = ["/api/about", "/api/login"].contains(&request.uri().path());
-        if is_data && !is_public && !self.is_open && !self.has_token(headers) {
+        let needs_login = match request.uri().path() {
+            "/api/about" | "/api/login" => false,
+            // Numbers and addresses of clients: no names or data of nodes.
+            "/metrics" => !(self.listens_here && caller.is_on_this_host(headers)),
+            _ => is_api && self.needs_login(caller, headers),
+        };
+        if needs_login && !self.has_token(headers) {
             return Some((StatusCode::UNAUTHORIZED, "log in with the token"));
         }
         None
     }
 }
 
-pub(super) async fn check(State(app): Shared, request: Request, next: Next) -> Response {
+pub(super) async fn check(
+    State(app): Shared,
+    ConnectInfo(caller): ConnectInfo<Caller>,
+    request: Request,
+    next: Next,
+) -> Response {
     let is_api = request.uri().path().starts_with("/api/");
-    let mut response = match app.guard.refuses(&request) {
+    let mut response = match app.guard.refuses(caller, &request) {
         Some((status, why)) => refusal(status, why),
         None => next.run(request).await,
     };
@@ -165,6 +178,14 @@ pub(super) fn may_act(app: &Arc<App>, headers: &HeaderMap) -> Result<(), Respons
         return Err(refusal(StatusCode::UNAUTHORIZED, "log in with the token"));
     }
     Ok(())
+}
+
+/// The name in a `Host` header.
+pub(super) fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    }
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {

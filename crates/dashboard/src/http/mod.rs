@@ -2,9 +2,11 @@
 
 mod actions;
 mod assets;
+mod caller;
 mod guard;
 mod listener;
 mod login;
+mod probes;
 mod sessions;
 mod stream;
 mod tree;
@@ -14,8 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, State};
-use axum::http::{StatusCode, header};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, State};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -26,7 +28,9 @@ use tokio::time::timeout;
 
 use crate::Dashboard;
 use crate::live::Live;
+use caller::Caller;
 use guard::Guard;
+pub use probes::probes;
 
 /// Maximum time of a request to the servers before the page gets an error.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
@@ -68,21 +72,28 @@ pub(crate) async fn serve(
         .route("/api/backup", post(actions::backup))
         .route("/api/login", post(login::login))
         .route("/metrics", get(metrics))
+        .route(probes::ALIVE, get(probes::alive))
+        .route(probes::READY, get(probes::ready))
         .fallback(assets::asset)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(middleware::from_fn_with_state(app.clone(), guard::check))
         .with_state(app);
-    axum::serve(listener::Patient::new(listener), router).await
+    let service = router.into_make_service_with_connect_info::<Caller>();
+    axum::serve(listener::Patient::new(listener), service).await
 }
 
 /// What a page needs to know first.
-async fn about(State(app): Shared, headers: axum::http::HeaderMap) -> Response {
+async fn about(
+    State(app): Shared,
+    ConnectInfo(caller): ConnectInfo<Caller>,
+    headers: HeaderMap,
+) -> Response {
     answer(&json!({
         "title": app.dashboard.title,
         "version": env!("CARGO_PKG_VERSION"),
         "actions": app.dashboard.allows_actions,
         "logged_in": app.guard.has_token(&headers),
-        "needs_login": app.guard.needs_login(),
+        "needs_login": app.guard.needs_login(caller, &headers),
         "metrics": app.dashboard.metrics.is_some(),
     }))
 }

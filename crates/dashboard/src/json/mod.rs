@@ -5,7 +5,7 @@ mod people;
 mod sights;
 
 pub use acl::{acl, rights};
-pub use people::{contestant, crash, data, who};
+pub use people::{crash, data, entry, who};
 pub use sights::{deadlocks, key, sight, transaction};
 
 use std::time::SystemTime;

@@ -4,25 +4,25 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bellwether::Who;
 use bellwether::hold::Crash;
-use bellwether::inspect::{Contestant, Wants};
+use bellwether::inspect::{QueueEntry, Wants};
 use serde_json::{Value, json};
 
 use super::{hex, ms};
 
 /// A holder or a waiter.
 #[must_use]
-pub fn contestant(contestant: &Contestant) -> Value {
+pub fn entry(entry: &QueueEntry) -> Value {
     json!({
-        "node": contestant.node,
-        "path": contestant.path,
-        "wants": wants(contestant),
-        "token": contestant.token,
-        "owner": contestant.owner(),
-        "session": hex(contestant.session.number()),
-        "since_ms": ms(contestant.since),
-        "who": contestant.who.as_ref().map(who),
-        "data": data(contestant.who.is_none().then_some(&*contestant.data)),
-        "asked_to_let_go": contestant.revocation.is_some(),
+        "node": entry.node,
+        "path": entry.path,
+        "wants": wants(entry),
+        "token": entry.token,
+        "owner": entry.owner(),
+        "session": hex(entry.session.number()),
+        "since_ms": ms(entry.since),
+        "who": entry.who.as_ref().map(who),
+        "data": data(entry.who.is_none().then_some(&*entry.data)),
+        "asked_to_let_go": entry.revocation.is_some(),
     })
 }
 
@@ -64,11 +64,11 @@ pub fn data(data: Option<&[u8]>) -> Value {
     }
 }
 
-fn wants(contestant: &Contestant) -> Value {
-    match contestant.wants {
+fn wants(entry: &QueueEntry) -> Value {
+    match entry.wants {
         Wants::Lock => "lock".into(),
         Wants::Read => "read".into(),
-        Wants::Write if contestant.is_downgraded => "read".into(),
+        Wants::Write if entry.is_downgraded => "read".into(),
         Wants::Write => "write".into(),
         Wants::Permits(permits) => json!({"permits": permits}),
         Wants::Leadership => "lead".into(),

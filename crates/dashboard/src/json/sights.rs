@@ -1,6 +1,6 @@
 //! Recipes in use as JSON, one object each.
 
-use bellwether::inspect::{Contestant, LineKind, Overview, Recipe, Sight, WaitsFor};
+use bellwether::inspect::{LineKind, Overview, QueueEntry, Recipe, RecipeAt, WaitsFor};
 use bellwether::line::Layout;
 use bellwether::two_phase::{Status, Vote};
 use serde_json::{Value, json};
@@ -9,9 +9,9 @@ use super::{ms, people};
 
 /// One recipe in use: its path, its name, and the fields of its kind.
 #[must_use]
-pub fn sight(sight: &Sight) -> Value {
+pub fn sight(sight: &RecipeAt) -> Value {
     let mut object = json!({"path": sight.path, "recipe": recipe(&sight.what)});
-    let contestants = |list: &[Contestant]| list.iter().map(people::contestant).collect::<Value>();
+    let entries = |list: &[QueueEntry]| list.iter().map(people::entry).collect::<Value>();
     let fields = match &sight.what {
         Recipe::Line(line) => json!({
             "layout": match line.layout {
@@ -19,8 +19,8 @@ pub fn sight(sight: &Sight) -> Value {
                 Layout::Kazoo => "kazoo",
                 _ => "bellwether",
             },
-            "holders": line.holders().map(people::contestant).collect::<Value>(),
-            "waiters": line.waiters().map(people::contestant).collect::<Value>(),
+            "holders": line.holders().map(people::entry).collect::<Value>(),
+            "waiters": line.waiters().map(people::entry).collect::<Value>(),
             "mixed_layouts": line.mixes_layouts(),
             "limit": line.limit,
             "crash": line.crash.as_ref().map(people::crash),
@@ -41,14 +41,14 @@ pub fn sight(sight: &Sight) -> Value {
             "claimed": queue.depth.claimed,
             "dead": queue.depth.dead,
             "consumers": queue.consumers,
-            "claims": contestants(&queue.claims),
+            "claims": entries(&queue.claims),
         }),
         Recipe::Tasks { counts, claims } => json!({
             "open": counts.open,
             "running": counts.running,
             "done": counts.done,
             "failed": counts.failed,
-            "claims": contestants(claims),
+            "claims": entries(claims),
         }),
         Recipe::Transaction(status) => transaction(status),
         _ => json!({}),
@@ -99,7 +99,7 @@ pub fn deadlocks(overview: &Overview) -> Value {
 
 /// Unique key of a sight: one path may have several.
 #[must_use]
-pub fn key(sight: &Sight) -> String {
+pub fn key(sight: &RecipeAt) -> String {
     format!("{} {}", recipe(&sight.what), sight.path)
 }
 

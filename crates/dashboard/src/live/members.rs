@@ -59,6 +59,8 @@ pub(crate) struct MemberState {
     pub(crate) name: String,
     /// Why it does not answer.
     pub(crate) silent: Option<String>,
+    /// Why it refuses writes that make its tree larger.
+    pub(crate) refuses_growth: Option<String>,
     version: String,
     mode: String,
     zxid: i64,
@@ -75,6 +77,7 @@ impl MemberState {
         let mut state = Self {
             name: member.name.clone(),
             silent: None,
+            refuses_growth: None,
             version: String::new(),
             mode: String::new(),
             zxid: 0,
@@ -108,6 +111,7 @@ impl MemberState {
                     state.version = version.to_owned();
                 }
                 "Mode" => state.mode = value.to_owned(),
+                "Refuses growth" => state.refuses_growth = Some(value.to_owned()),
                 "Zxid" => state.zxid = zxid(value),
                 "Received" => state.received = value.parse().unwrap_or_default(),
                 "Node count" => state.number("znode_count", value),

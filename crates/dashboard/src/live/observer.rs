@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bellwether::Client;
 use bellwether::error::ContentionError;
-use bellwether::inspect::{Contestant, Overview, Recipe, Sight, Survey};
+use bellwether::inspect::{Overview, QueueEntry, Recipe, RecipeAt, Survey};
 use bellwether::zk::{Error, PersistentEvent, PersistentWatch, SessionState, WatchMode};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
@@ -411,9 +411,9 @@ async fn answered(asking: &mut Option<BoxFuture<'static, Answers>>) -> Answers {
 const SYNC: u32 = 1;
 
 /// Approximate number of requests that a look at a recipe takes: lists, and a read per node.
-fn requests(sight: &Sight) -> u32 {
+fn requests(sight: &RecipeAt) -> u32 {
     let requests = match &sight.what {
-        Recipe::Line(line) => 1 + line.contestants.len(),
+        Recipe::Line(line) => 1 + line.entries.len(),
         Recipe::Queue(queue) => 6 + queue.claims.len(),
         Recipe::Tasks { claims, .. } => 6 + claims.len(),
         Recipe::DoubleBarrier(members) => 3 + members.here.len(),
@@ -428,11 +428,11 @@ fn waits(overview: &Overview) -> Value {
     /// More cannot be drawn.
     const EDGES_MAX: usize = 120;
     let (mut holders, mut waiters, mut names) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
-    for sight in &overview.sights {
+    for sight in &overview.recipes {
         let Recipe::Line(line) = &sight.what else {
             continue;
         };
-        for one in &line.contestants {
+        for one in &line.entries {
             match one.holds {
                 true => drop(holders.insert((sight.path.as_str(), one.owner()))),
                 false => drop(waiters.insert(one.owner())),
@@ -466,7 +466,7 @@ fn waits(overview: &Overview) -> Value {
 }
 
 /// Display name of a contender: the name its task gave itself, or else host and process.
-fn name(one: &Contestant) -> String {
+fn name(one: &QueueEntry) -> String {
     let owner = one.owner();
     match &one.who {
         Some(who) if owner == format!("{:x}", one.session) => {

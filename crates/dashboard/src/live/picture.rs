@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bellwether::inspect::{Overview, Sight};
+use bellwether::inspect::{Overview, RecipeAt};
 
 use crate::json;
 
@@ -34,13 +34,13 @@ impl Picture {
     /// Replaces everything at and below `roots` by what was just read there.
     pub(crate) fn replace(&mut self, roots: &BTreeSet<String>, read: Overview) {
         let is_read = |path: &str| is_covered(path, roots);
-        self.seen.sights.retain(|sight| !is_read(&sight.path));
+        self.seen.recipes.retain(|sight| !is_read(&sight.path));
         self.seen.unreadable.retain(|path| !is_read(path));
         self.texts.retain(|path, _| !is_read(path));
         if roots.contains("/") {
             self.seen.unexplored = read.unexplored;
         }
-        for sight in &read.sights {
+        for sight in &read.recipes {
             let named = (
                 format!("{SIGHT}{}", json::key(sight)),
                 json::sight(sight).to_string().into(),
@@ -50,17 +50,17 @@ impl Picture {
                 .or_default()
                 .push(named);
         }
-        self.seen.sights.extend(read.sights);
+        self.seen.recipes.extend(read.recipes);
         self.seen
-            .sights
+            .recipes
             .sort_by(|one, other| one.path.cmp(&other.path));
         self.seen.unreadable.extend(read.unreadable);
         self.seen.unreadable.sort_unstable();
     }
 
     /// The recipes known at a path.
-    pub(crate) fn at(&self, path: &str) -> &[Sight] {
-        let sights = &self.seen.sights;
+    pub(crate) fn at(&self, path: &str) -> &[RecipeAt] {
+        let sights = &self.seen.recipes;
         let first = sights.partition_point(|sight| sight.path.as_str() < path);
         let count = sights[first..].partition_point(|sight| sight.path == path);
         &sights[first..first + count]
@@ -113,7 +113,7 @@ impl Picture {
     }
 }
 
-/// Whether a directory is part of a recipe by its name: a shard, a round, or one of [`PARTS`].
+/// Whether a directory is part of a recipe by its name: a round, or one of [`PARTS`].
 fn is_inside_recipe(dir: &str) -> bool {
     let name = dir.rsplit('/').next().unwrap_or_default();
     let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());

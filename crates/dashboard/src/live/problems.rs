@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use bellwether::inspect::{Contestant, LineKind, Overview, Recipe};
+use bellwether::inspect::{LineKind, Overview, QueueEntry, Recipe};
 use serde_json::{Value, json};
 
 use super::members::MemberState;
@@ -85,7 +85,7 @@ fn of_recipes(overview: &Overview, now: SystemTime) -> Vec<Problem> {
             link: link("locks", paths.first().copied().unwrap_or("/")),
         });
     }
-    for sight in &overview.sights {
+    for sight in &overview.recipes {
         let path = sight.path.as_str();
         match &sight.what {
             Recipe::Line(line) => {
@@ -167,6 +167,15 @@ fn of_members(members: &[MemberState]) -> Vec<Problem> {
                 link: "#/".to_owned(),
             });
         }
+        if let Some(why) = &member.refuses_growth {
+            problems.push(Problem {
+                severity: Severity::Critical,
+                kind: "growth refused",
+                what: format!("{name} refuses writes that make its tree larger: {why}"),
+                advice: "Delete nodes that are not needed, or give it more disk or memory.",
+                link: "#/".to_owned(),
+            });
+        }
         let number = |key: &str| member.numbers.get(key).copied();
         let mut near = |kind, used: &str, max: &str, thing: &str, advice| {
             if let Some((used, max)) = number(used).zip(number(max))
@@ -187,7 +196,7 @@ fn of_members(members: &[MemberState]) -> Vec<Problem> {
             "data_disk_used_bytes",
             "data_disk_bytes",
             "disk",
-            "The server stops when its log cannot be written. Free some space.",
+            "When it is nearly full, writes that need space are refused. Free some.",
         );
         near(
             "files",
@@ -200,7 +209,7 @@ fn of_members(members: &[MemberState]) -> Vec<Problem> {
     problems
 }
 
-fn age(holder: &Contestant, now: SystemTime) -> Duration {
+fn age(holder: &QueueEntry, now: SystemTime) -> Duration {
     now.duration_since(holder.since).unwrap_or_default()
 }
 
@@ -264,6 +273,22 @@ mod tests {
             shown(1),
             (json!("files"), json!("zk1 has used 95 % of its open files"))
         );
+    }
+
+    #[tokio::test]
+    async fn server_that_refuses_growth_is_a_problem() {
+        let member = Member::new("zk1", |word| async move {
+            Ok(match word {
+                "srvr" => "Mode: standalone\nRefuses growth: the disk is nearly full\n",
+                _ => "",
+            }
+            .to_owned())
+        });
+        let (states, _) = ask_all(&[member], &[]).await;
+        let problems = json(&Overview::default(), &states);
+        assert_eq!(problems[0]["kind"], "growth refused");
+        let what = "zk1 refuses writes that make its tree larger: the disk is nearly full";
+        assert_eq!(problems[0]["what"], what);
     }
 
     #[tokio::test]

@@ -62,7 +62,7 @@ impl Watched {
                 .await
                 .map_err(io::Error::other)
         });
-        let dashboard = Dashboard::new(&client).member(member);
+        let dashboard = Dashboard::new(&client).member(member).open_to_this_host();
         Ok(Self {
             server,
             proxy,

@@ -7,7 +7,7 @@ use bellwether::zk::CreateMode;
 use bellwether::{Lock, Queue, connect};
 use futures_util::future::try_join_all;
 
-use crate::support::{Scene, town};
+use crate::support::{Browser, Scene, TOKEN, town};
 
 /// Owner of the lock as shown on the page, and the number of waiters.
 const FIRST: &str =
@@ -269,5 +269,21 @@ async fn everything_can_be_reached_by_keyboard() -> Result<()> {
     browser
         .until("!document.getElementById('dialog').open")
         .await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn link_with_the_token_logs_in_and_leaves_no_token_in_the_address() -> Result<()> {
+    let scene = Scene::new().await?;
+    let browser = Browser::start().await?;
+    let link = format!("http://{}/#token={TOKEN}", scene.address);
+    browser.go(&link).await?;
+    browser
+        .until("document.getElementById('connection').textContent === 'live'")
+        .await?;
+    browser
+        .until("document.getElementById('login').hidden")
+        .await?;
+    assert_eq!(browser.run("return location.hash").await?, "");
     Ok(())
 }

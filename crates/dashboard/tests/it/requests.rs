@@ -1,5 +1,8 @@
 //! Raw requests: what the dashboard refuses, and the headers of every response.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use anyhow::Result;
 use bellwether::connect;
 use bellwether::zk::{Acl, CreateMode, Id, acl};
@@ -105,6 +108,82 @@ async fn dashboard_does_not_start_where_it_would_be_open_to_all() -> Result<()> 
     assert!(why.contains("actions need a token"), "{why}");
     let why = refused(plain.token("short"), "127.0.0.1:0").await?;
     assert!(why.contains("16 characters"), "{why}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn proxies_on_this_host_need_the_token() -> Result<()> {
+    let scene = Scene::new().await?;
+    let status = async |path: &str, headers: &[(&str, &str)]| {
+        let answer = request(&scene.address, "GET", path, headers, "").await;
+        answer.map(|answer| answer.status)
+    };
+    let bearer = format!("Bearer {TOKEN}");
+    for header in ["Forwarded", "Via", "X-Forwarded-For", "X-Real-IP"] {
+        let through = (header, "203.0.113.7");
+        for path in ["/api/node?path=/", "/metrics"] {
+            assert_eq!(status(path, &[through]).await?, 401, "{header} {path}");
+        }
+        let with = [through, ("Authorization", &bearer)];
+        assert_eq!(status("/api/node?path=/", &with).await?, 200, "{header}");
+    }
+    assert_eq!(status("/api/node?path=/", &[]).await?, 200);
+    Ok(())
+}
+
+#[tokio::test]
+async fn everybody_needs_the_token_unless_this_host_is_let_in() -> Result<()> {
+    let scene = Scene::new().await?;
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?.to_string();
+    let dashboard = Dashboard::new(&scene.client)
+        .token(TOKEN)
+        .metrics(|| "up 1\n".to_owned());
+    let dashboard = tokio::spawn(dashboard.serve(listener));
+    let status = async |path: &str| {
+        let answer = request(&address, "GET", path, &[], "").await;
+        answer.map(|answer| answer.status)
+    };
+    assert_eq!(status("/api/node?path=/").await?, 401);
+    assert_eq!(status("/api/live").await?, 401);
+    // Prometheus on this host.
+    assert_eq!(status("/metrics").await?, 200);
+    dashboard.abort();
+    Ok(())
+}
+
+#[tokio::test]
+async fn probes_need_no_token_and_no_known_host() -> Result<()> {
+    let scene = Scene::new().await?;
+    let listener = TcpListener::bind("0.0.0.0:0").await?;
+    let address = format!("127.0.0.1:{}", listener.local_addr()?.port());
+    let is_ready = Arc::new(AtomicBool::new(true));
+    let ready = is_ready.clone();
+    let dashboard = Dashboard::new(&scene.client).token(TOKEN).ready(move || {
+        let is_ready = ready.load(Relaxed);
+        async move {
+            if is_ready {
+                Ok(())
+            } else {
+                Err("the disk is full".to_owned())
+            }
+        }
+    });
+    let dashboard = tokio::spawn(dashboard.serve(listener));
+    let probe = async |path: &str| {
+        let by = [("Host", "balancer.example.org")];
+        let answer = request(&address, "GET", path, &by, "").await?;
+        Ok::<_, anyhow::Error>((answer.status, answer.body))
+    };
+    assert_eq!(probe("/healthz").await?.0, 200);
+    assert_eq!(probe("/readyz").await?.0, 200);
+    is_ready.store(false, Relaxed);
+    assert_eq!(probe("/healthz").await?.0, 200);
+    assert_eq!(
+        probe("/readyz").await?,
+        (503, "the disk is full\n".to_owned())
+    );
+    dashboard.abort();
     Ok(())
 }
 

@@ -66,7 +66,9 @@ impl Stage {
     ) -> Result<Self> {
         let client = connect(connect_string).await?;
         let own = connect(connect_string).await?;
-        let mut dashboard = Dashboard::new(&own).title(connect_string);
+        let mut dashboard = Dashboard::new(&own)
+            .title(connect_string)
+            .open_to_this_host();
         for endpoint in Address::parse(connect_string)?.endpoints {
             dashboard = dashboard.member(Member::new(endpoint.to_string(), move |word| {
                 four_letter_word(Sockets.dial(&endpoint), word)
