@@ -81,6 +81,8 @@ fn run(args: Args, output: Output) -> anyhow::Result<Exit> {
         Command::Ls(args) => commands::nodes::ls::run(args, output),
         Command::Tree(args) => commands::nodes::tree::run(args, output),
         Command::Get(args) => commands::nodes::get::run(args, output),
+        Command::Put(args) => commands::nodes::set::run(args.or_create(), output),
+        Command::Version => Ok(output::answer_line(args::version())?),
         Command::Set(args) => commands::nodes::set::run(args, output),
         Command::Create(args) => commands::nodes::create::run(args, output),
         Command::Rm(args) => commands::nodes::rm::run(args, output),
@@ -92,8 +94,8 @@ fn run(args: Args, output: Output) -> anyhow::Result<Exit> {
         Command::CompletePaths(args) => commands::nodes::complete::run(args),
         Command::Completions(args) => commands::completions::run(args),
         Command::Man(args) => commands::man::run(args),
-        Command::Log(args) => commands::server::log::run(args),
-        Command::Snapshot(args) => commands::server::snapshot::run(args),
+        Command::Log(args) => commands::server::log::run(args, output),
+        Command::Snapshot(args) => commands::server::snapshot::run(args, output),
         Command::Serve(args) => commands::server::serve::run(args, output),
     }
 }

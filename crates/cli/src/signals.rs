@@ -10,6 +10,9 @@ use tokio::signal::unix::{self, SignalKind};
 /// The signals that ask a process to end.
 const END: [Signal; 3] = [Signal::TERM, Signal::INT, Signal::HUP];
 
+/// The signals that ask a server to end.
+const END_SERVER: [Signal; 2] = [Signal::TERM, Signal::INT];
+
 /// The signals that are passed on to a job.
 const JOB: [Signal; 7] = [
     Signal::TERM,
@@ -38,6 +41,11 @@ impl Signals {
     /// Signals that ask this process to end.
     pub(crate) fn to_end() -> io::Result<Self> {
         Self::catch(&END)
+    }
+
+    /// The same for a server, which does not end on SIGHUP: see [`Hangups`].
+    pub(crate) fn to_end_server() -> io::Result<Self> {
+        Self::catch(&END_SERVER)
     }
 
     /// The same for a daemon, even if the command that started it ignores some of them.
@@ -93,6 +101,35 @@ impl Signals {
         });
         come.map_or(Poll::Pending, Poll::Ready)
     }
+}
+
+/// SIGHUP, from the moment this is made: a request to read settings again, or the end of the terminal.
+#[derive(Debug)]
+pub(crate) struct Hangups {
+    signals: Signals,
+    had_terminal: bool,
+}
+
+impl Hangups {
+    pub(crate) fn catch() -> io::Result<Self> {
+        Ok(Self {
+            signals: Signals::catch(&[Signal::HUP])?,
+            had_terminal: has_terminal(),
+        })
+    }
+
+    /// Waits for the next request. `None` if the terminal is gone on which this process was started: the kernel takes it from a process
+    /// before it sends the signal.
+    pub(crate) async fn next(&mut self) -> Option<()> {
+        self.signals.next().await;
+        let is_hung_up = self.had_terminal && !has_terminal();
+        (!is_hung_up).then_some(())
+    }
+}
+
+/// Whether this process has a controlling terminal.
+fn has_terminal() -> bool {
+    std::fs::File::open("/dev/tty").is_ok()
 }
 
 /// The signals that this process ignores, one bit each.

@@ -7,14 +7,13 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 use crate::args::config_file::ConfigFile;
-use crate::args::{Args, Command, OnCrash, habits, help};
+use crate::args::{Args, Command, OnCrash, habits, help, mistakes, old_spellings};
 use crate::exit::Exit;
 use crate::output::Output;
 use crate::output::refusal::Refusal;
 
 /// The arguments; or the exit code, after the help or an error was printed.
 pub(crate) fn read() -> Result<Args, Exit> {
-    let typed = || std::env::args_os();
     let (file, broken) = match ConfigFile::read() {
         Ok(file) => (file, None),
         Err(error) => (ConfigFile::default(), Some(error)),
@@ -29,7 +28,14 @@ pub(crate) fn read() -> Result<Args, Exit> {
     let mut args = Args::from_arg_matches(&matches).map_err(|error| print(&error))?;
     #[cfg(feature = "otlp")]
     {
-        args.name = name(&matches);
+        args.name = old_spellings::name(&matches);
+    }
+    // Once, and not again by the keeper of a job.
+    if !args.keeper
+        && !args.quiet
+        && let Some(hint) = old_spellings::hint(&matches, typed())
+    {
+        Output::new(false).hint(hint);
     }
     if let Command::Lock(lock) = &mut args.command {
         lock.drop_unusable_defaults(is_default(&matches, "on_crash"));
@@ -38,9 +44,13 @@ pub(crate) fn read() -> Result<Args, Exit> {
     Ok(args)
 }
 
+/// The words of the command line.
+fn typed() -> impl Iterator<Item = OsString> {
+    habits::with_shell_command(std::env::args_os().collect()).into_iter()
+}
+
 /// Checks what stands before and after `--` in a command line with a job.
 fn check_job(command: &mut Command) -> Result<(), Refusal> {
-    let typed = || std::env::args_os();
     if let Some(job) = command.job() {
         habits::check_path(job, typed())?;
     }
@@ -53,25 +63,26 @@ fn check_job(command: &mut Command) -> Result<(), Refusal> {
 /// Prints why there are no arguments, which may be that help was asked for.
 fn explain(error: clap::Error, file: &ConfigFile) -> Exit {
     let output = Output::new(true);
-    let without_path = habits::answer_without_path(&error, std::env::args_os());
+    let without_path = habits::answer_without_path(&error, typed());
     if let Some(refusal) = habits::answer(&error).or(without_path) {
         return output.fail(&refusal.into());
     }
     match error.kind() {
         // Read again, by a command line that differs in its help alone.
         ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            let again = help::grouped().try_get_matches();
+            let again = help::grouped().try_get_matches_from(typed());
             print(&again.err().unwrap_or(error))
         }
         // What is typed is sound: the value comes from the file.
         ErrorKind::ValueValidation | ErrorKind::InvalidValue
-            if Args::command().try_get_matches().is_ok() =>
+            if Args::command().try_get_matches_from(typed()).is_ok() =>
         {
             output.fail(&file.error(&error))
         }
         _ => {
+            let error = mistakes::explained(error, typed());
             let exit = print(&error);
-            if let Some(hint) = habits::hint(&error, std::env::args_os()) {
+            if let Some(hint) = habits::hint(&error, typed()) {
                 output.hint(hint);
             }
             exit
@@ -94,14 +105,6 @@ fn uses_servers(matches: &ArgMatches) -> bool {
         return false;
     };
     name == "local" || matches.try_contains_id("connect").is_ok() || uses_servers(matches)
-}
-
-/// The command and its subcommands, as in `queue work`.
-#[cfg(feature = "otlp")]
-fn name(matches: &ArgMatches) -> String {
-    let names = std::iter::successors(matches.subcommand(), |(_, matches)| matches.subcommand());
-    let names: Vec<_> = names.map(|(name, _)| name).collect();
-    names.join(" ")
 }
 
 /// Whether an option has its default value, which is from the file where it has no other one.

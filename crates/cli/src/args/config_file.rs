@@ -8,6 +8,7 @@ use std::any::TypeId;
 use std::error::Error as _;
 use std::fs;
 use std::io::ErrorKind;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -54,11 +55,15 @@ const KEYS: [&str; 25] = [
 ];
 
 /// Options that mean something else for one command, and their keys: command, option, key.
-const OWN_KEYS: [(&str, &str, &str); 5] = [
+const OWN_KEYS: [(&str, &str, &str); 8] = [
     ("break", "grace", "break-grace"),
+    // Candidates wait for as long as another one leads, and `leader` does not wait.
+    ("elect", "wait", "elect-wait"),
+    ("leader", "wait", "leader-wait"),
     ("dashboard", "allow-actions", "dashboard-allow-actions"),
+    ("dashboard", "open", "dashboard-open"),
     ("dashboard", "host", "dashboard-host"),
-    ("dashboard", "http", "dashboard-http"),
+    ("dashboard", "listen", "dashboard-listen"),
     ("dashboard", "token-file", "dashboard-token-file"),
 ];
 
@@ -84,6 +89,15 @@ static LOADED: OnceLock<ConfigFile> = OnceLock::new();
 pub(crate) fn connect() -> Option<&'static str> {
     let (_, connect) = LOADED.get()?.find("connect")?;
     connect.as_str()
+}
+
+/// The servers that a file names, of this host or of others, and the file. They may be overridden, as by `BELLWETHER_LOCAL`.
+pub(crate) fn other_servers() -> Option<(&'static Path, &'static str)> {
+    let mut files = iter::successors(LOADED.get(), |file| file.behind.as_deref());
+    files.find_map(|file| {
+        let servers = file.keys.get("connect")?.as_str()?;
+        (servers != servers::LOCAL).then_some((file.path.as_path(), servers))
+    })
 }
 
 /// The folder of the local server that a file names, as `--local` does.
@@ -298,9 +312,9 @@ mod tests {
     use crate::args::{Args, Command as Subcommand, LockArgs};
 
     /// Options without a key. They are about one call, a path or a secret, and would be dangerous or misleading as defaults.
-    const PER_CALL: &str = "abort auth clear clients container count data delay dry-run embedded ensemble ephemeral every-site expect \
-        file for force forget hold id in-doubt json lasting layout long merge message name no-faults node of output parents path \
-        permits priority read reason recipes recursive replace report retry revive seed sequential size token try ttl value version watch \
+    const PER_CALL: &str = "abort auth clear clients container count create data delay dry-run embedded ensemble ephemeral every-site expect \
+        file for force forget hold id in-doubt json lasting layout lines long merge message name no-faults node null of output parents path \
+        permits priority read reason recipes recursive replace report retry seed sequential size token try ttl value watch \
         within without write yes";
 
     fn file(text: &str) -> anyhow::Result<ConfigFile> {
@@ -366,13 +380,13 @@ mod tests {
         let settings = "quiet = true\nwait = 5\ngrace = \"10s\"\nmax-time = \"1h30m\"\nconflict-exit-code = 75\non-crash = \"fail\"";
         let file = file(settings).unwrap();
         let args = lock(&file, "");
-        assert_eq!(args.wait.wait.unwrap().as_secs(), 5);
-        assert_eq!(args.wait.conflict_exit_code, 75);
+        assert_eq!(args.wait.limit.wait.unwrap().as_secs(), 5);
+        assert_eq!(args.wait.limit.conflict_exit_code, 75);
         assert_eq!(args.job.grace.unwrap().as_secs(), 10);
         assert_eq!(args.job.max_time.unwrap().as_secs(), 5400);
-        assert_eq!(lock(&file, "-w 7").wait.wait.unwrap().as_secs(), 7);
+        assert_eq!(lock(&file, "-w 7").wait.limit.wait.unwrap().as_secs(), 7);
         // No conflict: only flags can be in conflict.
-        assert!(lock(&file, "--try").at_once);
+        assert!(lock(&file, "--try").wait.at_once);
         assert!(lock(&file, "--of 3").of.is_some());
     }
 
@@ -390,7 +404,7 @@ mod tests {
         let both = before("quiet = true\nwait = 7", of_host);
         assert_eq!(connect(&both).as_deref(), Some("zk1"));
         let args = lock(&both, "");
-        assert_eq!(args.wait.wait.unwrap().as_secs(), 7);
+        assert_eq!(args.wait.limit.wait.unwrap().as_secs(), 7);
         let host = both.behind.as_ref().unwrap();
         let ca = host.path.parent().unwrap().join("ca.pem");
         assert_eq!(args.job.connect.security.tls_ca, Some(ca));

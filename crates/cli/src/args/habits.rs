@@ -51,10 +51,7 @@ const COMMANDS: [(&[&str], &str); 14] = [
         &["getAcl", "setAcl"],
         "`bellwether acl get PATH` and `bellwether acl set PATH ACL`",
     ),
-    (
-        &["put", "push", "enqueue"],
-        "`bellwether queue put PATH DATA`",
-    ),
+    (&["push", "enqueue"], "`bellwether queue put PATH DATA`"),
     (
         &["take", "pop", "dequeue"],
         "`bellwether queue take PATH COMMAND`",
@@ -100,6 +97,16 @@ pub(crate) fn hint(
     error: &clap::Error,
     typed: impl Iterator<Item = OsString>,
 ) -> Option<&'static str> {
+    let lacks_command =
+        error.kind() == ErrorKind::MissingRequiredArgument && is_about(error, "COMMAND");
+    let typed: Vec<_> = typed.collect();
+    if lacks_command && short_connect(typed.iter().cloned()).is_none() {
+        let is_lock = typed.iter().skip(1).find(|word| !is_option(word)) == Some(&"lock".into());
+        return is_lock.then_some(
+            "`lock PATH -- COMMAND` runs a command under the lock; `lock PATH --hold` holds it for a script until stdin ends",
+        );
+    }
+    let typed = typed.into_iter();
     let fits = match error.kind() {
         ErrorKind::MissingRequiredArgument => is_about(error, "COMMAND"),
         ErrorKind::ValueValidation => is_about(error, "--connect"),
@@ -109,6 +116,27 @@ pub(crate) fn hint(
     is_like_command(&connect).then_some(
         "-c names the servers here, unlike in `flock`; to run a shell command: bellwether lock PATH -- sh -c 'COMMAND'",
     )
+}
+
+pub(crate) fn is_option(word: &OsString) -> bool {
+    word.as_encoded_bytes().starts_with(b"-")
+}
+
+/// The command line, with `lock PATH -c 'COMMAND'` of `flock` as `lock PATH -- sh -c 'COMMAND'`: only where the last word cannot name
+/// servers.
+pub(crate) fn with_shell_command(mut typed: Vec<OsString>) -> Vec<OsString> {
+    let is_lock = typed.iter().skip(1).find(|word| !is_option(word)) == Some(&"lock".into());
+    let [.., c, command] = &typed[..] else {
+        return typed;
+    };
+    let command = command.to_string_lossy();
+    let is_command = command.contains(char::is_whitespace) || command.starts_with(['/', '.', '~']);
+    let has_separator = typed.iter().any(|word| word == "--");
+    if is_lock && c == "-c" && is_command && !has_separator {
+        let at = typed.len() - 2;
+        typed.splice(at..at, ["--", "sh"].map(OsString::from));
+    }
+    typed
 }
 
 /// Whether an error is about an argument whose name contains `what`.

@@ -22,7 +22,7 @@ use crate::value::node_path;
 #[command(after_help = "Examples:
   bellwether locks /jobs
   bellwether locks --watch
-  bellwether locks --json | jq -r '.sights[] | select(.waiters != []) | .path'")]
+  bellwether locks --json | jq -r '.recipes[] | select(.waiters != []) | .path'")]
 pub(crate) struct LocksArgs {
     /// The path to look at, with all below it; the leading slash is optional.
     #[arg(default_value = "/", value_parser = node_path::parse)]
@@ -84,7 +84,7 @@ pub(crate) struct WhyArgs {
 /// With --watch, prints a line for the present leader and for each later one, until a signal arrives or the output is closed. With
 /// --json also while there is no leader: then all fields except `path` are null.
 ///
-/// Exit code: 0; 1 if there is no leader, or with --value if it has none; 128+n if signal n ended it; 125 if bellwether failed.
+/// Exit code: 0; 1 if there is no leader, or with --value if it has none; 124 if there was none within --wait; 128+n if signal n ended it; 125 if bellwether failed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   curl \"http://$(bellwether leader --value services/scheduler)/health\"
@@ -96,6 +96,9 @@ pub(crate) struct LeaderArgs {
     /// Keep running, and print each new leader.
     #[arg(short, long)]
     pub(crate) watch: bool,
+    /// If there is no leader, wait for one up to this time.
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, conflicts_with = "watch")]
+    pub(crate) wait: Option<Duration>,
     /// Print only the value of the leader, which `elect --value` sets.
     #[arg(long, conflicts_with = "json")]
     pub(crate) value: bool,

@@ -10,7 +10,6 @@ use crate::value::duration;
 use crate::value::node_path;
 
 /// Options of every command that runs a job.
-// Flattened last: its heading would also cover the options behind it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct JobArgs {
     /// A message for people, shown by `locks` and to waiters.
@@ -20,16 +19,26 @@ pub(crate) struct JobArgs {
     /// default, or less if the session timeout is short.
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(crate) grace: Option<Duration>,
-    /// Stop the command if it runs longer than this: with SIGTERM, and after the grace with SIGKILL.
+    /// Stop the command if it runs longer than this: with SIGTERM, and after the grace with SIGKILL. 0 means no limit.
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(crate) max_time: Option<Duration>,
-    #[command(flatten, next_help_heading = "Connection")]
+    #[command(flatten)]
     pub(crate) connect: ConnectArgs,
+}
+
+/// How long to wait, or not at all.
+#[derive(Debug, clap::Args)]
+pub(crate) struct WaitArgs {
+    #[command(flatten)]
+    pub(crate) limit: LimitArgs,
+    /// Do not wait: fail with the code of -E if that would be necessary.
+    #[arg(short = 'n', long = "try", aliases = ["nonblock", "nb"], conflicts_with = "wait")]
+    pub(crate) at_once: bool,
 }
 
 /// How long to wait.
 #[derive(Debug, clap::Args)]
-pub(crate) struct WaitArgs {
+pub(crate) struct LimitArgs {
     /// Give up after this time, such as 30s, 1h30m or 0.5; a number without a unit means seconds.
     #[arg(short, long, alias = "timeout", value_name = "TIME", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
@@ -74,9 +83,6 @@ pub(crate) struct LockArgs {
     pub(crate) also: Vec<String>,
     #[command(flatten)]
     pub(crate) wait: WaitArgs,
-    /// Do not wait: fail if the lock is held or has waiters.
-    #[arg(short = 'n', long = "try", aliases = ["nonblock", "nb"], conflicts_with = "wait")]
-    pub(crate) at_once: bool,
     /// Acquire the read side of a read/write lock, shared with other readers.
     #[arg(short = 's', long, alias = "shared", group = "kind")]
     pub(crate) read: bool,
@@ -90,7 +96,7 @@ pub(crate) struct LockArgs {
     #[arg(long, value_name = "N", requires = "of", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) permits: u32,
     /// Share the lock with users of another library. Crashes are not detected then.
-    #[arg(long, value_enum, value_name = "LIBRARY")]
+    #[arg(long, value_enum, value_name = "LIBRARY", conflicts_with = "of")]
     pub(crate) layout: Option<LayoutName>,
     /// What to do if the previous holder crashed: `run` the command anyway (the default), `fail` with 122, or run this shell
     /// command first, which repairs what the holder left behind.
@@ -132,9 +138,9 @@ pub(crate) struct LockArgs {
 /// Which library's node names the lock uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LayoutName {
-    /// Apache Curator: InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2.
+    /// Apache Curator: InterProcessMutex, InterProcessReadWriteLock.
     Curator,
-    /// Python's kazoo: Lock, ReadLock, WriteLock, Semaphore.
+    /// Python's kazoo: Lock, ReadLock, WriteLock.
     Kazoo,
 }
 
@@ -167,7 +173,7 @@ impl From<String> for OnCrash {
 #[command(after_help = "Example:
   bellwether lock jobs/nightly -- sh -c 'bellwether note dumping; ./dump; bellwether note copying; ./copy'")]
 pub(crate) struct NoteArgs {
-    /// The note.
+    /// The note; `-` reads it from stdin.
     pub(crate) text: OsString,
     /// The socket of the keeper of the job, set in its environment.
     #[arg(long, hide = true, env = "BELLWETHER_KEEPER")]
@@ -177,9 +183,10 @@ pub(crate) struct NoteArgs {
 /// Run a command while this candidate is the leader.
 ///
 /// Candidates wait in line, and the first one leads and runs its command. If it loses the leadership, its command is stopped as with
-/// `lock`, and it becomes a candidate again, in a new session if necessary. It ends when its command ends by itself.
+/// `lock`, and it becomes a candidate again, in a new session if necessary. It ends when its command ends by itself. --wait and --try limit
+/// the wait before it leads for the first time.
 ///
-/// Exit code: that of the command; 128+n if signal n ended it, or the wait; 121 if it ran longer than --max-time; 125 if bellwether
+/// Exit code: that of the command; 128+n if signal n ended it, or the wait; 121 if it ran longer than --max-time; 124 if the wait limit passed; 125 if bellwether
 /// failed; 126 if the command cannot be run; 127 if it is not found.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:
@@ -191,6 +198,8 @@ pub(crate) struct ElectArgs {
     /// A value for clients that look up the leader, such as an address; `leader --value` prints it.
     #[arg(long, value_name = "TEXT")]
     pub(crate) value: Option<String>,
+    #[command(flatten)]
+    pub(crate) wait: WaitArgs,
     /// The command and its arguments; the `--` before it is optional.
     #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
@@ -216,7 +225,7 @@ pub(crate) struct RendezvousArgs {
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) size: u32,
     #[command(flatten)]
-    pub(crate) wait: WaitArgs,
+    pub(crate) limit: LimitArgs,
     /// The command and its arguments; the `--` before it is optional.
     #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,

@@ -8,6 +8,8 @@ pub(crate) mod help;
 mod dashboard;
 mod inspect;
 mod jobs;
+mod mistakes;
+mod old_spellings;
 mod queues;
 mod recipes;
 mod security;
@@ -22,7 +24,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bellwether_server::WordList;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 pub(crate) use self::dashboard::*;
 pub(crate) use self::inspect::*;
@@ -34,7 +36,7 @@ pub(crate) use self::serve_security::*;
 pub(crate) use self::torture::*;
 pub(crate) use self::tree::*;
 pub(crate) use self::tx::*;
-use crate::value::{duration, servers};
+use crate::value::{duration, listen_address, servers};
 
 /// As in docs/commands.md.
 const EXIT_CODES: &str = "\
@@ -113,6 +115,15 @@ pub(crate) enum Command {
     Get(GetArgs),
     CompletePaths(CompletePathsArgs),
     Set(SetArgs),
+    /// Set the data of a node, and create it if it is missing: `set --create`.
+    #[command(
+        hide = true,
+        after_help = "Example:\n  bellwether put /config/limits '{\"jobs\": 4}'"
+    )]
+    Put(SetArgs),
+    /// Print the version.
+    #[command(hide = true, after_help = "Example:\n  bellwether version")]
+    Version,
     Create(CreateArgs),
     Rm(RmArgs),
     Stat(StatArgs),
@@ -190,19 +201,32 @@ pub(crate) enum LocalCommand {
     Path,
 }
 
+/// The heading of the options of the connection.
+const CONNECTION: &str = "Connection";
+
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ConnectArgs {
-    /// The servers: HOST:PORT,HOST:PORT/CHROOT, unix:/PATH for a Unix socket, or `local` for the local server of this user. By default,
-    /// the value of `connect` in ~/.config/bellwether.toml or /etc/bellwether.toml, or else the local server.
-    #[arg(short, long, value_name = "SERVERS", env = servers::VARIABLE, value_parser = servers::parse)]
+    /// The servers: HOST:PORT,HOST:PORT/CHROOT, unix:/PATH for a Unix socket, or `local` for the local server of this user.
+    ///
+    /// By default, the value of `connect` in ~/.config/bellwether.toml or /etc/bellwether.toml, or else the local server.
+    #[arg(
+        short,
+        long,
+        help_heading = CONNECTION,
+        value_name = "SERVERS",
+        env = servers::VARIABLE,
+        hide_env_values = true,
+        value_parser = servers::parse
+    )]
     pub(crate) connect: Option<String>,
     /// Use another local server, with this folder. Its locks do not exclude commands that use other servers. BELLWETHER_LOCAL does the
     /// same.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, help_heading = CONNECTION, hide_short_help = true, value_name = "DIR")]
     pub(crate) local: Option<PathBuf>,
-    /// How long the servers keep a hold after they last heard from its holder. By default 15s, or 30s if --connect names several
-    /// servers. Holds survive an ensemble without a leader for about half of this time.
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    /// How long the servers keep a hold after they last heard from its holder.
+    ///
+    /// By default 15s, or 30s if --connect names several servers. Holds survive an ensemble without a leader for about half of this time.
+    #[arg(long, help_heading = CONNECTION, value_name = "TIME", value_parser = duration::parse)]
     pub(crate) session_timeout: Option<Duration>,
     #[command(flatten)]
     pub(crate) security: SecurityArgs,
@@ -210,7 +234,7 @@ pub(crate) struct ConnectArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DataFileArgs {
-    /// The path of the file.
+    /// The path of the file, or of a data folder, whose newest file is printed.
     pub(crate) file: PathBuf,
     /// Print one JSON object per line.
     #[arg(long)]
@@ -219,11 +243,12 @@ pub(crate) struct DataFileArgs {
 
 /// Run a server that speaks the ZooKeeper protocol.
 ///
-/// Stops on SIGTERM, SIGINT and SIGHUP. Notifies systemd when it is ready. RUST_LOG sets the log level.
+/// Stops on SIGTERM and SIGINT, and with the terminal that it was started on. SIGHUP makes it read its settings, certificates and users
+/// again; a setting that only a restart can change is named. Notifies systemd when it is ready. RUST_LOG sets the log level.
 ///
-/// Exit code: 0 when one of these signals has stopped it, or after a repair; 1 if the answer to --repair was no; 2 if settings do not fit
+/// Exit code: 0 when it was told to stop, or after a repair; 1 if the answer to --repair was no; 2 if settings do not fit
 /// together, or if --repair can neither ask nor has --yes; 125 if bellwether failed.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 #[command(
     after_help = "Example:\n  bellwether serve --data /var/lib/bellwether --tick-time 500ms --words 'ruok,srvr,mntr'"
 )]
@@ -247,7 +272,11 @@ pub(crate) struct ServeArgs {
     /// Restore a backup, or a snapshot of Apache's server, into the data folder first, which must be empty.
     #[arg(long, value_name = "FILE", requires = "data")]
     pub(crate) restore: Option<PathBuf>,
-    /// Write a backup to this folder on each SIGUSR1, and on POST /api/backup of --http with --allow-actions: a consistent snapshot, while
+    /// Continue with higher zxids, and so fencing tokens, than were ever assigned here. --restore and --repair do so by themselves, and so
+    /// does a start that notices a copied folder. Use this after a disk or virtual machine was set back, or before an import.
+    #[arg(long)]
+    pub(crate) new_epoch: bool,
+    /// Write a backup to this folder, which is created if it does not exist, on each SIGUSR1, and on POST /api/backup of --http with --allow-actions: a consistent snapshot, while
     /// the server continues to serve.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) backups: Option<PathBuf>,
@@ -267,18 +296,31 @@ pub(crate) struct ServeArgs {
     /// The longest session timeout that is granted.
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(crate) max_session_timeout: Option<Duration>,
-    /// Accept at most N connections; 0 for no limit.
+    /// Accept at most N connections; 0, the default, for as many as the limit of open files leaves room for.
     #[arg(long, value_name = "N")]
     pub(crate) max_connections: Option<usize>,
-    /// Accept at most N connections from one address; 0 for no limit.
+    /// Accept at most N connections from one address, or from one IPv6 network of 64 bits; 0 for no limit. By default 60.
     #[arg(long, value_name = "N")]
     pub(crate) max_connections_per_address: Option<usize>,
+    /// Accept at most N connections from each user of the Unix socket, except root and the user of the server; 0, the default, for half
+    /// of all connections.
+    #[arg(long, value_name = "N")]
+    pub(crate) max_connections_per_user: Option<usize>,
     /// Stop reading requests while N are unanswered (backpressure).
     #[arg(long, value_name = "N")]
     pub(crate) max_outstanding: Option<usize>,
     /// The largest request that is accepted.
     #[arg(long, value_name = "BYTES")]
     pub(crate) max_frame_bytes: Option<usize>,
+    /// Refuse writes that make the tree larger than this; half of the usable memory by default.
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) max_tree_bytes: Option<usize>,
+    /// Refuse to create more than N nodes; 0 for no limit.
+    #[arg(long, value_name = "N")]
+    pub(crate) max_tree_nodes: Option<usize>,
+    /// Refuse writes that make the tree larger while the disk has less free; 1 % of it by default, at most 64 MiB. 0 for no limit.
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) min_free_disk: Option<u64>,
     /// Answer these four-letter words, such as `ruok,srvr`, or `*` for all.
     #[arg(long, value_name = "LIST", value_parser = WordList::parse)]
     pub(crate) words: Option<WordList>,
@@ -286,7 +328,7 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) extended_types: bool,
     /// Also serve the dashboard at / and metrics for Prometheus at /metrics, at this address.
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address::parse)]
     pub(crate) http: Option<SocketAddr>,
     #[command(flatten)]
     pub(crate) pages: PageArgs,
@@ -326,9 +368,15 @@ pub(crate) struct ManArgs {
     pub(crate) what: Vec<OsString>,
 }
 
+/// The name and version of this program, as `--version` prints them.
+pub(crate) fn version() -> String {
+    let version = Args::command().render_version();
+    version.trim_end().to_owned()
+}
+
 #[cfg(test)]
 mod tests {
-    use clap::{Command, CommandFactory};
+    use clap::Command;
 
     use super::*;
 

@@ -2,11 +2,12 @@
 
 use std::ffi::OsString;
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
 
-use super::{DataArgs, JobArgs, PlaceArgs, WaitArgs};
+use super::{JobArgs, PlaceArgs, WaitArgs};
 use crate::value::duration;
 use crate::value::node_path;
 
@@ -22,7 +23,7 @@ pub(crate) struct QueueArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum QueueCommand {
-    /// Put an item exactly once, and print its id.
+    /// Put items, each exactly once, and print their ids.
     ///
     /// Items are taken in order of arrival, unless they are put with --priority or --delay. The first item decides for the queue, and an
     /// item of another order is refused. A consumer gets the first item that is not claimed; only consumers that take at the same moment
@@ -30,7 +31,8 @@ pub(crate) enum QueueCommand {
     ///
     /// Exit code: 0; 1 if the queue is full or the item is too large; 2 if the queue has another order; 125 if bellwether failed. If the outcome is unknown, stderr says so.
     #[command(after_help = "Examples:
-  bellwether queue put /hosts/to-drain db7
+  bellwether queue put /hosts/to-drain db7 db8 db9
+  find . -name '*.log' -print0 | bellwether queue put /logs -0
   bellwether queue put /jobs --priority 3 - < job.json
   bellwether queue put /reminders --delay 2h 'look at the backup'")]
     Put(QueuePutArgs),
@@ -58,7 +60,7 @@ pub(crate) enum QueueCommand {
     /// Exit code: 0; 1 if there is no dead letter with that id; 125 if bellwether failed.
     #[command(after_help = "Examples:
   bellwether queue dead /hosts/to-drain
-  bellwether queue dead /hosts/to-drain --revive all")]
+  bellwether queue dead /hosts/to-drain --retry all")]
     Dead(QueueDeadArgs),
 }
 
@@ -83,13 +85,30 @@ pub(crate) struct QueueLookArgs {
     pub(crate) order: Option<QueueOrder>,
 }
 
+/// Items from the command line, a file or stdin.
+#[derive(Debug, clap::Args)]
+#[group(multiple = false)]
+pub(crate) struct ItemArgs {
+    /// The items. A single `-` reads one from stdin; so does leaving them out, unless stdin is a terminal.
+    pub(crate) data: Vec<String>,
+    /// Read one item from a file; `-` means stdin.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Put each line of stdin that is not empty as an item.
+    #[arg(long)]
+    pub(crate) lines: bool,
+    /// As --lines, for items that end in a zero byte, as from `find -print0`.
+    #[arg(short = '0', long)]
+    pub(crate) null: bool,
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct QueuePutArgs {
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
     #[command(flatten)]
-    pub(crate) data: DataArgs,
-    /// The priority of the item, lowest first. All items of a queue have a priority, or none has.
+    pub(crate) items: ItemArgs,
+    /// The priority of the items, lowest first. All items of a queue have a priority, or none has.
     #[arg(long, value_name = "N")]
     pub(crate) priority: Option<u32>,
     /// Deliver the item only after this time. All items of a queue have a due time, or none has; without this option, an item in such a
@@ -125,9 +144,6 @@ pub(crate) struct QueueTakeArgs {
     pub(crate) path: String,
     #[command(flatten)]
     pub(crate) wait: WaitArgs,
-    /// Do not wait: fail if there is no item.
-    #[arg(short = 'n', long = "try", conflicts_with = "wait")]
-    pub(crate) at_once: bool,
     /// Refuse a queue of another order. By default, the order of the queue is followed.
     #[arg(long, value_enum)]
     pub(crate) order: Option<QueueOrder>,
@@ -211,10 +227,10 @@ pub(crate) struct QueueDeadArgs {
     #[command(flatten)]
     pub(crate) look: QueueLookArgs,
     /// Put the dead letter with this id, or all, back into the queue for new attempts.
-    #[arg(long, value_name = "ID|all")]
-    pub(crate) revive: Option<String>,
+    #[arg(long, alias = "revive", value_name = "ID|all")]
+    pub(crate) retry: Option<String>,
     /// Delete the dead letter with this id, or all.
-    #[arg(long, value_name = "ID|all", conflicts_with = "revive")]
+    #[arg(long, value_name = "ID|all", conflicts_with = "retry")]
     pub(crate) forget: Option<String>,
 }
 
@@ -242,9 +258,10 @@ pub(crate) enum TasksCommand {
     ///
     /// Exit code: 0 if all tasks are done; 1 if not; 125 if bellwether failed.
     #[command(after_help = "Examples:
-  bellwether tasks status /migrations
-  bellwether tasks status /migrations --retry all")]
-    Status(TasksStatusArgs),
+  bellwether tasks ls /migrations
+  bellwether tasks ls /migrations --retry all")]
+    #[command(alias = "status")]
+    Ls(TasksLsArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -292,7 +309,7 @@ pub(crate) struct TasksRunArgs {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct TasksStatusArgs {
+pub(crate) struct TasksLsArgs {
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
     /// Open the failed task of this name, or all failed tasks, for new attempts.

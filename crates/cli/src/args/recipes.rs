@@ -43,11 +43,25 @@ pub(crate) enum BarrierCommand {
         after_help = "Example:\n  bellwether barrier wait --wait 10m /deploy/migration && ./start.sh"
     )]
     Wait(BarrierWaitArgs),
+    /// List the barriers that are set at a path and below it, and who set them.
+    ///
+    /// Exit code: 0; 125 if bellwether failed.
+    #[command(after_help = "Example:\n  bellwether barrier ls /deploy")]
+    Ls(BarrierLsArgs),
     /// Lift the barrier, and so release all waiters.
     ///
     /// Exit code: 0, also if it was not set; 125 if bellwether failed.
     #[command(after_help = "Example:\n  bellwether barrier lift /deploy/migration")]
     Lift(PlaceArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct BarrierLsArgs {
+    /// The path to look at, with all below it; the leading slash is optional.
+    #[arg(default_value = "/", value_parser = node_path::parse)]
+    pub(crate) path: String,
+    #[command(flatten)]
+    pub(crate) tree: TreeArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -84,7 +98,7 @@ pub(crate) enum CounterCommand {
     Get(PlaceArgs),
     /// Add to the number, and print the sum.
     ///
-    /// Exit code: 0; 125 if bellwether failed. If the outcome is unknown, stderr says so.
+    /// Exit code: 0; 1 if the sum would be out of range; 125 if bellwether failed. If the outcome is unknown, stderr says so.
     #[command(after_help = "Examples:
   bellwether counter add /stats/builds
   bellwether counter add /stats/seats -2")]
@@ -134,18 +148,23 @@ pub(crate) enum ConfigCommand {
     /// Exit code: 0; 1 if there is no value; 125 if bellwether failed.
     #[command(after_help = "Example:\n  bellwether config get /app/limits | jq .")]
     Get(PlaceArgs),
-    /// Set a value exactly once; with --version, only if it still has that version (compare and set).
+    /// Set a value exactly once; with --expect, only if it still has that version (compare and set).
     ///
     /// Missing parents are created.
     ///
     /// Exit code: 0; 1 if the version differs, or the value is too large; 125 if bellwether failed.
     #[command(after_help = "Example:\n  bellwether config set /app/limits '{\"requests\": 100}'")]
     Set(ConfigSetArgs),
+    /// Delete a value.
+    ///
+    /// Exit code: 0; 1 if there is no value; 125 if bellwether failed.
+    #[command(after_help = "Example:\n  bellwether config rm /app/limits")]
+    Rm(PlaceArgs),
     /// Edit a value with $VISUAL or $EDITOR, and set it unless it was changed meanwhile.
     ///
     /// Nothing is set if you leave the text as it is. If the value cannot be set, your text is kept in a file. Ctrl-C goes to the editor.
     ///
-    /// Exit code: 0; 1 if the value was changed meanwhile, the text is too large, or the editor failed; 128+n if signal n ended it; 125 if
+    /// Exit code: 0; 1 if the value was changed meanwhile, the text is too large, or the editor failed; 2 without a terminal; 128+n if signal n ended it; 125 if
     /// bellwether failed.
     #[command(after_help = "Example:\n  EDITOR=vi bellwether config edit /app/limits")]
     Edit(PlaceArgs),
@@ -184,9 +203,9 @@ pub(crate) struct ConfigSetArgs {
     pub(crate) place: PlaceArgs,
     #[command(flatten)]
     pub(crate) data: DataArgs,
-    /// Set it only if the present version is N.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..))]
-    pub(crate) version: Option<i32>,
+    /// Set it only if the present version is VERSION.
+    #[arg(long, alias = "version", value_name = "VERSION", value_parser = clap::value_parser!(i32).range(0..))]
+    pub(crate) expect: Option<i32>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -272,6 +291,13 @@ pub(crate) enum NameCommand {
   coproc bellwether name register /names db-primary 10.0.0.7:5432
   bellwether name register --lasting /names depot 10.0.0.9")]
     Register(NameRegisterArgs),
+    /// Delete a name that was registered with --lasting.
+    ///
+    /// A name whose owner still runs is registered again by its owner.
+    ///
+    /// Exit code: 0; 1 if the name is not registered; 125 if bellwether failed.
+    #[command(after_help = "Example:\n  bellwether name unregister /names depot")]
+    Unregister(NameResolveArgs),
     /// Print the data of a name.
     ///
     /// Exit code: 0; 1 if the name is not registered; 125 if bellwether failed.

@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use bellwether_server::{ClientCertificates, Config, TlsConfig, UnixPeers};
+use bellwether_server::{ClientCertificates, Config, SessionPasswords, TlsConfig, UnixPeers};
+
+use crate::value::listen_address;
 
 /// Where a server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,15 +19,12 @@ impl ListenAddress {
         match text.strip_prefix("unix:") {
             Some("") => Err("the path of the socket after `unix:` is missing".to_owned()),
             Some(path) => Ok(Self::Unix(path.into())),
-            None => text.parse().map(Self::Tcp).map_err(|_| {
-                "expected an address with a port, such as 127.0.0.1:2181, or unix:/run/bellwether/socket"
-                    .to_owned()
-            }),
+            None => listen_address::parse(text).map(Self::Tcp),
         }
     }
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Security options")]
 pub(crate) struct ServeSecurityArgs {
     /// Who may connect to the Unix socket: `same` for the user of the server and root, or `all` users of this host. The kernel
@@ -33,7 +32,7 @@ pub(crate) struct ServeSecurityArgs {
     #[arg(long, value_name = "WHO", default_value = "same")]
     unix_users: UnixUsers,
     /// Listen for TLS connections at this address; may be given more than once.
-    #[arg(long, value_name = "ADDRESS:PORT", requires = "cert")]
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "cert", value_parser = listen_address::parse)]
     tls_listen: Vec<SocketAddr>,
     /// The certificate chain of the server: a PEM file. It is read again when it changes.
     #[arg(long, value_name = "FILE", requires = "tls_listen")]
@@ -61,9 +60,10 @@ pub(crate) struct ServeSecurityArgs {
     /// Append a line of JSON to this file for each write, session, failed authentication and change by a four-letter word.
     #[arg(long, value_name = "FILE")]
     audit_log: Option<PathBuf>,
-    /// Make session passwords that other users cannot compute. Sessions cannot continue on Apache's server then.
-    #[arg(long)]
-    secret_session_passwords: bool,
+    /// Which session passwords clients get: `secret` ones, or `apache` for those that any client can compute. Only with the latter can
+    /// sessions continue on Apache's server.
+    #[arg(long, value_name = "WHICH")]
+    session_passwords: Option<PasswordKind>,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -77,6 +77,12 @@ enum ClientAuth {
     Need,
     Want,
     None,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum PasswordKind {
+    Secret,
+    Apache,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -132,6 +138,11 @@ impl ServeSecurityArgs {
         if self.audit_log.is_some() {
             config.audit_log = self.audit_log;
         }
-        config.secret_session_passwords |= self.secret_session_passwords;
+        if let Some(which) = self.session_passwords {
+            config.session_passwords = match which {
+                PasswordKind::Secret => SessionPasswords::Secret,
+                PasswordKind::Apache => SessionPasswords::Apache,
+            };
+        }
     }
 }

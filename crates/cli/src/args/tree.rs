@@ -16,7 +16,7 @@ pub(crate) struct TreeArgs {
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
-    #[command(flatten, next_help_heading = "Connection")]
+    #[command(flatten)]
     pub(crate) connect: ConnectArgs,
 }
 
@@ -35,6 +35,9 @@ pub(crate) struct LsArgs {
     /// Also show the stat of each child.
     #[arg(short, long, visible_alias = "stat")]
     pub(crate) long: bool,
+    /// List the paths of all nodes below; `tree` draws them.
+    #[arg(short = 'R', long, conflicts_with = "long")]
+    pub(crate) recursive: bool,
     #[command(flatten)]
     pub(crate) tree: TreeArgs,
 }
@@ -103,25 +106,37 @@ pub(crate) struct CompletePathsArgs {
 
 /// Replace the data of a node.
 ///
-/// Without DATA and --file, reads the data from stdin; this is refused on a terminal, where '' means empty data. With --version it is a
+/// Without DATA and --file, reads the data from stdin; this is refused on a terminal, where '' means empty data. With --expect it is a
 /// compare and set: it fails if the data has changed since that version.
 ///
 /// Exit code: 0; 1 if there is no such node or the version differs; 2 if the data is missing; 125 if bellwether failed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   bellwether set /config/limits --file limits.json
-  bellwether set /config/limits '{\"jobs\": 4}' --version 7")]
+  bellwether set --create /config/limits '{\"jobs\": 2}'
+  bellwether set /config/limits '{\"jobs\": 4}' --expect 7")]
 pub(crate) struct SetArgs {
     /// The path of the node; the leading slash is optional.
     #[arg(value_parser = node_path::parse)]
     pub(crate) path: String,
     #[command(flatten)]
     pub(crate) data: DataArgs,
-    /// Only if the present version of the data is N.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..))]
-    pub(crate) version: Option<i32>,
+    /// Only if the present version of the data is VERSION.
+    #[arg(long, alias = "version", value_name = "VERSION", value_parser = clap::value_parser!(i32).range(0..))]
+    pub(crate) expect: Option<i32>,
+    /// If there is no such node, create it and its missing parents.
+    #[arg(long, conflicts_with = "expect")]
+    pub(crate) create: bool,
     #[command(flatten)]
     pub(crate) tree: TreeArgs,
+}
+
+impl SetArgs {
+    /// For `put`, which also creates the node.
+    pub(crate) fn or_create(self) -> Self {
+        let create = self.expect.is_none();
+        Self { create, ..self }
+    }
 }
 
 /// Create a node, and print its path.
@@ -163,28 +178,33 @@ pub(crate) struct CreateArgs {
     pub(crate) tree: TreeArgs,
 }
 
-/// Delete a node; with -r also all nodes below it.
+/// Delete nodes; with -r also all nodes below them.
 ///
-/// On a terminal, -r asks for confirmation. The deepest nodes are deleted first, many at a time, also nodes that are created meanwhile.
+/// On a terminal, -r asks for confirmation, unless -y or -f is given. The deepest nodes are deleted first, many at a time, also nodes that are created meanwhile.
 /// The root and /zookeeper cannot be deleted.
 ///
 /// Exit code: 0; 1 if there is no such node, it has children, its version differs, or the answer was no; 2 if the path cannot be deleted;
 /// 125 if bellwether failed.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  bellwether rm -r --yes /jobs/old")]
+#[command(after_help = "Examples:
+  bellwether rm -r --yes /jobs/old
+  bellwether rm -f /locks/a /locks/b")]
 pub(crate) struct RmArgs {
-    /// The path of the node; the leading slash is optional.
-    #[arg(value_parser = node_path::parse)]
-    pub(crate) path: String,
+    /// The paths of the nodes; the leading slash is optional.
+    #[arg(id = "path", required = true, value_name = "PATH", value_parser = node_path::parse)]
+    pub(crate) paths: Vec<String>,
     /// Also delete all nodes below it.
     #[arg(short, long)]
     pub(crate) recursive: bool,
     /// Do not ask for confirmation.
     #[arg(short, long, requires = "recursive")]
     pub(crate) yes: bool,
-    /// Only if the present version of the data is N.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..), conflicts_with = "recursive")]
-    pub(crate) version: Option<i32>,
+    /// Ignore nodes that do not exist, and do not ask for confirmation.
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    /// Only if the present version of the data is VERSION.
+    #[arg(long, alias = "version", value_name = "VERSION", value_parser = clap::value_parser!(i32).range(0..), conflicts_with = "recursive")]
+    pub(crate) expect: Option<i32>,
     #[command(flatten)]
     pub(crate) tree: TreeArgs,
 }
@@ -278,9 +298,9 @@ pub(crate) struct AclSetArgs {
     /// Also for all nodes below it, the deepest first.
     #[arg(short, long)]
     pub(crate) recursive: bool,
-    /// Only if the present version of the list (aversion) is N.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..), conflicts_with = "recursive")]
-    pub(crate) version: Option<i32>,
+    /// Only if the present version of the list (aversion) is VERSION.
+    #[arg(long, alias = "version", value_name = "VERSION", value_parser = clap::value_parser!(i32).range(0..), conflicts_with = "recursive")]
+    pub(crate) expect: Option<i32>,
     #[command(flatten)]
     pub(crate) tree: TreeArgs,
 }

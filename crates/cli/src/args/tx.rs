@@ -60,8 +60,9 @@ pub(crate) enum TxCommand {
     /// Show the state of one transaction, or of all: present sites, votes, decision.
     ///
     /// Exit code: 0; 1 if there is no such transaction; 125 if bellwether failed.
-    #[command(after_help = "Example:\n  bellwether tx status /payments")]
-    Status(TxStatusArgs),
+    #[command(after_help = "Example:\n  bellwether tx ls /payments")]
+    #[command(alias = "status")]
+    Ls(TxLsArgs),
     /// Wait for the decision, and print it.
     ///
     /// Exit code: 0 for commit; 1 for abort; 3 if there is no such transaction, or it was forgotten because all sites have applied the
@@ -75,6 +76,13 @@ pub(crate) enum TxCommand {
     /// Exit code: 0; 1 if there is no such transaction or site, or no decision; 125 if bellwether failed.
     #[command(after_help = "Example:\n  bellwether tx applied /payments \"$id\" payer")]
     Applied(TxSiteArgs),
+    /// Remove a transaction that every site has applied; with --force, give up on the other sites.
+    ///
+    /// With --force, an undecided transaction is aborted first. Its decision stays, for sites that return.
+    ///
+    /// Exit code: 0; 1 if there is no such transaction, or a site has not applied the decision; 125 if bellwether failed.
+    #[command(after_help = "Example:\n  bellwether tx forget --force /payments \"$id\"")]
+    Forget(TxForgetArgs),
 }
 
 /// A transaction.
@@ -123,6 +131,15 @@ pub(crate) struct TxSiteArgs {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct TxForgetArgs {
+    #[command(flatten)]
+    pub(crate) transaction: TransactionArgs,
+    /// Give up on sites that will not return.
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct TxVoteArgs {
     #[command(flatten)]
     pub(crate) transaction: TransactionArgs,
@@ -159,7 +176,7 @@ pub(crate) struct TxDecideArgs {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct TxStatusArgs {
+pub(crate) struct TxLsArgs {
     /// The path of the transactions; the leading slash is optional.
     #[arg(value_parser = node_path::parse)]
     pub(crate) path: String,

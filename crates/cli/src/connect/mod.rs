@@ -4,6 +4,7 @@ pub(crate) mod patience;
 pub(crate) mod prompt;
 pub(crate) mod security;
 pub(crate) mod session;
+mod shortage;
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -11,15 +12,16 @@ use std::time::Duration;
 use anyhow::Context;
 use bellwether::error::ConnectError;
 use bellwether::zk::{Address, Endpoint};
-use bellwether::{Client, Connect, Who};
+use bellwether::{Client, Connect};
 use tokio::time::timeout;
 
 use crate::args::{ConnectArgs, config_file};
 use crate::connect::security::Security;
 use crate::local::dial::LocalDial;
-use crate::local::{self, Folder};
+use crate::local::{self, Folder, announcement};
 use crate::output::Output;
 use crate::output::refusal::Refusal;
+use crate::value::duration;
 use crate::value::servers::{LOCAL, VARIABLE};
 
 /// How often a command connects again if the local server exits at that moment.
@@ -45,28 +47,38 @@ pub(crate) async fn open(
             .on_current_runtime();
         options(security.apply(connect))
     };
-    match named.as_deref() {
+    let client = match named.as_deref() {
         None | Some(LOCAL) => {
             let folder = local_folder(args)?;
             // No notice if the user named the local server by a flag or a variable.
-            if args.connect.is_none() && (named.is_none() || folder.is_chosen()) {
-                announce(&folder, output);
+            let is_unnamed = args.connect.is_none() && (named.is_none() || folder.is_chosen());
+            let is_announced = is_unnamed && announcement::announce(&folder, output);
+            let client = connect_local(&folder, options).await?;
+            if is_announced {
+                announcement::remember(&folder);
             }
-            connect_local(&folder, options).await
+            client
         }
         Some(servers) => {
             let mut connected = std::pin::pin!(options(servers).into_future());
-            if let Ok(client) = timeout(SILENT_WAIT, &mut connected).await {
-                return Ok(client?);
+            match timeout(SILENT_WAIT, &mut connected).await {
+                Ok(client) => client?,
+                Err(_) => {
+                    output.notice(format_args!("no answer from {servers} yet; still trying"));
+                    connected.await?
+                }
             }
-            output.notice(format_args!("no answer from {servers} yet; still trying"));
-            Ok(connected.await?)
         }
-    }
+    };
+    tell_granted(args, &client, output);
+    Ok(client)
 }
 
 /// The default session timeout.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Less is not asked for.
+const SESSION_TIMEOUT_MIN: Duration = Duration::from_millis(200);
 
 /// The default for an ensemble: half of it, less the grace of a job, is longer than the election of a leader.
 const ENSEMBLE_SESSION_TIMEOUT: Duration = Duration::from_secs(30);
@@ -77,20 +89,18 @@ fn session_timeout(args: &ConnectArgs, servers: &str) -> Duration {
         true => ENSEMBLE_SESSION_TIMEOUT,
         false => SESSION_TIMEOUT,
     };
-    args.session_timeout.unwrap_or(default)
+    let asked = args.session_timeout.unwrap_or(default);
+    // Servers grant their minimum instead; but until then it is the limit of each attempt to connect.
+    asked.max(SESSION_TIMEOUT_MIN)
 }
 
-/// Says which local server is used, and that its locks exclude no command elsewhere.
-fn announce(folder: &Folder, output: Output) {
-    let (user, host) = (Who::user_of_process(), Who::host_of_process());
-    if folder.is_chosen() {
+/// Says which timeout the servers have granted, if it is longer than what the user asked for.
+fn tell_granted(args: &ConnectArgs, client: &Client, output: Output) {
+    let granted = client.session_timeout();
+    if let Some(asked) = args.session_timeout.filter(|asked| *asked < granted) {
         output.notice(format_args!(
-            "using the local server of {user} in {}; commands with other folders, hosts or users are not excluded",
-            folder.path().display()
-        ));
-    } else {
-        output.notice(format_args!(
-            "using the local server of {user} on {host}; commands of other hosts and users are not excluded"
+            "the session timeout is {}, the minimum of the servers, and not {asked:?}",
+            duration::text(granted)
         ));
     }
 }

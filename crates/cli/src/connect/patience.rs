@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use bellwether::error::ConnectError;
 use bellwether::{Client, Connect, zk};
 use tokio::time::{Instant, timeout};
 
-use crate::args::{ConnectArgs, WaitArgs};
+use crate::args::{ConnectArgs, LimitArgs, WaitArgs};
 use crate::connect::open;
 use crate::exit::Exit;
 use crate::output::Output;
@@ -16,6 +17,9 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
 /// How long connecting may take at least: a server that is there needs some time to open a session.
 const CONNECT_LIMIT_MIN: Duration = Duration::from_secs(1);
+
+/// How much later the limit is enforced where the client does not.
+const SLACK: Duration = Duration::from_millis(500);
 
 /// The exit code of commands without `-E`.
 const TIMED_OUT: u8 = 124;
@@ -29,14 +33,22 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    pub(crate) fn new(args: &WaitArgs, at_once: bool) -> Self {
+    pub(crate) fn new(args: &WaitArgs) -> Self {
+        let limited = Self::limited(&args.limit);
+        match args.at_once {
+            true => Self {
+                limit: Some(Duration::ZERO),
+                ..limited
+            },
+            false => limited,
+        }
+    }
+
+    /// For a command that has to wait.
+    pub(crate) fn limited(args: &LimitArgs) -> Self {
         Self {
             start: Instant::now(),
-            limit: if at_once {
-                Some(Duration::ZERO)
-            } else {
-                args.wait
-            },
+            limit: args.wait,
             conflict_exit_code: args.conflict_exit_code,
         }
     }
@@ -91,18 +103,20 @@ impl Patience {
         output: Output,
         options: impl Fn(Connect) -> Connect,
     ) -> anyhow::Result<Client> {
-        let connected = open(args, output, |connect| match self.is_at_once() {
-            true => options(connect).fail_fast(),
-            false => options(connect),
-        });
         let Some(left) = self.left() else {
-            return connected.await;
+            return open(args, output, options).await;
         };
         let limit = match self.is_at_once() {
             true => ANSWER_LIMIT,
             false => left.max(CONNECT_LIMIT_MIN),
         };
-        match timeout(limit, connected).await {
+        // The client knows what each server has answered, so that its error is the better one.
+        let connected = open(args, output, |connect| match self.is_at_once() {
+            true => options(connect).connect_timeout(limit).fail_fast(),
+            false => options(connect).connect_timeout(limit),
+        });
+        match timeout(limit + SLACK, connected).await {
+            Ok(Err(error)) if is_late(&error, limit) => Err(error.context(unanswered(limit))),
             Ok(client) => client,
             Err(_) => Err(no_answer(limit)),
         }
@@ -111,5 +125,17 @@ impl Patience {
 
 /// An error, and not a wait that was too short: nothing is known about other clients.
 fn no_answer(limit: Duration) -> anyhow::Error {
-    Refusal::failed(format!("no server answered within {limit:?}")).into()
+    Refusal::failed(unanswered(limit)).into()
+}
+
+fn unanswered(limit: Duration) -> String {
+    format!("no server answered within {limit:?}")
+}
+
+/// Whether servers were asked until the limit had passed.
+fn is_late(error: &anyhow::Error, limit: Duration) -> bool {
+    let Some(ConnectError::Unreachable { after, .. }) = error.downcast_ref() else {
+        return false;
+    };
+    *after + SLACK > limit
 }

@@ -7,6 +7,7 @@ use tokio::time::timeout;
 
 use crate::args::{ConnectArgs, TreeArgs};
 use crate::connect::patience::Patience;
+use crate::connect::shortage;
 use crate::exit::Exit;
 use crate::output::Output;
 use crate::signals::Signals;
@@ -56,7 +57,10 @@ pub(crate) async fn in_session_within(
     if let Some(client) = session {
         close(client).await;
     }
-    exit
+    match exit {
+        Err(error) => Err(shortage::explained(error, args).await),
+        exit => exit,
+    }
 }
 
 /// Closes a session, and waits for the acknowledgement.

@@ -41,15 +41,15 @@ impl AnyLock {
 
     /// A lock of the kind that the arguments ask for. Exclusive locks leave a crash mark.
     fn at(client: &Client, path: &str, args: &LockArgs) -> Self {
-        let layout = layout(args);
         if let Some(limit) = args.of {
-            let semaphore = Semaphore::new(client, path, limit).layout(layout);
+            let semaphore = Semaphore::new(client, path, limit);
             return Self::Permits {
                 semaphore,
                 permits: args.permits,
                 limit,
             };
         }
+        let layout = layout(args);
         if !args.read && !args.write {
             let lock = Lock::new(client, path).layout(layout);
             return Self::Lock(lock.lock_delay(args.lock_delay.unwrap_or_default()));

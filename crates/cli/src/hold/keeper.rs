@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use bellwether::{FencingToken, Hold, zk};
 use futures_util::StreamExt;
-use rustix::process::{Signal, getppid};
+use rustix::process::{Signal, getpgid, getppid};
 use tokio::time::{Instant, MissedTickBehavior, sleep_until, timeout};
 
 use crate::exit::Exit;
-use crate::hold::aside::Aside;
-use crate::hold::asked::{self, Breaking};
 use crate::hold::holds::Holds;
+use crate::hold::notice_printer::NoticePrinter;
 use crate::hold::outage;
-use crate::job::family;
+use crate::hold::release_requests::{self, Breaking};
+use crate::job::descendants;
 use crate::job::link::{News, Order, ToFront, since_boot};
 use crate::job::notes::{self, Notes};
-use crate::job::process::{Change, Job, Variable};
+use crate::job::process::{Job, JobChange, Variable};
 use crate::job::terminal;
 use crate::output::Output;
 use crate::signals::{self, Signals};
@@ -39,7 +39,7 @@ const SIGNAL_LAG: Duration = Duration::from_millis(500);
 pub(crate) struct Keeper {
     front: ToFront,
     notes: Notes,
-    aside: Aside,
+    notices: NoticePrinter,
     /// A signal that asked for the end while a job ran, which decides how it ends, or before it was started.
     interrupt: Cell<Option<Signal>>,
     /// When the hold with this token will be broken. It is kept between jobs: a repair runs before the command.
@@ -95,13 +95,16 @@ impl Keeper {
     /// Opens the link to the front.
     pub(crate) fn start() -> anyhow::Result<Self> {
         terminal::write_unstopped()?;
+        if let Ok(group) = getpgid(getppid()) {
+            terminal::is_of_front(group);
+        }
         let signals = Signals::for_job()?;
         let front = ToFront::from_stdin()
             .map_err(|error| anyhow::anyhow!("--keeper is for internal use ({error})"))?;
         Ok(Self {
             front,
             notes: Notes::listen()?,
-            aside: Aside::start(),
+            notices: NoticePrinter::start(),
             interrupt: Cell::new(None),
             breaking: RefCell::default(),
             _signals: signals,
@@ -152,7 +155,7 @@ impl Keeper {
     pub(crate) async fn wait_for_front(&self, holds: Holds<'_>, output: Output) -> Option<End> {
         let mut is_told = false;
         // Checked again after each order: the front passes SIGCONT on.
-        while getppid().is_some_and(family::is_stopped) {
+        while getppid().is_some_and(descendants::is_stopped) {
             if !std::mem::replace(&mut is_told, true) {
                 self.notice(
                     format!(
@@ -204,9 +207,9 @@ impl Keeper {
             tokio::select! {
                 biased;
                 change = job.changed() => match change? {
-                    Change::Ended(status) => break End::Job(Exit::of_command(status)),
-                    Change::NotStarted(exit) => break End::NotStarted(exit),
-                    Change::Stopped => self.front.tell(News::Stopped),
+                    JobChange::Ended(status) => break End::Job(Exit::of_command(status)),
+                    JobChange::NotStarted(exit) => break End::NotStarted(exit),
+                    JobChange::Stopped => self.front.tell(News::Stopped),
                 },
                 hold = holds.expiring(times.grace) => {
                     self.notice(format!("{} is lost; stopping the command", hold.path()), output);
@@ -224,7 +227,7 @@ impl Keeper {
                     let front = by.front.saturating_duration_since(Instant::now());
                     let front = front.min(hold.time_left());
                     // At the same time, because the hold is deleted by force soon after.
-                    let record = asked::record_break(broken, breaking.request());
+                    let record = release_requests::record_break(broken, breaking.request());
                     let (end, ()) = tokio::join!(self.stop(job, left, front), record);
                     break end?;
                 }
@@ -266,7 +269,7 @@ impl Keeper {
                     patience = Instant::now().checked_add(times.grace);
                 }
                 Some((asked, request)) = requests.next() => {
-                    self.notice(asked::notice(asked.path(), &request), output);
+                    self.notice(release_requests::notice(asked.path(), &request), output);
                     if breaking.announced(&request) {
                         broken = asked;
                         self.breaking.replace((Some(asked.token()), breaking.clone()));
@@ -278,13 +281,13 @@ impl Keeper {
             }
         };
         self.front.hold_until(None)?;
-        self.aside.flush().await;
+        self.notices.flush().await;
         Ok(end)
     }
 
     /// Prints a notice without blocking: a blocked write would delay the heartbeat, and the front would kill the job.
     fn notice(&self, text: String, output: Output) {
-        self.aside.print(move || output.notice(text));
+        self.notices.print(move || output.notice(text));
     }
 
     fn breaking_of(&self, holds: Holds<'_>) -> Breaking {

@@ -3,7 +3,7 @@
 use bellwether::inspect::{Contention, Wants};
 use bellwether::{Client, FencingToken};
 
-use crate::hold::workplace::owner;
+use crate::hold::job_runner::owner;
 use crate::output::refusal::Refusal;
 
 /// The variable with the tokens of all holds around a command.

@@ -1,16 +1,18 @@
 //! Shows the progress of a wait: on a terminal one line that changes, elsewhere a line for every change.
 
+use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use bellwether::line::{Place, Progress};
+use bellwether::line::{Position, Progress};
 use console::{Term, truncate_str};
 use futures_util::{Stream, StreamExt};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::hold::aside::Aside;
+use crate::hold::notice_printer::NoticePrinter;
+use crate::job::terminal;
 use crate::output::Output;
 use crate::output::people::{who_text, with_others};
 
@@ -58,7 +60,7 @@ pub(crate) async fn showing<T>(
         return end;
     }
     let mut news = pin!(news.fuse());
-    let screen = Screen::new(what, output);
+    let screen = WaitScreen::new(what, output);
     let mut latest = None;
     let mut seconds = interval(Duration::from_secs(1));
     seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -81,17 +83,19 @@ pub(crate) async fn showing<T>(
 
 /// Where the progress is shown. It is printed from a separate thread: a waiter whose terminal is blocked, as by Ctrl-S, has to send
 /// heartbeats to keep its place.
-struct Screen {
+struct WaitScreen {
     what: String,
     /// `None` for a log, where each text is a line.
     term: Option<Term>,
     /// Whether the terminal has yet to take the last text.
     is_behind: Arc<AtomicBool>,
-    aside: Aside,
+    /// Whether a line is on the terminal that changes.
+    is_drawn: Arc<AtomicBool>,
+    notices: NoticePrinter,
     output: Output,
 }
 
-impl Screen {
+impl WaitScreen {
     fn new(what: String, output: Output) -> Self {
         let term = Term::stderr();
         Self {
@@ -99,17 +103,18 @@ impl Screen {
             // Not for terminals that cannot clear a line.
             term: term.features().is_attended().then_some(term),
             is_behind: Arc::default(),
-            aside: Aside::start(),
+            is_drawn: Arc::default(),
+            notices: NoticePrinter::start(),
             output,
         }
     }
 
     fn tell(&self, text: &str) {
-        if self.term.is_some() {
+        if self.term.is_some() && !terminal::is_in_background(io::stderr()) {
             return self.refresh(text);
         }
         let (line, output) = (format!("{}: {text}", self.what), self.output);
-        self.aside.print(move || output.notice(line));
+        self.notices.print(move || output.notice(line));
     }
 
     fn refresh(&self, text: &str) {
@@ -120,31 +125,44 @@ impl Screen {
         if self.is_behind.swap(true, Ordering::Relaxed) {
             return;
         }
-        let is_behind = self.is_behind.clone();
+        let (is_behind, is_drawn) = (self.is_behind.clone(), self.is_drawn.clone());
         let text = format!("bellwether: {}: {text}", self.what);
-        self.aside.print(move || {
-            let columns = usize::from(term.size().1).saturating_sub(INTERRUPT.len());
-            // Errors do not matter: the terminal may be gone.
-            let _ = term.clear_line();
-            let _ = term.write_str(&truncate_str(&text, columns, "…"));
+        self.notices.print(move || {
+            // There, it would overwrite what the user types.
+            let in_front = !terminal::is_in_background(io::stderr());
+            is_drawn.store(in_front, Ordering::Relaxed);
+            if in_front {
+                draw(&term, &text);
+            }
             is_behind.store(false, Ordering::Relaxed);
         });
     }
 }
 
-impl Drop for Screen {
+impl Drop for WaitScreen {
     fn drop(&mut self) {
         if let Some(term) = self.term.take() {
-            self.aside.print(move || {
-                let _ = term.clear_line();
+            let is_drawn = self.is_drawn.clone();
+            self.notices.print(move || {
+                let in_front = !terminal::is_in_background(io::stderr());
+                if is_drawn.load(Ordering::Relaxed) && in_front {
+                    let _ = term.clear_line();
+                }
             });
         }
         // What is printed next should come after it.
-        self.aside.flush_blocking(CLEAR_LIMIT);
+        self.notices.flush_blocking(CLEAR_LIMIT);
     }
 }
 
-fn place_text(place: &Place, having: Having, now: SystemTime) -> String {
+/// Replaces the line that changes. Errors do not matter: the terminal may be gone.
+fn draw(term: &Term, text: &str) {
+    let columns = usize::from(term.size().1).saturating_sub(INTERRUPT.len());
+    let _ = term.clear_line();
+    let _ = term.write_str(&truncate_str(text, columns, "…"));
+}
+
+fn place_text(place: &Position, having: Having, now: SystemTime) -> String {
     let before = place.ahead.saturating_sub(place.holders);
     if place.ahead == 0 {
         return "next in line".to_owned();
@@ -196,9 +214,9 @@ mod tests {
 
     #[test]
     fn place_is_told_in_words() {
-        let mut place = Place::default();
+        let mut place = Position::default();
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
-        let held = |place: &Place| place_text(place, Having::Held, now);
+        let held = |place: &Position| place_text(place, Having::Held, now);
         assert_eq!(held(&place), "next in line");
         (place.ahead, place.holders) = (3, 1);
         assert_eq!(held(&place), "3rd in line, held by another client");

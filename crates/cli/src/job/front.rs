@@ -24,7 +24,7 @@ use rustix::process::{
 use tokio::time::{Instant, sleep_until};
 
 use crate::exit::Exit;
-use crate::job::family::Family;
+use crate::job::descendants::Descendants;
 use crate::job::link::{News, ToKeeper, since_boot};
 use crate::job::terminal::Terminal;
 use crate::local::PROGRAM;
@@ -38,7 +38,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn run(output: Output) -> anyhow::Result<Exit> {
     let mut signals = Signals::for_job()?;
-    let family = Family::adopt()?;
+    let descendants = Descendants::adopt()?;
     let (link, stdin) = ToKeeper::carrying(std::io::stdin())?;
     let keeper = Command::new(PROGRAM)
         .arg0("bellwether")
@@ -50,7 +50,7 @@ pub(crate) async fn run(output: Output) -> anyhow::Result<Exit> {
         .context("cannot start the keeper of the job")?;
     let mut front = Front {
         keeper: Pid::from_child(&keeper),
-        family,
+        descendants,
         link,
         terminal: Terminal::of_front(getpgrp()),
         job: None,
@@ -64,7 +64,7 @@ pub(crate) async fn run(output: Output) -> anyhow::Result<Exit> {
 
 struct Front {
     keeper: Pid,
-    family: Family,
+    descendants: Descendants,
     link: ToKeeper,
     terminal: Option<Terminal>,
     /// The group of the job, once it runs.
@@ -105,7 +105,7 @@ impl Front {
                     let _ = kill_process_group(job, Signal::KILL);
                 }
                 output.error(&anyhow::anyhow!("{reason}; the job is killed"));
-                self.family.kill_all().await?;
+                self.descendants.kill_all().await?;
                 Ok(if held { Exit::Lost } else { Exit::Failed })
             }
         }
@@ -114,7 +114,7 @@ impl Front {
     /// How the keeper ended: with an exit code, or with the reason to kill the job.
     async fn end_of_keeper(&mut self) -> anyhow::Result<Result<Exit, &'static str>> {
         loop {
-            let (process, status) = self.family.changed().await?;
+            let (process, status) = self.descendants.changed().await?;
             if process == self.keeper && !status.stopped() {
                 return Ok(match exit_status(status).code() {
                     Some(_) => Ok(Exit::of_command(exit_status(status))),

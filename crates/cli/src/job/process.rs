@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::exit::Exit;
 use crate::job::birth;
-use crate::job::family::Family;
+use crate::job::descendants::Descendants;
 use crate::job::link::ToJob;
 use crate::job::terminal::{self, Terminal};
 
@@ -22,13 +22,13 @@ pub(crate) type Variable = (&'static str, Option<OsString>);
 pub(crate) struct Job {
     group: Pid,
     link: ToJob,
-    family: Family,
+    descendants: Descendants,
     terminal: Option<Terminal>,
 }
 
 /// What happened to the command.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Change {
+pub(crate) enum JobChange {
     Ended(ExitStatus),
     /// It could not be executed, which was reported. It has this exit code.
     NotStarted(Exit),
@@ -42,7 +42,7 @@ impl Job {
     pub(crate) fn start(
         command: &[OsString],
         variables: &[Variable],
-        family: Family,
+        descendants: Descendants,
     ) -> io::Result<Self> {
         let terminal = getpgid(getppid()).ok().and_then(Terminal::of_front);
         let (link, stdin) = ToJob::carrying(io::stdin())?;
@@ -58,7 +58,7 @@ impl Job {
         let job = Self {
             group: Pid::from_child(&process),
             link,
-            family,
+            descendants,
             terminal,
         };
         if let Some(terminal) = &job.terminal {
@@ -73,9 +73,9 @@ impl Job {
     }
 
     /// Waits until the command ends or is stopped. Cancel safe.
-    pub(crate) async fn changed(&mut self) -> io::Result<Change> {
+    pub(crate) async fn changed(&mut self) -> io::Result<JobChange> {
         loop {
-            let (process, status) = self.family.changed().await?;
+            let (process, status) = self.descendants.changed().await?;
             if process != self.group {
                 continue;
             }
@@ -87,13 +87,13 @@ impl Job {
                     }
                     let status = ExitStatus::from_raw(status.as_raw());
                     return Ok(match self.link.has_failed() {
-                        false => Change::Ended(status),
-                        true => Change::NotStarted(birth::failure(status)),
+                        false => JobChange::Ended(status),
+                        true => JobChange::NotStarted(birth::failure(status)),
                     });
                 }
                 Some(signal) => {
                     if self.is_to_stay_stopped(signal) {
-                        return Ok(Change::Stopped);
+                        return Ok(JobChange::Stopped);
                     }
                 }
             }
@@ -117,8 +117,8 @@ impl Job {
         // A stopped process would not handle SIGTERM.
         self.signal(Signal::CONT);
         let ended = timeout_at(deadline, async {
-            while matches!(self.changed().await?, Change::Stopped) {}
-            self.family.none_left().await
+            while matches!(self.changed().await?, JobChange::Stopped) {}
+            self.descendants.none_left().await
         });
         match ended.await {
             Ok(ended) => ended,
@@ -129,7 +129,7 @@ impl Job {
     /// Kills all processes of the job.
     pub(crate) async fn kill(mut self) -> io::Result<()> {
         self.signal(Signal::KILL);
-        self.family.kill_all().await
+        self.descendants.kill_all().await
     }
 
     /// Whether the command stays stopped. A command that was started in the background, and whose front is in the foreground now, is

@@ -5,9 +5,11 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
+use std::sync::OnceLock;
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
-use rustix::process::{Pid, test_kill_process_group};
+use rustix::process::{Pid, getpgrp, test_kill_process_group};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
 /// The controlling terminal.
@@ -64,6 +66,22 @@ impl Terminal {
             tracing::debug!(%error, "the terminal could not be passed on");
         }
     }
+}
+
+/// The process group that the shell of a keeper knows: that of its front.
+static FRONT: OnceLock<Pid> = OnceLock::new();
+
+/// Tells [`is_in_background`] that this process is a keeper.
+pub(crate) fn is_of_front(group: Pid) {
+    // Only tests start two keepers in a process.
+    let _ = FRONT.set(group);
+}
+
+/// Whether the shell has put this command into the background of a terminal, where the user types something else. A terminal that this
+/// session does not control has no background.
+pub(crate) fn is_in_background(terminal: impl AsFd) -> bool {
+    let group = FRONT.get().copied().unwrap_or_else(getpgrp);
+    tcgetpgrp(terminal).is_ok_and(|front| front != group)
 }
 
 /// Lets this thread, and threads that it starts, write to the terminal from the background even with `stty tostop`: a process that

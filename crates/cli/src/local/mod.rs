@@ -8,13 +8,16 @@
 //! | `start.lock` | locked by a command that starts a server, and by a server that is about to exit |
 //! | `socket` | the socket of the server; it appears when the server is ready |
 //! | `log` | the server's log |
+//! | `announced` | when the user was last told which server this is |
 //! | `data/` | the server's data, which outlives it |
 //!
-//! The folder depends only on the user id and the host name. It comes from the user's entry in the password database: `HOME` and
-//! `XDG_STATE_HOME` may differ between a shell and cron, whose locks would not exclude each other then. There is a folder for each host
-//! name because homes may be shared between hosts. Only `--local`, `BELLWETHER_LOCAL` and the key `local` choose another folder.
+//! The folder depends only on the user id and the machine. It comes from the user's entry in the password database: `HOME` and
+//! `XDG_STATE_HOME` may differ between a shell and cron, whose locks would not exclude each other then. There is a folder for each machine
+//! because homes may be shared between hosts; its name comes from `/etc/machine-id`, which outlives a change of the host name. Only `--local`, `BELLWETHER_LOCAL` and the key `local` choose another folder.
 
+pub(crate) mod announcement;
 pub(crate) mod dial;
+mod machine;
 pub(crate) mod server;
 pub(crate) mod socket_path;
 pub(crate) mod users;
@@ -28,7 +31,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use bellwether::Who;
 use nix::unistd::User;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -101,10 +103,27 @@ impl Folder {
                 "choose a folder with --local or {VARIABLE}, or name the servers with --connect"
             ))
         })?;
-        Ok(Self {
-            path: home.join(".local/state/bellwether").join(host_folder()),
+        let folders = home.join(".local/state/bellwether");
+        let folder = Self {
+            path: folders.join(machine::folder_name()),
             is_chosen: false,
-        })
+        };
+        folder.adopt(&machine::host_name())?;
+        Ok(folder)
+    }
+
+    /// Lets this folder be the one that is named after the host, if that one exists and this one does not. A link changes nothing for
+    /// servers and commands that use it.
+    fn adopt(&self, by_host: &str) -> anyhow::Result<()> {
+        let folder = self.path.display();
+        if self.path.exists() || !self.path.with_file_name(by_host).exists() {
+            return Ok(());
+        }
+        match std::os::unix::fs::symlink(by_host, &self.path) {
+            // Another command was first.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+            linked => linked.with_context(|| format!("cannot link {folder} to {by_host}")),
+        }
     }
 
     /// An existing folder, for the server itself.
@@ -338,16 +357,6 @@ pub(crate) fn process(server: &UnixStream) -> Option<Pid> {
 pub(crate) fn is_server(process: Pid) -> bool {
     let command_line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
     command_line.starts_with(b"bellwether\0serve\0--local\0")
-}
-
-/// The host name, as the name of a folder.
-fn host_folder() -> String {
-    let host = Who::host_of_process().replace('/', "_");
-    if host.is_empty() || host.starts_with('.') {
-        "localhost".to_owned()
-    } else {
-        host
-    }
 }
 
 pub(crate) fn try_lock(file: &File) -> anyhow::Result<bool> {

@@ -3,10 +3,12 @@
 use std::time::{Duration, SystemTime};
 
 use bellwether::hold::{Crash, Ended};
+use nix::sys::signal::Signal;
 
 /// A crash as JSON.
 pub(crate) use bellwether_dashboard::json::crash as object;
 
+use crate::exit::Exit;
 use crate::output::people::{plain, who_text};
 use crate::output::rendering::data_text;
 use crate::value::duration;
@@ -25,7 +27,16 @@ pub(crate) fn report(path: &str, crash: &Crash) -> String {
         Some(note) => format!("; its last note: {}", data_text(Some(note))),
         None => String::new(),
     };
-    format!("{who} held {path} before and did not finish: {ending}{note}")
+    match is_interrupt(crash) {
+        true => format!("{who} held {path} before and was {ending}{note}"),
+        false => format!("{who} held {path} before and did not finish: {ending}{note}"),
+    }
+}
+
+/// Whether a user ended the holder with Ctrl-C. Its work may be half done, but nothing has failed.
+pub(crate) fn is_interrupt(crash: &Crash) -> bool {
+    let ended = crash.ended.as_ref();
+    ended.is_some_and(|ended| ended.how == Exit::Signal(Signal::SIGINT as i32).reason())
 }
 
 /// The crash of a holder that recorded no ending. A job of the command records its ending, unless its host died or was cut off, or all its

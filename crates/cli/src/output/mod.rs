@@ -12,7 +12,7 @@ pub(crate) mod time_text;
 pub(crate) mod transaction_text;
 
 use std::fmt::Display;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 use std::ops::ControlFlow;
 
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, makedev};
@@ -75,10 +75,31 @@ impl Output {
 
 /// Writes an answer to stdout. A closed pipe is not an error.
 pub(crate) fn answer(write: impl FnOnce(&mut dyn Write) -> io::Result<Exit>) -> io::Result<Exit> {
-    let mut out = BufWriter::new(io::stdout().lock());
+    let mut out = BufWriter::new(Stdout(io::stdout().lock()));
     match write(&mut out).and_then(|exit| out.flush().map(|()| exit)) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Done),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Exit::Done),
         result => result,
+    }
+}
+
+/// Stdout, whose errors say what was being written.
+struct Stdout<'a>(io::StdoutLock<'a>);
+
+impl Write for Stdout<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(unwritten)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(unwritten)
+    }
+}
+
+fn unwritten(error: io::Error) -> io::Error {
+    // A writer tries again after an interrupt.
+    match error.kind() {
+        ErrorKind::BrokenPipe | ErrorKind::Interrupted => error,
+        kind => io::Error::new(kind, format!("cannot write the answer to stdout: {error}")),
     }
 }
 
@@ -140,9 +161,9 @@ pub(crate) fn check_open(what: &str) -> anyhow::Result<()> {
 
 /// Writes and flushes a part of an answer. `Break` if the output is closed.
 pub(crate) fn print_now(part: impl AsRef<[u8]>) -> io::Result<ControlFlow<()>> {
-    let mut out = io::stdout().lock();
+    let mut out = Stdout(io::stdout().lock());
     match out.write_all(part.as_ref()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
         written => written.map(ControlFlow::Continue),
     }
 }

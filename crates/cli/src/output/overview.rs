@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bellwether::inspect::{Contestant, Line, LineKind, Overview, Recipe, Sight, WaitsFor, Wants};
+use bellwether::inspect::{
+    Line, LineKind, Overview, QueueEntry, Recipe, RecipeAt, WaitsFor, Wants,
+};
 use bellwether_dashboard::json;
 use serde_json::{Value, json};
 
@@ -16,13 +18,13 @@ use crate::value::duration;
 pub(crate) fn rows(overview: &Overview) -> Vec<String> {
     let mut rows = Vec::new();
     let mut add = |text| rows.push(text);
-    for sight in &overview.sights {
+    for sight in &overview.recipes {
         let path = path_text(&sight.path);
         add(format!("{path}  {}", title(&sight.what)));
-        for contestant in standing(sight) {
-            let (word, who) = (word(contestant), contestant_text(contestant));
-            let time = duration::text(age(contestant.since));
-            let besides = besides(contestant);
+        for entry in standing(sight) {
+            let (word, who) = (word(entry), contestant_text(entry));
+            let time = duration::text(age(entry.since));
+            let besides = besides(entry);
             add(format!("  {word:<6} {who}, {time}{besides}"));
         }
         for remark in remarks(sight) {
@@ -48,7 +50,7 @@ pub(crate) fn unexplored(overview: &Overview) -> Option<String> {
 pub(crate) fn object(path: &str, overview: &Overview) -> Value {
     json!({
         "path": path,
-        "sights": overview.sights.iter().map(json::sight).collect::<Value>(),
+        "sights": overview.recipes.iter().map(json::sight).collect::<Value>(),
         "deadlocks": json::deadlocks(overview),
         "unreadable": overview.unreadable,
         "unexplored": overview.unexplored,
@@ -58,11 +60,11 @@ pub(crate) fn object(path: &str, overview: &Overview) -> Value {
 /// Facts without times, by path and a key that is unique at that path.
 pub(crate) fn facts(overview: &Overview) -> BTreeMap<(String, String), String> {
     let mut facts = BTreeMap::new();
-    for sight in &overview.sights {
-        for contestant in standing(sight) {
-            let who = contestant_text(contestant);
-            let fact = format!("{} {who}{}", word(contestant), besides(contestant));
-            facts.insert((sight.path.clone(), contestant.path.clone()), fact);
+    for sight in &overview.recipes {
+        for entry in standing(sight) {
+            let who = contestant_text(entry);
+            let fact = format!("{} {who}{}", word(entry), besides(entry));
+            facts.insert((sight.path.clone(), entry.path.clone()), fact);
         }
         let fact = match &sight.what {
             Recipe::Line(_) => None,
@@ -82,9 +84,9 @@ pub(crate) fn facts(overview: &Overview) -> BTreeMap<(String, String), String> {
 }
 
 /// All holders and waiters of a recipe.
-pub(crate) fn standing(sight: &Sight) -> &[Contestant] {
+pub(crate) fn standing(sight: &RecipeAt) -> &[QueueEntry] {
     match &sight.what {
-        Recipe::Line(line) => &line.contestants[..],
+        Recipe::Line(line) => &line.entries[..],
         Recipe::Queue(queue) => &queue.claims,
         Recipe::Tasks { claims, .. } => claims,
         _ => &[],
@@ -160,10 +162,10 @@ pub(crate) fn line_kind(kind: LineKind) -> &'static str {
 }
 
 /// What a contender does.
-pub(crate) fn word(contestant: &Contestant) -> &'static str {
-    match (contestant.wants, contestant.holds) {
+pub(crate) fn word(entry: &QueueEntry) -> &'static str {
+    match (entry.wants, entry.holds) {
         (Wants::Read, true) => "reads",
-        (Wants::Write, true) if contestant.is_downgraded => "reads",
+        (Wants::Write, true) if entry.is_downgraded => "reads",
         (Wants::Write, true) => "writes",
         (Wants::Leadership, true) => "leads",
         (Wants::Item, true) => "claims",
@@ -173,18 +175,18 @@ pub(crate) fn word(contestant: &Contestant) -> &'static str {
 }
 
 /// What a contender wants, its token, and whether it was asked to release.
-fn besides(contestant: &Contestant) -> String {
-    let mut text = match (contestant.wants, contestant.holds) {
+fn besides(entry: &QueueEntry) -> String {
+    let mut text = match (entry.wants, entry.holds) {
         (Wants::Read, false) => ", to read".to_owned(),
         (Wants::Write, false) => ", to write".to_owned(),
         (Wants::Permits(permits @ 2..), _) => format!(", {permits} permits"),
-        (Wants::Item, true) => format!(", {}", path_text(&contestant.node)),
+        (Wants::Item, true) => format!(", {}", path_text(&entry.node)),
         _ => String::new(),
     };
-    if contestant.holds {
-        text += &format!(", token {}", contestant.token);
+    if entry.holds {
+        text += &format!(", token {}", entry.token);
     }
-    if let Some(asked) = &contestant.revocation {
+    if let Some(asked) = &entry.revocation {
         text += match &asked.by {
             Some(by) => format!(", asked to release by {}", who_text(by)),
             None => ", asked to release".to_owned(),
@@ -195,7 +197,7 @@ fn besides(contestant: &Contestant) -> String {
 }
 
 /// The lines below the contenders.
-fn remarks(sight: &Sight) -> Vec<String> {
+fn remarks(sight: &RecipeAt) -> Vec<String> {
     match &sight.what {
         Recipe::Line(line) => {
             let crash = line.crash.iter();
@@ -219,7 +221,7 @@ fn remarks(sight: &Sight) -> Vec<String> {
 
 /// A line with contenders in several layouts.
 pub(crate) fn mixture(line: &Line) -> Option<String> {
-    let layouts = line.contestants.iter().map(|one| one.layout);
+    let layouts = line.entries.iter().map(|one| one.layout);
     let libraries: BTreeSet<_> = layouts
         .map(|layout| foreign(layout).unwrap_or("bellwether"))
         .collect();
@@ -259,23 +261,23 @@ fn circle_lines(overview: &Overview, circle: &[WaitsFor]) -> Vec<String> {
 pub(crate) fn standing_at<'a>(
     overview: &'a Overview,
     path: &str,
-) -> impl Iterator<Item = &'a Contestant> {
+) -> impl Iterator<Item = &'a QueueEntry> {
     let sights = overview
-        .sights
+        .recipes
         .iter()
         .filter(move |sight| sight.path == path);
     sights.flat_map(standing)
 }
 
 /// The contender of a node at a path.
-pub(crate) fn find<'a>(overview: &'a Overview, path: &str, node: &str) -> Option<&'a Contestant> {
+pub(crate) fn find<'a>(overview: &'a Overview, path: &str, node: &str) -> Option<&'a QueueEntry> {
     let line = line_at(overview, path)?;
-    line.contestants.iter().find(|one| one.node == node)
+    line.entries.iter().find(|one| one.node == node)
 }
 
 /// The line at a path.
 pub(crate) fn line_at<'a>(overview: &'a Overview, path: &str) -> Option<&'a Line> {
-    let mut sights = overview.sights.iter().filter(|sight| sight.path == path);
+    let mut sights = overview.recipes.iter().filter(|sight| sight.path == path);
     sights.find_map(|sight| match &sight.what {
         Recipe::Line(line) => Some(line),
         _ => None,

@@ -3,21 +3,21 @@
 use std::time::{Duration, SystemTime};
 
 use bellwether::Who;
-use bellwether::inspect::Contestant;
+use bellwether::inspect::QueueEntry;
 use bellwether::line::Layout;
 
-pub(crate) use bellwether_dashboard::json::{contestant as contestant_json, ms, who as who_json};
+pub(crate) use bellwether_dashboard::json::{entry as contestant_json, ms, who as who_json};
 
 use crate::output::rendering::{data_text, hex};
 use crate::value::duration;
 
 /// A contender: its process, command and message.
-pub(crate) fn contestant_text(contestant: &Contestant) -> String {
-    match &contestant.who {
+pub(crate) fn contestant_text(entry: &QueueEntry) -> String {
+    match &entry.who {
         Some(who) => who_text(who),
         None => {
-            let session = hex(contestant.session.number());
-            match &contestant.data[..] {
+            let session = hex(entry.session.number());
+            match &entry.data[..] {
                 [] => format!("session {session}"),
                 data => format!("session {session} {}", data_text(Some(data))),
             }
@@ -49,7 +49,7 @@ pub(crate) fn who_text(who: &Who) -> String {
 
 /// The holders: the first with the time since when it holds, and the number of others. `None` without holders.
 pub(crate) fn holders_text<'a>(
-    holders: impl IntoIterator<Item = &'a Contestant>,
+    holders: impl IntoIterator<Item = &'a QueueEntry>,
 ) -> Option<String> {
     let mut holders = holders.into_iter();
     let first = holders.next()?;

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use bellwether::error::{AcquireError, BarrierError, ConnectError, StateError};
+use bellwether::error::{AcquireError, BarrierError, ConnectError, PathError, StateError};
 use bellwether::queue::{PutError, RecordedOrder, TakeError};
 use bellwether::two_phase::TransactionError;
 use bellwether::zk;
@@ -16,6 +16,8 @@ const LONG_BYTES: usize = 1_000_000;
 const ACCESS_DENIED: &str = "authenticate with --auth; `bellwether acl get` shows the access list";
 
 const ACCESS_LIST_REFUSED: &str = "the scheme `auth` needs an identity, such as that of --auth";
+
+const STORES_NO_MORE: &str = "`bellwether doctor` says whether the server's disk is nearly full or its tree at its limit; deletes still work";
 
 /// An error with an exit code, and perhaps a hint.
 #[derive(Debug)]
@@ -74,6 +76,12 @@ impl Refusal {
                 Self::no(what("its parent does not exist"))
                     .hint("--parents creates missing parents")
             }
+            // The root always exists, unless it is a chroot.
+            zk::Error::NO_NODE if path == "/" => {
+                Self::no(format!("cannot {verb} /: the chroot in --connect does not exist")).hint(
+                    "was it renamed? Without it in --connect, `bellwether tree --depth 1` shows what there is, and `create -p` creates it",
+                )
+            }
             zk::Error::NO_NODE => Self::no(what("no such node"))
                 .hint("`bellwether tree --depth 2` lists nodes"),
             zk::Error::NODE_EXISTS => Self::no(what("the node exists already"))
@@ -91,7 +99,8 @@ impl Refusal {
                 "its parent is ephemeral and cannot have children",
             )),
             zk::Error::Refused(zk::ErrorCode::QuotaExceeded) => {
-                Self::no(what("this would exceed a quota"))
+                Self::no(what("this would exceed a quota, or what the server can store"))
+                    .hint(STORES_NO_MORE)
             }
             zk::Error::UNIMPLEMENTED => {
                 Self::no(what("the server does not support this")).hint(match verb {
@@ -139,6 +148,12 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
+/// Whether a server has refused to store something for lack of quota, disk or memory.
+pub(crate) fn is_over_quota(error: &anyhow::Error) -> bool {
+    let (_, hint) = meaning(error);
+    hint.as_deref() == Some(STORES_NO_MORE)
+}
+
 /// The exit code that an error means, and what to do about it. Some errors of the library are answers, not failures.
 pub(crate) fn meaning(error: &anyhow::Error) -> (Exit, Option<String>) {
     if let Some(refusal) = error.downcast_ref::<Refusal>() {
@@ -146,7 +161,11 @@ pub(crate) fn meaning(error: &anyhow::Error) -> (Exit, Option<String>) {
     }
     let is_answer = matches!(
         error.downcast_ref(),
-        Some(StateError::NameTaken { .. } | StateError::TooLarge { .. })
+        Some(
+            StateError::NameTaken { .. }
+                | StateError::TooLarge { .. }
+                | StateError::OutOfRange { .. }
+        )
     ) || matches!(
         error.downcast_ref(),
         Some(PutError::Full { .. } | PutError::TooLarge { .. })
@@ -168,6 +187,12 @@ pub(crate) fn meaning(error: &anyhow::Error) -> (Exit, Option<String>) {
         let hint = format!("`bellwether locks {path}` shows who uses it");
         return (Exit::Usage, Some(hint));
     }
+    if let Some(AcquireError::NoLimit { path }) = error.downcast_ref() {
+        let hint = format!(
+            "a semaphore has its limit there: `bellwether get {path}` prints what there is, `bellwether set {path} M` sets the limit"
+        );
+        return (Exit::Usage, Some(hint));
+    }
     let other_order = match (error.downcast_ref(), error.downcast_ref()) {
         (Some(PutError::OtherOrder { order, .. }), _) => Some((order, "put")),
         (_, Some(TakeError::OtherOrder { order, .. })) => Some((order, "take")),
@@ -182,10 +207,20 @@ pub(crate) fn meaning(error: &anyhow::Error) -> (Exit, Option<String>) {
         };
         return (Exit::Usage, Some(hint.to_owned()));
     }
-    let is_mistake = matches!(
-        error.downcast_ref(),
-        Some(TransactionError::BadSites { .. })
-    ) || matches!(error.downcast_ref(), Some(BarrierError::SizeDiffers { .. }));
+    let is_bad_path = error
+        .chain()
+        .any(|cause| cause.downcast_ref::<PathError>().is_some());
+    let is_mistake = is_bad_path
+        || matches!(
+            error.downcast_ref(),
+            Some(TransactionError::BadSites { .. })
+        );
+    if let Some(BarrierError::SizeDiffers { path, .. }) = error.downcast_ref() {
+        let hint = format!(
+            "all callers name the same --size; to change it, wait until none is there, and run: bellwether rm -r {path}"
+        );
+        return (Exit::Usage, Some(hint));
+    }
     let exit = if is_mistake {
         Exit::Usage
     } else {
@@ -193,17 +228,18 @@ pub(crate) fn meaning(error: &anyhow::Error) -> (Exit, Option<String>) {
     };
     let hint = match error.downcast_ref() {
         Some(ConnectError::Unreachable { attempts, .. }) => Some(unreachable_hint(attempts)),
-        _ => access_hint(error).map(str::to_owned),
+        _ => refusal_hint(error).map(str::to_owned),
     };
     (exit, hint)
 }
 
 /// What to do about a recipe's error that is about access.
-fn access_hint(error: &anyhow::Error) -> Option<&'static str> {
+fn refusal_hint(error: &anyhow::Error) -> Option<&'static str> {
     let mut causes = error.chain().filter_map(<dyn Error>::downcast_ref);
     causes.find_map(|cause| match *cause {
         zk::Error::NO_AUTH => Some(ACCESS_DENIED),
         zk::Error::Refused(zk::ErrorCode::InvalidAcl) => Some(ACCESS_LIST_REFUSED),
+        zk::Error::Refused(zk::ErrorCode::QuotaExceeded) => Some(STORES_NO_MORE),
         _ => None,
     })
 }

@@ -5,6 +5,8 @@ mod collector;
 #[cfg(feature = "otlp")]
 mod export;
 
+mod log_level;
+
 use std::ffi::OsString;
 use std::io::IsTerminal;
 
@@ -13,6 +15,8 @@ use tracing_subscriber::EnvFilter;
 use crate::args::{Args, Command};
 use crate::exit::Exit;
 use crate::output::Output;
+
+pub(crate) use log_level::LogLevel;
 
 /// The spans of this process, until it ends.
 #[derive(Debug)]
@@ -59,11 +63,17 @@ pub(crate) fn variables() -> Vec<(&'static str, Option<OsString>)> {
 }
 
 fn log_to_stderr(command: &Command) {
-    tracing_subscriber::fmt()
+    let lines = tracing_subscriber::fmt()
         .with_env_filter(filter(command))
         .with_writer(std::io::stderr)
-        .with_ansi(is_colored())
-        .init();
+        .with_ansi(is_colored());
+    if !matches!(command, Command::Serve(_)) {
+        return lines.init();
+    }
+    let lines = lines.with_filter_reloading();
+    let filter = lines.reload_handle();
+    log_level::replace_with(Box::new(move |new| Ok(filter.reload(new)?)));
+    lines.init();
 }
 
 fn is_colored() -> bool {
@@ -73,7 +83,7 @@ fn is_colored() -> bool {
 /// `RUST_LOG`, or by default the warnings of a server. Other commands print what their users need to know, and log nothing.
 fn filter(command: &Command) -> EnvFilter {
     let default = match command {
-        Command::Serve(_) => "warn,bellwether_client=error,bellwether_dashboard=info",
+        Command::Serve(_) => log_level::DEFAULT,
         // Actions of users of the pages, for which this process is responsible.
         Command::Dashboard(_) => "bellwether_dashboard=info",
         _ => "off",

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Context;
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use crate::args::DataArgs;
+use crate::args::{DataArgs, ItemArgs};
 use crate::output::input::{self, Heard};
 use crate::output::refusal::Refusal;
 
@@ -27,6 +27,30 @@ pub(crate) fn read(args: &DataArgs) -> anyhow::Result<Vec<u8>> {
         )),
         None => read_stdin(),
     }
+}
+
+/// The items in the arguments, or else stdin.
+pub(crate) fn read_items(args: &ItemArgs) -> anyhow::Result<Vec<Vec<u8>>> {
+    if args.lines || args.null {
+        let end = if args.null { 0 } else { b'\n' };
+        let input = read_stdin()?;
+        let items = input
+            .split(|&byte| byte == end)
+            .filter(|item| !item.is_empty());
+        return Ok(items.map(<[u8]>::to_vec).collect());
+    }
+    if let [_, _, ..] = &args.data[..] {
+        return Ok(args
+            .data
+            .iter()
+            .map(|item| item.as_bytes().to_vec())
+            .collect());
+    }
+    let one = DataArgs {
+        data: args.data.first().cloned(),
+        file: args.file.clone(),
+    };
+    Ok(vec![read(&one)?])
 }
 
 /// The data in the arguments, for a command that runs until stdin ends; see [`until_input_ends`]. Without any, it is empty, unless stdin

@@ -105,7 +105,7 @@ fn rights(acl: &Acl) -> String {
 /// One entry as JSON.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct AclEntry {
     scheme: String,
     id: String,
     rights: String,
@@ -113,7 +113,7 @@ struct Entry {
 
 impl Serialize for AclList {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.iter().map(|acl| Entry {
+        serializer.collect_seq(self.0.iter().map(|acl| AclEntry {
             scheme: acl.id.scheme.clone(),
             id: acl.id.id.clone(),
             rights: rights(acl),
@@ -123,7 +123,7 @@ impl Serialize for AclList {
 
 impl<'de> Deserialize<'de> for AclList {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let entries = Vec::<Entry>::deserialize(deserializer)?;
+        let entries = Vec::<AclEntry>::deserialize(deserializer)?;
         if entries.is_empty() {
             return Err(serde::de::Error::custom("an access list has no entries"));
         }

@@ -5,5 +5,6 @@ pub(crate) mod credential;
 pub(crate) mod data_json;
 pub(crate) mod duration;
 pub(crate) mod ensemble_host;
+pub(crate) mod listen_address;
 pub(crate) mod node_path;
 pub(crate) mod servers;

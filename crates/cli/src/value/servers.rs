@@ -1,5 +1,8 @@
 //! Connect strings.
 
+use bellwether::error::ConnectError;
+use bellwether::zk::{Address, Endpoint};
+
 /// The variable that names the servers.
 pub(crate) const VARIABLE: &str = "BELLWETHER_CONNECT";
 
@@ -21,6 +24,22 @@ pub(crate) fn parse(text: &str) -> Result<String, String> {
             "the local server has no chroot; write local:PORT/… for a host with the name `local`"
                 .to_owned(),
         ),
-        _ => Ok(text.to_owned()),
+        _ => check(text).map(|()| text.to_owned()),
+    }
+}
+
+/// Refuses what no server can have as its address, before anything is asked.
+fn check(text: &str) -> Result<(), String> {
+    let address = Address::parse(text).map_err(|error| match error {
+        ConnectError::BadAddress { reason, .. } => reason.to_owned(),
+        error => error.to_string(),
+    })?;
+    let has_blank = |endpoint: &Endpoint| match endpoint {
+        Endpoint::Tcp(host, _) => host.contains(char::is_whitespace),
+        _ => false,
+    };
+    match address.endpoints.iter().any(has_blank) {
+        true => Err("a host has a blank; servers are separated by commas".to_owned()),
+        false => Ok(()),
     }
 }

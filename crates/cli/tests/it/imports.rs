@@ -20,7 +20,6 @@ const LIBRARY: Allowed = &[
     ("request", &["error", "node", "session"]),
     ("hold", &["error", "node", "request", "session"]),
     ("line", &["error", "hold", "node", "request", "session"]),
-    ("acquire", &["election", "error", "hold", "lock"]),
     ("lock", RECIPE),
     ("election", RECIPE),
     ("barrier", RECIPE),
@@ -194,6 +193,8 @@ fn collect(path: &Path, found: &mut BTreeSet<String>) {
         for entry in fs::read_dir(path).unwrap() {
             collect(&entry.unwrap().path(), found);
         }
+    } else if path.ends_with("tests.rs") {
+        // Unit tests may import anything.
     } else if path.extension().is_some_and(|extension| extension == "rs") {
         found.extend(imported(&fs::read_to_string(path).unwrap()));
     }

@@ -22,3 +22,4 @@ mod local;
 mod look;
 mod nodes;
 mod server;
+mod type_names;

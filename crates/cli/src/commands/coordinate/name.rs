@@ -16,6 +16,7 @@ use crate::tree::payload;
 pub(crate) fn run(args: NameArgs, output: Output) -> anyhow::Result<Exit> {
     match args.command {
         NameCommand::Register(args) => register(&args, output),
+        NameCommand::Unregister(args) => unregister(&args, output),
         NameCommand::Resolve(args) => resolve(&args, output),
         NameCommand::Ls(args) => ls(&args, output),
     }
@@ -41,12 +42,31 @@ fn register(args: &NameRegisterArgs, output: Output) -> anyhow::Result<Exit> {
     })
 }
 
+fn unregister(args: &NameResolveArgs, output: Output) -> anyhow::Result<Exit> {
+    let (place, name) = (&args.place, &args.name);
+    in_session(&place.tree.connect, output, async |client| {
+        if !Names::new(client, &place.path).remove(name).await? {
+            return Err(unregistered(args).into());
+        }
+        match place.tree.json {
+            true => Ok(output::answer_line(
+                json!({"path": place.path, "name": name}),
+            )?),
+            false => Ok(Exit::Done),
+        }
+    })
+}
+
+fn unregistered(args: &NameResolveArgs) -> Refusal {
+    let (name, path) = (&args.name, &args.place.path);
+    Refusal::no(format!("the name {name} is not registered in {path}"))
+}
+
 fn resolve(args: &NameResolveArgs, output: Output) -> anyhow::Result<Exit> {
     let (place, name) = (&args.place, &args.name);
     in_session(&place.tree.connect, output, async |client| {
         let Some(data) = Names::new(client, &place.path).resolve(name).await? else {
-            let path = &place.path;
-            return Err(Refusal::no(format!("the name {name} is not registered in {path}")).into());
+            return Err(unregistered(args).into());
         };
         if place.tree.json {
             let object = json!({"path": place.path, "name": name, "data": data_json(Some(&data))});

@@ -10,25 +10,25 @@ use tokio::time::{Interval, interval, timeout};
 use crate::args::RendezvousArgs;
 use crate::connect::patience::Patience;
 use crate::exit::Exit;
+use crate::hold::job_runner::with_job_runner;
 use crate::hold::keeper::End;
 use crate::hold::waiting;
-use crate::hold::workplace::at_workplace;
 use crate::output::Output;
 
 /// How often the members are counted, for the progress of the wait.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: RendezvousArgs, output: Output) -> anyhow::Result<Exit> {
-    let patience = Patience::new(&args.wait, false);
-    at_workplace(
+    let patience = Patience::limited(&args.limit);
+    with_job_runner(
         &args.job,
         &args.command,
         patience,
         output,
-        async |workplace| {
+        async |job_runner| {
             let path = &args.path;
             let size = usize::try_from(args.size).unwrap_or(usize::MAX);
-            let barrier = DoubleBarrier::new(workplace.client(), path, size);
+            let barrier = DoubleBarrier::new(job_runner.client(), path, size);
             let entered = waiting::showing(
                 format!("waiting for others at {path}"),
                 counts(barrier.clone(), "have arrived"),
@@ -41,17 +41,17 @@ pub(crate) fn run(args: RendezvousArgs, output: Output) -> anyhow::Result<Exit> 
                     None => Some(entered.await),
                 }
             };
-            let inside = match workplace.unless_interrupted(entered).await {
+            let inside = match job_runner.unless_interrupted(entered).await {
                 Ok(Some(inside)) => inside?,
                 Ok(None) => {
                     output.notice(format_args!("timed out waiting for others at {path}"));
-                    return patience.exit(workplace.client()).await;
+                    return patience.exit(job_runner.client()).await;
                 }
                 Err(exit) => return Ok(exit),
             };
             let round = inside.round().to_string().into();
             let variables = [("BELLWETHER_ROUND", Some(round))];
-            let exit = match workplace.run(&args.command, &inside, variables).await? {
+            let exit = match job_runner.run(&args.command, &inside, variables).await? {
                 End::Job(exit) | End::NotStarted(exit) => exit,
                 end @ End::TooLong(_) => end.exit(),
                 end => return Ok(end.exit()),
@@ -62,7 +62,7 @@ pub(crate) fn run(args: RendezvousArgs, output: Output) -> anyhow::Result<Exit> 
                 inside.leave(),
                 output,
             );
-            match workplace.unless_interrupted(left).await {
+            match job_runner.unless_interrupted(left).await {
                 Ok(Ok(())) => Ok(exit),
                 Ok(Err(error)) => {
                     output.error(&error.into());

@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use tracing::{Instrument, info_span};
 
 use super::queue::{chosen, letter_json, write_letters};
-use crate::args::{TasksAddArgs, TasksArgs, TasksCommand, TasksRunArgs, TasksStatusArgs};
+use crate::args::{TasksAddArgs, TasksArgs, TasksCommand, TasksLsArgs, TasksRunArgs};
 use crate::connect::patience::Patience;
 use crate::connect::session::in_session;
 use crate::exit::Exit;
 use crate::hold::backoff::Backoff;
+use crate::hold::job_runner::{JobRunner, with_job_runner};
 use crate::hold::keeper::End;
 use crate::hold::waiting;
-use crate::hold::workplace::{Workplace, at_workplace};
 use crate::output::refusal::Refusal;
 use crate::output::rendering::counted;
 use crate::output::{self, Output};
@@ -24,7 +24,7 @@ pub(crate) fn run(args: TasksArgs, output: Output) -> anyhow::Result<Exit> {
     match args.command {
         TasksCommand::Add(args) => add(&args, output),
         TasksCommand::Run(args) => work(&args, output),
-        TasksCommand::Status(args) => status(&args, output),
+        TasksCommand::Ls(args) => ls(&args, output),
     }
 }
 
@@ -53,32 +53,32 @@ fn add(args: &TasksAddArgs, output: Output) -> anyhow::Result<Exit> {
 
 fn work(args: &TasksRunArgs, output: Output) -> anyhow::Result<Exit> {
     let attempts = args.attempts.get();
-    at_workplace(
+    with_job_runner(
         &args.job,
         &args.command,
         Patience::endless(),
         output,
-        async |workplace| {
-            workplace.let_jobs_finish();
+        async |job_runner| {
+            job_runner.let_jobs_finish();
             let mut exit = Exit::Done;
             let mut backoff = Backoff::new(args.workers.pause);
             loop {
-                if let Err(exit) = workplace.renew().await {
+                if let Err(exit) = job_runner.renew().await {
                     return Ok(exit);
                 }
                 let tasks =
-                    Tasks::<Vec<u8>>::new(workplace.client(), &args.path).attempts_max(attempts);
+                    Tasks::<Vec<u8>>::new(job_runner.client(), &args.path).attempts_max(attempts);
                 let what = format!("waiting for a task in {}", args.path);
                 let news =
                     stream::iter([|| "other workers run the tasks that are left".to_owned()]);
                 let taken = waiting::showing(what, news, tasks.take(), output);
-                let ended = match workplace.unless_stopped(taken).await {
+                let ended = match job_runner.unless_stopped(taken).await {
                     Err(exit) => return Ok(exit),
                     Ok(Ok(None)) => return Ok(exit),
                     Ok(Ok(Some(task))) => {
                         let (path, token) = (&args.path, task.token().number());
                         let span = info_span!("attempt", path, token);
-                        attempt(task, args, workplace).instrument(span).await?
+                        attempt(task, args, job_runner).instrument(span).await?
                     }
                     // The next turn opens another session.
                     Ok(Err(TakeError::SessionEnded { .. } | TakeError::NoSession { .. })) => {
@@ -86,7 +86,7 @@ fn work(args: &TasksRunArgs, output: Output) -> anyhow::Result<Exit> {
                     }
                     Ok(Err(error)) => return Err(error.into()),
                 };
-                if let Some(exit) = workplace.interrupted_in_job() {
+                if let Some(exit) = job_runner.interrupted_in_job() {
                     return Ok(exit);
                 }
                 match ended {
@@ -95,7 +95,7 @@ fn work(args: &TasksRunArgs, output: Output) -> anyhow::Result<Exit> {
                     // The next task may succeed.
                     Exit::Command(_) | Exit::TooLong | Exit::Signal(_) => {
                         exit = Exit::No;
-                        if let Err(exit) = workplace.pause(backoff.failed()).await {
+                        if let Err(exit) = job_runner.pause(backoff.failed()).await {
                             return Ok(exit);
                         }
                     }
@@ -105,7 +105,7 @@ fn work(args: &TasksRunArgs, output: Output) -> anyhow::Result<Exit> {
                         output.notice(format_args!(
                             "the session, or a claim in {path}, was lost; next attempt in {pause:?}"
                         ));
-                        if let Err(exit) = workplace.pause(pause).await {
+                        if let Err(exit) = job_runner.pause(pause).await {
                             return Ok(exit);
                         }
                     }
@@ -120,7 +120,7 @@ fn work(args: &TasksRunArgs, output: Output) -> anyhow::Result<Exit> {
 async fn attempt(
     task: Task<Vec<u8>>,
     args: &TasksRunArgs,
-    workplace: &Workplace<'_>,
+    job_runner: &JobRunner<'_>,
 ) -> anyhow::Result<Exit> {
     let name = task.name().to_owned();
     payload::be_stdin(task.payload())?;
@@ -129,26 +129,26 @@ async fn attempt(
         ("BELLWETHER_ATTEMPTS", task.attempts().to_string()),
     ];
     let variables = variables.map(|(name, value)| (name, Some(value.into())));
-    let end = workplace.run(&args.command, &task, variables).await?;
+    let end = job_runner.run(&args.command, &task, variables).await?;
     let (exit, reason) = (end.exit(), end.reason());
     Ok(match end {
-        End::Job(Exit::Command(0)) => workplace.settle(&name, task.done(), exit).await,
-        _ if workplace.is_uncounted(end).await => {
+        End::Job(Exit::Command(0)) => job_runner.settle(&name, task.done(), exit).await,
+        _ if job_runner.is_uncounted(end).await => {
             let back = task.give_back_uncounted(&reason);
-            workplace.settle(&name, back, exit).await
+            job_runner.settle(&name, back, exit).await
         }
         End::Job(_) | End::NotStarted(_) | End::TooLong(_) => {
-            workplace
+            job_runner
                 .output
                 .notice(format_args!("{name} failed: {reason}"));
-            workplace.settle(&name, task.fail(&reason), exit).await
+            job_runner.settle(&name, task.fail(&reason), exit).await
         }
         // The claim ends with the session, and another worker takes the task.
         End::Lost | End::FrontGone => exit,
     })
 }
 
-fn status(args: &TasksStatusArgs, output: Output) -> anyhow::Result<Exit> {
+fn ls(args: &TasksLsArgs, output: Output) -> anyhow::Result<Exit> {
     let place = &args.place;
     in_session(&place.tree.connect, output, async |client| {
         let tasks = Tasks::<Vec<u8>>::new(client, &place.path);
@@ -176,10 +176,10 @@ fn status(args: &TasksStatusArgs, output: Output) -> anyhow::Result<Exit> {
                 writeln!(out, "{object}")?;
             } else {
                 let (open, running) = (counts.open, counts.running);
-                let (done, aside) = (counts.done, counts.failed);
+                let (done, given_up) = (counts.done, counts.failed);
                 writeln!(
                     out,
-                    "{open} open, {running} running, {done} done, {aside} failed"
+                    "{open} open, {running} running, {done} done, {given_up} failed"
                 )?;
                 write_letters(out, &failed)?;
             }

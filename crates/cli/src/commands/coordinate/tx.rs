@@ -5,8 +5,8 @@ use bellwether::{Client, TwoPhase};
 use serde_json::{Value, json};
 
 use crate::args::{
-    TransactionArgs, TxArgs, TxBeginArgs, TxCommand, TxDecideArgs, TxSiteArgs, TxStatusArgs,
-    TxVoteArgs, TxWaitArgs, VoteName,
+    TransactionArgs, TxArgs, TxBeginArgs, TxCommand, TxDecideArgs, TxForgetArgs, TxLsArgs,
+    TxSiteArgs, TxVoteArgs, TxWaitArgs, VoteName,
 };
 use crate::connect::patience::Patience;
 use crate::connect::session::{in_session, in_session_within};
@@ -23,7 +23,8 @@ pub(crate) fn run(args: TxArgs, output: Output) -> anyhow::Result<Exit> {
         TxCommand::Join(args) => join(&args, output),
         TxCommand::Vote(args) => vote(&args, output),
         TxCommand::Decide(args) => decide(&args, output),
-        TxCommand::Status(args) => status(&args, output),
+        TxCommand::Ls(args) => ls(&args, output),
+        TxCommand::Forget(args) => forget(&args, output),
         TxCommand::Wait(args) => wait(&args, output),
         TxCommand::Applied(args) => applied(&args, output),
     }
@@ -68,19 +69,19 @@ fn join(args: &TxSiteArgs, output: Output) -> anyhow::Result<Exit> {
     let at = &args.transaction;
     in_session(&at.tree.connect, output, async |client| {
         let joined = transaction(client, at).join(&args.site).await;
-        let mut seat = joined.map_err(undecided)?;
-        let payload = seat.proposal().payload();
+        let mut participation = joined.map_err(undecided)?;
+        let payload = participation.proposal().payload();
         match at.tree.json {
             true => output::answer_line(json!({
                 "path": at.path,
                 "id": at.id,
                 "site": args.site,
-                "voted": seat.has_voted(),
+                "voted": participation.has_voted(),
                 "data": data_json(Some(payload)),
             }))?,
             false => output::answer_line(data_text(Some(payload)))?,
         };
-        print(seat.decision().await.map_err(undecided)?, at)
+        print(participation.decision().await.map_err(undecided)?, at)
     })
 }
 
@@ -143,9 +144,17 @@ fn decide(args: &TxDecideArgs, output: Output) -> anyhow::Result<Exit> {
 }
 
 fn wait(args: &TxWaitArgs, output: Output) -> anyhow::Result<Exit> {
-    let (at, patience) = (&args.transaction, Patience::new(&args.wait, false));
+    let (at, patience) = (&args.transaction, Patience::new(&args.wait));
     in_session_within(patience, &at.tree.connect, output, async |client| {
         let transaction = transaction(client, at);
+        if patience.is_at_once() {
+            let status = transaction.status().await.map_err(undecided)?;
+            if let Some(decision) = status.decision {
+                return print(decision, at);
+            }
+            output.notice(format_args!("{} is not decided yet", at.id));
+            return patience.exit(client).await;
+        }
         let decided = match patience.left() {
             Some(left) => transaction.decision_timeout(left).await,
             None => transaction.decision().await,
@@ -183,7 +192,33 @@ fn applied(args: &TxSiteArgs, output: Output) -> anyhow::Result<Exit> {
     })
 }
 
-fn status(args: &TxStatusArgs, output: Output) -> anyhow::Result<Exit> {
+fn forget(args: &TxForgetArgs, output: Output) -> anyhow::Result<Exit> {
+    let at = &args.transaction;
+    in_session(&at.tree.connect, output, async |client| {
+        let transaction = transaction(client, at);
+        if args.force {
+            print(transaction.forget_by_force().await?, at)?;
+            return Ok(Exit::Done);
+        }
+        match transaction.forget().await {
+            Err(error @ TransactionError::NotDone { .. }) => {
+                return Err(Refusal::no(error.to_string())
+                    .hint("--force gives up on these sites")
+                    .into());
+            }
+            forgotten => forgotten?,
+        }
+        match at.tree.json {
+            true => {
+                let object = json!({"path": at.path, "id": at.id, "forgotten": true});
+                Ok(output::answer_line(object)?)
+            }
+            false => Ok(Exit::Done),
+        }
+    })
+}
+
+fn ls(args: &TxLsArgs, output: Output) -> anyhow::Result<Exit> {
     in_session(&args.tree.connect, output, async |client| {
         let all = TwoPhase::new(client, &args.path);
         let found = match (&args.id, args.in_doubt) {

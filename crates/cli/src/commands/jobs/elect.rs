@@ -3,32 +3,35 @@
 use bellwether::error::AcquireError;
 use bellwether::hold::Previous;
 use bellwether::{Election, Leadership};
+use tokio::time::timeout;
 
 use crate::args::ElectArgs;
 use crate::connect::patience::Patience;
 use crate::exit::Exit;
+use crate::hold::job_runner::{JobRunner, with_job_runner};
 use crate::hold::keeper::End;
 use crate::hold::nested;
 use crate::hold::waiting::{self, Having};
-use crate::hold::workplace::{Workplace, at_workplace};
 use crate::output::Output;
 use crate::output::crash_text;
 
 pub(crate) fn run(args: ElectArgs, output: Output) -> anyhow::Result<Exit> {
-    at_workplace(
+    let mut patience = Patience::new(&args.wait);
+    with_job_runner(
         &args.job,
         &args.command,
-        Patience::endless(),
+        patience,
         output,
-        async |workplace| {
+        async |job_runner| {
             loop {
-                if let Err(exit) = workplace.renew().await {
+                if let Err(exit) = job_runner.renew().await {
                     return Ok(exit);
                 }
-                nested::check(workplace.client(), &args.path, |_| false).await?;
-                let elected = campaign(&args, workplace);
-                let leadership = match workplace.unless_interrupted(elected).await {
-                    Ok(Ok(leadership)) => leadership,
+                nested::check(job_runner.client(), &args.path, |_| false).await?;
+                let elected = campaign(&args, patience, job_runner);
+                let leadership = match job_runner.unless_interrupted(elected).await {
+                    Ok(Ok(Some(leadership))) => leadership,
+                    Ok(Ok(None)) => return patience.exit(job_runner.client()).await,
                     // Only the place in the line is lost.
                     Ok(Err(
                         error @ (AcquireError::Removed { .. }
@@ -41,11 +44,12 @@ pub(crate) fn run(args: ElectArgs, output: Output) -> anyhow::Result<Exit> {
                     Ok(Err(error)) => return Err(error.into()),
                     Err(exit) => return Ok(exit),
                 };
+                patience = Patience::endless();
                 if let Previous::Crashed(crash) = leadership.previous() {
                     output.say(crash_text::report(&args.path, crash));
                 }
-                match workplace.run(&args.command, &leadership, []).await? {
-                    End::Lost if let Some(exit) = workplace.interrupted_in_job() => {
+                match job_runner.run(&args.command, &leadership, []).await? {
+                    End::Lost if let Some(exit) = job_runner.interrupted_in_job() => {
                         return Ok(exit);
                     }
                     End::Lost => {
@@ -53,7 +57,7 @@ pub(crate) fn run(args: ElectArgs, output: Output) -> anyhow::Result<Exit> {
                     }
                     End::Job(exit @ Exit::Command(_)) | End::NotStarted(exit) => {
                         let resigned = leadership.resign();
-                        return Ok(workplace.settle(&args.path, resigned, exit).await);
+                        return Ok(job_runner.settle(&args.path, resigned, exit).await);
                     }
                     // The leadership ends with the session, and the next leader sees a crash.
                     end => return Ok(end.exit()),
@@ -63,20 +67,37 @@ pub(crate) fn run(args: ElectArgs, output: Output) -> anyhow::Result<Exit> {
     )
 }
 
-async fn campaign(args: &ElectArgs, workplace: &Workplace<'_>) -> Result<Leadership, AcquireError> {
-    let client = workplace.client();
-    let mut election = Election::new(client, &args.path).crash_mark();
+/// The leadership; `None` if the wait limit passed.
+async fn campaign(
+    args: &ElectArgs,
+    patience: Patience,
+    job_runner: &JobRunner<'_>,
+) -> Result<Option<Leadership>, AcquireError> {
+    let (path, output) = (&args.path, job_runner.output);
+    let mut election = Election::new(job_runner.client(), path).crash_mark();
     if let Some(value) = &args.value {
         election = election.value(value);
     }
-    let candidate = election.join().await?;
-    let progress = candidate.progress();
-    waiting::for_turn(
-        &args.path,
-        Having::Led,
-        progress,
-        candidate.turn(),
-        workplace.output,
-    )
-    .await
+    if patience.is_at_once() {
+        let leadership = election.try_campaign().await?;
+        if leadership.is_none() {
+            output.notice(format_args!("another candidate leads {path}"));
+        }
+        return Ok(leadership);
+    }
+    let elected = async {
+        let candidate = election.join().await?;
+        let progress = candidate.progress();
+        waiting::for_turn(path, Having::Led, progress, candidate.turn(), output).await
+    };
+    let (Some(left), Some(limit)) = (patience.left(), patience.limit()) else {
+        return elected.await.map(Some);
+    };
+    match timeout(left, elected).await {
+        Ok(leadership) => leadership.map(Some),
+        Err(_) => {
+            output.notice(format_args!("timed out after {limit:?} waiting for {path}"));
+            Ok(None)
+        }
+    }
 }

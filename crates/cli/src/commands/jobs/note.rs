@@ -1,6 +1,7 @@
 //! `bellwether note`: records the progress of a job.
 
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use anyhow::Context;
 
@@ -8,6 +9,7 @@ use crate::args::NoteArgs;
 use crate::exit::Exit;
 use crate::job::notes;
 use crate::output::refusal::Refusal;
+use crate::tree::payload;
 
 pub(crate) fn run(args: NoteArgs) -> anyhow::Result<Exit> {
     let Some(keeper) = args.keeper_socket else {
@@ -15,7 +17,16 @@ pub(crate) fn run(args: NoteArgs) -> anyhow::Result<Exit> {
             .hint("run it in a command of `bellwether lock`, `elect` or `once`")
             .into());
     };
-    let note = args.text.as_bytes();
+    let piped;
+    let note = match args.text.as_bytes() {
+        b"-" => {
+            // One byte more than a note may have.
+            let bytes_max = notes::BYTES_MAX as u64 + 2;
+            piped = payload::read_file(Path::new("-"), bytes_max)?;
+            piped.strip_suffix(b"\n").unwrap_or(&piped)
+        }
+        typed => typed,
+    };
     if note.len() > notes::BYTES_MAX {
         let what = format!("the note is longer than {} bytes", notes::BYTES_MAX);
         return Err(Refusal::usage(what).into());

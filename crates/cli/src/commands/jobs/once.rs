@@ -15,8 +15,8 @@ use crate::commands::jobs::lock::{acquire, finish};
 use crate::connect::patience::Patience;
 use crate::exit::Exit;
 use crate::hold::any_lock::AnyLock;
+use crate::hold::job_runner::with_job_runner;
 use crate::hold::keeper::End;
-use crate::hold::workplace::at_workplace;
 use crate::output::Output;
 use crate::output::crash_text;
 use crate::output::refusal::Verb;
@@ -24,55 +24,55 @@ use crate::output::time_text::time_text;
 use crate::value::node_path;
 
 pub(crate) fn run(args: OnceArgs, output: Output) -> anyhow::Result<Exit> {
-    let patience = Patience::new(&args.wait, false);
-    at_workplace(
+    let patience = Patience::new(&args.wait);
+    with_job_runner(
         &args.job,
         &args.command,
         patience,
         output,
-        async |workplace| {
+        async |job_runner| {
             let done = Done {
-                zk: workplace.client().raw(),
+                zk: job_runner.client().raw(),
                 path: node_path::child(&args.path, "done"),
             };
-            let lock = lock(workplace.client(), &args);
+            let lock = lock(job_runner.client(), &args);
             let turn = async {
                 // Most calls come after the success, and write nothing.
                 if let Some(stat) = done.look().await? {
-                    return Ok(Turn::Done(stat));
+                    return Ok(TaskTurn::Done(stat));
                 }
                 tokio::select! {
-                    guard = acquire(&lock, workplace.client(), patience, output) => Ok(match guard? {
+                    guard = acquire(&lock, job_runner.client(), patience, output) => Ok(match guard? {
                         // Another caller may have succeeded meanwhile.
                         Some(guard) => match done.look().await? {
-                            None => Turn::Mine(Box::new(guard)),
+                            None => TaskTurn::Mine(Box::new(guard)),
                             Some(stat) => {
                                 guard.release().await?;
-                                Turn::Done(stat)
+                                TaskTurn::Done(stat)
                             }
                         },
-                        None => Turn::NotHad,
+                        None => TaskTurn::NotHad,
                     }),
-                    stat = done.seen() => Ok(Turn::Done(stat)),
+                    stat = done.seen() => Ok(TaskTurn::Done(stat)),
                 }
             };
-            let turn: anyhow::Result<Turn> = match workplace.unless_interrupted(turn).await {
+            let turn: anyhow::Result<TaskTurn> = match job_runner.unless_interrupted(turn).await {
                 Ok(turn) => turn,
                 Err(exit) => return Ok(exit),
             };
             let guard = match turn? {
-                Turn::Mine(guard) => guard,
-                Turn::Done(stat) => {
+                TaskTurn::Mine(guard) => guard,
+                TaskTurn::Done(stat) => {
                     let since = time_text(stat.ctime);
                     output.notice(format_args!("{} succeeded already, at {since}", args.path));
                     return Ok(Exit::Done);
                 }
-                Turn::NotHad => return patience.exit(workplace.client()).await,
+                TaskTurn::NotHad => return patience.exit(job_runner.client()).await,
             };
             if let Previous::Crashed(crash) = guard.previous() {
                 output.say(crash_text::report(&args.path, crash));
             }
-            let end = workplace.run(&args.command, &guard, []).await?;
+            let end = job_runner.run(&args.command, &guard, []).await?;
             if end == End::Job(Exit::Command(0))
                 && let Err(error) = done.record(&guard).await
             {
@@ -82,13 +82,13 @@ pub(crate) fn run(args: OnceArgs, output: Output) -> anyhow::Result<Exit> {
                 );
                 return Ok(Exit::Lost);
             }
-            Ok(finish(end, vec![*guard], workplace).await)
+            Ok(finish(end, vec![*guard], job_runner).await)
         },
     )
 }
 
 /// How the wait ended.
-enum Turn {
+enum TaskTurn {
     Mine(Box<Hold>),
     Done(zk::Stat),
     NotHad,

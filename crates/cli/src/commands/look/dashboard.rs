@@ -7,9 +7,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use bellwether::zk::{Dial as _, Endpoint, Sockets, four_letter_word};
-use bellwether_dashboard::{Dashboard, Member};
-use bellwether_server::Server;
+use bellwether::zk::{Dial, Dialing, Endpoint, Sockets, Stream, four_letter_word};
+use bellwether_dashboard::{Dashboard, Member, probes};
+use bellwether_server::{Inside, Server};
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::net::TcpListener;
 
@@ -41,16 +41,35 @@ pub(crate) fn run(args: DashboardArgs, output: Output) -> anyhow::Result<Exit> {
         for member in members {
             dashboard = dashboard.member(member);
         }
-        let listener = listen(args.http).await?;
+        let listener = Port::bind(args.listen).await?.listener()?;
         serve(dashboard, listener, &args.pages, output).await?;
         Ok(Exit::Done)
     })
 }
 
-/// Binds the port of a dashboard.
-pub(crate) async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    let listener = TcpListener::bind(address).await;
-    listener.with_context(|| format!("cannot listen on {address}"))
+/// The port of a dashboard.
+pub(crate) struct Port(std::net::TcpListener);
+
+impl Port {
+    pub(crate) async fn bind(address: SocketAddr) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.with_context(|| format!("cannot listen on {address}"))?;
+        Ok(Self(listener.into_std()?))
+    }
+
+    /// Another handle of the same port.
+    pub(crate) fn listener(&self) -> io::Result<TcpListener> {
+        TcpListener::from_std(self.0.try_clone()?)
+    }
+
+    /// Answers that the server is alive, and not ready because of `why`, until it is dropped.
+    pub(crate) async fn not_ready(&self, why: &'static str) {
+        let answered = async { probes(self.listener()?, why).await };
+        if let Err(error) = answered.await {
+            tracing::warn!(%error, "probes are not answered");
+        }
+        std::future::pending().await
+    }
 }
 
 /// Serves a dashboard until it is cancelled.
@@ -67,15 +86,21 @@ pub(crate) async fn serve(
     if args.allow_actions {
         dashboard = dashboard.allow_actions();
     }
+    if args.open {
+        dashboard = dashboard.open_to_this_host();
+    }
     output.notice(format_args!("dashboard at http://{address}/"));
     if let Some(path) = &args.token_file {
         let token = fs::read_to_string(path);
         let token = token.with_context(|| format!("cannot read {}", path.display()))?;
         dashboard = dashboard.token(token.trim());
-    } else if args.allow_actions || !address.ip().is_loopback() {
+    } else if args.allow_actions || !args.open || !address.ip().is_loopback() {
         let token = random_token()?;
         // Not a notice, because users cannot log in without it.
-        output.say(format_args!("log in with the token {token}"));
+        output.say(match address.ip().is_unspecified() {
+            true => format!("log in with the token {token}"),
+            false => format!("log in at http://{address}/#token={token}"),
+        });
         dashboard = dashboard.token(token);
     }
     if !address.ip().is_loopback() {
@@ -93,20 +118,33 @@ pub(crate) async fn beside(
     backups: Option<PathBuf>,
     output: Output,
 ) -> anyhow::Result<()> {
-    let name = server.connect_string();
-    if server.addresses().is_empty() && !name.starts_with("unix:") {
-        anyhow::bail!(
-            "the dashboard reads through a listener without TLS, and this server has none; use `bellwether dashboard` with --tls"
-        );
+    let mut name = server.connect_string();
+    if name.is_empty() {
+        let addresses = server.tls_addresses().iter();
+        name = addresses
+            .map(SocketAddr::to_string)
+            .collect::<Vec<_>>()
+            .join(",");
     }
-    let connected = bellwether::connect(&name).on_current_runtime().await;
+    server
+        .monitor()
+        .note_open_dashboard(args.open && listener.local_addr()?.ip().is_loopback());
+    let dial = InsideDial(server.inside());
+    let connected = bellwether::connect(&name)
+        .dial(dial)
+        .on_current_runtime()
+        .await;
     let client = connected.context("no session for the dashboard")?;
-    let (words, metrics) = (server.monitor(), server.monitor());
+    let (words, metrics, writes) = (server.monitor(), server.monitor(), server.monitor());
     let member = Member::new(&name, move |word| ready(Ok(words.word(word))));
     let mut dashboard = Dashboard::new(&client)
         .title(name)
         .member(member)
-        .metrics(move || metrics.metrics());
+        .metrics(move || metrics.metrics())
+        .ready(move || {
+            let writes = writes.clone();
+            async move { writes.serves_writes().await.map_err(|why| why.to_string()) }
+        });
     if let Some(folder) = backups {
         let server = server.monitor();
         dashboard = dashboard.backup(move || {
@@ -118,6 +156,20 @@ pub(crate) async fn beside(
         });
     }
     serve(dashboard, listener, args, output).await
+}
+
+/// Connects a session to the server in this process, whatever its listeners ask of clients.
+#[derive(Clone, Debug)]
+struct InsideDial(Inside);
+
+impl Dial for InsideDial {
+    fn dial(&self, _: &Endpoint) -> Dialing {
+        let inside = self.0.clone();
+        Box::pin(async move {
+            let stream: Box<dyn Stream> = Box::new(inside.connect().await?);
+            Ok(stream)
+        })
+    }
 }
 
 fn named(endpoints: Vec<Endpoint>) -> (String, Vec<Member>) {

@@ -3,30 +3,54 @@
 use std::ops::ControlFlow;
 
 use bellwether::election::Candidate;
+use bellwether::error::CandidacyError;
 use bellwether::{Client, Election};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::args::LeaderArgs;
-use crate::connect::session::in_session;
+use crate::connect::patience::Patience;
+use crate::connect::session::in_session_within;
 use crate::exit::Exit;
 use crate::output::people::{who_json, who_text};
 use crate::output::refusal::Refusal;
 use crate::output::{self, Output, print_now};
 
 pub(crate) fn run(args: LeaderArgs, output: Output) -> anyhow::Result<Exit> {
-    in_session(&args.tree.connect, output, async |client| {
+    let patience = Patience::within(args.wait);
+    in_session_within(patience, &args.tree.connect, output, async |client| {
         if args.watch {
             return watch(client, &args, output).await;
         }
-        let election = Election::new(client, &args.path);
-        let leader = election.leader().await?;
+        let leader = match patience.left().filter(|_| !patience.is_at_once()) {
+            None => Election::new(client, &args.path).leader().await?,
+            Some(left) => match timeout(left, first(client, &args)).await {
+                Ok(leader) => leader?,
+                Err(_) => {
+                    let (limit, path) = (patience.limit().unwrap_or_default(), &args.path);
+                    output.notice(format_args!("no leader at {path} within {limit:?}"));
+                    return patience.exit(client).await;
+                }
+            },
+        };
         let Some(leader) = leader else {
             return Err(Refusal::no(format!("there is no leader at {}", args.path)).into());
         };
         check(&leader, &args)?;
         Ok(output::answer_line(line(Some(&leader), &args))?)
     })
+}
+
+/// The present leader, or the next one.
+async fn first(client: &Client, args: &LeaderArgs) -> Result<Option<Candidate>, CandidacyError> {
+    let mut leaders = Election::new(client, &args.path).observe();
+    while let Some(leader) = leaders.next().await {
+        if let Some(leader) = leader? {
+            return Ok(Some(leader));
+        }
+    }
+    Ok(None)
 }
 
 /// Prints the present leader and each later one, until the output is closed.

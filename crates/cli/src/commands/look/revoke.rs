@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bellwether::Client;
 use bellwether::error::ContentionError;
-use bellwether::inspect::{Contention, Contestant, Ending, Survey};
+use bellwether::inspect::{Contention, Ending, QueueEntry, Survey};
 use futures_util::future::join_all;
 use serde_json::json;
 
@@ -20,16 +20,21 @@ use crate::output::{self, Output};
 use crate::value::node_path;
 
 pub(crate) fn revoke(args: RevokeArgs, output: Output) -> anyhow::Result<Exit> {
-    turn_to(&args.target, &args.tree, Deed::Ask, output)
+    turn_to(&args.target, &args.tree, RevokeDeed::Ask, output)
 }
 
 pub(crate) fn break_hold(args: BreakArgs, output: Output) -> anyhow::Result<Exit> {
-    turn_to(&args.target, &args.tree, Deed::Break(args.grace), output)
+    turn_to(
+        &args.target,
+        &args.tree,
+        RevokeDeed::Break(args.grace),
+        output,
+    )
 }
 
 /// What to do about the holders.
 #[derive(Clone, Copy)]
-enum Deed {
+enum RevokeDeed {
     Ask,
     /// Break the hold after a grace.
     Break(Duration),
@@ -38,7 +43,7 @@ enum Deed {
 fn turn_to(
     target: &TargetArgs,
     tree: &TreeArgs,
-    deed: Deed,
+    deed: RevokeDeed,
     output: Output,
 ) -> anyhow::Result<Exit> {
     if !target.yes && !io::stdin().is_terminal() {
@@ -77,7 +82,7 @@ fn turn_to(
 }
 
 /// Finds the holders that the arguments mean.
-async fn find(client: &Client, target: &TargetArgs) -> anyhow::Result<Vec<Contestant>> {
+async fn find(client: &Client, target: &TargetArgs) -> anyhow::Result<Vec<QueueEntry>> {
     let path = &target.path;
     let overview = Survey::new(client, path).look().await?;
     let meant: Vec<_> = standing_at(&overview, path)
@@ -98,9 +103,9 @@ async fn find(client: &Client, target: &TargetArgs) -> anyhow::Result<Vec<Contes
 }
 
 async fn agreed(
-    holders: &[Contestant],
+    holders: &[QueueEntry],
     target: &TargetArgs,
-    deed: Deed,
+    deed: RevokeDeed,
     output: Output,
 ) -> io::Result<bool> {
     for holder in holders {
@@ -108,8 +113,10 @@ async fn agreed(
     }
     let path = &target.path;
     let question = match deed {
-        Deed::Ask => format!("ask the holder to release {path}?"),
-        Deed::Break(grace) => format!("break the hold on {path}, in {grace:?} at the latest?"),
+        RevokeDeed::Ask => format!("ask the holder to release {path}?"),
+        RevokeDeed::Break(grace) => {
+            format!("break the hold on {path}, in {grace:?} at the latest?")
+        }
     };
     input::agreed(&question, "nothing is done", output).await
 }
@@ -118,8 +125,8 @@ async fn agreed(
 async fn act(
     client: &Client,
     target: &TargetArgs,
-    deed: Deed,
-    holder: &Contestant,
+    deed: RevokeDeed,
+    holder: &QueueEntry,
 ) -> Result<&'static str, ContentionError> {
     let dir = node_path::parent(&holder.path).unwrap_or("/");
     let mut contention = Contention::new(client, dir);
@@ -127,11 +134,11 @@ async fn act(
         contention = contention.message(message);
     }
     match deed {
-        Deed::Ask => Ok(match contention.revoke(&holder.node, holder.token).await? {
+        RevokeDeed::Ask => Ok(match contention.revoke(&holder.node, holder.token).await? {
             true => "asked",
             false => "gone",
         }),
-        Deed::Break(grace) => Ok(
+        RevokeDeed::Break(grace) => Ok(
             match contention
                 .break_hold(&holder.node, holder.token, grace)
                 .await?

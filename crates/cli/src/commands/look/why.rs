@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use bellwether::inspect::{Contestant, Line, Overview, Recipe, Survey, WaitsFor};
+use bellwether::inspect::{Line, Overview, QueueEntry, Recipe, Survey, WaitsFor};
 use serde_json::{Value, json};
 
 use crate::args::WhyArgs;
@@ -78,7 +78,7 @@ struct Cause<'a> {
     path: &'a str,
     line: &'a Line,
     /// The holders, and what each of them waits for.
-    holders: Vec<(&'a Contestant, Vec<Cause<'a>>)>,
+    holders: Vec<(&'a QueueEntry, Vec<Cause<'a>>)>,
     /// The chain contained this path before, and its holders are listed there.
     is_above: bool,
     /// The waiter is part of a deadlock.
@@ -179,7 +179,7 @@ impl Cause<'_> {
 /// The paths at which an owner waits.
 fn waits_of<'a>(overview: &'a Overview, owner: &str) -> impl Iterator<Item = (&'a str, &'a Line)> {
     overview
-        .sights
+        .recipes
         .iter()
         .filter_map(move |sight| match &sight.what {
             Recipe::Line(line) if line.waiters().any(|waiter| waiter.owner() == owner) => {

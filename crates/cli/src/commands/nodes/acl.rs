@@ -53,7 +53,7 @@ fn set(args: AclSetArgs, output: Output) -> anyhow::Result<Exit> {
         let progress = Progress::bar("changing", nodes, output);
         let set = |path: &String| {
             progress.advance();
-            zk.set_acl(path, &args.list.0, args.version)
+            zk.set_acl(path, &args.list.0, args.expect)
         };
         for (path, answer) in ask_all(paths, set).await {
             answer.map_err(Verb::SetAcl.on(&path))?;

@@ -8,16 +8,20 @@ use serde_json::{Value, json};
 use crate::args::LsArgs;
 use crate::connect::session::on_tree;
 use crate::exit::Exit;
+use crate::output::progress::Progress;
 use crate::output::refusal::Verb;
 use crate::output::time_text::time_text;
 use crate::output::{self, Output};
 use crate::tree::node_stat;
-use crate::tree::walk::ask_all;
+use crate::tree::walk::{ask_all, walk};
 use crate::value::node_path;
 
 pub(crate) fn run(args: LsArgs, output: Output) -> anyhow::Result<Exit> {
     on_tree(&args.tree, output, async |zk| {
         let path = &args.path;
+        if args.recursive {
+            return list_all(zk, &args, output).await;
+        }
         let mut names = zk.children(path).await.map_err(Verb::List.on(path))?;
         names.sort_unstable();
         if !args.long {
@@ -52,6 +56,27 @@ pub(crate) fn run(args: LsArgs, output: Output) -> anyhow::Result<Exit> {
             Ok(Exit::Done)
         })?)
     })
+}
+
+/// Lists the paths of all nodes below, in order.
+async fn list_all(zk: &zk::Client, args: &LsArgs, output: Output) -> anyhow::Result<Exit> {
+    let progress = Progress::counter("reading", output);
+    let visited = walk(zk, &args.path, None, &progress).await?;
+    drop(progress);
+    // The first is the top.
+    let mut paths: Vec<_> = visited.into_iter().skip(1).map(|node| node.path).collect();
+    // A node right before those below it, whatever other names begin alike.
+    paths.sort_unstable_by(|a, b| a.split('/').cmp(b.split('/')));
+    Ok(output::answer(|out| {
+        if args.tree.json {
+            writeln!(out, "{}", json!({"path": args.path, "paths": paths}))?;
+        } else {
+            for path in &paths {
+                writeln!(out, "{path}")?;
+            }
+        }
+        Ok(Exit::Done)
+    })?)
 }
 
 /// Columns: kind, version, children, bytes, time and name; with a header on a terminal.

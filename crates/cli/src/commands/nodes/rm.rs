@@ -22,29 +22,59 @@ use crate::value::node_path;
 const ROUNDS_MAX: usize = 5;
 
 pub(crate) fn run(args: RmArgs, output: Output) -> anyhow::Result<Exit> {
+    if args.expect.is_some() && args.paths.len() > 1 {
+        return Err(Refusal::usage("--expect is for one node").into());
+    }
     on_tree(&args.tree, output, async |zk| {
-        let path = &args.path;
-        check(zk, path)?;
-        let deleted = if args.recursive {
-            match delete_all(zk, &args, output).await? {
-                Some(deleted) => deleted,
-                None => return Ok(Exit::No),
+        for path in &args.paths {
+            check(zk, path)?;
+        }
+        let mut exit = Exit::Done;
+        for path in &args.paths {
+            match delete(zk, path, &args, output).await {
+                Ok(Exit::Done) => {}
+                Ok(other) => exit = other,
+                // As `rm` does, the other nodes are deleted all the same.
+                Err(error) => exit = output.fail(&error),
             }
-        } else {
-            let deleted = zk.delete(path, args.version).await;
-            deleted.map_err(Verb::Delete.on(path))?;
-            1
-        };
-        if args.tree.json {
-            return Ok(output::answer_line(
-                json!({"path": path, "deleted": deleted}),
-            )?);
         }
-        if args.recursive {
-            output.notice(format_args!("{} deleted", counted(deleted, "node")));
-        }
-        Ok(Exit::Done)
+        Ok(exit)
     })
+}
+
+async fn delete(
+    zk: &zk::Client,
+    path: &str,
+    args: &RmArgs,
+    output: Output,
+) -> anyhow::Result<Exit> {
+    let deleted = match args.recursive {
+        true => delete_all(zk, path, args, output).await,
+        false => {
+            let deleted = zk.delete(path, args.expect).await;
+            let deleted = deleted.map(|()| Some(1));
+            deleted.map_err(|error| Verb::Delete.on(path)(error).into())
+        }
+    };
+    let deleted = match deleted {
+        Err(error) if args.force && matches!(zk.exists(path).await, Ok(None)) => {
+            tracing::debug!(%error, "nothing to delete");
+            0
+        }
+        deleted => match deleted? {
+            Some(deleted) => deleted,
+            None => return Ok(Exit::No),
+        },
+    };
+    if args.tree.json {
+        return Ok(output::answer_line(
+            json!({"path": path, "deleted": deleted}),
+        )?);
+    }
+    if args.recursive {
+        output.notice(format_args!("{} deleted", counted(deleted, "node")));
+    }
+    Ok(Exit::Done)
 }
 
 /// Refuses paths that must not be deleted.
@@ -62,20 +92,21 @@ fn check(zk: &zk::Client, path: &str) -> Result<(), Refusal> {
 /// Deletes a node and all nodes below it, and returns their number; `None` if the user did not confirm.
 async fn delete_all(
     zk: &zk::Client,
+    path: &str,
     args: &RmArgs,
     output: Output,
 ) -> anyhow::Result<Option<usize>> {
     let mut deleted = 0;
     for round in 0..ROUNDS_MAX {
         let counter = Progress::counter("reading", output);
-        let visited = match walk(zk, &args.path, None, &counter).await {
+        let visited = match walk(zk, path, None, &counter).await {
             // Another client deleted the rest.
             Err(error) if round > 0 && error.exit() == Exit::No => return Ok(Some(deleted)),
             visited => visited?,
         };
         drop(counter);
-        let asked = round == 0 && !args.yes && io::stdin().is_terminal();
-        if asked && !agreed(&args.path, visited.len(), output).await? {
+        let asked = round == 0 && !args.yes && !args.force && io::stdin().is_terminal();
+        if asked && !agreed(path, visited.len(), output).await? {
             return Ok(None);
         }
         let unreadable = visited.iter().find(|node| node.read.is_none());
@@ -100,7 +131,6 @@ async fn delete_all(
             None => {}
         }
     }
-    let path = &args.path;
     Err(Refusal::no(format!(
         "cannot delete {path}: other clients keep creating nodes below it; {} deleted",
         counted(deleted, "node")

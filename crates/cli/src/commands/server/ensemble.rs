@@ -6,7 +6,8 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use bellwether_server::files::Repair;
+use bellwether_server::SessionPasswords;
+use bellwether_server::files::{Repair, session_passwords};
 use serde_json::{Value, json};
 
 use crate::args::EnsembleArgs;
@@ -60,6 +61,12 @@ pub(crate) fn run(args: EnsembleArgs, output: Output) -> anyhow::Result<Exit> {
             Refusal::no(format!("a server cannot start from {data}: {wrong}"))
                 .hint("`bellwether serve --repair --data FOLDER` shows what can be done")
                 .into(),
+        );
+    }
+    if session_passwords(&args.data)? == SessionPasswords::Secret {
+        output.notice(
+            "the sessions in this folder end, because Apache's servers do not know their passwords; to keep them, first run `bellwether \
+             serve` with --session-passwords apache until all clients have reconnected",
         );
     }
     let files = data_files(&args.data, logs)?;

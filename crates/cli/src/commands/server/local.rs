@@ -83,13 +83,13 @@ async fn status(folder: &Folder, json: bool) -> anyhow::Result<Exit> {
 }
 
 /// The outcome of `local stop`.
-enum Stopped {
+enum StoppedServer {
     Yes,
     NotRunning,
     InUse(Vec<LocalUser>),
 }
 
-impl Stopped {
+impl StoppedServer {
     fn tell(&self, output: Output) {
         match self {
             Self::Yes => {}
@@ -123,9 +123,9 @@ impl Stopped {
     }
 }
 
-async fn stop(folder: &Folder, force: bool) -> anyhow::Result<Stopped> {
+async fn stop(folder: &Folder, force: bool) -> anyhow::Result<StoppedServer> {
     let Some(server) = folder.connect().await? else {
-        return Ok(Stopped::NotRunning);
+        return Ok(StoppedServer::NotRunning);
     };
     let Some(process) = local::process(&server) else {
         bail!("the local server runs in another pid namespace");
@@ -136,7 +136,7 @@ async fn stop(folder: &Folder, force: bool) -> anyhow::Result<Stopped> {
             Refusal::no(what).hint("--force stops it without this check")
         })?;
         if !users.is_empty() {
-            return Ok(Stopped::InUse(users));
+            return Ok(StoppedServer::InUse(users));
         }
     }
     // The pid comes from the server's socket, so it is that of the server, unless it ended a moment ago.
@@ -144,5 +144,5 @@ async fn stop(folder: &Folder, force: bool) -> anyhow::Result<Stopped> {
     if !folder.until_gone(Some(process)).await? {
         bail!("the local server, pid {process}, does not end");
     }
-    Ok(Stopped::Yes)
+    Ok(StoppedServer::Yes)
 }

@@ -10,18 +10,23 @@ use bellwether_wire::code::ErrorCode;
 use serde_json::{Map, Value, json};
 
 use crate::args::DataFileArgs;
+use crate::commands::server::data_file;
 use crate::exit::Exit;
-use crate::output;
 use crate::output::rendering::{acl_json, acl_text, data_json, data_text, hex, path_text};
 use crate::output::time_text::time_text;
+use crate::output::{self, Output};
 
-pub(crate) fn run(args: DataFileArgs) -> anyhow::Result<Exit> {
-    let path = args.file.display();
-    let file = File::open(&args.file).with_context(|| format!("cannot open {path}"))?;
+pub(crate) fn run(args: DataFileArgs, output: Output) -> anyhow::Result<Exit> {
+    let chosen = data_file::chosen(&args.file, "log", output)?;
+    let path = chosen.display();
+    let file = File::open(&chosen).with_context(|| format!("cannot open {path}"))?;
     let mut log = LogReader::open(file).with_context(|| format!("cannot read {path}"))?;
     let mut records = 0u64;
     output::answer(|out| {
-        while let Some(record) = log.next()? {
+        while let Some(record) = log
+            .next()
+            .map_err(|error| data_file::unread(&chosen, error))?
+        {
             records += 1;
             if args.json {
                 writeln!(out, "{}", record_json(&record))?;
@@ -40,7 +45,7 @@ pub(crate) fn run(args: DataFileArgs) -> anyhow::Result<Exit> {
             LogEnd::Clean | LogEnd::Torn { .. } => Exit::Done,
         })
     })
-    .with_context(|| format!("cannot read {path}"))
+    .map_err(anyhow::Error::from)
 }
 
 fn write_record(out: &mut dyn Write, record: &LogRecord) -> io::Result<()> {

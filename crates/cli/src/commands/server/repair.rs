@@ -36,8 +36,10 @@ pub(crate) fn run(config: &Config, yes: bool, output: Output) -> anyhow::Result<
         output.say("nothing was changed");
         return Ok(Exit::No);
     }
-    repair.apply().context("the repair was not finished")?;
-    output.say("repaired; start the server without --repair");
+    let last = repair.apply().context("the repair was not finished")?;
+    output.say(format_args!(
+        "repaired; start the server without --repair. Zxids and fencing tokens continue above {last:#x}"
+    ));
     Ok(Exit::Done)
 }
 

@@ -4,20 +4,22 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::anyhow;
-use bellwether_server::{Config, Server, zoo_cfg};
+use bellwether_server::Server;
 use sd_notify::NotifyState;
 
-use crate::args::{ListenAddress, PageArgs, ServeArgs};
+use crate::args::ServeArgs;
 use crate::commands::look::dashboard;
-use crate::commands::server::{advice, backup, repair};
+use crate::commands::server::service_manager::notify;
+use crate::commands::server::settings::Settings;
+use crate::commands::server::{advice, backup, reload, repair, service_manager, settings};
 use crate::exit::Exit;
 use crate::local;
 use crate::output::Output;
-use crate::output::refusal::Refusal;
-use crate::signals::Signals;
+use crate::signals::{Hangups, Signals};
 
 #[tokio::main]
 pub(crate) async fn run(args: ServeArgs, output: Output) -> anyhow::Result<Exit> {
+    bellwether_server::raise_descriptor_limit();
     if let Some(folder) = args.local {
         return local::server::run(folder, args.idle_exit).await;
     }
@@ -25,14 +27,20 @@ pub(crate) async fn run(args: ServeArgs, output: Output) -> anyhow::Result<Exit>
     let folder_flag = folder_flag(&args);
     let (restored_from, backups) = (args.restore.clone(), args.backups.clone());
     let http = args.http;
-    let (config, pages) = config(args, output)?;
+    let pages = args.pages.clone();
+    let Settings { config, log } = settings::read(args.clone(), output)?;
+    if let Some(folder) = &backups {
+        backup::check_folder(folder, &config)?;
+    }
+    log.apply()?;
     if let (Some(file), Some(folder)) = (restored_from, &config.data_dir) {
         let restored = bellwether_server::restore(&file, folder)?;
         output.notice(format_args!(
-            "restored {} nodes as of write {:#x} from {}",
-            restored.nodes,
-            restored.zxid,
-            file.display()
+            "restored {} nodes as of write {:#x} from {}; zxids and fencing tokens continue above {:#x}",
+            restored.backup.nodes,
+            restored.backup.zxid,
+            file.display(),
+            restored.continues_after
         ));
     }
     if wants_repair {
@@ -42,8 +50,20 @@ pub(crate) async fn run(args: ServeArgs, output: Output) -> anyhow::Result<Exit>
         Some(_) => "",
         None => "; the data is only in memory, --data FOLDER stores it on disk",
     };
-    let mut signals = Signals::to_end()?;
-    let server = match Server::start(config).await {
+    // Caught from here on, so that none ends the process while it starts.
+    let hangups = Hangups::catch()?;
+    let mut signals = Signals::to_end_server()?;
+    // Before anything reports that the server is ready.
+    let port = match http {
+        Some(address) => Some(dashboard::Port::bind(address).await?),
+        None => None,
+    };
+    let started = tokio::select! {
+        biased;
+        started = Server::start(config) => started,
+        () = not_ready(port.as_ref(), "the server is starting") => unreachable!("it never ends"),
+    };
+    let server = match started {
         Ok(server) => server,
         Err(error) => {
             let hint = advice::for_start(&error, &folder_flag);
@@ -51,11 +71,6 @@ pub(crate) async fn run(args: ServeArgs, output: Output) -> anyhow::Result<Exit>
             hint.inspect(|hint| output.hint(hint));
             return Ok(Exit::Failed);
         }
-    };
-    // Before anything reports that the server is ready.
-    let listener = match http {
-        Some(address) => Some(dashboard::listen(address).await?),
-        None => None,
     };
     let plain = server.addresses().iter().map(SocketAddr::to_string);
     let secure = server.tls_addresses().iter();
@@ -70,9 +85,9 @@ pub(crate) async fn run(args: ServeArgs, output: Output) -> anyhow::Result<Exit>
     ));
     notify(NotifyState::Ready);
     let dashboard = async {
-        match listener {
-            Some(listener) => {
-                dashboard::beside(&server, listener, &pages, backups.clone(), output).await
+        match &port {
+            Some(port) => {
+                dashboard::beside(&server, port.listener()?, &pages, backups.clone(), output).await
             }
             None => std::future::pending().await,
         }
@@ -86,11 +101,25 @@ pub(crate) async fn run(args: ServeArgs, output: Output) -> anyhow::Result<Exit>
         }
         ended = dashboard => return Err(ended.err().unwrap_or_else(|| anyhow!("the dashboard ended"))),
         signal = signals.next() => tracing::info!(signal = signal.as_raw(), "stopping"),
+        () = reload::on_hangups(hangups, &server, &args, output) => tracing::info!("stopping with the terminal"),
+        () = service_manager::feed_watchdog(server.monitor()) => unreachable!("it never ends"),
         error = backup::write_on_signals(server.monitor(), backups.clone(), output) => return Err(error),
     }
     notify(NotifyState::Stopping);
-    server.shutdown().await;
+    tokio::select! {
+        biased;
+        () = server.shutdown() => {}
+        () = not_ready(port.as_ref(), "the server is stopping") => unreachable!("it never ends"),
+    }
     Ok(Exit::Done)
+}
+
+/// Answers probes while the server does not serve. Never ends.
+async fn not_ready(port: Option<&dashboard::Port>, why: &'static str) {
+    match port {
+        Some(port) => port.not_ready(why).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// The flag that named the data folder.
@@ -101,95 +130,5 @@ fn folder_flag(args: &ServeArgs) -> String {
             "--data {}",
             data.as_deref().unwrap_or(Path::new("FOLDER")).display()
         ),
-    }
-}
-
-/// The settings: defaults, then the file, then the flags.
-fn config(args: ServeArgs, output: Output) -> anyhow::Result<(Config, PageArgs)> {
-    let mut config = match &args.config {
-        Some(path) => {
-            let file = zoo_cfg::read(path)?;
-            for warning in file.warnings {
-                output.notice(format_args!("{}: {warning}", path.display()));
-            }
-            if args.ignore_unsupported {
-                for setting in &file.config.unsupported {
-                    output.notice(format_args!(
-                        "{}: {setting} is not supported, and ignored",
-                        path.display()
-                    ));
-                }
-            }
-            if args.standalone && !file.config.members.is_empty() {
-                output.notice(format_args!(
-                    "{}: {} ignored, because of --standalone",
-                    path.display(),
-                    file.config.members.join(", ")
-                ));
-            }
-            Config {
-                ignore_unsupported: args.ignore_unsupported,
-                standalone: args.standalone,
-                ..file.config
-            }
-        }
-        None => Config {
-            listen: vec![SocketAddr::from(([127, 0, 0, 1], 2181))],
-            ..Config::default()
-        },
-    };
-    if !args.listen.is_empty() || args.security.listens_for_tls() && args.config.is_none() {
-        config.listen.clear();
-    }
-    for address in args.listen {
-        match address {
-            ListenAddress::Tcp(address) => config.listen.push(address),
-            ListenAddress::Unix(path) => {
-                if let Some(other) = config.listen_unix.replace(path) {
-                    let what = format!(
-                        "a server listens on one Unix socket, and --listen names another: {}",
-                        other.display()
-                    );
-                    return Err(Refusal::usage(what).into());
-                }
-            }
-        }
-    }
-    args.security.apply(&mut config);
-    if args.data.is_some() {
-        config.data_dir = args.data;
-        config.data_log_dir = None;
-    }
-    set(&mut config.tick, args.tick_time);
-    set(
-        &mut config.session_timeout_min,
-        args.min_session_timeout.map(Some),
-    );
-    set(
-        &mut config.session_timeout_max,
-        args.max_session_timeout.map(Some),
-    );
-    set(&mut config.connections_max, args.max_connections);
-    set(
-        &mut config.connections_per_address_max,
-        args.max_connections_per_address,
-    );
-    set(&mut config.outstanding_max, args.max_outstanding);
-    set(&mut config.frame_bytes_max, args.max_frame_bytes);
-    set(&mut config.words, args.words);
-    config.extended_types |= args.extended_types;
-    Ok((config, args.pages))
-}
-
-fn set<T>(setting: &mut T, flag: Option<T>) {
-    if let Some(value) = flag {
-        *setting = value;
-    }
-}
-
-/// Notifies the service manager, if there is one.
-fn notify(state: NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(&[state]) {
-        tracing::warn!(%error, "cannot notify the service manager");
     }
 }

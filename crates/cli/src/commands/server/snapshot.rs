@@ -9,23 +9,27 @@ use bellwether_server::files::{SnapshotError, SnapshotNode, SnapshotReader};
 use serde_json::{Value, json};
 
 use crate::args::DataFileArgs;
+use crate::commands::server::data_file;
 use crate::exit::Exit;
-use crate::output;
 use crate::output::rendering::{acl_json, acl_text, data_json, data_text, hex, path_text};
 use crate::output::time_text::time_text;
+use crate::output::{self, Output};
 
-pub(crate) fn run(args: DataFileArgs) -> anyhow::Result<Exit> {
-    let path = args.file.display();
-    let file = File::open(&args.file).with_context(|| format!("cannot open {path}"))?;
-    let name = args.file.file_name().unwrap_or_default().to_string_lossy();
+pub(crate) fn run(args: DataFileArgs, output: Output) -> anyhow::Result<Exit> {
+    let chosen = data_file::chosen(&args.file, "snapshot", output)?;
+    let path = chosen.display();
+    let file = File::open(&chosen).with_context(|| format!("cannot open {path}"))?;
+    let name = chosen.file_name().unwrap_or_default().to_string_lossy();
     output::answer(|out| {
         let mut count = Count::default();
         let end = match print(out, file, &name, args.json, &mut count) {
-            Ok(digest) => End::Sound(digest),
+            Ok(digest) => SnapshotEnd::Sound(digest),
             Err(Stopped::Output(error)) => return Err(error),
-            Err(Stopped::Snapshot(SnapshotError::Read(error))) => return Err(error),
+            Err(Stopped::Snapshot(SnapshotError::Read(error))) => {
+                return Err(data_file::unread(&chosen, error));
+            }
             Err(Stopped::Snapshot(SnapshotError::Damaged { offset, why })) => {
-                End::Damaged { offset, why }
+                SnapshotEnd::Damaged { offset, why }
             }
         };
         if args.json {
@@ -34,15 +38,15 @@ pub(crate) fn run(args: DataFileArgs) -> anyhow::Result<Exit> {
             write_end(out, &end, &count)?;
         }
         Ok(match end {
-            End::Sound(_) => Exit::Done,
-            End::Damaged { .. } => Exit::No,
+            SnapshotEnd::Sound(_) => Exit::Done,
+            SnapshotEnd::Damaged { .. } => Exit::No,
         })
     })
-    .with_context(|| format!("cannot read {path}"))
+    .map_err(anyhow::Error::from)
 }
 
 /// How the file ends.
-enum End {
+enum SnapshotEnd {
     /// All checksums match. With the digest of the tree and its zxid, if the file has them.
     Sound(Option<(i64, u64)>),
     Damaged {
@@ -152,23 +156,23 @@ fn node_json(node: &SnapshotNode) -> Value {
     })
 }
 
-fn write_end(out: &mut dyn Write, end: &End, count: &Count) -> io::Result<()> {
+fn write_end(out: &mut dyn Write, end: &SnapshotEnd, count: &Count) -> io::Result<()> {
     match end {
-        End::Sound(Some((zxid, digest))) => {
+        SnapshotEnd::Sound(Some((zxid, digest))) => {
             let zxid = hex(*zxid);
             writeln!(out, "sound end after {count}; digest {digest:#x} of {zxid}")
         }
-        End::Sound(None) => writeln!(out, "sound end after {count}; no digest"),
-        End::Damaged { offset, why } => {
+        SnapshotEnd::Sound(None) => writeln!(out, "sound end after {count}; no digest"),
+        SnapshotEnd::Damaged { offset, why } => {
             writeln!(out, "damaged at {offset} after {count}: it {why}")
         }
     }
 }
 
-fn end_json(end: &End, count: &Count) -> Value {
+fn end_json(end: &SnapshotEnd, count: &Count) -> Value {
     let Count { nodes, without_acl } = count;
     match end {
-        End::Sound(digest) => {
+        SnapshotEnd::Sound(digest) => {
             let zxid = digest.map(|(zxid, _)| hex(zxid));
             let digest = digest.map(|(_, digest)| format!("{digest:#x}"));
             json!({
@@ -179,7 +183,7 @@ fn end_json(end: &End, count: &Count) -> Value {
                 "digest_zxid": zxid,
             })
         }
-        End::Damaged { offset, why } => {
+        SnapshotEnd::Damaged { offset, why } => {
             json!({
                 "end": "damaged",
                 "nodes": nodes,

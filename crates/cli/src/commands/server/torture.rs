@@ -136,7 +136,7 @@ async fn open(
     if servers.is_some() {
         args.connect = servers;
     }
-    connect::open(&args, Output::new(output.is_quiet()), Orders::options).await
+    connect::open(&args, Output::new(output.is_quiet()), |connect| connect).await
 }
 
 fn tell(outcome: &Outcome, args: &TortureArgs) -> anyhow::Result<Exit> {

@@ -17,7 +17,7 @@ fn same_things_have_the_same_shape(servers: &Servers) {
     assert_code(&servers.run(&["queue", "put", "q", "poison"]), 0);
     assert_code(&servers.run(&take), 1);
     let listed = servers.object(&["queue", "dead", "q"]);
-    let revived = servers.object(&["queue", "dead", "q", "--revive", "all"]);
+    let revived = servers.object(&["queue", "dead", "q", "--retry", "all"]);
     assert_eq!(listed, revived);
     assert_code(&servers.run(&take), 1);
     let forgotten = servers.object(&["queue", "dead", "q", "--forget", "all"]);
@@ -30,7 +30,7 @@ fn same_things_have_the_same_shape(servers: &Servers) {
     assert_code(&servers.run(&begin), 0);
     let vote = ["tx", "vote", "pay", "7", "payer", "abort", "--reason", "no"];
     let cast = servers.object(&vote);
-    let seen = servers.object(&["tx", "status", "pay", "7"]);
+    let seen = servers.object(&["tx", "ls", "pay", "7"]);
     let seen = &seen["transactions"][0]["sites"][0];
     for vote in [&cast, seen] {
         let said = (&vote["site"], &vote["vote"], &vote["reason"]);
@@ -80,7 +80,7 @@ fn same_reasons_have_the_same_code(servers: &Servers) {
         (2, &["name", "resolve", "n", "a/b"]),
         (2, &["config", "import", "c", &bad_values]),
         (2, &["tx", "begin", "pay", "payer", "--id", "a/b"]),
-        (2, &["tx", "status", "pay", "a/b"]),
+        (2, &["tx", "ls", "pay", "a/b"]),
         (
             2,
             &[
@@ -110,5 +110,5 @@ fn same_reasons_have_the_same_code(servers: &Servers) {
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
     }
     // Nothing was done in part.
-    assert_code(&servers.run(&["tasks", "status", "t"]), 0);
+    assert_code(&servers.run(&["tasks", "ls", "t"]), 0);
 }

@@ -221,7 +221,11 @@ fn t95_server_that_does_not_answer_within_the_wait_is_an_error_and_no_conflict()
             .unwrap();
         assert_code(&output, code);
         let said = text(&output.stderr);
-        assert!(said.contains("no server answered within"), "{said}");
+        // The servers, and the reason of each.
+        assert!(
+            said.contains("no server answered within") && said.contains(&address),
+            "{said}"
+        );
         let taken = start.elapsed();
         assert!(taken < Duration::from_secs(20), "{arguments:?}: {taken:?}");
     }

@@ -48,11 +48,31 @@ fn commands_of_one_job_wait_for_each_other(address: &str) {
 fn names_that_no_server_takes_are_refused_before_anything_is_created(address: &str) {
     let run = |arguments: &[&str]| {
         let mut command = bellwether();
-        command.args(arguments).args(["--connect", address]);
+        command.env("BELLWETHER_CONNECT", address).args(arguments);
         command.output().unwrap()
     };
     assert_code(&run(&["create", "-p", "/there", ""]), 0);
     assert_code(&run(&["create", "-p", "/new/🐑"]), 2);
+    // No recipe can be at the root, or use a name that another one needs.
+    for arguments in [
+        &["once", "/", "true"][..],
+        &["lock", "/", "true"],
+        &["elect", "/", "true"],
+        &["rendezvous", "-n", "1", "/", "true"],
+        &["barrier", "set", "/"],
+        &["queue", "put", "/", "x"],
+        &["queue", "take", "--try", "/"],
+        &["tasks", "add", "/", "x"],
+        &["tx", "begin", "/", "a", "b"],
+        &["tx", "begin", "/new", "a/b"],
+        &["group", "ls", "/"],
+        &["name", "ls", "/"],
+        &["config", "set", "/", "x"],
+        &["counter", "add", "/"],
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {output:?}");
+    }
     assert_code(&run(&["tasks", "add", "/new", "🐑"]), 2);
     assert_eq!(
         text(&run(&["ls", "/"]).stdout)
@@ -94,6 +114,26 @@ fn t96_command_after_the_separator_is_never_taken_for_the_path(address: &str) {
     let names = text(&run(&["ls", "/"]).stdout);
     let names: Vec<_> = names.lines().filter(|name| *name != "zookeeper").collect();
     assert_eq!(names, ["there"]);
+}
+
+#[test]
+fn servers_that_cannot_exist_are_wrong_usage() {
+    for (servers, why) in [
+        ("zk1:99999", "a port is a number from 1 to 65535"),
+        ("zk1:abc", "a port is a number"),
+        (":2181", "a host is missing"),
+        ("zk1,,zk2", "a host is missing"),
+        ("zk1 zk2", "a host has a blank"),
+    ] {
+        let typed = bellwether().args(["ls", "--connect", servers]).output();
+        let mut set = bellwether();
+        let set = set.arg("ls").env("BELLWETHER_CONNECT", servers).output();
+        for output in [typed, set].map(Result::unwrap) {
+            assert_code(&output, 2);
+            let said = text(&output.stderr);
+            assert!(said.contains(why), "{said}");
+        }
+    }
 }
 
 #[test]

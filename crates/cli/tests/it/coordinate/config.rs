@@ -29,7 +29,7 @@ fn config_is_set_and_compared(servers: &Servers) {
     servers.done(&["config", "set", "app/limits", "one"]);
     assert_eq!(servers.done(&["config", "get", "app/limits"]), "one");
     let version = servers.object(&["config", "get", "app/limits"])["version"].to_string();
-    let set = ["config", "set", "app/limits", "two", "--version", &version];
+    let set = ["config", "set", "app/limits", "two", "--expect", &version];
     servers.done(&set);
     assert_code(&servers.run(&set), 1);
 }

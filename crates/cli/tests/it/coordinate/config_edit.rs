@@ -3,16 +3,19 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::sync::LazyLock;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::support::bellwether::{Running, assert_code, bellwether, serve, text};
 use crate::support::servers::Servers;
+use crate::support::shell::open_terminal;
 
 on_local_and_apache! {
     text_is_set_or_kept,
+    editor_needs_a_terminal,
     value_that_was_left_alone_is_not_made,
     interrupt_is_for_the_editor,
     text_is_kept_when_the_command_is_told_to_end,
@@ -22,6 +25,13 @@ fn edit(servers: &Servers, editor: &str) -> Command {
     let mut command = servers.bellwether();
     command.args(["config", "edit", "app/limits"]);
     command.env_remove("VISUAL").env("EDITOR", editor);
+    // Without its other end it would be no terminal any more.
+    static TERMINAL: LazyLock<(File, File)> = LazyLock::new(open_terminal);
+    let (_, terminal) = &*TERMINAL;
+    command.stdin(terminal.try_clone().unwrap());
+    command
+        .stdout(terminal.try_clone().unwrap())
+        .stderr(Stdio::piped());
     command
 }
 
@@ -55,7 +65,10 @@ impl Typist {
         let folder = tempfile::tempdir().unwrap();
         let go = folder.path().join("go");
         assert!(Command::new("mkfifo").arg(&go).status().unwrap().success());
-        let script = format!("echo typed >\"$1\"; echo ready; read x <{}", go.display());
+        let script = format!(
+            "echo typed >\"$1\"; echo ready >&2; read x <{}",
+            go.display()
+        );
         std::fs::write(folder.path().join("editor"), script).unwrap();
         // Open in both directions, so that opening it does not block.
         let go = File::options().read(true).write(true).open(go).unwrap();
@@ -66,8 +79,8 @@ impl Typist {
     #[track_caller]
     fn at_work(&self, servers: &Servers) -> Running {
         let editor = format!("sh {}", self.folder.path().join("editor").display());
-        let mut edit = Running::start(&mut edit(servers, &editor));
-        assert_eq!(edit.line().as_deref(), Some("ready"));
+        let mut edit = Running::follow(edit(servers, &editor).stderr(Stdio::piped()));
+        assert_eq!(edit.error_line().as_deref(), Some("ready"));
         edit
     }
 
@@ -94,6 +107,18 @@ fn text_is_set_or_kept(servers: &Servers) {
     assert_eq!(kept(&said), "typed\n");
 }
 
+fn editor_needs_a_terminal(servers: &Servers) {
+    let mut command = edit(servers, "echo started; false");
+    let output = command.stdout(Stdio::piped()).output().unwrap();
+    assert_code(&output, 2);
+    assert_eq!(text(&output.stdout), "");
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("an editor needs a terminal\nhint: "),
+        "{said}"
+    );
+}
+
 fn value_that_was_left_alone_is_not_made(servers: &Servers) {
     assert_code(&edit(servers, "true").output().unwrap(), 0);
     assert_code(&config(servers, &["get", "app/limits"]), 1);
@@ -114,9 +139,10 @@ fn text_is_kept_when_the_command_is_told_to_end(servers: &Servers) {
         let typist = Typist::new();
         let mut edit = typist.at_work(servers);
         edit.signal(signal);
-        assert_eq!(edit.line(), None, "the editor has ended too");
+        // It is closed when the editor has ended too.
+        let said = edit.errors().join("\n");
         assert_eq!(edit.code(), Some(code));
-        assert_eq!(kept(&edit.errors().join("\n")), "typed\n");
+        assert_eq!(kept(&said), "typed\n");
     }
     assert_code(&config(servers, &["get", "app/limits"]), 1);
 }

@@ -15,6 +15,9 @@ fn counter_adds_and_tells(servers: &Servers) {
     assert_eq!(servers.done(&["counter", "add", "n"]), "1\n");
     assert_eq!(servers.done(&["counter", "add", "n", "41"]), "42\n");
     assert_eq!(servers.done(&["counter", "add", "n", "-2"]), "40\n");
+    // A sum that does not exist is an answer, not a failure.
+    let most = i64::MAX.to_string();
+    assert_code(&servers.run(&["counter", "add", "n", &most]), 1);
     let value = servers.object(&["counter", "get", "n"]);
     assert_eq!(value, json!({"path": "/n", "value": 40}));
 }

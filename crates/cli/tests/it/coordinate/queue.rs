@@ -74,10 +74,10 @@ fn items_that_fail_too_often_are_dead_letters(servers: &Servers) {
     let id = letter["id"].as_str().unwrap();
     assert!(servers.done(&["queue", "dead", "q"]).starts_with(id));
     assert_code(
-        &servers.run(&["queue", "dead", "q", "--revive", "nothing"]),
+        &servers.run(&["queue", "dead", "q", "--retry", "nothing"]),
         1,
     );
-    servers.done(&["queue", "dead", "q", "--revive", id]);
+    servers.done(&["queue", "dead", "q", "--retry", id]);
     assert_eq!(servers.done(&["queue", "take", "q"]), "poison");
     assert_eq!(
         servers.object(&["queue", "dead", "q"])["letters"],
@@ -232,7 +232,7 @@ fn revived_items_keep_their_priority_or_due_time(servers: &Servers) {
         assert_ne!(before, 0);
         let failing = [&take[..], &["--attempts", "1", "--", "false"]].concat();
         assert_code(&servers.run(&failing), 1);
-        servers.done(&["queue", "dead", path, "--revive", "all"]);
+        servers.done(&["queue", "dead", path, "--retry", "all"]);
         assert_eq!(rank(), before, "{path}");
     }
     servers.done(&["queue", "put", "p", "sooner", "--priority", "3"]);

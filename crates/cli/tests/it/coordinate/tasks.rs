@@ -16,7 +16,7 @@ on_local_and_apache! {
 fn tasks_are_done_once_each(servers: &Servers) {
     let added = servers.object(&["tasks", "add", "t", "a", "b", "c", "--data", "what"]);
     assert_eq!(added["added"], json!(["a", "b", "c"]));
-    assert_code(&servers.run(&["tasks", "status", "t"]), 1);
+    assert_code(&servers.run(&["tasks", "ls", "t"]), 1);
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
     let script = format!("echo \"$BELLWETHER_TASK $(cat)\" >> {}", log.display());
@@ -32,7 +32,7 @@ fn tasks_are_done_once_each(servers: &Servers) {
     let again = servers.object(&["tasks", "add", "t", "a"]);
     assert_eq!(again["added"], json!([]));
     assert_eq!(
-        servers.done(&["tasks", "status", "t"]),
+        servers.done(&["tasks", "ls", "t"]),
         "0 open, 0 running, 3 done, 0 failed\n"
     );
 }
@@ -52,17 +52,14 @@ fn tasks_that_fail_are_set_aside_and_retried(servers: &Servers) {
         script,
     ];
     assert_code(&servers.run(&work), 1);
-    let status = servers.object(&["tasks", "status", "t"]);
+    let status = servers.object(&["tasks", "ls", "t"]);
     assert_eq!(
         (&status["done"], &status["failed"][0]["id"]),
         (&json!(1), &json!("bad"))
     );
     assert_eq!(status["failed"][0]["attempts"], 2);
-    assert_code(
-        &servers.run(&["tasks", "status", "t", "--retry", "good"]),
-        1,
-    );
-    let retried = servers.object(&["tasks", "status", "t", "--retry", "bad"]);
+    assert_code(&servers.run(&["tasks", "ls", "t", "--retry", "good"]), 1);
+    let retried = servers.object(&["tasks", "ls", "t", "--retry", "bad"]);
     assert_eq!(
         (&retried["open"], &retried["failed"]),
         (&json!(1), &json!([]))
@@ -71,7 +68,7 @@ fn tasks_that_fail_are_set_aside_and_retried(servers: &Servers) {
     let script = "test $BELLWETHER_ATTEMPTS -gt 1 || kill -9 $$";
     let work = ["tasks", "run", "t", "--", "sh", "-c", script];
     assert_code(&servers.run(&work), 1);
-    assert_code(&servers.run(&["tasks", "status", "t"]), 0);
+    assert_code(&servers.run(&["tasks", "ls", "t"]), 0);
     // An interrupted task is given back.
     servers.done(&["tasks", "add", "t", "long"]);
     let mut worker = Running::start(&mut servers.command(&[
@@ -87,7 +84,7 @@ fn tasks_that_fail_are_set_aside_and_retried(servers: &Servers) {
     worker.signal(Signal::TERM);
     assert_eq!(worker.code(), Some(143));
     until("it is open again", || {
-        servers.object(&["tasks", "status", "t"])["open"] == json!(1)
+        servers.object(&["tasks", "ls", "t"])["open"] == json!(1)
     });
 }
 
@@ -109,7 +106,7 @@ fn worker_that_is_told_to_end_begins_no_other_task(servers: &Servers) {
         assert_eq!(worker.line().as_deref(), Some("in"));
         worker.signal(signal);
         assert_eq!(worker.code(), Some(code), "{signal:?}");
-        let status = servers.object(&["tasks", "status", "t"]);
+        let status = servers.object(&["tasks", "ls", "t"]);
         let is_left = code != 0;
         assert_eq!(status["open"] != json!(0), is_left, "{signal:?}: {status}");
         servers.done(&["rm", "-r", "--yes", "t"]);
@@ -128,5 +125,5 @@ fn worker_whose_session_ends_goes_on_in_another_one() {
     assert_eq!(worker.line().as_deref(), Some("in"));
     Line::at(&address, "/t/claims").end_session();
     assert_eq!(worker.code(), Some(0), "{:?}", worker.errors());
-    assert_code(&servers.run(&["tasks", "status", "t"]), 0);
+    assert_code(&servers.run(&["tasks", "ls", "t"]), 0);
 }

@@ -235,5 +235,5 @@ fn tasks_are_done_side_by_side(address: &str) {
     assert_code(&output, 0);
     let said = text(&output.stdout);
     assert!(said.contains("users") && said.contains("orders"), "{said}");
-    assert_code(&run(address, &["tasks", "status", "t"]), 0);
+    assert_code(&run(address, &["tasks", "ls", "t"]), 0);
 }

@@ -22,6 +22,9 @@ fn job_that_runs_too_long_is_stopped_and_the_next_is_told(address: &str) {
     // A job that ends in time is not affected.
     let in_time = job(address, &["lock", "x", "--max-time", "60s"], "exit 4").output();
     assert_code(&in_time.unwrap(), 4);
+    // As for `timeout`.
+    let unlimited = job(address, &["lock", "x", "--max-time", "0"], "exit 5").output();
+    assert_code(&unlimited.unwrap(), 5);
 }
 
 fn job_that_does_not_listen_is_killed_after_the_grace(address: &str) {

@@ -1,7 +1,7 @@
 //! `bellwether lock` with shared holds: `--read`, `--of`, `--layout`.
 
 use ::bellwether::line::Layout;
-use bellwether::{Lock, RwLock, Semaphore, connect};
+use bellwether::{Lock, RwLock, connect};
 use tokio::runtime::Runtime;
 
 use crate::support::bellwether::{Running, assert_code, holding, job, text};
@@ -106,13 +106,10 @@ fn lines_of_other_libraries_are_shared(address: &str) {
         drop(reader);
         drop(runtime.block_on(other.write()).unwrap());
 
-        let path = format!("{name}-permits");
-        let arguments = ["lock", &path, "--layout", name, "--of", "1"];
-        let permit = holding(address, &arguments);
-        let other = Semaphore::new(&client, format!("/{path}"), 1).layout(layout);
-        assert!(runtime.block_on(other.try_acquire()).unwrap().is_none());
-        drop(permit);
-        drop(runtime.block_on(other.acquire()).unwrap());
+        // Their semaphores keep the limit in each program.
+        let permits = ["lock", "y", "--layout", name, "--of", "2"];
+        let refused = job(address, &permits, "echo ran").output().unwrap();
+        assert_code(&refused, 2);
     }
 }
 

@@ -112,6 +112,29 @@ fn wait_is_shown_in_one_line_that_changes_and_goes() {
 }
 
 #[test]
+fn wait_in_the_background_does_not_draw_over_what_is_typed() {
+    let mut shell = Shell::start_in("xterm");
+    let mut first = contender(&shell.address);
+    assert!(first.line().is_some());
+    let mut second = contender(&shell.address);
+    assert!(second.error_line().is_some());
+    shell.type_line("bellwether lock x -- echo mi\"\"ne &");
+    shell.until_shown("waiting for /x: 2nd in line");
+    shell.until_shown("\r\n");
+    // Two seconds, in which a line that changes would be drawn again.
+    assert_code(&shell.try_lock("2s"), 124);
+    assert_eq!(shell.rest(), "");
+    // What has changed is a line, as in a log.
+    first.end_input();
+    assert!(second.line().is_some());
+    shell.until_shown("waiting for /x: next in line");
+    shell.until_shown("\r\n");
+    second.end_input();
+    shell.until_shown("mine\r\n");
+    assert!(!shell.rest().contains("\x1b[2K"), "{:?}", shell.rest());
+}
+
+#[test]
 fn wait_that_is_interrupted_leaves_nothing_behind() {
     let mut shell = Shell::start_in("xterm");
     let mut holder = contender(&shell.address);

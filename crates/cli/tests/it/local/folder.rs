@@ -1,4 +1,4 @@
-//! The folder of the local server: which one it is, who may use it, and what commands print about it.
+//! The folder of the local server: which one it is, and who may use it.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
@@ -64,7 +64,7 @@ fn another_user_can_neither_use_nor_disturb_the_server() {
 }
 
 #[test]
-fn config_file_names_the_servers_and_another_folder_is_announced_even_so() {
+fn config_file_names_the_servers() {
     let home = Home::new();
     let config = tempfile::tempdir().unwrap();
     let file = config.path().join("bellwether.toml");
@@ -78,9 +78,6 @@ fn config_file_names_the_servers_and_another_folder_is_announced_even_so() {
     };
     let output = run("connect = \"local\"\n");
     assert_code(&output, 0);
-    // The file does not name another folder.
-    let notice = text(&output.stderr);
-    assert!(notice.contains(home.folder().to_str().unwrap()), "{notice}");
     let socket = home.folder().join("socket");
     std::fs::write(&file, format!("connect = \"unix:{}\"\n", socket.display())).unwrap();
     let mut command = home.lock("echo ran");
@@ -106,7 +103,11 @@ fn variable_that_names_a_folder_overrides_the_servers_of_the_file() {
         .unwrap();
     assert_code(&output, 0);
     let notice = text(&output.stderr);
-    assert!(notice.contains(home.folder().to_str().unwrap()), "{notice}");
+    assert!(
+        notice.contains(home.folder().to_str().unwrap())
+            && notice.contains("bellwether.toml names 127.0.0.1:1"),
+        "{notice}"
+    );
 }
 
 #[test]
@@ -119,8 +120,8 @@ fn folder_depends_on_the_user_and_not_on_the_environment() {
         text(&output.stdout)
     };
     let usual = path(&[]);
-    let (_, host) = split_user_and_host();
-    let end = format!("/.local/state/bellwether/{host}\n");
+    let id = std::fs::read_to_string(MACHINE_ID).unwrap_or_default();
+    let end = format!("/.local/state/bellwether/{}\n", folder_name(&id));
     assert!(usual.ends_with(&end), "{usual}");
     assert_eq!(path(&[("HOME", "/nonexistent")]), usual);
     assert_eq!(path(&[("XDG_STATE_HOME", "/nonexistent")]), usual);
@@ -128,7 +129,7 @@ fn folder_depends_on_the_user_and_not_on_the_environment() {
 }
 
 #[test]
-fn another_folder_is_another_server_and_is_announced() {
+fn another_folder_is_another_server() {
     let home = Home::new();
     let other = home.0.path().join("other");
     let mut holder = Running::start(&mut home.lock("echo held; exec tail -f /dev/null"));
@@ -148,11 +149,6 @@ fn another_folder_is_another_server_and_is_announced() {
     assert_code(&output, 0);
     let other = other.to_str().unwrap();
     assert_eq!(text(&output.stdout), format!("local {other}\n"));
-    let notice = text(&output.stderr);
-    assert!(
-        notice.contains(other) && notice.contains("other folders"),
-        "{notice}"
-    );
     let server = server_at(Path::new(other)).unwrap();
     kill_process(server, Signal::TERM).unwrap();
     let mut command = home.bellwether();
@@ -172,7 +168,8 @@ fn at_home(home: &Path, script: &str) -> Option<std::process::Output> {
     // A separate namespace, in which this user is root and other files can be mounted over those of the system.
     let mut command = Command::new("unshare");
     let setup = "mount --bind \"$1\" /etc/passwd || exit 99; eval \"$2\"";
-    command.args(["--map-root-user", "--mount", "sh", "-c", setup, "sh"]);
+    command.args(["--map-root-user", "--mount", "--uts"]);
+    command.args(["sh", "-c", setup, "sh"]);
     command.arg(&passwd).arg(script);
     command.env("BW", env!("CARGO_BIN_EXE_bellwether"));
     let output = command.output().ok()?;
@@ -194,15 +191,96 @@ fn cron_and_a_shell_exclude_each_other_whatever_their_environment() {
         return;
     };
     assert_code(&output, 0);
-    let (_, host) = split_user_and_host();
-    let folder = home.path().join(".local/state/bellwether").join(&host);
+    let id = std::fs::read_to_string(MACHINE_ID).unwrap_or_default();
+    let folders = home.path().join(".local/state/bellwether");
+    let folder = folders.join(folder_name(&id));
     let told = format!("code 124\n{}\n", folder.display());
     assert_eq!(text(&output.stdout), told);
-    let notice = format!("on {host}; commands of other hosts and users are not excluded");
     let errors = text(&output.stderr);
-    assert!(errors.contains(&notice), "{errors}");
+    assert!(!errors.contains("not excluded"), "{errors}");
     let mode = std::fs::metadata(folder).unwrap().mode() & 0o777;
     assert_eq!(mode, 0o700);
+}
+
+const MACHINE_ID: &str = "/etc/machine-id";
+
+/// The folder of a machine with this id. In a container the host name counts.
+fn folder_name(id: &str) -> String {
+    let marks = [
+        "/.dockerenv",
+        "/run/.containerenv",
+        "/run/host/container-manager",
+    ];
+    if id.is_empty() || marks.iter().any(|mark| Path::new(mark).exists()) {
+        return split_user_and_host().1;
+    }
+    format!("machine-{}", &id[..12])
+}
+
+/// As [`at_home`], on a machine with this id that is no container, except perhaps for what is below `/run`.
+fn on_machine(home: &Path, id: &str, script: &str) -> Option<std::process::Output> {
+    let root = home.join("root");
+    std::fs::create_dir_all(&root).unwrap();
+    let (id_file, script_file) = (home.join("machine-id"), home.join("script"));
+    std::fs::write(&id_file, id).unwrap();
+    std::fs::write(&script_file, script).unwrap();
+    let (root, id, script) = (root.display(), id_file.display(), script_file.display());
+    // All top folders, without the files beside them.
+    let setup = format!(
+        "mount --bind {id} {MACHINE_ID} || exit 99
+         for top in /*; do
+             if [ -L $top ]; then cp -Pf $top {root}
+             elif [ -d $top ]; then mkdir -p {root}$top && mount --rbind $top {root}$top || exit 99
+             fi
+         done
+         exec chroot {root} /bin/sh {script}"
+    );
+    at_home(home, &setup)
+}
+
+#[test]
+fn renamed_host_keeps_its_folder_and_other_machines_have_others() {
+    let home = tempfile::tempdir().unwrap();
+    let names = |id: &str| {
+        let script = "$BW local path; hostname renamed; $BW local path";
+        let output = on_machine(home.path(), id, script)?;
+        assert_code(&output, 0);
+        let paths = text(&output.stdout);
+        let names = paths.lines().map(|path| path.rsplit('/').next().unwrap());
+        Some(names.map(str::to_owned).collect::<Vec<_>>())
+    };
+    let Some(one) = names(&"1".repeat(32)) else {
+        eprintln!("skipped: no namespace of its own here");
+        return;
+    };
+    assert_eq!(one, ["machine-111111111111"; 2]);
+    assert_eq!(names(&"2".repeat(32)).unwrap(), ["machine-222222222222"; 2]);
+    let host = split_user_and_host().1;
+    assert_eq!(names("").unwrap(), [&*host, "renamed"]);
+}
+
+#[test]
+fn folder_that_is_named_after_the_host_is_used_further() {
+    let home = tempfile::tempdir().unwrap();
+    let folders = home.path().join(".local/state/bellwether");
+    let by_host = folders.join(split_user_and_host().1);
+    std::fs::create_dir_all(&by_host).unwrap();
+    let only_owner = std::fs::Permissions::from_mode(0o700);
+    std::fs::set_permissions(&by_host, only_owner).unwrap();
+    // The first server runs on while the link is made, and another one continues there.
+    let script = format!(
+        "$BW create -p old x --local {}; $BW get old; hostname renamed; $BW get old; $BW local stop; $BW get old; $BW local stop",
+        by_host.display()
+    );
+    let Some(output) = on_machine(home.path(), &"1".repeat(32), &script) else {
+        eprintln!("skipped: no namespace of its own here");
+        return;
+    };
+    assert_code(&output, 0);
+    let said = text(&output.stdout);
+    assert_eq!(said.matches('x').count(), 3, "{said}");
+    let link = std::fs::read_link(folders.join("machine-111111111111")).unwrap();
+    assert_eq!(link.as_os_str(), by_host.file_name().unwrap());
 }
 
 fn split_user_and_host() -> (String, String) {

@@ -1,5 +1,6 @@
 //! The local default.
 
+mod announcement;
 mod command;
 mod folder;
 mod kills;

@@ -3,16 +3,18 @@
 use std::net::TcpListener;
 use std::process::{Output, Stdio};
 
-use bellwether_testkit::TestServer;
+use bellwether_server::{Config, SessionPasswords};
+use bellwether_testkit::{RawClient, TestServer};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::bellwether::{Running, assert_code, text, until};
+use crate::support::bellwether::{Running, assert_code, bellwether, serve, text, until};
 use crate::support::servers::Servers;
 
 on_local_and_apache! {
     healthy_server_is_described_and_fine,
     crashes_and_dead_letters_are_warnings_with_advice,
+    interrupt_by_the_user_is_no_warning,
     sessions_that_are_granted_otherwise_are_told,
     directory_that_is_hard_to_list_is_told,
     holds_that_were_not_looked_for_are_told,
@@ -64,6 +66,23 @@ fn healthy_server_is_described_and_fine(servers: &Servers) {
     }
     let output = doctor(servers, &["--json"]);
     assert!(of_the_tree(&output).is_empty(), "{output:?}");
+}
+
+fn interrupt_by_the_user_is_no_warning(servers: &Servers) {
+    let interrupted = servers.run(&["lock", "x", "--", "sh", "-c", "kill -INT $$"]);
+    assert_code(&interrupted, 130);
+    let output = doctor(servers, &[]);
+    let said = text(&output.stdout);
+    assert!(
+        said.contains("fine     holds    ")
+            && said.contains("sh held /x before and was interrupted (SIGINT) ")
+            && said.contains("bellwether lock --clear /x"),
+        "{said}"
+    );
+    assert!(of_the_tree(&doctor(servers, &["--json"])).is_empty());
+    // Its work may be half done: the next job is told as after any crash.
+    let next = ["lock", "x", "--", "sh", "-c", "echo $BELLWETHER_PREVIOUS"];
+    assert_eq!(servers.done(&next), "crashed\n");
 }
 
 fn crashes_and_dead_letters_are_warnings_with_advice(servers: &Servers) {
@@ -155,6 +174,18 @@ fn holds_that_were_not_looked_for_are_told(servers: &Servers) {
 }
 
 #[test]
+fn server_whose_data_went_back_in_time_is_told() {
+    for (flag, expected) in [(None, 0), (Some("--new-epoch"), 1)] {
+        let mut command = bellwether();
+        command.args(["serve", "-l", "127.0.0.1:0"]).args(flag);
+        let (_server, addresses) = serve(&mut command);
+        let said = text(&doctor(&Servers::at(&addresses[0]), &[]).stdout);
+        let told = said.matches("continues above all earlier zxids").count();
+        assert_eq!(told, expected, "{said}");
+    }
+}
+
+#[test]
 fn sequence_numbers_near_their_end_are_critical() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let server = runtime.block_on(TestServer::start()).unwrap();
@@ -172,6 +203,37 @@ fn sequence_numbers_near_their_end_are_critical() {
             let said = text(&output.stdout);
             let what = format!("the sequence numbers of /x have reached {next}");
             assert!(said.contains(&what), "{said}");
+        }
+    }
+}
+
+#[test]
+fn limits_that_are_near_and_passwords_that_can_be_computed_are_told() {
+    const CONNECTIONS: usize = 10;
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    for (passwords, clients, is_told) in [
+        (SessionPasswords::Apache, 7, true),
+        (SessionPasswords::Secret, 1, false),
+    ] {
+        let config = Config {
+            connections_max: CONNECTIONS,
+            session_passwords: passwords,
+            ..TestServer::config()
+        };
+        let server = runtime.block_on(TestServer::with(config)).unwrap();
+        // The doctor has two more connections, one of them for words.
+        let connect = || runtime.block_on(RawClient::connect(server.address()));
+        let _clients: Vec<_> = (0..clients).map(|_| connect().unwrap()).collect();
+        let servers = Servers::at(&server.connect_string());
+        let said = text(&doctor(&servers, &[]).stdout);
+        for finding in [
+            format!(
+                "critical limits   {} has 9 of 10 connections",
+                server.address()
+            ),
+            "warning  sessions any client can compute the passwords of 8 sessions".to_owned(),
+        ] {
+            assert_eq!(said.contains(&finding), is_told, "{finding}: {said}");
         }
     }
 }

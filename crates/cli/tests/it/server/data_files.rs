@@ -281,7 +281,10 @@ fn damage_stops_a_start_and_a_repair_gives_up_what_follows() {
     assert!(said.contains("hint: --yes "), "{said}");
     assert_eq!(fs::read(&log).unwrap(), damaged);
 
-    assert_code(&repair.arg("--yes").output().unwrap(), 0);
+    let repaired = repair.arg("--yes").output().unwrap();
+    assert_code(&repaired, 0);
+    let said = text(&repaired.stderr);
+    assert!(said.contains("tokens continue above 0x"), "{said}");
     let kept = fs::read(file(&folder, &format!("cut-log.1-{offset}"))).unwrap();
     assert!(damaged[offset..].starts_with(&kept));
     // Data before the damage is there, and data after it is not.

@@ -61,6 +61,8 @@ fn three_servers_of_apache_start_with_the_data_on_each() {
         .output()
         .unwrap();
     assert_code(&output, 0);
+    // Apache's servers do not know the passwords of sessions.
+    assert!(text(&output.stderr).contains("--session-passwords apache"));
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
     let addresses: Vec<SocketAddr> = told["connect"]
         .as_str()

@@ -7,8 +7,9 @@ use bellwether_testkit::{Body, RawClient, Request};
 
 use crate::support::bellwether::Running;
 
-/// Runs a script with a small file system of its own at `folder`, and the program as `$BW`. `None` if that is not allowed here.
-fn with_small_disk(folder: &Path, script: &str) -> Option<Running> {
+/// Runs a script with a file system of this size at `folder`, and the program as `$BW`. `None` if that is not allowed here. The script reads what
+/// the test writes.
+pub(super) fn with_small_disk(folder: &Path, size: &str, script: &str) -> Option<Running> {
     // A namespace of processes too, so that a server ends with the script.
     const NAMESPACES: [&str; 5] = [
         "--map-root-user",
@@ -17,25 +18,25 @@ fn with_small_disk(folder: &Path, script: &str) -> Option<Running> {
         "--fork",
         "--kill-child",
     ];
-    let mount = "mount -t tmpfs -o size=160k tmpfs \"$DATA\"";
+    let mount = format!("mount -t tmpfs -o size={size} tmpfs \"$DATA\"");
     let is_allowed = |status: std::process::ExitStatus| status.success();
     let run = |script: &str| {
         let mut command = Command::new("unshare");
         command.args(NAMESPACES).args(["sh", "-c", script]);
         command.env("BW", env!("CARGO_BIN_EXE_bellwether"));
-        command.env("DATA", folder).stdin(Stdio::null());
+        command.env("DATA", folder).stdin(Stdio::piped());
         command.env_remove("RUST_LOG").env_remove("NOTIFY_SOCKET");
         command
     };
-    if !run(mount).status().is_ok_and(is_allowed) {
+    if !run(&mount).status().is_ok_and(is_allowed) {
         eprintln!("skipped: no file system can be mounted here");
         return None;
     }
-    Some(Running::start(&mut run(&format!("{mount}; {script}"))))
+    Some(Running::start_with(&mut run(&format!("{mount}; {script}"))))
 }
 
 /// The address in the line that says where the server serves.
-fn serving(server: &mut Running) -> String {
+pub(super) fn serving(server: &mut Running) -> String {
     let line = server.error_line().expect("the server serves");
     let address = line.strip_prefix("bellwether: serving on ");
     address.unwrap_or_else(|| panic!("{line}")).to_owned()
@@ -44,9 +45,10 @@ fn serving(server: &mut Running) -> String {
 #[tokio::test]
 async fn full_disk_stops_the_server_which_has_everything_when_there_is_space() {
     let folder = tempfile::tempdir().unwrap();
-    let serve = "\"$BW\" serve --listen 127.0.0.1:0 --data \"$DATA\"";
+    // Without a low-water mark.
+    let serve = "\"$BW\" serve --listen 127.0.0.1:0 --data \"$DATA\" --min-free-disk 0";
     let script = format!("{serve}; echo code $?; mount -o remount,size=8m \"$DATA\"; exec {serve}");
-    let Some(mut server) = with_small_disk(folder.path(), &script) else {
+    let Some(mut server) = with_small_disk(folder.path(), "160k", &script) else {
         return;
     };
     let address = serving(&mut server);
@@ -102,7 +104,7 @@ async fn full_disk_stops_the_server_which_has_everything_when_there_is_space() {
 fn read_only_disk_is_refused_with_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let script = "mount -o remount,ro \"$DATA\"; \"$BW\" serve --listen 127.0.0.1:0 --data \"$DATA\"; echo code $?";
-    let Some(mut server) = with_small_disk(folder.path(), script) else {
+    let Some(mut server) = with_small_disk(folder.path(), "160k", script) else {
         return;
     };
     assert_eq!(server.line().as_deref(), Some("code 125"));

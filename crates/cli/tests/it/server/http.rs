@@ -22,6 +22,18 @@ fn get(address: &str, path: &str) -> Option<String> {
     Some(body.to_owned())
 }
 
+/// Body of the response to a GET with the token.
+fn get_with(address: &str, path: &str, token: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let head = format!(
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
 /// The address in `dashboard at http://ADDRESS/`.
 fn page_address(line: &str) -> String {
     let (_, address) = line.split_once("http://").expect(line);
@@ -86,7 +98,7 @@ fn prometheus_scrapes_the_metrics_of_a_server() {
 fn dashboard_serves_pages_of_any_server_and_has_no_metrics_of_its_own() {
     let (_server, address, _) = serve_with_pages();
     let mut command = bellwether();
-    let command = command.args(["dashboard", "-c", &address, "--http", "127.0.0.1:0"]);
+    let command = command.args(["dashboard", "-c", &address, "--listen", "127.0.0.1:0"]);
     let mut dashboard = Running::start(command);
     let page = page_address(&dashboard.error_line().unwrap());
     assert!(
@@ -98,6 +110,33 @@ fn dashboard_serves_pages_of_any_server_and_has_no_metrics_of_its_own() {
     assert!(get(&page, "/metrics").unwrap().contains("serve --http"));
     dashboard.signal(Signal::TERM);
     assert_eq!(dashboard.code(), Some(128 + 15));
+}
+
+/// The dashboard is part of the server: it does not authenticate as clients have to.
+#[test]
+fn dashboard_of_a_server_that_enforces_authentication_shows_nodes() {
+    const TOKEN: &str = "0123456789abcdef0123";
+    let folder = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let (users, token) = (put("users", "bob:secret\n"), put("token", TOKEN));
+    let mut command = bellwether();
+    command.args(["serve", "-l", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
+    command.args(["--enforce-auth", "sasl", "--sasl-users"]);
+    command.arg(&users).arg("--token-file").arg(&token);
+    let (mut server, addresses) = serve(&mut command);
+    let page = page_address(&server.error_line().unwrap());
+    let mut refused = bellwether();
+    let refused = refused.args(["ls", "/", "-c", &addresses[0]]).output();
+    assert_ne!(refused.unwrap().status.code(), Some(0));
+    let answer = get_with(&page, "/api/children?path=/", TOKEN);
+    assert!(answer.contains("zookeeper"), "{answer}");
+    // And the answers of other requests, without a token.
+    assert!(get(&page, "/readyz").unwrap().contains("ready"));
+    assert!(get(&page, "/healthz").unwrap().contains("alive"));
 }
 
 #[test]
@@ -149,11 +188,11 @@ fn post(address: &str, path: &str, token: &str, body: &str) -> (u16, Value) {
 fn action_is_logged_by_the_process_that_serves_the_page() {
     let (_server, address, _) = serve_with_pages();
     let mut command = bellwether();
-    command.args(["dashboard", "-c", &address, "--http", "127.0.0.1:0"]);
+    command.args(["dashboard", "-c", &address, "--listen", "127.0.0.1:0"]);
     let mut dashboard = Running::start(command.arg("--allow-actions"));
     let page = page_address(&dashboard.error_line().unwrap());
     let login = dashboard.error_line().unwrap();
-    let token = login.rsplit(' ').next().unwrap();
+    let (_, token) = login.split_once("/#token=").expect(&login);
     let action = r#"{"action":"clear_crash","path":"/jobs/nightly"}"#;
     let (status, _) = post(&page, "/api/action", "another token of a length", action);
     assert_eq!(status, 401);
@@ -161,7 +200,9 @@ fn action_is_logged_by_the_process_that_serves_the_page() {
     assert_eq!((status, answer["end"].as_str()), (200, Some("gone")));
     let logged = dashboard.error_line().unwrap();
     assert!(
-        logged.contains("action through the dashboard") && logged.contains("/jobs/nightly"),
+        logged.contains("action through the dashboard")
+            && logged.contains("/jobs/nightly")
+            && logged.contains("peer=127.0.0.1:"),
         "{logged}"
     );
 }

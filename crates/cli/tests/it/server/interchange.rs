@@ -20,6 +20,7 @@ async fn apache_finds_all_that_was_acknowledged_before_a_kill() {
     command
         .args(["serve", "--listen", "127.0.0.1:0", "--data"])
         .arg(folder.path());
+    command.args(["--session-passwords", "apache"]);
     let (mut server, addresses) = serve(&mut command);
     let mut client = RawClient::connect(&addresses[0]).await.unwrap();
     client

@@ -26,6 +26,8 @@ fn serve_on(port: u16, data: &Path) -> Running {
     command
         .args(["serve", "--listen", &listen, "--data"])
         .arg(data);
+    // Sessions that are to continue on Apache's servers.
+    command.args(["--session-passwords", "apache"]);
     serve(&mut command).0
 }
 

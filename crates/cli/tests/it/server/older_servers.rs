@@ -60,7 +60,7 @@ fn commands_work_on_servers_without_newer_features() {
     assert!(!text(&left.stdout).contains("item"), "{left:?}");
     answer(address, &["tasks", "add", "/a/tasks", "task"]);
     job(&["tasks", "run", "/a/tasks"], &["true"]);
-    assert_code(&run(address, &["tasks", "status", "/a/tasks"]), 0);
+    assert_code(&run(address, &["tasks", "ls", "/a/tasks"]), 0);
     answer(address, &["counter", "add", "/a/counter", "2"]);
     assert_eq!(answer(address, &["counter", "get", "/a/counter"]), "2\n");
     answer(address, &["config", "set", "/a/config", "value"]);

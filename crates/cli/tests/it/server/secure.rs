@@ -1,12 +1,13 @@
 //! `bellwether serve` with TLS, users of the host, SASL, an audit log and backups, and the command as its client.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use bellwether_testkit::certificates::{Authority, Files};
 use rustix::process::Signal;
 
-use crate::support::bellwether::{assert_code, bellwether, serve};
+use crate::support::bellwether::{assert_code, bellwether, serve, text};
 
 #[test]
 fn one_server_for_certificates_passwords_and_users_of_the_host() {
@@ -35,7 +36,7 @@ fn one_server_for_certificates_passwords_and_users_of_the_host() {
         "--enforce-auth",
         "unix,x509,sasl",
     ]);
-    serving.args(["--client-auth", "want", "--secret-session-passwords"]);
+    serving.args(["--client-auth", "want", "--session-passwords", "secret"]);
     for (flag, file) in [
         ("--cert", &cert),
         ("--client-ca", &ca),
@@ -129,4 +130,41 @@ fn backup_by_signal_is_restored_by_the_next_server() {
     let mut serving = bellwether();
     serving.args(["serve", "-l", "127.0.0.1:0", "--restore", &file, "--data"]);
     assert_code(&serving.arg(files.path("new")).output().unwrap(), 125);
+}
+
+#[test]
+fn folder_of_backups_is_checked_before_the_server_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, file) = (folder.path().join("data"), folder.path().join("file"));
+    fs::create_dir_all(data.join("version-2")).unwrap();
+    fs::write(&file, "").unwrap();
+    // Where no user, root included, can create anything.
+    let unwritable = Path::new("/proc/backups");
+    for (backups, code, expected) in [
+        (file.as_path(), 2, "is not a folder"),
+        (&data, 2, "is the data folder"),
+        (&data.join("version-2/backups"), 2, "is the data folder"),
+        (&folder.path().join("./data"), 2, "is the data folder"),
+        (unwritable, 125, "cannot write backups to /proc/backups"),
+    ] {
+        let mut command = bellwether();
+        command.args(["serve", "-l", "127.0.0.1:0", "--data"]);
+        let output = command.arg(&data).arg("--backups").arg(backups).output();
+        let output = output.unwrap();
+        assert_code(&output, code);
+        let errors = text(&output.stderr);
+        assert!(errors.contains(expected), "{errors}");
+        assert!(errors.contains("hint: "), "{errors}");
+    }
+
+    assert_eq!(fs::read_dir(data.join("version-2")).unwrap().count(), 0);
+    let backups = folder.path().join("new/backups");
+    let mut command = bellwether();
+    command.args(["serve", "-l", "127.0.0.1:0", "--data"]);
+    let (mut server, _) = serve(command.arg(&data).arg("--backups").arg(&backups));
+    let mode = fs::metadata(&backups).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    assert_eq!(fs::read_dir(&backups).unwrap().count(), 0);
+    server.signal(Signal::TERM);
+    assert_eq!(server.code(), Some(0));
 }

@@ -167,6 +167,26 @@ fn service_manager_is_told() {
 }
 
 #[test]
+fn watchdog_is_fed_while_writes_are_carried_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    let mut buffer = [0; 64];
+    let mut told = || {
+        let length = manager.recv(&mut buffer).unwrap();
+        String::from_utf8_lossy(&buffer[..length]).trim().to_owned()
+    };
+    let mut command = bellwether();
+    command.env("NOTIFY_SOCKET", &path);
+    command.env("WATCHDOG_USEC", "300000");
+    let (_server, _) = serve(command.args(["serve", "--listen", "127.0.0.1:0"]));
+    assert_eq!(told(), "READY=1");
+    for _ in 0..3 {
+        assert_eq!(told(), "WATCHDOG=1");
+    }
+}
+
+#[test]
 fn service_manager_is_not_told_ready_if_the_pages_cannot_be_served() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();

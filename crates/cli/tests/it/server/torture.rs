@@ -54,48 +54,32 @@ fn assert_report(folder: &Path) {
     assert_eq!(summary["right"], true);
 }
 
-/// In how many runs a mistake must be found.
-const ATTEMPTS_MAX: u32 = 4;
-
-/// The deliberate mistakes are compiled into test builds only.
+/// An addition of another client, which no history explains.
 #[test]
-fn mistake_of_a_recipe_is_found_under_faults() {
-    for (mistake, recipe, found) in [
-        // It shows by two holders, or by one that was ahead of its turn.
-        (
-            "skip-relist",
-            "lock",
-            &["held at once", "was granted before"][..],
-        ),
-        ("retry-blindly", "queue", &["was put twice"]),
-        ("decide-early", "two-phase", &["committed before site"]),
-        (
-            "write-unfenced",
-            "fenced-writes",
-            &["no order of the operations"],
-        ),
-    ] {
-        let attempt = |seed: u32| {
-            torture(&["--embedded", "--for", "10s", "--json", "--recipes", recipe])
-                .args(["--seed", &seed.to_string()])
-                .env("BELLWETHER_TORTURE_SABOTAGE", mistake)
-                .output()
-                .unwrap()
-        };
-        // On a busy machine little happens in one attempt.
-        let mut outputs = (1..=ATTEMPTS_MAX).map(attempt);
-        let output = outputs.find(|output| output.status.code() != Some(0));
-        let output = output.unwrap_or_else(|| panic!("{mistake} was not found"));
-        assert_code(&output, 1);
-        let summary = summary(&output);
-        assert_eq!(summary["right"], false);
-        let violation = &summary["violations"][0];
-        assert_eq!(violation["recipe"], recipe);
-        let what = violation["what"].as_str().unwrap();
-        assert!(found.iter().any(|found| what.contains(found)), "{what}");
-        let told = text(&output.stderr);
-        assert!(told.contains("hint: --seed"), "{told}");
-    }
+fn what_no_worker_did_is_a_violation() {
+    let (_server, addresses) = serve(bellwether().args(["serve", "--listen", "127.0.0.1:0"]));
+    let address = &addresses[0];
+    let arguments = ["-c", address, "--recipes", "counter", "--no-faults"];
+    let mut torture = Running::start(torture(&arguments).arg("--json"));
+    while !torture.error_line().expect("progress").contains("to go") {}
+    let run = bellwether()
+        .args(["ls", "-c", address, "/torture"])
+        .output()
+        .unwrap();
+    assert_code(&run, 0);
+    let counter = format!("/torture/{}/counter", text(&run.stdout).trim());
+    let added = bellwether()
+        .args(["counter", "add", "-c", address, &counter, "1000000"])
+        .output()
+        .unwrap();
+    assert_code(&added, 0);
+    torture.signal(Signal::INT);
+    let summary: Value = serde_json::from_str(&torture.line().unwrap()).unwrap();
+    assert_eq!(summary["right"], false, "{summary}");
+    assert_eq!(summary["violations"][0]["recipe"], "counter");
+    let told = torture.errors().join("\n");
+    assert!(told.contains("hint: --seed"), "{told}");
+    assert_eq!(torture.code(), Some(1));
 }
 
 #[test]

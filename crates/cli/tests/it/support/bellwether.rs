@@ -1,6 +1,6 @@
 //! Runs the command and follows its output.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write as _};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -77,6 +77,8 @@ macro_rules! on_both_engines {
                 let (_server, addresses) =
                     $crate::support::bellwether::serve($crate::support::bellwether::bellwether().args([
                         "serve", "--listen", "127.0.0.1:0", "--tick-time", "200ms",
+                        // With others, a test cannot end the session of a command.
+                        "--session-passwords", "apache",
                     ]));
                 super::$name(&addresses[0]);
             })*
@@ -185,6 +187,12 @@ impl Running {
     /// Waits for the end and returns the exit code.
     pub(crate) fn code(&mut self) -> Option<i32> {
         self.status().code()
+    }
+
+    /// Writes a line to stdin.
+    pub(crate) fn tell(&mut self, line: &str) {
+        let input = self.child.stdin.as_mut().unwrap();
+        writeln!(input, "{line}").unwrap();
     }
 
     /// Closes stdin.

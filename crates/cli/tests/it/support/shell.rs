@@ -21,6 +21,27 @@ pub(crate) fn path_with_bellwether() -> OsString {
     path
 }
 
+/// A pseudo-terminal: what a user sees and types on, and what a program uses.
+pub(crate) fn open_terminal() -> (File, File) {
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let size = Winsize {
+        ws_row: screen::ROWS,
+        ws_col: screen::COLUMNS,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    tcsetwinsize(&master, size).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
+    let terminal = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(name)
+        .unwrap();
+    (File::from(master), terminal)
+}
+
 /// A shell with job control in a terminal, and a server.
 pub(crate) struct Shell {
     keyboard: File,
@@ -45,22 +66,7 @@ impl Shell {
     pub(crate) fn start_program(program: &[&str], terminal_kind: &str) -> Self {
         let (server, addresses) =
             serve(bellwether().args(["serve", "--listen", "127.0.0.1:0", "--tick-time", "200ms"]));
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-        grantpt(&master).unwrap();
-        unlockpt(&master).unwrap();
-        let size = Winsize {
-            ws_row: screen::ROWS,
-            ws_col: screen::COLUMNS,
-            ws_xpixel: 0,
-            ws_ypixel: 0,
-        };
-        tcsetwinsize(&master, size).unwrap();
-        let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
-        let terminal = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(name)
-            .unwrap();
+        let (keyboard, terminal) = open_terminal();
         // It creates a session, and makes stdin its terminal.
         let shell = Command::new("setsid")
             .args(["--ctty", "--wait"])
@@ -74,7 +80,6 @@ impl Shell {
             .stderr(terminal)
             .spawn()
             .unwrap();
-        let keyboard = File::from(master);
         let screen = Arc::new(Mutex::new(String::new()));
         let (mut seen, shown) = (keyboard.try_clone().unwrap(), screen.clone());
         std::thread::spawn(move || {

@@ -2,7 +2,7 @@
 //!
 //! No session is open while the user types, which may take hours: the version shows whether the value was changed meanwhile.
 
-use std::io::Write;
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ use crate::signals::Signals;
 const EDITOR_ENDS: Duration = Duration::from_secs(2);
 
 pub(super) fn run(place: &PlaceArgs, output: Output) -> anyhow::Result<Exit> {
+    check_terminal(place)?;
     let mut before = None;
     let read = in_session(&place.tree.connect, output, async |client| {
         before = value(client, place).get().await?;
@@ -50,6 +51,16 @@ pub(super) fn run(place: &PlaceArgs, output: Output) -> anyhow::Result<Exit> {
         Ok(Exit::Done) => ended,
         ended => keep(file, place, ended, output),
     }
+}
+
+/// Refuses to start an editor in a script, where it would wait for keys that cannot come.
+fn check_terminal(place: &PlaceArgs) -> Result<(), Refusal> {
+    if io::stdin().is_terminal() && io::stdout().is_terminal() {
+        return Ok(());
+    }
+    let path = &place.path;
+    Err(Refusal::usage("an editor needs a terminal")
+        .hint(format!("`bellwether config set {path} DATA` needs none")))
 }
 
 fn set(

@@ -31,6 +31,7 @@ pub(crate) fn run(args: ConfigArgs, output: Output) -> anyhow::Result<Exit> {
     match args.command {
         ConfigCommand::Get(args) => get(&args, output),
         ConfigCommand::Set(args) => set(&args, output),
+        ConfigCommand::Rm(args) => rm(&args, output),
         ConfigCommand::Edit(args) => edit::run(&args, output),
         ConfigCommand::Watch(args) => watch(&args, output),
         ConfigCommand::Import(args) => import(&args, output),
@@ -69,7 +70,7 @@ fn set(args: &ConfigSetArgs, output: Output) -> anyhow::Result<Exit> {
     let data = payload::read(&args.data)?;
     in_session(&place.tree.connect, output, async |client| {
         let config = value(client, place);
-        match args.version {
+        match args.expect {
             None => config.set(&data).await?,
             Some(version) => {
                 let set = config.compare_and_set(version.into(), &data).await?;
@@ -83,6 +84,18 @@ fn set(args: &ConfigSetArgs, output: Output) -> anyhow::Result<Exit> {
             place,
             config.get().await?.as_ref(),
         ))?)
+    })
+}
+
+fn rm(place: &PlaceArgs, output: Output) -> anyhow::Result<Exit> {
+    in_session(&place.tree.connect, output, async |client| {
+        if !value(client, place).delete().await? {
+            return Err(Refusal::no(format!("there is no value at {}", place.path)).into());
+        }
+        match place.tree.json {
+            true => Ok(output::answer_line(object(place, None))?),
+            false => Ok(Exit::Done),
+        }
     })
 }
 

@@ -7,9 +7,9 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use bellwether::queue::{
-    DeadLetter, Listed, Order, OrderedQueue, PutError, RecordedOrder, TakeError,
+    DeadLetter, ItemId, Listed, Order, OrderedQueue, PutError, RecordedOrder, TakeError,
 };
-use bellwether::{DelayQueue, PriorityQueue, Queue};
+use bellwether::{Client, DelayQueue, PriorityQueue, Queue};
 use serde_json::{Value, json};
 
 use crate::args::{
@@ -21,7 +21,7 @@ use crate::exit::Exit;
 use crate::output::people::{ms, who_json, who_text};
 use crate::output::refusal::Refusal;
 use crate::output::rendering::{data_json, data_text};
-use crate::output::{self, Output};
+use crate::output::{self, Output, print_now};
 use crate::tree::payload;
 use crate::value::duration;
 
@@ -92,37 +92,44 @@ pub(crate) fn run(args: QueueArgs, output: Output) -> anyhow::Result<Exit> {
 }
 
 fn put(args: &QueuePutArgs, output: Output) -> anyhow::Result<Exit> {
-    let place = &args.place;
-    let (path, data) = (&place.path, payload::read(&args.data)?);
+    let (place, items) = (&args.place, payload::read_items(&args.items)?);
     in_session(&place.tree.connect, output, async |client| {
-        let put = match (args.priority, args.delay) {
-            (Some(priority), _) => {
-                PriorityQueue::<Vec<u8>>::new(client, path)
-                    .put(priority, &data)
-                    .await
-            }
-            (None, Some(delay)) => {
-                DelayQueue::<Vec<u8>>::new(client, path)
-                    .put_after(delay, &data)
-                    .await
-            }
-            (None, None) => match Queue::<Vec<u8>>::new(client, path).put(&data).await {
-                Err(PutError::OtherOrder {
-                    order: RecordedOrder::Due,
-                    ..
-                }) => {
-                    let queue = DelayQueue::<Vec<u8>>::new(client, path);
-                    queue.put_after(Duration::ZERO, &data).await
-                }
-                put => put,
-            },
-        };
-        let id = put?;
-        Ok(match place.tree.json {
-            true => output::answer_line(json!({"path": path, "id": id.to_string()}))?,
-            false => output::answer_line(id)?,
-        })
+        // One after the other, because their order is that of the queue.
+        for item in &items {
+            let id = put_one(client, args, item).await?;
+            let line = match place.tree.json {
+                true => json!({"path": place.path, "id": id.to_string()}).to_string(),
+                false => id.to_string(),
+            };
+            // At once: if a later item fails, these have been put. Without a reader, the others are put all the same.
+            let _ = print_now(format!("{line}\n"))?;
+        }
+        Ok(Exit::Done)
     })
+}
+
+async fn put_one(client: &Client, args: &QueuePutArgs, data: &Vec<u8>) -> Result<ItemId, PutError> {
+    let path = &args.place.path;
+    match (args.priority, args.delay) {
+        (Some(priority), _) => {
+            let queue = PriorityQueue::<Vec<u8>>::new(client, path);
+            queue.put(priority, data).await
+        }
+        (None, Some(delay)) => {
+            let queue = DelayQueue::<Vec<u8>>::new(client, path);
+            queue.put_after(delay, data).await
+        }
+        (None, None) => match Queue::<Vec<u8>>::new(client, path).put(data).await {
+            Err(PutError::OtherOrder {
+                order: RecordedOrder::Due,
+                ..
+            }) => {
+                let queue = DelayQueue::<Vec<u8>>::new(client, path);
+                queue.put_after(Duration::ZERO, data).await
+            }
+            put => put,
+        },
+    }
 }
 
 fn ack(args: &QueueAckArgs, output: Output) -> anyhow::Result<Exit> {
@@ -249,12 +256,12 @@ async fn dead_of<O: Order>(
     place: &PlaceArgs,
 ) -> anyhow::Result<Exit> {
     let letters = queue.dead_letters().await?;
-    let Some(wanted) = args.revive.as_ref().or(args.forget.as_ref()) else {
+    let Some(wanted) = args.retry.as_ref().or(args.forget.as_ref()) else {
         return list_dead(&letters, place);
     };
     let mut done = Vec::new();
     for letter in chosen(&letters, wanted) {
-        let is_done = match args.revive {
+        let is_done = match args.retry {
             Some(_) => queue.revive(letter).await?,
             None => queue.forget(letter).await?,
         };

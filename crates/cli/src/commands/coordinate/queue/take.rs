@@ -15,18 +15,18 @@ use crate::args::{QueueOrder, QueueTakeArgs};
 use crate::connect::patience::Patience;
 use crate::connect::session::in_session_within;
 use crate::exit::Exit;
-use crate::hold::aside::Aside;
-use crate::hold::asked;
+use crate::hold::job_runner::{JobRunner, settle, with_job_runner};
 use crate::hold::keeper::End;
+use crate::hold::notice_printer::NoticePrinter;
+use crate::hold::release_requests;
 use crate::hold::waiting;
-use crate::hold::workplace::{Workplace, at_workplace, settle};
 use crate::output::input;
 use crate::output::rendering::data_json;
 use crate::output::{self, Output};
 use crate::tree::payload;
 
 pub(super) fn run(args: QueueTakeArgs, output: Output) -> anyhow::Result<Exit> {
-    let patience = Patience::new(&args.wait, args.at_once);
+    let patience = Patience::new(&args.wait);
     let attempts = args.attempts.get();
     if args.command.is_empty() {
         output::check_open("nothing was taken")?;
@@ -45,16 +45,16 @@ pub(super) fn run(args: QueueTakeArgs, output: Output) -> anyhow::Result<Exit> {
             })
         });
     }
-    at_workplace(
+    with_job_runner(
         &args.job,
         &args.command,
         patience,
         output,
-        async |workplace| {
-            let client = workplace.client().clone();
+        async |job_runner| {
+            let client = job_runner.client().clone();
             following!(args.order, &client, &args.path, |queue| {
                 let queue = queue.attempts_max(attempts);
-                for_command(&queue, &args, patience, workplace).await
+                for_command(&queue, &args, patience, job_runner).await
             })
         },
     )
@@ -88,19 +88,19 @@ async fn for_command<O: Order>(
     queue: &OrderedQueue<O>,
     args: &QueueTakeArgs,
     patience: Patience,
-    workplace: &Workplace<'_>,
+    job_runner: &JobRunner<'_>,
 ) -> anyhow::Result<Exit> {
-    let claim = match workplace
-        .unless_stopped(next(queue, &args.path, patience, workplace.output))
+    let claim = match job_runner
+        .unless_stopped(next(queue, &args.path, patience, job_runner.output))
         .await
     {
         Ok(claim) => claim?,
         Err(exit) => return Ok(exit),
     };
     let Some(claim) = claim else {
-        return patience.exit(workplace.client()).await;
+        return patience.exit(job_runner.client()).await;
     };
-    attempt(claim, &args.path, &args.command, workplace).await
+    attempt(claim, &args.path, &args.command, job_runner).await
 }
 
 /// Runs a command for an item, acknowledges or returns the item, and returns how the command ended.
@@ -108,7 +108,7 @@ pub(super) async fn attempt(
     claim: Claim<Vec<u8>>,
     path: &str,
     command: &[OsString],
-    workplace: &Workplace<'_>,
+    job_runner: &JobRunner<'_>,
 ) -> anyhow::Result<Exit> {
     payload::be_stdin(claim.payload())?;
     let variables = [
@@ -116,16 +116,18 @@ pub(super) async fn attempt(
         ("BELLWETHER_ATTEMPTS", claim.attempts().to_string()),
     ];
     let variables = variables.map(|(name, value)| (name, Some(value.into())));
-    let end = workplace.run(command, &claim, variables).await?;
+    let end = job_runner.run(command, &claim, variables).await?;
     let (exit, reason) = (end.exit(), end.reason());
     Ok(match end {
-        End::Job(Exit::Command(0)) => workplace.settle(path, claim.ack(), exit).await,
-        _ if workplace.is_uncounted(end).await => {
+        End::Job(Exit::Command(0)) => job_runner.settle(path, claim.ack(), exit).await,
+        _ if job_runner.is_uncounted(end).await => {
             let back = claim.give_back_uncounted(&reason);
-            workplace.settle(path, back, exit).await
+            job_runner.settle(path, back, exit).await
         }
         End::Job(_) | End::NotStarted(_) | End::TooLong(_) => {
-            workplace.settle(path, claim.give_back(&reason), exit).await
+            job_runner
+                .settle(path, claim.give_back(&reason), exit)
+                .await
         }
         // The claim ends with the session, and the item is delivered again.
         End::Lost | End::FrontGone => exit,
@@ -181,7 +183,7 @@ async fn hold<O: Order>(
     output: Output,
 ) -> Exit {
     let path = &args.path;
-    let (id, aside) = (claim.id(), Aside::start());
+    let (id, notices) = (claim.id(), NoticePrinter::start());
     tokio::select! {
         biased;
         () = claim.lost() => {}
@@ -198,15 +200,15 @@ async fn hold<O: Order>(
                 return exit;
             }
         }
-        never = asked::pass_on(&claim, true, &aside, output) => match never {},
+        never = release_requests::pass_on(&claim, true, &notices, output) => match never {},
     }
     // Without an answer, the acknowledgement is unknown.
     match timeout(limit, queue.list()).await {
         Ok(Ok(items)) if items.iter().all(|item| item.id != id) => Exit::Done,
         _ => {
             let error = anyhow::anyhow!("{id} in {path} is lost");
-            aside.print(move || output.error(&error));
-            aside.flush().await;
+            notices.print(move || output.error(&error));
+            notices.flush().await;
             Exit::Lost
         }
     }

@@ -10,34 +10,34 @@ use crate::args::{QueueOrder, QueueWorkArgs};
 use crate::connect::patience::Patience;
 use crate::exit::Exit;
 use crate::hold::backoff::Backoff;
-use crate::hold::workplace::{Workplace, at_workplace};
+use crate::hold::job_runner::{JobRunner, with_job_runner};
 use crate::output::Output;
 
 pub(super) fn run(args: QueueWorkArgs, output: Output) -> anyhow::Result<Exit> {
     let attempts = args.attempts.get();
-    at_workplace(
+    with_job_runner(
         &args.job,
         &args.command,
         Patience::endless(),
         output,
-        async |workplace| {
-            workplace.let_jobs_finish();
+        async |job_runner| {
+            job_runner.let_jobs_finish();
             let mut backoff = Backoff::new(args.workers.pause);
             loop {
-                if let Err(exit) = workplace.renew().await {
+                if let Err(exit) = job_runner.renew().await {
                     return Ok(exit);
                 }
-                let client = workplace.client().clone();
+                let client = job_runner.client().clone();
                 let worked = following!(args.order, &client, &args.path, |queue| {
                     let queue = queue.attempts_max(attempts);
-                    work(&queue, &args, workplace).await
+                    work(&queue, &args, job_runner).await
                 })?;
                 let exit = match worked {
                     Worked::Attempt(exit) => exit,
                     Worked::Nothing => return Ok(Exit::Done),
                     Worked::Ended(exit) => return Ok(exit),
                 };
-                if let Some(exit) = workplace.interrupted_in_job() {
+                if let Some(exit) = job_runner.interrupted_in_job() {
                     return Ok(exit);
                 }
                 match exit {
@@ -55,7 +55,7 @@ pub(super) fn run(args: QueueWorkArgs, output: Output) -> anyhow::Result<Exit> {
                             exit => format!("a command for {path} failed: {}", exit.reason()),
                         };
                         output.notice(format_args!("{what}; next attempt in {pause:?}"));
-                        if let Err(exit) = workplace.pause(pause).await {
+                        if let Err(exit) = job_runner.pause(pause).await {
                             return Ok(exit);
                         }
                     }
@@ -78,17 +78,17 @@ enum Worked {
 async fn work<O: Order>(
     queue: &OrderedQueue<O>,
     args: &QueueWorkArgs,
-    workplace: &Workplace<'_>,
+    job_runner: &JobRunner<'_>,
 ) -> anyhow::Result<Worked> {
     let patience = Patience::within(args.idle);
-    let taken = next(queue, &args.path, patience, workplace.output);
-    match workplace.unless_stopped(taken).await {
+    let taken = next(queue, &args.path, patience, job_runner.output);
+    match job_runner.unless_stopped(taken).await {
         Err(exit) => Ok(Worked::Ended(exit)),
         Ok(Ok(None)) => Ok(Worked::Nothing),
         Ok(Ok(Some(claim))) => {
             let token = claim.token().number();
             let span = info_span!("attempt", path = args.path, token);
-            let exit = attempt(claim, &args.path, &args.command, workplace);
+            let exit = attempt(claim, &args.path, &args.command, job_runner);
             let exit = exit.instrument(span).await?;
             Ok(Worked::Attempt(exit))
         }

@@ -12,9 +12,9 @@ use crate::connect::patience::Patience;
 use crate::connect::session::close;
 use crate::exit::Exit;
 use crate::hold::any_lock::AnyLock;
-use crate::hold::aside::Aside;
-use crate::hold::asked;
-use crate::hold::workplace::{presented, settle};
+use crate::hold::job_runner::{presented, settle};
+use crate::hold::notice_printer::NoticePrinter;
+use crate::hold::release_requests;
 use crate::job::terminal;
 use crate::output::crash_text;
 use crate::output::input;
@@ -28,7 +28,7 @@ pub(crate) async fn hold(args: LockArgs, output: Output) -> anyhow::Result<Exit>
     // Ctrl-Z, or a read of stdin in the background, must not stop the heartbeat.
     terminal::never_stop()?;
     let mut signals = Signals::to_end()?;
-    let patience = Patience::new(&args.wait, args.at_once);
+    let patience = Patience::new(&args.wait);
     let client = tokio::select! {
         client = patience.connect(&args.job.connect, output, |connect| presented(connect, &args.job, &[])) => client?,
         signal = signals.next() => return Ok(Exit::Signal(signal.as_raw())),
@@ -89,7 +89,7 @@ async fn until_input_ends(
     } else {
         output::answer_line(token)?;
     }
-    let aside = Aside::start();
+    let notices = NoticePrinter::start();
     tokio::select! {
         () = input::end() => Ok(Exit::Done),
         signal = signals.next() => {
@@ -98,11 +98,11 @@ async fn until_input_ends(
         }
         () = guard.lost() => {
             let error = anyhow::anyhow!("{path} is lost");
-            aside.print(move || output.error(&error));
-            aside.flush().await;
+            notices.print(move || output.error(&error));
+            notices.flush().await;
             Ok(Exit::Lost)
         }
-        never = asked::pass_on(guard, args.json, &aside, output) => match never {},
+        never = release_requests::pass_on(guard, args.json, &notices, output) => match never {},
     }
 }
 

@@ -3,6 +3,7 @@
 mod hold;
 
 use std::future::pending;
+use std::time::Duration;
 
 use bellwether::Client;
 use bellwether::Hold;
@@ -18,11 +19,11 @@ use crate::connect::session::in_session;
 use crate::exit::Exit;
 use crate::hold::any_lock::{self, AnyLock};
 use crate::hold::holds::Holds;
+use crate::hold::job_runner::{JobRunner, with_job_runner};
 use crate::hold::keeper::End;
 use crate::hold::nested;
 use crate::hold::previous;
 use crate::hold::waiting::{self, Having};
-use crate::hold::workplace::{Workplace, at_workplace};
 use crate::output::crash_text;
 use crate::output::people::holders_text;
 use crate::output::refusal::Refusal;
@@ -30,34 +31,37 @@ use crate::output::{self, Output};
 
 pub(crate) use self::hold::hold;
 
+/// How long a notice may be delayed to find out who holds the lock.
+const HOLDERS_LIMIT: Duration = Duration::from_secs(1);
+
 pub(crate) fn run(args: LockArgs, output: Output) -> anyhow::Result<Exit> {
     check(&args)?;
-    let patience = Patience::new(&args.wait, args.at_once);
-    at_workplace(
+    let patience = Patience::new(&args.wait);
+    with_job_runner(
         &args.job,
         &args.command,
         patience,
         output,
-        async |workplace| {
-            let guards = match acquire_all(&args, patience, workplace).await? {
+        async |job_runner| {
+            let guards = match acquire_all(&args, patience, job_runner).await? {
                 Ok(guards) => guards,
                 Err(exit) => return Ok(exit),
             };
             let mut repaired = false;
             for guard in &guards {
                 if let Previous::Crashed(crash) = guard.previous().clone() {
-                    match after_crash(&crash, guard, &args, workplace).await? {
+                    match after_crash(&crash, guard, &args, job_runner).await? {
                         AfterCrash::Ready { repaired: now } => repaired |= now,
-                        AfterCrash::Refused => return Ok(refuse(guards, workplace).await),
+                        AfterCrash::Refused => return Ok(refuse(guards, job_runner).await),
                         AfterCrash::Ended(exit) => return Ok(exit),
                     }
                 }
             }
             let repaired = repaired.then(|| (previous::VARIABLE, Some(previous::REPAIRED.into())));
             let holds: Vec<&Hold> = guards.iter().collect();
-            let end = workplace.run_under(&args.command, Holds::new(&holds), repaired);
+            let end = job_runner.run_under(&args.command, Holds::new(&holds), repaired);
             let end = end.await?;
-            Ok(finish(end, guards, workplace).await)
+            Ok(finish(end, guards, job_runner).await)
         },
     )
 }
@@ -66,18 +70,18 @@ pub(crate) fn run(args: LockArgs, output: Output) -> anyhow::Result<Exit> {
 async fn acquire_all(
     args: &LockArgs,
     patience: Patience,
-    workplace: &Workplace<'_>,
+    job_runner: &JobRunner<'_>,
 ) -> anyhow::Result<Result<Vec<Hold>, Exit>> {
-    let (client, output) = (workplace.client(), workplace.output);
+    let (client, output) = (job_runner.client(), job_runner.output);
     let mut guards: Vec<Hold> = Vec::new();
     for lock in AnyLock::all(client, args) {
-        let acquired = workplace.unless_interrupted(acquire(&lock, client, patience, output));
+        let acquired = job_runner.unless_interrupted(acquire(&lock, client, patience, output));
         let acquired = tokio::select! {
             acquired = acquired => acquired,
             path = lost(&guards) => {
                 output.error(&anyhow::anyhow!("{path} is lost"));
                 guards.retain(Hold::is_held);
-                return Ok(Err(release(guards, Exit::Lost, workplace).await));
+                return Ok(Err(release(guards, Exit::Lost, job_runner).await));
             }
         };
         let end = match acquired {
@@ -93,7 +97,7 @@ async fn acquire_all(
             guards.retain(Hold::is_held);
         }
         // Without a release, the next holder of the others would see a crash, although nothing was run.
-        let exit = release(guards, *end.as_ref().unwrap_or(&Exit::Failed), workplace).await;
+        let exit = release(guards, *end.as_ref().unwrap_or(&Exit::Failed), job_runner).await;
         return end.map(|_| Err(exit));
     }
     Ok(Ok(guards))
@@ -113,10 +117,10 @@ async fn lost(guards: &[Hold]) -> &str {
 }
 
 /// Releases locks under which nothing was run.
-async fn release(guards: Vec<Hold>, mut exit: Exit, workplace: &Workplace<'_>) -> Exit {
+async fn release(guards: Vec<Hold>, mut exit: Exit, job_runner: &JobRunner<'_>) -> Exit {
     for guard in guards {
         let path = guard.path().to_owned();
-        exit = workplace
+        exit = job_runner
             .settle(&path, guard.release_unrepaired(), exit)
             .await;
     }
@@ -138,28 +142,28 @@ async fn after_crash(
     crash: &Crash,
     guard: &Hold,
     args: &LockArgs,
-    workplace: &Workplace<'_>,
+    job_runner: &JobRunner<'_>,
 ) -> anyhow::Result<AfterCrash> {
     let told = crash_text::report(guard.path(), crash);
     let repair = match args.on_crash.as_ref().unwrap_or(&OnCrash::Run) {
         OnCrash::Run => {
-            workplace.output.say(told);
+            job_runner.output.say(told);
             return Ok(AfterCrash::Ready { repaired: false });
         }
         OnCrash::Fail => {
-            workplace.output.say(told);
+            job_runner.output.say(told);
             return Ok(AfterCrash::Refused);
         }
         OnCrash::Repair(repair) => repair,
     };
-    workplace.output.say(format_args!("{told}; repairing"));
+    job_runner.output.say(format_args!("{told}; repairing"));
     if let Some(note) = &crash.note {
         // If the repair crashes too, the next holder needs the note.
         guard.note(note).await?;
     }
     let command = ["sh", "-c", repair].map(Into::into);
-    let end = workplace.run(&command, guard, []).await?;
-    if let Some(exit) = workplace.interrupted_in_job() {
+    let end = job_runner.run(&command, guard, []).await?;
+    if let Some(exit) = job_runner.interrupted_in_job() {
         return Ok(AfterCrash::Ended(exit));
     }
     Ok(match end {
@@ -169,7 +173,7 @@ async fn after_crash(
                 "the repair of {} exited with {code}; the command is not run",
                 guard.path()
             );
-            workplace.output.say(told);
+            job_runner.output.say(told);
             AfterCrash::Refused
         }
         End::NotStarted(_) => AfterCrash::Refused,
@@ -179,30 +183,30 @@ async fn after_crash(
 }
 
 /// Releases the locks, and keeps the records of crashes.
-async fn refuse(guards: Vec<Hold>, workplace: &Workplace<'_>) -> Exit {
+async fn refuse(guards: Vec<Hold>, job_runner: &JobRunner<'_>) -> Exit {
     for guard in &guards {
         if let Previous::Crashed(_) = guard.previous() {
-            workplace.output.hint(format_args!(
+            job_runner.output.hint(format_args!(
                 "repair what the crash left behind, then run: bellwether lock --clear {}",
                 guard.path()
             ));
         }
     }
-    release(guards, Exit::Refused, workplace).await
+    release(guards, Exit::Refused, job_runner).await
 }
 
 /// Releases the locks after the command. If a signal ended the command, it may have left work half done, so the next holder sees a
 /// crash.
-pub(crate) async fn finish(end: End, guards: Vec<Hold>, workplace: &Workplace<'_>) -> Exit {
+pub(crate) async fn finish(end: End, guards: Vec<Hold>, job_runner: &JobRunner<'_>) -> Exit {
     match end {
         End::Job(mut exit @ Exit::Command(_)) => {
             for guard in guards {
                 let path = guard.path().to_owned();
-                exit = workplace.settle(&path, guard.release(), exit).await;
+                exit = job_runner.settle(&path, guard.release(), exit).await;
             }
             exit
         }
-        End::NotStarted(exit) => release(guards, exit, workplace).await,
+        End::NotStarted(exit) => release(guards, exit, job_runner).await,
         // The locks end with the session.
         end => end.exit(),
     }
@@ -276,11 +280,8 @@ pub(crate) async fn acquire(
     if patience.is_at_once() {
         let guard = lock.try_acquire().await?;
         if guard.is_none() && !output.is_quiet() {
-            // Only for the notice, so an error does not matter.
-            let line = Contention::new(client, path).line().await;
-            let line = line.unwrap_or_default();
-            let holders = holders_text(line.iter().filter(|one| one.holds));
-            let by = holders.map_or_else(String::new, |who| format!(" by {who}"));
+            let by = holders(client, path).await;
+            let by = by.map_or_else(String::new, |who| format!(" by {who}"));
             output.notice(format_args!("{path} is held{by}"));
         }
         return Ok(guard);
@@ -295,8 +296,21 @@ pub(crate) async fn acquire(
     match timeout(left, acquired).await {
         Ok(guard) => Ok(Some(guard?)),
         Err(_) => {
-            output.notice(format_args!("timed out after {limit:?} waiting for {path}"));
+            if !output.is_quiet() {
+                let by = holders(client, path).await;
+                let by = by.map_or_else(String::new, |who| format!(", held by {who}"));
+                output.notice(format_args!(
+                    "timed out after {limit:?} waiting for {path}{by}"
+                ));
+            }
             Ok(None)
         }
     }
+}
+
+/// Who holds a lock, for a notice: an error, or a server that does not answer, does not matter.
+async fn holders(client: &Client, path: &str) -> Option<String> {
+    let line = timeout(HOLDERS_LIMIT, Contention::new(client, path).line()).await;
+    let line = line.ok()?.ok()?;
+    holders_text(line.iter().filter(|one| one.holds))
 }

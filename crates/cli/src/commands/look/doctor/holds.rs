@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use bellwether::inspect::{Contestant, Line, Overview, Recipe, Sight, Survey};
+use bellwether::inspect::{Line, Overview, QueueEntry, Recipe, RecipeAt, Survey};
 use bellwether::{Client, Who};
 
 use super::finding::Finding;
@@ -23,7 +23,7 @@ pub(super) async fn look(
     let survey = Survey::new(client, top).directories_max(directories_max);
     let overview = survey.look().await?;
     let mut findings = circles(&overview);
-    for sight in &overview.sights {
+    for sight in &overview.recipes {
         match &sight.what {
             Recipe::Line(line) => findings.extend(of_line(sight, line)),
             Recipe::Queue(queue) => {
@@ -41,7 +41,7 @@ pub(super) async fn look(
             Recipe::Tasks { counts, .. } => {
                 let failed = counted(counts.failed, "failed task");
                 let found = counts.failed > 0;
-                findings.extend(found.then(|| set_aside(&sight.path, &failed, "tasks status")));
+                findings.extend(found.then(|| set_aside(&sight.path, &failed, "tasks ls")));
             }
             _ => {}
         }
@@ -51,7 +51,7 @@ pub(super) async fn look(
         findings.push(Finding::warning("holds", told).advice(advice));
     }
     if findings.is_empty() {
-        let things = counted(overview.sights.len(), "recipe");
+        let things = counted(overview.recipes.len(), "recipe");
         let what = format!("{things} in use below {top}, no problems");
         findings.push(Finding::fine("holds", what));
     }
@@ -72,13 +72,17 @@ fn circles(overview: &Overview) -> Vec<Finding> {
     found.collect()
 }
 
-fn of_line(sight: &Sight, line: &Line) -> Vec<Finding> {
+fn of_line(sight: &RecipeAt, line: &Line) -> Vec<Finding> {
     let path = &sight.path;
     let mut findings = Vec::new();
     if let Some(crash) = &line.crash {
         let advice = format!("repair what it left behind, then `bellwether lock --clear {path}`");
         let told = crash_text::report(path, crash);
-        findings.push(Finding::warning("holds", told).advice(advice));
+        let finding = match crash_text::is_interrupt(crash) {
+            true => Finding::fine("holds", told),
+            false => Finding::warning("holds", told),
+        };
+        findings.push(finding.advice(advice));
     }
     if let Some(mixture) = mixture(line) {
         let advice = "use one --layout in all commands, or another path";
@@ -102,7 +106,7 @@ fn of_line(sight: &Sight, line: &Line) -> Vec<Finding> {
 }
 
 /// Whether the holder is a process of this host that has ended.
-fn is_dead(holder: &Contestant) -> bool {
+fn is_dead(holder: &QueueEntry) -> bool {
     let Some(who) = &holder.who else {
         return false;
     };
@@ -112,7 +116,7 @@ fn is_dead(holder: &Contestant) -> bool {
 }
 
 /// Whether the grace of a request to release is over.
-fn is_overdue(holder: &Contestant) -> bool {
+fn is_overdue(holder: &QueueEntry) -> bool {
     let asked = holder.revocation.as_ref();
     asked.is_some_and(|asked| {
         let since = asked.by.as_ref().map(bellwether::Who::since);

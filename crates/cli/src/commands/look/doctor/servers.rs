@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use bellwether::zk::{Dial as _, Endpoint, Sockets, four_letter_word};
+use jiff::Timestamp;
 
 use super::finding::Finding;
 use crate::args::ConnectArgs;
@@ -13,6 +15,9 @@ use crate::local::{self, Folder};
 
 /// The part of a limit from which on it counts as nearly reached.
 const NEAR: f64 = 0.8;
+
+/// Epochs that are hours since 1970, of the years 2020 to 2200. Ensembles count elections, and do not reach them.
+const EPOCHS_OF_THE_CLOCK: Range<i64> = 438_000..2_016_000;
 
 /// The default limit of waiting requests in Apache's server (`globalOutstandingLimit`).
 const OUTSTANDING_MAX: f64 = 1000.0;
@@ -66,7 +71,9 @@ async fn look_at(endpoints: &[Endpoint]) -> Vec<Finding> {
     }
     for server in &answered {
         findings.push(server.introduced());
+        findings.extend(server.set_back());
         findings.extend(server.limits());
+        findings.extend(server.passwords());
     }
     let versions = answered.iter().filter_map(|server| server.version());
     let mut versions: Vec<_> = versions.collect();
@@ -142,10 +149,30 @@ impl Server {
         )
     }
 
+    /// Whether its zxids come from the clock: its data had gone back in time.
+    fn set_back(&self) -> Option<Finding> {
+        let zxid = self.words.get("Zxid")?.strip_prefix("0x")?;
+        let epoch = i64::from_str_radix(zxid, 16).ok()? >> 32;
+        if !EPOCHS_OF_THE_CLOCK.contains(&epoch) {
+            return None;
+        }
+        let since = Timestamp::from_second(epoch * 3600).ok()?;
+        let what = format!(
+            "{} continues above all earlier zxids and fencing tokens since its data were restored, repaired or copied, in the hour after {since}",
+            self.address
+        );
+        Some(Finding::fine("tokens", what))
+    }
+
     fn limits(&self) -> Vec<Finding> {
         let number = |key: &str| self.numbers.get(key).copied();
         let address = &self.address;
         let mut findings = Vec::new();
+        findings.extend(self.words.get("Refuses growth").map(|why| {
+            let what = format!("{address} refuses writes that make its tree larger: {why}");
+            Finding::critical("limits", what)
+                .advice("delete nodes that are not needed, or give it more disk or memory")
+        }));
         let files = number("zk_open_file_descriptor_count");
         let files_max = number("zk_max_file_descriptor_count").filter(|max| *max > 0.0);
         if let Some((open, max)) = files.zip(files_max)
@@ -156,6 +183,16 @@ impl Server {
                 "raise the limit of open files, or find the clients that open so many connections",
             ));
         }
+        let connections = number("zk_num_alive_connections");
+        if let Some((open, max)) = connections.zip(number("zk_connections_max"))
+            && open / max > NEAR
+        {
+            let what = format!("{address} has {open} of {max} connections");
+            findings.push(Finding::critical("limits", what).advice(
+                "raise its limit of open files, or maxCnxns (`serve --max-connections`) if that is lower, or find the clients that open \
+                 so many",
+            ));
+        }
         if let Some(waiting) = number("zk_outstanding_requests")
             && waiting / OUTSTANDING_MAX > NEAR
         {
@@ -163,6 +200,20 @@ impl Server {
             findings.push(
                 Finding::warning("limits", what)
                     .advice("its disk may be slow, or clients send more than it can handle"),
+            );
+        }
+        if number("zk_priorities_not_lowered").is_some_and(|flag| flag > 0.0) {
+            let what = format!("threads of {address} could not lower their priority");
+            findings.push(Finding::warning("limits", what).advice(
+                "crowds of connections take CPU time from sessions; allow the system call setpriority, as the unit in packaging does",
+            ));
+        }
+        if number("zk_dashboard_open").is_some_and(|flag| flag > 0.0) {
+            let what = format!("the dashboard of {address} can be read without a token");
+            findings.push(
+                Finding::warning("access", what).advice(
+                    "start the server without --open, unless every user of its host may look",
+                ),
             );
         }
         if let Some(max) = self
@@ -176,6 +227,20 @@ impl Server {
             );
         }
         findings
+    }
+
+    /// Sessions that any client can take over. Apache's server, where all are such sessions, does not tell.
+    fn passwords(&self) -> Option<Finding> {
+        let sessions = self.numbers.get("zk_computable_sessions")?;
+        (*sessions > 0.0).then(|| {
+            let what = format!(
+                "any client can compute the passwords of {sessions} sessions of {}, and take them over",
+                self.address
+            );
+            Finding::warning("sessions", what).advice(
+                "start it without --session-passwords apache; restart the clients of sessions that are from before",
+            )
+        })
     }
 
     /// The highest latency that the server has measured.

@@ -1,6 +1,6 @@
 //! The state of the screen, and what keys do to it, without a terminal.
 
-use bellwether::inspect::{Contestant, Overview};
+use bellwether::inspect::{Overview, QueueEntry};
 
 use super::entry::{Counts, Entry, entries};
 use crate::output::screen::Key;
@@ -30,7 +30,7 @@ pub(crate) enum Mode {
     /// The user types the filter.
     Filter,
     /// The user is asked for confirmation.
-    Confirm(Deed, Box<Contestant>, String),
+    Confirm(Deed, Box<QueueEntry>, String),
     /// The reasons why a path is not free.
     Why(Vec<String>),
 }
@@ -41,7 +41,7 @@ pub(crate) enum Action {
     None,
     Quit,
     /// Do this to a holder.
-    Do(Deed, Box<Contestant>),
+    Do(Deed, Box<QueueEntry>),
     /// Show why this path is not free.
     Explain(String),
 }
@@ -157,7 +157,7 @@ impl Board {
         let rows = self.rows();
         let entry = rows.get(self.selected);
         let meant = entry.and_then(|entry| {
-            let one = entry.contestant.as_ref().filter(|one| one.holds)?;
+            let one = entry.entry.as_ref().filter(|one| one.holds)?;
             let question = deed.question(&entry.who, &entry.shown_path);
             Some(Mode::Confirm(deed, Box::new(one.clone()), question))
         });

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use bellwether::FencingToken;
-use bellwether::inspect::{Contestant, Overview, Recipe, Sight};
+use bellwether::inspect::{Overview, QueueEntry, Recipe, RecipeAt};
 
 use crate::output::overview::{standing, title, word};
 use crate::output::people::{contestant_text, who_text};
@@ -37,7 +37,7 @@ pub(crate) struct Entry {
     pub(crate) since: Option<SystemTime>,
     pub(crate) token: Option<FencingToken>,
     /// The contender of the row.
-    pub(crate) contestant: Option<Contestant>,
+    pub(crate) entry: Option<QueueEntry>,
 }
 
 impl Entry {
@@ -49,7 +49,7 @@ impl Entry {
 
     /// What identifies the row over several surveys.
     pub(crate) fn key(&self) -> (&str, Option<&str>) {
-        let node = self.contestant.as_ref().map(|one| one.path.as_str());
+        let node = self.entry.as_ref().map(|one| one.path.as_str());
         (&self.path, node)
     }
 }
@@ -65,14 +65,14 @@ pub(crate) struct Counts {
 
 impl Counts {
     pub(crate) fn of(overview: &Overview) -> Self {
-        let all = || overview.sights.iter().flat_map(standing);
+        let all = || overview.recipes.iter().flat_map(standing);
         let has_crashed =
-            |sight: &&Sight| matches!(&sight.what, Recipe::Line(line) if line.crash.is_some());
+            |sight: &&RecipeAt| matches!(&sight.what, Recipe::Line(line) if line.crash.is_some());
         Self {
             held: all().filter(|one| one.holds).count(),
             waiting: all().filter(|one| !one.holds).count(),
             deadlocks: overview.deadlocks().len(),
-            crashed: overview.sights.iter().filter(has_crashed).count(),
+            crashed: overview.recipes.iter().filter(has_crashed).count(),
         }
     }
 }
@@ -80,12 +80,12 @@ impl Counts {
 /// All rows, the most urgent first, then by path and by place in line.
 pub(crate) fn entries(overview: &Overview) -> Vec<Entry> {
     let circles = overview.deadlocks();
-    let is_stuck = |one: &Contestant, path: &str| {
+    let is_stuck = |one: &QueueEntry, path: &str| {
         let mut steps = circles.iter().flatten();
         steps.any(|step| step.path == path && step.node == one.node)
     };
     let mut entries = Vec::new();
-    for sight in &overview.sights {
+    for sight in &overview.recipes {
         let row = Entry {
             state: State::Other,
             word: "",
@@ -95,7 +95,7 @@ pub(crate) fn entries(overview: &Overview) -> Vec<Entry> {
             who: String::new(),
             since: None,
             token: None,
-            contestant: None,
+            entry: None,
         };
         for one in standing(sight) {
             let (state, word) = match one {
@@ -110,7 +110,7 @@ pub(crate) fn entries(overview: &Overview) -> Vec<Entry> {
                 who: contestant_text(one),
                 since: Some(one.since),
                 token: one.holds.then_some(one.token),
-                contestant: Some(one.clone()),
+                entry: Some(one.clone()),
                 ..row.clone()
             });
         }

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use bellwether::error::ContentionError;
-use bellwether::inspect::{Contention, Contestant, Ending, Overview};
+use bellwether::inspect::{Contention, Ending, Overview, QueueEntry};
 use bellwether::zk::{Error, PersistentEvent, PersistentWatch, SessionState, WatchMode};
 use bellwether::{Client, ClientState, Connect};
 use futures_util::StreamExt;
@@ -66,12 +66,12 @@ pub(super) async fn watch(
         loop {
             let end = tokio::select! {
                 event = watcher.next() => match gather(event, &mut watcher).await {
-                    News::Changed => match look(client, args).await {
+                    LiveNews::Changed => match look(client, args).await {
                         Ok(seen) => view.show(seen)?,
                         Err(error) if is_worth_another_try(&error) => continue,
                         Err(error) => return Err(error.into()),
                     },
-                    News::Ended => break,
+                    LiveNews::Ended => break,
                 },
                 _ = states.changed() => {
                     let state = *states.borrow_and_update();
@@ -107,7 +107,7 @@ pub(super) async fn watch(
 }
 
 /// Does what a user has confirmed, and returns the outcome.
-async fn act(client: Client, deed: Deed, holder: Contestant) -> String {
+async fn act(client: Client, deed: Deed, holder: QueueEntry) -> String {
     let dir = node_path::parent(&holder.path).unwrap_or("/");
     let contention = Contention::new(&client, dir);
     let (node, token, who) = (&holder.node, holder.token, contestant_text(&holder));
@@ -167,7 +167,7 @@ fn is_worth_another_try(error: &ContentionError) -> bool {
 }
 
 /// What the watch has reported.
-enum News {
+enum LiveNews {
     /// Something changed, or may have changed while the connection was lost.
     Changed,
     /// The session has ended, and the watch with it.
@@ -175,14 +175,14 @@ enum News {
 }
 
 /// Gathers the events of a short time.
-async fn gather(first: Result<PersistentEvent, Error>, watcher: &mut PersistentWatch) -> News {
+async fn gather(first: Result<PersistentEvent, Error>, watcher: &mut PersistentWatch) -> LiveNews {
     if first.is_err() {
-        return News::Ended;
+        return LiveNews::Ended;
     }
     let gathered = timeout(GATHER, async { while watcher.next().await.is_ok() {} });
     match gathered.await {
-        Ok(()) => News::Ended,
-        Err(_) => News::Changed,
+        Ok(()) => LiveNews::Ended,
+        Err(_) => LiveNews::Changed,
     }
 }
 

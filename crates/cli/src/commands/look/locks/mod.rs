@@ -57,7 +57,7 @@ pub(crate) fn run(args: LocksArgs, output: Output) -> anyhow::Result<Exit> {
             output::answer_line(overview::object(path, &seen))?;
             return Ok(exit);
         }
-        if seen.sights.is_empty() {
+        if seen.recipes.is_empty() {
             output.notice(format_args!("no holds, waiters or recipes at {path}"));
         }
         output::answer(|out| {

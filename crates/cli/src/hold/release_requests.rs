@@ -10,8 +10,8 @@ use futures_util::StreamExt;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::hold::aside::Aside;
-use crate::hold::workplace::ENDING_LIMIT;
+use crate::hold::job_runner::ENDING_LIMIT;
+use crate::hold::notice_printer::NoticePrinter;
 use crate::output::people::{plain, who_json, who_text};
 use crate::output::{self, Output};
 use crate::value::duration;
@@ -55,10 +55,15 @@ fn object(asked: &Revocation) -> Value {
 }
 
 /// Prints every request to release as a line on stdout, for a script, which decides what to do.
-pub(crate) async fn pass_on(hold: &Hold, json: bool, aside: &Aside, output: Output) -> Infallible {
+pub(crate) async fn pass_on(
+    hold: &Hold,
+    json: bool,
+    notices: &NoticePrinter,
+    output: Output,
+) -> Infallible {
     let (path, mut requests) = (hold.path(), hold.revocations());
     // Separate from stderr, which must not wait for a script that does not read.
-    let lines = Aside::start();
+    let lines = NoticePrinter::start();
     while let Some(asked) = requests.next().await {
         let text = notice(path, &asked);
         let line = match json {
@@ -67,7 +72,7 @@ pub(crate) async fn pass_on(hold: &Hold, json: bool, aside: &Aside, output: Outp
         };
         // The hold continues even if the script cannot be reached.
         lines.print(move || drop(output::answer_line(line)));
-        aside.print(move || output.notice(text));
+        notices.print(move || output.notice(text));
     }
     pending().await
 }

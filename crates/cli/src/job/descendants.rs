@@ -22,11 +22,11 @@ const KILL_LIMIT: Duration = Duration::from_secs(10);
 /// All descendants of this process, whatever process group or session they are in. Orphans become children of this process instead of
 /// init.
 #[derive(Debug)]
-pub(crate) struct Family {
+pub(crate) struct Descendants {
     changes: unix::Signal,
 }
 
-impl Family {
+impl Descendants {
     /// Begins to adopt orphans. Call it before the first child is started.
     pub(crate) fn adopt() -> io::Result<Self> {
         set_child_subreaper(Some(getpid()))?;

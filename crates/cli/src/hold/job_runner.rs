@@ -20,7 +20,7 @@ use crate::connect::session::close;
 use crate::exit::Exit;
 use crate::hold::holds::Holds;
 use crate::hold::keeper::{End, Keeper, Times};
-use crate::job::family::Family;
+use crate::job::descendants::Descendants;
 use crate::job::process::{Job, Variable};
 use crate::output::Output;
 use crate::output::refusal::Refusal;
@@ -70,7 +70,7 @@ pub(crate) fn presented(mut connect: Connect, args: &JobArgs, command: &[OsStrin
 }
 
 #[derive(Debug)]
-pub(crate) struct Workplace<'a> {
+pub(crate) struct JobRunner<'a> {
     args: &'a JobArgs,
     command: &'a [OsString],
     keeper: Keeper,
@@ -80,14 +80,14 @@ pub(crate) struct Workplace<'a> {
     pub(crate) output: Output,
 }
 
-/// Opens a workplace, does `work` there, and waits for the end of its session.
+/// Opens a job runner, does `work` there, and waits for the end of its session.
 #[tokio::main(flavor = "current_thread")]
-pub(crate) async fn at_workplace<'a>(
+pub(crate) async fn with_job_runner<'a>(
     args: &'a JobArgs,
     command: &'a [OsString],
     patience: Patience,
     output: Output,
-    work: impl AsyncFnOnce(&mut Workplace<'a>) -> anyhow::Result<Exit>,
+    work: impl AsyncFnOnce(&mut JobRunner<'a>) -> anyhow::Result<Exit>,
 ) -> anyhow::Result<Exit> {
     let keeper = Keeper::start()?;
     let options = |connect| of_front(presented(connect, args, command));
@@ -95,7 +95,7 @@ pub(crate) async fn at_workplace<'a>(
         client = patience.connect(&args.connect, output, options) => client?,
         exit = keeper.interrupted() => return Ok(exit),
     };
-    let mut workplace = Workplace {
+    let mut job_runner = JobRunner {
         args,
         command,
         keeper,
@@ -104,14 +104,14 @@ pub(crate) async fn at_workplace<'a>(
         output,
     };
     // Wrong arguments are reported before any wait.
-    let exit = match workplace.times() {
+    let exit = match job_runner.times() {
         Ok(times) => {
-            workplace.warn_of_short_timeout(times);
-            work(&mut workplace).await
+            job_runner.warn_of_short_timeout(times);
+            work(&mut job_runner).await
         }
         Err(error) => Err(error),
     };
-    close(workplace.client).await;
+    close(job_runner.client).await;
     exit
 }
 
@@ -121,7 +121,7 @@ fn of_front(connect: Connect) -> Connect {
     connect.process(front.unsigned_abs())
 }
 
-impl Workplace<'_> {
+impl JobRunner<'_> {
     pub(crate) fn client(&self) -> &Client {
         &self.client
     }
@@ -236,7 +236,7 @@ impl Workplace<'_> {
                 .notice(format_args!("{path} is lost; the command is not run"));
             return Ok(End::Lost);
         }
-        match Job::start(command, &all, Family::adopt()?) {
+        match Job::start(command, &all, Descendants::adopt()?) {
             Ok(job) => {
                 let times = self.times()?;
                 let zk = self.client.raw();
@@ -329,7 +329,8 @@ impl Workplace<'_> {
         Ok(Times {
             session_timeout,
             grace,
-            max: self.args.max_time,
+            // As for `timeout`, 0 means that there is no limit.
+            max: self.args.max_time.filter(|limit| !limit.is_zero()),
             finishes: self.lets_finish,
         })
     }

@@ -16,11 +16,11 @@ type Printing = Box<dyn FnOnce() + Send>;
 
 /// The thread ends when this is dropped, unless it is blocked. It does not keep the process alive.
 #[derive(Debug)]
-pub(crate) struct Aside {
+pub(crate) struct NoticePrinter {
     queue: SyncSender<Printing>,
 }
 
-impl Aside {
+impl NoticePrinter {
     pub(crate) fn start() -> Self {
         let (queue, printings) = sync_channel::<Printing>(QUEUE_MAX);
         std::thread::spawn(move || printings.into_iter().for_each(|print| print()));
@@ -58,28 +58,28 @@ mod tests {
     #[tokio::test]
     async fn everything_is_printed_in_order() {
         let (sender, said) = channel();
-        let aside = Aside::start();
+        let notices = NoticePrinter::start();
         for n in 0..3 {
             let sender = sender.clone();
-            aside.print(move || sender.send(n).unwrap());
+            notices.print(move || sender.send(n).unwrap());
         }
-        aside.flush().await;
+        notices.flush().await;
         assert_eq!(said.try_iter().collect::<Vec<_>>(), [0, 1, 2]);
-        aside.print(move || sender.send(3).unwrap());
-        aside.flush_blocking(Duration::from_secs(60));
+        notices.print(move || sender.send(3).unwrap());
+        notices.flush_blocking(Duration::from_secs(60));
         assert_eq!(said.try_iter().collect::<Vec<_>>(), [3]);
     }
 
     #[tokio::test]
     async fn blocked_output_blocks_no_caller() {
         let (reader, unread) = channel::<()>();
-        let aside = Aside::start();
-        aside.print(move || assert!(unread.recv().is_err()));
+        let notices = NoticePrinter::start();
+        notices.print(move || assert!(unread.recv().is_err()));
         for _ in 0..=2 * QUEUE_MAX {
-            aside.print(|| {});
+            notices.print(|| {});
         }
-        aside.flush().await;
-        aside.flush_blocking(Duration::from_millis(1));
+        notices.flush().await;
+        notices.flush_blocking(Duration::from_millis(1));
         drop(reader);
     }
 }

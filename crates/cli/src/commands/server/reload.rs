@@ -1,0 +1,48 @@
+//! SIGHUP: a running server reads its settings again.
+
+use bellwether_server::Server;
+use sd_notify::NotifyState;
+
+use super::service_manager::{notify, notify_reloading};
+use super::settings;
+use crate::args::ServeArgs;
+use crate::output::Output;
+use crate::signals::Hangups;
+
+/// Reads the settings again on each SIGHUP. Returns when the terminal is gone that the server was started on.
+pub(super) async fn on_hangups(
+    mut hangups: Hangups,
+    server: &Server,
+    args: &ServeArgs,
+    output: Output,
+) {
+    while hangups.next().await.is_some() {
+        notify_reloading();
+        match reload(server, args, output) {
+            Ok(()) => {}
+            Err(error) => {
+                output.error(&error.context("the settings stay as they were"));
+            }
+        }
+        notify(NotifyState::Ready);
+    }
+}
+
+fn reload(server: &Server, args: &ServeArgs, output: Output) -> anyhow::Result<()> {
+    let settings = settings::read(args.clone(), output)?;
+    let reloaded = server.reload(settings.config)?;
+    settings.log.apply()?;
+    for key in reloaded.needs_restart {
+        output.say(format_args!(
+            "{key} has changed, but only a restart applies it"
+        ));
+    }
+    let applied = match reloaded.applied.is_empty() {
+        true => "no setting has changed".to_owned(),
+        false => format!("changed: {}", reloaded.applied.join(", ")),
+    };
+    output.notice(format_args!(
+        "settings, certificates and users were read again; {applied}"
+    ));
+    Ok(())
+}
