@@ -288,7 +288,14 @@ struct Dashboard {
 impl Dashboard {
     async fn start(program: &Path, server: &str) -> Result<Self> {
         let mut process = Command::new(program)
-            .args(["dashboard", "--http", "127.0.0.1:0", "--connect", server])
+            .args([
+                "dashboard",
+                "--open",
+                "--http",
+                "127.0.0.1:0",
+                "--connect",
+                server,
+            ])
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use bellwether::two_phase::{Decision, Form, Seat, Vote};
+use bellwether::two_phase::{Decision, Form, Participation, Vote};
 use bellwether::{Client, TwoPhase, connect};
 use bellwether_bench::measure::packets::Packets;
 use bellwether_bench::measure::plot::{Line, plot};
@@ -154,7 +154,7 @@ async fn messages(server: &Server, n: u32, form: Form, votes: Votes) -> Result<f
     Ok(2.0 * (requests - asked * own_requests) + events - asked * own_events)
 }
 
-async fn vote_and_end(mut seat: Seat) -> Result<()> {
+async fn vote_and_end(mut seat: Participation) -> Result<()> {
     seat.vote(Vote::Commit).await?;
     ensure!(seat.decision().await? == Decision::Commit, "not committed");
     Ok(seat.applied().await?)

@@ -153,6 +153,11 @@ impl ServerProcess {
         resident_kib(&self.child.id().to_string())
     }
 
+    /// The most memory that it has used, in KiB.
+    pub fn peak_kib(&self) -> Result<u64> {
+        kib(&format!("/proc/{}/status", self.id()), "VmHWM:")
+    }
+
     /// Its share of the memory, in KiB: pages that other processes use too are divided among them.
     pub fn proportional_kib(&self) -> Result<u64> {
         kib(&format!("/proc/{}/smaps_rollup", self.id()), "Pss:")

@@ -1,5 +1,6 @@
 //! Clients that are measured: each holds an ephemeral node and writes to it at a slow rate, on its own thread.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -22,6 +23,8 @@ pub(crate) struct GoodClients {
 #[derive(Default)]
 struct Shared {
     latencies: Mutex<Latencies>,
+    /// When the write that is under way began, by client.
+    under_way: Mutex<BTreeMap<String, Instant>>,
     is_over: AtomicBool,
     lost: AtomicUsize,
 }
@@ -77,15 +80,26 @@ impl Shared {
         };
         while !self.is_over.load(Ordering::Relaxed) {
             let begin = Instant::now();
+            let under_way = || self.under_way.lock().expect("no panic under it");
+            under_way().insert(path.to_owned(), begin);
             wire.call(&request)?;
             let took = begin.elapsed();
+            under_way().remove(path);
             self.latencies.lock().expect("no panic under it").add(took);
             thread::park_timeout(WRITE_INTERVAL.saturating_sub(took));
         }
         Ok(())
     }
 
+    /// The latencies since the last call. A write that is under way for longer than the interval counts with its time so far: a phase in which
+    /// nothing is answered would have no latencies otherwise.
     fn take(&self) -> Latencies {
-        std::mem::take(&mut *self.latencies.lock().expect("no panic under it"))
+        let under_way = self.under_way.lock().expect("no panic under it");
+        let mut latencies = std::mem::take(&mut *self.latencies.lock().expect("no panic under it"));
+        let waits = under_way.values().map(Instant::elapsed);
+        for wait in waits.filter(|wait| *wait > WRITE_INTERVAL) {
+            latencies.add(wait);
+        }
+        latencies
     }
 }

@@ -5,7 +5,7 @@ mod background;
 mod good_clients;
 
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -13,6 +13,7 @@ use bellwether_bench::comparison::{Bound, Comparison, Figure, Goal, Who};
 use bellwether_bench::load::attack::{
     GREEDY_REQUESTS, Harm, LARGE_DIRECTORY, LARGE_DIRECTORY_CHILDREN,
 };
+use bellwether_bench::load::flood;
 use bellwether_bench::measure::latency::{Latencies, Sorted};
 use bellwether_bench::server_process::{Kind, ServerProcess};
 use bellwether_bench::wire::Wire;
@@ -46,7 +47,7 @@ struct Args {
     /// Clients that do harm.
     #[arg(long, default_value_t = 2000)]
     bad: usize,
-    /// The kinds of harm, all unless set.
+    /// The kinds of harm. Unless set, all kinds of attackers that are many and send little; the others are floods.
     #[arg(long, value_enum, value_delimiter = ',')]
     kinds: Vec<Harm>,
     /// Measures only the embedded server, and keeps no result.
@@ -63,7 +64,7 @@ fn main() -> Result<()> {
         return role.play();
     }
     if args.kinds.is_empty() {
-        args.kinds = Harm::value_variants().to_vec();
+        args.kinds = Harm::CROWD.to_vec();
     }
     let mut servers = vec![(Who::Ours, Kind::Ours(args.server.clone()))];
     if !args.only_ours {
@@ -113,6 +114,16 @@ fn names(kinds: &[Harm]) -> Vec<String> {
     names.map(|name| name.get_name().to_owned()).collect()
 }
 
+/// The setting for an audit log, if that is attacked. Only ours can write it to a file of its own.
+fn audit_setting(args: &Args, kind: &Kind, folder: &Path) -> String {
+    if matches!(kind, Kind::Ours(_)) && args.kinds.contains(&Harm::Audit) {
+        let file = folder.join("audit.log");
+        format!("bellwether.auditLog={}\n", file.display())
+    } else {
+        String::new()
+    }
+}
+
 /// What one server did in one round.
 struct Seen {
     quiet: Sorted,
@@ -125,6 +136,7 @@ struct Seen {
     server_cores: f64,
     quiet_kib: u64,
     attacked_kib: u64,
+    peak_kib: u64,
 }
 
 /// The figures of one server in one round.
@@ -132,8 +144,10 @@ fn attack(args: &Args, kind: &Kind) -> Result<Vec<Figure>> {
     let phase = Duration::from_secs(args.seconds);
     let folder = tempfile::tempdir()?;
     let tls = Tls::new(kind)?;
-    let server = ServerProcess::start(kind, folder.path(), &tls.settings)?;
+    let settings = tls.settings.clone() + &audit_setting(args, kind, folder.path());
+    let server = ServerProcess::start(kind, folder.path(), &settings)?;
     make_large_directory(&server.address)?;
+    flood::prepare(&server.address, &args.kinds)?;
     let good = GoodClients::start(&server.address, args.good)?;
     let quiet = good.measure(phase)?.sorted();
     let quiet_kib = server.resident_kib()?;
@@ -155,6 +169,7 @@ fn attack(args: &Args, kind: &Kind) -> Result<Vec<Figure>> {
     let server_cores = (server.cpu_time()? - before).as_secs_f64() / phase.as_secs_f64();
     let attackers_cores = bad.cores()?;
     let attacked_kib = server.resident_kib()?;
+    let peak_kib = server.peak_kib()?;
     let outcome = bad.stop()?;
     let lost = good.stop();
     drop(server);
@@ -168,6 +183,7 @@ fn attack(args: &Args, kind: &Kind) -> Result<Vec<Figure>> {
         server_cores,
         quiet_kib,
         attacked_kib,
+        peak_kib,
     };
     Ok(seen.figures())
 }
@@ -250,6 +266,7 @@ impl Seen {
             ),
             ("memory, quiet", "MiB", mib(self.quiet_kib), none),
             ("memory, attacked", "MiB", mib(self.attacked_kib), none),
+            ("memory, most", "MiB", mib(self.peak_kib), none),
         ];
         let figure = |(name, unit, value, goal)| Figure {
             name,

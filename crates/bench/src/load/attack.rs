@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use super::flood;
 use super::idle::open_session;
 
 /// The directory that greedy clients list.
@@ -48,6 +49,36 @@ pub enum Harm {
     TlsHalfHello,
     /// Starts a TLS handshake, for which the server has to sign, and does not answer it.
     TlsNoAnswer,
+    /// Writes without end.
+    Writes,
+    /// Reads without end.
+    Reads,
+    /// Sends transactions of a megabyte without end.
+    Transactions,
+    /// Watches a node, and changes it by transactions of a megabyte, one at a time.
+    WatchedChanges,
+    /// Watches each level of a deep path, and changes the lowest node.
+    DeepWatches,
+    /// Has a long id, and sends transactions of a megabyte, one at a time, to a server with an audit log.
+    Audit,
+}
+
+impl Harm {
+    /// Kinds of attackers that are many, and send little.
+    pub const CROWD: [Self; 7] = [
+        Self::Silence,
+        Self::Slowness,
+        Self::Noise,
+        Self::OversizedFrame,
+        Self::Greed,
+        Self::TlsHalfHello,
+        Self::TlsNoAnswer,
+    ];
+
+    /// Whether it is a client like any other, except that it sends as much as it can.
+    pub fn is_flood(self) -> bool {
+        !Self::CROWD.contains(&self)
+    }
 }
 
 /// What attackers need to know.
@@ -114,11 +145,12 @@ impl Harm {
             _ => &target.address,
         };
         let mut stream = TcpStream::connect(address).await?;
-        if matches!(self, Self::OversizedFrame | Self::Greed) {
+        if self.is_flood() || matches!(self, Self::OversizedFrame | Self::Greed) {
             open_session(&mut stream).await?;
         }
         connections.fetch_add(1, Relaxed);
         match self {
+            _ if self.is_flood() => return flood::run(self, stream).await,
             Self::Silence => {}
             Self::Slowness => {
                 for byte in ConnectOptions::default().encode() {
@@ -147,6 +179,7 @@ impl Harm {
                 // Whether the server closes it or not: nothing is read.
                 return unread(&stream).await;
             }
+            _ => unreachable!("a flood"),
         }
         let mut bytes = vec![0; 4096];
         while stream.read(&mut bytes).await? > 0 {}

@@ -4,6 +4,7 @@
 pub mod attack;
 pub mod connect_string;
 pub mod fan_out;
+pub mod flood;
 pub mod idle;
 pub mod population;
 

@@ -7,13 +7,13 @@ use crate::measure::spread::Spread;
 /// Values by row (what was measured), column (participant) and round.
 #[derive(Debug, Clone, Default)]
 pub struct Figures {
-    rows: Vec<Row>,
+    rows: Vec<FigureRow>,
     /// Every value as a line of text, in order.
     raw: String,
 }
 
 #[derive(Debug, Clone)]
-struct Row {
+struct FigureRow {
     name: String,
     columns: Vec<(String, Vec<f64>)>,
 }
@@ -23,7 +23,7 @@ impl Figures {
     pub fn add(&mut self, row: &str, unit: &str, column: &str, value: f64) -> &str {
         let index = self.rows.iter().position(|known| known.name == row);
         let index = index.unwrap_or_else(|| {
-            self.rows.push(Row {
+            self.rows.push(FigureRow {
                 name: row.to_owned(),
                 columns: Vec::new(),
             });

@@ -44,7 +44,7 @@ pub struct Contender {
 }
 
 /// The body of a reply, or the refusal of the server.
-type Answer = Result<Vec<u8>, ErrorCode>;
+type RawAnswer = Result<Vec<u8>, ErrorCode>;
 
 /// The contenders before a node, as the latest list showed them.
 #[derive(Debug, Default)]
@@ -170,7 +170,7 @@ impl Contender {
     }
 
     /// The next reply. Events before it are kept.
-    fn answer(&mut self) -> Result<Answer> {
+    fn answer(&mut self) -> Result<RawAnswer> {
         loop {
             if let Some(answer) = self.receive()? {
                 return Ok(answer);
@@ -200,7 +200,7 @@ impl Contender {
     }
 
     /// Reads one frame: a reply, or an event, which is kept.
-    fn receive(&mut self) -> Result<Option<Answer>> {
+    fn receive(&mut self) -> Result<Option<RawAnswer>> {
         let frame = self.wire.receive()?;
         let mut reader = Reader::new(&frame);
         let header = ReplyHeader::decode(&mut reader)?;
