@@ -103,11 +103,27 @@ struct Session {
     /// Timeout in the log, to which a new leader returns.
     opened_with: Ms,
     heard: Ms,
-    /// The member to which its client is connected.
+    /// The member through which it may write.
     owner: Option<usize>,
+    /// The member to which its client has moved, until the leader notes it.
+    moves_to: Option<usize>,
     is_closing: bool,
     /// Number of planned checks: only the last one counts.
     planned: u64,
+}
+
+impl Session {
+    /// The leader notes that the session is at this member, if it has moved there.
+    fn arrive(&mut self, member: usize) {
+        if self.moves_to == Some(member) {
+            self.owner = self.moves_to.take();
+        }
+    }
+
+    /// Whether it may write through a member.
+    fn is_at(&self, member: usize) -> bool {
+        [self.owner, self.moves_to].contains(&Some(member))
+    }
 }
 
 /// The ensemble.

@@ -205,6 +205,10 @@ impl Ensemble {
         id: ConnId,
         granted: Option<(i64, i32)>,
     ) {
+        if !self.members[member].conns.contains_key(&id) {
+            // Its client has given it up.
+            return;
+        }
         self.greet(it, member, id, granted);
         if granted.is_none() {
             return self.close(it, member, id);

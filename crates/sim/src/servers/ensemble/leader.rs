@@ -27,7 +27,12 @@ impl Ensemble {
             } => {
                 let granted = match self.sessions.get_mut(&session) {
                     Some(known) if !known.is_closing => {
-                        known.owner = Some(member);
+                        // The leader greets its own clients before it notes where they are (LeaderZooKeeperServer.revalidateSession), so that a
+                        // write through the member that they have left may still overtake.
+                        known.moves_to = Some(member);
+                        if self.leader != Some(member) {
+                            known.arrive(member);
+                        }
                         known.heard = it.now;
                         known.timeout = Ms::from(timeout_ms.unsigned_abs());
                         Some((session, timeout_ms))
@@ -98,6 +103,7 @@ impl Ensemble {
                 opened_with: timeout,
                 heard: it.now,
                 owner: Some(member),
+                moves_to: None,
                 is_closing: false,
                 planned: 0,
             },
@@ -124,8 +130,11 @@ impl Ensemble {
         op: i32,
         body: &[u8],
     ) {
+        if let Some(known) = self.sessions.get_mut(&session) {
+            known.arrive(member);
+        }
         let state = self.sessions.get(&session);
-        if state.is_some_and(|state| !state.is_closing && state.owner != Some(member)) {
+        if state.is_some_and(|state| !state.is_closing && !state.is_at(member)) {
             return self.moved(it, member, conn);
         }
         let is_open = state.is_some_and(|state| !state.is_closing);
@@ -406,7 +415,7 @@ impl Ensemble {
     }
 
     /// Removes entries that every member has applied.
-    fn trim(&mut self) {
+    pub(super) fn trim(&mut self) {
         let serving = self.members.iter().filter(|member| member.is_serving);
         let done = serving.map(|member| member.applied).min().unwrap_or(0);
         while self.base < done.min(self.committed) {

@@ -107,13 +107,18 @@ impl Member {
         self.tree.zxid.max(self.leads_from)
     }
 
-    /// Starts again with a tree. The connections of its previous life are gone.
+    /// Starts again with a tree.
     pub(super) fn restart(&mut self, tree: &Tree, applied: u64) {
+        self.tree = tree.clone();
+        self.applied = applied;
+        self.restart_behind();
+    }
+
+    /// Starts again with the tree that it has. The connections of its previous life are gone.
+    pub(super) fn restart_behind(&mut self) {
         self.life += 1;
         self.is_serving = true;
-        self.tree = tree.clone();
         self.leads_from = 0;
-        self.applied = applied;
         self.lag = 0;
         self.is_report_planned = false;
         self.active.clear();

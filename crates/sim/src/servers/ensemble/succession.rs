@@ -38,7 +38,8 @@ impl Ensemble {
         self.put(it, at, event);
     }
 
-    /// Elects a leader, if a quorum is up. Its followers receive every surviving write before they serve.
+    /// Elects a leader, if a quorum is up. It has every surviving write. A follower serves what it had applied, and applies the rest as late as
+    /// other commits (`Learner.syncWithLeader` starts the server first).
     pub(super) fn elect(&mut self, it: &mut Parts) {
         let up: Vec<usize> = (0..self.members.len())
             .filter(|index| self.members[*index].is_up(it.now))
@@ -48,6 +49,11 @@ impl Ensemble {
             return self.put(it, it.now + 500, event);
         }
         let leader = up[self.random.random_range(0..up.len())];
+        self.begin_epoch(it, leader, &up);
+    }
+
+    /// A member begins to lead those that are up.
+    pub(super) fn begin_epoch(&mut self, it: &mut Parts, leader: usize, up: &[usize]) {
         self.leader = Some(leader);
         self.last_commit = it.now;
         self.head = self.newest();
@@ -57,20 +63,33 @@ impl Ensemble {
                 self.sessions.remove(&id);
             }
         }
-        let tree = self.head.clone();
-        for index in up {
-            self.members[index].restart(&tree, self.committed);
+        let (tree, committed) = (self.head.clone(), self.committed);
+        for &index in up {
+            let member = &mut self.members[index];
+            if index == leader || member.applied < self.base {
+                member.restart(&tree, committed);
+                continue;
+            }
+            let at = it.now + member.lag;
+            member.applies_last = at;
+            member.restart_behind();
+            let apply = EnsembleEvent::Apply {
+                member: index,
+                life: member.life,
+                upto: committed,
+            };
+            self.put(it, at, apply);
         }
         // Followers continue to show the last write (Leader.startZkServer).
         if !self.is_single() {
             self.members[leader].leads_from = self.epoch << 32;
         }
-        self.log.clear();
-        self.base = self.committed;
+        self.trim();
         let ids: Vec<i64> = self.sessions.keys().copied().collect();
         for id in ids {
             if let Some(known) = self.sessions.get_mut(&id) {
                 known.owner = None;
+                known.moves_to = None;
                 known.timeout = known.opened_with;
                 if self.settings.forgives {
                     known.heard = it.now;

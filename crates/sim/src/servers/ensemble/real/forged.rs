@@ -281,7 +281,7 @@ fn sync_that_shows_less_than_what_was_written_before_is_refused() {
                 reply.zxid = zxid(4);
             }
         },
-        "does not answer it yet",
+        "too early for the model",
     );
 }
 

@@ -18,17 +18,37 @@ use crate::faults;
 use crate::servers::{self, ServerEvent};
 use crate::world::{Agenda, ConnId, Event, Ms, Net, Parts, Process, Trace};
 
+/// Number of steps that an error shows.
+const EXCERPT_STEPS: usize = 60;
+
 /// Whether the model could have produced this history. The error names the first frame that it could not.
 pub(super) fn allows(history: &History) -> Result<(), String> {
-    let steps = schedule(history, MEMBERS)?;
+    let steps = schedule(history, MEMBERS)
+        .map_err(|why| format!("{why}\nleaders: {:x?}", history.leaders))?;
     let mut replay = Replay::new(history);
-    for (at, step) in steps {
+    for (place, (at, step)) in steps.iter().enumerate() {
         replay.it.now = replay.it.now.max(at / 1_000);
-        replay
-            .step(step)
-            .map_err(|why| format!("{}: {why}", step.describe(history)))?;
+        replay.step(*step).map_err(|why| {
+            let excerpt = excerpt(history, &steps[..=place]);
+            format!("{}: {why}\n{excerpt}", step.describe(history))
+        })?;
     }
     replay.is_complete()
+}
+
+/// The last steps of the client of the last one, and what happened to the members meanwhile.
+fn excerpt(history: &History, steps: &[(Micros, Step)]) -> String {
+    let client = steps.last().and_then(|(_, step)| step.client(history));
+    let concerns = |step: &Step| {
+        let is_of_members = matches!(step, Step::Elect(_) | Step::Restart(_));
+        is_of_members || step.client(history) == client
+    };
+    let own: Vec<String> = steps
+        .iter()
+        .filter(|(_, step)| concerns(step))
+        .map(|(at, step)| format!("  at {at} µs: {}", step.describe(history)))
+        .collect();
+    own[own.len().saturating_sub(EXCERPT_STEPS)..].join("\n")
 }
 
 pub(super) struct Replay<'a> {
@@ -197,12 +217,15 @@ impl<'a> Replay<'a> {
                 _ => None,
             });
         }
-        let made = self
-            .model
-            .log
-            .back()
-            .map(|entry| (entry.zxid, entry.time_ms));
-        match made == Some((txn.zxid, txn.time_ms)) {
+        let made = self.model.log.back();
+        let made = made.map(|entry| {
+            let changes = entry
+                .steps
+                .iter()
+                .any(|step| !matches!(step, tree::Step::Nothing));
+            (entry.zxid, entry.time_ms, changes)
+        });
+        match made == Some((txn.zxid, txn.time_ms, changes(&txn.body))) {
             true => Ok(()),
             false => Err(format!("the model makes {made:x?} of it")),
         }
@@ -234,7 +257,7 @@ impl<'a> Replay<'a> {
     fn move_back(&mut self, recorded: i64, member: usize) {
         let session = self.own_id(recorded);
         let known = self.model.sessions.get(&session);
-        let has_left = known.is_some_and(|known| known.owner != Some(member));
+        let has_left = known.is_some_and(|known| !known.is_at(member));
         let lost = lost_handshake(self.history, recorded, member).filter(|_| has_left);
         if let Some(lost) = lost {
             let message = Message::Revalidate {
@@ -402,11 +425,13 @@ impl<'a> Replay<'a> {
         }
         // Elections that failed took an epoch too.
         self.model.epoch = epoch;
-        self.model.elect(&mut self.it);
-        // The model draws it at random.
-        let drawn = self.model.leader.replace(leader).unwrap_or(leader);
-        let from = std::mem::take(&mut self.model.members[drawn].leads_from);
-        self.model.members[leader].leads_from = from;
+        let members = self.model.members.iter();
+        let up: Vec<usize> = members
+            .enumerate()
+            .filter(|(_, member)| member.is_up(self.it.now))
+            .map(|(index, _)| index)
+            .collect();
+        self.model.begin_epoch(&mut self.it, leader, &up);
     }
 
     /// A member is killed, until a step starts it again.
@@ -414,6 +439,20 @@ impl<'a> Replay<'a> {
         let time = Ms::MAX / 2;
         let fault = faults::Fault::ServerCrash { server, time };
         self.model.suffer(&mut self.it, fault, 0);
+    }
+}
+
+/// Whether a write changes the tree.
+fn changes(body: &TxnBody) -> bool {
+    match body {
+        TxnBody::CreateSession { .. } | TxnBody::Error(_) | TxnBody::Check { .. } => false,
+        TxnBody::CloseSession { paths } => !paths.is_empty(),
+        // The log has the parts before and behind the one that failed.
+        TxnBody::Multi(parts) => {
+            let has_failed = |part: &TxnBody| matches!(part, TxnBody::Error(_));
+            !parts.iter().any(has_failed) && parts.iter().any(changes)
+        }
+        _ => true,
     }
 }
 

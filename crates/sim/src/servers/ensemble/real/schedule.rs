@@ -53,28 +53,60 @@ pub(super) fn schedule(history: &History, members: usize) -> Result<Vec<(Micros,
     for number in 0..history.connections.len() {
         schedule.connection(number)?;
     }
-    schedule.order.earliest().map_err(|why| match why {
+    schedule
+        .order
+        .earliest()
+        .map_err(|why| explain(history, why))
+}
+
+fn explain(history: &History, why: Impossible<Step>) -> String {
+    let names = |steps: &[Step], by: &str| {
+        let names = steps.iter().map(|step| step.describe(history));
+        names.collect::<Vec<_>>().join(by)
+    };
+    let (text, step) = match &why {
         Impossible::Late {
             step,
             by,
             waited_for,
         } => {
             let named = step.describe(history);
-            let others: Vec<String> = waited_for
-                .into_iter()
-                .map(|step| format!("\n  after {}", step.describe(history)))
-                .collect();
-            format!(
-                "{named} is {by} µs too early for the model{}",
-                others.concat()
-            )
+            let others = names(waited_for, "\n  after ");
+            let text = format!("{named} is {by} µs too early for the model\n  after {others}");
+            (text, Some(*step))
         }
         Impossible::Cycle(steps) => {
-            let steps = steps.into_iter().map(|step| step.describe(history));
-            let steps: Vec<String> = steps.collect();
-            format!("no order is possible:\n  {}", steps.join("\n  before "))
+            let named = names(steps, "\n  before ");
+            (
+                format!("no order is possible:\n  {named}"),
+                steps.first().copied(),
+            )
         }
-    })
+    };
+    let client = step.and_then(|step| step.client(history));
+    format!("{text}\n{}", timeline(history, client))
+}
+
+/// The connections of a client, and their writes.
+fn timeline(history: &History, client: Option<usize>) -> String {
+    let connections = history.connections.iter().enumerate();
+    let own = connections.filter(|(_, connection)| Some(connection.client) == client);
+    let lines: Vec<String> = own
+        .map(|(number, connection)| {
+            let Connection { member, at, .. } = connection;
+            let greeted = connection.greeting.map(|greeting| greeting.at);
+            let session = connection.granted().unwrap_or(connection.session);
+            let writes = history.txns.iter().filter(|txn| {
+                let is_own = |sent: &Sent| sent.xid == txn.cxid;
+                txn.session_id == session && connection.requests.iter().any(is_own)
+            });
+            let writes: Vec<String> = writes
+                .map(|txn| format!("{:x} at {}", txn.zxid, micros(txn.time_ms)))
+                .collect();
+            format!("  {number} to {member} at {at}, greeted {greeted:?}, {session:x}: {writes:?}")
+        })
+        .collect();
+    lines.join("\n")
 }
 
 impl<'a> Schedule<'a> {
@@ -116,9 +148,8 @@ impl<'a> Schedule<'a> {
                     .ok_or("an election without a reason")?;
                 let number = order.add(Step::Elect(era), lost_at, NEVER);
                 order.before(number, proposal);
-                for member in &applies {
-                    order.before(member[write - 1], number);
-                }
+                // Followers serve before they have applied all of them.
+                order.before(applies[*next][write - 1], number);
                 elections.push(Election { number, lost_at });
                 leader = *next;
             }
@@ -233,7 +264,12 @@ impl<'a> Schedule<'a> {
                     (Some(_), None) => {}
                     (None, None) => return Err(named("refused, though its session never ended")),
                 }
-                self.after_earlier_writes(number, attaches);
+                let moves = match self.leader_when(connection.at) == Some(member) {
+                    // The leader notes it after it has answered, and before the first write of the connection.
+                    true => self.first_write(number),
+                    false => Some(attaches),
+                };
+                self.after_earlier_writes(number, attaches, moves);
                 (attaches, attaches)
             }
         };
@@ -250,9 +286,9 @@ impl<'a> Schedule<'a> {
         self.requests(number, session, greeted, seen)
     }
 
-    /// A session that has moved to another member makes no more writes through its earlier connections, unless they fail. Through the
+    /// A session that has moved to another member (`moves`) makes no more writes through its earlier connections, unless they fail. Through the
     /// same member, those that it had received may still follow, even behind requests of the new connection.
-    fn after_earlier_writes(&mut self, number: usize, attaches: Number) {
+    fn after_earlier_writes(&mut self, number: usize, attaches: Number, moves: Option<Number>) {
         let connections = &self.history.connections;
         let connection = &connections[number];
         let session = connection.session;
@@ -275,11 +311,23 @@ impl<'a> Schedule<'a> {
                 let greeted = connection.greeting.map_or(0, |greeting| greeting.at);
                 let is_later = micros(txn.time_ms) > greeted
                     && lost_handshake(self.history, session, earlier.member).is_some();
-                if !is_refused(&txn.body) && !is_later {
-                    self.order.before(self.proposals[*write], attaches);
+                if let Some(moves) = moves
+                    && !is_refused(&txn.body)
+                    && !is_later
+                {
+                    self.order.before(self.proposals[*write], moves);
                 }
             }
         }
+    }
+
+    /// The first write of a connection, if it has one.
+    fn first_write(&self, number: usize) -> Option<Number> {
+        let connection = &self.history.connections[number];
+        let session = connection.granted()?;
+        let mut sent = connection.requests.iter();
+        let write = sent.find_map(|sent| self.by_request.get(&(session, sent.xid)))?;
+        Some(self.proposals[*write])
     }
 
     /// A connection lives between two deaths of its member or of the leader.
@@ -393,7 +441,8 @@ impl<'a> Schedule<'a> {
                     self.at_place(synced, member, now);
                     // The leader lets a follower wait for what it has proposed.
                     let next = self.proposals.get(now);
-                    if let Some(next) = next.filter(|_| self.leader_at(now) != Some(member)) {
+                    let zxid = reply.map_or(0, |(_, reply)| reply.zxid);
+                    if let Some(next) = next.filter(|_| self.leader_at(zxid) != Some(member)) {
                         self.order.before(receive, *next);
                     }
                     answered = synced;
@@ -416,11 +465,17 @@ impl<'a> Schedule<'a> {
         Ok(())
     }
 
-    /// The leader that made the last of these writes.
-    fn leader_at(&self, now: Place) -> Option<usize> {
-        let last = self.history.txns.get(now.saturating_sub(1))?;
+    /// The leader that a connection finds.
+    fn leader_when(&self, at: Micros) -> Option<usize> {
+        let elections = self.elections.iter();
+        let era = elections.filter(|election| election.lost_at < at).count();
+        self.history.leaders.get(era).map(|(_, member)| *member)
+    }
+
+    /// The leader of the epoch of a zxid.
+    fn leader_at(&self, zxid: i64) -> Option<usize> {
         let mut leaders = self.history.leaders.iter();
-        let own = leaders.find(|(epoch, _)| *epoch == last.zxid >> 32);
+        let own = leaders.find(|(epoch, _)| *epoch == zxid >> 32);
         own.map(|(_, member)| *member)
     }
 

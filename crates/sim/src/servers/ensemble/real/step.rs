@@ -26,6 +26,23 @@ pub(super) enum Step {
 }
 
 impl Step {
+    /// The client of the session, if the step belongs to one.
+    pub(super) fn client(self, history: &History) -> Option<usize> {
+        let own = match self {
+            Step::Propose(write) | Step::Apply(_, write) => {
+                let session = history.txns[write].session_id;
+                let mut connections = history.connections.iter();
+                connections.find(|one| one.granted() == Some(session))
+            }
+            Step::Attach(number)
+            | Step::Receive(number, _)
+            | Step::Read(number, _)
+            | Step::Synced(number, _) => history.connections.get(number),
+            Step::Elect(_) | Step::Restart(_) => None,
+        };
+        own.map(|connection| connection.client)
+    }
+
     /// The step in words.
     pub(super) fn describe(self, history: &History) -> String {
         let request = |number: usize, place: usize| {
