@@ -105,7 +105,7 @@ struct Session {
     heard: Ms,
     /// The member through which it may write.
     owner: Option<usize>,
-    /// The member to which its client has moved, until the leader notes it.
+    /// The leader, if its client is or was there and the leader has yet to note it.
     moves_to: Option<usize>,
     is_closing: bool,
     /// Number of planned checks: only the last one counts.
@@ -113,7 +113,7 @@ struct Session {
 }
 
 impl Session {
-    /// The leader notes that the session is at this member, if it has moved there.
+    /// The leader notes that the session is at this member, if it has yet to.
     fn arrive(&mut self, member: usize) {
         if self.moves_to == Some(member) {
             self.owner = self.moves_to.take();

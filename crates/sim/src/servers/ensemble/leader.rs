@@ -28,10 +28,10 @@ impl Ensemble {
                 let granted = match self.sessions.get_mut(&session) {
                     Some(known) if !known.is_closing => {
                         // The leader greets its own clients before it notes where they are (LeaderZooKeeperServer.revalidateSession), so that a
-                        // write through the member that they have left may still overtake.
-                        known.moves_to = Some(member);
-                        if self.leader != Some(member) {
-                            known.arrive(member);
+                        // write through another member may overtake, the one that they have left or the next one.
+                        match self.leader == Some(member) {
+                            true => known.moves_to = Some(member),
+                            false => known.owner = Some(member),
                         }
                         known.heard = it.now;
                         known.timeout = Ms::from(timeout_ms.unsigned_abs());

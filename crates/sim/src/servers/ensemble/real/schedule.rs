@@ -309,8 +309,10 @@ impl<'a> Schedule<'a> {
                 }
                 let txn = &self.history.txns[*write];
                 let greeted = connection.greeting.map_or(0, |greeting| greeting.at);
+                let is_noted_late = self.leader_when(earlier.at) == Some(earlier.member);
                 let is_later = micros(txn.time_ms) > greeted
-                    && lost_handshake(self.history, session, earlier.member).is_some();
+                    && (is_noted_late
+                        || lost_handshake(self.history, session, earlier.member).is_some());
                 if let Some(moves) = moves
                     && !is_refused(&txn.body)
                     && !is_later
@@ -321,13 +323,14 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// The first write of a connection, if it has one.
+    /// The first write of a connection that was not refused, if it has one.
     fn first_write(&self, number: usize) -> Option<Number> {
         let connection = &self.history.connections[number];
         let session = connection.granted()?;
-        let mut sent = connection.requests.iter();
-        let write = sent.find_map(|sent| self.by_request.get(&(session, sent.xid)))?;
-        Some(self.proposals[*write])
+        let sent = connection.requests.iter();
+        let mut writes = sent.filter_map(|sent| self.by_request.get(&(session, sent.xid)));
+        let first = writes.find(|write| !is_refused(&self.history.txns[**write].body))?;
+        Some(self.proposals[*first])
     }
 
     /// A connection lives between two deaths of its member or of the leader.
