@@ -76,6 +76,7 @@ fn run(args: Args, output: Output) -> anyhow::Result<Exit> {
         Command::Break(args) => commands::look::revoke::break_hold(args, output),
         Command::Doctor(args) => commands::look::doctor::run(args, output),
         Command::Dashboard(args) => commands::look::dashboard::run(args, output),
+        Command::Demo(args) => commands::demo::run(args, output),
         Command::Ensemble(args) => commands::server::ensemble::run(args, output),
         Command::Torture(args) => commands::server::torture::run(args, output),
         Command::Ls(args) => commands::nodes::ls::run(args, output),
