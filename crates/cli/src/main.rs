@@ -53,6 +53,7 @@ fn run(args: Args, output: Output) -> anyhow::Result<Exit> {
     }
     match args.command {
         Command::Lock(args) if args.clear => commands::jobs::lock::clear(args, output),
+        Command::Lock(args) if args.explain => commands::jobs::lock::explain(args, output),
         Command::Lock(args) if args.hold => commands::jobs::lock::hold(args, output),
         Command::Lock(args) => commands::jobs::lock::run(args, output),
         Command::Elect(args) => commands::jobs::elect::run(args, output),
