@@ -53,6 +53,7 @@ fn run(args: Args, output: Output) -> anyhow::Result<Exit> {
     }
     match args.command {
         Command::Lock(args) if args.clear => commands::jobs::lock::clear(args, output),
+        Command::Lock(args) if args.explain => commands::jobs::lock::explain(args, output),
         Command::Lock(args) if args.hold => commands::jobs::lock::hold(args, output),
         Command::Lock(args) => commands::jobs::lock::run(args, output),
         Command::Elect(args) => commands::jobs::elect::run(args, output),
@@ -76,6 +77,7 @@ fn run(args: Args, output: Output) -> anyhow::Result<Exit> {
         Command::Break(args) => commands::look::revoke::break_hold(args, output),
         Command::Doctor(args) => commands::look::doctor::run(args, output),
         Command::Dashboard(args) => commands::look::dashboard::run(args, output),
+        Command::Demo(args) => commands::demo::run(args, output),
         Command::Ensemble(args) => commands::server::ensemble::run(args, output),
         Command::Torture(args) => commands::server::torture::run(args, output),
         Command::Ls(args) => commands::nodes::ls::run(args, output),

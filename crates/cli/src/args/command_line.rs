@@ -51,13 +51,14 @@ fn typed() -> impl Iterator<Item = OsString> {
 
 /// Checks what stands before and after `--` in a command line with a job.
 fn check_job(command: &mut Command) -> Result<(), Refusal> {
+    if let Command::Lock(lock) = command {
+        habits::check_path(&lock.command, typed())?;
+        return habits::take_paths(lock, typed());
+    }
     if let Some(job) = command.job() {
         habits::check_path(job, typed())?;
     }
-    match command {
-        Command::Lock(lock) => habits::take_paths(lock, typed()),
-        command => habits::check_separator(command.job().unwrap_or_default(), typed()),
-    }
+    habits::check_separator(command.job().unwrap_or_default(), typed())
 }
 
 /// Prints why there are no arguments, which may be that help was asked for.
@@ -163,6 +164,8 @@ impl Command {
     pub(crate) fn job(&self) -> Option<&[OsString]> {
         use crate::args::{QueueCommand, TasksCommand};
         match self {
+            // It is only explained.
+            Self::Lock(args) if args.explain => Some(&[]),
             Self::Lock(args) => Some(&args.command),
             Self::Elect(args) => Some(&args.command),
             Self::Rendezvous(args) => Some(&args.command),

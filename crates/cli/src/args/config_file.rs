@@ -106,6 +106,14 @@ pub(crate) fn local() -> Option<PathBuf> {
     Some(file.beside(local.as_str()?))
 }
 
+/// A file of a user in whose commands no key of the host's file counts: a flag that is off is no default, and the user's file comes first.
+/// Servers have to be named by a variable or a flag.
+pub(crate) fn neutral() -> String {
+    let own = OWN_KEYS.iter().map(|(_, _, key)| key);
+    let keys = KEYS.iter().chain(own);
+    keys.map(|key| format!("{key} = false\n")).collect()
+}
+
 impl ConfigFile {
     /// Reads the user's file and the host's. Without either, nothing is set.
     pub(crate) fn read() -> anyhow::Result<Self> {
@@ -312,8 +320,8 @@ mod tests {
     use crate::args::{Args, Command as Subcommand, LockArgs};
 
     /// Options without a key. They are about one call, a path or a secret, and would be dangerous or misleading as defaults.
-    const PER_CALL: &str = "abort auth clear clients container count create data delay dry-run embedded ensemble ephemeral every-site expect \
-        file for force forget hold id in-doubt json lasting layout lines long merge message name no-faults node null of output parents path \
+    const PER_CALL: &str = "abort auth clear clients container count create dashboard data delay dry-run embedded ensemble ephemeral every-site expect explain \
+        file for force forget hold id in-doubt json lasting layout lines long merge message name no-faults node null of output pace parents path \
         permits priority read reason recipes recursive replace report retry seed sequential size token try ttl value watch \
         within without write yes";
 
@@ -418,6 +426,16 @@ mod tests {
         let error = format!("{:#}", wrong.error(&error.unwrap_err()));
         let host = wrong.behind.as_ref().unwrap().path.display().to_string();
         assert!(error.contains(&host), "{error}");
+    }
+
+    #[test]
+    fn neutral_file_hides_that_of_the_host() {
+        let of_host = file("wait = 5\ntls = true\non-crash = \"fail\"\nquiet = true").unwrap();
+        assert!(lock(&of_host, "").job.connect.security.tls);
+        let neutral = file(&neutral()).unwrap().before(Some(of_host));
+        let args = lock(&neutral, "");
+        assert_eq!(args.wait.limit.wait, None);
+        assert!(args.on_crash.is_none() && !args.job.connect.security.tls);
     }
 
     #[test]

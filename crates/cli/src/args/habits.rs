@@ -238,7 +238,7 @@ pub(crate) fn take_paths(
     }
     let has_kind = lock.read || lock.write || lock.of.is_some() || lock.layout.is_some();
     match (lock.command.is_empty(), has_kind) {
-        (true, _) => Err(Refusal::usage("the command after `--` is missing")),
+        (true, _) if !lock.explain => Err(Refusal::usage("the command after `--` is missing")),
         (_, true) => Err(Refusal::usage(
             "with several locks, --read, --write, --of and --layout are not possible",
         )),

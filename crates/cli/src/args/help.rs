@@ -13,7 +13,15 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Run", &["rendezvous", "tasks", "note"]),
     (
         "Look",
-        &["top", "dashboard", "leader", "revoke", "break", "doctor"],
+        &[
+            "top",
+            "dashboard",
+            "leader",
+            "revoke",
+            "break",
+            "doctor",
+            "demo",
+        ],
     ),
     (
         "Coordinate",

@@ -67,6 +67,7 @@ pub(crate) struct LimitArgs {
   bellwether lock jobs/nightly --wait 10m -- ./backup.sh
   bellwether lock jobs/nightly --try -E 0 -- ./backup.sh
   bellwether lock jobs/nightly --max-time 2h -- ./backup.sh
+  bellwether lock jobs/nightly --explain
   bellwether lock jobs/nightly --on-crash ./repair.sh -- ./backup.sh
   bellwether lock config --read -- ./check.sh
   bellwether lock accounts/7 accounts/3 -- ./transfer.sh
@@ -120,14 +121,20 @@ pub(crate) struct LockArgs {
     /// Run nothing: print the token when the lock is acquired, and hold the lock until stdin ends or a signal arrives.
     #[arg(long, conflicts_with_all = ["grace", "max_time"])]
     pub(crate) hold: bool,
-    /// With --hold or --clear: print one JSON object.
+    /// Run nothing and acquire nothing: say what would happen now, who is ahead, and how long holds at this path have taken lately.
+    ///
+    /// How long holds took is read from the log of the local server, or of a server on this host whose files this user may read. Exit code:
+    /// 0 if the command would run at once; 124 (or that of -E) if it would wait; 122 if a crash keeps it from running; 2 if it would be refused.
+    #[arg(long, conflicts_with = "clear")]
+    pub(crate) explain: bool,
+    /// With --hold, --clear or --explain: print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
     /// The command and its arguments; the `--` before it is optional.
     #[arg(
         trailing_var_arg = true,
-        required_unless_present_any = ["hold", "clear"],
-        conflicts_with_all = ["hold", "clear", "json"],
+        required_unless_present_any = ["hold", "clear", "explain"],
+        conflicts_with_all = ["hold", "clear"],
         value_name = "COMMAND"
     )]
     pub(crate) command: Vec<OsString>,

@@ -6,6 +6,7 @@ pub(crate) mod habits;
 pub(crate) mod help;
 
 mod dashboard;
+mod demo;
 mod inspect;
 mod jobs;
 mod mistakes;
@@ -27,6 +28,7 @@ use bellwether_server::WordList;
 use clap::{CommandFactory, Parser, Subcommand};
 
 pub(crate) use self::dashboard::*;
+pub(crate) use self::demo::*;
 pub(crate) use self::inspect::*;
 pub(crate) use self::jobs::*;
 pub(crate) use self::queues::*;
@@ -104,6 +106,7 @@ pub(crate) enum Command {
     Break(BreakArgs),
     Doctor(DoctorArgs),
     Dashboard(DashboardArgs),
+    Demo(DemoArgs),
     Ensemble(EnsembleArgs),
     Torture(TortureArgs),
     Elect(ElectArgs),

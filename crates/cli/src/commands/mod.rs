@@ -2,6 +2,7 @@
 
 pub(crate) mod completions;
 pub(crate) mod coordinate;
+pub(crate) mod demo;
 pub(crate) mod jobs;
 pub(crate) mod look;
 pub(crate) mod man;

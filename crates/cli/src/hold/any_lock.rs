@@ -89,6 +89,16 @@ impl AnyLock {
         })
     }
 
+    /// What a contender wants here.
+    pub(crate) fn wants(&self) -> Wants {
+        match self {
+            Self::Lock(_) => Wants::Lock,
+            Self::Read(_) => Wants::Read,
+            Self::Write(_) => Wants::Write,
+            Self::Permits { permits, .. } => Wants::Permits(*permits),
+        }
+    }
+
     /// Whether it can be acquired while another hold of this kind exists.
     pub(crate) fn shares_with(&self, held: Wants) -> bool {
         match self {
@@ -129,7 +139,8 @@ fn turn<G: Guard>(waiting: Waiting<G>) -> (Progress, Turn) {
     )
 }
 
-fn layout(args: &LockArgs) -> Layout {
+/// The layout that the arguments ask for.
+pub(crate) fn layout(args: &LockArgs) -> Layout {
     match args.layout {
         None => Layout::Bellwether,
         Some(LayoutName::Curator) => Layout::Curator,

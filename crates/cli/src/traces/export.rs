@@ -147,6 +147,7 @@ fn has_spans(args: &Args) -> bool {
         args.command,
         Command::CompletePaths(_)
             | Command::Completions(_)
+            | Command::Demo(_)
             | Command::Local(_)
             | Command::Log(_)
             | Command::Man(_)

@@ -2,6 +2,7 @@
 
 mod answers;
 mod completion;
+mod demo;
 mod examples;
 mod habits;
 mod habits_of_others;

@@ -4,6 +4,7 @@ mod crashes;
 mod elect_and_once;
 mod endings;
 mod ensemble_outage;
+mod explain;
 mod hundred;
 mod lock;
 mod max_time;

@@ -1,6 +1,9 @@
 //! `bellwether lock`: runs a command under a lock, or holds a lock for a script.
 
+mod explain;
+mod forecast;
 mod hold;
+mod lately;
 
 use std::future::pending;
 use std::time::Duration;
@@ -29,6 +32,7 @@ use crate::output::people::holders_text;
 use crate::output::refusal::Refusal;
 use crate::output::{self, Output};
 
+pub(crate) use self::explain::explain;
 pub(crate) use self::hold::hold;
 
 /// How long a notice may be delayed to find out who holds the lock.
@@ -248,8 +252,8 @@ fn check(args: &LockArgs) -> Result<(), Refusal> {
         );
         return Err(Refusal::usage(what));
     }
-    if args.json && !args.hold && !args.clear {
-        return Err(Refusal::usage("--json needs --hold or --clear"));
+    if args.json && !args.hold && !args.clear && !args.explain {
+        return Err(Refusal::usage("--json needs --hold, --clear or --explain"));
     }
     if let Some(OnCrash::Repair(_)) = args.on_crash
         && (args.read || args.hold)
