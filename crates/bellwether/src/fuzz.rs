@@ -2,10 +2,8 @@
 
 use crate::hold::crash_record;
 use crate::line::name::{Layout, Name};
-use crate::node::node_data::NodeData;
-use crate::node::path::NodePath;
-use crate::node::recipe_mark::RecipeMark;
-use crate::node::who::Who;
+use crate::node::NodePath;
+use crate::node::data::{NodeData, RecipeMark, Who};
 use crate::queue::order::{Item, Rule};
 use crate::queue::record::EndRecord;
 use crate::queue::take::returned::{Returned, ReturnedName};

@@ -12,13 +12,12 @@ use crate::error::{BarrierError, ReleaseError};
 use crate::hold::Hold;
 use crate::line::failure::Failure;
 use crate::line::name::{Layout, Name};
-use crate::node::who::Who;
-use crate::request::receipt::Receipts;
-use crate::request::retry::{Retry, found};
-use crate::request::synced_read::read_synced;
-use crate::session::call::call;
+use crate::node::data::Who;
+use crate::request::receipts::Receipts;
 use crate::session::client::Client;
 use crate::session::recipe_options::{RecipeOptions, recipe_options};
+use crate::session::retry::{Retry, found, read_synced};
+use crate::session::telemetry::call;
 
 /// The member that completes a round names every member in one request, and a server accepts at most 1 MiB.
 const SIZE_MAX: usize = 2_000;

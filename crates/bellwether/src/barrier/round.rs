@@ -21,13 +21,11 @@ use crate::hold::Hold;
 use crate::line::contender::{Contender, JoinRequest, LINE_MAX, Mode};
 use crate::line::failure::Failure;
 use crate::line::name::{Kind, Layout, Name};
-use crate::node::access::Access;
-use crate::node::path::NodePath;
-use crate::node::who::Who;
-use crate::request::node_event::{Happened, NodeEvent};
-use crate::request::receipt::Receipts;
-use crate::request::retry::{Retry, until_answered};
-use crate::session::open_session::Session;
+use crate::node::data::Who;
+use crate::node::{Access, NodePath};
+use crate::request::receipts::Receipts;
+use crate::session::Session;
+use crate::session::retry::{Happened, NodeEvent, Retry, until_answered};
 
 /// The directory of all members.
 pub(crate) const MEMBERS: &str = "members";

@@ -19,15 +19,13 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
-use super::reads::{Ask, ReadAnswer};
-use super::tree::{CacheEvent, Tree};
-use super::watches::{Armed, CacheNews, TooMuch, Watches};
-
+use crate::cache::reads::{Ask, ReadAnswer};
+use crate::cache::tree::{CacheEvent, Tree};
+use crate::cache::watches::{Armed, CacheNews, TooMuch, Watches};
 use crate::error::StateError;
-use crate::request::freshness::Freshness;
-use crate::request::node_event::Happened;
-use crate::request::persistent_node::{OpenNode, PersistentNode};
-use crate::session::open_session::Session;
+use crate::request::{Freshness, OpenNode, PersistentNode};
+use crate::session::Session;
+use crate::session::retry::Happened;
 
 /// How many bytes are read in one request, judging by the largest node of the last read.
 const READ_BYTES: usize = 256 << 10;

@@ -5,23 +5,21 @@ mod reads;
 mod tree;
 mod watches;
 
-use bellwether_client as zk;
+pub use self::tree::{CacheEvent, CachedNode, Snapshot};
+
 use std::sync::Arc;
 
+use bellwether_client as zk;
 use futures_util::stream::unfold;
 use tokio::sync::{broadcast, oneshot};
 
+use crate::cache::keeper::CacheKeeper;
+use crate::cache::tree::Tree;
 use crate::error::StateError;
-use crate::request::events::Events;
-use crate::request::freshness::Freshness;
-use crate::request::persistent_node::{OpenNode, PersistentNode};
-use crate::session::call::call;
+use crate::request::{Events, Freshness, OpenNode, PersistentNode};
 use crate::session::client::Client;
 use crate::session::runtime::TaskGuard;
-use keeper::CacheKeeper;
-use tree::Tree;
-
-pub use tree::{CacheEvent, CachedNode, Snapshot};
+use crate::session::telemetry::call;
 
 /// A subtree to keep a copy of.
 ///

@@ -8,8 +8,8 @@ use bellwether_client as zk;
 use tokio::sync::broadcast;
 
 use crate::error::StateError;
-use crate::node::version::Version;
-use crate::session::id::SessionId;
+use crate::node::Version;
+use crate::session::client::SessionId;
 
 /// How many changes a listener may be behind before it gets [`CacheEvent::Missed`].
 const CHANGES_MAX: usize = 4096;

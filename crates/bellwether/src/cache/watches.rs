@@ -5,8 +5,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-use super::reads::{Ask, ReadAnswer, read_and_watch, read_many};
-use crate::request::node_event::Happened;
+use crate::cache::reads::{Ask, ReadAnswer, read_and_watch, read_many};
+use crate::session::retry::Happened;
 
 /// How many requests are under way at once, each for many nodes.
 const LARGE_READS_MAX: usize = 8;

@@ -8,8 +8,8 @@ use tracing::{info, warn};
 use crate::election::{Election, Leadership};
 use crate::error::{AcquireError, CandidacyError};
 use crate::hold::acquire_there;
-use crate::request::events::Events;
-use crate::session::id::SessionId;
+use crate::request::Events;
+use crate::session::client::SessionId;
 
 /// How long a candidate rests after a failure that did not wait by itself.
 pub(crate) const REST: Duration = Duration::from_secs(1);

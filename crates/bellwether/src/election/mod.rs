@@ -3,8 +3,8 @@
 pub(crate) mod candidacy;
 pub(crate) mod observe;
 
-pub use candidacy::{Candidacy, CandidacyState};
-pub use observe::Observe;
+pub use self::candidacy::{Candidacy, CandidacyState};
+pub use self::observe::Observe;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,14 +21,12 @@ use crate::line::failure::Failure;
 use crate::line::name::{Kind, Layout, Name};
 use crate::line::wait_queue::{WaitQueue, exclusive_options, line_options};
 use crate::line::waiting::Waiting;
-use crate::node::node_data::NodeData;
-use crate::node::path::NodePath;
-use crate::node::who::Who;
-use crate::request::retry::Retry;
-use crate::request::synced_read::read_synced;
-use crate::session::call::call;
+use crate::node::NodePath;
+use crate::node::data::{NodeData, Who};
+use crate::session::Session;
 use crate::session::client::Client;
-use crate::session::open_session::Session;
+use crate::session::retry::{Retry, read_synced};
+use crate::session::telemetry::call;
 
 /// Leader election: one candidate leads; when it resigns or dies, the next candidate in line leads.
 ///

@@ -7,9 +7,9 @@ use crate::election::candidacy::REST;
 use crate::election::{Candidate, Election, in_order, line};
 use crate::error::CandidacyError;
 use crate::line::failure::Failure;
-use crate::node::path::NodePath;
-use crate::request::events::Events;
-use crate::request::node_event::NodeEvent;
+use crate::node::NodePath;
+use crate::request::Events;
+use crate::session::retry::NodeEvent;
 
 /// A stream of leaders: the current leader first, then each change; `None` if there is no candidate. A leader that came and went between
 /// two looks is skipped. Within one session, the stream never goes back to an earlier leader.

@@ -14,12 +14,9 @@ use crate::hold::crash_record::{Crash, CrashRecord, Ended, HELD, Previous, names
 use crate::hold::ephemeral_node::EphemeralNode;
 use crate::hold::fenced_write::FencedWrite;
 use crate::hold::parting::{Marking, Parting};
-use crate::node::access::Access;
-use crate::node::path::NodePath;
-use crate::node::times::now_ms;
-use crate::node::who::Who;
-use crate::request::retry::{Retry, found, until_answered};
-use crate::request::synced_read::read_linearizable;
+use crate::node::data::Who;
+use crate::node::{Access, NodePath, now_ms};
+use crate::session::retry::{Retry, found, read_linearizable, until_answered};
 
 /// The mark of a hold that is held.
 #[derive(Debug)]

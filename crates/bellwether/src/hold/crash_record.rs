@@ -7,8 +7,8 @@ use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
 
 use crate::hold::fence::FencingToken;
-use crate::node::times::now_ms;
-use crate::node::who::Who;
+use crate::node::data::Who;
+use crate::node::now_ms;
 
 /// The name of the mark in the directory.
 pub(crate) const HELD: &str = "held";

@@ -6,15 +6,12 @@ use std::sync::Arc;
 use bellwether_client as zk;
 
 use crate::hold::parting::{Marked, Marking, Parting};
-use crate::node::node_data::{NodeData, Revocation};
-use crate::node::path::NodePath;
-use crate::node::who::Who;
-use crate::request::leftover::{Is, Leftover, delete_pinned, delete_receipted, find};
-use crate::request::node_event::NodeEvent;
-use crate::request::receipt::Receipts;
-use crate::request::retry::Retry;
-use crate::session::ephemeral_quota::Reserved;
-use crate::session::open_session::Session;
+use crate::node::NodePath;
+use crate::node::data::{NodeData, Revocation, Who};
+use crate::request::receipts::Receipts;
+use crate::session::cleaner::{Is, Leftover, delete_pinned, delete_receipted, find};
+use crate::session::retry::{NodeEvent, Retry};
+use crate::session::{Reserved, Session};
 
 /// A value that is dropped with the node.
 pub(crate) type Companion = Arc<dyn fmt::Debug + Send + Sync>;

@@ -4,13 +4,10 @@ use bellwether_client as zk;
 
 use crate::error::WriteError;
 use crate::hold::ephemeral_node::{EphemeralNode, Naming};
-use crate::node::access::Access;
-use crate::node::path::NodePath;
-use crate::node::request_size::{REQUEST_BYTES_MAX, WRITE_OVERHEAD_BYTES};
-use crate::node::version::Version;
-use crate::request::receipt::{OnceError, Receipts};
-use crate::request::retry::Retry;
-use crate::session::call::call;
+use crate::node::{Access, NodePath, REQUEST_BYTES_MAX, Version, WRITE_OVERHEAD_BYTES};
+use crate::request::receipts::{OnceError, Receipts};
+use crate::session::retry::Retry;
+use crate::session::telemetry::call;
 
 /// Several writes in one transaction that succeeds only while the hold is held: the servers check the holder's node and make the changes in
 /// one transaction, so a late holder cannot write. They are made exactly once, over any number of reconnects: a receipt, an ephemeral node beside

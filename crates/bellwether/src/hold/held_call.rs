@@ -3,8 +3,8 @@
 use std::error::Error;
 use std::ops::Deref;
 
-use super::Hold;
-use crate::session::call::{Call, Outcome};
+use crate::hold::Hold;
+use crate::session::telemetry::{Call, Outcome};
 
 impl Call {
     /// A call about a hold.

@@ -8,11 +8,11 @@ use futures_core::Stream;
 use futures_util::stream::unfold;
 use tokio::sync::watch;
 
-use super::watch_over::is_over;
 use crate::error::Lost;
 use crate::hold::fence::FencingToken;
-use crate::session::meters;
-use crate::session::open_session::{Session, WeakSession};
+use crate::hold::watch_over::is_over;
+use crate::session::telemetry;
+use crate::session::{Session, WeakSession};
 
 /// How a hold stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,7 +163,7 @@ impl HoldWatch {
             if changes {
                 *state = now;
                 if now == HoldState::Lost {
-                    meters::hold_lost();
+                    telemetry::hold_lost();
                 }
             }
             changes

@@ -20,7 +20,8 @@ mod watch_over;
 pub use self::crash_record::{Crash, Ended, Previous};
 pub use self::fence::StaleToken;
 pub use self::fenced_write::FencedWrite;
-pub use crate::node::node_data::Revocation;
+pub use self::hold_watch::HoldState;
+pub use crate::node::data::Revocation;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -29,23 +30,21 @@ use futures_core::Stream;
 use tokio::sync::watch;
 
 use crate::error::{Lost, WriteError};
-use crate::node::who::Who;
-use crate::request::receipt::Receipts;
-use crate::session::call::call;
-use crate::session::clock::Moment;
+use crate::hold::crash_mark::CrashMark;
+use crate::hold::ephemeral_node::{EphemeralNode, OwnWatch};
+use crate::hold::fence::FencingToken;
+use crate::hold::hold_watch::HoldWatch;
+use crate::hold::release::EndOnDrop;
+use crate::hold::watch_over::{WatchedOver, look_again, watch_over};
+use crate::node::data::Who;
+use crate::request::receipts::Receipts;
 use crate::session::liveness::KeepAlive;
-use crate::session::open_session::Session;
 use crate::session::runtime::TaskGuard;
 use crate::session::slots::{HeldSlot, Slot};
+use crate::session::telemetry::call;
+use crate::session::{Moment, Session};
 
-use self::crash_mark::CrashMark;
-use self::ephemeral_node::{EphemeralNode, OwnWatch};
-use self::fence::FencingToken;
-pub use self::hold_watch::HoldState;
-use self::hold_watch::HoldWatch;
 pub(crate) use self::in_transit::{InTransit, Undo, acquire_there};
-use self::release::EndOnDrop;
-use self::watch_over::{WatchedOver, look_again, watch_over};
 
 /// Something that this session holds, represented by a node on the servers. Guards are smart pointers to it.
 #[derive(Debug)]

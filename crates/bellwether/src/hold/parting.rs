@@ -5,10 +5,9 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
 use crate::hold::crash_record::{Crash, HELD, Previous, names};
-use crate::node::path::NodePath;
-use crate::request::leftover::delete;
-use crate::request::synced_read::read_linearizable;
-use crate::session::cleaner::Cleanup;
+use crate::node::NodePath;
+use crate::session::cleaner::{Cleanup, delete};
+use crate::session::retry::read_linearizable;
 
 /// What is changed in one multi with the deletion of the own node.
 #[derive(Debug)]

@@ -6,15 +6,14 @@ use std::task::Poll;
 
 use futures_util::poll;
 
-use super::Hold;
-use super::ephemeral_node::Removal;
-use super::hold_watch::{HoldState, HoldWatch};
-use super::parting::Parting;
 use crate::error::ReleaseError;
-use crate::request::leftover::Leftover;
-use crate::session::call::call;
-use crate::session::clock::Moment;
-use crate::session::meters;
+use crate::hold::Hold;
+use crate::hold::ephemeral_node::Removal;
+use crate::hold::hold_watch::{HoldState, HoldWatch};
+use crate::hold::parting::Parting;
+use crate::session::Moment;
+use crate::session::cleaner::Leftover;
+use crate::session::telemetry::{self, call};
 
 impl Hold {
     /// Releases it and waits for the server's acknowledgement, over any number of reconnects.
@@ -130,7 +129,7 @@ impl Drop for EndOnDrop {
             return;
         }
         self.0.note(HoldState::Released);
-        meters::hold_ended(Moment::now() - self.1);
+        telemetry::hold_ended(Moment::now() - self.1);
     }
 }
 

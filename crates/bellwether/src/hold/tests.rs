@@ -2,9 +2,9 @@
 
 use bellwether_testkit::TestServer;
 
-use super::HoldState;
-use super::hold_watch::HoldWatch;
-use crate::session::pretended_ensemble::{session, until_unproven};
+use crate::hold::HoldState;
+use crate::hold::hold_watch::HoldWatch;
+use crate::session::liveness::pretended_ensemble::{session, until_unproven};
 
 #[tokio::test]
 async fn loss_that_a_watch_has_told_is_final() {

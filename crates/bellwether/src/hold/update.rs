@@ -4,12 +4,11 @@ use bellwether_client as zk;
 use bellwether_client::log;
 use tracing::debug;
 
-use super::Hold;
-use super::ephemeral_node::{KnownData, update};
-use super::parting::Parting;
 use crate::error::{ReleaseError, WriteError};
-use crate::node::node_data::NodeData;
-use crate::node::who::Who;
+use crate::hold::Hold;
+use crate::hold::ephemeral_node::{KnownData, update};
+use crate::hold::parting::Parting;
+use crate::node::data::{NodeData, Who};
 
 impl Hold {
     /// Changes the data of the node, in the background.

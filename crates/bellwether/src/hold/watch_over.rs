@@ -8,13 +8,11 @@ use bellwether_client::log;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use super::ephemeral_node::OwnWatch;
-use super::hold_watch::{HoldState, HoldWatch};
-
-use crate::node::node_data::Revocation;
-use crate::request::node_event::Happened;
-use crate::request::retry::Retry;
-use crate::session::open_session::Session;
+use crate::hold::ephemeral_node::OwnWatch;
+use crate::hold::hold_watch::{HoldState, HoldWatch};
+use crate::node::data::Revocation;
+use crate::session::Session;
+use crate::session::retry::{Happened, Retry};
 use crate::session::slots::HeldSlot;
 
 /// The node of a hold is watched for deletion by other clients once the hold is this old. Shorter holds end before it would matter, and

@@ -12,14 +12,11 @@ use crate::hold::crash_record::{CrashRecord, Ended, HELD};
 use crate::hold::fence::FencingToken;
 use crate::inspect::contention::Contention;
 use crate::line::name::Layout;
-use crate::node::node_data::{CURATOR_REVOKE, NodeData, Revocation};
-use crate::node::path::NodePath;
-use crate::node::times::now_ms;
-use crate::node::who::Who;
-use crate::request::node_event::{Happened, NodeEvent};
-use crate::request::retry::until_answered;
-use crate::session::call::call;
-use crate::session::open_session::Session;
+use crate::node::data::{CURATOR_REVOKE, NodeData, Revocation, Who};
+use crate::node::{NodePath, now_ms};
+use crate::session::Session;
+use crate::session::retry::{Happened, NodeEvent, until_answered};
+use crate::session::telemetry::call;
 
 /// The node in the directory of a line that records the last removal by force.
 pub(crate) const BROKEN: &str = "broken";

@@ -9,15 +9,12 @@ use crate::error::ContentionError;
 use crate::hold::fence::FencingToken;
 use crate::line::limit::read_limit;
 use crate::line::name::{Kind, Layout, Name};
-use crate::node::node_data::{NodeData, Revocation};
-use crate::node::path::{NodePath, PathError};
-use crate::node::times::created_at;
-use crate::node::who::Who;
-use crate::session::call::call;
-use crate::session::client::Client;
-use crate::session::id::SessionId;
-use crate::session::open_session::Session;
+use crate::node::data::{NodeData, Revocation, Who};
+use crate::node::{NodePath, PathError, created_at};
+use crate::session::Session;
+use crate::session::client::{Client, SessionId};
 use crate::session::recipe_options::Unreached;
+use crate::session::telemetry::call;
 
 /// A look from outside at a line of contenders: of a lock, a read/write lock or a semaphore, in any [layout](Layout).
 ///

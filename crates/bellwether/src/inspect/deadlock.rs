@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::error::ContentionError;
 use crate::inspect::contention::{Contention, QueueEntry, Wants};
 use crate::inspect::survey::{Overview, Recipe, Survey};
-use crate::session::call::call;
+use crate::session::telemetry::call;
 
 /// One wait in a circle.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 use bellwether_client as zk;
 
 use crate::error::AcquireError;
-use crate::node::recipe_mark::RecordedOrder;
-use crate::request::receipt::OnceError;
+use crate::node::data::RecordedOrder;
+use crate::request::receipts::OnceError;
 use crate::session::slots::NoSlot;
 
 /// Why a contender failed. The recipe turns it into its own error, with the path.

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use crate::node::operation_id::OperationId;
+use crate::node::OperationId;
 
 /// What a contender wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

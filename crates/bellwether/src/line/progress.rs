@@ -9,11 +9,11 @@ use crate::hold::crash_mark;
 use crate::line::contender::Contender;
 use crate::line::limit::read_limit;
 use crate::line::name::{Kind, Layout, Name};
-use crate::node::path::NodePath;
-use crate::node::who::Who;
-use crate::request::events::Events;
-use crate::request::retry::Retry;
-use crate::session::open_session::Session;
+use crate::node::NodePath;
+use crate::node::data::Who;
+use crate::request::Events;
+use crate::session::Session;
+use crate::session::retry::Retry;
 
 /// A look at the line is cheap, but not free, and people do not read faster. Contenders far back look less often, so that a long line costs
 /// little more than a short one.

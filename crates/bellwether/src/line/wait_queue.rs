@@ -10,12 +10,12 @@ use crate::hold::{Hold, acquire_there};
 use crate::line::contender::{Contender, JoinRequest, LINE_MAX, Mode};
 use crate::line::failure::Failure;
 use crate::line::name::{Kind, Layout, Name};
-use crate::node::path::NodePath;
-use crate::node::who::Who;
-use crate::request::retry::until_answered;
+use crate::node::NodePath;
+use crate::node::data::Who;
+use crate::session::Session;
 use crate::session::client::Client;
-use crate::session::open_session::Session;
 use crate::session::recipe_options::RecipeOptions;
+use crate::session::retry::until_answered;
 
 /// Where a line is, and the options of its contenders.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use crate::hold::guard::Guard;
 use crate::line::contender::Contender;
 use crate::line::progress::Progress;
 use crate::line::wait_queue::WaitQueue;
-use crate::session::call::call;
+use crate::session::telemetry::call;
 
 /// A place in the line of a recipe, which becomes a guard when its turn has come. When it is dropped, the place is given up.
 #[must_use = "the place in the line is given up when this is dropped"]

@@ -15,8 +15,8 @@ use crate::line::contender::Mode;
 use crate::line::name::Kind;
 use crate::line::wait_queue::{WaitQueue, exclusive_options, layout_option, line_options};
 use crate::line::waiting::Waiting;
-use crate::session::call::call;
 use crate::session::client::Client;
+use crate::session::telemetry::call;
 
 /// A lock that one contender holds at a time, in order of arrival.
 ///

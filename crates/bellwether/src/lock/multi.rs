@@ -9,7 +9,7 @@ use crate::hold::fence::FencingToken;
 use crate::hold::hold_watch::run_while;
 use crate::hold::{InTransit, Undo};
 use crate::lock::{Lock, LockGuard};
-use crate::session::call::call;
+use crate::session::telemetry::call;
 
 /// Several locks that are acquired together: all of them, or none.
 ///

@@ -12,8 +12,8 @@ use crate::hold::guard::Guard;
 use crate::hold::{Hold, InTransit, Undo};
 use crate::lock::Lock;
 use crate::lock::rwlock::RwLock;
-use crate::session::call::call;
 use crate::session::client::Client;
+use crate::session::telemetry::call;
 
 /// A re-entrant handle to a [`Lock`]: it may acquire the lock again while it holds it.
 ///

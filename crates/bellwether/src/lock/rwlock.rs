@@ -9,10 +9,10 @@ use crate::line::contender::{Contender, Mode};
 use crate::line::name::Kind;
 use crate::line::wait_queue::{WaitQueue, exclusive_options, layout_option, line_options};
 use crate::line::waiting::Waiting;
-use crate::node::who::Who;
-use crate::session::call::call;
+use crate::node::data::Who;
+use crate::session::Session;
 use crate::session::client::Client;
-use crate::session::open_session::Session;
+use crate::session::telemetry::call;
 
 /// A lock that many readers share, or one writer holds alone.
 ///

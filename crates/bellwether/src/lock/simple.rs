@@ -12,21 +12,16 @@ use crate::hold::crash_record::Previous;
 use crate::hold::ephemeral_node::{EphemeralNode, Naming, OwnWatch};
 use crate::hold::guard::guard_of_a_hold;
 use crate::line::failure::Failure;
-use crate::node::access::Access;
-use crate::node::node_data::DATA_BYTES_MAX;
-use crate::node::operation_id::{ClaimData, OperationId};
-use crate::node::path::NodePath;
-use crate::request::latecomer::Latecomer;
-use crate::request::leftover::Leftover;
-use crate::request::node_event::{Happened, NodeEvent};
-use crate::request::receipt;
-use crate::request::retry::{Retry, found, until_answered};
-use crate::session::call::call;
+use crate::node::data::DATA_BYTES_MAX;
+use crate::node::{Access, ClaimData, NodePath, OperationId};
+use crate::request::receipts;
+use crate::session::Session;
+use crate::session::cleaner::{Latecomer, Leftover};
 use crate::session::client::Client;
 use crate::session::liveness::KeepAlive;
-use crate::session::meters::WaitTimer;
-use crate::session::open_session::Session;
 use crate::session::recipe_options::{RecipeOptions, recipe_options};
+use crate::session::retry::{Happened, NodeEvent, Retry, found, until_answered};
+use crate::session::telemetry::{WaitTimer, call};
 
 /// A lock that is one node: the client that creates it holds the lock, and all other contenders watch it.
 ///
@@ -203,7 +198,7 @@ impl<'a> Acquisition<'a> {
             });
         }
         Ok(Self {
-            receipt: receipt::new_path(&session, &node.directory()),
+            receipt: receipts::new_path(&session, &node.directory()),
             node,
             data,
             acquisition,

@@ -24,19 +24,17 @@ use bellwether_client as zk;
 use futures_util::future::join;
 
 use crate::line::failure::Failure;
-use crate::node::access::Access;
-use crate::node::path::{NodePath, PathError};
-use crate::node::recipe_mark::{RecipeMark, RecordedOrder};
-use crate::node::who::Who;
+use crate::node::data::{RecipeMark, RecordedOrder, Who};
+use crate::node::{Access, NodePath, PathError};
 use crate::queue::order::{Item, Rule};
 use crate::queue::put::Credit;
 use crate::queue::take::item_cache::ItemCache;
 use crate::queue::take::returned::Backoff;
-use crate::request::receipt::Receipts;
-use crate::request::retry::{Retry, until_answered};
+use crate::request::receipts::Receipts;
+use crate::session::Session;
 use crate::session::client::Client;
-use crate::session::open_session::Session;
 use crate::session::recipe_options::{Identity, Unreached};
+use crate::session::retry::{Retry, until_answered};
 
 /// How often an item is delivered before it becomes a dead letter, unless set.
 const ATTEMPTS_MAX: u32 = 5;
@@ -423,7 +421,7 @@ macro_rules! taker_options {
         #[must_use]
         pub fn acl(self, acl: impl Into<Vec<$crate::zk::Acl>>) -> Self {
             let mut core = self.core;
-            core.access = $crate::node::access::Access::new(acl);
+            core.access = $crate::node::Access::new(acl);
             Self::of(core.with_receipts())
         }
 

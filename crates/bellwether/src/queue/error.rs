@@ -7,8 +7,8 @@ use bellwether_client as zk;
 
 use crate::error::ConnectError;
 use crate::line::failure::Failure;
-use crate::node::path::PathError;
-use crate::node::recipe_mark::RecordedOrder;
+use crate::node::PathError;
+use crate::node::data::RecordedOrder;
 use crate::session::recipe_options::from_unreached;
 
 from_unreached!(PutError, TakeError);

@@ -9,6 +9,16 @@ pub(crate) mod record;
 pub(crate) mod take;
 pub(crate) mod tasks;
 
+pub use self::error::{PutError, SettleError, TakeError};
+pub use self::look::dead_letter::DeadLetter;
+pub use self::look::inspect::{Depth, Peek};
+pub use self::look::listing::{Claimed, Listed};
+pub use self::order::{ByDueTime, ByPriority, Fifo, ItemId, Order};
+pub use self::take::claim::Claim;
+pub use self::take::consumer::Consumer;
+pub use self::tasks::{TaskCounts, TaskProgress};
+pub use crate::node::data::{Payload, RecordedOrder};
+
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -16,21 +26,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use crate::line::failure::Failure;
-use crate::session::call::call;
+use crate::queue::core::{QueueCore, taker_options};
 use crate::session::client::Client;
+use crate::session::telemetry::call;
 
-pub use crate::node::payload::Payload;
-pub use crate::node::recipe_mark::RecordedOrder;
-pub use error::{PutError, SettleError, TakeError};
-pub use look::dead_letter::DeadLetter;
-pub use look::inspect::{Depth, Peek};
-pub use look::listing::{Claimed, Listed};
-pub use order::{ByDueTime, ByPriority, Fifo, ItemId, Order};
-pub use take::claim::Claim;
-pub use take::consumer::Consumer;
-pub use tasks::{TaskCounts, TaskProgress};
-
-use self::core::{QueueCore, taker_options};
 pub(crate) use self::take::Empty;
 
 /// How many items of a batch are claimed at once.

@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use crate::node::operation_id::OperationId;
-use crate::node::recipe_mark::RecordedOrder;
+use crate::node::OperationId;
+use crate::node::data::RecordedOrder;
 
 /// The order in which the items of a queue are taken; see [`Fifo`], [`ByPriority`] and [`ByDueTime`]. There are no others.
 pub trait Order: Rules + fmt::Debug + Send + Sync + 'static {}

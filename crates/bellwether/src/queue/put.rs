@@ -8,16 +8,15 @@ use bellwether_client::environment;
 
 use crate::line::contender::SEQUENCE_MAX;
 use crate::line::failure::Failure;
-use crate::node::path::NodePath;
-use crate::node::payload::Payload;
-use crate::node::request_size::WRITE_OVERHEAD_BYTES;
+use crate::node::data::Payload;
+use crate::node::{NodePath, WRITE_OVERHEAD_BYTES};
 use crate::queue::core::QueueCore;
 use crate::queue::error::PutError;
 use crate::queue::order::{DUE_MIN, Item, ItemId, Order, to_ms};
 use crate::queue::{DelayQueue, OrderedQueue, PriorityQueue, Queue};
-use crate::request::receipt::{OnceError, Operation};
-use crate::request::retry::Retry;
-use crate::session::call::call;
+use crate::request::receipts::{OnceError, Operation};
+use crate::session::retry::Retry;
+use crate::session::telemetry::call;
 
 /// How many items there may be unless set. Their names take less than 50 bytes each, and clients of default settings read
 /// no list beyond 1 MiB.

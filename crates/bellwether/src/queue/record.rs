@@ -5,8 +5,7 @@ use std::time::{Duration, SystemTime};
 use bellwether_client::environment;
 use serde::{Deserialize, Serialize};
 
-use crate::node::json_header;
-use crate::node::reason;
+use crate::node::data::{self, cut_reason};
 use crate::queue::order::to_ms;
 
 /// How an item or a task ended.
@@ -35,18 +34,18 @@ impl EndRecord {
 
     pub(crate) fn of_dead(attempts: u32, put_ms: i64, reason: &str) -> Self {
         Self {
-            reason: Some(reason::cut(reason).to_owned()),
+            reason: Some(cut_reason(reason).to_owned()),
             ..Self::of_done(attempts, put_ms)
         }
     }
 
     pub(crate) fn to_data(&self, payload: &[u8]) -> Vec<u8> {
-        json_header::to_data(self, payload)
+        data::to_data(self, payload)
     }
 
     /// The record and the bytes; `None` if another program wrote the data.
     pub(crate) fn from_data(data: &[u8]) -> Option<(Self, &[u8])> {
-        json_header::from_data(data)
+        data::from_data(data)
     }
 
     pub(crate) fn ended(&self) -> SystemTime {

@@ -10,18 +10,17 @@ use futures_util::stream::unfold;
 
 use crate::hold::Hold;
 use crate::line::failure::Failure;
-use crate::node::path::NodePath;
-use crate::node::payload::Payload;
+use crate::node::NodePath;
+use crate::node::data::Payload;
 use crate::queue::core::{QueueCore, taker_options};
 use crate::queue::order::Rule;
 use crate::queue::record::EndRecord;
 use crate::queue::take::claimed_item::{ClaimedItem, End};
 use crate::queue::{DeadLetter, Empty, PutError, SettleError, TakeError};
-use crate::request::events::Events;
-use crate::request::retry::{found, until_answered};
-use crate::request::synced_read::read_synced;
-use crate::session::call::call;
+use crate::request::Events;
 use crate::session::client::Client;
+use crate::session::retry::{found, read_synced, until_answered};
+use crate::session::telemetry::call;
 
 /// A look at the counts is cheap, but not free, and people do not read faster.
 const EVERY: Duration = Duration::from_secs(1);
@@ -223,7 +222,7 @@ impl<T: Payload> Tasks<T> {
         let checked = NodePath::parse(&format!("/{name}"));
         let checked = checked.map_err(|source| bad(name.to_owned(), source))?;
         if checked.parent().is_some() {
-            let source = crate::node::path::PathError::Character('/');
+            let source = crate::node::PathError::Character('/');
             return Err(bad(name.to_owned(), source));
         }
         let data = payload.to_bytes().map_err(|source| PutError::NotWritable {

@@ -15,9 +15,8 @@ use std::time::Duration;
 use bellwether_client as zk;
 use tokio::sync::Notify;
 
-use crate::session::clock::Moment;
-use crate::session::open_session::{Session, WeakSession};
 use crate::session::runtime::SessionRuntime;
+use crate::session::{Moment, Session, WeakSession};
 
 /// The kind of servers behind the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -337,6 +336,45 @@ pub(crate) async fn run_heartbeat(session: WeakSession, runtime: SessionRuntime)
     }
 }
 
+/// For tests: a session that takes one server for an ensemble, so that its proof of life runs out early.
+#[cfg(test)]
+pub(crate) mod pretended_ensemble {
+    use std::time::Duration;
+
+    use bellwether_client as zk;
+
+    use crate::session::Session;
+    use crate::session::client::connect;
+    use crate::session::liveness::ServerKind;
+
+    /// A session on one server that takes it for an ensemble: what counts as proof is over long before the session is.
+    pub(crate) async fn session(address: String) -> Session {
+        session_within(address, zk::Limits::default()).await
+    }
+
+    /// The same with other limits.
+    pub(crate) async fn session_within(address: String, limits: zk::Limits) -> Session {
+        let timeout = Duration::from_secs(4);
+        let zk = zk::Client::connect(&*address)
+            .session_timeout(timeout)
+            .limits(limits)
+            .await
+            .unwrap();
+        Session::start(zk, ServerKind::Ensemble, None, connect(address))
+    }
+
+    /// Waits until nothing proves any more that the session is alive.
+    pub(crate) async fn until_unproven(session: &Session) {
+        let passed = async {
+            while session.liveness().is_alive() {
+                session.runtime().sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let limit = session.session_timeout();
+        tokio::time::timeout(limit, passed).await.unwrap();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
@@ -345,7 +383,8 @@ mod tests {
     use futures_util::FutureExt as _;
 
     use super::*;
-    use crate::session::pretended_ensemble::{session_within, until_unproven};
+
+    use crate::session::liveness::pretended_ensemble::{session_within, until_unproven};
 
     #[tokio::test]
     async fn proof_is_no_busy_loop_when_the_client_has_too_many_requests() {

@@ -3,11 +3,10 @@
 use crate::error::{
     AcquireError, BarrierError, ClearError, ConnectError, ContentionError, LimitError, StateError,
 };
-use crate::node::access::Access;
-use crate::node::path::{NodePath, PathError};
-use crate::node::who::Who;
+use crate::node::data::Who;
+use crate::node::{Access, NodePath, PathError};
+use crate::session::Session;
 use crate::session::client::Client;
-use crate::session::open_session::Session;
 
 /// Where a recipe is, and as whom it acts there.
 #[derive(Clone, Debug)]
@@ -171,7 +170,7 @@ macro_rules! recipe_options {
         /// to be created above the path stay open: create them first if they should not be.
         #[must_use]
         pub fn acl(mut self, acl: impl Into<Vec<$crate::zk::Acl>>) -> Self {
-            self.$($options).+.access = $crate::node::access::Access::new(acl);
+            self.$($options).+.access = $crate::node::Access::new(acl);
             self
         }
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use bellwether_client::process::Native;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::session::meters::WaitTimer;
+use crate::session::telemetry::WaitTimer;
 
 /// How many tasks have a slot at a time: the holder, and the task that is next.
 const SLOTS: usize = 2;

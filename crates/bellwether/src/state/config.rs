@@ -8,13 +8,11 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 
 use crate::error::StateError;
-use crate::node::access::Access;
-use crate::node::payload::Payload;
-use crate::node::version::Version;
-use crate::request::follow::{Follow, Seen, Watch};
-use crate::request::persistent_node::{NotWritten, PersistentNode, set_at};
-use crate::session::call::call;
+use crate::node::data::Payload;
+use crate::node::{Access, Version};
+use crate::request::{Follow, NotWritten, PersistentNode, Seen, Watch, set_at};
 use crate::session::client::Client;
+use crate::session::telemetry::call;
 use crate::state::live::{Live, Source, Update};
 
 /// A value in a node: bytes, text, or any type of serde's in [`Json`](crate::Json).
@@ -340,9 +338,8 @@ impl<T: Payload + Send + 'static> Config<T> {
         data: &[u8],
         fill: impl Fn(&mut zk::Multi<'_>, &str),
     ) -> Result<(), NotWritten> {
-        let fill = |writer: &mut zk::Multi<'_>, node: &crate::node::path::NodePath| {
-            fill(writer, node.as_str())
-        };
+        let fill =
+            |writer: &mut zk::Multi<'_>, node: &crate::node::NodePath| fill(writer, node.as_str());
         self.node.once(data.len(), fill).await.map(drop)
     }
 

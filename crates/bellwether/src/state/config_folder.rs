@@ -6,13 +6,11 @@ use bellwether_client as zk;
 use futures_util::StreamExt;
 
 use crate::error::StateError;
-use crate::node::access::Access;
-use crate::node::path::{NodePath, PathError};
-use crate::request::follow::{Follow, Seen, Watch};
-use crate::request::persistent_node::{Load, NotWritten, OpenNode, PersistentNode, set_at};
-use crate::request::receipt::RECEIPT;
-use crate::session::call::call;
+use crate::node::{Access, NodePath, PathError};
+use crate::request::receipts::RECEIPT;
+use crate::request::{Follow, Load, NotWritten, OpenNode, PersistentNode, Seen, Watch, set_at};
 use crate::session::client::Client;
+use crate::session::telemetry::call;
 
 /// The child that changes with every update: a reader that finds the same version before and after has read a consistent folder.
 const READY: &str = "ready";

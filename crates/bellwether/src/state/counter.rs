@@ -8,13 +8,12 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 
 use crate::error::StateError;
-use crate::node::access::Access;
-use crate::request::follow::{Follow, Seen, Watch};
-use crate::request::persistent_node::{NotWritten, PersistentNode, set_at};
-use crate::request::receipt::Written;
-use crate::session::call::call;
+use crate::node::Access;
+use crate::request::receipts::Written;
+use crate::request::{Follow, NotWritten, PersistentNode, Seen, Watch, set_at};
+use crate::session::Moment;
 use crate::session::client::Client;
-use crate::session::clock::Moment;
+use crate::session::telemetry::call;
 
 /// How long a known value is used for additions without another read.
 const TRUSTED_FOR: Duration = Duration::from_secs(3);

@@ -12,9 +12,8 @@ use tokio::sync::watch;
 use tracing::warn;
 
 use crate::error::StateError;
-use crate::request::follow::{Seen, Watch};
-use crate::request::persistent_node::PersistentNode;
-use crate::session::clock::Moment;
+use crate::request::{PersistentNode, Seen, Watch};
+use crate::session::Moment;
 use crate::session::runtime::TaskGuard;
 
 /// A value that is kept up to date in the background: [`Config::live`](crate::Config::live), [`Group::live`](crate::Group::live),

@@ -7,10 +7,10 @@ pub(crate) mod group;
 pub(crate) mod live;
 pub(crate) mod names;
 
-pub use crate::node::version::Version;
-pub use crate::request::follow::{Seen, Watch};
-pub use config::Entry;
-pub use config_folder::Entries;
-pub use group::{MembershipState, Roster};
-pub use live::Live;
-pub use names::Instance;
+pub use self::config::Entry;
+pub use self::config_folder::Entries;
+pub use self::group::{MembershipState, Roster};
+pub use self::live::Live;
+pub use self::names::Instance;
+pub use crate::node::Version;
+pub use crate::request::{Seen, Watch};

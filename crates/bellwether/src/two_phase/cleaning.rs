@@ -5,16 +5,16 @@ use std::time::Duration;
 use bellwether_client as zk;
 use bellwether_client::environment;
 
-use super::TwoPhase;
-use super::error::TransactionError;
-use super::transaction::Transaction;
 use crate::error::StateError;
-use crate::request::persistent_node::PersistentNode;
-use crate::request::retry::Retry;
-use crate::session::call::call;
+use crate::request::PersistentNode;
+use crate::session::retry::Retry;
+use crate::session::telemetry::call;
+use crate::two_phase::TwoPhase;
+use crate::two_phase::error::TransactionError;
 use crate::two_phase::nodes::ballot::Decision;
 use crate::two_phase::nodes::child::{self, Child, DECISION};
 use crate::two_phase::nodes::transaction_spec::TransactionSpec;
+use crate::two_phase::transaction::Transaction;
 
 /// How much is removed in one request. Servers take no more than 1 MiB.
 const BATCH_BYTES_MAX: usize = 700_000;

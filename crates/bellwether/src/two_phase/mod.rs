@@ -9,6 +9,17 @@ mod status;
 mod transaction;
 mod view;
 
+pub use self::error::{ParticipateError, TransactionError};
+pub use self::nodes::ballot::{Ballot, Decision, Vote};
+pub use self::nodes::transaction_spec::{DeadSite, Form};
+pub use self::progress::TransactionProgress;
+pub use self::roles::coordinator::Coordinator;
+pub use self::roles::invitations::{Invitation, Invitations};
+pub use self::roles::participant::{Participant, Proposal};
+pub use self::roles::participation::Participation;
+pub use self::status::{SiteStatus, Status};
+pub use self::transaction::Transaction;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -16,28 +27,16 @@ use bellwether_client as zk;
 use futures_util::future::try_join_all;
 
 use crate::error::StateError;
-use crate::node::access::Access;
-use crate::node::operation_id::OperationId;
-use crate::request::persistent_node::{NotWritten, PersistentNode};
-use crate::request::receipt::RECEIPT;
-use crate::session::call::call;
+use crate::node::{Access, OperationId};
+use crate::request::receipts::RECEIPT;
+use crate::request::{NotWritten, PersistentNode};
 use crate::session::client::Client;
-use nodes::child;
-use nodes::transaction_spec::TransactionSpec;
-use roles::presence::Presence;
-use roles::serving::HANDLERS_MAX;
-use view::View;
-
-pub use error::{ParticipateError, TransactionError};
-pub use nodes::ballot::{Ballot, Decision, Vote};
-pub use nodes::transaction_spec::{DeadSite, Form};
-pub use progress::TransactionProgress;
-pub use roles::coordinator::Coordinator;
-pub use roles::invitations::{Invitation, Invitations};
-pub use roles::participant::{Participant, Proposal};
-pub use roles::participation::Participation;
-pub use status::{SiteStatus, Status};
-pub use transaction::Transaction;
+use crate::session::telemetry::call;
+use crate::two_phase::nodes::child;
+use crate::two_phase::nodes::transaction_spec::TransactionSpec;
+use crate::two_phase::roles::presence::Presence;
+use crate::two_phase::roles::serving::HANDLERS_MAX;
+use crate::two_phase::view::View;
 
 /// How many sites a transaction may have. What is cleaned up together has to fit into one request.
 const SITES_MAX: usize = 1_000;

@@ -2,11 +2,11 @@
 
 use futures_util::stream::unfold;
 
-use super::error::TransactionError;
-use super::status::Status;
-use super::transaction::Transaction;
-use super::view::{Then, View};
-use crate::request::events::Events;
+use crate::request::Events;
+use crate::two_phase::error::TransactionError;
+use crate::two_phase::status::Status;
+use crate::two_phase::transaction::Transaction;
+use crate::two_phase::view::{Then, View};
 
 /// A stream of the status of a transaction: which sites are present, have voted, are missing, the decision, and which sites are done. See
 /// [`Transaction::progress`].

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use crate::node::who::Who;
+use crate::node::data::Who;
 use crate::two_phase::nodes::ballot::{Ballot, Decision};
 use crate::two_phase::nodes::child::Child;
 use crate::two_phase::nodes::transaction_spec::{Form, TransactionSpec};

@@ -5,21 +5,21 @@ use std::time::Duration;
 use bellwether_client as zk;
 use tokio::select;
 
-use super::error::{ParticipateError, TransactionError};
-use super::progress::TransactionProgress;
-use super::status::Status;
-use super::view::{Then, View};
-use crate::request::node_event::NodeEvent;
-use crate::request::persistent_node::{OpenNode, PersistentNode};
-use crate::session::call::call;
+use crate::request::{OpenNode, PersistentNode};
 use crate::session::client::Client;
+use crate::session::retry::NodeEvent;
+use crate::session::telemetry::call;
+use crate::two_phase::error::{ParticipateError, TransactionError};
 use crate::two_phase::nodes::ballot::{Ballot, Decision, Verdict, Vote};
 use crate::two_phase::nodes::child::{self, DECISION};
 use crate::two_phase::nodes::transaction_spec::TransactionSpec;
+use crate::two_phase::progress::TransactionProgress;
 use crate::two_phase::roles::coordinator::Coordinator;
 use crate::two_phase::roles::participant::Participant;
 use crate::two_phase::roles::participation::Participation;
 use crate::two_phase::roles::presence::Presence;
+use crate::two_phase::status::Status;
+use crate::two_phase::view::{Then, View};
 
 /// A handle to a transaction, by its id, for use in any process.
 ///

@@ -5,16 +5,16 @@ use std::collections::BTreeSet;
 use bellwether_client as zk;
 use tokio::select;
 
-use super::error::TransactionError;
-use super::status::Status;
-use super::transaction::Transaction;
-use crate::request::node_event::NodeEvent;
-use crate::request::persistent_node::OpenNode;
-use crate::session::clock::Moment;
+use crate::request::OpenNode;
+use crate::session::Moment;
+use crate::session::retry::NodeEvent;
+use crate::two_phase::error::TransactionError;
 use crate::two_phase::nodes::ballot::{Ballot, Decision, Verdict, Vote};
 use crate::two_phase::nodes::child::Child;
 use crate::two_phase::nodes::transaction_spec::{DeadSite, TransactionSpec};
 use crate::two_phase::roles::presence::Presence;
+use crate::two_phase::status::Status;
+use crate::two_phase::transaction::Transaction;
 
 /// A transaction as one process has seen it.
 #[derive(Debug)]

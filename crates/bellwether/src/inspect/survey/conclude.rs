@@ -1,18 +1,18 @@
 //! Which recipe is in use in a directory, by the data that was read.
 
-use super::recognise::{Directory, Shape, is_kazoo_lease, join};
-use super::{Contents, Line, LineKind, Lists, QueueOverview, Recipe, RecipesByPath};
 use crate::barrier::BARRIER;
 use crate::barrier::double::Members;
 use crate::barrier::round::{BarrierState, MEMBERS, is_after, ready_name};
 use crate::hold::crash_record::{self, HELD};
 use crate::inspect::contention::{QueueEntry, Wants, entry, in_order};
+use crate::inspect::survey::recognise::{Directory, Shape, is_kazoo_lease, join};
+use crate::inspect::survey::{
+    Contents, Line, LineKind, Lists, QueueOverview, Recipe, RecipesByPath,
+};
 use crate::line::limit::read_limit;
 use crate::line::name::{Kind, Layout, Name};
-use crate::node::operation_id::ClaimData;
-use crate::node::recipe_mark::RecipeMark;
-use crate::node::times::created_at;
-use crate::node::who::Who;
+use crate::node::data::{RecipeMark, Who};
+use crate::node::{ClaimData, created_at};
 use crate::queue::Depth;
 use crate::queue::order::{Fifo, Item, Rules};
 use crate::queue::tasks::TaskCounts;

@@ -11,19 +11,17 @@ use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
 
 use crate::barrier::double::Members;
-use crate::error::ContentionError;
-use crate::error::StateError;
+use crate::error::{ContentionError, StateError};
 use crate::hold::crash_record::Crash;
 use crate::inspect::contention::QueueEntry;
+use crate::inspect::survey::recognise::Directory;
 use crate::line::name::Layout;
-use crate::node::who::Who;
+use crate::node::data::Who;
 use crate::queue::Depth;
 use crate::queue::tasks::TaskCounts;
-use crate::session::call::call;
 use crate::session::client::Client;
+use crate::session::telemetry::call;
 use crate::two_phase::{Status, TransactionError, TwoPhase};
-
-use self::recognise::Directory;
 
 /// How many requests may be unanswered.
 const AHEAD_MAX: usize = 128;

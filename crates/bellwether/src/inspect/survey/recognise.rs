@@ -3,15 +3,15 @@
 use bellwether_client as zk;
 use bytes::Bytes;
 
-use super::{Contents, Lists, Scope};
 use crate::barrier::BARRIER;
 use crate::barrier::round::{BarrierState, MEMBERS};
 use crate::hold::crash_record::HELD;
 use crate::inspect::breaking::BROKEN;
 use crate::inspect::contention::in_order;
+use crate::inspect::survey::{Contents, Lists, Scope};
 use crate::line::limit::read_limit;
 use crate::line::name::Name;
-use crate::node::recipe_mark::RecipeMark;
+use crate::node::data::RecipeMark;
 use crate::queue::record::EndRecord;
 use crate::two_phase;
 

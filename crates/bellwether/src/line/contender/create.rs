@@ -3,13 +3,12 @@
 use bellwether_client as zk;
 use futures_util::future::join3;
 
-use super::{Contender, NodeState, SEQUENCE_MAX};
 use crate::hold::ephemeral_node::{EphemeralNode, Naming};
+use crate::line::contender::{Contender, NodeState, SEQUENCE_MAX};
 use crate::line::failure::Failure;
 use crate::line::name::{Layout, Name};
-use crate::request::receipt::{OnceError, Receipts, Written};
-use crate::request::retry::{Retry, until_answered};
-use crate::request::synced_read::read_linearizable;
+use crate::request::receipts::{OnceError, Receipts, Written};
+use crate::session::retry::{Retry, read_linearizable, until_answered};
 
 impl Contender {
     /// Tries to create the node and to list the line. Returns false if the caller may try again. A node whose create got no answer is found

@@ -19,24 +19,20 @@ use crate::hold::crash_mark::{self, CrashMark};
 use crate::hold::crash_record::Previous;
 use crate::hold::ephemeral_node::{EphemeralNode, OwnWatch};
 use crate::hold::parting::Marking;
+use crate::line::contender::view::{Children, LineView};
 use crate::line::failure::Failure;
 use crate::line::name::{Kind, Layout, Name};
-use crate::node::access::Access;
-use crate::node::node_data::DATA_BYTES_MAX;
-use crate::node::operation_id::OperationId;
-use crate::node::path::NodePath;
-use crate::node::who::Who;
-use crate::request::latecomer::Latecomer;
-use crate::request::leftover::Leftover;
-use crate::request::receipt::Receipts;
-use crate::request::retry::Retry;
+use crate::node::data::{DATA_BYTES_MAX, Who};
+use crate::node::{Access, NodePath, OperationId};
+use crate::request::receipts::Receipts;
+use crate::session::Session;
+use crate::session::cleaner::{Latecomer, Leftover};
 use crate::session::liveness::KeepAlive;
-use crate::session::meters::WaitTimer;
-use crate::session::open_session::Session;
+use crate::session::retry::Retry;
 use crate::session::slots::Slot;
+use crate::session::telemetry::WaitTimer;
 
 pub(crate) use self::view::Mode;
-use self::view::{Children, LineView};
 
 /// The server numbers children with a signed 32-bit counter that sticks or wraps at its end (`PrepRequestProcessor`,
 /// ZOOKEEPER-4706). A new contender above this number is refused, so that the line stays in order.

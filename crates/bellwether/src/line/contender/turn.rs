@@ -8,12 +8,11 @@ use bellwether_client as zk;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 
-use super::{Contender, NodeState};
 use crate::hold::ephemeral_node::OwnWatch;
+use crate::line::contender::{Contender, NodeState};
 use crate::line::failure::Failure;
 use crate::line::name::Name;
-use crate::request::node_event::{Happened, NodeEvent};
-use crate::request::retry::Retry;
+use crate::session::retry::{Happened, NodeEvent, Retry};
 
 /// How long a contender deep in the line waits before it also watches its own node. Its next list would show a removal anyway, but may
 /// be far off.

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use crate::line::name::{Kind, Name};
-use crate::node::node_data::NodeData;
+use crate::node::data::NodeData;
 
 /// Which of the nodes ahead block a contender.
 #[derive(Clone, Copy, Debug)]

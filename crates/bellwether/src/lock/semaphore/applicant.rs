@@ -6,8 +6,8 @@ use crate::line::contender::Contender;
 use crate::line::failure::Failure;
 use crate::line::limit::read_limit;
 use crate::line::name::Name;
-use crate::node::node_data::NodeData;
-use crate::request::node_event::{Happened, NodeEvent};
+use crate::node::data::NodeData;
+use crate::session::retry::{Happened, NodeEvent};
 
 /// How many permits these want together.
 pub(super) fn weight<'a>(names: impl IntoIterator<Item = &'a Name>) -> u64 {

@@ -14,13 +14,12 @@ use crate::line::limit::read_limit;
 use crate::line::name::Kind;
 use crate::line::wait_queue::{WaitQueue, line_options};
 use crate::line::waiting::Waiting;
-use crate::node::path::NodePath;
-use crate::request::retry::{Retry, found, until_answered};
-use crate::session::call::call;
+use crate::lock::semaphore::applicant::{Applicant, Denial, weight};
+use crate::node::NodePath;
+use crate::session::Session;
 use crate::session::client::Client;
-use crate::session::open_session::Session;
-
-use self::applicant::{Applicant, Denial, weight};
+use crate::session::retry::{Retry, found, until_answered};
+use crate::session::telemetry::call;
 
 /// A number of permits, handed out in order of arrival.
 ///

@@ -10,8 +10,8 @@ use crate::queue::core::QueueCore;
 use crate::queue::error::{PutError, TakeError};
 use crate::queue::order::{Item, ItemId, Order};
 use crate::queue::record::EndRecord;
-use crate::request::retry::{Retry, found, until_answered};
-use crate::session::call::call;
+use crate::session::retry::{Retry, found, until_answered};
+use crate::session::telemetry::call;
 
 /// How many dead letters are read in one request.
 const READ_TOGETHER: usize = 16;

@@ -12,8 +12,8 @@ use crate::queue::error::TakeError;
 use crate::queue::order::{Item, ItemId, Order};
 use crate::queue::take::claim::age;
 use crate::queue::take::returned::{RETURNED, ReturnedName, attempts};
-use crate::request::retry::{found, until_answered};
-use crate::session::call::call;
+use crate::session::retry::{found, until_answered};
+use crate::session::telemetry::call;
 
 /// How often the oldest item is looked for.
 const LOOKS_MAX: usize = 20;

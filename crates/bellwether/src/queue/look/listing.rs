@@ -9,16 +9,16 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use crate::hold::fence::FencingToken;
 use crate::line::failure::Failure;
-use crate::node::times::created_at;
-use crate::node::who::Who;
+use crate::node::created_at;
+use crate::node::data::Who;
 use crate::queue::OrderedQueue;
 use crate::queue::core::QueueCore;
 use crate::queue::error::TakeError;
 use crate::queue::order::{Item, ItemId, Order};
 use crate::queue::take::claim::age;
 use crate::queue::take::returned::attempts;
-use crate::request::retry::{Retry, found, until_answered};
-use crate::session::call::call;
+use crate::session::retry::{Retry, found, until_answered};
+use crate::session::telemetry::call;
 
 /// How many requests may be unanswered.
 const AHEAD_MAX: usize = 128;

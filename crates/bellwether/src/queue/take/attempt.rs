@@ -5,18 +5,17 @@ use std::pin::pin;
 use bellwether_client as zk;
 use bytes::Bytes;
 
-use super::claimed_item::ClaimedItem;
-use super::item_cache::Ready;
 use crate::hold::Hold;
 use crate::hold::crash_record::Previous;
 use crate::hold::ephemeral_node::{EphemeralNode, Naming};
 use crate::line::contender::Contender;
 use crate::line::failure::Failure;
-use crate::node::operation_id::{ClaimData, OperationId};
+use crate::node::{ClaimData, OperationId};
 use crate::queue::core::QueueCore;
-use crate::request::leftover::{Is, Leftover};
-use crate::request::retry::{Retry, until_answered};
-use crate::request::synced_read::read_linearizable;
+use crate::queue::take::claimed_item::ClaimedItem;
+use crate::queue::take::item_cache::Ready;
+use crate::session::cleaner::{Is, Leftover};
+use crate::session::retry::{Retry, read_linearizable, until_answered};
 
 /// How a try to claim ended.
 pub(super) enum ClaimOutcome<T> {

@@ -9,7 +9,7 @@ use crate::hold::Hold;
 use crate::queue::error::SettleError;
 use crate::queue::order::{ItemId, to_ms};
 use crate::queue::take::claimed_item::{ClaimedItem, End};
-use crate::session::call::call;
+use crate::session::telemetry::call;
 
 /// A hold on an item of a queue; see [`Hold`] for what it promises. The item stays on the servers until it is [acknowledged](Self::ack).
 ///
@@ -171,8 +171,8 @@ mod tests {
 
     use crate::queue::PriorityQueue;
     use crate::session::client::Client;
-    use crate::session::connect::connect;
-    use crate::session::pretended_ensemble::{session, until_unproven};
+    use crate::session::client::connect;
+    use crate::session::liveness::pretended_ensemble::{session, until_unproven};
 
     #[tokio::test(flavor = "multi_thread")]
     async fn claim_is_not_returned_when_it_is_lost_already() {

@@ -7,16 +7,16 @@ use bellwether_client::environment;
 
 use crate::hold::Hold;
 use crate::line::failure::Failure;
-use crate::node::payload::Payload;
-use crate::node::request_size::{REQUEST_BYTES_MAX, WRITE_OVERHEAD_BYTES};
+use crate::node::data::Payload;
+use crate::node::{REQUEST_BYTES_MAX, WRITE_OVERHEAD_BYTES};
 use crate::queue::core::QueueCore;
 use crate::queue::error::SettleError;
 use crate::queue::order::{Item, to_ms};
 use crate::queue::record::EndRecord;
 use crate::queue::take::item_cache::{Pick, Ready};
 use crate::queue::take::returned::{self, RETURNED, Returned};
-use crate::request::receipt::OnceError;
-use crate::request::retry::{Retry, found, until_answered};
+use crate::request::receipts::OnceError;
+use crate::session::retry::{Retry, found, until_answered};
 
 /// An item that this session has claimed. When it is dropped, the claim ends and the attempt counts.
 #[derive(Debug)]

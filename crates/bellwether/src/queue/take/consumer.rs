@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use futures_util::stream::unfold;
 
-use crate::node::payload::Payload;
+use crate::node::data::Payload;
 use crate::queue::OrderedQueue;
 use crate::queue::error::TakeError;
 use crate::queue::order::Order;
 use crate::queue::take::claim::Claim;
-use crate::request::events::Events;
+use crate::request::Events;
 
 /// How long to wait after a transient failure.
 const PAUSE: Duration = Duration::from_millis(500);

@@ -11,7 +11,7 @@ use bellwether_client::environment;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-use crate::node::recipe_mark::RecordedOrder;
+use crate::node::data::RecordedOrder;
 use crate::queue::core::Counts;
 use crate::queue::order::{Item, Rule, to_ms};
 use crate::queue::take::returned;

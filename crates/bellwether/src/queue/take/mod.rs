@@ -13,17 +13,16 @@ use std::time::Duration;
 use bellwether_client as zk;
 use futures_util::future::{join, select_all};
 
-use self::attempt::{ClaimAttempt, ClaimOutcome};
-use self::claimed_item::ClaimedItem;
-use self::item_cache::{Next, Pick, Ready};
 use crate::line::contender::{Contender, JoinRequest, LINE_MAX, Mode};
 use crate::line::failure::Failure;
 use crate::line::name::{Kind, Layout};
-use crate::node::path::NodePath;
+use crate::node::NodePath;
 use crate::queue::core::{Counts, QueueCore};
+use crate::queue::take::attempt::{ClaimAttempt, ClaimOutcome};
+use crate::queue::take::claimed_item::ClaimedItem;
+use crate::queue::take::item_cache::{Next, Pick, Ready};
 use crate::queue::take::returned::RETURNED;
-use crate::request::node_event::{Happened, NodeEvent};
-use crate::request::retry::{Retry, until_answered};
+use crate::session::retry::{Happened, NodeEvent, Retry, until_answered};
 
 /// The longest sleep of a consumer that waits for a due time: clocks may be set, and timers stand still while the machine is suspended.
 const CLOCK_LOOK: Duration = Duration::from_secs(1);

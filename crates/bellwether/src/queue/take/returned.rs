@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::node::reason;
+use crate::node::data::cut_reason;
 
 /// The directory.
 pub(crate) const RETURNED: &str = "returned";
@@ -25,7 +25,7 @@ impl Returned {
     pub(crate) fn new(reason: &str) -> Self {
         Self {
             version: 1,
-            reason: reason::cut(reason).to_owned(),
+            reason: cut_reason(reason).to_owned(),
         }
     }
 

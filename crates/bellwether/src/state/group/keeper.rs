@@ -8,18 +8,13 @@ use bellwether_client::log;
 use tokio::sync::{oneshot, watch};
 use tracing::warn;
 
-use super::membership::MembershipState;
 use crate::error::StateError;
-use crate::request::follow::{Content, read_with_watch};
-use crate::request::latecomer::Latecomer;
-use crate::request::leftover::{Is, Leftover};
-use crate::request::node_event::NodeEvent;
-use crate::request::persistent_node::{OpenNode, PersistentNode};
-use crate::request::synced_read::read_synced;
-use crate::session::ephemeral_quota::Reserved;
-use crate::session::member_names::NameReservation;
-use crate::session::open_session::Session;
+use crate::request::{Content, OpenNode, PersistentNode, read_with_watch};
+use crate::session::cleaner::{Is, Latecomer, Leftover};
+use crate::session::retry::{NodeEvent, read_synced};
 use crate::session::runtime::SessionRuntime;
+use crate::session::{NameReservation, Reserved, Session};
+use crate::state::group::membership::MembershipState;
 
 /// How long to wait before a refused request is tried again, once the member had joined.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);

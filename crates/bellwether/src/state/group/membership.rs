@@ -5,12 +5,12 @@ use futures_core::Stream;
 use futures_util::stream::unfold;
 use tokio::sync::watch;
 
-use super::keeper::{MemberKeeper, Report, Wish};
 use crate::error::StateError;
-use crate::node::payload::Payload;
-use crate::request::persistent_node::PersistentNode;
-use crate::session::call::call;
-use crate::session::id::SessionId;
+use crate::node::data::Payload;
+use crate::request::PersistentNode;
+use crate::session::client::SessionId;
+use crate::session::telemetry::call;
+use crate::state::group::keeper::{MemberKeeper, Report, Wish};
 
 /// Membership in a [`Group`](crate::Group), or a name in [`Names`](crate::Names). When it is lost, it is restored by itself.
 ///

@@ -3,6 +3,8 @@
 mod keeper;
 mod membership;
 
+pub use self::membership::{Membership, MembershipState};
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -11,16 +13,12 @@ use futures_util::stream::{StreamExt, unfold};
 
 use crate::cache::{Cache, CacheChanges, CacheEvent, LiveTree};
 use crate::error::StateError;
-use crate::node::access::Access;
-use crate::node::operation_id::OperationId;
-use crate::request::follow::{Seen, Watch};
-use crate::request::persistent_node::PersistentNode;
-use crate::request::receipt::RECEIPT;
-use crate::session::call::call;
+use crate::node::{Access, OperationId};
+use crate::request::receipts::RECEIPT;
+use crate::request::{PersistentNode, Seen, Watch};
 use crate::session::client::Client;
+use crate::session::telemetry::call;
 use crate::state::live::Live;
-
-pub use membership::{Membership, MembershipState};
 
 /// The members of a group and their data, by name.
 pub type Roster = BTreeMap<String, Vec<u8>>;

@@ -4,9 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::node::reason;
-use crate::node::who::Who;
-use crate::session::call::Outcome;
+use crate::node::data::{Who, cut_reason};
+use crate::session::telemetry::Outcome;
 
 /// The vote of a site.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +21,7 @@ impl Vote {
     pub(in crate::two_phase) fn cut(self) -> Self {
         match self {
             Self::Commit => Self::Commit,
-            Self::Abort(reason) => Self::Abort(reason::cut(&reason).to_owned()),
+            Self::Abort(reason) => Self::Abort(cut_reason(&reason).to_owned()),
         }
     }
 }

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::node::json_header;
-use crate::node::who::Who;
+use crate::node::data::{self, Who};
 
 /// Who counts the votes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,11 +80,11 @@ impl TransactionSpec {
     }
 
     pub(in crate::two_phase) fn to_data(&self, payload: &[u8]) -> Vec<u8> {
-        json_header::to_data(self, payload)
+        data::to_data(self, payload)
     }
 
     /// The spec and the payload; `None` if another program wrote the data.
     pub(in crate::two_phase) fn from_data(data: &[u8]) -> Option<(Self, &[u8])> {
-        json_header::from_data(data)
+        data::from_data(data)
     }
 }

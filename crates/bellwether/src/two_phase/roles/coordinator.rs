@@ -2,12 +2,12 @@
 
 use std::ops::Deref;
 
-use super::presence::Presence;
-use crate::session::call::call;
-use crate::session::clock::Moment;
+use crate::session::Moment;
+use crate::session::telemetry::call;
 use crate::two_phase::error::TransactionError;
 use crate::two_phase::nodes::ballot::Decision;
 use crate::two_phase::nodes::transaction_spec::TransactionSpec;
+use crate::two_phase::roles::presence::Presence;
 use crate::two_phase::status::Status;
 use crate::two_phase::transaction::Transaction;
 use crate::two_phase::view::{Then, View};

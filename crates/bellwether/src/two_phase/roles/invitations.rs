@@ -9,14 +9,14 @@ use futures_util::stream::unfold;
 use tokio::select;
 use tokio::sync::mpsc;
 
-use super::participant::Participant;
 use crate::error::StateError;
-use crate::request::events::Events;
-use crate::request::node_event::NodeEvent;
-use crate::session::clock::Moment;
+use crate::request::Events;
+use crate::session::Moment;
+use crate::session::retry::NodeEvent;
 use crate::two_phase::error::{ParticipateError, TransactionError};
 use crate::two_phase::nodes::ballot::Decision;
 use crate::two_phase::nodes::child::Child;
+use crate::two_phase::roles::participant::Participant;
 use crate::two_phase::transaction::Transaction;
 use crate::two_phase::{TwoPhase, is_id};
 

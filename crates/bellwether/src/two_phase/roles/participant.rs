@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use futures_util::future::OptionFuture;
 
-use super::participation::Participation;
-use super::serving::Handlers;
-use crate::node::payload::Payload;
-use crate::session::clock::Moment;
+use crate::node::data::Payload;
+use crate::session::Moment;
 use crate::two_phase::error::ParticipateError;
 use crate::two_phase::nodes::ballot::{Decision, Vote};
+use crate::two_phase::roles::participation::Participation;
+use crate::two_phase::roles::serving::Handlers;
 
 /// What a site has to do in a transaction. Each handler may be called more than once for the same transaction, also in another process than
 /// before. Handlers have to be idempotent: record durably, by the [id](Proposal::id), what has been done.

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use tokio::select;
 
-use super::participant::Proposal;
-use super::presence::Presence;
-use crate::session::call::call;
-use crate::session::clock::Moment;
+use crate::session::Moment;
+use crate::session::telemetry::call;
 use crate::two_phase::error::TransactionError;
 use crate::two_phase::nodes::ballot::{Ballot, Decision, Vote};
 use crate::two_phase::nodes::child::{self, DECISION};
 use crate::two_phase::nodes::transaction_spec::{Form, TransactionSpec};
+use crate::two_phase::roles::participant::Proposal;
+use crate::two_phase::roles::presence::Presence;
 use crate::two_phase::transaction::Transaction;
 use crate::two_phase::view::View;
 

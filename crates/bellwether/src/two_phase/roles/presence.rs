@@ -4,15 +4,12 @@ use std::time::Duration;
 
 use bellwether_client as zk;
 
+use crate::error::StateError;
+use crate::node::OperationId;
+use crate::session::cleaner::Leftover;
+use crate::session::{Moment, Reserved, Session};
 use crate::two_phase::error::TransactionError;
 use crate::two_phase::transaction::Transaction;
-
-use crate::error::StateError;
-use crate::node::operation_id::OperationId;
-use crate::request::leftover::Leftover;
-use crate::session::clock::Moment;
-use crate::session::ephemeral_quota::Reserved;
-use crate::session::open_session::Session;
 
 /// The presence of a site or coordinator while this value lives, across sessions.
 #[derive(Debug)]

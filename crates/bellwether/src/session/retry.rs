@@ -7,9 +7,14 @@
 //! [`zk::Error::is_transient`] says which errors allow another try, for the loops in other files too. None of them spins: while there is no
 //! connection, the next request waits in the client; and an overload is reported only after a round trip or a pause.
 
-use bellwether_client as zk;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
-use crate::session::meters;
+use bellwether_client as zk;
+use futures_util::FutureExt as _;
+
+use crate::session::liveness::elections;
+use crate::session::telemetry;
 
 /// How often one step is tried over broken connections and vanished directories before it gives up.
 const TRIES_MAX: usize = 20;
@@ -89,7 +94,7 @@ impl Retry {
             return Err(error);
         }
         if error.is_transient() {
-            meters::retried();
+            telemetry::retried();
         }
         Ok(())
     }
@@ -108,6 +113,111 @@ pub(crate) fn found<T>(answer: Result<T, zk::Error>) -> Result<Option<T>, zk::Er
     match answer {
         Err(zk::Error::NO_NODE) => Ok(None),
         answer => answer.map(Some),
+    }
+}
+
+/// Syncs the server with the leader and then reads, in one round trip: for answers to questions, which may be outdated on arrival.
+///
+/// A leader takes a sync for a read, and may be some milliseconds behind the writes that its followers have answered already. So a recipe
+/// must not act on what such a read shows: see [`read_linearizable`].
+pub(crate) async fn read_synced<T, R>(
+    zk: &zk::Client,
+    path: &str,
+    read: impl FnOnce() -> R,
+) -> Result<T, zk::Error>
+where
+    R: Future<Output = Result<T, zk::Error>>,
+{
+    // Created after the sync, and so sent after it, in one packet.
+    let (sync, read) = zk.batch(|zk| (zk.sync(path), read()));
+    let (sync, read) = tokio::join!(sync, read);
+    after(sync.map(drop), read)
+}
+
+/// Reads what every write has left that was answered before, in one round trip: for decisions.
+///
+/// In an ensemble a write goes ahead of the read. The leader puts it behind all earlier writes, and the server of this session applies it
+/// before it answers the read.
+pub(crate) async fn read_linearizable<T, R>(
+    zk: &zk::Client,
+    path: &str,
+    read: impl FnOnce() -> R,
+) -> Result<T, zk::Error>
+where
+    R: Future<Output = Result<T, zk::Error>>,
+{
+    // A single server answers in the order of its writes.
+    if elections(zk.last_zxid()) == 0 {
+        return read_synced(zk, path, read).await;
+    }
+    let (written, read) = zk.batch(|zk| {
+        // A multi goes through the quorum even if it contains only a check.
+        let mut multi = zk.new_multi();
+        multi.check("/", None);
+        (multi.commit(), read())
+    });
+    let (written, read) = tokio::join!(written, read);
+    after(written.map(drop).map_err(zk::Error::from), read)
+}
+
+/// The result of a read that is only valid behind another request.
+fn after<T>(first: Result<(), zk::Error>, read: Result<T, zk::Error>) -> Result<T, zk::Error> {
+    match first {
+        // The read may have reached the next server alone.
+        Err(error) if !error.is_refusal() => Err(error),
+        // A request that is refused for its content has passed the leader too.
+        _ => read,
+    }
+}
+
+/// What a watch reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Happened {
+    Created,
+    Deleted,
+    DataChanged,
+    ChildrenChanged,
+    /// The session has ended, and its watches report nothing more.
+    SessionEnded,
+}
+
+impl From<Result<zk::Event, zk::Error>> for Happened {
+    fn from(event: Result<zk::Event, zk::Error>) -> Self {
+        match event {
+            Ok(event) => match event.kind {
+                zk::EventKind::NodeCreated => Self::Created,
+                zk::EventKind::NodeDeleted => Self::Deleted,
+                zk::EventKind::NodeDataChanged => Self::DataChanged,
+                zk::EventKind::NodeChildrenChanged => Self::ChildrenChanged,
+            },
+            Err(_) => Self::SessionEnded,
+        }
+    }
+}
+
+/// Resolves with the first change of a node, or the end of the session. Dropped, the watch is removed from the server.
+#[derive(Debug)]
+pub(crate) struct NodeEvent(zk::Watch);
+
+impl NodeEvent {
+    pub(crate) fn of(watch: zk::Watch) -> Self {
+        Self(watch)
+    }
+
+    /// The watch itself, unless the event has come already.
+    pub(crate) fn unless_told(mut self) -> Option<Self> {
+        match (&mut self).now_or_never() {
+            Some(_) => None,
+            None => Some(self),
+        }
+    }
+}
+
+impl Future for NodeEvent {
+    type Output = Happened;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Happened> {
+        Pin::new(&mut self.0).poll(cx).map(Happened::from)
     }
 }
 
