@@ -1,6 +1,6 @@
 //! Readers that are not public, for fuzz targets. They may refuse what they read, and nothing worse.
 
-use crate::hold::crash_record;
+use crate::hold::crash_mark;
 use crate::line::name::{Layout, Name};
 use crate::node::NodePath;
 use crate::node::data::{NodeData, RecipeMark, Who};
@@ -22,7 +22,7 @@ pub fn nodes(bytes: &[u8]) {
     let _ = NodeData::from_data(bytes);
     let _ = RecipeMark::from_data(bytes);
     let _ = Who::from_data(bytes);
-    let _ = crash_record::read(bytes);
+    let _ = crash_mark::read(bytes);
     let _ = Item::parse(Rule::FIFO, text.clone().into_owned());
     let _ = ReturnedName::parse(&text);
     let _ = Returned::from_data(bytes);

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crate::barrier::round::{BarrierState, Entrance, LeaveFailure, Round, is_after};
 use crate::error::{BarrierError, ReleaseError};
 use crate::hold::Hold;
-use crate::line::failure::Failure;
+use crate::line::Failure;
 use crate::line::name::{Layout, Name};
 use crate::node::data::Who;
 use crate::request::receipts::Receipts;

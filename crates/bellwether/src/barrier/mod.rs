@@ -10,7 +10,7 @@ use std::time::Duration;
 use bellwether_client as zk;
 
 use crate::error::BarrierError;
-use crate::line::failure::Failure;
+use crate::line::Failure;
 use crate::node::NodePath;
 use crate::node::data::{DATA_BYTES_MAX, Who};
 use crate::request::receipts::{OnceError, Receipts, Written};

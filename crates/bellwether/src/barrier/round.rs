@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ReleaseError;
 use crate::hold::Hold;
+use crate::line::Failure;
 use crate::line::contender::{Contender, JoinRequest, LINE_MAX, Mode};
-use crate::line::failure::Failure;
 use crate::line::name::{Kind, Layout, Name};
 use crate::node::data::Who;
 use crate::node::{Access, NodePath};

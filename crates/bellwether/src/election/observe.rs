@@ -6,7 +6,7 @@ use futures_util::stream::unfold;
 use crate::election::candidacy::REST;
 use crate::election::{Candidate, Election, in_order, line};
 use crate::error::CandidacyError;
-use crate::line::failure::Failure;
+use crate::line::Failure;
 use crate::node::NodePath;
 use crate::request::Events;
 use crate::session::retry::NodeEvent;

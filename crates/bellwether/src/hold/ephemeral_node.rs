@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bellwether_client as zk;
 
-use crate::hold::parting::{Marked, Marking, Parting};
+use crate::hold::crash_mark::{Marked, Marking, Parting};
 use crate::node::NodePath;
 use crate::node::data::{NodeData, Revocation, Who};
 use crate::request::receipts::Receipts;

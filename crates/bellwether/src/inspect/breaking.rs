@@ -8,7 +8,7 @@ use tracing::info;
 
 use crate::error::{ContentionError, WriteError};
 use crate::hold::Hold;
-use crate::hold::crash_record::{CrashRecord, Ended, HELD};
+use crate::hold::crash_mark::{CrashRecord, Ended, HELD};
 use crate::hold::fence::FencingToken;
 use crate::inspect::contention::Contention;
 use crate::line::name::Layout;

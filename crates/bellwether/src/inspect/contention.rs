@@ -7,8 +7,7 @@ use bytes::Bytes;
 
 use crate::error::ContentionError;
 use crate::hold::fence::FencingToken;
-use crate::line::limit::read_limit;
-use crate::line::name::{Kind, Layout, Name};
+use crate::line::name::{Kind, Layout, Name, read_limit};
 use crate::node::data::{NodeData, Revocation, Who};
 use crate::node::{NodePath, PathError, created_at};
 use crate::session::Session;

@@ -9,12 +9,10 @@ pub(crate) mod simple;
 use std::time::Duration;
 
 use crate::error::{AcquireError, ClearError};
-use crate::hold::Hold;
-use crate::hold::guard::{guard_of_a_hold, release_unrepaired};
+use crate::hold::{Hold, guard_of_a_hold, release_unrepaired};
 use crate::line::contender::Mode;
 use crate::line::name::Kind;
-use crate::line::wait_queue::{WaitQueue, exclusive_options, layout_option, line_options};
-use crate::line::waiting::Waiting;
+use crate::line::{WaitQueue, Waiting, exclusive_options, layout_option, line_options};
 use crate::session::client::Client;
 use crate::session::telemetry::call;
 

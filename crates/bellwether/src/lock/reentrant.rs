@@ -8,8 +8,7 @@ use bellwether_client::process::Native;
 use tokio::sync::Mutex;
 
 use crate::error::{AcquireError, ConnectError, ReleaseError};
-use crate::hold::guard::Guard;
-use crate::hold::{Hold, InTransit, Undo};
+use crate::hold::{Guard, Hold, InTransit, Undo};
 use crate::lock::Lock;
 use crate::lock::rwlock::RwLock;
 use crate::session::client::Client;

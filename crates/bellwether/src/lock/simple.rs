@@ -7,11 +7,10 @@ use bellwether_client as zk;
 use bytes::Bytes;
 
 use crate::error::AcquireError;
-use crate::hold::Hold;
-use crate::hold::crash_record::Previous;
+use crate::hold::crash_mark::Previous;
 use crate::hold::ephemeral_node::{EphemeralNode, Naming, OwnWatch};
-use crate::hold::guard::guard_of_a_hold;
-use crate::line::failure::Failure;
+use crate::hold::{Hold, guard_of_a_hold};
+use crate::line::Failure;
 use crate::node::data::DATA_BYTES_MAX;
 use crate::node::{Access, ClaimData, NodePath, OperationId};
 use crate::request::receipts;

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bellwether_client as zk;
 use futures_util::future::join;
 
-use crate::line::failure::Failure;
+use crate::line::Failure;
 use crate::node::data::{RecipeMark, RecordedOrder, Who};
 use crate::node::{Access, NodePath, PathError};
 use crate::queue::order::{Item, Rule};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bellwether_client as zk;
 
 use crate::error::ConnectError;
-use crate::line::failure::Failure;
+use crate::line::Failure;
 use crate::node::PathError;
 use crate::node::data::RecordedOrder;
 use crate::session::recipe_options::from_unreached;

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::line::failure::Failure;
+use crate::line::Failure;
 use crate::queue::core::{QueueCore, taker_options};
 use crate::session::client::Client;
 use crate::session::telemetry::call;

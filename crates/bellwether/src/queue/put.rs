@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 use bellwether_client as zk;
 use bellwether_client::environment;
 
+use crate::line::Failure;
 use crate::line::contender::SEQUENCE_MAX;
-use crate::line::failure::Failure;
 use crate::node::data::Payload;
 use crate::node::{NodePath, WRITE_OVERHEAD_BYTES};
 use crate::queue::core::QueueCore;

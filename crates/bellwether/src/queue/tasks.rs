@@ -9,7 +9,7 @@ use bellwether_client as zk;
 use futures_util::stream::unfold;
 
 use crate::hold::Hold;
-use crate::line::failure::Failure;
+use crate::line::Failure;
 use crate::node::NodePath;
 use crate::node::data::Payload;
 use crate::queue::core::{QueueCore, taker_options};

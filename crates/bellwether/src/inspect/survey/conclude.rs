@@ -3,14 +3,13 @@
 use crate::barrier::BARRIER;
 use crate::barrier::double::Members;
 use crate::barrier::round::{BarrierState, MEMBERS, is_after, ready_name};
-use crate::hold::crash_record::{self, HELD};
+use crate::hold::crash_mark::{self, HELD};
 use crate::inspect::contention::{QueueEntry, Wants, entry, in_order};
 use crate::inspect::survey::recognise::{Directory, Shape, is_kazoo_lease, join};
 use crate::inspect::survey::{
     Contents, Line, LineKind, Lists, QueueOverview, Recipe, RecipesByPath,
 };
-use crate::line::limit::read_limit;
-use crate::line::name::{Kind, Layout, Name};
+use crate::line::name::{Kind, Layout, Name, read_limit};
 use crate::node::data::{RecipeMark, Who};
 use crate::node::{ClaimData, created_at};
 use crate::queue::Depth;
@@ -52,7 +51,7 @@ impl Directory {
             }
         }
         let mark = nodes.get(&self.child(HELD));
-        let crash = mark.and_then(|(data, _)| crash_record::read(data)).filter(
+        let crash = mark.and_then(|(data, _)| crash_mark::read(data)).filter(
             // The holder has a mark too.
             |(node, _)| !self.names.iter().any(|name| name.as_str() == node),
         );

@@ -12,7 +12,7 @@ use futures_util::stream::{self, StreamExt};
 
 use crate::barrier::double::Members;
 use crate::error::{ContentionError, StateError};
-use crate::hold::crash_record::Crash;
+use crate::hold::crash_mark::Crash;
 use crate::inspect::contention::QueueEntry;
 use crate::inspect::survey::recognise::Directory;
 use crate::line::name::Layout;

@@ -5,12 +5,11 @@ use bytes::Bytes;
 
 use crate::barrier::BARRIER;
 use crate::barrier::round::{BarrierState, MEMBERS};
-use crate::hold::crash_record::HELD;
+use crate::hold::crash_mark::HELD;
 use crate::inspect::breaking::BROKEN;
 use crate::inspect::contention::in_order;
 use crate::inspect::survey::{Contents, Lists, Scope};
-use crate::line::limit::read_limit;
-use crate::line::name::Name;
+use crate::line::name::{Name, read_limit};
 use crate::node::data::RecipeMark;
 use crate::queue::record::EndRecord;
 use crate::two_phase;

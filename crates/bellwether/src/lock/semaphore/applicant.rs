@@ -2,10 +2,9 @@
 
 use bellwether_client as zk;
 
+use crate::line::Failure;
 use crate::line::contender::Contender;
-use crate::line::failure::Failure;
-use crate::line::limit::read_limit;
-use crate::line::name::Name;
+use crate::line::name::{Name, read_limit};
 use crate::node::data::NodeData;
 use crate::session::retry::{Happened, NodeEvent};
 

@@ -7,13 +7,10 @@ use std::time::Duration;
 use bellwether_client as zk;
 
 use crate::error::{AcquireError, LimitError};
-use crate::hold::guard::guard_of_a_hold;
-use crate::hold::{Hold, acquire_there};
+use crate::hold::{Hold, acquire_there, guard_of_a_hold};
 use crate::line::contender::{Contender, Mode};
-use crate::line::limit::read_limit;
-use crate::line::name::Kind;
-use crate::line::wait_queue::{WaitQueue, line_options};
-use crate::line::waiting::Waiting;
+use crate::line::name::{Kind, read_limit};
+use crate::line::{WaitQueue, Waiting, line_options};
 use crate::lock::semaphore::applicant::{Applicant, Denial, weight};
 use crate::node::NodePath;
 use crate::session::Session;

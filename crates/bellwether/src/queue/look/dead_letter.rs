@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use bellwether_client as zk;
 
-use crate::line::failure::Failure;
+use crate::line::Failure;
 use crate::queue::OrderedQueue;
 use crate::queue::core::QueueCore;
 use crate::queue::error::{PutError, TakeError};

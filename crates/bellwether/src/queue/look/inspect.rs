@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bellwether_client as zk;
 
-use crate::line::failure::Failure;
+use crate::line::Failure;
 use crate::queue::OrderedQueue;
 use crate::queue::core::QueueCore;
 use crate::queue::error::TakeError;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use crate::hold::fence::FencingToken;
-use crate::line::failure::Failure;
+use crate::line::Failure;
 use crate::node::created_at;
 use crate::node::data::Who;
 use crate::queue::OrderedQueue;

@@ -6,10 +6,10 @@ use bellwether_client as zk;
 use bytes::Bytes;
 
 use crate::hold::Hold;
-use crate::hold::crash_record::Previous;
+use crate::hold::crash_mark::Previous;
 use crate::hold::ephemeral_node::{EphemeralNode, Naming};
+use crate::line::Failure;
 use crate::line::contender::Contender;
-use crate::line::failure::Failure;
 use crate::node::{ClaimData, OperationId};
 use crate::queue::core::QueueCore;
 use crate::queue::take::claimed_item::ClaimedItem;

@@ -6,7 +6,7 @@ use bellwether_client as zk;
 use bellwether_client::environment;
 
 use crate::hold::Hold;
-use crate::line::failure::Failure;
+use crate::line::Failure;
 use crate::node::data::Payload;
 use crate::node::{REQUEST_BYTES_MAX, WRITE_OVERHEAD_BYTES};
 use crate::queue::core::QueueCore;

@@ -13,8 +13,8 @@ use std::time::Duration;
 use bellwether_client as zk;
 use futures_util::future::{join, select_all};
 
+use crate::line::Failure;
 use crate::line::contender::{Contender, JoinRequest, LINE_MAX, Mode};
-use crate::line::failure::Failure;
 use crate::line::name::{Kind, Layout};
 use crate::node::NodePath;
 use crate::queue::core::{Counts, QueueCore};
