@@ -4,9 +4,8 @@ use crate::hold::crash_mark;
 use crate::line::name::{Layout, Name};
 use crate::node::NodePath;
 use crate::node::data::{NodeData, RecipeMark, Who};
+use crate::queue::claimed_item::{EndRecord, Returned, ReturnedName};
 use crate::queue::order::{Item, Rule};
-use crate::queue::record::EndRecord;
-use crate::queue::take::returned::{Returned, ReturnedName};
 use crate::two_phase;
 
 /// Names of nodes of all layouts, and what is in nodes.

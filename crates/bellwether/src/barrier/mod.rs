@@ -1,7 +1,6 @@
 //! The barrier: a gate that one client closes and opens for all.
 
 pub(crate) mod double;
-pub(crate) mod round;
 
 pub use self::double::{BarrierGuard, Members};
 

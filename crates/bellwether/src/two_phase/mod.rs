@@ -1,26 +1,19 @@
 //! Two-phase commit: all sites apply a change, or none does.
 
-mod cleaning;
-mod error;
 mod nodes;
-mod progress;
 mod roles;
-mod status;
+mod serving;
 mod transaction;
 mod view;
 
-pub use self::error::{ParticipateError, TransactionError};
-pub use self::nodes::ballot::{Ballot, Decision, Vote};
-pub use self::nodes::transaction_spec::{DeadSite, Form};
-pub use self::progress::TransactionProgress;
-pub use self::roles::coordinator::Coordinator;
-pub use self::roles::invitations::{Invitation, Invitations};
-pub use self::roles::participant::{Participant, Proposal};
-pub use self::roles::participation::Participation;
-pub use self::status::{SiteStatus, Status};
+pub use self::nodes::{Ballot, DeadSite, Decision, Form, Vote};
+pub use self::roles::{Coordinator, Participant, Participation, Proposal};
+pub use self::serving::{Invitation, Invitations};
 pub use self::transaction::Transaction;
+pub use self::view::{SiteStatus, Status, TransactionProgress};
 
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::time::Duration;
 
 use bellwether_client as zk;
@@ -32,10 +25,9 @@ use crate::request::receipts::RECEIPT;
 use crate::request::{NotWritten, PersistentNode};
 use crate::session::client::Client;
 use crate::session::telemetry::call;
-use crate::two_phase::nodes::child;
-use crate::two_phase::nodes::transaction_spec::TransactionSpec;
-use crate::two_phase::roles::presence::Presence;
-use crate::two_phase::roles::serving::HANDLERS_MAX;
+use crate::two_phase::nodes::TransactionSpec;
+use crate::two_phase::roles::Presence;
+use crate::two_phase::serving::HANDLERS_MAX;
 use crate::two_phase::view::View;
 
 /// How many sites a transaction may have. What is cleaned up together has to fit into one request.
@@ -305,16 +297,16 @@ impl TwoPhase {
             self.deadline,
             self.client.current().who(),
         );
-        cleaning::check_can_be_forgotten(transaction.place(), &spec)?;
+        transaction::check_can_be_forgotten(transaction.place(), &spec)?;
         let made = self.make(&transaction, &spec, &payload);
-        let enter = Presence::enter(&transaction, child::coordinator());
+        let enter = Presence::enter(&transaction, nodes::coordinator());
         // In this order, and together.
         let (made, presence) = tokio::join!(biased; made, enter);
         made?;
         let presence = match presence {
             // It came too early, before the directory was there.
             Err(TransactionError::NotFound { .. }) => {
-                Presence::enter(&transaction, child::coordinator()).await?
+                Presence::enter(&transaction, nodes::coordinator()).await?
             }
             presence => presence?,
         };
@@ -432,8 +424,80 @@ pub(crate) fn is_transaction(data: &[u8]) -> bool {
 /// Reads a node of a transaction as everything that it could be.
 #[cfg(feature = "fuzz")]
 pub(crate) fn read_any_node(name: &str, data: &[u8]) {
-    let _ = nodes::child::Child::parse(name);
-    let _ = nodes::transaction_spec::TransactionSpec::from_data(data);
-    let _ = nodes::ballot::Ballot::from_data(data);
-    let _ = nodes::ballot::Verdict::from_data(data);
+    let _ = nodes::Child::parse(name);
+    let _ = nodes::TransactionSpec::from_data(data);
+    let _ = nodes::Ballot::from_data(data);
+    let _ = nodes::Verdict::from_data(data);
+}
+
+/// Why a call about a transaction failed. The transaction stays as it is or continues in any case: a repeated call is harmless.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "each field is named in its message")]
+pub enum TransactionError {
+    /// The number of sites is out of range. Correct it.
+    #[error("a transaction has 1 to {sites_max} sites, {path} has {sites}")]
+    BadSites {
+        path: String,
+        sites: usize,
+        sites_max: usize,
+    },
+    /// There is a transaction with this id already. Take it over if it is yours, or use another id.
+    #[error("{path} has begun already")]
+    AlreadyBegun { path: String },
+    /// There is no such transaction: none was begun, or every site had done its part and it was cleaned up.
+    #[error("there is no transaction {path}")]
+    NotFound { path: String },
+    /// The transaction was begun without this site. Correct it.
+    #[error("{site} has no part in {path}")]
+    NotASite { path: String, site: String },
+    /// There is no decision yet, so no site can have applied it. Wait for the decision first.
+    #[error("{path} is not decided")]
+    Undecided { path: String },
+    /// These sites have not applied the decision yet, so the transaction cannot be removed. Wait for them, or use force.
+    #[error("{path} is not done at {}", sites.join(", "))]
+    NotDone { path: String, sites: Vec<String> },
+    /// There was no decision within the limit. The transaction continues.
+    #[error("timed out after {limit:?} waiting for the decision on {path}")]
+    TimedOut { path: String, limit: Duration },
+    /// The servers cannot be reached, or refuse; the state error says why.
+    #[error(transparent)]
+    State(#[from] StateError),
+}
+
+impl TransactionError {
+    /// Whether the same call may succeed later: the session was lost, or a decision or a site is missing. Also after an unknown outcome,
+    /// since a repeated call is harmless.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Undecided { .. } | Self::NotDone { .. } | Self::TimedOut { .. } => true,
+            Self::State(StateError::OutcomeUnknown { .. }) => true,
+            Self::State(error) => error.is_transient(),
+            _ => false,
+        }
+    }
+}
+
+/// Why a site did not reach the end of a transaction. Call `participate` again: it continues where it was.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ParticipateError {
+    /// A request about the transaction failed.
+    #[error(transparent)]
+    Transaction(#[from] TransactionError),
+    /// A handler of the participant failed. No vote was cast, or the decision is not marked as applied.
+    #[error("a handler failed")]
+    Handler(#[source] Box<dyn Error + Send + Sync>),
+}
+
+impl ParticipateError {
+    /// As [`TransactionError::is_transient`]; `false` if a handler failed, since only the handler's author knows.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Transaction(error) => error.is_transient(),
+            Self::Handler(_) => false,
+        }
+    }
 }

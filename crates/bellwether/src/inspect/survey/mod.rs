@@ -1,7 +1,6 @@
 //! A survey of all recipes that are in use below a path, recognised by their nodes.
 
-mod conclude;
-mod recognise;
+mod directory;
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::SystemTime;
@@ -14,7 +13,7 @@ use crate::barrier::double::Members;
 use crate::error::{ContentionError, StateError};
 use crate::hold::crash_mark::Crash;
 use crate::inspect::contention::QueueEntry;
-use crate::inspect::survey::recognise::Directory;
+use crate::inspect::survey::directory::Directory;
 use crate::line::name::Layout;
 use crate::node::data::Who;
 use crate::queue::Depth;
@@ -290,7 +289,7 @@ impl Survey {
             unexplored += too_many;
             level = scout.explore(level, &mut recipes).await.map_err(failed)?;
         }
-        conclude::join_semaphores(&mut recipes);
+        directory::join_semaphores(&mut recipes);
         for (path, status) in self.transactions(&scout.in_doubt).await? {
             recipes.insert(path, vec![Recipe::Transaction(status)]);
         }
@@ -373,7 +372,7 @@ impl Scout {
         let mut lists = self.list_all(level).await?;
         let own = lists
             .iter()
-            .filter(|(_, (children, stat))| recognise::may_tell(children, stat));
+            .filter(|(_, (children, stat))| directory::may_tell(children, stat));
         let own = own.map(|(path, _)| path.clone()).collect();
         let mut contents = self.read_all(own).await?;
         let directories: Vec<_> = lists

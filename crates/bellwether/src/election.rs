@@ -1,17 +1,13 @@
-//! The election of a leader.
-
-pub(crate) mod candidacy;
-pub(crate) mod observe;
-
-pub use self::candidacy::{Candidacy, CandidacyState};
-pub use self::observe::Observe;
+//! The election of a leader: candidates, permanent candidacies and observers.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bellwether_client as zk;
+use futures_util::stream::unfold;
+use tracing::{info, warn};
 
-use crate::error::{AcquireError, ClearError, WriteError};
+use crate::error::{AcquireError, CandidacyError, ClearError, WriteError};
 use crate::hold::ephemeral_node::KnownData;
 use crate::hold::fence::FencingToken;
 use crate::hold::{Hold, acquire_there, guard_of_a_hold};
@@ -20,9 +16,10 @@ use crate::line::name::{Kind, Layout, Name};
 use crate::line::{Failure, WaitQueue, Waiting, exclusive_options, line_options};
 use crate::node::NodePath;
 use crate::node::data::{NodeData, Who};
+use crate::request::Events;
 use crate::session::Session;
-use crate::session::client::Client;
-use crate::session::retry::{Retry, read_synced};
+use crate::session::client::{Client, SessionId};
+use crate::session::retry::{NodeEvent, Retry, read_synced};
 use crate::session::telemetry::call;
 
 /// Leader election: one candidate leads; when it resigns or dies, the next candidate in line leads.
@@ -412,3 +409,212 @@ impl Leadership {
 }
 
 guard_of_a_hold!(Leadership, resign);
+
+/// How long a candidate rests after a failure that did not wait by itself.
+pub(crate) const REST: Duration = Duration::from_secs(1);
+
+/// What happens to a candidate that [stands](crate::Election::candidacy) for election.
+#[derive(Debug)]
+#[non_exhaustive]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one at a time, and it is taken apart at once"
+)]
+pub enum CandidacyState {
+    /// It is a candidate in the session with this id: for the first time, or again, because the previous session has ended, and with it the
+    /// place in line or the leadership.
+    Running {
+        /// As [`Client::session_id`](crate::Client::session_id).
+        session: SessionId,
+    },
+    /// It leads, until the leadership is resigned or lost. It becomes a candidate again when the next item is polled.
+    Elected(Leadership),
+    /// It is not a candidate at the moment, for this reason, and tries again, unless the client is closed. Report it to the service's
+    /// monitoring.
+    Interrupted(CandidacyError),
+}
+
+/// A stream of what happens to a permanent candidate: it runs, is elected, and runs again. When its session ends, it continues in a new
+/// one, and reports that.
+///
+/// ```no_run
+/// # use bellwether::{Election, Leadership};
+/// # use bellwether::election::CandidacyState;
+/// # use futures_util::StreamExt;
+/// # async fn lead(leadership: &Leadership) {}
+/// # async fn run(election: &Election) -> Result<(), Box<dyn std::error::Error>> {
+/// let mut candidacy = election.candidacy();
+/// while let Some(standing) = candidacy.next().await {
+///     match standing {
+///         CandidacyState::Elected(leadership) => {
+///             if leadership.run(lead(&leadership)).await.is_ok() {
+///                 leadership.resign().await?;
+///             }
+///         }
+///         CandidacyState::Running { session } => println!("runs in session {session}"),
+///         CandidacyState::Interrupted(error) => println!("does not run: {error}"),
+///         _ => {}
+///     }
+/// }
+/// # Ok(()) }
+/// ```
+///
+/// The place in line is kept while the stream is not polled, and given up when the stream is dropped. The stream ends when the client is
+/// closed.
+pub type Candidacy = Events<CandidacyState>;
+
+impl Candidacy {
+    pub(crate) fn new(election: Election) -> Self {
+        let runner = Runner {
+            election,
+            session: None,
+            rests: false,
+        };
+        let next = async |runner: Option<Runner>| {
+            let mut runner = runner?;
+            let standing = runner.next().await;
+            let is_over =
+                matches!(&standing, CandidacyState::Interrupted(error) if error.is_final());
+            Some((standing, (!is_over).then_some(runner)))
+        };
+        Self::from_stream(unfold(Some(runner), next))
+    }
+}
+
+struct Runner {
+    election: Election,
+    /// The session that was reported last.
+    session: Option<SessionId>,
+    /// Whether the last try failed for a reason that may persist.
+    rests: bool,
+}
+
+impl Runner {
+    async fn next(&mut self) -> CandidacyState {
+        if self.rests {
+            self.election.client().runtime().sleep(REST).await;
+        }
+        let ran = self.run().await;
+        // A candidate whose node another client deleted may run again at once. Other failures may persist, so it rests first.
+        self.rests = !matches!(
+            ran,
+            Ok(_) | Err(CandidacyError::NoPart(AcquireError::Removed { .. }))
+        );
+        ran.unwrap_or_else(|error| {
+            warn!(path = self.election.path(), %error, "candidate does not run");
+            CandidacyState::Interrupted(error)
+        })
+    }
+
+    async fn run(&mut self) -> Result<CandidacyState, CandidacyError> {
+        loop {
+            let session = self.election.client().session().await?;
+            let id = SessionId::from(session.session_id());
+            if self.session.replace(id) != Some(id) {
+                info!(path = self.election.path(), session = %id, "candidate runs");
+                return Ok(CandidacyState::Running { session: id });
+            }
+            let election = self.election.clone();
+            let elected = async move { election.campaign_in(&session).await };
+            match acquire_there(self.election.client().runtime(), elected).await {
+                Ok(leadership) => return Ok(CandidacyState::Elected(leadership)),
+                // The next item reports the new session.
+                Err(AcquireError::SessionEnded { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// A stream of leaders: the current leader first, then each change; `None` if there is no candidate. A leader that came and went between
+/// two looks is skipped. Within one session, the stream never goes back to an earlier leader.
+///
+/// An error does not end it: the next item is waited for in the next session, if need be. It ends when the client is closed.
+pub type Observe = Events<Result<Option<Candidate>, CandidacyError>>;
+
+impl Observe {
+    pub(crate) fn new(election: Election) -> Self {
+        let observer = Observer {
+            election,
+            last: None,
+            event: None,
+            rests: false,
+        };
+        let next = async |observer: Option<Observer>| {
+            let mut observer = observer?;
+            if observer.rests {
+                observer.election.client().runtime().sleep(REST).await;
+            }
+            let leader = observer.next().await;
+            observer.rests = leader.is_err();
+            let is_over = leader.as_ref().is_err_and(CandidacyError::is_final);
+            Some((leader, (!is_over).then_some(observer)))
+        };
+        Self::from_stream(unfold(Some(observer), next))
+    }
+}
+
+struct Observer {
+    election: Election,
+    /// The leader that was reported last.
+    last: Option<Option<Candidate>>,
+    /// Waits for the next change.
+    event: Option<NodeEvent>,
+    /// Whether the last look failed for a reason that may persist.
+    rests: bool,
+}
+
+impl Observer {
+    async fn next(&mut self) -> Result<Option<Candidate>, CandidacyError> {
+        loop {
+            if let Some(event) = &mut self.event {
+                event.await;
+            }
+            self.event = None;
+            let session = self.election.client().session().await?;
+            let dir = self.election.dir()?;
+            match look(session.zk(), &dir).await {
+                Ok((leader, event)) => {
+                    self.event = Some(event);
+                    if self.last.as_ref() != Some(&leader) {
+                        self.last = Some(leader.clone());
+                        return Ok(leader);
+                    }
+                }
+                // It left while we looked, or the look was lost: again. While there is no connection, the next request
+                // waits in the client: this does not spin.
+                Err(zk::Error::NO_NODE) => {}
+                Err(error) if !error.is_refusal() => {}
+                Err(error) => return Err(self.election.error(Failure::from(error)).into()),
+            }
+        }
+    }
+}
+
+/// The first candidate, and a watch on its node alone, since no candidate can join before it. `NoNode` if it left meanwhile.
+async fn look(
+    zk: &zk::Client,
+    dir: &NodePath,
+) -> Result<(Option<Candidate>, NodeEvent), zk::Error> {
+    let mut names = line(zk, dir).await?;
+    if names.is_empty() {
+        let listed = zk.children_watched(dir.as_str()).await;
+        let (children, watch) = match listed {
+            // Not even a directory: wait for that.
+            Err(zk::Error::NO_NODE) => {
+                let (stat, watch) = zk.exists_watched(dir.as_str()).await?;
+                return match stat {
+                    Some(_) => Err(zk::Error::NO_NODE),
+                    None => Ok((None, NodeEvent::of(watch))),
+                };
+            }
+            listed => listed?,
+        };
+        names = in_order(children);
+        if names.is_empty() {
+            return Ok((None, NodeEvent::of(watch)));
+        }
+    }
+    let (data, stat, watch) = zk.get_watched(&dir.child(&names[0])).await?;
+    Ok((Some(Candidate::new(&data, &stat)), NodeEvent::of(watch)))
+}

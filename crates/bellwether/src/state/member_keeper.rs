@@ -14,7 +14,7 @@ use crate::session::cleaner::{Is, Latecomer, Leftover};
 use crate::session::retry::{NodeEvent, read_synced};
 use crate::session::runtime::SessionRuntime;
 use crate::session::{NameReservation, Reserved, Session};
-use crate::state::group::membership::MembershipState;
+use crate::state::group::MembershipState;
 
 /// How long to wait before a refused request is tried again, once the member had joined.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
