@@ -197,7 +197,7 @@ impl Election {
         })
     }
 
-    /// As [`campaign`](Self::campaign), but gives up after a time. The limit is for the whole call.
+    /// Does the same as [`campaign`](Self::campaign), but gives up after a time. The limit is for the whole call.
     ///
     /// # Cancel safety
     ///
@@ -344,11 +344,11 @@ pub(crate) fn in_order(children: Vec<String>) -> Vec<Name> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Candidate {
-    /// Who it is.
+    /// The candidate's identity.
     pub who: Who,
-    /// Its value.
+    /// The candidate's value.
     pub value: Option<String>,
-    /// Its fencing token, if it is elected.
+    /// The candidate's fencing token, if it is elected.
     pub token: FencingToken,
 }
 
@@ -410,10 +410,10 @@ impl Leadership {
 
 guard_of_a_hold!(Leadership, resign);
 
-/// How long a candidate rests after a failure that did not wait by itself.
+/// The time for which a candidate rests after a failure that did not wait by itself.
 pub(crate) const REST: Duration = Duration::from_secs(1);
 
-/// What happens to a candidate that [stands](crate::Election::candidacy) for election.
+/// The states of a candidate that [stands](crate::Election::candidacy) for election.
 #[derive(Debug)]
 #[non_exhaustive]
 #[expect(
@@ -421,16 +421,15 @@ pub(crate) const REST: Duration = Duration::from_secs(1);
     reason = "there is one at a time, and it is taken apart at once"
 )]
 pub enum CandidacyState {
-    /// It is a candidate in the session with this id: for the first time, or again, because the previous session has ended, and with it the
-    /// place in line or the leadership.
+    /// Candidate in the session with this id: for the first time, or again, because the previous session has ended, and with it the place
+    /// in line or the leadership.
     Running {
-        /// As [`Client::session_id`](crate::Client::session_id).
+        /// The id of that session, as in [`Client::session_id`](crate::Client::session_id).
         session: SessionId,
     },
-    /// It leads, until the leadership is resigned or lost. It becomes a candidate again when the next item is polled.
+    /// Leader, until the leadership is resigned or lost. It becomes a candidate again when the next item is polled.
     Elected(Leadership),
-    /// It is not a candidate at the moment, for this reason, and tries again, unless the client is closed. Report it to the service's
-    /// monitoring.
+    /// Not a candidate at the moment, for this reason. It tries again, unless the client is closed. Report it to the service's monitoring.
     Interrupted(CandidacyError),
 }
 
@@ -485,7 +484,7 @@ struct Runner {
     election: Election,
     /// The session that was reported last.
     session: Option<SessionId>,
-    /// Whether the last try failed for a reason that may persist.
+    /// True if the last try failed for a reason that may persist.
     rests: bool,
 }
 
@@ -560,7 +559,7 @@ struct Observer {
     last: Option<Option<Candidate>>,
     /// Waits for the next change.
     event: Option<NodeEvent>,
-    /// Whether the last look failed for a reason that may persist.
+    /// True if the last look failed for a reason that may persist.
     rests: bool,
 }
 

@@ -9,7 +9,7 @@ use bellwether_client as zk;
 
 use crate::node::data::{DATA_BYTES_MAX, Who};
 
-/// Why [`Lock::acquire`](crate::Lock::acquire) and the similar verbs of other recipes returned no guard.
+/// The reason why [`Lock::acquire`](crate::Lock::acquire) and the similar verbs of other recipes returned no guard.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each field is named in its message")]
@@ -76,7 +76,7 @@ pub enum AcquireError {
 }
 
 impl AcquireError {
-    /// Whether the same call may succeed later: the session or the connection was lost, or time or room ran out.
+    /// Returns whether the same call may succeed later: the session or the connection was lost, or time or room ran out.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -92,8 +92,8 @@ impl AcquireError {
     }
 }
 
-/// Why a [`Candidacy`](crate::election::Candidacy) or an [`Observe`](crate::election::Observe) is interrupted. Both continue when the next
-/// item is polled, unless the client is closed.
+/// The reason why a [`Candidacy`](crate::election::Candidacy) or an [`Observe`](crate::election::Observe) is interrupted. Both continue
+/// when the next item is polled, unless the client is closed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CandidacyError {
@@ -106,7 +106,7 @@ pub enum CandidacyError {
 }
 
 impl CandidacyError {
-    /// Whether the stream may continue without a change by the caller: the session or the connection was lost, or room ran out.
+    /// Returns whether the stream may continue without a change by the caller: the session or the connection was lost, or room ran out.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -115,7 +115,7 @@ impl CandidacyError {
         }
     }
 
-    /// Whether the stream ends after this: the client has no further session.
+    /// Returns whether the stream ends after this: the client has no further session.
     pub(crate) fn is_final(&self) -> bool {
         match self {
             Self::NoSession(source) | Self::NoPart(AcquireError::NoSession { source, .. }) => {
@@ -126,7 +126,7 @@ impl CandidacyError {
     }
 }
 
-/// Why [`Lock::clear_crash_mark`](crate::Lock::clear_crash_mark), or that of another recipe, did not clear a crash mark.
+/// The reason why [`Lock::clear_crash_mark`](crate::Lock::clear_crash_mark), or that of another recipe, did not clear a crash mark.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each field is named in its message")]
@@ -146,7 +146,7 @@ pub enum ClearError {
 }
 
 impl ClearError {
-    /// Whether the same call may succeed later: the session or the connection was lost, or the holder still held.
+    /// Returns whether the same call may succeed later: the session or the connection was lost, or the holder still held.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -158,7 +158,7 @@ impl ClearError {
     }
 }
 
-/// Why the limit of a [`Semaphore`](crate::Semaphore) was not read or set.
+/// The reason why the limit of a [`Semaphore`](crate::Semaphore) was not read or set.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each field is named in its message")]
@@ -178,7 +178,7 @@ pub enum LimitError {
 }
 
 impl LimitError {
-    /// Whether the same call may succeed later: the session or the connection was lost.
+    /// Returns whether the same call may succeed later: the session or the connection was lost.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -189,7 +189,7 @@ impl LimitError {
     }
 }
 
-/// Why a line could not be read from outside, or a contender in it could not be asked to release.
+/// The reason why a line could not be read from outside, or a contender in it could not be asked to release.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each field is named in its message")]
@@ -206,7 +206,7 @@ pub enum ContentionError {
 }
 
 impl ContentionError {
-    /// Whether the same call may succeed later: the session or the connection was lost.
+    /// Returns whether the same call may succeed later: the session or the connection was lost.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -217,12 +217,12 @@ impl ContentionError {
     }
 }
 
-/// Whether a request that failed like this may succeed later: a lost answer, or a session that has a successor.
+/// Returns whether a request that failed like this may succeed later: a lost answer, or a session that has a successor.
 fn may_pass(error: zk::Error) -> bool {
     error.is_transient() || error == zk::Error::SessionEnded(zk::SessionEnd::Expired)
 }
 
-/// What [`Hold::run`](crate::Hold::run) returns when the hold ended before the work was done. The work is dropped; another holder may be
+/// The error of [`Hold::run`](crate::Hold::run) when the hold ended before the work was done. The work is dropped; another holder may be
 /// working by now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path} is no longer held")]
@@ -232,7 +232,7 @@ pub struct Lost {
     pub path: String,
 }
 
-/// What [`LockGuard::release`](crate::LockGuard::release) returns. In every case the hold has ended, or ends with the session at the
+/// The error of [`LockGuard::release`](crate::LockGuard::release). In every case the hold has ended, or ends with the session at the
 /// latest.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -250,14 +250,14 @@ pub enum ReleaseError {
 }
 
 impl ReleaseError {
-    /// Whether a repetition may succeed, from the acquisition on: the hold had ended before its work was done.
+    /// Returns whether a repetition may succeed, from the acquisition on: the hold had ended before its work was done.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::NotHeld { .. } | Self::SessionEnded { .. })
     }
 }
 
-/// Why a write under a hold was not made.
+/// The reason why a write under a hold was not made.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each field is named in its message")]
@@ -293,8 +293,8 @@ pub enum WriteError {
 }
 
 impl WriteError {
-    /// Whether the same write may succeed under a new hold: this hold had ended, and nothing was written. `false` where something may have
-    /// been written: read, then decide.
+    /// Returns whether the same write may succeed under a new hold: this hold had ended, and nothing was written. `false` where something
+    /// may have been written: read, then decide.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::NotHeld)
@@ -312,7 +312,7 @@ impl WriteError {
     }
 }
 
-/// Why a call of [`Barrier`](crate::Barrier) or [`DoubleBarrier`](crate::DoubleBarrier) failed.
+/// The reason why a call of [`Barrier`](crate::Barrier) or [`DoubleBarrier`](crate::DoubleBarrier) failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each field is named in its message")]
@@ -372,7 +372,7 @@ pub enum BarrierError {
 }
 
 impl BarrierError {
-    /// Whether the same call may succeed later: the session or the connection was lost, or time or room ran out.
+    /// Returns whether the same call may succeed later: the session or the connection was lost, or time or room ran out.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -387,7 +387,7 @@ impl BarrierError {
     }
 }
 
-/// Why a call of [`Counter`](crate::Counter), [`Config`](crate::Config), [`ConfigFolder`](crate::ConfigFolder),
+/// The reason why a call of [`Counter`](crate::Counter), [`Config`](crate::Config), [`ConfigFolder`](crate::ConfigFolder),
 /// [`Names`](crate::Names), [`Group`](crate::Group) or [`Cache`](crate::Cache) failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -432,7 +432,7 @@ pub enum StateError {
 }
 
 impl StateError {
-    /// Whether the same call may succeed later: there is no session at the moment, or the name is taken.
+    /// Returns whether the same call may succeed later: there is no session at the moment, or the name is taken.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {

@@ -88,7 +88,7 @@ pub struct DoubleBarrier {
     memory: Arc<Mutex<Memory>>,
 }
 
-/// What clones of a handle keep from one round to the next.
+/// The state that clones of a handle keep from one round to the next.
 #[derive(Debug, Default)]
 struct Memory {
     /// The generation that was seen last: a hint, which saves the first look.
@@ -164,7 +164,7 @@ impl DoubleBarrier {
         }
     }
 
-    /// As [`enter`](Self::enter), but gives up after a time. The limit is for the whole call.
+    /// Does the same as [`enter`](Self::enter), but gives up after a time. The limit is for the whole call.
     ///
     /// # Cancel safety
     ///
@@ -360,14 +360,14 @@ pub struct Members {
     pub round: u64,
     /// The number of members in a round.
     pub size: usize,
-    /// Whether the round is complete. Then [`here`](Self::here) lists the members that have not left yet.
+    /// True if the round is complete. Then [`here`](Self::here) lists the members that have not left yet.
     pub is_open: bool,
     /// The members that are there, in order of arrival.
     pub here: Vec<Who>,
 }
 
 impl Members {
-    /// How many members are still missing.
+    /// Returns the number of members that are still missing.
     #[must_use]
     pub fn missing(&self) -> usize {
         match self.is_open {
@@ -434,7 +434,7 @@ impl BarrierGuard {
         }
     }
 
-    /// As [`leave`](Self::leave), but waits for the other members for at most `limit`.
+    /// Does the same as [`leave`](Self::leave), but waits for the other members for at most `limit`.
     ///
     /// # Cancel safety
     ///
@@ -475,8 +475,8 @@ pub(crate) fn ready_name(generation: u64) -> String {
     format!("ready-{generation}")
 }
 
-/// How long a member that has left waits before it checks whether members inside have died. The last member to leave notifies the others,
-/// unless it dies, which the servers notice only after a session timeout.
+/// The time for which a member that has left waits before it checks whether members inside have died. The last member to leave notifies the
+/// others, unless it dies, which the servers notice only after a session timeout.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
 
 /// The data of a double barrier's node.
@@ -531,7 +531,7 @@ pub(crate) enum Entrance {
     Changed(Bytes, zk::Stat),
 }
 
-/// Why a round could not be left in order.
+/// The reason why a round could not be left in order.
 #[derive(Debug)]
 pub(crate) enum LeaveFailure {
     Release(ReleaseError),
@@ -682,7 +682,7 @@ impl Round {
         }
     }
 
-    /// Whether a member was counted when all were there; `None` if it cannot be known now.
+    /// Returns whether a member was counted when all were there; `None` if it cannot be known now.
     async fn is_among(&self, contender: &Contender) -> Result<Option<bool>, Failure> {
         let Some(own) = contender.name() else {
             return Err(Failure::Removed);
@@ -835,7 +835,7 @@ impl EntryState {
     }
 }
 
-/// Whether a member came after the round was complete, by the data of `ready`. If the data cannot be read, all members count.
+/// Returns whether a member came after the round was complete, by the data of `ready`. If the data cannot be read, all members count.
 pub(crate) fn is_after(name: &Name, ready: &[u8]) -> bool {
     let last = String::from_utf8(ready.to_vec())
         .ok()

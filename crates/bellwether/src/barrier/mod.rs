@@ -68,7 +68,7 @@ pub struct Barrier {
     options: RecipeOptions,
 }
 
-/// What to do if the directory of a barrier is missing.
+/// The behaviour if the directory of a barrier is missing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Missing {
     Make,
@@ -195,7 +195,7 @@ impl Barrier {
         }
     }
 
-    /// As [`wait`](Self::wait), but gives up after a time. The limit is for the whole call.
+    /// Does the same as [`wait`](Self::wait), but gives up after a time. The limit is for the whole call.
     ///
     /// # Cancel safety
     ///

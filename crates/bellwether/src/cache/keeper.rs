@@ -27,7 +27,7 @@ use crate::request::{Freshness, OpenNode, PersistentNode};
 use crate::session::Session;
 use crate::session::retry::Happened;
 
-/// How many bytes are read in one request, judging by the largest node of the last read.
+/// The number of bytes that are read in one request, judging by the largest node of the last read.
 const READ_BYTES: usize = 256 << 10;
 
 type Loaded = oneshot::Sender<Result<(), StateError>>;
@@ -42,13 +42,13 @@ pub(super) struct CacheKeeper {
     reading: BTreeSet<String>,
     /// The largest node of the last read.
     node_bytes: usize,
-    /// Whether the servers have no watches over a whole subtree.
+    /// True if the servers have no watches over a whole subtree.
     watches_each: bool,
     /// Kept over a reconnect until the next one is armed, so that it is not taken from the server after that.
     watch: Option<zk::PersistentWatch>,
 }
 
-/// Why the work with a connection ended.
+/// The reason why the work with a connection ended.
 enum ConnectionEnd {
     Disconnected,
     SessionEnded,
@@ -259,7 +259,7 @@ impl CacheKeeper {
         self.mark(below, ask);
     }
 
-    /// Whether no reply for any path below is still expected.
+    /// Returns whether no reply for any path below is still expected.
     fn is_settled_below(&self, below: &str) -> bool {
         // A zero is what follows a slash.
         let (first, end) = (format!("{below}/"), format!("{below}0"));
@@ -348,12 +348,12 @@ impl CacheKeeper {
     }
 }
 
-/// What is to be read of a node.
+/// A request to read a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ask {
     data: bool,
     names: bool,
-    /// Whether to read all children then, and not only new and deleted ones.
+    /// True if all children are to be read then, and not only new and deleted ones.
     pub(super) below: bool,
 }
 
@@ -391,7 +391,7 @@ impl BitOr for Ask {
     }
 }
 
-/// What a read found.
+/// The result of a read.
 pub(super) struct ReadAnswer {
     pub(super) below: String,
     pub(super) ask: Ask,
@@ -401,7 +401,7 @@ pub(super) struct ReadAnswer {
     pub(super) watches: Vec<zk::Watch>,
 }
 
-/// What was asked for.
+/// The content that was asked for.
 #[derive(Default)]
 pub(super) struct NodeContent {
     pub(super) node: Option<CachedNode>,
@@ -543,20 +543,20 @@ async fn watch_content(
     Ok(content)
 }
 
-/// How many requests are under way at once, each for many nodes.
+/// The number of requests that are under way at once, each for many nodes.
 const LARGE_READS_MAX: usize = 8;
 
-/// How many requests are under way at once, each for one node.
+/// The number of requests that are under way at once, each for one node.
 const SMALL_READS_MAX: usize = 1024;
 
-/// How many nodes are read in one request.
+/// The number of nodes that are read in one request.
 const READ_TOGETHER: usize = 128;
 
-/// How many bytes of paths may be watched one by one. After a reconnect the client sends them all anew, and the server keeps
-/// each of them in memory.
+/// The size of the paths that may be watched one by one. After a reconnect the client sends them all anew, and the server keeps each of
+/// them in memory.
 const WATCHED_BYTES_MAX: usize = 1_500_000;
 
-/// What a path takes besides its text.
+/// The size of a path besides its text.
 const PATH_OVERHEAD_BYTES: usize = 4;
 
 /// The watches of one session.
@@ -617,7 +617,7 @@ impl Watches {
         }
     }
 
-    /// How many nodes to read in one request.
+    /// Returns the number of nodes to read in one request.
     pub(super) fn read_together(&self) -> usize {
         match self {
             Self::Whole(_) => READ_TOGETHER,

@@ -89,7 +89,7 @@ impl Cache {
         self.node.path()
     }
 
-    /// Whether the copy that is opened is up to date.
+    /// Returns whether the copy that is opened is up to date.
     pub(crate) fn freshness(&self) -> Arc<Freshness> {
         self.freshness.clone()
     }
@@ -113,7 +113,7 @@ impl Cache {
             .await
     }
 
-    /// As [`open`](Self::open), but waits until a session can be opened.
+    /// Does the same as [`open`](Self::open), but waits until a session can be opened.
     pub(crate) async fn open_in_time(&self) -> Result<LiveTree, StateError> {
         self.open_through(self.node.open_in_time().await?).await
     }
@@ -149,7 +149,7 @@ impl Cache {
 pub struct LiveTree {
     tree: Arc<Tree>,
     freshness: Arc<Freshness>,
-    /// Its watch goes with it.
+    /// The task that keeps the copy up to date, with its watch.
     _keeper: TaskGuard,
 }
 
@@ -166,13 +166,13 @@ impl LiveTree {
         self.tree.snapshot()
     }
 
-    /// Whether the copy may be stale: there is no connection, or the changes of an outage are still being read.
+    /// Returns whether the copy may be stale: there is no connection, or the changes of an outage are still being read.
     #[must_use]
     pub fn is_stale(&self) -> bool {
         self.freshness.is_stale()
     }
 
-    /// Why the copy is no longer updated, if so. It is returned once.
+    /// Returns the reason why the copy is no longer updated, if so. It is returned once.
     pub(crate) fn take_end(&self) -> Option<StateError> {
         self.tree.take_end()
     }
@@ -208,7 +208,7 @@ impl CacheChanges {
     }
 }
 
-/// How many changes a listener may be behind before it gets [`CacheEvent::Missed`].
+/// The number of changes by which a listener may be behind before it gets [`CacheEvent::Missed`].
 const CHANGES_MAX: usize = 4096;
 
 /// All nodes of a subtree at one moment, by their paths.
@@ -220,7 +220,7 @@ pub type Snapshot = BTreeMap<Arc<str>, Arc<CachedNode>>;
 pub struct CachedNode {
     /// The data.
     pub data: Vec<u8>,
-    /// How often the data was set.
+    /// The version of the data.
     pub version: Version,
     /// The zxid that created the node.
     pub czxid: i64,
@@ -242,7 +242,7 @@ impl CachedNode {
     }
 }
 
-/// What happened to a copy.
+/// A change of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "path and node are what they are called")]
@@ -268,7 +268,7 @@ struct Tree {
     telling: Mutex<Telling>,
 }
 
-/// Whether listeners can still get events.
+/// The state of the news for listeners.
 #[derive(Debug)]
 enum Telling {
     Goes(broadcast::Sender<CacheEvent>),
@@ -311,7 +311,7 @@ impl Tree {
         *self.telling() = Telling::Ended(Some(why));
     }
 
-    /// Why the copy is no longer updated. It is returned once.
+    /// Returns the reason why the copy is no longer updated. It is returned once.
     fn take_end(&self) -> Option<StateError> {
         match &mut *self.telling() {
             Telling::Goes(_) => None,

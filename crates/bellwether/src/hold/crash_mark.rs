@@ -133,7 +133,7 @@ impl CrashMark {
     }
 }
 
-/// How the last exclusive hold ended, for a shared holder, which does not change the mark.
+/// Returns how the last exclusive hold ended, for a shared holder, which does not change the mark.
 pub(crate) async fn look(zk: &zk::Client, dir: &NodePath) -> Result<Previous, zk::Error> {
     Ok(match read_mark(zk, &dir.child(HELD)).await? {
         Some((data, _)) => Previous::Crashed(Crash::from_mark(&data)),
@@ -146,7 +146,7 @@ async fn read_mark(zk: &zk::Client, path: &str) -> Result<Option<(Bytes, zk::Sta
     found(until_answered(|| read_linearizable(zk, path, || zk.get(path))).await)
 }
 
-/// Whether a mark is among the children of a directory.
+/// Returns whether a mark is among the children of a directory.
 pub(crate) fn is_among(children: &[String]) -> bool {
     children.iter().any(|child| child == HELD)
 }
@@ -191,7 +191,7 @@ pub(crate) async fn clear(zk: &zk::Client, dir: &NodePath) -> Result<bool, Clear
     }
 }
 
-/// Why a mark was not cleared.
+/// The reason why a mark was not cleared.
 #[derive(Debug)]
 pub(crate) enum ClearFailure {
     Held(Option<Who>),
@@ -207,7 +207,7 @@ impl From<zk::Error> for ClearFailure {
 /// The name of the mark in the directory.
 pub(crate) const HELD: &str = "held";
 
-/// How the previous hold ended.
+/// The end of the previous hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[expect(
@@ -217,35 +217,35 @@ pub(crate) const HELD: &str = "held";
 pub enum Previous {
     /// Unknown: no crash mark was requested.
     Unknown,
-    /// It was released, or there was none.
+    /// Released, or there was none.
     Clean,
-    /// Its holder died, was cut off, or dropped the guard without a release: what it guarded may be half done.
+    /// Crashed: its holder died, was cut off, or dropped the guard without a release: what it guarded may be half done.
     Crashed(Crash),
 }
 
-/// What a holder that never released has left behind.
+/// The traces of a holder that never released.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Crash {
-    /// Who it was; `None` if the mark cannot be read.
+    /// The holder; `None` if the mark cannot be read.
     pub who: Option<Who>,
-    /// Its fencing token.
+    /// The holder's fencing token.
     pub token: Option<FencingToken>,
-    /// How far it had got, if it said so.
+    /// The holder's last note: how far it had got, if it said so.
     pub note: Option<Vec<u8>>,
-    /// How it ended, if the holder could still say so, or was broken; `None` if it vanished.
+    /// The end of the hold, if the holder could still say so, or was broken; `None` if it vanished.
     pub ended: Option<Ended>,
     /// The session timeout of the holder: if it vanished, the servers did not hear of it for this long.
     pub session_timeout: Option<Duration>,
 }
 
-/// How a hold ended that was not released, by the words of its holder, or of the client that broke it.
+/// The end of a hold that was not released, by the words of its holder, or of the client that broke it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Ended {
-    /// Such as `killed (SIGKILL)`.
+    /// The kind of end, such as `killed (SIGKILL)`.
     pub how: String,
-    /// When, in milliseconds since 1970 by the clock of that client.
+    /// The time, in milliseconds since 1970 by the clock of that client.
     pub at_ms: u64,
 }
 
@@ -283,7 +283,7 @@ pub(crate) struct CrashRecord {
     /// The name of the holder's node.
     pub(crate) node: String,
     token: FencingToken,
-    /// When it was granted, in milliseconds since 1970 by the clock of the holder.
+    /// The time of the grant, in milliseconds since 1970 by the clock of the holder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) since_ms: Option<u64>,
     /// The session timeout at that time.
@@ -344,7 +344,7 @@ impl CrashRecord {
     }
 }
 
-/// Whether the mark names the holder that has this node.
+/// Returns whether the mark names the holder that has this node.
 pub(crate) fn names(mark: &[u8], node: &str) -> bool {
     CrashRecord::from_data(mark).is_some_and(|record| record.node == node_name(node))
 }
@@ -353,7 +353,7 @@ fn node_name(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 
-/// What is changed in one multi with the deletion of the own node.
+/// The change in one multi with the deletion of the own node.
 #[derive(Debug)]
 pub(crate) enum Parting {
     /// Nothing.

@@ -29,7 +29,7 @@ pub(crate) struct EphemeralNode {
     _reserved: Reserved,
 }
 
-/// Whether the path of a node names it for good.
+/// The uniqueness of the path of a node: whether it names the node for good.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Naming {
     /// The name holds an id that no other acquisition has: a deletion is idempotent, and a check of the path proves
@@ -42,7 +42,7 @@ pub(crate) enum Naming {
     Pinned { path: String, version: i32 },
 }
 
-/// How a removal ended.
+/// The outcome of a removal.
 #[derive(Debug)]
 pub(crate) enum Removal {
     Done,
@@ -208,7 +208,7 @@ pub(crate) struct KnownData {
 }
 
 impl KnownData {
-    /// As the node was created. Most of the time no other client has written to it since.
+    /// Returns the data of a node as it was created. Most of the time no other client has written to it since.
     pub(crate) fn created_by(who: &Who) -> Self {
         Self {
             data: NodeData::of(who, b""),

@@ -159,7 +159,7 @@ enum Write {
 }
 
 impl Write {
-    /// What it takes in a request.
+    /// Returns the size in a request.
     fn bytes(&self, access: &Access) -> usize {
         let (path, data) = match self {
             Self::Create(path, data) => (path.as_str(), data.len() + access.bytes()),

@@ -22,11 +22,11 @@ use crate::session::slots::HeldSlot;
 use crate::session::telemetry;
 use crate::session::{Session, WeakSession};
 
-/// How a hold stands.
+/// The states of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HoldState {
-    /// It is held.
+    /// Held, as far as this process knows.
     Held,
     /// The connection is down. It is still held, and nothing is lost if the client reconnects in time.
     Suspended,
@@ -38,7 +38,7 @@ pub enum HoldState {
 }
 
 impl HoldState {
-    /// Whether the hold has ended, for any reason.
+    /// Returns whether the hold has ended, for any reason.
     #[must_use]
     pub fn is_over(&self) -> bool {
         matches!(self, Self::Released | Self::Lost)
@@ -79,7 +79,7 @@ impl HoldWatch {
         self.token
     }
 
-    /// Whether it is held at this moment, as far as this process can know. Compares clocks: a process that was paused gets the true
+    /// Returns whether it is held at this moment, as far as this process can know. Compares clocks: a process that was paused gets the true
     /// answer when it asks after the pause.
     #[must_use]
     pub fn is_held(&self) -> bool {
@@ -157,7 +157,7 @@ impl HoldWatch {
         })
     }
 
-    /// Whether this is a forked child of the process that holds it.
+    /// Returns whether this is a forked child of the process that holds it.
     pub(super) fn is_forked(&self) -> bool {
         let session = self.session.upgrade();
         session.is_some_and(|session| session.is_forked())
@@ -266,7 +266,7 @@ async fn watch_node(
     }
 }
 
-/// Whether the session has ended, or may have ended by the clock.
+/// Returns whether the session has ended, or may have ended by the clock.
 pub(super) fn is_over(session: &Session) -> bool {
     session.is_ended() || !session.liveness().is_alive()
 }

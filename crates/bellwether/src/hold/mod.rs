@@ -53,7 +53,7 @@ pub struct Hold {
     /// A change of the node's data that runs in the background.
     errand: Option<TaskGuard>,
     _keep_alive: KeepAlive,
-    /// For fenced writes: set by the first one, unless the recipe has receipts.
+    /// The receipts of fenced writes: set by the first one, unless the recipe has receipts.
     receipts: OnceLock<Receipts>,
     node: EphemeralNode,
     /// Dropped last: the deletion of the node is ahead of what the next task of the session sends.
@@ -157,7 +157,7 @@ impl Hold {
         path.rsplit_once('/').map_or(path, |(_, name)| name)
     }
 
-    /// Whether it is held at this moment, as far as this process can know. Compares clocks: a process that was paused gets the true
+    /// Returns whether it is held at this moment, as far as this process can know. Compares clocks: a process that was paused gets the true
     /// answer when it asks after the pause. A virtual machine that was paused may not: its clocks need not have advanced. Then only the
     /// fencing [token](Self::token) protects.
     #[must_use]
@@ -193,7 +193,7 @@ impl Hold {
         self.state.lost().await;
     }
 
-    /// How long the hold remains valid if the servers do not answer again.
+    /// Returns the time for which the hold remains valid if the servers do not answer again.
     #[must_use]
     pub fn time_left(&self) -> Duration {
         match self.state().is_over() {
@@ -224,7 +224,7 @@ impl Hold {
         }
     }
 
-    /// How the previous hold ended. [`Previous::Unknown`] unless the recipe has a crash mark.
+    /// Returns how the previous hold ended. [`Previous::Unknown`] unless the recipe has a crash mark.
     #[must_use]
     pub fn previous(&self) -> &Previous {
         &self.previous
@@ -387,8 +387,8 @@ impl Hold {
         self.release_by(parting).await
     }
 
-    /// As [`release`](Self::release), but keeps the crash mark that [`previous`](Self::previous) reported, so that the next holder sees it
-    /// again. For a holder that saw the crash and did not repair it.
+    /// Does the same as [`release`](Self::release), but keeps the crash mark that [`previous`](Self::previous) reported, so that the next
+    /// holder sees it again. For a holder that saw the crash and did not repair it.
     ///
     /// # Cancel safety
     ///
@@ -679,12 +679,12 @@ macro_rules! guard_of_a_hold {
     };
 }
 
-/// For guards whose hold may have a crash mark.
+/// Defines `release_unrepaired` for guards whose hold may have a crash mark.
 macro_rules! release_unrepaired {
     ($guard:ident) => {
         impl $guard {
-            /// As [`release`](Self::release), but leaves the mark of the crash that [`previous`](crate::Hold::previous) reported, so that the
-            /// next holder sees it again: for a holder that saw it and did not repair.
+            /// Does the same as [`release`](Self::release), but leaves the mark of the crash that [`previous`](crate::Hold::previous)
+            /// reported, so that the next holder sees it again: for a holder that saw it and did not repair.
             ///
             /// # Cancel safety
             ///
@@ -716,7 +716,7 @@ impl Call {
         self.run_to(call, |guard| held(guard))
     }
 
-    /// As [`hold`](Self::hold), for a call that does not wait: `none` if another contender is in the way.
+    /// Does the same as [`hold`](Self::hold), for a call that does not wait: `none` if another contender is in the way.
     pub(crate) fn try_hold<G: Deref<Target = Hold>, E: Error>(
         self,
         call: impl Future<Output = Result<Option<G>, E>>,

@@ -78,21 +78,21 @@ pub struct QueueEntry {
     pub node: String,
     /// The library whose rules the name follows.
     pub layout: Layout,
-    /// How many contenders are before it.
+    /// The number of contenders that are before it.
     pub place: usize,
-    /// What it wants.
+    /// The kind of hold that it wants.
     pub wants: Wants,
-    /// Whether it holds, or will as soon as it looks. Otherwise other contenders are in its way.
+    /// True if it holds, or will as soon as it looks. Otherwise other contenders are in its way.
     pub holds: bool,
-    /// Whether it is a writer that has downgraded to a reader.
+    /// True if it is a writer that has downgraded to a reader.
     pub is_downgraded: bool,
-    /// Its fencing token, if it holds or will.
+    /// The contender's fencing token, if it holds or will.
     pub token: FencingToken,
-    /// Its identity, by its own account; `None` for a contender of another library.
+    /// The contender's identity, by its own account; `None` for a contender of another library.
     pub who: Option<Who>,
     /// The data of its node: for contenders of other libraries.
     pub data: Vec<u8>,
-    /// When its node was created, by the clock of the servers.
+    /// The time when its node was created, by the clock of the servers.
     pub since: SystemTime,
     /// The session that the node belongs to.
     pub session: SessionId,
@@ -100,21 +100,21 @@ pub struct QueueEntry {
     pub revocation: Option<Revocation>,
 }
 
-/// What a contender in a line wants.
+/// The kinds of hold that a contender can want.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wants {
-    /// To be alone: a lock.
+    /// An exclusive hold: a lock.
     Lock,
-    /// To read.
+    /// The read side.
     Read,
-    /// To write.
+    /// The write side.
     Write,
-    /// This number of permits.
+    /// A number of permits.
     Permits(u32),
-    /// To lead.
+    /// The leadership.
     Leadership,
-    /// To meet others at a barrier.
+    /// A meeting with others at a barrier.
     Barrier,
     /// An item of a queue.
     Item,
@@ -231,7 +231,7 @@ impl QueueEntry {
         }
     }
 
-    /// Whether others may share with it what it has or wants.
+    /// Returns whether others may share with it what it has or wants.
     pub(crate) fn shares(&self) -> bool {
         self.is_downgraded || matches!(self.wants, Wants::Read | Wants::Barrier)
     }
@@ -323,11 +323,11 @@ pub struct Broken {
     version: u32,
     /// The name of its node.
     pub node: String,
-    /// Its fencing token.
+    /// The contender's fencing token.
     pub token: FencingToken,
-    /// Its identity, by its own account.
+    /// The contender's identity, by its own account.
     pub who: Option<Who>,
-    /// Who did it, and when.
+    /// The user who did it, and when.
     pub by: Who,
     /// The reason, if one was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -371,13 +371,13 @@ impl Broken {
     }
 }
 
-/// How a holder was broken.
+/// The ways in which a hold ends that is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ending {
-    /// It released when it was asked, or was gone already.
+    /// Released when it was asked, or was gone already.
     LetGo,
-    /// It was removed by force when the grace was over.
+    /// Removed by force when the grace was over.
     Broken,
 }
 

@@ -49,7 +49,7 @@ impl Contention {
 }
 
 impl Overview {
-    /// As [`Contention::deadlocks`], in what was seen.
+    /// Does the same as [`Contention::deadlocks`], in what was seen.
     #[must_use]
     pub fn deadlocks(&self) -> Vec<Vec<WaitsFor>> {
         self.graph().circles()
@@ -73,7 +73,7 @@ impl Overview {
     }
 }
 
-/// Who waits for whom.
+/// The graph of waiters and holders.
 #[derive(Debug, Default)]
 struct Waits {
     by_owner: BTreeMap<String, Vec<WaitsFor>>,

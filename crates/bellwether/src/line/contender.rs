@@ -38,7 +38,7 @@ pub(crate) const SEQUENCE_MAX: i32 = i32::MAX - 1_000_000;
 /// A name has some fifty bytes, and Apache's clients read no list beyond 1 MiB unless configured.
 pub(crate) const LINE_MAX: usize = 10_000;
 
-/// How a contender enters a line.
+/// The way in which a contender enters a line.
 #[derive(Debug)]
 pub(crate) struct JoinRequest {
     pub(crate) mode: Mode,
@@ -46,7 +46,7 @@ pub(crate) struct JoinRequest {
     pub(crate) layout: Layout,
     pub(crate) who: Who,
     pub(crate) access: Access,
-    /// Whether the line is in a directory of the same recipe, which may be missing too.
+    /// True if the line is in a directory of the same recipe, which may be missing too.
     pub(crate) is_inner: bool,
     /// The largest length of the line, this contender included.
     pub(crate) line_max: usize,
@@ -77,7 +77,7 @@ pub(crate) struct Contender {
     /// Among the tasks of this session, in recipes that limit how many of them have a node.
     slot: Option<Slot>,
     marking: Option<Marking>,
-    /// Whether only one create was sent.
+    /// True if only one create was sent.
     is_first_try: bool,
     /// The number of the connection that sent the first create without a reply, if there was one.
     in_doubt_since: Option<u64>,
@@ -183,7 +183,7 @@ impl Contender {
         }
     }
 
-    /// Whether the first create succeeded. Then requests sent behind it were answered after it.
+    /// Returns whether the first create succeeded. Then requests sent behind it were answered after it.
     pub(crate) fn is_first_try(&self) -> bool {
         self.is_first_try
     }
@@ -203,7 +203,7 @@ impl Contender {
         self.wait
     }
 
-    /// Whether a node blocked this contender at the last list.
+    /// Returns whether a node blocked this contender at the last list.
     pub(crate) fn is_blocked(&self) -> bool {
         let line = self.line.as_ref();
         line.is_none_or(|line| line.blocker(self.entry.mode).is_some())
@@ -288,7 +288,7 @@ impl Contender {
         self.line.as_ref()?.nearest()
     }
 
-    /// Whether a contender was behind the node at the last list.
+    /// Returns whether a contender was behind the node at the last list.
     pub(crate) fn is_followed(&self) -> bool {
         self.line.as_ref().is_some_and(LineView::is_followed)
     }
@@ -380,8 +380,8 @@ impl Drop for Contender {
     }
 }
 
-/// How long a contender deep in the line waits before it also watches its own node. Its next list would show a removal anyway, but may
-/// be far off.
+/// The time for which a contender deep in the line waits before it also watches its own node. Its next list would show a removal anyway,
+/// but may be far off.
 const OWN_WATCH_AFTER: Duration = Duration::from_secs(1);
 
 /// A watched read of the own node.
@@ -443,8 +443,8 @@ impl Contender {
         }
     }
 
-    /// Why the own node was deleted. A session that expires gets the events of its own nodes too: its server fires watches before it closes
-    /// the connection (`FinalRequestProcessor`). An answer proves that the session has outlived its node.
+    /// Returns the reason why the own node was deleted. A session that expires gets the events of its own nodes too: its server fires
+    /// watches before it closes the connection (`FinalRequestProcessor`). An answer proves that the session has outlived its node.
     async fn why_deleted(&self) -> Failure {
         loop {
             match self.session.zk().exists("/").await {
@@ -476,7 +476,7 @@ impl Contender {
         Ok(session.liveness().prove().await?)
     }
 
-    /// Whether a watch would have reported a deletion of the own node since the last list.
+    /// Returns whether a watch would have reported a deletion of the own node since the last list.
     pub(crate) fn would_have_heard(&self) -> bool {
         self.own_watch.is_some() && !self.reconnected()
     }
@@ -572,8 +572,8 @@ impl Contender {
         }
     }
 
-    /// As [`list`](Self::list), for a contender that has to wait: with watches on the line and on the data of the directory. An existing watch
-    /// on the data is kept, and the data is not read again.
+    /// Does the same as [`list`](Self::list), for a contender that has to wait: with watches on the line and on the data of the directory.
+    /// An existing watch on the data is kept, and the data is not read again.
     pub(crate) async fn watch_line(
         &mut self,
         directory_watch: Option<NodeEvent>,
@@ -613,7 +613,7 @@ impl Contender {
         }
     }
 
-    /// Whether the connection broke since the last list.
+    /// Returns whether the connection broke since the last list.
     fn reconnected(&self) -> bool {
         self.connections != self.session.zk().connections()
     }

@@ -30,7 +30,7 @@ use crate::session::retry::{Retry, until_answered};
 use crate::session::slots::NoSlot;
 use crate::session::telemetry::call;
 
-/// Where a line is, and the options of its contenders.
+/// The place of a line, and the options of its contenders.
 #[derive(Clone, Debug)]
 pub(crate) struct WaitQueue {
     pub(crate) options: RecipeOptions,
@@ -107,7 +107,7 @@ impl WaitQueue {
         self.join_as(session, self.who(session), kind, mode).await
     }
 
-    /// As [`join`](Self::join), with an identity that the caller has extended.
+    /// Does the same as [`join`](Self::join), with an identity that the caller has extended.
     pub(crate) async fn join_as(
         &self,
         session: &Session,
@@ -383,8 +383,7 @@ impl<G> Waiting<G> {
         }
     }
 
-    /// How the wait is going. It looks once a second, less often far back in the line, and costs the servers a list each
-    /// time.
+    /// Returns the progress of the wait. It looks once a second, less often far back in the line, and costs the servers a list each time.
     pub fn progress(&self) -> Progress {
         Progress::of(&self.contender)
     }
@@ -434,9 +433,9 @@ const FAR_BACK: usize = 10;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Position {
-    /// How many contenders are before us, including holders; 0 when it is our turn.
+    /// The number of contenders before this one, including holders; 0 when it is our turn.
     pub ahead: usize,
-    /// How many of them hold: several if they are readers or have permits.
+    /// The number of them that hold: several if they are readers or have permits.
     pub holders: usize,
     /// The first contender in line; `None` if it left meanwhile, or its node does not say.
     pub holder: Option<Who>,
@@ -533,7 +532,7 @@ impl PositionReader {
     }
 }
 
-/// How many contenders of a line hold, as far as names tell: the first, and those that share with it.
+/// Returns the number of contenders of a line that hold, as far as names tell: the first, and those that share with it.
 fn holders(line: &[Name], limit: Option<u64>) -> usize {
     let mut in_use = 0;
     let holds = |name: &&Name| match name.kind() {
@@ -546,7 +545,7 @@ fn holders(line: &[Name], limit: Option<u64>) -> usize {
     line.iter().take_while(holds).count()
 }
 
-/// Why a contender failed. The recipe turns it into its own error, with the path.
+/// The reason why a contender failed. The recipe turns it into its own error, with the path.
 #[derive(Debug)]
 pub(crate) enum Failure {
     Removed,
@@ -562,7 +561,7 @@ pub(crate) enum Failure {
     TooManyEphemerals {
         bytes: usize,
     },
-    /// Of a queue.
+    /// The order that the directory of a queue records.
     OtherOrder(RecordedOrder),
     Disconnected(zk::Error),
     Refused(zk::Error),

@@ -6,7 +6,7 @@ use std::fmt;
 use crate::node::OperationId;
 use crate::node::data::NodeData;
 
-/// What a contender wants.
+/// The side or the permits that a contender wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Lock,
@@ -21,7 +21,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Whether contenders of both kinds can be in one line: only those of one recipe can.
+    /// Returns whether contenders of both kinds can be in one line: only those of one recipe can.
     pub(crate) fn goes_with(self, other: Self) -> bool {
         match (self, other) {
             (Self::Read | Self::Write, Self::Read | Self::Write)
@@ -72,7 +72,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// How the nodes of a line are named: by our own rules, or by those of a library that shares the line.
+/// The rules by which the nodes of a line are named: by our own rules, or by those of a library that shares the line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Layout {
@@ -81,7 +81,7 @@ pub enum Layout {
     Bellwether,
     /// Apache Curator's: `InterProcessMutex` and `InterProcessReadWriteLock`.
     Curator,
-    /// That of Python's kazoo: `Lock`, `ReadLock` and `WriteLock`.
+    /// The layout of Python's kazoo: `Lock`, `ReadLock` and `WriteLock`.
     Kazoo,
 }
 
@@ -179,8 +179,8 @@ impl Layout {
         }
     }
 
-    /// Whether the nodes before a contender can only become fewer when this node is deleted. A holder of Curator's write lock that asks for
-    /// the read side creates a node at its own place, before all waiters (CURATOR-621).
+    /// Returns whether the nodes before a contender can only become fewer when this node is deleted. A holder of Curator's write lock that
+    /// asks for the read side creates a node at its own place, before all waiters (CURATOR-621).
     pub(crate) fn only_shrinks(self, gone: &Name) -> bool {
         !(self == Self::Curator && gone.kind == Kind::Write)
     }
@@ -230,7 +230,7 @@ impl Name {
         self.kind
     }
 
-    /// How many permits of a semaphore it wants.
+    /// Returns the number of permits of a semaphore that it wants.
     pub(crate) fn permits(&self) -> u32 {
         match self.kind {
             Kind::Permit(permits) => permits,
@@ -247,8 +247,8 @@ impl Name {
         self.sequence.wrapping_sub(other.sequence).cmp(&0)
     }
 
-    /// Whether this node was created before the other. The counter may wrap, so the difference decides. No other part of the name may
-    /// decide: that would allow two holders (ZOOKEEPER-2931).
+    /// Returns whether this node was created before the other. The counter may wrap, so the difference decides. No other part of the name
+    /// may decide: that would allow two holders (ZOOKEEPER-2931).
     pub(crate) fn is_before(&self, other: &Self) -> bool {
         self.cmp_age(other).is_lt()
     }
@@ -266,11 +266,11 @@ impl fmt::Display for Name {
     }
 }
 
-/// Which of the nodes ahead block a contender.
+/// The choice of nodes ahead that block a contender.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mode {
     pub(crate) blocks: fn(Kind) -> bool,
-    /// Whether the data of a blocking node says that it no longer blocks.
+    /// Returns whether the data of a blocking node says that it no longer blocks.
     pub(crate) gave_way: fn(&[u8]) -> bool,
 }
 
@@ -346,7 +346,7 @@ impl LineView {
         strangers.filter(|name| name.is_before(&self.own))
     }
 
-    /// Whether a contender was behind it.
+    /// Returns whether a contender was behind it.
     pub(super) fn is_followed(&self) -> bool {
         let mut names = self.listed.names.iter();
         names.any(|name| *name != self.own && !name.is_before(&self.own))

@@ -112,7 +112,7 @@ impl Lock {
         Ok(LockGuard { hold })
     }
 
-    /// As [`acquire`](Self::acquire), but gives up after a time. The limit is for the whole call.
+    /// Does the same as [`acquire`](Self::acquire), but gives up after a time. The limit is for the whole call.
     ///
     /// # Cancel safety
     ///
@@ -212,7 +212,7 @@ impl Lock {
         node.map_or_else(|_| self.path().to_owned(), |node| node.as_str().to_owned())
     }
 
-    /// Whether a hold of the other lock at the same path is as good.
+    /// Returns whether a hold of the other lock at the same path is as good.
     fn wants_as(&self, other: &Self) -> bool {
         let wanted = |lock: &Self| {
             let wait_queue = &lock.wait_queue;
@@ -293,7 +293,7 @@ release_unrepaired!(LockGuard);
 /// ```
 #[derive(Clone, Debug)]
 pub struct MultiLock {
-    /// In the order of their paths on the servers, each path once.
+    /// The locks, in the order of their paths on the servers, each path once.
     locks: Vec<Lock>,
     /// The path of a lock that cannot be acquired together with the others, and why.
     refused: Option<(String, &'static str)>,
@@ -349,7 +349,7 @@ impl MultiLock {
             .await
     }
 
-    /// As [`acquire`](Self::acquire), but gives up after a time. The limit is for all of them together.
+    /// Does the same as [`acquire`](Self::acquire), but gives up after a time. The limit is for all of them together.
     ///
     /// # Cancel safety
     ///
@@ -453,7 +453,7 @@ impl MultiGuard {
         Some(guard.token())
     }
 
-    /// Whether all are held at this moment.
+    /// Returns whether all are held at this moment.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.guards.iter().all(|guard| guard.is_held())

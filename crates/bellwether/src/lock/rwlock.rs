@@ -124,7 +124,7 @@ impl RwLock {
         acquire_there(self.wait_queue.options.client.runtime(), acquired).await
     }
 
-    /// As [`read`](Self::read), but gives up after a time. The limit is for the whole call.
+    /// Does the same as [`read`](Self::read), but gives up after a time. The limit is for the whole call.
     ///
     /// # Cancel safety
     ///
@@ -139,7 +139,7 @@ impl RwLock {
             .await
     }
 
-    /// As [`write`](Self::write), but gives up after a time. The limit is for the whole call.
+    /// Does the same as [`write`](Self::write), but gives up after a time. The limit is for the whole call.
     ///
     /// # Cancel safety
     ///
@@ -383,7 +383,7 @@ impl WriteGuard {
 guard_of_a_hold!(WriteGuard, release);
 release_unrepaired!(WriteGuard);
 
-/// Why [`ReadGuard::try_upgrade`] did not give the write side.
+/// The reason why [`ReadGuard::try_upgrade`] did not give the write side.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each field is named in its message")]
@@ -402,7 +402,7 @@ pub enum UpgradeError {
 }
 
 impl UpgradeError {
-    /// Whether the same call may succeed later: other contenders were in the way, or the connection was lost.
+    /// Returns whether the same call may succeed later: other contenders were in the way, or the connection was lost.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {

@@ -114,7 +114,7 @@ impl Semaphore {
         acquire_there(self.wait_queue.options.client.runtime(), acquired).await
     }
 
-    /// As [`acquire`](Self::acquire), but gives up after a time. The limit is for the whole call.
+    /// Does the same as [`acquire`](Self::acquire), but gives up after a time. The limit is for the whole call.
     ///
     /// # Cancel safety
     ///
@@ -127,7 +127,7 @@ impl Semaphore {
         self.acquire_many_timeout(1, limit).await
     }
 
-    /// As [`acquire_many`](Self::acquire_many), but gives up after a time. The limit is for the whole call.
+    /// Does the same as [`acquire_many`](Self::acquire_many), but gives up after a time. The limit is for the whole call.
     ///
     /// # Cancel safety
     ///
@@ -396,7 +396,7 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// How many permits this guard holds.
+    /// Returns the number of permits that this guard holds.
     #[must_use]
     pub fn permits(&self) -> u32 {
         self.permits
@@ -405,7 +405,7 @@ impl Permit {
 
 guard_of_a_hold!(Permit, release);
 
-/// How many permits these want together.
+/// Returns the number of permits that these want together.
 fn weight<'a>(names: impl IntoIterator<Item = &'a Name>) -> u64 {
     let permits = names.into_iter().map(|name| u64::from(name.permits()));
     permits.sum()
@@ -416,7 +416,7 @@ struct Applicant {
     contender: Contender,
     permits: u32,
     first_limit: u32,
-    /// Whether it watches the whole line, because all contenders before it have their permits, or may have. A change of the limit does not
+    /// True if it watches the whole line, because all contenders before it have their permits, or may have. A change of the limit does not
     /// change that.
     is_first: bool,
     /// Kept over wake-ups by other things.
@@ -446,7 +446,8 @@ impl Applicant {
         Ok(())
     }
 
-    /// Whether the contenders before it leave enough permits, as of the last look. Contenders behind it do not count, since none overtakes.
+    /// Returns whether the contenders before it leave enough permits, as of the last look. Contenders behind it do not count, since none
+    /// overtakes.
     async fn is_admitted(&mut self) -> Result<bool, Denial> {
         let (limit, _) = self.limit().await?;
         Ok(weight(self.contender.lower()) + u64::from(self.permits) <= limit)
@@ -530,7 +531,7 @@ impl Applicant {
     }
 }
 
-/// Why an applicant has no permits.
+/// The reason why an applicant has no permits.
 enum Denial {
     NoLimit,
     Failed(Failure),

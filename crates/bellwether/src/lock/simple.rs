@@ -102,7 +102,7 @@ impl SimpleLock {
         }
     }
 
-    /// As [`acquire`](Self::acquire), but gives up after a time. The limit is for the whole call.
+    /// Does the same as [`acquire`](Self::acquire), but gives up after a time. The limit is for the whole call.
     ///
     /// # Cancel safety
     ///
@@ -167,11 +167,11 @@ struct Acquisition<'a> {
     _keep_alive: KeepAlive,
 }
 
-/// What a watched read shows of the node.
+/// The result of a watched read of the node.
 type WatchedRead = (Bytes, zk::Stat, zk::Watch);
 type Read = Result<WatchedRead, zk::Error>;
 
-/// How a try to create the node ended.
+/// The outcome of a try to create the node.
 #[expect(
     clippy::large_enum_variant,
     reason = "there is one at a time, and it is taken apart at once"
@@ -308,7 +308,7 @@ impl<'a> Acquisition<'a> {
         Ok(())
     }
 
-    /// What a read has shown, or one that is sent in its place if it got no answer; `None` if there is no node.
+    /// Returns the result of a read, or one that is sent in its place if it got no answer; `None` if there is no node.
     async fn seen(&self, read: Read) -> Result<Option<WatchedRead>, Failure> {
         let zk = self.session.zk();
         let again = || zk.get_watched(self.node.as_str());
@@ -346,7 +346,7 @@ impl<'a> Acquisition<'a> {
         })
     }
 
-    /// What creates whose outcome is unknown may have made, or may still make.
+    /// Returns the nodes that creates whose outcome is unknown may have made, or may still make.
     fn leftover(&self) -> Leftover {
         Leftover::Receipted {
             path: self.node.as_str().to_owned(),

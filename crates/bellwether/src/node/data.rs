@@ -21,14 +21,14 @@ pub(crate) const DATA_BYTES_MAX: usize = 64 << 10;
 /// The data by which programs that follow ZooKeeper's documentation ask a holder to release.
 const UNLOCK: &[u8] = b"unlock";
 
-/// What Curator's `Revoker` writes for the same.
+/// The text that Curator's `Revoker` writes for the same purpose.
 pub(crate) const CURATOR_REVOKE: &[u8] = b"__REVOKE__";
 
 /// A request to a holder to release. The holder may release, or ignore it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Revocation {
-    /// Who asks; `None` for requests of other libraries, which do not say.
+    /// The asking user; `None` for requests of other libraries, which do not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Who>,
     /// A message to the holder.
@@ -77,7 +77,7 @@ pub(crate) struct NodeData {
     pub(crate) granted: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) revoke: Option<Revocation>,
-    /// What a recipe of its own says there, kept as it is.
+    /// Fields of a single recipe, kept as they are.
     #[serde(flatten)]
     other: Map<String, Value>,
 }
@@ -87,7 +87,7 @@ impl NodeData {
         serde_json::from_slice(data).ok()
     }
 
-    /// As [`from_data`](Self::from_data), for a node of `who` whose data another library may have written over.
+    /// Does the same as [`from_data`](Self::from_data), for a node of `who` whose data another library may have written over.
     pub(crate) fn of(who: &Who, data: &[u8]) -> Self {
         Self::from_data(data).unwrap_or_else(|| Self {
             who: who.clone(),
@@ -109,7 +109,7 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// Who created a node, and why: what people see when they ask who holds a lock. It is not authenticated.
+/// The creator of a node, and the reason: what people see when they ask who holds a lock. It is not authenticated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Who {
@@ -129,7 +129,7 @@ pub struct Who {
     /// The command under the hold, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// When it joined the line, in milliseconds since 1970 by the clock of its machine.
+    /// The time of joining the line, in milliseconds since 1970 by the clock of its machine.
     #[serde(default)]
     pub since_ms: u64,
     /// A message for people.
@@ -166,7 +166,7 @@ impl Who {
         })
     }
 
-    /// This process, now.
+    /// Returns the identity of this process, now.
     pub(crate) fn here(session: i64) -> Self {
         let (host, user, pid) = environment::identity().unwrap_or_else(|| {
             let (host, user) = (Self::host_of_process(), Self::user_of_process());
@@ -195,14 +195,14 @@ impl Who {
         serde_json::to_vec(self).expect("strings and numbers are JSON")
     }
 
-    /// When it joined the line, by the clock of its machine.
+    /// Returns the time of joining the line, by the clock of its machine.
     #[must_use]
     pub fn since(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_millis(self.since_ms)
     }
 }
 
-/// Which recipe a directory belongs to.
+/// The recipe that a directory belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RecipeMark {
@@ -217,9 +217,9 @@ pub(crate) enum RecipeMark {
 pub enum RecordedOrder {
     /// First in, first out: a [`Queue`](crate::Queue).
     Arrival,
-    /// By priority: a [`PriorityQueue`](crate::PriorityQueue).
+    /// Items by priority: a [`PriorityQueue`](crate::PriorityQueue).
     Priority,
-    /// By due time: a [`DelayQueue`](crate::DelayQueue).
+    /// Items by due time: a [`DelayQueue`](crate::DelayQueue).
     Due,
 }
 
@@ -329,7 +329,7 @@ pub(crate) fn from_data<T: DeserializeOwned>(data: &[u8]) -> Option<(T, &[u8])> 
     Some((header, &data[end + 1..]))
 }
 
-/// How many bytes of a reason are kept. It is part of a request, and servers accept at most 1 MiB.
+/// The number of bytes of a reason that are kept. It is part of a request, and servers accept at most 1 MiB.
 pub(crate) const REASON_BYTES_MAX: usize = 4 << 10;
 
 /// The beginning of a reason that is too long.

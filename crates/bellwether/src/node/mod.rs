@@ -1,4 +1,4 @@
-//! What recipes write into nodes, and what identifies a node: checked paths, operation ids, access lists, versions, times and sizes.
+//! The identity and the parts of nodes: checked paths, operation ids, access lists, versions, times and sizes.
 
 pub(crate) mod data;
 
@@ -27,7 +27,7 @@ impl NodePath {
         }
     }
 
-    /// As [`parse`](Self::parse), for a directory as the prefix of its children: nothing for the root.
+    /// Does the same as [`parse`](Self::parse), for a directory as the prefix of its children: nothing for the root.
     pub(crate) fn parse_prefix(path: &str) -> Result<Self, PathError> {
         match Self::parse(path) {
             Err(PathError::Root) => Ok(Self(String::new())),
@@ -39,7 +39,7 @@ impl NodePath {
         &self.0
     }
 
-    /// This path with `below` appended, such as a path below the chroot.
+    /// Returns this path with `below` appended, such as a path below the chroot.
     pub(crate) fn join(&self, below: &Self) -> Self {
         Self(format!("{}{}", self.0, below.0))
     }
@@ -123,12 +123,12 @@ impl ClaimData {
         serde_json::to_vec(self).expect("strings and numbers are JSON")
     }
 
-    /// Whether the data of a node is that of this acquisition.
+    /// Returns whether the data of a node is that of this acquisition.
     pub(crate) fn is_of(data: &[u8], acquisition: &str) -> bool {
         serde_json::from_slice::<Self>(data).is_ok_and(|claim| claim.acquisition == acquisition)
     }
 
-    /// Whether the data of a node is that of any acquisition.
+    /// Returns whether the data of a node is that of any acquisition.
     pub(crate) fn is_any(data: &[u8]) -> bool {
         serde_json::from_slice::<Self>(data).is_ok()
     }
@@ -151,7 +151,7 @@ impl Access {
         }
     }
 
-    /// What the list takes in a request.
+    /// Returns the size of the list in a request.
     pub(crate) fn bytes(&self) -> usize {
         let entries = self.acl().iter().map(zk::Acl::encoded_bytes).sum::<usize>();
         4 + entries
@@ -187,7 +187,7 @@ pub(crate) fn now_ms() -> u64 {
     zk::environment::epoch_ms()
 }
 
-/// When a node was created, by the clock of the servers.
+/// Returns the time when a node was created, by the clock of the servers.
 pub(crate) fn created_at(stat: &zk::Stat) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(stat.ctime).unwrap_or_default())
 }
@@ -195,7 +195,7 @@ pub(crate) fn created_at(stat: &zk::Stat) -> SystemTime {
 /// Servers close the connection on a frame of more than a mebibyte, and would do so each time it is sent again.
 pub(crate) const REQUEST_BYTES_MAX: usize = 1_000_000;
 
-/// What one write in a request takes besides path, data and access list: headers, lengths, flags or a version.
+/// The size of one write in a request besides path, data and access list: headers, lengths, flags or a version.
 pub(crate) const WRITE_OVERHEAD_BYTES: usize = 30;
 
 #[cfg(test)]

@@ -34,11 +34,11 @@ pub(crate) struct ClaimedItem {
     put_ms: i64,
     /// The node with the reason of an earlier give-back, if there is one.
     returned: Option<String>,
-    /// How many of its claims do not count as attempts.
+    /// The number of its claims that do not count as attempts.
     uncounted: u32,
 }
 
-/// How a claim is to end.
+/// The ways in which a claim ends.
 #[derive(Debug)]
 pub(crate) enum End {
     /// The item is acknowledged.
@@ -58,7 +58,7 @@ pub(crate) enum End {
 enum WriteTarget {
     Item,
     Claim,
-    /// Of an earlier claim, which was given back.
+    /// The record of an earlier claim, which was given back.
     OldRecord,
     /// A new node in this directory.
     New(&'static str),
@@ -105,7 +105,7 @@ impl ClaimedItem {
         }
     }
 
-    /// How often it has been claimed, including this claim, without claims that do not count.
+    /// Returns the number of claims of the item, including this claim, without claims that do not count.
     pub(crate) fn attempts(&self) -> u32 {
         attempts(self.version, self.uncounted)
     }
@@ -132,7 +132,7 @@ impl ClaimedItem {
         }
     }
 
-    /// How long the item is not to be delivered when it is given back now.
+    /// Returns the time for which the item is not to be delivered when it is given back now.
     pub(crate) fn backoff(&self) -> Duration {
         self.core.backoff.after(self.attempts())
     }
@@ -303,7 +303,7 @@ impl ClaimedItem {
 }
 
 impl QueueCore {
-    /// Whether an item has reached its limit of attempts.
+    /// Returns whether an item has reached its limit of attempts.
     pub(crate) fn is_given_up(&self, ready: &Ready) -> bool {
         ready.attempts() >= self.attempts_max
     }
@@ -410,7 +410,7 @@ impl Returned {
     }
 }
 
-/// How long an item that is given back waits for its next delivery.
+/// The pause before the next delivery of an item that was given back.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Backoff {
     pub(crate) first: Duration,
@@ -431,7 +431,7 @@ impl Backoff {
 pub(crate) struct ReturnedName<'a> {
     /// Before this time the item is not delivered again.
     pub(crate) due_ms: u64,
-    /// How many claims of the item do not count as attempts.
+    /// The number of claims of the item that do not count as attempts.
     pub(crate) uncounted: u32,
     pub(crate) item: &'a str,
 }
@@ -459,19 +459,19 @@ impl fmt::Display for ReturnedName<'_> {
     }
 }
 
-/// How often an item was delivered, without the claims that do not count. Each claim writes the item once.
+/// Returns the number of deliveries of an item, without the claims that do not count. Each claim writes the item once.
 pub(crate) fn attempts(version: i32, uncounted: u32) -> u32 {
     version.cast_unsigned().saturating_sub(uncounted)
 }
 
-/// How an item or a task ended.
+/// The end of an item or a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EndRecord {
     version: u32,
     pub(crate) attempts: u32,
-    /// By the clock of the servers.
+    /// The time of the put, by the clock of the servers.
     pub(crate) put_ms: i64,
-    /// By the clock of the machine that ended it.
+    /// The time of the end, by the clock of the machine that ended it.
     pub(crate) ended_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,

@@ -38,7 +38,7 @@ use crate::session::client::Client;
 use crate::session::recipe_options::{Identity, Unreached};
 use crate::session::retry::{Retry, until_answered};
 
-/// How often an item is delivered before it becomes a dead letter, unless set.
+/// The number of deliveries before an item becomes a dead letter, unless set.
 const ATTEMPTS_MAX: u32 = 5;
 
 /// A queue or a set of tasks on the servers. Clones share what they know about it.
@@ -46,9 +46,9 @@ const ATTEMPTS_MAX: u32 = 5;
 pub(crate) struct QueueCore {
     client: Client,
     in_session: InSession,
-    /// What clones share.
+    /// The state that clones share.
     latest: Arc<Mutex<InSession>>,
-    /// As the user wrote it.
+    /// The path, as the user wrote it.
     path: String,
     root: Result<NodePath, PathError>,
     rule: Rule,
@@ -61,7 +61,7 @@ pub(crate) struct QueueCore {
     pub(crate) credit: Arc<Credit>,
 }
 
-/// What belongs to one session.
+/// The state that belongs to one session.
 #[derive(Clone, Debug)]
 struct InSession {
     session: Session,
@@ -72,9 +72,9 @@ struct InSession {
 /// Counts of items and claims, by the stats of their directories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// How many items were put since their directory was created.
+    /// The number of items that were put since their directory was created.
     pub(crate) puts: i64,
-    /// How many claims ended without an acknowledgement.
+    /// The number of claims that ended without an acknowledgement.
     pub(crate) returns: i64,
     pub(crate) depth: usize,
     pub(crate) claimed: usize,
@@ -169,7 +169,7 @@ impl QueueCore {
         &self.in_session.session
     }
 
-    /// What this handle knows of the items in this session.
+    /// Returns the state of the items as this handle knows it in this session.
     pub(crate) fn cache(&self) -> &Arc<ItemCache> {
         &self.in_session.cache
     }
@@ -206,7 +206,7 @@ impl QueueCore {
         self.make_in_order(dirs, None).await
     }
 
-    /// As [`make`](Self::make). A new queue gets the order of this handle; what is put decides, not what is taken.
+    /// Does the same as [`make`](Self::make). A new queue gets the order of this handle; what is put decides, not what is taken.
     pub(crate) async fn make_to_put(&self, dirs: &[NodePath]) -> Result<(), Failure> {
         self.make_in_order(dirs, self.rule.recorded).await
     }
@@ -259,8 +259,9 @@ impl QueueCore {
         }
     }
 
-    /// As [`look`](Self::look), for a put, which is refused if the queue has another order. An empty queue without an order, as one that
-    /// only consumers have used, gets that of this handle; one with items was made before orders were recorded, and may have any.
+    /// Does the same as [`look`](Self::look), for a put, which is refused if the queue has another order. An empty queue without an order,
+    /// as one that only consumers have used, gets that of this handle; one with items was made before orders were recorded, and may have
+    /// any.
     pub(crate) async fn look_in_order(&self) -> Result<Counts, Failure> {
         let root = self.root.as_ref().expect("the path was checked");
         let zk = self.session().zk();
@@ -317,7 +318,7 @@ impl QueueCore {
         }
     }
 
-    /// As [`outdate_lists`](Self::outdate_lists), for an item with a rank, whatever the order of this handle.
+    /// Does the same as [`outdate_lists`](Self::outdate_lists), for an item with a rank, whatever the order of this handle.
     pub(crate) fn outdate_ranked_lists(&self, writer: &mut zk::Multi<'_>) {
         writer.set(self.dir("items").as_str(), b"", None);
     }
@@ -400,13 +401,13 @@ impl Counts {
     }
 }
 
-/// Whether the data of a directory is that of a queue without an order.
+/// Returns whether the data of a directory is that of a queue without an order.
 fn is_unordered(data: &[u8]) -> bool {
     data.is_empty() || RecipeMark::from_data(data) == Some(RecipeMark::Queue)
 }
 
-/// How many children were ever created and deleted: `cversion` is the sum (Apache's `DataNode.copyStat`). It wraps in 32 bits,
-/// so this is right up to 2^31 creations, which are all that the servers can number.
+/// Returns the numbers of children that were ever created and deleted: `cversion` is the sum (Apache's `DataNode.copyStat`). It wraps in 32
+/// bits, so this is right up to 2^31 creations, which are all that the servers can number.
 fn child_changes(stat: &zk::Stat) -> (i64, i64) {
     let created_twice = stat.cversion.wrapping_add(stat.num_children);
     let created = i64::from(created_twice.cast_unsigned() / 2);
@@ -418,7 +419,7 @@ macro_rules! taker_options {
     () => {
         $crate::session::recipe_options::identity_options!(core.identity);
 
-        /// Which clients may use the directories and nodes at this path. The list of the [client](crate::Connect::acl) unless set.
+        /// Sets which clients may use the directories and nodes at this path. The list of the [client](crate::Connect::acl) unless set.
         /// Directories that have to be created above it stay open: create them first if they should not be.
         #[must_use]
         pub fn acl(self, acl: impl Into<Vec<$crate::zk::Acl>>) -> Self {
@@ -446,11 +447,11 @@ macro_rules! taker_options {
 
 pub(crate) use taker_options;
 
-/// How many items there may be unless set. Their names take less than 50 bytes each, and clients of default settings read
-/// no list beyond 1 MiB.
+/// The number of items at which a put is refused, unless set. Their names take less than 50 bytes each, and clients of default settings
+/// read no list beyond 1 MiB.
 pub(crate) const DEPTH_MAX: usize = 10_000;
 
-/// How large an item may be unless set: a claim writes it again, and a batch or a read-ahead holds several.
+/// The largest item unless set: a claim writes it again, and a batch or a read-ahead holds several.
 pub(crate) const ITEM_BYTES_MAX: usize = 64 << 10;
 
 /// An item has to fit into one request together with the record of its end.
@@ -462,7 +463,7 @@ const AFTER_RECEIPT: usize = 1;
 /// The longest name of an item: rank, id and sequence.
 const NAME_BYTES_MAX: usize = 50;
 
-/// How many puts are made without a look at the depth: a tenth of the room that is left.
+/// The number of puts that are made without a look at the depth: a tenth of the room that is left.
 #[derive(Debug, Default)]
 pub(crate) struct Credit(AtomicI64);
 
@@ -509,7 +510,7 @@ impl QueueCore {
         Ok(ids)
     }
 
-    /// As [`now`](Self::now), for verbs that write.
+    /// Does the same as [`now`](Self::now), for verbs that write.
     pub(crate) async fn now_to_put(&self) -> Result<Self, PutError> {
         Ok(self.now().await?)
     }
@@ -523,7 +524,7 @@ impl QueueCore {
         self.write_unless_gone(dirs, None, fill).await.map(drop)
     }
 
-    /// As [`write_once`](Self::write_once); `false` if the node that the first of the writes is about is not there.
+    /// Does the same as [`write_once`](Self::write_once); `false` if the node that the first of the writes is about is not there.
     pub(crate) async fn write_once_if_there(
         &self,
         dirs: &[NodePath],

@@ -13,7 +13,7 @@ use crate::session::recipe_options::from_unreached;
 
 from_unreached!(PutError, TakeError);
 
-/// Why an item was not put, or may not have been.
+/// The reason why an item was not put, or may not have been.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each field is named in its message")]
@@ -70,7 +70,7 @@ pub enum PutError {
 }
 
 impl PutError {
-    /// Whether the same call may succeed later: the session or the connection was lost, or time or room ran out.
+    /// Returns whether the same call may succeed later: the session or the connection was lost, or time or room ran out.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -106,7 +106,7 @@ impl PutError {
     }
 }
 
-/// Why no item was taken, or the queue could not be read.
+/// The reason why no item was taken, or the queue could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each field is named in its message")]
@@ -154,7 +154,7 @@ pub enum TakeError {
 }
 
 impl TakeError {
-    /// Whether the same call may succeed later: the session or the connection was lost, or time or room ran out.
+    /// Returns whether the same call may succeed later: the session or the connection was lost, or time or room ran out.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -192,7 +192,7 @@ impl TakeError {
     }
 }
 
-/// Why a claim was not acknowledged or given back as requested.
+/// The reason why a claim was not acknowledged or given back as requested.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each field is named in its message")]
@@ -230,7 +230,7 @@ pub enum SettleError {
 }
 
 impl SettleError {
-    /// Whether a repetition may succeed, from the take on: the claim had ended before, and the item is delivered again.
+    /// Returns whether a repetition may succeed, from the take on: the claim had ended before, and the item is delivered again.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::NotClaimed { .. } | Self::SessionEnded { .. })

@@ -1,4 +1,4 @@
-//! What a handle knows of the items on the servers, so that it does not have to list them for each take.
+//! The items on the servers as a handle knows them, so that it does not have to list them for each take.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::pin::Pin;
@@ -16,24 +16,24 @@ use crate::queue::claimed_item;
 use crate::queue::core::Counts;
 use crate::queue::order::{Item, Rule, to_ms};
 
-/// How many items are read ahead by a consumer without rivals.
+/// The number of items that are read ahead by a consumer without rivals.
 const READ_AHEAD: usize = 16;
 
-/// How many items are chosen at random after a lost race. The larger it is, the fewer conflicts there are among rivals, and the later the
-/// order is kept again when they are gone.
+/// The number of items that are chosen at random after a lost race. The larger it is, the fewer conflicts there are among rivals, and the
+/// later the order is kept again when they are gone.
 const SPREAD: usize = 32;
 
-/// By how many items the choice grows for each other consumer. The larger it is, the fewer conflicts there are, and the less the order is
-/// kept.
+/// The number of items by which the choice grows for each other consumer. The larger it is, the fewer conflicts there are, and the less the
+/// order is kept.
 const CHOICE_PER_OTHER: usize = 8;
 
 /// The largest choice.
 const CHOICE_MAX: usize = 64;
 
-/// From how many looks at the claims the number of other consumers is estimated.
+/// The number of looks at the claims from which the number of other consumers is estimated.
 const LOOKS: usize = 8;
 
-/// How many bytes are read at once, judging by the largest item of the last read.
+/// The number of bytes that are read at once, judging by the largest item of the last read.
 const READ_BYTES: usize = 256 << 10;
 
 /// The cached list of a place. A stale entry is noticed when its item is claimed.
@@ -54,17 +54,17 @@ struct CacheState {
     counts: Counts,
     /// The version of the list: later puts change it, in queues where that matters.
     version: i32,
-    /// Whether an item was given back that the list does not show.
+    /// True if an item was given back that the list does not show.
     stale: bool,
     /// The items that takes and claims of this handle have picked.
     busy: HashSet<String>,
     /// The ranks of those that are being read, each with their number.
     unread: BTreeMap<u64, usize>,
-    /// How many takes wait for them.
+    /// The number of takes that wait for them.
     waiting: usize,
-    /// How many items are still to be chosen at random, since another consumer has claimed an item at the same moment.
+    /// The number of items that are still to be chosen at random, since another consumer has claimed an item at the same moment.
     spread: usize,
-    /// How many claims of other consumers there were at the last looks. A single look may fall between two claims of a consumer.
+    /// The numbers of claims of other consumers at the last looks. A single look may fall between two claims of a consumer.
     others: [usize; LOOKS],
     looks: usize,
     /// The largest item that was read the last time.
@@ -81,12 +81,12 @@ pub(crate) struct Ready {
     pub(crate) stat: zk::Stat,
     /// The name of the node with the reason of an earlier give-back, if there is one.
     pub(crate) returned: Option<String>,
-    /// How many of its claims do not count as attempts.
+    /// The number of its claims that do not count as attempts.
     pub(crate) uncounted: u32,
 }
 
 impl Ready {
-    /// How often it was delivered, as far as that counts.
+    /// Returns the number of deliveries, as far as that counts.
     pub(crate) fn attempts(&self) -> u32 {
         claimed_item::attempts(self.stat.version, self.uncounted)
     }
@@ -100,12 +100,12 @@ pub(crate) struct Pick {
     /// Items that were read ahead are in there, and must not keep it alive.
     cache: Weak<ItemCache>,
     list_version: i32,
-    /// Whether the item may still be there when this is dropped: then the list is stale, because it does not show the item.
+    /// True if the item may still be there when this is dropped: then the list is stale, because it does not show the item.
     comes_back: bool,
     is_read: bool,
 }
 
-/// What a take does next.
+/// The next step of a take.
 #[derive(Debug)]
 pub(crate) enum Next<'a> {
     /// Claims this.
@@ -144,12 +144,12 @@ impl Pick {
         &self.item
     }
 
-    /// Of the list that it was picked from.
+    /// Returns the version of the list that it was picked from.
     pub(crate) fn list_version(&self) -> i32 {
         self.list_version
     }
 
-    /// It is gone, or another consumer has it.
+    /// Records that the item is gone, or another consumer has it.
     pub(crate) fn gone(mut self) {
         self.comes_back = false;
     }
@@ -327,7 +327,7 @@ impl ItemCache {
         self.was_read.notify_waiters();
     }
 
-    /// What a take does next: claim an item that was read ahead, or else read the first items that may be taken.
+    /// Returns the next step of a take: claim an item that was read ahead, or else read the first items that may be taken.
     pub(crate) fn next(self: &Arc<Self>, rule: Rule) -> Next<'_> {
         // Made first: whatever is read from now on wakes it.
         let was_read = self.was_read.notified();
@@ -425,14 +425,14 @@ impl ItemCache {
         picked.into_iter().map(pick).collect()
     }
 
-    /// Whether the list has to be read again, as far as this handle knows.
+    /// Returns whether the list has to be read again, as far as this handle knows.
     pub(crate) fn is_stale(&self) -> bool {
         let state = self.state();
         let first = state.later.first().map(|(due_ms, _)| *due_ms);
         state.stale || first.is_some_and(|due_ms| due_ms <= to_ms(environment::system_time()))
     }
 
-    /// How many items there were at the last list, claimed or not.
+    /// Returns the number of items at the last list, claimed or not.
     pub(crate) fn depth(&self) -> usize {
         self.state().counts.depth
     }
@@ -449,7 +449,7 @@ impl ItemCache {
         state.stale |= rule.overtakes && counts.puts != state.counts.puts;
     }
 
-    /// How long until the first item is due, zero if it is due; `None` if there is none.
+    /// Returns the time until the first item is due, zero if it is due; `None` if there is none.
     pub(crate) fn first_due(&self, rule: Rule) -> Option<Duration> {
         let now_ms = to_ms(environment::system_time());
         let state = self.state();
@@ -479,8 +479,8 @@ impl CacheState {
         claims
     }
 
-    /// How many other consumers take items at the same moment, as far as this handle has noticed. A claim alone makes no rival: its
-    /// consumer may work on the item for hours.
+    /// Returns the number of other consumers that take items at the same moment, as far as this handle has noticed. A claim alone makes no
+    /// rival: its consumer may work on the item for hours.
     fn rivals(&self) -> usize {
         match self.spread {
             0 => 0,
@@ -532,7 +532,7 @@ mod tests {
         cache
     }
 
-    /// As [`stocked`], where another consumer has just claimed what this one wanted.
+    /// Does the same as [`stocked`], where another consumer has just claimed what this one wanted.
     fn contested(rule: Rule, items: Vec<String>, claims: Vec<String>) -> Arc<ItemCache> {
         let cache = stocked(rule, items, claims);
         cache.lost_race();

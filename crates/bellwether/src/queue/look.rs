@@ -19,16 +19,16 @@ use crate::queue::{OrderedQueue, age};
 use crate::session::retry::{Retry, found, until_answered};
 use crate::session::telemetry::call;
 
-/// How often the oldest item is looked for.
+/// The number of looks for the oldest item.
 const LOOKS_MAX: usize = 20;
 
-/// How full a queue is.
+/// The number of items of a queue, by state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Depth {
     /// All items, claimed ones among them.
     pub items: usize,
-    /// How many of them are claimed.
+    /// The number of them that are claimed.
     pub claimed: usize,
     /// Dead letters.
     pub dead: usize,
@@ -38,18 +38,18 @@ pub struct Depth {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Peek {
-    /// Which item it is.
+    /// The id of the item.
     pub id: ItemId,
     /// The payload, as bytes.
     pub payload: Vec<u8>,
-    /// How often it has been delivered.
+    /// The number of its deliveries.
     pub attempts: u32,
-    /// How long ago it was put.
+    /// The time since it was put.
     pub age: Duration,
 }
 
 impl<O: Order, T> OrderedQueue<O, T> {
-    /// How many items there are, and how many of them are claimed or dead.
+    /// Returns the number of items, and of those that are claimed or dead.
     ///
     /// # Errors
     ///
@@ -81,8 +81,8 @@ impl<O: Order, T> OrderedQueue<O, T> {
         found.await.map_err(|failure| self.error(failure))
     }
 
-    /// How long ago the oldest item was put, claimed or not, by the clocks of the servers then and of this machine now; `None`
-    /// if there is none. Two round trips, and more while consumers acknowledge the oldest items; after a few of them, or if all were
+    /// Returns the time since the oldest item was put, claimed or not, by the clocks of the servers then and of this machine now; `None` if
+    /// there is none. Two round trips, and more while consumers acknowledge the oldest items; after a few of them, or if all were
     /// acknowledged each time, the result is that of a younger item, or `None`.
     ///
     /// # Errors
@@ -124,7 +124,7 @@ impl<O: Order, T> OrderedQueue<O, T> {
 }
 
 impl QueueCore {
-    /// When the oldest item was put, by the servers' clock: the counter rises with time.
+    /// Returns the time when the oldest item was put, by the servers' clock: the counter rises with time.
     async fn oldest_ms(&self) -> Result<Option<i64>, Failure> {
         let zk = self.session().zk();
         let items = self.dir("items");
@@ -167,7 +167,7 @@ impl QueueCore {
         }
     }
 
-    /// How many claims of items do not count as attempts, by the names of the items.
+    /// Returns the numbers of claims that do not count as attempts, by the names of the items.
     async fn uncounted(&self) -> Result<HashMap<String, u32>, zk::Error> {
         let names = found(
             self.session()
@@ -192,7 +192,7 @@ impl QueueCore {
     }
 }
 
-/// How many requests may be unanswered.
+/// The number of requests that may be unanswered.
 const AHEAD_MAX: usize = 128;
 
 /// An item, as of one look.
@@ -201,15 +201,15 @@ const AHEAD_MAX: usize = 128;
 pub struct Listed {
     item: Item,
     version: i32,
-    /// Which item it is.
+    /// The id of the item.
     pub id: ItemId,
-    /// Its priority, or when it is due in milliseconds since 1970; 0 in a [`Queue`](crate::Queue).
+    /// The priority of the item, or when it is due in milliseconds since 1970; 0 in a [`Queue`](crate::Queue).
     pub rank: u64,
-    /// How many bytes it has.
+    /// The size of the item.
     pub bytes: usize,
-    /// How often it has been delivered.
+    /// The number of its deliveries.
     pub attempts: u32,
-    /// How long ago it was put.
+    /// The time since it was put.
     pub age: Duration,
     /// The claim on it, if there is one.
     pub claim: Option<Claimed>,
@@ -356,7 +356,7 @@ impl Listed {
     }
 }
 
-/// How many dead letters are read in one request.
+/// The number of dead letters that are read in one request.
 const READ_TOGETHER: usize = 16;
 
 /// An item that was given up: it failed too often, was rejected, or could not be decoded.
@@ -364,15 +364,15 @@ const READ_TOGETHER: usize = 16;
 #[non_exhaustive]
 pub struct DeadLetter {
     pub(crate) item: Item,
-    /// Which item it was.
+    /// The id of the item.
     pub id: ItemId,
     /// The payload, as it was put.
     pub payload: Vec<u8>,
-    /// How often it was claimed.
+    /// The number of its claims.
     pub attempts: u32,
     /// The reason that the last consumer gave.
     pub reason: String,
-    /// When it was given up, by the clock of the machine that gave it up.
+    /// The time when it was given up, by the clock of the machine that gave it up.
     pub died: SystemTime,
 }
 

@@ -35,7 +35,7 @@ use crate::session::telemetry::call;
 
 pub(crate) use self::take::Empty;
 
-/// How many items of a batch are claimed at once.
+/// The number of items of a batch that are claimed at once.
 const TAKEN_TOGETHER: usize = 16;
 
 /// A first-in, first-out queue; see [`OrderedQueue`].
@@ -132,14 +132,14 @@ impl<O: Order, T> OrderedQueue<O, T> {
 
     taker_options!();
 
-    /// How often an item is delivered before it becomes a dead letter. 5 unless set; at least once.
+    /// Sets the number of deliveries before an item becomes a dead letter. 5 unless set; at least once.
     #[must_use]
     pub fn attempts_max(mut self, attempts_max: u32) -> Self {
         self.core.attempts_max = attempts_max.max(1);
         self
     }
 
-    /// How many items there may be before a put is refused. 10,000 unless set, because clients of default settings refuse to list much more
+    /// Sets the number of items at which a put is refused. 10,000 unless set, because clients of default settings refuse to list much more
     /// than 20,000. A producer checks the depth at every put when it is near the limit, and otherwise now and then, so several producers
     /// may exceed the limit by a tenth of the room that they saw.
     #[must_use]
@@ -148,7 +148,7 @@ impl<O: Order, T> OrderedQueue<O, T> {
         self
     }
 
-    /// How many bytes an item may have. 64 KiB unless set; servers take no more than 1 MiB in one request.
+    /// Sets the largest size of an item. 64 KiB unless set; servers take no more than 1 MiB in one request.
     #[must_use]
     pub fn item_bytes_max(mut self, item_bytes_max: usize) -> Self {
         self.core.item_bytes_max = item_bytes_max;
@@ -200,7 +200,7 @@ impl<O: Order, T: Payload> OrderedQueue<O, T> {
         }
     }
 
-    /// As [`take`](Self::take), but gives up after a time.
+    /// Does the same as [`take`](Self::take), but gives up after a time.
     ///
     /// # Errors
     ///
@@ -401,7 +401,7 @@ impl<T: Payload> DelayQueue<T> {
             .await
     }
 
-    /// As [`put_at`](Self::put_at), after a delay from now.
+    /// Does the same as [`put_at`](Self::put_at), after a delay from now.
     ///
     /// # Errors
     ///
@@ -441,7 +441,7 @@ impl<O: Order, T: Payload> OrderedQueue<O, T> {
     }
 }
 
-/// How long to wait after a transient failure.
+/// The pause after a transient failure.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// A stream of claims without end; see [`OrderedQueue::consumer`].
@@ -502,20 +502,20 @@ impl<T> Claim<T> {
         &self.payload
     }
 
-    /// Which item it is: what its put returned.
+    /// Returns the id of the item: what its put returned.
     #[must_use]
     pub fn id(&self) -> ItemId {
         self.held.item().id()
     }
 
-    /// How often the item has been delivered, including this delivery, but not those that were
-    /// [given back uncounted](Self::give_back_uncounted).
+    /// Returns the number of deliveries of the item, including this delivery, but not those that were [given back
+    /// uncounted](Self::give_back_uncounted).
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.held.attempts()
     }
 
-    /// How long ago the item was put, by the clocks of the servers then and of this machine now.
+    /// Returns the time since the item was put, by the clocks of the servers then and of this machine now.
     #[must_use]
     pub fn age(&self) -> Duration {
         age(self.held.put_ms())
@@ -558,7 +558,7 @@ impl<T> Claim<T> {
             .await
     }
 
-    /// As [`give_back`](Self::give_back), but the item is not delivered again before `delay` has passed, by the clocks of the
+    /// Does the same as [`give_back`](Self::give_back), but the item is not delivered again before `delay` has passed, by the clocks of the
     /// consumers. Other items are delivered meanwhile.
     ///
     /// # Cancel safety
@@ -578,8 +578,8 @@ impl<T> Claim<T> {
             .await
     }
 
-    /// As [`give_back`](Self::give_back), but this delivery does not count as an attempt, and there is no backoff: for a consumer that
-    /// ends, or cannot do its work, for a reason that has nothing to do with the item.
+    /// Does the same as [`give_back`](Self::give_back), but this delivery does not count as an attempt, and there is no backoff: for a
+    /// consumer that ends, or cannot do its work, for a reason that has nothing to do with the item.
     ///
     /// # Cancel safety
     ///
@@ -626,7 +626,7 @@ impl<T> Deref for Claim<T> {
     }
 }
 
-/// How long ago that was.
+/// Returns the time since then.
 pub(crate) fn age(put_ms: i64) -> Duration {
     let now = to_ms(environment::system_time());
     Duration::from_millis(now.saturating_sub(u64::try_from(put_ms).unwrap_or(0)))

@@ -24,7 +24,7 @@ use crate::session::retry::{Happened, NodeEvent, Retry, read_linearizable, until
 /// The longest sleep of a consumer that waits for a due time: clocks may be set, and timers stand still while the machine is suspended.
 const CLOCK_LOOK: Duration = Duration::from_secs(1);
 
-/// What a waiting consumer does when no item is left, claimed or not.
+/// The behaviour of a waiting consumer when no item is left, claimed or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Empty {
     Waits,
@@ -355,7 +355,7 @@ impl QueueCore {
     }
 }
 
-/// How a try to claim ended.
+/// The outcome of a try to claim.
 pub(super) enum ClaimOutcome<T> {
     Claimed(T),
     /// Another consumer has it, or had it.
@@ -370,11 +370,11 @@ pub(super) struct ClaimAttempt<'a> {
     ready: Option<Ready>,
     unless_newer: bool,
     acquisition: String,
-    /// Whether the claim is ours, or may be.
+    /// True if the claim is ours, or may be.
     may_be_there: bool,
     /// The number of the connection that sent the first try.
     connection: u64,
-    /// Whether a try got no answer: it may still make the claim.
+    /// True if a try got no answer: it may still make the claim.
     may_be_late: bool,
 }
 

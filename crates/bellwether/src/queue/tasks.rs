@@ -24,7 +24,7 @@ use crate::session::telemetry::call;
 /// A look at the counts is cheap, but not free, and people do not read faster.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// How many writes of the request that adds a task contain its name.
+/// The number of writes that contain the name of a task in the request that adds it.
 const ADD_WRITES: usize = 5;
 
 /// A set of named tasks, each to be done once, shared by any number of workers.
@@ -95,14 +95,14 @@ impl<T> Tasks<T> {
 
     taker_options!();
 
-    /// How often a task is begun before it is set aside as failed. 5 unless set; at least once.
+    /// Sets the number of times a task is begun before it is set aside as failed. 5 unless set; at least once.
     #[must_use]
     pub fn attempts_max(mut self, attempts_max: u32) -> Self {
         self.core.attempts_max = attempts_max.max(1);
         self
     }
 
-    /// How many tasks there are in each state.
+    /// Returns the number of tasks in each state.
     ///
     /// # Errors
     ///
@@ -323,7 +323,8 @@ impl<T> Task<T> {
         &self.payload
     }
 
-    /// How often the task has been begun, including this time, but not when it was [given back uncounted](Self::give_back_uncounted).
+    /// Returns the number of times the task has been begun, including this time, but not when it was [given back
+    /// uncounted](Self::give_back_uncounted).
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.held.attempts()
@@ -346,7 +347,7 @@ impl<T> Task<T> {
             .await
     }
 
-    /// As [`done`](Self::done), with a result that [`Tasks::result`] returns.
+    /// Does the same as [`done`](Self::done), with a result that [`Tasks::result`] returns.
     ///
     /// # Cancel safety
     ///
@@ -438,7 +439,7 @@ impl<T> Deref for Task<T> {
     }
 }
 
-/// How many tasks are in which state.
+/// The number of tasks in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TaskCounts {

@@ -22,12 +22,12 @@ use crate::session::client::Client;
 use crate::session::retry::{NodeEvent, read_linearizable};
 use crate::session::telemetry;
 
-/// Where a recipe keeps its state. Clones share the session and its receipts.
+/// The place where a recipe keeps its state. Clones share the session and its receipts.
 #[derive(Clone, Debug)]
 pub(crate) struct PersistentNode {
     path: String,
     access: Access,
-    /// Whether the node is in a directory of the same recipe, which has the same access list. Else the directory is above the recipe, and
+    /// True if the node is in a directory of the same recipe, which has the same access list. Else the directory is above the recipe, and
     /// open.
     is_inner: bool,
     client: Client,
@@ -46,18 +46,18 @@ pub(crate) struct OpenNode {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) writes: usize,
-    /// Their data, and the names of children.
+    /// The size of their data, and the names of children.
     pub(crate) bytes: usize,
 }
 
 impl From<usize> for Load {
-    /// This number of bytes in one write.
+    /// Converts a number of bytes into one write.
     fn from(bytes: usize) -> Self {
         Self { writes: 1, bytes }
     }
 }
 
-/// Why writes were not made.
+/// The reason why writes were not made.
 #[derive(Debug)]
 pub(crate) enum NotWritten {
     /// The server refused one of them, and made none.
@@ -135,7 +135,7 @@ impl PersistentNode {
         Ok(opened)
     }
 
-    /// As [`open`](Self::open), but waits until a session can be opened.
+    /// Does the same as [`open`](Self::open), but waits until a session can be opened.
     pub(crate) async fn open_in_time(&self) -> Result<OpenNode, StateError> {
         loop {
             match self.open().await {
@@ -148,7 +148,7 @@ impl PersistentNode {
         }
     }
 
-    /// Whether this is a forked child, where no lock may be tried: a thread of the parent may have had it.
+    /// Returns whether this is a forked child, where no lock may be tried: a thread of the parent may have had it.
     pub(crate) fn is_forked(&self) -> bool {
         self.client.runtime().is_forked()
     }
@@ -160,8 +160,8 @@ impl PersistentNode {
         }
     }
 
-    /// Whether a request that is idempotent may be sent again after this error: when its answer was lost, or its session
-    /// has ended and another may follow.
+    /// Returns whether a request that is idempotent may be sent again after this error: when its answer was lost, or its session has ended
+    /// and another may follow.
     pub(crate) async fn again(
         &self,
         opened: &OpenNode,
@@ -187,7 +187,7 @@ impl PersistentNode {
             .await
     }
 
-    /// As [`read`](Self::read), but the server does not lag: it shows every write that was acknowledged before.
+    /// Does the same as [`read`](Self::read), but the server does not lag: it shows every write that was acknowledged before.
     pub(crate) async fn read_latest(&self) -> Result<Option<(Bytes, zk::Stat)>, StateError> {
         self.ask(|opened| {
             let OpenNode {
@@ -215,7 +215,7 @@ impl PersistentNode {
         self.ask_through(|| self.open(), request).await
     }
 
-    /// As [`ask`](Self::ask), but waits until a session can be opened.
+    /// Does the same as [`ask`](Self::ask), but waits until a session can be opened.
     pub(crate) async fn ask_in_time<T, F>(
         &self,
         request: impl Fn(&OpenNode) -> F,
@@ -324,7 +324,8 @@ impl PersistentNode {
         }
     }
 
-    /// How many bytes of data and names fit into one request with `writes` writes to the node and its children, and a receipt.
+    /// Returns the number of bytes of data and names that fit into one request with `writes` writes to the node and its children, and a
+    /// receipt.
     pub(crate) fn bytes_max(&self, opened: &OpenNode, writes: usize) -> usize {
         let path_and_access = opened.path.as_str().len() + self.access.bytes();
         let each = path_and_access + WRITE_OVERHEAD_BYTES;
@@ -427,8 +428,8 @@ impl<T> Watch<T> {
         }
     }
 
-    /// Whether the last item may be stale: there is no connection, or the node was not read since the client reconnected. Changes are seen
-    /// only while the stream is polled.
+    /// Returns whether the last item may be stale: there is no connection, or the node was not read since the client reconnected. Changes
+    /// are seen only while the stream is polled.
     #[must_use]
     pub fn is_stale(&self) -> bool {
         self.freshness.is_stale()
@@ -467,7 +468,7 @@ pub(crate) struct Follow {
     freshness: Arc<Freshness>,
 }
 
-/// What was shown last.
+/// The value that was shown last.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shown {
     Nothing,
@@ -488,7 +489,7 @@ impl Follow {
         }
     }
 
-    /// Whether it is up to date.
+    /// Returns whether it is up to date.
     pub(crate) fn freshness(&self) -> Arc<Freshness> {
         self.freshness.clone()
     }

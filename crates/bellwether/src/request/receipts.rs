@@ -27,7 +27,7 @@ pub(crate) const RECEIPT: &str = "receipt-";
 /// The bytes of a receipt in a request, besides its directory and its access list.
 pub(crate) const RECEIPT_BYTES: usize = 200;
 
-/// How many receipts are kept for later operations, and how many bytes their paths may take. Further receipts are deleted.
+/// The number of receipts that are kept for later operations, and the size of their paths. Further receipts are deleted.
 const FREE_MAX: usize = 32;
 const FREE_BYTES_MAX: usize = 64 << 10;
 
@@ -53,7 +53,7 @@ struct Spare {
     path: String,
     version: i32,
     reserved: Reserved,
-    /// Whether a try to create it got no answer, and may arrive late.
+    /// True if a try to create it got no answer, and may arrive late.
     was_in_doubt: bool,
 }
 
@@ -102,16 +102,16 @@ impl Drop for Free {
     }
 }
 
-/// How an exactly-once write ended.
+/// The outcome of an exactly-once write.
 #[derive(Debug)]
 pub(crate) enum Written {
-    /// With the answer of the server.
+    /// The answer of the server.
     Answered(Vec<zk::MultiResult>),
     /// The answer was lost, and the receipt shows that the write was made.
     ByReceipt,
 }
 
-/// Why an exactly-once write did not take effect, or may not have.
+/// The reason why an exactly-once write did not take effect, or may not have.
 #[derive(Debug)]
 pub(crate) enum OnceError {
     /// The server refused; nothing was written. The index counts the receipt as 0.
@@ -149,8 +149,8 @@ impl Receipts {
         }
     }
 
-    /// As [`operation`](Self::operation), for writes that delete another ephemeral node of this session, so that there is room for the
-    /// receipt.
+    /// Does the same as [`operation`](Self::operation), for writes that delete another ephemeral node of this session, so that there is
+    /// room for the receipt.
     pub(crate) fn operation_in_exchange(&self) -> Operation<'_> {
         let spare = self.free.spares().pop();
         match spare {
@@ -207,11 +207,11 @@ pub(crate) struct Operation<'a> {
     version: Option<i32>,
     /// `None` only while it is dropped.
     reserved: Option<Reserved>,
-    /// Whether a try may have taken effect, or may still do so.
+    /// True if a try may have taken effect, or may still do so.
     in_doubt: bool,
-    /// Whether a try was sent and is not answered.
+    /// True if a try was sent and is not answered.
     is_under_way: bool,
-    /// Whether a try to create the receipt got no answer.
+    /// True if a try to create the receipt got no answer.
     was_in_doubt: bool,
     /// The zxid of the writes, if the answer has shown it: that of a create does not.
     zxid: Option<i64>,
@@ -314,7 +314,7 @@ impl<'a> Operation<'a> {
         &self.path
     }
 
-    /// Whether it creates its receipt.
+    /// Returns whether it creates its receipt.
     pub(crate) fn is_first(&self) -> bool {
         self.version.is_none()
     }
@@ -324,7 +324,7 @@ impl<'a> Operation<'a> {
         self.zxid
     }
 
-    /// Whether a try may have taken effect, or may still do so.
+    /// Returns whether a try may have taken effect, or may still do so.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.in_doubt
     }
@@ -357,7 +357,7 @@ impl<'a> Operation<'a> {
         self.judge(found, refusal)
     }
 
-    /// Whether the receipt shows that an earlier try took effect.
+    /// Returns whether the receipt shows that an earlier try took effect.
     fn judge(
         &mut self,
         found: Result<(Bytes, zk::Stat), zk::Error>,
@@ -508,7 +508,7 @@ mod tests {
     }
 
     impl Scene {
-        /// With a receipt that an operation has used before, or without any.
+        /// Starts an operation with a receipt that was used before, or without any.
         async fn new(is_used: bool) -> Self {
             let server = TestServer::start().await.unwrap();
             let session = session(server.connect_string()).await;

@@ -41,9 +41,9 @@ pub(crate) struct Cleaner {
     runtime: SessionRuntime,
     zk: zk::Client,
     removals: mpsc::UnboundedSender<Job>,
-    /// How often something was given to it.
+    /// The number of leftovers that were given to it.
     given: AtomicU64,
-    /// How much of that is done, in the order of the queue.
+    /// The number of them that are done, in the order of the queue.
     done: watch::Receiver<u64>,
 }
 
@@ -52,7 +52,7 @@ type Job = BoxFuture<'static, Option<BoxFuture<'static, ()>>>;
 
 /// Something to remove. There is never more than this session has made, so the queue needs no limit of its own.
 pub(crate) trait Cleanup: fmt::Debug + Send + Sync {
-    /// One try, which may be repeated: it checks what is still there.
+    /// Makes one try, which may be repeated: it checks what is still there.
     fn remove<'a>(&'a self, zk: &'a zk::Client) -> BoxFuture<'a, Result<(), zk::Error>>;
 }
 
@@ -232,12 +232,12 @@ pub(crate) enum Leftover {
     },
 }
 
-/// What tells a node from others that were at its path before or after it.
+/// The property that tells a node from others that were at its path before or after it.
 #[derive(Debug)]
 pub(crate) enum Is {
-    /// It was created at this zxid.
+    /// The zxid at which it was created.
     Created(i64),
-    /// Its data has the id of this acquisition.
+    /// The id of an acquisition in its data.
     Of(String),
 }
 

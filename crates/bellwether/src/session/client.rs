@@ -24,7 +24,7 @@ use crate::session::Session;
 use crate::session::liveness::ServerKind;
 use crate::session::runtime::SessionRuntime;
 
-/// How long to wait between two attempts to open the next session: at first, and at most.
+/// The pause between two attempts to open the next session: at first, and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
@@ -53,14 +53,14 @@ struct Sessions {
     under_way: Mutex<Option<WeakShared<Opening>>>,
 }
 
-/// What is known of the connection, without keeping the session open.
+/// The state of the connection, without keeping the session open.
 struct Connection {
     session: watch::Receiver<zk::SessionState>,
     /// No session follows.
     is_closed: bool,
 }
 
-/// Whether a client can reach its servers.
+/// The connection state of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientState {
@@ -93,7 +93,7 @@ impl Client {
         client
     }
 
-    /// Whether the client can reach its servers, as of now: for readiness probes.
+    /// Returns whether the client can reach its servers, as of now: for readiness probes.
     #[must_use]
     pub fn state(&self) -> ClientState {
         match self.0.runtime.is_forked() {
@@ -138,15 +138,15 @@ impl Client {
         self.current().session_timeout()
     }
 
-    /// Whether the servers are, or may be, an ensemble. In an ensemble, the answer of one server proves less, and holds are lost after shorter
-    /// outages.
+    /// Returns whether the servers are, or may be, an ensemble. In an ensemble, the answer of one server proves less, and holds are lost
+    /// after shorter outages.
     #[must_use]
     pub fn is_ensemble(&self) -> bool {
         self.current().liveness().server_kind() == ServerKind::Ensemble
     }
 
-    /// How long the servers may be paused, or without a leader, before a hold of this session is lost: about three quarters of the
-    /// session timeout on a single server, about half of it in an ensemble.
+    /// Returns the time for which the servers may be paused, or without a leader, before a hold of this session is lost: about three
+    /// quarters of the session timeout on a single server, about half of it in an ensemble.
     #[must_use]
     pub fn outage_max(&self) -> Duration {
         self.current().liveness().outage_max()
@@ -226,7 +226,8 @@ impl Client {
         }
     }
 
-    /// As [`session`](Self::session), but tries until there is a session or the client is closed. For streams and background tasks.
+    /// Does the same as [`session`](Self::session), but tries until there is a session or the client is closed. For streams and background
+    /// tasks.
     pub(crate) async fn session_in_time(&self) -> Result<Session, ConnectError> {
         let mut pause = PAUSE_MIN;
         loop {
@@ -300,7 +301,7 @@ impl Client {
         Ok(session)
     }
 
-    /// Whether both are clients of the same servers, as far as their connect strings tell.
+    /// Returns whether both are clients of the same servers, as far as their connect strings tell.
     pub(crate) fn has_servers_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0) || self.0.options.servers() == other.0.options.servers()
     }
@@ -453,7 +454,7 @@ pub struct Connect {
     access: Access,
 }
 
-/// What a client says of itself, where it is not what the process and the session would say.
+/// The identity that a client gives, where it differs from that of the process and the session.
 #[derive(Clone, Debug, Default)]
 struct ClientIdentity {
     process: Option<u32>,
@@ -469,7 +470,7 @@ impl Connect {
         self.with(|options| options.session_timeout(session_timeout))
     }
 
-    /// How long to try to open a session. The session timeout unless set.
+    /// Sets the time limit for opening a session. The session timeout unless set.
     pub fn connect_timeout(self, connect_timeout: Duration) -> Self {
         self.with(|options| options.connect_timeout(connect_timeout))
     }
@@ -506,7 +507,7 @@ impl Connect {
         self
     }
 
-    /// What this client says of itself in the nodes of a session.
+    /// Returns the identity of this client in the nodes of a session.
     pub(crate) fn who(&self, session: i64) -> Who {
         let mut who = Who::here(session);
         let identity = self.identity.clone();

@@ -51,7 +51,7 @@ impl ServerKind {
     }
 }
 
-/// How many elections had taken place before a transaction: the epoch in its zxid.
+/// Returns the number of elections before a transaction: the epoch in its zxid.
 pub(crate) fn elections(zxid: i64) -> i64 {
     zxid >> 32
 }
@@ -59,25 +59,25 @@ pub(crate) fn elections(zxid: i64) -> i64 {
 /// The proof of life of one session, and how long it lasts.
 #[derive(Debug)]
 pub(crate) struct Liveness {
-    /// What the session was opened with.
+    /// The kind of servers at the opening of the session.
     opened_with: ServerKind,
     /// Set when the data of a single server, and this session with it, have moved to an ensemble: the deadline at that moment.
     moved: OnceLock<Moment>,
     zk: zk::Client,
-    /// How many holds and contenders need the heartbeat. An idle session has the client's own pings.
+    /// The number of holds and contenders that need the heartbeat. An idle session has the client's own pings.
     users: Mutex<usize>,
     /// Notified when the last user is gone.
     unused: Notify,
 }
 
-/// How often in a session timeout a server hears of an idle session.
+/// The number of times that a server hears of an idle session in a session timeout.
 const IDLE_ACTIVITY: u32 = 6;
-/// How often it does in an ensemble while something is held.
+/// The number of times that it does in an ensemble while something is held.
 const ACTIVITY: u32 = 20;
-/// How often a quorum does in an ensemble while something is held.
+/// The number of times that a quorum does in an ensemble while something is held.
 const PROOFS: u32 = 12;
-/// How often in a session timeout the leader asks its followers which sessions were active: every half tick, and a session timeout has
-/// two ticks at least (`Leader.lead`, `minSessionTimeout`).
+/// The number of times in a session timeout that the leader asks its followers which sessions were active: every half tick, and a session
+/// timeout has two ticks at least (`Leader.lead`, `minSessionTimeout`).
 const REPORTS: u32 = 4;
 /// The margin for delays and clock drift, as a fraction of the session timeout.
 const MARGIN: u32 = 10;
@@ -222,7 +222,7 @@ impl Liveness {
         }
     }
 
-    /// How long the servers may stand still without the loss of a hold that was proven regularly before.
+    /// Returns the time for which the servers may stand still without the loss of a hold that was proven regularly before.
     pub(crate) fn outage_max(&self) -> Duration {
         let t = self.zk.session_timeout();
         match self.server_kind() {
@@ -236,7 +236,7 @@ impl Liveness {
         self.zk.session_timeout() / PROOFS
     }
 
-    /// How long to wait until the next look. After a failure it tries again soon, but not at once.
+    /// Returns the pause until the next look. After a failure it tries again soon, but not at once.
     fn pause(&self, is_asked: bool) -> Duration {
         let interval = self.proof_interval();
         let due = match self.server_kind() {
@@ -248,7 +248,7 @@ impl Liveness {
         due.max(interval / 20).max(Duration::from_millis(1))
     }
 
-    /// How long it is until the next write is needed.
+    /// Returns the time until the next write is needed.
     fn until_due(&self) -> Duration {
         let interval = self.proof_interval();
         match *self.users() {
@@ -336,7 +336,7 @@ pub(crate) async fn run_heartbeat(session: WeakSession, runtime: SessionRuntime)
     }
 }
 
-/// For tests: a session that takes one server for an ensemble, so that its proof of life runs out early.
+/// Sessions for tests, which take one server for an ensemble, so that their proof of life runs out early.
 #[cfg(test)]
 pub(crate) mod pretended_ensemble {
     use std::time::Duration;

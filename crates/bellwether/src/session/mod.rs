@@ -113,17 +113,17 @@ impl Session {
         self.0.zk.session_id()
     }
 
-    /// Whether both are the same session.
+    /// Returns whether both are the same session.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Whether the session has ended, as far as this process knows.
+    /// Returns whether the session has ended, as far as this process knows.
     pub(crate) fn is_ended(&self) -> bool {
         self.0.zk.state().is_ended()
     }
 
-    /// Whether this is a forked child of the process that has the session. Then it has ended here.
+    /// Returns whether this is a forked child of the process that has the session. Then it has ended here.
     pub(crate) fn is_forked(&self) -> bool {
         self.0.runtime.is_forked()
     }
@@ -241,7 +241,7 @@ impl Session {
         self.make_lineage(dir, b"", container, (access, own)).await
     }
 
-    /// As [`make_directory`](Self::make_directory), for a directory in a directory of the same recipe: `access` is for both.
+    /// Does the same as [`make_directory`](Self::make_directory), for a directory in a directory of the same recipe: `access` is for both.
     pub(crate) async fn make_inner_directory(
         &self,
         dir: &NodePath,
@@ -251,7 +251,7 @@ impl Session {
         self.make_lineage(dir, b"", container, (access, own)).await
     }
 
-    /// As [`make_directory`](Self::make_directory), with data of its own.
+    /// Does the same as [`make_directory`](Self::make_directory), with data of its own.
     pub(crate) async fn make_marked_directory(
         &self,
         dir: &NodePath,
@@ -262,7 +262,7 @@ impl Session {
         self.make_lineage(dir, data, container, (access, own)).await
     }
 
-    /// As [`make_directory`](Self::make_directory), but the directory itself is persistent, with data of its own.
+    /// Does the same as [`make_directory`](Self::make_directory), but the directory itself is persistent, with data of its own.
     pub(crate) async fn make_kept_directory(
         &self,
         dir: &NodePath,
@@ -369,7 +369,7 @@ impl EphemeralQuota {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Whether one more path fits. Callers that ask at the same moment do not see each other; the limit has room for them.
+    /// Returns whether one more path fits. Callers that ask at the same moment do not see each other; the limit has room for them.
     pub(crate) fn has_room(&self, path_bytes: usize) -> bool {
         self.bytes() + path_bytes + PATH_OVERHEAD_BYTES <= BYTES_MAX
     }
@@ -428,7 +428,7 @@ impl MemberNames {
         self.0.send_modify(|paths| drop(paths.take(path)));
     }
 
-    /// Whether a member of this session owns the path.
+    /// Returns whether a member of this session owns the path.
     pub(crate) fn contains(&self, path: &str) -> bool {
         self.0.borrow().contains(path)
     }

@@ -16,7 +16,7 @@ use futures_util::FutureExt as _;
 use crate::session::liveness::elections;
 use crate::session::telemetry;
 
-/// How often one step is tried over broken connections and vanished directories before it gives up.
+/// The number of tries of one step over broken connections and vanished directories before it gives up.
 const TRIES_MAX: usize = 20;
 
 /// The tries of one request.
@@ -27,7 +27,7 @@ pub(crate) struct Retry {
 }
 
 impl Retry {
-    /// For a step that may fail: gives up after [`TRIES_MAX`] tries.
+    /// Returns the retries of a step that may fail: gives up after [`TRIES_MAX`] tries.
     pub(crate) fn limited() -> Self {
         Self {
             left: TRIES_MAX,
@@ -35,7 +35,7 @@ impl Retry {
         }
     }
 
-    /// For a request that has to succeed, over any number of reconnects. It ends with the session at the latest.
+    /// Returns the retries of a request that has to succeed, over any number of reconnects. It ends with the session at the latest.
     pub(crate) fn unlimited() -> Self {
         Self {
             left: usize::MAX,
@@ -43,7 +43,7 @@ impl Retry {
         }
     }
 
-    /// Whether an earlier try may have taken effect, because it was sent and its reply was lost.
+    /// Returns whether an earlier try may have taken effect, because it was sent and its reply was lost.
     pub(crate) fn in_doubt(&self) -> bool {
         self.in_doubt
     }
@@ -61,7 +61,7 @@ impl Retry {
         }
     }
 
-    /// As [`again`](Self::again), after something that the request needs was made or read. That is idempotent, and puts the
+    /// Does the same as [`again`](Self::again), after something that the request needs was made or read. That is idempotent, and puts the
     /// request itself in no doubt. What was made may be missing again: servers remove empty directories.
     pub(crate) fn again_after(&mut self, made: Result<(), zk::Error>) -> Result<(), zk::Error> {
         match made {
@@ -170,7 +170,7 @@ fn after<T>(first: Result<(), zk::Error>, read: Result<T, zk::Error>) -> Result<
     }
 }
 
-/// What a watch reports.
+/// The news of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Happened {
     Created,

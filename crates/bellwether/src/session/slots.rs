@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::session::telemetry::WaitTimer;
 
-/// How many tasks have a slot at a time: the holder, and the task that is next.
+/// The number of tasks that have a slot at a time: the holder, and the task that is next.
 const SLOTS: usize = 2;
 
 /// The slots of one session.
@@ -127,7 +127,7 @@ impl HeldSlot {
     }
 }
 
-/// Why a task got no slot.
+/// The reason why a task got no slot.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NoSlot {
     /// Too many tasks of the session have or want one.

@@ -149,7 +149,7 @@ where
     }
 }
 
-/// How a call without an error ended.
+/// The way in which a call without an error ended.
 pub(crate) struct Outcome {
     name: &'static str,
     token: Option<i64>,
@@ -197,7 +197,7 @@ impl<E: Error> Display for Chain<'_, E> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitTimer {
     begin: Moment,
-    /// Whether another contender was in the way.
+    /// True if another contender was in the way.
     pub(crate) is_for_another: bool,
 }
 
@@ -238,7 +238,7 @@ pub(crate) fn session_opened() {
     counter!("bellwether_client_sessions_total").increment(1);
 }
 
-/// What was reported of the traffic of one session.
+/// The part of the traffic of one session that was reported.
 ///
 /// The client counts its requests and connections anyway. They are reported at each heartbeat and at the end of the session, so that a
 /// request pays nothing for it.

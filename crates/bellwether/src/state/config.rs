@@ -81,7 +81,7 @@ pub struct Config<T = Vec<u8>> {
 pub struct Entry<T> {
     /// The value.
     pub value: T,
-    /// For [`Config::compare_and_set`].
+    /// The version that [`Config::compare_and_set`] expects.
     pub version: Version,
 }
 
@@ -102,7 +102,7 @@ impl<T: Payload + Send + 'static> Config<T> {
         }
     }
 
-    /// Which clients may use the nodes. The list of the [client](crate::Connect::acl) unless set.
+    /// Sets which clients may use the nodes. The list of the [client](crate::Connect::acl) unless set.
     #[must_use]
     pub fn acl(self, acl: impl Into<Vec<zk::Acl>>) -> Self {
         Self {
@@ -449,7 +449,7 @@ struct FolderSnapshot {
     state: FolderState,
 }
 
-/// Which nodes were there.
+/// The nodes that were there.
 #[derive(Clone, Copy)]
 enum FolderState {
     /// Not even the folder.
@@ -469,7 +469,7 @@ impl ConfigFolder {
         }
     }
 
-    /// Which clients may use the nodes. The list of the [client](crate::Connect::acl) unless set.
+    /// Sets which clients may use the nodes. The list of the [client](crate::Connect::acl) unless set.
     #[must_use]
     pub fn acl(self, acl: impl Into<Vec<zk::Acl>>) -> Self {
         Self {
@@ -564,7 +564,7 @@ impl ConfigFolder {
         }
     }
 
-    /// As [`get`](Self::get), but waits until a session can be opened: a change that has been seen must be told.
+    /// Does the same as [`get`](Self::get), but waits until a session can be opened: a change that has been seen must be told.
     async fn get_in_time(&self) -> Result<Entries, StateError> {
         loop {
             let opened = self.node.open_in_time().await?;
@@ -582,7 +582,7 @@ impl ConfigFolder {
         }
     }
 
-    /// How much an update has to carry, if its names can be used.
+    /// Returns the load of an update, if its names can be used.
     fn check(&self, before: &Entries, after: &Entries) -> Result<Load, StateError> {
         /// The folder, the node that every update sets, and a check of it.
         const OWN_WRITES: usize = 3;
@@ -648,7 +648,7 @@ impl ConfigFolder {
     }
 }
 
-/// Whether a child is a value, and has no meaning of its own.
+/// Returns whether a child is a value, and has no meaning of its own.
 fn is_value(name: &str) -> bool {
     // Receipts belong to clients that write single values by other recipes.
     name != READY && !name.starts_with(RECEIPT)

@@ -80,7 +80,7 @@ impl Group {
         Self { group }
     }
 
-    /// Which clients may use the nodes. The list of the [client](crate::Connect::acl) unless set.
+    /// Sets which clients may use the nodes. The list of the [client](crate::Connect::acl) unless set.
     #[must_use]
     pub fn acl(self, acl: impl Into<Vec<zk::Acl>>) -> Self {
         Self {
@@ -286,19 +286,19 @@ fn data_of(node: Arc<crate::cache::CachedNode>) -> Vec<u8> {
 pub struct Membership {
     name: String,
     path: String,
-    /// How much data one request carries.
+    /// The limit of the data in one request.
     bytes_max: usize,
     wishes: watch::Sender<Wish>,
     report: watch::Receiver<Report>,
 }
 
-/// Whether other clients see a member.
+/// The visibility of a member to other clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MembershipState {
-    /// It is listed, in the session with this id.
+    /// Listed, in the session with this id.
     Present(SessionId),
-    /// Its session has ended, or its node was deleted. It will be restored.
+    /// Not listed: its session has ended, or its node was deleted. It will be restored.
     Away,
     /// Another member has taken the name meanwhile. This member will be restored when the other has left.
     Displaced,
@@ -347,7 +347,7 @@ impl Membership {
         &self.name
     }
 
-    /// Whether other clients see it now, as far as this process knows.
+    /// Returns whether other clients see it now, as far as this process knows.
     #[must_use]
     pub fn state(&self) -> MembershipState {
         self.report.borrow().state
@@ -404,8 +404,8 @@ impl Membership {
         }
     }
 
-    /// As [`update`](Self::update), with a value: a [`String`], an [`Instance`](crate::state::Instance), or [`Json`](crate::Json) of a type of your
-    /// own.
+    /// Does the same as [`update`](Self::update), with a value: a [`String`], an [`Instance`](crate::state::Instance), or
+    /// [`Json`](crate::Json) of a type of your own.
     ///
     /// # Cancel safety
     ///

@@ -16,14 +16,14 @@ use crate::session::runtime::SessionRuntime;
 use crate::session::{NameReservation, Reserved, Session};
 use crate::state::group::MembershipState;
 
-/// How long to wait before a refused request is tried again, once the member had joined.
+/// The pause before a refused request is tried again, once the member had joined.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
 /// The state that the handle wants.
 #[derive(Clone, Debug)]
 pub(super) struct Wish {
     pub(super) data: Vec<u8>,
-    /// How many there were before.
+    /// The number of wishes before it.
     pub(super) number: u64,
     pub(super) leave: bool,
 }
@@ -36,7 +36,7 @@ pub(super) struct Report {
     pub(super) fulfilled: u64,
 }
 
-/// What lasts from one session of the member to the next.
+/// The part of a member that lasts from one session of the member to the next.
 pub(super) struct MemberKeeper {
     group: PersistentNode,
     name: String,
@@ -48,7 +48,7 @@ pub(super) struct MemberKeeper {
     last_session: Option<i64>,
 }
 
-/// Why the work in a session ended.
+/// The reason why the work in a session ended.
 enum StayEnd {
     SessionEnded(zk::Error),
     /// Nothing is left to do.
@@ -226,7 +226,7 @@ struct Stay<'a> {
     late: Option<Latecomer>,
 }
 
-/// What the last look found.
+/// The result of the last look.
 enum LastSeen {
     /// Our node, with this data.
     Own(Vec<u8>),
@@ -262,7 +262,7 @@ impl<'a> Stay<'a> {
         })
     }
 
-    /// One step and one look, and then a rest if nothing is left to do.
+    /// Makes one step and one look, and then a rest if nothing is left to do.
     async fn turn(&mut self) -> Result<(), StayEnd> {
         let wish = self.keeper.wish();
         let connection = self.session().zk().connections();

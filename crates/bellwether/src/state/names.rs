@@ -72,7 +72,7 @@ pub struct Names {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Instance {
-    /// Where it can be reached.
+    /// The address where it can be reached.
     pub address: String,
     /// Further properties.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -116,7 +116,7 @@ impl Names {
         }
     }
 
-    /// Which clients may use the nodes. The list of the [client](crate::Connect::acl) unless set.
+    /// Sets which clients may use the nodes. The list of the [client](crate::Connect::acl) unless set.
     #[must_use]
     pub fn acl(self, acl: impl Into<Vec<zk::Acl>>) -> Self {
         Self {
@@ -143,7 +143,7 @@ impl Names {
             .await
     }
 
-    /// As [`register`](Self::register), but waits while the name is taken.
+    /// Does the same as [`register`](Self::register), but waits while the name is taken.
     ///
     /// Several callers that wait for one name get it in no particular order. For an order, use a [`Lock`](crate::Lock).
     ///

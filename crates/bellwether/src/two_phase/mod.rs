@@ -30,13 +30,13 @@ use crate::two_phase::roles::Presence;
 use crate::two_phase::serving::HANDLERS_MAX;
 use crate::two_phase::view::View;
 
-/// How many sites a transaction may have. What is cleaned up together has to fit into one request.
+/// The largest number of sites of a transaction. What is cleaned up together has to fit into one request.
 const SITES_MAX: usize = 1_000;
 
-/// How long a transaction waits for votes unless set.
+/// The time for which a transaction waits for votes unless set.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// How many transactions are looked at together.
+/// The number of transactions that are looked at together.
 const LOOKED_AT_TOGETHER: usize = 16;
 
 /// Transactions among sites: each prepares and votes, and if all vote to commit, all commit; else all abort.
@@ -165,20 +165,21 @@ impl TwoPhase {
         }
     }
 
-    /// Which process counts the votes of transactions that are begun with this handle: a [coordinator](Form::Coordinator) unless set.
+    /// Sets which process counts the votes of transactions that are begun with this handle: a [coordinator](Form::Coordinator) unless set.
     #[must_use]
     pub fn form(self, form: Form) -> Self {
         Self { form, ..self }
     }
 
-    /// What happens to transactions that are begun with this handle when a site dies before its vote: [abort](DeadSite::Abort) unless set.
+    /// Sets what happens to transactions that are begun with this handle when a site dies before its vote: [abort](DeadSite::Abort) unless
+    /// set.
     #[must_use]
     pub fn dead_site(self, dead_site: DeadSite) -> Self {
         Self { dead_site, ..self }
     }
 
-    /// How long transactions that are begun with this handle wait for votes. After that, the process that counts votes to abort in place of
-    /// the missing sites. 30 seconds unless set.
+    /// Sets how long transactions that are begun with this handle wait for votes. After that, the process that counts votes to abort in
+    /// place of the missing sites. 30 seconds unless set.
     ///
     /// The clocks of the sites do not matter. The time from the beginning until a site came is measured by the time of day of the leader of the
     /// servers, the rest by the site's own monotonic clock. So if another server leads meanwhile, or its clock is set, the deadline is early or
@@ -202,8 +203,8 @@ impl TwoPhase {
         }
     }
 
-    /// How many handlers of [`serve`](Self::serve) run at once: at most `limit` that prepare, and at most `limit` that commit or abort. 16
-    /// unless set, and never less than one.
+    /// Sets how many handlers of [`serve`](Self::serve) run at once: at most `limit` that prepare, and at most `limit` that commit or
+    /// abort. 16 unless set, and never less than one.
     #[must_use]
     pub fn handlers_max(self, limit: usize) -> Self {
         Self {
@@ -213,7 +214,7 @@ impl TwoPhase {
         }
     }
 
-    /// Which clients may use the nodes. The list of the [client](crate::Connect::acl) unless set.
+    /// Sets which clients may use the nodes. The list of the [client](crate::Connect::acl) unless set.
     #[must_use]
     pub fn acl(self, acl: impl Into<Vec<zk::Acl>>) -> Self {
         Self {
@@ -249,8 +250,8 @@ impl TwoPhase {
         self.begin_as(id, sites, payload).await
     }
 
-    /// As [`begin`](Self::begin), under an id of yours, such as the number of an order. An id must not be used again: a site that was paused
-    /// since could take the new transaction for the old one.
+    /// Does the same as [`begin`](Self::begin), under an id of yours, such as the number of an order. An id must not be used again: a site
+    /// that was paused since could take the new transaction for the old one.
     ///
     /// # Cancel safety
     ///
@@ -416,7 +417,7 @@ fn is_id(name: &str) -> bool {
     !name.starts_with(RECEIPT)
 }
 
-/// Whether the data of a node is that of a transaction.
+/// Returns whether the data of a node is that of a transaction.
 pub(crate) fn is_transaction(data: &[u8]) -> bool {
     TransactionSpec::from_data(data).is_some()
 }
@@ -430,7 +431,7 @@ pub(crate) fn read_any_node(name: &str, data: &[u8]) {
     let _ = nodes::Verdict::from_data(data);
 }
 
-/// Why a call about a transaction failed. The transaction stays as it is or continues in any case: a repeated call is harmless.
+/// The reason why a call about a transaction failed. The transaction stays as it is or continues in any case: a repeated call is harmless.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each field is named in its message")]
@@ -454,7 +455,7 @@ pub enum TransactionError {
     /// There is no decision yet, so no site can have applied it. Wait for the decision first.
     #[error("{path} is not decided")]
     Undecided { path: String },
-    /// These sites have not applied the decision yet, so the transaction cannot be removed. Wait for them, or use force.
+    /// Sites that have not applied the decision yet, so the transaction cannot be removed. Wait for them, or use force.
     #[error("{path} is not done at {}", sites.join(", "))]
     NotDone { path: String, sites: Vec<String> },
     /// There was no decision within the limit. The transaction continues.
@@ -466,8 +467,8 @@ pub enum TransactionError {
 }
 
 impl TransactionError {
-    /// Whether the same call may succeed later: the session was lost, or a decision or a site is missing. Also after an unknown outcome,
-    /// since a repeated call is harmless.
+    /// Returns whether the same call may succeed later: the session was lost, or a decision or a site is missing. Also after an unknown
+    /// outcome, since a repeated call is harmless.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -479,7 +480,7 @@ impl TransactionError {
     }
 }
 
-/// Why a site did not reach the end of a transaction. Call `participate` again: it continues where it was.
+/// The reason why a site did not reach the end of a transaction. Call `participate` again: it continues where it was.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParticipateError {
@@ -492,7 +493,7 @@ pub enum ParticipateError {
 }
 
 impl ParticipateError {
-    /// As [`TransactionError::is_transient`]; `false` if a handler failed, since only the handler's author knows.
+    /// Returns the same as [`TransactionError::is_transient`]; `false` if a handler failed, since only the handler's author knows.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {

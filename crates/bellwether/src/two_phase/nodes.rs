@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::node::data::{self, Who, cut_reason};
 use crate::session::telemetry::Outcome;
 
-/// Who counts the votes.
+/// The process that counts the votes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -23,7 +23,7 @@ pub enum Form {
     EverySite,
 }
 
-/// What happens to a transaction when a site dies before its vote.
+/// The consequence for a transaction if a site dies before its vote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -45,7 +45,7 @@ pub(super) struct TransactionSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     limit_ms: Option<u64>,
     pub(super) by: Who,
-    /// Who has cleaned up before every site had applied the decision.
+    /// The user who cleaned up before every site had applied the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) forgotten_by: Option<Who>,
 }
@@ -70,7 +70,7 @@ impl TransactionSpec {
         }
     }
 
-    /// How long after the beginning missing votes count as votes to abort.
+    /// Returns the time after the beginning when missing votes count as votes to abort.
     pub(super) fn limit(&self) -> Option<Duration> {
         self.limit_ms.map(Duration::from_millis)
     }
@@ -94,14 +94,14 @@ impl TransactionSpec {
 /// The vote of a site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Vote {
-    /// It has prepared everything, and can commit even if it crashes from now on.
+    /// Prepared: the site can commit even if it crashes from now on.
     Commit,
-    /// It cannot, or will not, for this reason. The first 4 KiB of it are kept.
+    /// Refused, for this reason. The first 4 KiB of it are kept.
     Abort(String),
 }
 
 impl Vote {
-    /// With no more of a reason than is kept.
+    /// Returns the vote with no more of a reason than is kept.
     pub(super) fn cut(self) -> Self {
         match self {
             Self::Commit => Self::Commit,
@@ -110,13 +110,13 @@ impl Vote {
     }
 }
 
-/// How a transaction ends, for every site alike.
+/// The end of a transaction, for every site alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Decision {
     /// Every site has voted for it.
     Commit,
-    /// At least one has not.
+    /// Some site has not.
     Abort,
 }
 
@@ -147,7 +147,7 @@ pub struct Ballot {
     pub vote: Vote,
     /// The process that cast it.
     pub by: Who,
-    /// Whether the site itself voted. Otherwise another process has voted to abort in its place, because it was dead or late.
+    /// True if the site itself voted. Otherwise another process has voted to abort in its place, because it was dead or late.
     pub is_own: bool,
 }
 
@@ -241,7 +241,7 @@ const APPLIED: &str = "applied-";
 const HERE: &str = "here-";
 const COORDINATOR: &str = "coordinator-";
 
-/// What the name of a node says. Other names are ignored.
+/// The meaning of the name of a node. Other names are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Child<'a> {
     Decision,

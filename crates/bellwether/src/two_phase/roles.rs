@@ -20,8 +20,8 @@ use crate::two_phase::transaction::Transaction;
 use crate::two_phase::view::{Status, Then, View};
 use crate::two_phase::{ParticipateError, TransactionError};
 
-/// How much later than the coordinator a site takes over after the deadline, and how much later than the site before it, so that not all
-/// sites do it at once.
+/// The delay by which a site takes over later than the coordinator after the deadline, and how much later than the site before it, so that
+/// not all sites do it at once.
 const STAGGER: Duration = Duration::from_millis(200);
 
 /// The part of one site in a [`Transaction`], visible to the other sites. [`participate`](Transaction::participate) does all of it by
@@ -73,25 +73,25 @@ impl Participation {
         })
     }
 
-    /// What the transaction is about.
+    /// Returns the proposal: what the transaction is about.
     #[must_use]
     pub fn proposal(&self) -> &Proposal {
         &self.proposal
     }
 
-    /// Whether there is a vote of this site, cast by itself or by another in its place, as far as is known here.
+    /// Returns whether there is a vote of this site, cast by itself or by another in its place, as far as is known here.
     #[must_use]
     pub fn has_voted(&self) -> bool {
         self.ballot.is_some()
     }
 
-    /// Whether the decision is known here.
+    /// Returns whether the decision is known here.
     #[must_use]
     pub fn is_decided(&self) -> bool {
         self.decision.is_some()
     }
 
-    /// Whether this site had already applied the decision when this process began to take part.
+    /// Returns whether this site had already applied the decision when this process began to take part.
     #[must_use]
     pub fn has_applied(&self) -> bool {
         self.has_applied
@@ -203,19 +203,19 @@ impl Participation {
         view.decide(&mut self.presence, due).await
     }
 
-    /// When this site takes over after the deadline, `after` turns later than its rank among the sites alone would say.
+    /// Returns the time when this site takes over after the deadline, `after` turns later than its rank among the sites alone would say.
     fn turn(&self, after: u32) -> Option<Moment> {
         let turns = self.spec.rank(self.proposal.site()).saturating_add(after);
         Some(self.proposal.due()? + STAGGER * turns)
     }
 }
 
-/// What a site has to do in a transaction. Each handler may be called more than once for the same transaction, also in another process than
+/// The work of a site in a transaction. Each handler may be called more than once for the same transaction, also in another process than
 /// before. Handlers have to be idempotent: record durably, by the [id](Proposal::id), what has been done.
 ///
 /// An error ends [`participate`](crate::two_phase::Transaction::participate), and the same handler is called again by the next one.
 pub trait Participant {
-    /// Why a handler could not do its work now.
+    /// The reason why a handler could not do its work now.
     type Error: Into<Box<dyn Error + Send + Sync>>;
 
     /// Prepares everything, so that [`commit`](Self::commit) can no longer fail, even if this process crashes, and votes. After a vote to
@@ -238,7 +238,7 @@ pub trait Participant {
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 }
 
-/// What a transaction is about, as one site sees it.
+/// A transaction, as one site sees it.
 #[derive(Clone, Debug)]
 pub struct Proposal {
     id: String,
@@ -263,13 +263,13 @@ impl Proposal {
         &self.id
     }
 
-    /// Which site this is.
+    /// Returns the name of this site.
     #[must_use]
     pub fn site(&self) -> &str {
         &self.site
     }
 
-    /// What was given at the beginning, the same for every site.
+    /// Returns the payload that was given at the beginning, the same for every site.
     #[must_use]
     pub fn payload(&self) -> &[u8] {
         &self.payload
@@ -284,7 +284,7 @@ impl Proposal {
         T::from_bytes(self.payload.clone())
     }
 
-    /// How long the transaction still waits for this vote; zero when it may be too late, `None` without a deadline.
+    /// Returns the time for which the transaction still waits for this vote; zero when it may be too late, `None` without a deadline.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
         self.due.map(Moment::left)
@@ -442,7 +442,7 @@ struct PresenceNode {
     session: Session,
     path: String,
     _reserved: Reserved,
-    /// When it was made: by the clock of the servers, and by ours.
+    /// The times when it was made: by the clock of the servers, and by ours.
     made_ms: i64,
     asked: Moment,
     /// The number of the connection that sent the create, until it is answered.
@@ -472,7 +472,7 @@ impl Presence {
         Ok(())
     }
 
-    /// When its node was made, by the clock of the servers.
+    /// Returns the time when its node was made, by the clock of the servers.
     pub(super) fn made_ms(&self) -> i64 {
         self.node.made_ms
     }
@@ -482,9 +482,9 @@ impl Presence {
         self.node.session.ended().await;
     }
 
-    /// When a time after the beginning has passed. Both ends are measured by the time of day of the leader, so clocks of other machines may
-    /// differ as they like. Clocks of two leaders in turn may not: the result is wrong by their difference, but never earlier than the request
-    /// for the node, nor later than `limit` after it.
+    /// Returns the time when a time limit after the beginning has passed. Both ends are measured by the time of day of the leader, so
+    /// clocks of other machines may differ as they like. Clocks of two leaders in turn may not: the result is wrong by their difference,
+    /// but never earlier than the request for the node, nor later than `limit` after it.
     pub(super) fn due(&self, begun_ms: i64, limit: Duration) -> Moment {
         let age_ms = self.node.made_ms.saturating_sub(begun_ms);
         let age = Duration::from_millis(u64::try_from(age_ms).unwrap_or_default());

@@ -53,7 +53,7 @@ impl Invitation {
         self.transaction.id()
     }
 
-    /// Which site is invited.
+    /// Returns the invited site.
     #[must_use]
     pub fn site(&self) -> &str {
         &self.site
@@ -122,24 +122,24 @@ struct Listening {
     site: String,
     /// The ids that have been looked at, as long as they are there, and how often each was dropped undone.
     known: BTreeMap<String, u32>,
-    /// To be looked at now.
+    /// Transactions to be looked at now.
     waiting: VecDeque<String>,
-    /// To be looked at again, and when.
+    /// Transactions to be looked at again, and the times.
     later: BTreeSet<(Moment, String)>,
-    /// For invitations that are dropped before the part is done.
+    /// The sender for invitations that are dropped before the part is done.
     dropped: mpsc::UnboundedSender<String>,
     returned: mpsc::UnboundedReceiver<String>,
     event: Option<NodeEvent>,
     ended: bool,
 }
 
-/// What a site has to do with a transaction.
+/// The work that a site has to do in a transaction.
 enum SiteTask {
-    /// It has something to do.
+    /// The site has something to do.
     Open,
     /// The same, and a caller works on it.
     Taken,
-    /// It has done its part, or has none.
+    /// The site has done its part, or has none.
     Nothing,
 }
 
@@ -286,10 +286,10 @@ impl Listening {
     }
 }
 
-/// In how many transactions a site takes part at once. Most of them wait for other sites. Further ones wait for their turn.
+/// The number of transactions in which a site takes part at once. Most of them wait for other sites. Further ones wait for their turn.
 const PARTS_MAX: usize = 1_000;
 
-/// How many handlers run at once unless set.
+/// The number of handlers that run at once unless set.
 pub(super) const HANDLERS_MAX: usize = 16;
 
 /// Limits how many handlers run at once.

@@ -26,7 +26,7 @@ pub struct Transaction {
     client: Client,
     /// The directory of transactions.
     dir: PersistentNode,
-    /// Its node.
+    /// The node of the transaction.
     place: PersistentNode,
     id: String,
 }
@@ -157,7 +157,7 @@ impl Transaction {
         self.announced(false).await
     }
 
-    /// As [`decision`](Self::decision), but gives up after a time. The limit is for the whole call.
+    /// Does the same as [`decision`](Self::decision), but gives up after a time. The limit is for the whole call.
     ///
     /// # Cancel safety
     ///
@@ -280,7 +280,7 @@ impl Transaction {
         Ok((spec, payload.to_owned(), stat.ctime))
     }
 
-    /// As [`spec`](Self::spec), also of a transaction that was begun a moment ago through a server that is ahead of ours.
+    /// Does the same as [`spec`](Self::spec), also of a transaction that was begun a moment ago through a server that is ahead of ours.
     async fn latest_terms(&self) -> Result<(TransactionSpec, Vec<u8>, i64), TransactionError> {
         // In this order, and together.
         let (synced, spec) = tokio::join!(biased; self.sync(), self.spec());
@@ -475,10 +475,10 @@ impl Transaction {
     }
 }
 
-/// How much is removed in one request. Servers take no more than 1 MiB.
+/// The number of bytes that are removed in one request. Servers take no more than 1 MiB.
 const BATCH_BYTES_MAX: usize = 700_000;
 
-/// What it takes to delete a node besides its path: headers, a length and a version.
+/// The size of the deletion of a node besides its path: headers, a length and a version.
 const DELETE_OVERHEAD_BYTES: usize = 20;
 
 impl TwoPhase {
@@ -652,7 +652,7 @@ impl Transaction {
     }
 }
 
-/// Whether something is left to remove.
+/// The part that is left to remove.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Left {
     Something,
@@ -665,7 +665,7 @@ fn add_deletes(writer: &mut zk::Multi<'_>, node: &str, names: &[&String]) {
     }
 }
 
-/// As many of these as can be deleted in one request; one at least.
+/// Returns as many of these as can be deleted in one request; one at least.
 fn fitting<'a>(node: &str, names: &[&'a String]) -> Vec<&'a String> {
     let mut bytes = 0;
     let fits = |(index, name): &(usize, &&String)| {
@@ -676,7 +676,7 @@ fn fitting<'a>(node: &str, names: &[&'a String]) -> Vec<&'a String> {
     names.map(|(_, name)| *name).collect()
 }
 
-/// What it takes to delete these nodes.
+/// Returns the size of the deletion of these nodes.
 fn delete_bytes(node: &str, names: &[&String]) -> usize {
     let bytes = names
         .iter()

@@ -30,7 +30,7 @@ pub(super) struct View {
     event: Option<NodeEvent>,
 }
 
-/// Whether to set watches for the next change.
+/// The choice whether to set watches for the next change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Then {
     Watch,
@@ -65,7 +65,7 @@ impl View {
         &self.transaction
     }
 
-    /// When it began, by the clock of the servers.
+    /// Returns the time when it began, by the clock of the servers.
     pub(super) fn begun_ms(&self) -> i64 {
         self.begun_ms
     }
@@ -263,7 +263,7 @@ enum ReadOutcome {
 pub struct Status {
     /// The id of the transaction.
     pub id: String,
-    /// Who counts the votes.
+    /// The process that counts the votes.
     pub form: Form,
     /// The sites, by their names.
     pub sites: BTreeMap<String, SiteStatus>,
@@ -271,15 +271,15 @@ pub struct Status {
     pub decision: Option<Decision>,
     /// The payload.
     pub payload: Vec<u8>,
-    /// Who began it.
+    /// The user who began it.
     pub begun_by: Who,
-    /// When it began, by the clock of the servers.
+    /// The time when it began, by the clock of the servers.
     pub begun: SystemTime,
-    /// From when on missing votes count as votes to abort, by the clock of the servers.
+    /// The time after which missing votes count as votes to abort, by the clock of the servers.
     pub due: Option<SystemTime>,
-    /// How many coordinators count the votes now.
+    /// The number of coordinators that count the votes now.
     pub coordinators: usize,
-    /// Who has cleaned up by force, before every site was done. Only the decision has been kept.
+    /// The user who cleaned up by force, before every site was done. Only the decision has been kept.
     pub forgotten_by: Option<Who>,
 }
 
@@ -287,11 +287,11 @@ pub struct Status {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SiteStatus {
-    /// Whether a session takes part as this site now.
+    /// True if a session takes part as this site now.
     pub is_here: bool,
-    /// Its vote, if there is one.
+    /// The vote of the site, if there is one.
     pub ballot: Option<Ballot>,
-    /// Whether it has applied the decision.
+    /// True if it has applied the decision.
     pub has_applied: bool,
 }
 
@@ -326,7 +326,7 @@ impl Status {
         unapplied.map(|(name, _)| name.as_str())
     }
 
-    /// Whether it is decided, and every site has done its part.
+    /// Returns whether it is decided, and every site has done its part.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.decision.is_some() && self.unapplied().next().is_none()

@@ -1,4 +1,4 @@
-//! Which recipe is in use in a directory: what has to be read to know, and what follows from the data that was read.
+//! The recipe that is in use in a directory: what has to be read to know, and what follows from the data that was read.
 
 use bellwether_client as zk;
 use bytes::Bytes;
@@ -22,7 +22,7 @@ use crate::two_phase;
 /// Data that identifies a node is shorter: a limit, the state of a barrier, the terms of a transaction with a short payload.
 const SHORT_DATA_BYTES: i32 = 4096;
 
-/// Whether the data of a node may identify its recipe.
+/// Returns whether the data of a node may identify its recipe.
 pub(super) fn may_tell(children: &[String], stat: &zk::Stat) -> bool {
     let is_short = stat.data_length < SHORT_DATA_BYTES;
     let has_voted = || children.iter().any(|child| child.starts_with("vote-"));
@@ -43,7 +43,7 @@ pub(super) struct Directory {
     pub(super) shape: Shape,
 }
 
-/// What the directory as a whole is.
+/// The meaning of the directory as a whole.
 pub(super) enum Shape {
     /// A queue, or tasks: by their mark, or by the names of its children where there is none.
     Queue(Option<RecipeMark>),
@@ -165,14 +165,14 @@ impl Directory {
         nodes
     }
 
-    /// Whether this is a transaction that waits for a decision.
+    /// Returns whether this is a transaction that waits for a decision.
     pub(super) fn is_in_doubt(&self) -> bool {
         let is_decided = || self.others.iter().any(|child| child == "decision");
         matches!(self.shape, Shape::Transaction) && !is_decided()
     }
 
-    /// Whether this really is a queue: other programs may have directories of such names, and the remaining directories of a queue may be
-    /// those of finished items.
+    /// Returns whether this really is a queue: other programs may have directories of such names, and the remaining directories of a queue
+    /// may be those of finished items.
     pub(super) fn is_queue_indeed(&self, parts: &Lists, nodes: &Contents) -> bool {
         if let Shape::Queue(Some(_)) = self.shape {
             return true;
@@ -212,12 +212,12 @@ impl Directory {
     }
 }
 
-/// Whether these are the directories of a queue, and nothing else.
+/// Returns whether these are the directories of a queue, and nothing else.
 fn is_queue(children: &[String]) -> bool {
     children.iter().all(|child| is_part(child)) && children.iter().any(|child| tells_queue(child))
 }
 
-/// Whether a queue has a directory of this name.
+/// Returns whether a queue has a directory of this name.
 fn is_part(child: &str) -> bool {
     tells_queue(child) || ["line", "receipts", "returned"].contains(&child)
 }
@@ -236,7 +236,7 @@ pub(super) fn join(path: &str, name: &str) -> String {
 }
 
 impl Directory {
-    /// What is in use here.
+    /// Returns the recipes that are in use here.
     pub(super) fn conclude(&self, parts: &Lists, nodes: &Contents) -> Vec<Recipe> {
         let mut found = Vec::new();
         match &self.shape {
