@@ -10,7 +10,7 @@ use tracing::{info, warn};
 use crate::error::{AcquireError, CandidacyError, ClearError, WriteError};
 use crate::hold::ephemeral_node::KnownData;
 use crate::hold::fence::FencingToken;
-use crate::hold::{Hold, acquire_there, guard_of_a_hold};
+use crate::hold::{Hold, acquire_in_session, guard_of_a_hold};
 use crate::line::contender::{Contender, Mode};
 use crate::line::name::{Kind, Layout, Name};
 use crate::line::{Failure, WaitQueue, Waiting, exclusive_options, line_options};
@@ -115,7 +115,7 @@ impl Election {
             let session = this.wait_queue.session().await?;
             this.campaign_in(&session).await
         };
-        acquire_there(self.client().runtime(), elected).await
+        acquire_in_session(self.client().runtime(), elected).await
     }
 
     /// Leads if there is no other candidate; `None` otherwise.
@@ -148,7 +148,7 @@ impl Election {
                 false => this.lead(contender).await.map(Some),
             }
         };
-        acquire_there(self.client().runtime(), tried).await
+        acquire_in_session(self.client().runtime(), tried).await
     }
 
     /// Becomes a candidate, and returns without waiting until it leads: see [`Lock::join`](crate::Lock::join).
@@ -443,8 +443,8 @@ pub enum CandidacyState {
 /// # async fn lead(leadership: &Leadership) {}
 /// # async fn run(election: &Election) -> Result<(), Box<dyn std::error::Error>> {
 /// let mut candidacy = election.candidacy();
-/// while let Some(standing) = candidacy.next().await {
-///     match standing {
+/// while let Some(state) = candidacy.next().await {
+///     match state {
 ///         CandidacyState::Elected(leadership) => {
 ///             if leadership.run(lead(&leadership)).await.is_ok() {
 ///                 leadership.resign().await?;
@@ -471,10 +471,9 @@ impl Candidacy {
         };
         let next = async |runner: Option<Runner>| {
             let mut runner = runner?;
-            let standing = runner.next().await;
-            let is_over =
-                matches!(&standing, CandidacyState::Interrupted(error) if error.is_final());
-            Some((standing, (!is_over).then_some(runner)))
+            let state = runner.next().await;
+            let is_over = matches!(&state, CandidacyState::Interrupted(error) if error.is_final());
+            Some((state, (!is_over).then_some(runner)))
         };
         Self::from_stream(unfold(Some(runner), next))
     }
@@ -515,7 +514,7 @@ impl Runner {
             }
             let election = self.election.clone();
             let elected = async move { election.campaign_in(&session).await };
-            match acquire_there(self.election.client().runtime(), elected).await {
+            match acquire_in_session(self.election.client().runtime(), elected).await {
                 Ok(leadership) => return Ok(CandidacyState::Elected(leadership)),
                 // The next item reports the new session.
                 Err(AcquireError::SessionEnded { .. }) => {}
@@ -572,7 +571,7 @@ impl Observer {
             self.event = None;
             let session = self.election.client().session().await?;
             let dir = self.election.dir()?;
-            match look(session.zk(), &dir).await {
+            match read_first(session.zk(), &dir).await {
                 Ok((leader, event)) => {
                     self.event = Some(event);
                     if self.last.as_ref() != Some(&leader) {
@@ -591,7 +590,7 @@ impl Observer {
 }
 
 /// The first candidate, and a watch on its node alone, since no candidate can join before it. `NoNode` if it left meanwhile.
-async fn look(
+async fn read_first(
     zk: &zk::Client,
     dir: &NodePath,
 ) -> Result<(Option<Candidate>, NodeEvent), zk::Error> {

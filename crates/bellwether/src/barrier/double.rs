@@ -152,7 +152,7 @@ impl DoubleBarrier {
                     let hold = contender
                         .hold(&self.options.path, false, Duration::ZERO)
                         .await;
-                    self.see(round.generation);
+                    self.remember(round.generation);
                     return Ok(BarrierGuard {
                         hold: hold.map_err(|failure| self.error(failure))?,
                         barrier: self.clone(),
@@ -197,7 +197,7 @@ impl DoubleBarrier {
                 let round = self.round(None).await?;
                 let mut retry = Retry::limited();
                 loop {
-                    let again = match self.look(round.clone()).await {
+                    let again = match self.read_members(round.clone()).await {
                         Ok(members) => return Ok(members),
                         Err(error) => retry.again_after(Err(error)),
                     };
@@ -208,7 +208,7 @@ impl DoubleBarrier {
     }
 
     /// `NoNode` if it moved on to the next round meanwhile.
-    async fn look(&self, mut round: Round) -> Result<Members, zk::Error> {
+    async fn read_members(&self, mut round: Round) -> Result<Members, zk::Error> {
         let session = round.session.clone();
         let zk = session.zk();
         let path = round.barrier.as_str();
@@ -336,7 +336,7 @@ impl DoubleBarrier {
         self.memory().generation
     }
 
-    fn see(&self, generation: u64) {
+    fn remember(&self, generation: u64) {
         self.memory().generation = Some(generation);
     }
 
@@ -422,7 +422,7 @@ impl BarrierGuard {
         } = self;
         match round.leave(hold).await {
             Ok(()) => {
-                barrier.see(round.generation + 1);
+                barrier.remember(round.generation + 1);
                 Ok(())
             }
             Err(LeaveFailure::Wait(failure)) => Err(barrier.error(failure)),
@@ -572,23 +572,23 @@ impl Round {
         let mut contender = contender?;
         // A look counts if it came after the node. Then a round that is not complete will include this member, or another that was there
         // before it.
-        let mut look = match (contender.is_first_try(), ready, state) {
+        let mut entry = match (contender.is_first_try(), ready, state) {
             (true, Ok(ready), Ok(state)) => EntryState::new(ready, state),
-            _ => self.look().await?,
+            _ => self.read_state().await?,
         };
         loop {
             let state =
-                BarrierState::from_data(&look.state.0).filter(|state| state.size == self.size);
+                BarrierState::from_data(&entry.state.0).filter(|state| state.size == self.size);
             let Some(state) = state else {
-                let (data, stat) = look.state;
+                let (data, stat) = entry.state;
                 return Ok(Entrance::Changed(data, stat));
             };
             if state.generation != self.generation {
                 self.generation = state.generation;
-                look = self.look().await?;
+                entry = self.read_state().await?;
                 continue;
             }
-            let Some(ready) = look.ready.take() else {
+            let Some(ready) = entry.ready.take() else {
                 match self.is_among(&contender).await? {
                     Some(true) => {
                         contender.prove_alive().await?;
@@ -600,7 +600,7 @@ impl Round {
                     }
                     None => {}
                 }
-                look = self.look().await?;
+                entry = self.read_state().await?;
                 continue;
             };
             let opened = match contender.lower().count().cmp(&(self.size - 1)) {
@@ -616,7 +616,7 @@ impl Round {
                 return Ok(Entrance::Open(contender));
             }
             contender.list().await?;
-            look = self.look().await?;
+            entry = self.read_state().await?;
         }
     }
 
@@ -645,7 +645,7 @@ impl Round {
             Err(error) => return Err(error.into()),
         };
         // Its place, and not their number: others may have come behind it.
-        contender.look(children)?;
+        contender.update(children)?;
         if contender.lower().count() < self.size {
             return Ok(());
         }
@@ -706,9 +706,9 @@ impl Round {
         }
     }
 
-    async fn look(&self) -> Result<EntryState, Failure> {
+    async fn read_state(&self) -> Result<EntryState, Failure> {
         let zk = self.session.zk();
-        let look = || {
+        let read = || {
             // Made before the first await: both are sent in one packet, and in this order: if there is no `ready`, the generation is that
             // of the round which is complete next.
             let ready = zk.exists_watched(&self.ready());
@@ -718,8 +718,8 @@ impl Round {
                 Ok(EntryState::new(ready?, state?))
             }
         };
-        match until_answered(look).await {
-            Ok(look) => Ok(look),
+        match until_answered(read).await {
+            Ok(state) => Ok(state),
             // Another client deleted the barrier, and our node with it.
             Err(zk::Error::NO_NODE) => Err(Failure::Removed),
             Err(error) => Err(error.into()),
@@ -741,7 +741,7 @@ impl Round {
     /// Waits until the round is over: all members have left. The first member that sees this ends the round.
     async fn over(&self) -> Result<(), Failure> {
         let (zk, dir) = (self.session.zk(), self.dir());
-        let look = || {
+        let read = || {
             // Made before the first await: both are sent in one packet.
             let ready = zk.get_watched(&self.ready());
             let list = zk.children(dir.as_str());
@@ -752,7 +752,7 @@ impl Round {
             }
         };
         loop {
-            let (last, watch, children) = match until_answered(look).await {
+            let (last, watch, children) = match until_answered(read).await {
                 Ok(looked) => looked,
                 Err(zk::Error::NO_NODE) => return Ok(()),
                 Err(error) => return Err(error.into()),

@@ -134,7 +134,7 @@ impl CrashMark {
 }
 
 /// Returns how the last exclusive hold ended, for a shared holder, which does not change the mark.
-pub(crate) async fn look(zk: &zk::Client, dir: &NodePath) -> Result<Previous, zk::Error> {
+pub(crate) async fn read_previous(zk: &zk::Client, dir: &NodePath) -> Result<Previous, zk::Error> {
     Ok(match read_mark(zk, &dir.child(HELD)).await? {
         Some((data, _)) => Previous::Crashed(Crash::from_mark(&data)),
         None => Previous::Clean,

@@ -167,7 +167,7 @@ impl EphemeralNode {
 impl Drop for EphemeralNode {
     fn drop(&mut self) {
         if self.session.is_forked() {
-            // The parent has it. Its neighbours are not told either.
+            // The parent has it. Its companions are not deleted either.
             std::mem::forget(std::mem::take(&mut self.companions));
             return;
         }

@@ -249,7 +249,7 @@ async fn watch_node(
         }
         // Never zero: such a timer is done at once, and other tasks could not run.
         let left = session.liveness().deadline().left();
-        let look = left.clamp(Duration::from_millis(1), look_again(session));
+        let pause = left.clamp(Duration::from_millis(1), longest_sleep(session));
         tokio::select! {
             biased;
             () = &mut gone => {
@@ -261,7 +261,7 @@ async fn watch_node(
                 return;
             }
             _ = states.changed() => {}
-            () = session.runtime().sleep(look) => {}
+            () = session.runtime().sleep(pause) => {}
         }
     }
 }
@@ -272,7 +272,7 @@ pub(super) fn is_over(session: &Session) -> bool {
 }
 
 /// The longest sleep of a task that watches a deadline: timers stand still while the machine is suspended.
-pub(super) fn look_again(session: &Session) -> Duration {
+pub(super) fn longest_sleep(session: &Session) -> Duration {
     (session.session_timeout() / 20).max(Duration::from_millis(1))
 }
 
@@ -337,7 +337,7 @@ mod tests {
         let session = session(server.connect_string()).await;
         let watch = HoldWatch::new("/lock", 1.into(), &session);
         assert!(watch.is_held());
-        // No hold is there to keep the heart beating.
+        // No hold is there to keep up the heartbeat.
         until_unproven(&session).await;
         assert!(!watch.is_held());
         session.liveness().prove().await.unwrap();

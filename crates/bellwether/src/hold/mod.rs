@@ -30,7 +30,7 @@ use crate::error::{Lost, ReleaseError, WriteError};
 use crate::hold::crash_mark::{CrashMark, Parting};
 use crate::hold::ephemeral_node::{EphemeralNode, KnownData, OwnWatch, Removal, update};
 use crate::hold::fence::FencingToken;
-use crate::hold::hold_watch::{HoldWatch, WatchedOver, look_again, watch_over};
+use crate::hold::hold_watch::{HoldWatch, WatchedOver, longest_sleep, watch_over};
 use crate::node::data::{NodeData, Who};
 use crate::request::receipts::Receipts;
 use crate::session::cleaner::Leftover;
@@ -213,7 +213,12 @@ impl Hold {
             loop {
                 match self.time_left().checked_sub(ahead) {
                     None | Some(Duration::ZERO) => return,
-                    Some(left) => session.runtime().sleep(left.min(look_again(session))).await,
+                    Some(left) => {
+                        session
+                            .runtime()
+                            .sleep(left.min(longest_sleep(session)))
+                            .await
+                    }
                 }
             }
         };
@@ -557,7 +562,7 @@ impl<T: Undo> Drop for InTransit<T> {
 /// Acquires on the thread of the session, as [`SessionRuntime::run`]. A grant is undone if its caller has dropped the call.
 ///
 /// Boxed, because otherwise the future of each caller would contain the future of a whole acquisition.
-pub(crate) fn acquire_there<T, F>(
+pub(crate) fn acquire_in_session<T, F>(
     runtime: &SessionRuntime,
     acquired: F,
 ) -> impl Future<Output = T> + Send + use<T, F>

@@ -229,7 +229,7 @@ impl Contender {
         // Curator counts every child of the directory as a contender.
         let marked = marked && self.entry.layout == Layout::Bellwether;
         if marked && self.entry.kind == Kind::Read {
-            previous = crash_mark::look(self.session.zk(), &self.dir).await?;
+            previous = crash_mark::read_previous(self.session.zk(), &self.dir).await?;
         } else if marked && let NodeState::At(_, node) = &self.node {
             let marking = self.marking.insert(Marking::of(&self.dir));
             let who = Some(self.entry.who.clone());
@@ -325,7 +325,7 @@ impl Contender {
     }
 
     /// Records the listed line.
-    pub(crate) fn look(&mut self, children: Vec<String>) -> Result<(), Failure> {
+    pub(crate) fn update(&mut self, children: Vec<String>) -> Result<(), Failure> {
         let NodeState::At(own, _) = &self.node else {
             return Err(Failure::Removed);
         };
@@ -564,7 +564,7 @@ impl Contender {
             match list.await {
                 Ok(children) => {
                     self.directory = directory.await;
-                    return self.look(children);
+                    return self.update(children);
                 }
                 Err(zk::Error::NO_NODE) => return Err(Failure::Removed),
                 Err(error) => retry.again(error)?,
@@ -599,7 +599,7 @@ impl Contender {
             };
             match looked.await {
                 Ok((children, line)) => {
-                    self.look(children)?;
+                    self.update(children)?;
                     // The server sends an event before the reply to a later request: if the kept watch has none by now, the known data
                     // was still current when the list was made.
                     directory_watch = directory_watch.and_then(NodeEvent::unless_told);
@@ -648,7 +648,7 @@ impl Contender {
                 match list.await {
                     Ok(children) => {
                         self.directory = directory.await;
-                        self.look(children)?;
+                        self.update(children)?;
                     }
                     Err(_) => self.list().await?,
                 }
@@ -703,7 +703,7 @@ impl Contender {
                         return Err(Failure::Removed);
                     };
                     self.adopt(path.clone(), czxid)?;
-                    return self.look(children);
+                    return self.update(children);
                 }
                 (Ok(_), ..) => {
                     self.is_first_try = false;
@@ -801,7 +801,7 @@ impl Contender {
             return Ok(false);
         };
         self.place(name, node);
-        self.look(children)?;
+        self.update(children)?;
         Ok(true)
     }
 }

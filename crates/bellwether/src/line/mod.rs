@@ -16,7 +16,7 @@ use futures_util::stream::unfold;
 
 use crate::error::{AcquireError, ClearError};
 use crate::hold::crash_mark::{self, ClearFailure};
-use crate::hold::{Guard, Hold, acquire_there};
+use crate::hold::{Guard, Hold, acquire_in_session};
 use crate::line::contender::{Contender, JoinRequest, LINE_MAX, Mode};
 use crate::line::name::{Kind, Name, read_limit};
 use crate::node::NodePath;
@@ -71,7 +71,7 @@ impl WaitQueue {
             };
             wait_queue.turn(contender).await
         };
-        acquire_there(self.options.client.runtime(), acquired).await
+        acquire_in_session(self.options.client.runtime(), acquired).await
     }
 
     /// Joins the end of the line when this contender has a slot: of the tasks of one session, at most two have a node.
@@ -185,7 +185,7 @@ impl WaitQueue {
                 None => Ok(None),
             }
         };
-        acquire_there(self.options.client.runtime(), tried).await
+        acquire_in_session(self.options.client.runtime(), tried).await
     }
 
     /// Joins the end of the line if no contender is in the way, except the node `own` of the same owner. Reads the line first, so that a
@@ -480,7 +480,7 @@ impl PositionReader {
                 self.session.runtime().sleep(pause).await;
             }
             // The call that waits for the turn returns the reason.
-            let position = Retry::unlimited().answer(|| self.look()).await.ok()??;
+            let position = Retry::unlimited().answer(|| self.read()).await.ok()??;
             if self.last.as_ref() != Some(&position) {
                 self.last = Some(position.clone());
                 return Some((position, self));
@@ -489,7 +489,7 @@ impl PositionReader {
     }
 
     /// `None` if the place is gone.
-    async fn look(&self) -> Result<Option<Position>, zk::Error> {
+    async fn read(&self) -> Result<Option<Position>, zk::Error> {
         let Some(own) = &self.own else {
             return Ok(None);
         };

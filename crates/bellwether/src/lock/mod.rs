@@ -44,9 +44,9 @@ use crate::session::telemetry::call;
 ///
 /// # Fairness
 ///
-/// Strict: by the sequence number that the server gave. Each waiter watches only the contender before it, so a release wakes one waiter (no
-/// thundering herd). Thousands of tasks of one process may wait: each has its own node, and a task behind another task of the same session
-/// sends nothing while it waits.
+/// Strict: tasks of one session in the order of their calls, sessions by the sequence numbers that the server gave. Each waiter watches
+/// only the contender before it, so a release wakes one waiter (no thundering herd). Thousands of tasks of one process may wait: at most
+/// two tasks of a session have a node, and the others wait in the process, without requests.
 ///
 /// # Session loss
 ///

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::error::{AcquireError, ClearError, ReleaseError};
-use crate::hold::{Hold, acquire_there, guard_of_a_hold, release_unrepaired};
+use crate::hold::{Hold, acquire_in_session, guard_of_a_hold, release_unrepaired};
 use crate::line::contender::{Contender, Mode};
 use crate::line::name::Kind;
 use crate::line::{WaitQueue, Waiting, exclusive_options, layout_option, line_options};
@@ -121,7 +121,7 @@ impl RwLock {
             let contender = wait_queue.join_with_slot(&session, kind, mode).await?;
             WriteGuard::take(&wait_queue, contender).await
         };
-        acquire_there(self.wait_queue.options.client.runtime(), acquired).await
+        acquire_in_session(self.wait_queue.options.client.runtime(), acquired).await
     }
 
     /// Does the same as [`read`](Self::read), but gives up after a time. The limit is for the whole call.
@@ -288,7 +288,7 @@ async fn try_write(
             None => Ok(None),
         }
     };
-    acquire_there(wait_queue.options.client.runtime(), tried).await
+    acquire_in_session(wait_queue.options.client.runtime(), tried).await
 }
 
 /// A hold on the read side of an [`RwLock`]; see [`Hold`] for what it promises.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bellwether_client as zk;
 
 use crate::error::{AcquireError, LimitError};
-use crate::hold::{Hold, acquire_there, guard_of_a_hold};
+use crate::hold::{Hold, acquire_in_session, guard_of_a_hold};
 use crate::line::contender::{Contender, Mode};
 use crate::line::name::{Kind, Name, read_limit};
 use crate::line::{Failure, WaitQueue, Waiting, line_options};
@@ -111,7 +111,7 @@ impl Semaphore {
             let contender = this.enter(&session, permits.max(1)).await?;
             this.admit(contender, permits.max(1)).await
         };
-        acquire_there(self.wait_queue.options.client.runtime(), acquired).await
+        acquire_in_session(self.wait_queue.options.client.runtime(), acquired).await
     }
 
     /// Does the same as [`acquire`](Self::acquire), but gives up after a time. The limit is for the whole call.
@@ -178,7 +178,7 @@ impl Semaphore {
             .try_hold(async {
                 let this = self.clone();
                 let tried = async move { this.attempt(permits).await };
-                acquire_there(self.wait_queue.options.client.runtime(), tried).await
+                acquire_in_session(self.wait_queue.options.client.runtime(), tried).await
             })
             .await
     }

@@ -273,7 +273,7 @@ impl<'a> Acquisition<'a> {
 
     /// The guard for the node that this acquisition has created. The read was sent behind the create.
     async fn created(&mut self, read: Read, in_doubt_since: Option<u64>) -> Result<Tried, Failure> {
-        let (czxid, watch) = match self.seen(read).await {
+        let (czxid, watch) = match self.read_watched(read).await {
             Ok(Some((data, stat, watch))) if ClaimData::is_of(&data, &self.acquisition) => {
                 (stat.czxid, Some(OwnWatch::of(&data, watch)))
             }
@@ -294,7 +294,7 @@ impl<'a> Acquisition<'a> {
     /// Waits until the next create may succeed.
     async fn wait(&mut self, mut read: Read) -> Result<(), Failure> {
         self.wait.is_for_another = true;
-        while let Some((data, _, watch)) = self.seen(read).await? {
+        while let Some((data, _, watch)) = self.read_watched(read).await? {
             if ClaimData::is_of(&data, &self.acquisition) {
                 // A create without a reply has made it since.
                 return Ok(());
@@ -309,7 +309,7 @@ impl<'a> Acquisition<'a> {
     }
 
     /// Returns the result of a read, or one that is sent in its place if it got no answer; `None` if there is no node.
-    async fn seen(&self, read: Read) -> Result<Option<WatchedRead>, Failure> {
+    async fn read_watched(&self, read: Read) -> Result<Option<WatchedRead>, Failure> {
         let zk = self.session.zk();
         let again = || zk.get_watched(self.node.as_str());
         Ok(found(match read {

@@ -262,14 +262,14 @@ impl QueueCore {
     /// Does the same as [`look`](Self::look), for a put, which is refused if the queue has another order. An empty queue without an order,
     /// as one that only consumers have used, gets that of this handle; one with items was made before orders were recorded, and may have
     /// any.
-    pub(crate) async fn look_in_order(&self) -> Result<Counts, Failure> {
+    pub(crate) async fn read_counts_in_order(&self) -> Result<Counts, Failure> {
         let root = self.root.as_ref().expect("the path was checked");
         let zk = self.session().zk();
         let mut retry = Retry::limited();
         loop {
             // Both are sent in one packet.
             let read = until_answered(|| zk.get(root.as_str()));
-            let (counts, mark) = join(self.look(), read).await;
+            let (counts, mark) = join(self.read_counts(), read).await;
             let counts = counts?;
             // There may be no node yet, or the access list may forbid to read it.
             let (Ok((data, stat)), Some(order)) = (mark, self.rule.recorded) else {
@@ -296,7 +296,7 @@ impl QueueCore {
     }
 
     /// Looks at the stats of the directories, in one round trip.
-    pub(crate) async fn look(&self) -> Result<Counts, Failure> {
+    pub(crate) async fn read_counts(&self) -> Result<Counts, Failure> {
         let looked = until_answered(|| async {
             let dirs = self.watched_dirs();
             let zk = self.session().zk();
@@ -599,7 +599,7 @@ impl QueueCore {
         if self.credit.spend(items.len()) {
             return Ok(());
         }
-        let counts = self.look_in_order().await?;
+        let counts = self.read_counts_in_order().await?;
         if counts.puts >= i64::from(SEQUENCE_MAX) {
             return Err(Failure::SequenceUsedUp);
         }

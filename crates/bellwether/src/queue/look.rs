@@ -70,7 +70,7 @@ impl<O: Order, T> OrderedQueue<O, T> {
             let dead = core.dir("dead");
             let zk = core.session().zk();
             let dead = until_answered(|| zk.exists(dead.as_str())).await?;
-            let counts = core.look().await?;
+            let counts = core.read_counts().await?;
             let dead = dead.map_or(0, |stat| stat.num_children);
             Ok(Depth {
                 items: counts.depth,

@@ -159,7 +159,7 @@ impl<O: Order, T> OrderedQueue<O, T> {
         self.core.client()
     }
 
-    /// The shelf in the current session.
+    /// The engine in the current session.
     async fn core(&self) -> Result<QueueCore, TakeError> {
         Ok(self.core.now().await?)
     }

@@ -36,7 +36,7 @@ impl QueueCore {
     pub(crate) async fn try_take(&self) -> Result<Option<ClaimedItem>, Failure> {
         let core = self.clone();
         let taken = async move { core.take_listed(None, false).await };
-        self.apart(taken).await
+        self.run_in_session(taken).await
     }
 
     /// Claims the next item, and waits in line until there is one; `None` if none is left and that is the end.
@@ -50,11 +50,11 @@ impl QueueCore {
                 None => core.take_in_line(empty).await,
             }
         };
-        self.apart(taken).await
+        self.run_in_session(taken).await
     }
 
     /// Runs a take as a task of the session. The session ends with its runtime.
-    async fn apart<T: Send + 'static>(
+    async fn run_in_session<T: Send + 'static>(
         &self,
         take: impl Future<Output = Result<T, Failure>> + Send + 'static,
     ) -> Result<T, Failure> {

@@ -188,7 +188,7 @@ impl<T> Tasks<T> {
             .await
     }
 
-    /// The shelf in the current session.
+    /// The engine in the current session.
     async fn core(&self) -> Result<QueueCore, TakeError> {
         Ok(self.core.now().await?)
     }

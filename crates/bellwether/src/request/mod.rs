@@ -507,13 +507,13 @@ impl Follow {
         if self.refused {
             return None;
         }
-        let seen = self.look().await;
+        let seen = self.read_next().await;
         self.refused = seen.is_err();
         Some(seen)
     }
 
     /// Waits for a state that was not shown yet.
-    async fn look(&mut self) -> Result<Seen<Content>, StateError> {
+    async fn read_next(&mut self) -> Result<Seen<Content>, StateError> {
         loop {
             if let Some(event) = self.event.take() {
                 event.await;

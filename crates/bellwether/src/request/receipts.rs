@@ -300,7 +300,7 @@ impl<'a> Operation<'a> {
                     code:
                         zk::ErrorCode::NoNode | zk::ErrorCode::BadVersion | zk::ErrorCode::NodeExists,
                 } => match self.in_doubt {
-                    true => return self.look(error.into()).await,
+                    true => return self.read_receipt(error.into()).await,
                     // Another client has changed or deleted the receipt.
                     false => self.renew()?,
                 },
@@ -351,7 +351,7 @@ impl<'a> Operation<'a> {
     }
 
     /// Finds out whether an earlier try has changed the receipt, so that this one was refused. The read is as new as the refusal.
-    async fn look(&mut self, refusal: zk::Error) -> Result<Written, OnceError> {
+    async fn read_receipt(&mut self, refusal: zk::Error) -> Result<Written, OnceError> {
         let zk = self.of.session.zk();
         let found = Retry::unlimited().answer(|| zk.get(&self.path)).await;
         self.judge(found, refusal)

@@ -84,7 +84,7 @@ impl Cleaner {
             perform(removal.clone(), zk.clone()).await;
             // A server answers the requests of one connection in their order: the create was ahead of the removal.
             let is_late = zk.connections() != connection;
-            is_late.then(|| look_again(removal, runtime, zk).boxed())
+            is_late.then(|| remove_again(removal, runtime, zk).boxed())
         };
         self.begin(removed.boxed());
     }
@@ -123,7 +123,7 @@ impl Cleaner {
             }
             let later = async move {
                 // The removal comes last: a fence that is written after it would stay.
-                let again = look_again(fence, runtime.clone(), zk.clone());
+                let again = remove_again(fence, runtime.clone(), zk.clone());
                 tokio::join!(again, runtime.sleep(zk.session_timeout() * LATE_TIMEOUTS));
                 perform(made, zk).await;
                 drop(reserved);
@@ -172,7 +172,7 @@ async fn work(mut jobs: mpsc::UnboundedReceiver<Job>, done: watch::Sender<u64>) 
 }
 
 /// Looks for a late node with growing pauses, and removes it.
-async fn look_again(removal: Arc<dyn Cleanup>, runtime: SessionRuntime, zk: zk::Client) {
+async fn remove_again(removal: Arc<dyn Cleanup>, runtime: SessionRuntime, zk: zk::Client) {
     let mut pause = zk.session_timeout() / FIRST_PAUSE_PART;
     for _ in 0..LATE_LOOKS {
         runtime.sleep(pause).await;
@@ -181,7 +181,7 @@ async fn look_again(removal: Arc<dyn Cleanup>, runtime: SessionRuntime, zk: zk::
     }
 }
 
-/// Tries until it is gone. It does not spin: see `request/retry.rs`.
+/// Tries until it is gone. It does not spin: see `session/retry.rs`.
 async fn perform(removal: Arc<dyn Cleanup>, zk: zk::Client) {
     loop {
         match removal.remove(&zk).await {

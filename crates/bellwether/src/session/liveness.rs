@@ -110,7 +110,7 @@ impl Liveness {
     /// Asks a new connection whether it leads to an ensemble now.
     ///
     /// What was proven on the single server stays so: the leader has heard of the session when it was attached, right before.
-    async fn look_again(&self) -> Result<(), zk::Error> {
+    async fn update_server_kind(&self) -> Result<(), zk::Error> {
         if self.server_kind() == ServerKind::Single
             && ServerKind::ask(&self.zk).await? == ServerKind::Ensemble
         {
@@ -271,7 +271,7 @@ fn answered(result: Result<(), zk::Error>) -> Result<(), zk::Error> {
 pub(crate) struct KeepAlive(Session);
 
 impl KeepAlive {
-    /// Keeps the heart of a session beating as long as the result lives.
+    /// Keeps up the heartbeat of a session as long as the result lives.
     pub(crate) fn new(session: &Session) -> Self {
         session.liveness().begin();
         Self(session.clone())
@@ -318,7 +318,7 @@ pub(crate) async fn run_heartbeat(session: WeakSession, runtime: SessionRuntime)
             && session.zk().connections() > known
         {
             let now = session.zk().connections();
-            if session.liveness().look_again().await.is_ok() {
+            if session.liveness().update_server_kind().await.is_ok() {
                 known = now;
             }
         }

@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 
-/// The home of a session. Futures of recipes only wait for results from there, so they can be awaited on any executor.
+/// The runtime that a session runs on. Futures of recipes only wait for results from there, so they can be awaited on any executor.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionRuntime {
     handle: Handle,

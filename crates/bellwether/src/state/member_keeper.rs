@@ -213,7 +213,7 @@ struct Stay<'a> {
     keeper: &'a mut MemberKeeper,
     opened: &'a OpenNode,
     node: String,
-    standing: LastSeen,
+    last_seen: LastSeen,
     /// A node of this session may be ours, from a create whose reply has not arrived.
     in_doubt: bool,
     /// The zxid of the node that we have created.
@@ -221,7 +221,7 @@ struct Stay<'a> {
     /// The last request may have been answered by a server that was ahead of the current one.
     is_behind: bool,
     _reserved: Reserved,
-    _bearing: NameReservation,
+    _name: NameReservation,
     /// Creates without an answer: they may bring the member back when it has left. Dropped last, when the name is free.
     late: Option<Latecomer>,
 }
@@ -252,12 +252,12 @@ impl<'a> Stay<'a> {
             keeper,
             opened,
             node,
-            standing: LastSeen::Missing,
+            last_seen: LastSeen::Missing,
             in_doubt: false,
             created: None,
             is_behind: false,
             _reserved: reserved,
-            _bearing: reservation,
+            _name: reservation,
             late: None,
         })
     }
@@ -271,7 +271,7 @@ impl<'a> Stay<'a> {
         let is_taken = matches!(&step, Err(zk::Error::NODE_EXISTS)) && !self.in_doubt;
         self.stepped(step, connection).await?;
         match look {
-            Ok((content, event)) => self.seen(&wish, content, event, is_taken).await,
+            Ok((content, event)) => self.reconcile(&wish, content, event, is_taken).await,
             Err(error) => self.not_seen(error).await,
         }
     }
@@ -301,7 +301,7 @@ impl<'a> Stay<'a> {
     /// The next request, which leaves when this is first polled. The zxid of the node, if it creates one.
     async fn step(&self, wish: &Wish) -> Result<Option<i64>, zk::Error> {
         let (zk, node, data) = (self.session().zk(), &self.node, &wish.data);
-        match &self.standing {
+        match &self.last_seen {
             LastSeen::Own(_) if wish.leave => zk.delete(node, None).await.map(|()| None),
             LastSeen::Own(found) if found == data => Ok(None),
             // Only we write it, so this is idempotent.
@@ -329,7 +329,7 @@ impl<'a> Stay<'a> {
         step: Result<Option<i64>, zk::Error>,
         connection: u64,
     ) -> Result<(), StayEnd> {
-        let is_missing = matches!(self.standing, LastSeen::Missing);
+        let is_missing = matches!(self.last_seen, LastSeen::Missing);
         match step {
             Ok(czxid) => {
                 self.in_doubt |= is_missing;
@@ -357,7 +357,7 @@ impl<'a> Stay<'a> {
     }
 
     /// Compares what is there with what is wanted. If they agree, it waits for the next change of either.
-    async fn seen(
+    async fn reconcile(
         &mut self,
         wish: &Wish,
         content: Option<Content>,
@@ -368,7 +368,7 @@ impl<'a> Stay<'a> {
         let keeper = &mut *self.keeper;
         let owner = content.as_ref().map(|(_, stat)| stat.ephemeral_owner);
         let is_own = owner == Some(id);
-        self.standing = match content {
+        self.last_seen = match content {
             _ if wish.leave && !is_own => return Err(StayEnd::Done),
             None => {
                 self.in_doubt = false;
@@ -401,8 +401,8 @@ impl<'a> Stay<'a> {
             error if error.is_transient() => {
                 // Our node may be gone by now, and another member's node may be there: nothing is deleted or overwritten before the next
                 // read.
-                self.in_doubt |= matches!(self.standing, LastSeen::Own(_));
-                self.standing = LastSeen::Missing;
+                self.in_doubt |= matches!(self.last_seen, LastSeen::Own(_));
+                self.last_seen = LastSeen::Missing;
                 Ok(())
             }
             zk::Error::SessionEnded(_) => Err(StayEnd::SessionEnded(error)),

@@ -384,7 +384,7 @@ impl Coordinator {
     pub async fn try_decide(&mut self) -> Result<Option<Decision>, TransactionError> {
         call!("transaction.try_decide", self.place().path())
             .find(async {
-                self.view.look(Then::Leave).await?;
+                self.view.update(Then::Leave).await?;
                 self.view.try_decide().await
             })
             .await
@@ -404,7 +404,7 @@ impl Coordinator {
         call!("transaction.abort", self.place().path())
             .run_to(
                 async {
-                    self.view.look(Then::Leave).await?;
+                    self.view.update(Then::Leave).await?;
                     self.view.abort(reason).await?;
                     self.decide().await
                 },

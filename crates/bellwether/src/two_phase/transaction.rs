@@ -63,7 +63,7 @@ impl Transaction {
                 // Another process may have voted a moment ago, through a server that is ahead of ours.
                 self.sync().await?;
                 let mut view = self.open_view().await?;
-                view.look(Then::Leave).await?;
+                view.update(Then::Leave).await?;
                 Ok(view.status().clone())
             })
             .await
@@ -195,7 +195,7 @@ impl Transaction {
     pub async fn vote(&self, site: &str, vote: Vote) -> Result<Ballot, TransactionError> {
         call!("transaction.vote", self.place.path())
             .run(async {
-                let (spec, _, _) = self.latest_terms().await?;
+                let (spec, _, _) = self.latest_spec().await?;
                 self.check_site(&spec, site)?;
                 self.cast(site, vote, true).await
             })
@@ -214,7 +214,7 @@ impl Transaction {
     pub async fn applied(&self, site: &str) -> Result<(), TransactionError> {
         call!("transaction.applied", self.place.path())
             .run(async {
-                let (spec, _, _) = self.latest_terms().await?;
+                let (spec, _, _) = self.latest_spec().await?;
                 self.check_site(&spec, site)?;
                 self.mark_applied(site).await
             })
@@ -281,7 +281,7 @@ impl Transaction {
     }
 
     /// Does the same as [`spec`](Self::spec), also of a transaction that was begun a moment ago through a server that is ahead of ours.
-    async fn latest_terms(&self) -> Result<(TransactionSpec, Vec<u8>, i64), TransactionError> {
+    async fn latest_spec(&self) -> Result<(TransactionSpec, Vec<u8>, i64), TransactionError> {
         // In this order, and together.
         let (synced, spec) = tokio::join!(biased; self.sync(), self.spec());
         synced?;

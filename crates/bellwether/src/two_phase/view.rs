@@ -86,7 +86,7 @@ impl View {
         }
         loop {
             presence.keep().await?;
-            self.look(Then::Watch).await?;
+            self.update(Then::Watch).await?;
             if let Some(decision) = self.try_decide().await? {
                 return Ok(decision);
             }
@@ -167,11 +167,11 @@ impl View {
         }
     }
 
-    pub(super) async fn look(&mut self, then: Then) -> Result<(), TransactionError> {
+    pub(super) async fn update(&mut self, then: Then) -> Result<(), TransactionError> {
         let place = self.transaction.place().clone();
         loop {
             let opened = place.open_in_time().await?;
-            match self.look_through(&opened, then).await {
+            match self.list(&opened, then).await {
                 Ok(ReadOutcome::Whole) => return Ok(()),
                 Ok(ReadOutcome::Changed) => {}
                 Ok(ReadOutcome::Unreadable(name)) => {
@@ -183,11 +183,7 @@ impl View {
         }
     }
 
-    async fn look_through(
-        &mut self,
-        opened: &OpenNode,
-        then: Then,
-    ) -> Result<ReadOutcome, zk::Error> {
+    async fn list(&mut self, opened: &OpenNode, then: Then) -> Result<ReadOutcome, zk::Error> {
         let zk = opened.session.zk();
         let node = opened.path.as_str();
         let names = match then {
@@ -395,7 +391,7 @@ impl StatusWatch {
         };
         loop {
             view.changed(None).await;
-            if let Err(error) = view.look(Then::Watch).await {
+            if let Err(error) = view.update(Then::Watch).await {
                 return Some((Err(error), Self::End));
             }
             let status = view.status();

@@ -256,11 +256,11 @@ impl Survey {
     /// See [`ContentionError`].
     pub async fn look(&self) -> Result<Overview, ContentionError> {
         call!("survey.look", self.path())
-            .run(self.look_untraced())
+            .run(self.read_untraced())
             .await
     }
 
-    async fn look_untraced(&self) -> Result<Overview, ContentionError> {
+    async fn read_untraced(&self) -> Result<Overview, ContentionError> {
         let paths = std::iter::once(&self.path).chain(&self.others);
         for path in paths.clone().filter(|path| *path != "/") {
             self.client.node(path)?;
