@@ -1,6 +1,6 @@
 //! The election of a leader: candidates, permanent candidacies and observers.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use bellwether_client as zk;
@@ -17,10 +17,10 @@ use crate::line::{Failure, WaitQueue, Waiting, exclusive_options, line_options};
 use crate::node::NodePath;
 use crate::node::data::{NodeData, Who};
 use crate::request::Events;
-use crate::session::Session;
 use crate::session::client::{Client, SessionId};
 use crate::session::retry::{NodeEvent, Retry, read_synced};
 use crate::session::telemetry::call;
+use crate::session::{Session, lock};
 
 /// Leader election: one candidate leads; when it resigns or dies, the next candidate in line leads.
 ///
@@ -404,7 +404,7 @@ impl Leadership {
     }
 
     fn known(&self) -> MutexGuard<'_, KnownData> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.known)
     }
 }
 

@@ -10,7 +10,7 @@
 
 use std::cmp::Ordering;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bellwether_client as zk;
@@ -26,11 +26,11 @@ use crate::line::name::{Kind, Layout, Name};
 use crate::node::data::Who;
 use crate::node::{Access, NodePath};
 use crate::request::receipts::Receipts;
-use crate::session::Session;
 use crate::session::client::Client;
 use crate::session::recipe_options::{RecipeOptions, recipe_options};
 use crate::session::retry::{Happened, NodeEvent, Retry, found, read_synced, until_answered};
 use crate::session::telemetry::call;
+use crate::session::{Session, lock};
 
 /// The member that completes a round names every member in one request, and a server accepts at most 1 MiB.
 const SIZE_MAX: usize = 2_000;
@@ -329,7 +329,7 @@ impl DoubleBarrier {
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.memory)
     }
 
     fn last_seen(&self) -> Option<u64> {

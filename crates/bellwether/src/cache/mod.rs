@@ -4,7 +4,7 @@ mod keeper;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bellwether_client as zk;
 use futures_util::stream::unfold;
@@ -15,6 +15,7 @@ use crate::error::StateError;
 use crate::node::Version;
 use crate::request::{Events, Freshness, OpenNode, PersistentNode};
 use crate::session::client::{Client, SessionId};
+use crate::session::lock;
 use crate::session::runtime::TaskGuard;
 use crate::session::telemetry::call;
 
@@ -372,11 +373,11 @@ impl Tree {
     }
 
     fn telling(&self) -> MutexGuard<'_, Telling> {
-        self.telling.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.telling)
     }
 
     fn nodes(&self) -> MutexGuard<'_, Snapshot> {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.nodes)
     }
 }
 

@@ -3,7 +3,7 @@
 //! A holder writes a persistent node `held` beside the contenders when it is granted and deletes it, in one multi with its own node, when
 //! it releases. A holder that finds `held` when it is granted follows a holder that crashed.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
@@ -20,6 +20,7 @@ use crate::hold::fence::{FencedWrite, FencingToken};
 use crate::node::data::Who;
 use crate::node::{Access, NodePath, now_ms};
 use crate::session::cleaner::{Cleanup, delete};
+use crate::session::lock;
 use crate::session::retry::{Retry, found, read_linearizable, until_answered};
 
 /// The mark of a hold that is held.
@@ -107,7 +108,7 @@ impl CrashMark {
         change: impl FnOnce(&mut CrashRecord),
     ) -> Result<(), WriteError> {
         let data = {
-            let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut record = lock(&self.record);
             change(&mut record);
             record.to_data()
         };

@@ -19,7 +19,7 @@
 //! zero, while any item of the list is left.
 
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bellwether_client as zk;
 use futures_util::future::join;
@@ -33,10 +33,10 @@ use crate::queue::error::PutError;
 use crate::queue::item_cache::ItemCache;
 use crate::queue::order::{Item, ItemId, Rule};
 use crate::request::receipts::{OnceError, Operation, Receipts};
-use crate::session::Session;
 use crate::session::client::Client;
 use crate::session::recipe_options::{Identity, Unreached};
 use crate::session::retry::{Retry, until_answered};
+use crate::session::{Session, lock};
 
 /// The number of deliveries before an item becomes a dead letter, unless set.
 const ATTEMPTS_MAX: u32 = 5;
@@ -153,7 +153,7 @@ impl QueueCore {
     }
 
     fn latest(&self) -> MutexGuard<'_, InSession> {
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.latest)
     }
 
     /// The identity of the consumer.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use crate::node::data::RecordedOrder;
 use crate::queue::claimed_item;
 use crate::queue::core::Counts;
 use crate::queue::order::{Item, Rule, to_ms};
+use crate::session::lock;
 
 /// The number of items that are read ahead by a consumer without rivals.
 const READ_AHEAD: usize = 16;
@@ -178,7 +179,7 @@ impl Drop for Pick {
 
 impl ItemCache {
     fn state(&self) -> MutexGuard<'_, CacheState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Resolves when an item that a take of this handle had picked can be picked again. The servers may not know of it, so no watch would

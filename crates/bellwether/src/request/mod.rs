@@ -5,7 +5,7 @@ pub(crate) mod receipts;
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 
 use bellwether_client as zk;
@@ -17,10 +17,10 @@ use tokio::sync::watch;
 use crate::error::{ConnectError, StateError};
 use crate::node::{Access, NodePath, PathError, REQUEST_BYTES_MAX, WRITE_OVERHEAD_BYTES};
 use crate::request::receipts::{OnceError, RECEIPT, RECEIPT_BYTES, Receipts, Written};
-use crate::session::Session;
 use crate::session::client::Client;
 use crate::session::retry::{NodeEvent, read_linearizable};
 use crate::session::telemetry;
+use crate::session::{Session, lock};
 
 /// The place where a recipe keeps its state. Clones share the session and its receipts.
 #[derive(Clone, Debug)]
@@ -379,8 +379,8 @@ impl PersistentNode {
         }
     }
 
-    fn last(&self) -> std::sync::MutexGuard<'_, Option<OpenNode>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    fn last(&self) -> MutexGuard<'_, Option<OpenNode>> {
+        lock(&self.last)
     }
 }
 
@@ -580,13 +580,13 @@ impl Freshness {
     }
 
     pub(crate) fn is_stale(&self) -> bool {
-        let session = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let session = lock(&self.0);
         let state = session.as_ref().map(|session| *session.borrow());
         state != Some(zk::SessionState::Connected)
     }
 
     fn set(&self, session: Option<watch::Receiver<zk::SessionState>>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = session;
+        *lock(&self.0) = session;
     }
 }
 

@@ -9,7 +9,7 @@
 //! take effect after the look. For the same reason a receipt whose create was in doubt stays for two session timeouts when it is no longer
 //! needed: without it, a late try could create it again.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bellwether_client as zk;
 use bytes::Bytes;
@@ -19,7 +19,7 @@ use futures_util::future::BoxFuture;
 use crate::node::{Access, NodePath, OperationId};
 use crate::session::cleaner::{Cleanup, Leftover};
 use crate::session::retry::Retry;
-use crate::session::{Reserved, Session};
+use crate::session::{Reserved, Session, lock};
 
 /// The first part of the names of receipts; recipes ignore such children.
 pub(crate) const RECEIPT: &str = "receipt-";
@@ -66,7 +66,7 @@ struct Free {
 
 impl Free {
     fn spares(&self) -> MutexGuard<'_, Vec<Spare>> {
-        self.spares.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.spares)
     }
 
     /// Keeps a receipt for the next operation, unless there are enough.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::future::IntoFuture;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
 use std::time::Duration;
 
 use bellwether_client as zk;
@@ -20,9 +20,9 @@ use tracing::{info, warn};
 use crate::error::ConnectError;
 use crate::node::data::Who;
 use crate::node::{Access, NodePath};
-use crate::session::Session;
 use crate::session::liveness::ServerKind;
 use crate::session::runtime::SessionRuntime;
+use crate::session::{Session, lock};
 
 /// The pause between two attempts to open the next session: at first, and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -406,10 +406,6 @@ async fn keep_open(kept: Kept, runtime: SessionRuntime) {
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for Client {

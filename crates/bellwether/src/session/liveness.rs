@@ -16,7 +16,7 @@ use bellwether_client as zk;
 use tokio::sync::Notify;
 
 use crate::session::runtime::SessionRuntime;
-use crate::session::{Moment, Session, WeakSession};
+use crate::session::{Moment, Session, WeakSession, lock};
 
 /// The kind of servers behind the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,7 +212,7 @@ impl Liveness {
     }
 
     fn users(&self) -> MutexGuard<'_, usize> {
-        self.users.lock().expect("nothing panics under this lock")
+        lock(&self.users)
     }
 
     pub(crate) fn server_kind(&self) -> ServerKind {

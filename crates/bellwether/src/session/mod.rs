@@ -23,7 +23,7 @@ pub(crate) mod telemetry;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bellwether_client as zk;
@@ -472,6 +472,11 @@ impl Drop for NameReservation {
     fn drop(&mut self) {
         self.session.member_names().remove(&self.path);
     }
+}
+
+/// Locks a mutex. A panic under it leaves the data whole: sections are short, and each makes one change.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -7,11 +7,12 @@
 //! A waiter keeps its slot until its node is given to the cleaner, a holder until its hold is over.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use bellwether_client::process::Native;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::session::lock;
 use crate::session::telemetry::WaitTimer;
 
 /// The number of tasks that have a slot at a time: the holder, and the task that is next.
@@ -135,11 +136,6 @@ pub(crate) enum NoSlot {
         depth: usize,
     },
     SessionEnded,
-}
-
-/// Nothing panics under these locks.
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! A shared counter.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bellwether_client as zk;
@@ -13,6 +13,7 @@ use crate::request::receipts::Written;
 use crate::request::{Follow, NotWritten, PersistentNode, Seen, Watch, set_at};
 use crate::session::Moment;
 use crate::session::client::Client;
+use crate::session::lock;
 use crate::session::telemetry::call;
 
 /// The time for which a known value is used for additions without another read.
@@ -282,8 +283,8 @@ impl Counter {
         }
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, Option<KnownValue>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, Option<KnownValue>> {
+        lock(&self.known)
     }
 }
 
