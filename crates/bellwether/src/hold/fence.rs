@@ -19,7 +19,7 @@ use crate::session::telemetry::call;
 /// A fencing token: greater than the token of every earlier holder of the same recipe and path.
 ///
 /// Tokens compare by age. To store one, use [`number`](Self::number); to read it back, `FencingToken::from`. In JSON it is that number.
-/// [`Fence`](crate::Fence) shows how a store uses tokens.
+/// [`Fence`] shows how a store uses tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FencingToken(i64);

@@ -259,7 +259,7 @@ impl QueueCore {
         }
     }
 
-    /// Does the same as [`look`](Self::look), for a put, which is refused if the queue has another order. An empty queue without an order,
+    /// Does the same as [`read_counts`](Self::read_counts), for a put, which is refused if the queue has another order. An empty queue without an order,
     /// as one that only consumers have used, gets that of this handle; one with items was made before orders were recorded, and may have
     /// any.
     pub(crate) async fn read_counts_in_order(&self) -> Result<Counts, Failure> {

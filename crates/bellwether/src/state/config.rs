@@ -19,7 +19,7 @@ use crate::state::live::{Live, Source, Update};
 
 /// A value in a node: bytes, text, or any type of serde's in [`Json`](crate::Json).
 ///
-/// For several values that belong together see [`ConfigFolder`](crate::ConfigFolder).
+/// For several values that belong together see [`ConfigFolder`].
 ///
 /// # What it guarantees
 ///
