@@ -10,7 +10,6 @@ use tokio::sync::watch;
 
 use crate::cache::{Cache, CacheChanges, CacheEvent, LiveTree};
 use crate::error::StateError;
-use crate::node::data::Payload;
 use crate::node::{Access, OperationId};
 use crate::request::receipts::RECEIPT;
 use crate::request::{PersistentNode, Seen, Watch};
@@ -278,7 +277,7 @@ fn data_of(node: Arc<crate::cache::CachedNode>) -> Vec<u8> {
     node.data.clone()
 }
 
-/// Membership in a [`Group`](crate::Group), or a name in [`Names`](crate::Names). When it is lost, it is restored by itself.
+/// Membership in a [`Group`], or a name in [`Names`](crate::Names). When it is lost, it is restored by itself.
 ///
 /// End it with [`leave`](Self::leave), which waits for the servers. A dropped membership ends in the background.
 #[derive(Debug)]
@@ -402,24 +401,6 @@ impl Membership {
                 source: zk::Error::SessionEnded(zk::SessionEnd::Closed),
             }),
         }
-    }
-
-    /// Does the same as [`update`](Self::update), with a value: a [`String`], an [`Instance`](crate::state::Instance), or
-    /// [`Json`](crate::Json) of a type of your own.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`update`](Self::update).
-    ///
-    /// # Errors
-    ///
-    /// [`StateError::Unreadable`] if the value cannot be encoded; else as [`update`](Self::update).
-    pub async fn update_with<T: Payload>(&self, value: &T) -> Result<(), StateError> {
-        let data = value.to_bytes().map_err(|source| StateError::Unreadable {
-            path: self.path.clone(),
-            source,
-        })?;
-        self.update(data).await
     }
 
     /// Leaves, and waits until the servers have acknowledged it, or the session has ended.
