@@ -297,9 +297,7 @@ impl Hold {
         let receipts = self.receipts.get_or_init(|| self.node.new_receipts());
         FencedWrite::new(&self.node, receipts)
     }
-}
 
-impl Hold {
     /// Changes the data of the node, in the background.
     pub(crate) fn update_in_background(
         &mut self,
@@ -371,9 +369,7 @@ impl Hold {
             _ => WriteError::Refused { index: 0, source },
         })
     }
-}
 
-impl Hold {
     /// Releases it and waits for the server's acknowledgement, over any number of reconnects.
     ///
     /// Dropping a guard also deletes the node, but does not wait, and leaves the crash mark: the next holder sees a crash. If the request is
@@ -475,6 +471,56 @@ impl Hold {
             Removal::Refused(source) => Err(ReleaseError::Refused { path, source }),
         }
     }
+
+    /// Resolves when another client asks this holder to release, also if the request came before the hold began. The holder may release or
+    /// continue; the hold is taken away only if the request has a [grace](Revocation::grace).
+    ///
+    /// ```no_run
+    /// # async fn run(guard: bellwether::LockGuard, mut work: impl AsyncFnMut()) -> Result<(), Box<dyn std::error::Error>> {
+    /// loop {
+    ///     tokio::select! {
+    ///         () = work() => {}
+    ///         asked = guard.revoked() => {
+    ///             println!("releasing, as asked by {:?}", asked.by);
+    ///             return Ok(guard.release().await?);
+    ///         }
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost; a later call resolves at once if a request has come meanwhile.
+    pub async fn revoked(&self) -> Revocation {
+        match self.revocations().next().await {
+            Some(asked) => asked,
+            // Cannot happen: this hold owns the sender of the channel.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The requests to release, as a stream: the latest request so far, then each newer one that is seen in time. A request without a grace
+    /// may be followed by one with a grace. The stream ends with the hold.
+    pub fn revocations(&self) -> impl Stream<Item = Revocation> + Send + Unpin + use<> {
+        let mut asked = self.asked.subscribe();
+        asked.mark_changed();
+        Box::pin(unfold(asked, |mut asked| async {
+            loop {
+                asked.changed().await.ok()?;
+                let request = asked.borrow_and_update().clone();
+                if let Some(request) = request {
+                    return Some((request, asked));
+                }
+            }
+        }))
+    }
+
+    /// The latest request to release, if there is one.
+    #[must_use]
+    pub fn revocation(&self) -> Option<Revocation> {
+        self.asked.borrow().clone()
+    }
 }
 
 /// The state of a hold. When it is dropped, the hold ends in this process, before the servers receive a request.
@@ -574,58 +620,6 @@ where
         Box::pin(async { InTransit::new(acquired.await) });
     let runtime = runtime.clone();
     async move { runtime.run(granted).await.arrive() }
-}
-
-impl Hold {
-    /// Resolves when another client asks this holder to release, also if the request came before the hold began. The holder may release or
-    /// continue; the hold is taken away only if the request has a [grace](Revocation::grace).
-    ///
-    /// ```no_run
-    /// # async fn run(guard: bellwether::LockGuard, mut work: impl AsyncFnMut()) -> Result<(), Box<dyn std::error::Error>> {
-    /// loop {
-    ///     tokio::select! {
-    ///         () = work() => {}
-    ///         asked = guard.revoked() => {
-    ///             println!("releasing, as asked by {:?}", asked.by);
-    ///             return Ok(guard.release().await?);
-    ///         }
-    ///     }
-    /// }
-    /// # }
-    /// ```
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is lost; a later call resolves at once if a request has come meanwhile.
-    pub async fn revoked(&self) -> Revocation {
-        match self.revocations().next().await {
-            Some(asked) => asked,
-            // Cannot happen: this hold owns the sender of the channel.
-            None => std::future::pending().await,
-        }
-    }
-
-    /// The requests to release, as a stream: the latest request so far, then each newer one that is seen in time. A request without a grace
-    /// may be followed by one with a grace. The stream ends with the hold.
-    pub fn revocations(&self) -> impl Stream<Item = Revocation> + Send + Unpin + use<> {
-        let mut asked = self.asked.subscribe();
-        asked.mark_changed();
-        Box::pin(unfold(asked, |mut asked| async {
-            loop {
-                asked.changed().await.ok()?;
-                let request = asked.borrow_and_update().clone();
-                if let Some(request) = request {
-                    return Some((request, asked));
-                }
-            }
-        }))
-    }
-
-    /// The latest request to release, if there is one.
-    #[must_use]
-    pub fn revocation(&self) -> Option<Revocation> {
-        self.asked.borrow().clone()
-    }
 }
 
 /// A guard of any recipe: it derefs to a [`Hold`] and converts into one. For code that works with every kind of guard.

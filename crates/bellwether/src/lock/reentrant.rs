@@ -300,9 +300,7 @@ impl ReentrantGuard {
             None => Ok(()),
         }
     }
-}
 
-impl ReentrantGuard {
     /// Records that the caller has received the guard.
     fn delivered(self) -> Self {
         self.taken.is_delivered.store(true, Ordering::Relaxed);

@@ -79,9 +79,7 @@ impl PutError {
             _ => false,
         }
     }
-}
 
-impl PutError {
     pub(crate) fn new(failure: Failure, path: &str) -> Self {
         let path = path.to_owned();
         match failure {
@@ -166,9 +164,7 @@ impl TakeError {
             _ => false,
         }
     }
-}
 
-impl TakeError {
     pub(crate) fn new(failure: Failure, path: &str) -> Self {
         let path = path.to_owned();
         match failure {

@@ -307,9 +307,7 @@ impl Survey {
             unexplored,
         })
     }
-}
 
-impl Survey {
     /// The status of these transactions, without those that were decided meanwhile.
     async fn transactions(
         &self,
