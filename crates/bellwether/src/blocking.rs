@@ -54,7 +54,7 @@ pub trait Wait: IntoFuture + Sized {
 
 impl<F: IntoFuture> Wait for F {}
 
-/// Whether the current thread may block: it does not poll tasks of a tokio runtime at this moment.
+/// Returns whether the current thread may block: it does not poll tasks of a tokio runtime at this moment.
 fn may_block() -> bool {
     // Only tokio knows, and tells by a panic of its own. A thread of `spawn_blocking` is in a runtime too, and may block.
     Handle::try_current().is_err()

@@ -1,14 +1,11 @@
 //! Readers that are not public, for fuzz targets. They may refuse what they read, and nothing worse.
 
-use crate::hold::crash_record;
+use crate::hold::crash_mark;
 use crate::line::name::{Layout, Name};
-use crate::node::node_data::NodeData;
-use crate::node::path::NodePath;
-use crate::node::recipe_mark::RecipeMark;
-use crate::node::who::Who;
+use crate::node::NodePath;
+use crate::node::data::{NodeData, RecipeMark, Who};
+use crate::queue::claimed_item::{EndRecord, Returned, ReturnedName};
 use crate::queue::order::{Item, Rule};
-use crate::queue::record::EndRecord;
-use crate::queue::take::returned::{Returned, ReturnedName};
 use crate::two_phase;
 
 /// Names of nodes of all layouts, and what is in nodes.
@@ -24,7 +21,7 @@ pub fn nodes(bytes: &[u8]) {
     let _ = NodeData::from_data(bytes);
     let _ = RecipeMark::from_data(bytes);
     let _ = Who::from_data(bytes);
-    let _ = crash_record::read(bytes);
+    let _ = crash_mark::read(bytes);
     let _ = Item::parse(Rule::FIFO, text.clone().into_owned());
     let _ = ReturnedName::parse(&text);
     let _ = Returned::from_data(bytes);

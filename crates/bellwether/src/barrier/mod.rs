@@ -1,27 +1,25 @@
 //! The barrier: a gate that one client closes and opens for all.
 
 pub(crate) mod double;
-pub(crate) mod round;
 
-pub use double::{BarrierGuard, Members};
+pub use self::double::{BarrierGuard, Members};
 
 use std::time::Duration;
 
 use bellwether_client as zk;
 
 use crate::error::BarrierError;
-use crate::line::failure::Failure;
-use crate::node::node_data::DATA_BYTES_MAX;
-use crate::node::path::NodePath;
-use crate::node::who::Who;
-use crate::request::node_event::{Happened, NodeEvent};
-use crate::request::receipt::{OnceError, Receipts, Written};
-use crate::request::retry::{Retry, found, until_answered};
-use crate::request::synced_read::{read_linearizable, read_synced};
-use crate::session::call::call;
+use crate::line::Failure;
+use crate::node::NodePath;
+use crate::node::data::{DATA_BYTES_MAX, Who};
+use crate::request::receipts::{OnceError, Receipts, Written};
+use crate::session::Session;
 use crate::session::client::Client;
-use crate::session::open_session::Session;
 use crate::session::recipe_options::{RecipeOptions, recipe_options};
+use crate::session::retry::{
+    Happened, NodeEvent, Retry, found, read_linearizable, read_synced, until_answered,
+};
+use crate::session::telemetry::call;
 
 /// The name of the node that exists while the barrier is set.
 pub(crate) const BARRIER: &str = "barrier";
@@ -70,7 +68,7 @@ pub struct Barrier {
     options: RecipeOptions,
 }
 
-/// What to do if the directory of a barrier is missing.
+/// The behaviour if the directory of a barrier is missing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Missing {
     Make,
@@ -197,7 +195,7 @@ impl Barrier {
         }
     }
 
-    /// As [`wait`](Self::wait), but gives up after a time. The limit is for the whole call.
+    /// Does the same as [`wait`](Self::wait), but gives up after a time. The limit is for the whole call.
     ///
     /// # Cancel safety
     ///

@@ -10,26 +10,24 @@
 //! parent. A deleted node is always read again, since it may have been created anew.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
+use std::ops::{BitOr, Bound};
 use std::sync::Arc;
 
 use bellwether_client as zk;
 use bellwether_client::log;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
-use super::reads::{Ask, ReadAnswer};
-use super::tree::{CacheEvent, Tree};
-use super::watches::{Armed, CacheNews, TooMuch, Watches};
-
+use crate::cache::{CacheEvent, CachedNode, Tree};
 use crate::error::StateError;
-use crate::request::freshness::Freshness;
-use crate::request::node_event::Happened;
-use crate::request::persistent_node::{OpenNode, PersistentNode};
-use crate::session::open_session::Session;
+use crate::request::{Freshness, OpenNode, PersistentNode};
+use crate::session::Session;
+use crate::session::retry::Happened;
 
-/// How many bytes are read in one request, judging by the largest node of the last read.
+/// The number of bytes that are read in one request, judging by the largest node of the last read.
 const READ_BYTES: usize = 256 << 10;
 
 type Loaded = oneshot::Sender<Result<(), StateError>>;
@@ -44,13 +42,13 @@ pub(super) struct CacheKeeper {
     reading: BTreeSet<String>,
     /// The largest node of the last read.
     node_bytes: usize,
-    /// Whether the servers have no watches over a whole subtree.
+    /// True if the servers have no watches over a whole subtree.
     watches_each: bool,
     /// Kept over a reconnect until the next one is armed, so that it is not taken from the server after that.
     watch: Option<zk::PersistentWatch>,
 }
 
-/// Why the work with a connection ended.
+/// The reason why the work with a connection ended.
 enum ConnectionEnd {
     Disconnected,
     SessionEnded,
@@ -261,7 +259,7 @@ impl CacheKeeper {
         self.mark(below, ask);
     }
 
-    /// Whether no reply for any path below is still expected.
+    /// Returns whether no reply for any path below is still expected.
     fn is_settled_below(&self, below: &str) -> bool {
         // A zero is what follows a slash.
         let (first, end) = (format!("{below}/"), format!("{below}0"));
@@ -346,6 +344,328 @@ impl CacheKeeper {
             if ask.below || !stays || self.reading.contains(&child) {
                 self.mark(&child, Ask::SUBTREE);
             }
+        }
+    }
+}
+
+/// A request to read a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ask {
+    data: bool,
+    names: bool,
+    /// True if all children are to be read then, and not only new and deleted ones.
+    pub(super) below: bool,
+}
+
+impl Ask {
+    pub(super) const DATA: Self = Self {
+        data: true,
+        names: false,
+        below: false,
+    };
+
+    /// The names of the children.
+    pub(super) const NAMES: Self = Self {
+        data: false,
+        names: true,
+        below: false,
+    };
+
+    /// Everything: it may have changed while no watch was set.
+    pub(super) const SUBTREE: Self = Self {
+        data: true,
+        names: true,
+        below: true,
+    };
+}
+
+impl BitOr for Ask {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self {
+            data: self.data | other.data,
+            names: self.names | other.names,
+            below: self.below | other.below,
+        }
+    }
+}
+
+/// The result of a read.
+pub(super) struct ReadAnswer {
+    pub(super) below: String,
+    pub(super) ask: Ask,
+    /// `None` if there is no such node.
+    pub(super) content: Result<Option<NodeContent>, zk::Error>,
+    /// The watches that the read has set.
+    pub(super) watches: Vec<zk::Watch>,
+}
+
+/// The content that was asked for.
+#[derive(Default)]
+pub(super) struct NodeContent {
+    pub(super) node: Option<CachedNode>,
+    pub(super) names: Option<Vec<String>>,
+}
+
+/// Reads many nodes in one request, or in more where the server does not answer so much at once. They are named by their paths
+/// below the root.
+pub(super) async fn read_many(
+    zk: &zk::Client,
+    root: &str,
+    mut asks: Vec<(String, Ask)>,
+) -> Vec<ReadAnswer> {
+    match read_together(zk, root, &asks).await {
+        Err(zk::Error::Refused(zk::ErrorCode::MarshallingError)) if asks.len() > 1 => {
+            let rest = asks.split_off(asks.len() / 2);
+            let mut found = Box::pin(read_many(zk, root, asks)).await;
+            found.extend(Box::pin(read_many(zk, root, rest)).await);
+            found
+        }
+        Ok(results) => {
+            let mut results = results.into_iter();
+            let found = |(below, ask): (String, Ask)| {
+                let own: Vec<_> = results
+                    .by_ref()
+                    .take(usize::from(ask.data) + usize::from(ask.names))
+                    .collect();
+                ReadAnswer {
+                    below,
+                    ask,
+                    content: content_of(own),
+                    watches: Vec::new(),
+                }
+            };
+            asks.into_iter().map(found).collect()
+        }
+        Err(error) => {
+            let failed = |(below, ask)| ReadAnswer {
+                below,
+                ask,
+                content: Err(error),
+                watches: Vec::new(),
+            };
+            asks.into_iter().map(failed).collect()
+        }
+    }
+}
+
+async fn read_together(
+    zk: &zk::Client,
+    root: &str,
+    asks: &[(String, Ask)],
+) -> Result<Vec<zk::MultiReadResult>, zk::Error> {
+    let mut reader = zk.new_multi_read();
+    let mut node = root.to_owned();
+    for (below, ask) in asks {
+        node.truncate(root.len());
+        node.push_str(below);
+        if ask.data {
+            reader.get(&node);
+        }
+        if ask.names {
+            reader.children(&node);
+        }
+    }
+    reader.commit().await
+}
+
+fn content_of(results: Vec<zk::MultiReadResult>) -> Result<Option<NodeContent>, zk::Error> {
+    let mut content = NodeContent::default();
+    for result in results {
+        match result {
+            zk::MultiReadResult::Data(data, stat) => {
+                content.node = Some(CachedNode::new(data.to_vec(), &stat));
+            }
+            zk::MultiReadResult::Children(children) => content.names = Some(children),
+            zk::MultiReadResult::Refused(zk::ErrorCode::NoNode) => return Ok(None),
+            zk::MultiReadResult::Refused(code) => return Err(zk::Error::Refused(code)),
+        }
+    }
+    Ok(Some(content))
+}
+
+/// Reads a node, and sets watches on what was read. A missing node is watched only at the root: otherwise the watch on its parent reports
+/// it.
+pub(super) async fn read_and_watch(
+    zk: &zk::Client,
+    root: &str,
+    (below, ask): (String, Ask),
+) -> ReadAnswer {
+    let node = format!("{root}{below}");
+    let mut watches = Vec::new();
+    let content = loop {
+        watches.clear();
+        match watch_content(zk, &node, ask, &mut watches).await {
+            Err(zk::Error::NO_NODE) if below.is_empty() => {
+                match zk.exists_watched(&node).await {
+                    // Made in between.
+                    Ok((Some(_), _)) => {}
+                    Ok((None, watch)) => {
+                        watches = vec![watch];
+                        break Ok(None);
+                    }
+                    Err(error) => break Err(error),
+                }
+            }
+            Err(zk::Error::NO_NODE) => break Ok(None),
+            content => break content.map(Some),
+        }
+    };
+    ReadAnswer {
+        below,
+        ask,
+        content,
+        watches,
+    }
+}
+
+async fn watch_content(
+    zk: &zk::Client,
+    node: &str,
+    ask: Ask,
+    watches: &mut Vec<zk::Watch>,
+) -> Result<NodeContent, zk::Error> {
+    // Made before the first await: they are sent in one packet.
+    let data = ask.data.then(|| zk.get_watched(node));
+    let names = ask.names.then(|| zk.children_watched(node));
+    let mut content = NodeContent::default();
+    if let Some(data) = data {
+        let (data, stat, watch) = data.await?;
+        content.node = Some(CachedNode::new(data.to_vec(), &stat));
+        watches.push(watch);
+    }
+    if let Some(names) = names {
+        let (names, watch) = names.await?;
+        content.names = Some(names);
+        watches.push(watch);
+    }
+    Ok(content)
+}
+
+/// The number of requests that are under way at once, each for many nodes.
+const LARGE_READS_MAX: usize = 8;
+
+/// The number of requests that are under way at once, each for one node.
+const SMALL_READS_MAX: usize = 1024;
+
+/// The number of nodes that are read in one request.
+const READ_TOGETHER: usize = 128;
+
+/// The size of the paths that may be watched one by one. After a reconnect the client sends them all anew, and the server keeps each of
+/// them in memory.
+const WATCHED_BYTES_MAX: usize = 1_500_000;
+
+/// The size of a path besides its text.
+const PATH_OVERHEAD_BYTES: usize = 4;
+
+/// The watches of one session.
+pub(super) enum Watches {
+    /// One persistent recursive watch.
+    Whole(zk::PersistentWatch),
+    /// One-shot watches on data and children of each node, which the client restores after a reconnect: for servers before
+    /// 3.6, which have no others.
+    Each(Armed),
+}
+
+/// One-shot watches, each with the path that it is on.
+#[derive(Default)]
+pub(super) struct Armed {
+    watches: FuturesUnordered<BoxFuture<'static, (String, Happened)>>,
+    bytes: usize,
+}
+
+/// The events of watches.
+pub(super) enum CacheNews {
+    /// Something happened to the node at this path below the root.
+    Of(String, Happened),
+    /// The connection was lost and is back: changes may have been missed.
+    Missed,
+    SessionEnded,
+}
+
+/// There are more nodes than can be watched.
+pub(super) struct TooMuch {
+    pub(super) bytes: usize,
+    pub(super) bytes_max: usize,
+}
+
+impl Watches {
+    pub(super) async fn next(&mut self, root: &str) -> CacheNews {
+        match self {
+            Self::Whole(watch) => loop {
+                match watch.next().await {
+                    Ok(zk::PersistentEvent::Node(event)) => {
+                        if let Some(below) = event.path.strip_prefix(root) {
+                            let below = below.to_owned();
+                            return CacheNews::Of(below, Happened::from(Ok(event)));
+                        }
+                    }
+                    Ok(zk::PersistentEvent::Missed) => return CacheNews::Missed,
+                    Err(_) => return CacheNews::SessionEnded,
+                }
+            },
+            Self::Each(armed) => match armed.watches.next().await {
+                Some((_, Happened::SessionEnded)) => CacheNews::SessionEnded,
+                Some((below, event)) => {
+                    armed.bytes -= below.len() + root.len() + PATH_OVERHEAD_BYTES;
+                    CacheNews::Of(below, event)
+                }
+                // Nothing is watched yet.
+                None => std::future::pending().await,
+            },
+        }
+    }
+
+    /// Returns the number of nodes to read in one request.
+    pub(super) fn read_together(&self) -> usize {
+        match self {
+            Self::Whole(_) => READ_TOGETHER,
+            Self::Each(_) => 1,
+        }
+    }
+
+    pub(super) fn reads_max(&self) -> usize {
+        match self {
+            Self::Whole(_) => LARGE_READS_MAX,
+            Self::Each(_) => SMALL_READS_MAX,
+        }
+    }
+
+    /// Reads what has changed, and sets watches for the next change.
+    pub(super) fn read<'a>(
+        &self,
+        zk: &'a zk::Client,
+        root: &'a str,
+        mut asks: Vec<(String, Ask)>,
+    ) -> BoxFuture<'a, Vec<ReadAnswer>> {
+        match self {
+            Self::Whole(_) => read_many(zk, root, asks).boxed(),
+            Self::Each(_) => {
+                let one = asks.pop().expect("one is asked for");
+                let found = read_and_watch(zk, root, one);
+                found.map(|found| vec![found]).boxed()
+            }
+        }
+    }
+
+    /// Adds the watches that a read has set.
+    pub(super) fn add(&mut self, root: &str, found: &mut ReadAnswer) -> Result<(), TooMuch> {
+        let Self::Each(armed) = self else {
+            return Ok(());
+        };
+        for watch in found.watches.drain(..) {
+            let below = found.below.clone();
+            armed.bytes += below.len() + root.len() + PATH_OVERHEAD_BYTES;
+            let event = async move { (below, Happened::from(watch.await)) };
+            armed.watches.push(event.boxed());
+        }
+        match armed.bytes > WATCHED_BYTES_MAX {
+            true => Err(TooMuch {
+                bytes: armed.bytes,
+                bytes_max: WATCHED_BYTES_MAX,
+            }),
+            false => Ok(()),
         }
     }
 }

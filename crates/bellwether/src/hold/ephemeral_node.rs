@@ -5,16 +5,13 @@ use std::sync::Arc;
 
 use bellwether_client as zk;
 
-use crate::hold::parting::{Marked, Marking, Parting};
-use crate::node::node_data::{NodeData, Revocation};
-use crate::node::path::NodePath;
-use crate::node::who::Who;
-use crate::request::leftover::{Is, Leftover, delete_pinned, delete_receipted, find};
-use crate::request::node_event::NodeEvent;
-use crate::request::receipt::Receipts;
-use crate::request::retry::Retry;
-use crate::session::ephemeral_quota::Reserved;
-use crate::session::open_session::Session;
+use crate::hold::crash_mark::{Marked, Marking, Parting};
+use crate::node::NodePath;
+use crate::node::data::{NodeData, Revocation, Who};
+use crate::request::receipts::Receipts;
+use crate::session::cleaner::{Is, Leftover, delete_pinned, delete_receipted, find};
+use crate::session::retry::{NodeEvent, Retry};
+use crate::session::{Reserved, Session};
 
 /// A value that is dropped with the node.
 pub(crate) type Companion = Arc<dyn fmt::Debug + Send + Sync>;
@@ -32,7 +29,7 @@ pub(crate) struct EphemeralNode {
     _reserved: Reserved,
 }
 
-/// Whether the path of a node names it for good.
+/// The uniqueness of the path of a node: whether it names the node for good.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Naming {
     /// The name holds an id that no other acquisition has: a deletion is idempotent, and a check of the path proves
@@ -45,7 +42,7 @@ pub(crate) enum Naming {
     Pinned { path: String, version: i32 },
 }
 
-/// How a removal ended.
+/// The outcome of a removal.
 #[derive(Debug)]
 pub(crate) enum Removal {
     Done,
@@ -170,7 +167,7 @@ impl EphemeralNode {
 impl Drop for EphemeralNode {
     fn drop(&mut self) {
         if self.session.is_forked() {
-            // The parent has it. Its neighbours are not told either.
+            // The parent has it. Its companions are not deleted either.
             std::mem::forget(std::mem::take(&mut self.companions));
             return;
         }
@@ -211,7 +208,7 @@ pub(crate) struct KnownData {
 }
 
 impl KnownData {
-    /// As the node was created. Most of the time no other client has written to it since.
+    /// Returns the data of a node as it was created. Most of the time no other client has written to it since.
     pub(crate) fn created_by(who: &Who) -> Self {
         Self {
             data: NodeData::of(who, b""),

@@ -1,51 +1,44 @@
-//! Holds: what every guard of a lock, permit, leadership or claim promises.
+//! Holds: what every guard of a lock, permit, leadership or claim promises, from the grant to the release.
 
 pub(crate) mod crash_mark;
-pub(crate) mod crash_record;
 pub(crate) mod ephemeral_node;
 pub(crate) mod fence;
-pub(crate) mod fenced_write;
-pub(crate) mod guard;
-mod held_call;
 pub(crate) mod hold_watch;
-mod in_transit;
-pub(crate) mod parting;
-mod release;
-mod revocation;
-#[cfg(test)]
-mod tests;
-mod update;
-mod watch_over;
 
-pub use self::crash_record::{Crash, Ended, Previous};
-pub use self::fence::StaleToken;
-pub use self::fenced_write::FencedWrite;
-pub use crate::node::node_data::Revocation;
+pub use self::crash_mark::{Crash, Ended, Previous};
+pub use self::fence::{FencedWrite, StaleToken};
+pub use self::hold_watch::HoldState;
+pub use crate::node::data::Revocation;
 
+use std::error::Error;
+use std::ops::{Deref, DerefMut};
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 use std::time::Duration;
 
+use bellwether_client as zk;
+use bellwether_client::log;
 use futures_core::Stream;
+use futures_util::future::BoxFuture;
+use futures_util::stream::unfold;
+use futures_util::{StreamExt, poll};
 use tokio::sync::watch;
+use tracing::debug;
 
-use crate::error::{Lost, WriteError};
-use crate::node::who::Who;
-use crate::request::receipt::Receipts;
-use crate::session::call::call;
-use crate::session::clock::Moment;
+use crate::error::{Lost, ReleaseError, WriteError};
+use crate::hold::crash_mark::{CrashMark, Parting};
+use crate::hold::ephemeral_node::{EphemeralNode, KnownData, OwnWatch, Removal, update};
+use crate::hold::fence::FencingToken;
+use crate::hold::hold_watch::{HoldWatch, WatchedOver, longest_sleep, watch_over};
+use crate::node::data::{NodeData, Who};
+use crate::request::receipts::Receipts;
+use crate::session::cleaner::Leftover;
 use crate::session::liveness::KeepAlive;
-use crate::session::open_session::Session;
-use crate::session::runtime::TaskGuard;
+use crate::session::runtime::{SessionRuntime, TaskGuard};
 use crate::session::slots::{HeldSlot, Slot};
-
-use self::crash_mark::CrashMark;
-use self::ephemeral_node::{EphemeralNode, OwnWatch};
-use self::fence::FencingToken;
-pub use self::hold_watch::HoldState;
-use self::hold_watch::HoldWatch;
-pub(crate) use self::in_transit::{InTransit, Undo, acquire_there};
-use self::release::EndOnDrop;
-use self::watch_over::{WatchedOver, look_again, watch_over};
+use crate::session::telemetry::{self, Call, Outcome, call};
+use crate::session::{Moment, Session};
 
 /// Something that this session holds, represented by a node on the servers. Guards are smart pointers to it.
 #[derive(Debug)]
@@ -60,7 +53,7 @@ pub struct Hold {
     /// A change of the node's data that runs in the background.
     errand: Option<TaskGuard>,
     _keep_alive: KeepAlive,
-    /// For fenced writes: set by the first one, unless the recipe has receipts.
+    /// The receipts of fenced writes: set by the first one, unless the recipe has receipts.
     receipts: OnceLock<Receipts>,
     node: EphemeralNode,
     /// Dropped last: the deletion of the node is ahead of what the next task of the session sends.
@@ -164,7 +157,7 @@ impl Hold {
         path.rsplit_once('/').map_or(path, |(_, name)| name)
     }
 
-    /// Whether it is held at this moment, as far as this process can know. Compares clocks: a process that was paused gets the true
+    /// Returns whether it is held at this moment, as far as this process can know. Compares clocks: a process that was paused gets the true
     /// answer when it asks after the pause. A virtual machine that was paused may not: its clocks need not have advanced. Then only the
     /// fencing [token](Self::token) protects.
     #[must_use]
@@ -200,7 +193,7 @@ impl Hold {
         self.state.lost().await;
     }
 
-    /// How long the hold remains valid if the servers do not answer again.
+    /// Returns the time for which the hold remains valid if the servers do not answer again.
     #[must_use]
     pub fn time_left(&self) -> Duration {
         match self.state().is_over() {
@@ -220,7 +213,12 @@ impl Hold {
             loop {
                 match self.time_left().checked_sub(ahead) {
                     None | Some(Duration::ZERO) => return,
-                    Some(left) => session.runtime().sleep(left.min(look_again(session))).await,
+                    Some(left) => {
+                        session
+                            .runtime()
+                            .sleep(left.min(longest_sleep(session)))
+                            .await
+                    }
                 }
             }
         };
@@ -231,7 +229,7 @@ impl Hold {
         }
     }
 
-    /// How the previous hold ended. [`Previous::Unknown`] unless the recipe has a crash mark.
+    /// Returns how the previous hold ended. [`Previous::Unknown`] unless the recipe has a crash mark.
     #[must_use]
     pub fn previous(&self) -> &Previous {
         &self.previous
@@ -299,4 +297,435 @@ impl Hold {
         let receipts = self.receipts.get_or_init(|| self.node.new_receipts());
         FencedWrite::new(&self.node, receipts)
     }
+
+    /// Changes the data of the node, in the background.
+    pub(crate) fn update_in_background(
+        &mut self,
+        who: Who,
+        word: impl Fn(&mut NodeData) + Send + Sync + 'static,
+    ) {
+        let session = self.node.session().clone();
+        let node = self.node.path().to_owned();
+        let runtime = session.runtime().clone();
+        self.errand = Some(runtime.spawn_guarded(async move {
+            let said = update(
+                session.zk(),
+                &node,
+                KnownData::created_by(&who),
+                &Parting::Plain,
+                word,
+            )
+            .await;
+            if let Err(error) = said {
+                log::emit(move || {
+                    debug!(node, %error, "the hold ended before its word was said");
+                });
+            }
+        }));
+    }
+
+    /// Makes an exclusive hold a shared one: marks the node as downgraded, and clears the crash mark in the same multi.
+    pub(crate) async fn downgrade(mut self, who: &Who) -> Result<Self, ReleaseError> {
+        let parting = self.clean_end();
+        match self
+            .node
+            .update(KnownData::created_by(who), &parting, |data| {
+                data.downgraded = true;
+            })
+            .await
+        {
+            Ok(_) => {
+                self.mark = None;
+                self.slot.free();
+                Ok(self)
+            }
+            Err(error) => {
+                let path = self.path().to_owned();
+                Err(match error {
+                    zk::Error::SessionEnded(_) => ReleaseError::SessionEnded { path },
+                    zk::Error::NO_NODE => ReleaseError::NotHeld { path },
+                    _ => ReleaseError::Refused {
+                        path,
+                        source: error,
+                    },
+                })
+            }
+        }
+    }
+
+    /// Changes the data of the node, and waits for the acknowledgement.
+    pub(crate) async fn update(
+        &self,
+        known: KnownData,
+        word: impl Fn(&mut NodeData),
+    ) -> Result<KnownData, WriteError> {
+        if !self.is_held() {
+            return Err(WriteError::NotHeld);
+        }
+        let amended = self.node.update(known, &Parting::Plain, word).await;
+        amended.map_err(|source| match source {
+            zk::Error::SessionEnded(_) => WriteError::SessionEnded,
+            zk::Error::NO_NODE => WriteError::NotHeld,
+            _ => WriteError::Refused { index: 0, source },
+        })
+    }
+
+    /// Releases it and waits for the server's acknowledgement, over any number of reconnects.
+    ///
+    /// Dropping a guard also deletes the node, but does not wait, and leaves the crash mark: the next holder sees a crash. If the request is
+    /// lost with the connection, it is sent again in the background; if the process exits first, the next holder waits until the session
+    /// expires.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the rest to the background, as dropping the guard does.
+    ///
+    /// # Errors
+    ///
+    /// See [`ReleaseError`]: the hold has ended all the same, but perhaps before this call.
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        let parting = self.clean_end();
+        self.release_by(parting).await
+    }
+
+    /// Does the same as [`release`](Self::release), but keeps the crash mark that [`previous`](Self::previous) reported, so that the next
+    /// holder sees it again. For a holder that saw the crash and did not repair it.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`release`](Self::release).
+    ///
+    /// # Errors
+    ///
+    /// As [`release`](Self::release).
+    pub async fn release_unrepaired(self) -> Result<(), ReleaseError> {
+        let parting = match &self.mark {
+            Some(mark) => mark.unrepaired_end(),
+            None => Parting::Plain,
+        };
+        self.release_by(parting).await
+    }
+
+    async fn release_by(self, parting: Parting) -> Result<(), ReleaseError> {
+        let call = call!("hold.release", self.path()).of(&self);
+        call.run(self.end(parting)).await
+    }
+
+    fn clean_end(&self) -> Parting {
+        match &self.mark {
+            Some(mark) => mark.clean_end(),
+            None => Parting::Plain,
+        }
+    }
+
+    /// Deletes the node of a lost hold in the background, while its guard still exists.
+    pub(crate) fn abandon(&self) {
+        let leftover = Leftover::Node(self.node.path().to_owned());
+        self.node.session().cleaner().remove(leftover);
+    }
+
+    /// Ends the hold in this process, before a request that deletes its node.
+    pub(crate) fn end_here(&self) {
+        self.state.note(HoldState::Released);
+    }
+
+    /// Ends the hold without a request: the node is known to be gone.
+    pub(crate) fn forget(self) {
+        self.node.forget();
+    }
+
+    /// Ends, in the background, a hold that its caller never received: deletes the node and restores the mark.
+    pub(crate) fn undo(self) {
+        let Self {
+            state, node, mark, ..
+        } = self;
+        drop(state);
+        if let Some(mark) = mark {
+            node.undo(mark.into_marking());
+        }
+    }
+
+    async fn end(self, parting: Parting) -> Result<(), ReleaseError> {
+        let Self {
+            state,
+            node,
+            // Kept until the end: the deletion triggers its watch, which would otherwise have to be removed.
+            _watch,
+            slot,
+            ..
+        } = self;
+        let path = state.path().to_owned();
+        drop(state);
+        let mut removed = pin!(node.remove(&parting));
+        // The first poll sends the deletion, and the next task of the session joins the line behind it.
+        let sent = poll!(&mut removed);
+        drop(slot);
+        let removal = match sent {
+            Poll::Ready(removal) => removal,
+            Poll::Pending => removed.await,
+        };
+        match removal {
+            Removal::Done => Ok(()),
+            Removal::WasGone => Err(ReleaseError::NotHeld { path }),
+            Removal::SessionEnded => Err(ReleaseError::SessionEnded { path }),
+            Removal::Refused(source) => Err(ReleaseError::Refused { path, source }),
+        }
+    }
+
+    /// Resolves when another client asks this holder to release, also if the request came before the hold began. The holder may release or
+    /// continue; the hold is taken away only if the request has a [grace](Revocation::grace).
+    ///
+    /// ```no_run
+    /// # async fn run(guard: bellwether::LockGuard, mut work: impl AsyncFnMut()) -> Result<(), Box<dyn std::error::Error>> {
+    /// loop {
+    ///     tokio::select! {
+    ///         () = work() => {}
+    ///         asked = guard.revoked() => {
+    ///             println!("releasing, as asked by {:?}", asked.by);
+    ///             return Ok(guard.release().await?);
+    ///         }
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost; a later call resolves at once if a request has come meanwhile.
+    pub async fn revoked(&self) -> Revocation {
+        match self.revocations().next().await {
+            Some(asked) => asked,
+            // Cannot happen: this hold owns the sender of the channel.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The requests to release, as a stream: the latest request so far, then each newer one that is seen in time. A request without a grace
+    /// may be followed by one with a grace. The stream ends with the hold.
+    pub fn revocations(&self) -> impl Stream<Item = Revocation> + Send + Unpin + use<> {
+        let mut asked = self.asked.subscribe();
+        asked.mark_changed();
+        Box::pin(unfold(asked, |mut asked| async {
+            loop {
+                asked.changed().await.ok()?;
+                let request = asked.borrow_and_update().clone();
+                if let Some(request) = request {
+                    return Some((request, asked));
+                }
+            }
+        }))
+    }
+
+    /// The latest request to release, if there is one.
+    #[must_use]
+    pub fn revocation(&self) -> Option<Revocation> {
+        self.asked.borrow().clone()
+    }
+}
+
+/// The state of a hold. When it is dropped, the hold ends in this process, before the servers receive a request.
+#[derive(Debug)]
+struct EndOnDrop(HoldWatch, Moment);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        if self.0.is_forked() {
+            return;
+        }
+        self.0.note(HoldState::Released);
+        telemetry::hold_ended(Moment::now() - self.1);
+    }
+}
+
+impl Deref for EndOnDrop {
+    type Target = HoldWatch;
+
+    fn deref(&self) -> &HoldWatch {
+        &self.0
+    }
+}
+
+/// A hold that can be undone as if it had never existed: the crash mark becomes what it was before.
+pub(crate) trait Undo {
+    fn undo(self);
+}
+
+impl Undo for Hold {
+    fn undo(self) {
+        self.undo();
+    }
+}
+
+impl<T: Undo> Undo for Option<T> {
+    fn undo(self) {
+        if let Some(held) = self {
+            held.undo();
+        }
+    }
+}
+
+impl<T: Undo, E> Undo for Result<T, E> {
+    fn undo(self) {
+        self.ok().undo();
+    }
+}
+
+/// A guard that its caller has not received yet. If it is dropped before it arrives, it is undone: a plain drop would leave a crash mark,
+/// although no work was done under the hold.
+#[derive(Debug)]
+pub(crate) struct InTransit<T: Undo>(Option<T>);
+
+impl<T: Undo> InTransit<T> {
+    pub(crate) fn new(held: T) -> Self {
+        Self(Some(held))
+    }
+
+    pub(crate) fn arrive(mut self) -> T {
+        self.0.take().expect("it arrives once")
+    }
+}
+
+impl<T: Undo> Deref for InTransit<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0.as_ref().expect("it has not arrived")
+    }
+}
+
+impl<T: Undo> DerefMut for InTransit<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.as_mut().expect("it has not arrived")
+    }
+}
+
+impl<T: Undo> Drop for InTransit<T> {
+    fn drop(&mut self) {
+        self.0.take().undo();
+    }
+}
+
+/// Acquires on the thread of the session, as [`SessionRuntime::run`]. A grant is undone if its caller has dropped the call.
+///
+/// Boxed, because otherwise the future of each caller would contain the future of a whole acquisition.
+pub(crate) fn acquire_in_session<T, F>(
+    runtime: &SessionRuntime,
+    acquired: F,
+) -> impl Future<Output = T> + Send + use<T, F>
+where
+    T: Undo + Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let granted: BoxFuture<'static, InTransit<T>> =
+        Box::pin(async { InTransit::new(acquired.await) });
+    let runtime = runtime.clone();
+    async move { runtime.run(granted).await.arrive() }
+}
+
+/// A guard of any recipe: it derefs to a [`Hold`] and converts into one. For code that works with every kind of guard.
+///
+/// ```no_run
+/// # use bellwether::{Guard, Hold};
+/// # use bellwether::error::ReleaseError;
+/// async fn finish(guard: impl Guard) -> Result<(), ReleaseError> {
+///     println!("held {} with token {}", guard.path(), guard.token());
+///     guard.into().release().await
+/// }
+/// ```
+pub trait Guard: Deref<Target = Hold> + Into<Hold> + Send + Sync + 'static {}
+
+impl<G: Deref<Target = Hold> + Into<Hold> + Send + Sync + 'static> Guard for G {}
+
+/// Makes a struct with a field `hold` a guard, which is released by a method of the given name.
+macro_rules! guard_of_a_hold {
+    ($guard:ident, $release:ident) => {
+        impl $guard {
+            /// Releases it and waits for the server's acknowledgement, over any number of reconnects. Every [watch](crate::Hold::watch) of
+            /// it reports the end before the request is sent.
+            ///
+            /// # Cancel safety
+            ///
+            /// Dropping the future leaves the rest to the background, as dropping the guard does.
+            ///
+            /// # Errors
+            ///
+            /// See [`ReleaseError`](crate::error::ReleaseError): the hold has ended all the same, but perhaps before this call.
+            pub async fn $release(self) -> Result<(), $crate::error::ReleaseError> {
+                self.hold.release().await
+            }
+        }
+
+        impl From<$guard> for $crate::hold::Hold {
+            /// The hold without its guard type, for code that handles all guards alike.
+            fn from(guard: $guard) -> Self {
+                guard.hold
+            }
+        }
+
+        impl $crate::hold::Undo for $guard {
+            fn undo(self) {
+                self.hold.undo();
+            }
+        }
+
+        impl std::ops::Deref for $guard {
+            type Target = $crate::hold::Hold;
+
+            fn deref(&self) -> &$crate::hold::Hold {
+                &self.hold
+            }
+        }
+    };
+}
+
+/// Defines `release_unrepaired` for guards whose hold may have a crash mark.
+macro_rules! release_unrepaired {
+    ($guard:ident) => {
+        impl $guard {
+            /// Does the same as [`release`](Self::release), but leaves the mark of the crash that [`previous`](crate::Hold::previous)
+            /// reported, so that the next holder sees it again: for a holder that saw it and did not repair.
+            ///
+            /// # Cancel safety
+            ///
+            /// As [`release`](Self::release).
+            ///
+            /// # Errors
+            ///
+            /// As [`release`](Self::release).
+            pub async fn release_unrepaired(self) -> Result<(), $crate::error::ReleaseError> {
+                self.hold.release_unrepaired().await
+            }
+        }
+    };
+}
+
+pub(crate) use {guard_of_a_hold, release_unrepaired};
+
+impl Call {
+    /// A call about a hold.
+    pub(crate) fn of(self, hold: &Hold) -> Self {
+        self.with_token(hold.token().number())
+    }
+
+    /// Runs a call that acquires: its outcome is `held`, with the token.
+    pub(crate) fn hold<G: Deref<Target = Hold>, E: Error>(
+        self,
+        call: impl Future<Output = Result<G, E>>,
+    ) -> impl Future<Output = Result<G, E>> {
+        self.run_to(call, |guard| held(guard))
+    }
+
+    /// Does the same as [`hold`](Self::hold), for a call that does not wait: `none` if another contender is in the way.
+    pub(crate) fn try_hold<G: Deref<Target = Hold>, E: Error>(
+        self,
+        call: impl Future<Output = Result<Option<G>, E>>,
+    ) -> impl Future<Output = Result<Option<G>, E>> {
+        self.run_to(call, |guard| {
+            guard.as_ref().map_or(Outcome::NONE, |guard| held(guard))
+        })
+    }
+}
+
+fn held(hold: &Hold) -> Outcome {
+    Outcome::held(hold.token().number())
 }

@@ -1,23 +1,24 @@
-//! The holders and waiters of a line, seen from outside.
+//! The holders and waiters of a line, seen from outside: asking a holder to release, and removing it by force.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bellwether_client as zk;
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tracing::info;
 
-use crate::error::ContentionError;
+use crate::error::{ContentionError, WriteError};
+use crate::hold::Hold;
+use crate::hold::crash_mark::{CrashRecord, Ended, HELD};
 use crate::hold::fence::FencingToken;
-use crate::line::limit::read_limit;
-use crate::line::name::{Kind, Layout, Name};
-use crate::node::node_data::{NodeData, Revocation};
-use crate::node::path::{NodePath, PathError};
-use crate::node::times::created_at;
-use crate::node::who::Who;
-use crate::session::call::call;
-use crate::session::client::Client;
-use crate::session::id::SessionId;
-use crate::session::open_session::Session;
+use crate::line::name::{Kind, Layout, Name, read_limit};
+use crate::node::data::{CURATOR_REVOKE, NodeData, Revocation, Who};
+use crate::node::{NodePath, PathError, created_at, now_ms};
+use crate::session::Session;
+use crate::session::client::{Client, SessionId};
 use crate::session::recipe_options::Unreached;
+use crate::session::retry::{Happened, NodeEvent, until_answered};
+use crate::session::telemetry::call;
 
 /// A look from outside at a line of contenders: of a lock, a read/write lock or a semaphore, in any [layout](Layout).
 ///
@@ -77,21 +78,21 @@ pub struct QueueEntry {
     pub node: String,
     /// The library whose rules the name follows.
     pub layout: Layout,
-    /// How many contenders are before it.
+    /// The number of contenders that are before it.
     pub place: usize,
-    /// What it wants.
+    /// The kind of hold that it wants.
     pub wants: Wants,
-    /// Whether it holds, or will as soon as it looks. Otherwise other contenders are in its way.
+    /// True if it holds, or will as soon as it looks. Otherwise other contenders are in its way.
     pub holds: bool,
-    /// Whether it is a writer that has downgraded to a reader.
+    /// True if it is a writer that has downgraded to a reader.
     pub is_downgraded: bool,
-    /// Its fencing token, if it holds or will.
+    /// The contender's fencing token, if it holds or will.
     pub token: FencingToken,
-    /// Its identity, by its own account; `None` for a contender of another library.
+    /// The contender's identity, by its own account; `None` for a contender of another library.
     pub who: Option<Who>,
     /// The data of its node: for contenders of other libraries.
     pub data: Vec<u8>,
-    /// When its node was created, by the clock of the servers.
+    /// The time when its node was created, by the clock of the servers.
     pub since: SystemTime,
     /// The session that the node belongs to.
     pub session: SessionId,
@@ -99,21 +100,21 @@ pub struct QueueEntry {
     pub revocation: Option<Revocation>,
 }
 
-/// What a contender in a line wants.
+/// The kinds of hold that a contender can want.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wants {
-    /// To be alone: a lock.
+    /// An exclusive hold: a lock.
     Lock,
-    /// To read.
+    /// The read side.
     Read,
-    /// To write.
+    /// The write side.
     Write,
-    /// This number of permits.
+    /// A number of permits.
     Permits(u32),
-    /// To lead.
+    /// The leadership.
     Leadership,
-    /// To meet others at a barrier.
+    /// A meeting with others at a barrier.
     Barrier,
     /// An item of a queue.
     Item,
@@ -230,7 +231,7 @@ impl QueueEntry {
         }
     }
 
-    /// Whether others may share with it what it has or wants.
+    /// Returns whether others may share with it what it has or wants.
     pub(crate) fn shares(&self) -> bool {
         self.is_downgraded || matches!(self.wants, Wants::Read | Wants::Barrier)
     }
@@ -309,5 +310,349 @@ pub(crate) fn entry(
         layout: name.layout(),
         is_downgraded: said.as_ref().is_some_and(|said| said.downgraded),
         ..QueueEntry::alone(path, name.as_str(), Wants::Lock, (data, stat))
+    }
+}
+
+/// The node in the directory of a line that records the last removal by force.
+pub(crate) const BROKEN: &str = "broken";
+
+/// A contender that was removed from a line by force.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Broken {
+    version: u32,
+    /// The name of its node.
+    pub node: String,
+    /// The contender's fencing token.
+    pub token: FencingToken,
+    /// The contender's identity, by its own account.
+    pub who: Option<Who>,
+    /// The user who did it, and when.
+    pub by: Who,
+    /// The reason, if one was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+impl Broken {
+    /// The crash mark of the hold, which now says how it ended, with its path and version; `None` if it has no mark, or if the holder has
+    /// recorded its end.
+    async fn mark(
+        &self,
+        zk: &zk::Client,
+        dir: &NodePath,
+    ) -> Result<Option<(String, Vec<u8>, i32)>, zk::Error> {
+        let path = dir.child(HELD);
+        let (data, stat) = match zk.get(&path).await {
+            Err(zk::Error::NO_NODE | zk::Error::NO_AUTH) => return Ok(None),
+            read => read?,
+        };
+        let record = CrashRecord::from_data(&data)
+            .filter(|record| record.node == self.node && record.ended.is_none());
+        Ok(record.map(|mut record| {
+            record.ended = Some(Ended {
+                how: self.text(),
+                at_ms: now_ms(),
+            });
+            (path, record.to_data(), stat.version)
+        }))
+    }
+
+    fn text(&self) -> String {
+        let Who {
+            user, host, pid, ..
+        } = &self.by;
+        let user = user
+            .as_ref()
+            .map_or_else(String::new, |user| format!("{user}@"));
+        let reason = self.message.as_ref();
+        let reason = reason.map_or_else(String::new, |message| format!(": {message}"));
+        format!("broken by {user}{host} pid {pid}{reason}")
+    }
+}
+
+/// The ways in which a hold ends that is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ending {
+    /// Released when it was asked, or was gone already.
+    LetGo,
+    /// Removed by force when the grace was over.
+    Broken,
+}
+
+impl Contention {
+    /// The contender that was last removed from this line by force, if any.
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads.
+    ///
+    /// # Errors
+    ///
+    /// See [`ContentionError`].
+    pub async fn last_broken(&self) -> Result<Option<Broken>, ContentionError> {
+        let path = self.dir()?.child(BROKEN);
+        match self.session().await?.zk().get(&path).await {
+            Ok((data, _)) => Ok(serde_json::from_slice(&data).ok()),
+            Err(zk::Error::NO_NODE) => Ok(None),
+            Err(source) => Err(self.failed(source)),
+        }
+    }
+
+    /// Asks a contender to release, by the name of its node and its token, and does not wait for an answer. The holder may ignore the
+    /// request. Returns whether the contender was still there. Some node names pass from holder to holder; the token says which holder is
+    /// meant.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, the request may have been made or not.
+    ///
+    /// # Errors
+    ///
+    /// See [`ContentionError`].
+    pub async fn revoke(&self, node: &str, token: FencingToken) -> Result<bool, ContentionError> {
+        call!("contention.revoke", self.path())
+            .ask(async {
+                let (dir, session) = (self.prefix()?, self.session().await?);
+                let asked = self.ask(&session, &dir, (node, token), None).await;
+                Ok(asked.map_err(|source| self.failed(source))?.is_some())
+            })
+            .await
+    }
+
+    /// Asks a contender to release, by the name of its node and its token, waits for the grace, and then removes it by force.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, the request may have been made, and the holder be gone or not.
+    ///
+    /// # Errors
+    ///
+    /// See [`ContentionError`].
+    pub async fn break_hold(
+        &self,
+        node: &str,
+        token: FencingToken,
+        grace: Duration,
+    ) -> Result<Ending, ContentionError> {
+        call!("contention.break_hold", self.path())
+            .run(async {
+                let (dir, session) = (self.prefix()?, self.session().await?);
+                let broken = async {
+                    let Some(asked) = self.ask(&session, &dir, (node, token), Some(grace)).await?
+                    else {
+                        return Ok(Ending::LetGo);
+                    };
+                    let gone = asked.until_gone(session.zk());
+                    match session.runtime().timeout(grace, gone).await {
+                        Some(gone) => gone.map(|()| Ending::LetGo),
+                        None => self.remove(&session, &dir, node, asked).await,
+                    }
+                };
+                broken.await.map_err(|source| self.failed(source))
+            })
+            .await
+    }
+
+    /// Adds the request to the data of the node. `None` if the node is gone, or another contender's by now.
+    async fn ask(
+        &self,
+        session: &Session,
+        dir: &NodePath,
+        (node, token): (&str, FencingToken),
+        grace: Option<Duration>,
+    ) -> Result<Option<Asked>, zk::Error> {
+        let zk = session.zk();
+        let path = dir.child(node);
+        let by = Who::here(session.session_id());
+        let revocation = Revocation::new(by, self.message.clone(), grace);
+        loop {
+            let (data, stat) = match zk.get(&path).await {
+                Err(zk::Error::NO_NODE) => return Ok(None),
+                Ok((_, stat)) if stat.czxid != token.number() => return Ok(None),
+                read => read?,
+            };
+            let asking = match NodeData::from_data(&data) {
+                Some(mut said) => {
+                    said.revoke = Some(revocation.clone());
+                    said.to_data()
+                }
+                // A node of another library, which knows no other form.
+                None => CURATOR_REVOKE.to_vec(),
+            };
+            match zk.set(&path, &asking, Some(stat.version)).await {
+                Ok(stat) => {
+                    return Ok((stat.czxid == token.number()).then(|| Asked {
+                        path,
+                        token,
+                        version: stat.version,
+                        who: Who::from_data(&data),
+                    }));
+                }
+                Err(zk::Error::NO_NODE) => return Ok(None),
+                // Another client wrote to it meanwhile.
+                Err(zk::Error::BAD_VERSION) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Deletes the node and records who did it, in the line and for the next holder, in one multi.
+    async fn remove(
+        &self,
+        session: &Session,
+        dir: &NodePath,
+        node: &str,
+        mut asked: Asked,
+    ) -> Result<Ending, zk::Error> {
+        let zk = session.zk();
+        // Curator counts every child of the directory as a contender.
+        let is_ours = Layout::Bellwether.parse(node.to_owned()).is_some();
+        let record = is_ours.then(|| dir.child(BROKEN));
+        let broken = Broken {
+            version: 1,
+            node: node.to_owned(),
+            token: asked.token,
+            who: asked.who.clone(),
+            by: Who::here(session.session_id()),
+            message: self.message.clone(),
+        };
+        let data = serde_json::to_vec(&broken).expect("strings and numbers are JSON");
+        let options = zk::CreateMode::Persistent.with_acl(session.access().acl());
+        let mut exists = false;
+        let mut mark = match is_ours {
+            true => broken.mark(zk, dir).await?,
+            false => None,
+        };
+        loop {
+            let mut writer = zk.new_multi();
+            // At the version of the request: a node that another client has created since has a lower version.
+            writer.delete(&asked.path, Some(asked.version));
+            match &record {
+                Some(record) if exists => writer.set(record, &data, None),
+                Some(record) => writer.create(record, &data, &options),
+                None => {}
+            }
+            if let Some((mark, data, version)) = &mark {
+                writer.set(mark, data, Some(*version));
+            }
+            match writer.commit().await {
+                Ok(_) => {
+                    info!(node, token = broken.token.number(), "hold was broken");
+                    return Ok(Ending::Broken);
+                }
+                Err(zk::MultiError::Refused {
+                    index: 0,
+                    code: zk::ErrorCode::NoNode,
+                }) => return Ok(Ending::LetGo),
+                Err(zk::MultiError::Refused {
+                    index: 0,
+                    code: zk::ErrorCode::BadVersion,
+                }) => match asked.is_there_at(zk).await? {
+                    Some(version) => asked.version = version,
+                    None => return Ok(Ending::LetGo),
+                },
+                Err(zk::MultiError::Refused { index: 1, code })
+                    if matches!(code, zk::ErrorCode::NodeExists | zk::ErrorCode::NoNode) =>
+                {
+                    exists = code == zk::ErrorCode::NodeExists;
+                }
+                Err(zk::MultiError::Refused { index: 2, code }) => {
+                    mark = match code {
+                        // The holder has written to it meanwhile.
+                        zk::ErrorCode::BadVersion | zk::ErrorCode::NoNode => {
+                            broken.mark(zk, dir).await?
+                        }
+                        // The break does not depend on it.
+                        _ => None,
+                    };
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl Hold {
+    /// Records in the line that this hold ends because it is broken, as a break by force does. For a holder that stops its work in time and
+    /// releases. Simple locks, items of queues, and lines in the layout of another library have no such record.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, it may have been recorded or not.
+    ///
+    /// # Errors
+    ///
+    /// As [`FencedWrite::commit`](crate::hold::FencedWrite::commit).
+    pub async fn record_break(&self, asked: &Revocation) -> Result<(), WriteError> {
+        let node = self.node();
+        if Layout::Bellwether.parse(node.to_owned()).is_none() {
+            return Ok(());
+        }
+        let broken = Broken {
+            version: 1,
+            node: node.to_owned(),
+            token: self.token(),
+            who: self.who().await,
+            by: asked.by.clone().unwrap_or_default(),
+            message: asked.message.clone(),
+        };
+        let data = serde_json::to_vec(&broken).expect("strings and numbers are JSON");
+        let path = format!("{}/{BROKEN}", self.path());
+        loop {
+            let set = self.write().set(&path, &*data, None);
+            match set.send().await {
+                Err(WriteError::Refused {
+                    source: zk::Error::NO_NODE,
+                    ..
+                }) => {}
+                written => return written,
+            }
+            let create = self.write().create(&path, &*data);
+            match create.send().await {
+                Err(WriteError::Refused {
+                    source: zk::Error::NODE_EXISTS,
+                    ..
+                }) => {}
+                written => return written,
+            }
+        }
+    }
+}
+
+/// A holder that was asked to release.
+struct Asked {
+    path: String,
+    token: FencingToken,
+    /// The version of its node with the request.
+    version: i32,
+    who: Option<Who>,
+}
+
+impl Asked {
+    /// Waits until the node is gone, or another contender's.
+    async fn until_gone(&self, zk: &zk::Client) -> Result<(), zk::Error> {
+        loop {
+            match until_answered(|| zk.get_watched(&self.path)).await {
+                Ok((_, stat, _)) if stat.czxid != self.token.number() => return Ok(()),
+                Ok((_, _, watch)) => match NodeEvent::of(watch).await {
+                    Happened::Deleted => return Ok(()),
+                    Happened::SessionEnded => {
+                        return Err(zk::Error::SessionEnded(zk::SessionEnd::Expired));
+                    }
+                    _ => {}
+                },
+                Err(zk::Error::NO_NODE) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The current version of the node; `None` if it is gone, or another contender's.
+    async fn is_there_at(&self, zk: &zk::Client) -> Result<Option<i32>, zk::Error> {
+        let stat = zk.exists(&self.path).await?;
+        let same = stat.filter(|stat| stat.czxid == self.token.number());
+        Ok(same.map(|stat| stat.version))
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::error::ContentionError;
 use crate::inspect::contention::{Contention, QueueEntry, Wants};
 use crate::inspect::survey::{Overview, Recipe, Survey};
-use crate::session::call::call;
+use crate::session::telemetry::call;
 
 /// One wait in a circle.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Contention {
 }
 
 impl Overview {
-    /// As [`Contention::deadlocks`], in what was seen.
+    /// Does the same as [`Contention::deadlocks`], in what was seen.
     #[must_use]
     pub fn deadlocks(&self) -> Vec<Vec<WaitsFor>> {
         self.graph().circles()
@@ -73,7 +73,7 @@ impl Overview {
     }
 }
 
-/// Who waits for whom.
+/// The graph of waiters and holders.
 #[derive(Debug, Default)]
 struct Waits {
     by_owner: BTreeMap<String, Vec<WaitsFor>>,

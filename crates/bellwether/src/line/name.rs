@@ -1,11 +1,12 @@
-//! Names of contenders, in our own layout and in those of other libraries.
+//! Names of contenders, in our own layout and in those of other libraries, and a line as a contender last listed it.
 
 use std::cmp::Ordering;
 use std::fmt;
 
-use crate::node::operation_id::OperationId;
+use crate::node::OperationId;
+use crate::node::data::NodeData;
 
-/// What a contender wants.
+/// The side or the permits that a contender wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Lock,
@@ -20,7 +21,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Whether contenders of both kinds can be in one line: only those of one recipe can.
+    /// Returns whether contenders of both kinds can be in one line: only those of one recipe can.
     pub(crate) fn goes_with(self, other: Self) -> bool {
         match (self, other) {
             (Self::Read | Self::Write, Self::Read | Self::Write)
@@ -71,7 +72,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// How the nodes of a line are named: by our own rules, or by those of a library that shares the line.
+/// The rules by which the nodes of a line are named: by our own rules, or by those of a library that shares the line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Layout {
@@ -80,7 +81,7 @@ pub enum Layout {
     Bellwether,
     /// Apache Curator's: `InterProcessMutex` and `InterProcessReadWriteLock`.
     Curator,
-    /// That of Python's kazoo: `Lock`, `ReadLock` and `WriteLock`.
+    /// The layout of Python's kazoo: `Lock`, `ReadLock` and `WriteLock`.
     Kazoo,
 }
 
@@ -178,8 +179,8 @@ impl Layout {
         }
     }
 
-    /// Whether the nodes before a contender can only become fewer when this node is deleted. A holder of Curator's write lock that asks for
-    /// the read side creates a node at its own place, before all waiters (CURATOR-621).
+    /// Returns whether the nodes before a contender can only become fewer when this node is deleted. A holder of Curator's write lock that
+    /// asks for the read side creates a node at its own place, before all waiters (CURATOR-621).
     pub(crate) fn only_shrinks(self, gone: &Name) -> bool {
         !(self == Self::Curator && gone.kind == Kind::Write)
     }
@@ -229,7 +230,7 @@ impl Name {
         self.kind
     }
 
-    /// How many permits of a semaphore it wants.
+    /// Returns the number of permits of a semaphore that it wants.
     pub(crate) fn permits(&self) -> u32 {
         match self.kind {
             Kind::Permit(permits) => permits,
@@ -246,8 +247,8 @@ impl Name {
         self.sequence.wrapping_sub(other.sequence).cmp(&0)
     }
 
-    /// Whether this node was created before the other. The counter may wrap, so the difference decides. No other part of the name may
-    /// decide: that would allow two holders (ZOOKEEPER-2931).
+    /// Returns whether this node was created before the other. The counter may wrap, so the difference decides. No other part of the name
+    /// may decide: that would allow two holders (ZOOKEEPER-2931).
     pub(crate) fn is_before(&self, other: &Self) -> bool {
         self.cmp_age(other).is_lt()
     }
@@ -263,6 +264,134 @@ impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
+}
+
+/// The choice of nodes ahead that block a contender.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mode {
+    pub(crate) blocks: fn(Kind) -> bool,
+    /// Returns whether the data of a blocking node says that it no longer blocks.
+    pub(crate) gave_way: fn(&[u8]) -> bool,
+}
+
+impl Mode {
+    /// Every node ahead blocks.
+    pub(crate) const EXCLUSIVE: Self = Self {
+        blocks: |_| true,
+        gave_way: |_| false,
+    };
+
+    /// No node blocks by itself: the sum of the permits counts.
+    pub(crate) const COUNTED: Self = Self {
+        blocks: |_| false,
+        gave_way: |_| false,
+    };
+
+    /// Writers that have not downgraded block.
+    pub(crate) const SHARED: Self = Self {
+        blocks: |kind| kind != Kind::Read,
+        gave_way: |data| NodeData::from_data(data).is_some_and(|data| data.downgraded),
+    };
+}
+
+/// A directory as listed.
+#[derive(Debug)]
+pub(super) struct Children {
+    /// All contenders, in no order.
+    pub(super) names: Vec<Name>,
+    /// Contenders in other layouts, by their names.
+    pub(super) strangers: Vec<Name>,
+}
+
+/// The line around one node, as last listed. The nodes ahead only become fewer.
+#[derive(Debug)]
+pub(super) struct LineView {
+    own: Name,
+    listed: Children,
+    /// The nodes ahead that no longer block.
+    passed: Vec<Name>,
+}
+
+impl LineView {
+    /// The line around the node `own`; `None` if it has no such node.
+    pub(super) fn beside(own: &Name, listed: Children) -> Option<Self> {
+        listed.names.contains(own).then(|| Self {
+            own: own.clone(),
+            listed,
+            passed: Vec::new(),
+        })
+    }
+
+    /// The other nodes of the acquisition with this prefix.
+    pub(super) fn others_of<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Name> {
+        let is_own = move |name: &&Name| name.as_str().starts_with(prefix) && **name != self.own;
+        self.listed.names.iter().filter(is_own)
+    }
+
+    /// Replaces the list with a later one. Returns `false` if the own node is gone.
+    pub(super) fn renew(&mut self, listed: Children) -> bool {
+        self.listed = listed;
+        self.listed.names.contains(&self.own)
+    }
+
+    /// The nodes ahead, in no order.
+    pub(super) fn lower(&self) -> impl Iterator<Item = &Name> {
+        let names = self.listed.names.iter();
+        names.filter(|name| **name != self.own && name.is_before(&self.own))
+    }
+
+    /// The contenders in other layouts whose nodes are older, by their names.
+    pub(super) fn strangers(&self) -> impl Iterator<Item = &Name> {
+        let strangers = self.listed.strangers.iter();
+        strangers.filter(|name| name.is_before(&self.own))
+    }
+
+    /// Returns whether a contender was behind it.
+    pub(super) fn is_followed(&self) -> bool {
+        let mut names = self.listed.names.iter();
+        names.any(|name| *name != self.own && !name.is_before(&self.own))
+    }
+
+    /// Ignores a node ahead, which is gone.
+    pub(super) fn pass(&mut self, name: &Name) {
+        self.passed.push(name.clone());
+    }
+
+    /// Ignores a node ahead, which may still exist.
+    pub(super) fn tolerate(&mut self, name: &str) {
+        let lower = self.lower().find(|lower| lower.as_str() == name).cloned();
+        self.passed.extend(lower);
+    }
+
+    /// The nearest node ahead.
+    pub(super) fn nearest(&self) -> Option<&Name> {
+        let nearest = |one: &&Name, other: &&Name| match one.is_before(other) {
+            true => Ordering::Less,
+            false => Ordering::Greater,
+        };
+        self.lower().max_by(nearest)
+    }
+
+    /// The nearest node that blocks, and whether it is the only one. `None` when it is the contender's turn.
+    pub(super) fn blocker(&self, mode: Mode) -> Option<(Name, bool)> {
+        let mut blockers = self
+            .lower()
+            .filter(|name| (mode.blocks)(name.kind()) && !self.passed.contains(name));
+        let mut nearest = blockers.next()?;
+        let mut alone = true;
+        for name in blockers {
+            alone = false;
+            if nearest.is_before(name) {
+                nearest = name;
+            }
+        }
+        Some((nearest.clone(), alone))
+    }
+}
+
+/// The limit in the data of a semaphore's directory.
+pub(crate) fn read_limit(data: &[u8]) -> Option<u64> {
+    std::str::from_utf8(data).ok()?.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -374,5 +503,70 @@ mod tests {
     fn order_holds_where_the_counter_wraps() {
         assert!(name("lock-1-1-2147483647").is_before(&name("lock-2-2--2147483648")));
         assert!(!name("lock-2-2--2147483648").is_before(&name("lock-1-1-2147483647")));
+    }
+
+    fn numbered(sequence: i32) -> Name {
+        let name = format!("lock-1-{:016x}-{sequence:010}", sequence.cast_unsigned());
+        Layout::Bellwether.parse(name).unwrap()
+    }
+
+    fn listed(names: Vec<Name>) -> Children {
+        Children {
+            names,
+            strangers: Vec::new(),
+        }
+    }
+
+    fn line(own: i32, others: &[i32]) -> LineView {
+        let names = others.iter().chain([&own]).copied().map(numbered).collect();
+        LineView::beside(&numbered(own), listed(names)).unwrap()
+    }
+
+    fn blocker(line: &LineView) -> Option<(i32, bool)> {
+        let blocker = line.blocker(Mode::EXCLUSIVE);
+        blocker.map(|(name, alone)| (name.sequence(), alone))
+    }
+
+    #[test]
+    fn other_nodes_of_one_acquisition_are_found() {
+        let of = |acquisition: u32, sequence: i32| {
+            let name = format!("lock-1-{acquisition:016x}-{sequence:010}");
+            Layout::Bellwether.parse(name).unwrap()
+        };
+        let names = vec![of(1, 3), of(2, 4), of(1, 5), of(1, 6)];
+        let line = LineView::beside(&of(1, 5), listed(names)).unwrap();
+        let others: Vec<_> = line
+            .others_of("lock-1-0000000000000001-")
+            .map(Name::sequence)
+            .collect();
+        assert_eq!(others, [3, 6]);
+    }
+
+    #[test]
+    fn nearest_lower_node_is_in_the_way() {
+        let mut line = line(7, &[9, 3, 5, 8]);
+        assert_eq!(blocker(&line), Some((5, false)));
+        assert_eq!(line.lower().count(), 2);
+        assert!(line.is_followed());
+        line.pass(&numbered(5));
+        assert_eq!(blocker(&line), Some((3, true)));
+        line.tolerate(numbered(3).as_str());
+        assert_eq!(blocker(&line), None);
+    }
+
+    #[test]
+    fn later_list_replaces_the_earlier() {
+        let mut line = line(7, &[9, 3, 5, 6]);
+        assert!(line.renew(listed(vec![numbered(7), numbered(9)])));
+        assert_eq!(blocker(&line), None);
+        assert!(!line.renew(listed(vec![numbered(8)])));
+    }
+
+    #[test]
+    fn order_holds_where_numbers_have_wrapped() {
+        let line = line(i32::MIN + 1, &[i32::MAX, i32::MIN, i32::MIN + 2]);
+        assert_eq!(blocker(&line), Some((i32::MIN, false)));
+        assert_eq!(line.lower().count(), 2);
+        assert!(line.is_followed());
     }
 }

@@ -8,12 +8,11 @@ use bellwether_client::process::Native;
 use tokio::sync::Mutex;
 
 use crate::error::{AcquireError, ConnectError, ReleaseError};
-use crate::hold::guard::Guard;
-use crate::hold::{Hold, InTransit, Undo};
+use crate::hold::{Guard, Hold, InTransit, Undo};
 use crate::lock::Lock;
 use crate::lock::rwlock::RwLock;
-use crate::session::call::call;
 use crate::session::client::Client;
+use crate::session::telemetry::call;
 
 /// A re-entrant handle to a [`Lock`]: it may acquire the lock again while it holds it.
 ///
@@ -195,21 +194,21 @@ impl ReentrantRwLock {
     }
 }
 
-/// What a handle holds, if anything.
+/// The hold of a handle, if there is one.
 #[derive(Clone, Debug, Default)]
 struct HandleHold(Arc<Native<Mutex<Weak<Taken>>>>);
 
 #[derive(Debug)]
 struct Taken {
     hold: Hold,
-    /// Whether it is the read side.
+    /// True if it is the read side.
     is_shared: bool,
-    /// Whether a caller has received a guard.
+    /// True when a caller has received a guard.
     is_delivered: AtomicBool,
 }
 
 impl HandleHold {
-    /// One more guard of the current hold, or the first guard of a new one. Clones that ask at the same time share the result.
+    /// Returns one more guard of the current hold, or the first guard of a new one. Clones that ask at the same time share the result.
     async fn share_or(
         &self,
         client: &Client,
@@ -280,7 +279,7 @@ pub struct ReentrantGuard {
 }
 
 impl ReentrantGuard {
-    /// How many guards share the hold now, including this guard.
+    /// Returns the number of guards that share the hold now, including this guard.
     #[must_use]
     pub fn count(&self) -> usize {
         Arc::strong_count(&self.taken)
@@ -301,10 +300,8 @@ impl ReentrantGuard {
             None => Ok(()),
         }
     }
-}
 
-impl ReentrantGuard {
-    /// Its caller has received it.
+    /// Records that the caller has received the guard.
     fn delivered(self) -> Self {
         self.taken.is_delivered.store(true, Ordering::Relaxed);
         self

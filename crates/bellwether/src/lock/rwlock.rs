@@ -3,16 +3,14 @@
 use std::time::Duration;
 
 use crate::error::{AcquireError, ClearError, ReleaseError};
-use crate::hold::guard::{guard_of_a_hold, release_unrepaired};
-use crate::hold::{Hold, acquire_there};
+use crate::hold::{Hold, acquire_in_session, guard_of_a_hold, release_unrepaired};
 use crate::line::contender::{Contender, Mode};
 use crate::line::name::Kind;
-use crate::line::wait_queue::{WaitQueue, exclusive_options, layout_option, line_options};
-use crate::line::waiting::Waiting;
-use crate::node::who::Who;
-use crate::session::call::call;
+use crate::line::{WaitQueue, Waiting, exclusive_options, layout_option, line_options};
+use crate::node::data::Who;
+use crate::session::Session;
 use crate::session::client::Client;
-use crate::session::open_session::Session;
+use crate::session::telemetry::call;
 
 /// A lock that many readers share, or one writer holds alone.
 ///
@@ -123,10 +121,10 @@ impl RwLock {
             let contender = wait_queue.join_with_slot(&session, kind, mode).await?;
             WriteGuard::take(&wait_queue, contender).await
         };
-        acquire_there(self.wait_queue.options.client.runtime(), acquired).await
+        acquire_in_session(self.wait_queue.options.client.runtime(), acquired).await
     }
 
-    /// As [`read`](Self::read), but gives up after a time. The limit is for the whole call.
+    /// Does the same as [`read`](Self::read), but gives up after a time. The limit is for the whole call.
     ///
     /// # Cancel safety
     ///
@@ -141,7 +139,7 @@ impl RwLock {
             .await
     }
 
-    /// As [`write`](Self::write), but gives up after a time. The limit is for the whole call.
+    /// Does the same as [`write`](Self::write), but gives up after a time. The limit is for the whole call.
     ///
     /// # Cancel safety
     ///
@@ -195,7 +193,7 @@ impl RwLock {
         call!("rwlock.try_write", self.path())
             .try_hold(async {
                 let session = self.wait_queue.session().await?;
-                self.wait_queue.try_write(session, None).await
+                try_write(&self.wait_queue, session, None).await
             })
             .await
     }
@@ -276,26 +274,21 @@ impl RwLock {
     }
 }
 
-impl WaitQueue {
-    /// Acquires the write side if the node `own` is alone in the line.
-    async fn try_write(
-        &self,
-        session: Session,
-        own: Option<&str>,
-    ) -> Result<Option<WriteGuard>, AcquireError> {
-        let (wait_queue, own) = (self.clone(), own.map(str::to_owned));
-        let tried = async move {
-            let (own, mode) = (own.as_deref(), Mode::EXCLUSIVE);
-            match wait_queue
-                .try_join(&session, Kind::Write, mode, own)
-                .await?
-            {
-                Some(contender) => WriteGuard::take(&wait_queue, contender).await.map(Some),
-                None => Ok(None),
-            }
-        };
-        acquire_there(self.options.client.runtime(), tried).await
-    }
+/// Acquires the write side if the node `own` is alone in the line.
+async fn try_write(
+    wait_queue: &WaitQueue,
+    session: Session,
+    own: Option<&str>,
+) -> Result<Option<WriteGuard>, AcquireError> {
+    let (queue, own) = (wait_queue.clone(), own.map(str::to_owned));
+    let tried = async move {
+        let (own, mode) = (own.as_deref(), Mode::EXCLUSIVE);
+        match queue.try_join(&session, Kind::Write, mode, own).await? {
+            Some(contender) => WriteGuard::take(&queue, contender).await.map(Some),
+            None => Ok(None),
+        }
+    };
+    acquire_in_session(wait_queue.options.client.runtime(), tried).await
 }
 
 /// A hold on the read side of an [`RwLock`]; see [`Hold`] for what it promises.
@@ -326,7 +319,7 @@ impl ReadGuard {
     async fn try_upgrade_untraced(self) -> Result<WriteGuard, UpgradeError> {
         // In the session that reads: in another one the read side would be in the way.
         let session = self.hold.session().clone();
-        let written = self.wait_queue.try_write(session, Some(self.hold.node()));
+        let written = try_write(&self.wait_queue, session, Some(self.hold.node()));
         match written.await {
             // The read side is released with this guard: its node blocks only contenders that the new write node blocks too.
             Ok(Some(guard)) => Ok(guard),
@@ -390,7 +383,7 @@ impl WriteGuard {
 guard_of_a_hold!(WriteGuard, release);
 release_unrepaired!(WriteGuard);
 
-/// Why [`ReadGuard::try_upgrade`] did not give the write side.
+/// The reason why [`ReadGuard::try_upgrade`] did not give the write side.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each field is named in its message")]
@@ -409,7 +402,7 @@ pub enum UpgradeError {
 }
 
 impl UpgradeError {
-    /// Whether the same call may succeed later: other contenders were in the way, or the connection was lost.
+    /// Returns whether the same call may succeed later: other contenders were in the way, or the connection was lost.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {

@@ -7,26 +7,20 @@ use bellwether_client as zk;
 use bytes::Bytes;
 
 use crate::error::AcquireError;
-use crate::hold::Hold;
-use crate::hold::crash_record::Previous;
+use crate::hold::crash_mark::Previous;
 use crate::hold::ephemeral_node::{EphemeralNode, Naming, OwnWatch};
-use crate::hold::guard::guard_of_a_hold;
-use crate::line::failure::Failure;
-use crate::node::access::Access;
-use crate::node::node_data::DATA_BYTES_MAX;
-use crate::node::operation_id::{ClaimData, OperationId};
-use crate::node::path::NodePath;
-use crate::request::latecomer::Latecomer;
-use crate::request::leftover::Leftover;
-use crate::request::node_event::{Happened, NodeEvent};
-use crate::request::receipt;
-use crate::request::retry::{Retry, found, until_answered};
-use crate::session::call::call;
+use crate::hold::{Hold, guard_of_a_hold};
+use crate::line::Failure;
+use crate::node::data::DATA_BYTES_MAX;
+use crate::node::{Access, ClaimData, NodePath, OperationId};
+use crate::request::receipts;
+use crate::session::Session;
+use crate::session::cleaner::{Latecomer, Leftover};
 use crate::session::client::Client;
 use crate::session::liveness::KeepAlive;
-use crate::session::meters::WaitTimer;
-use crate::session::open_session::Session;
 use crate::session::recipe_options::{RecipeOptions, recipe_options};
+use crate::session::retry::{Happened, NodeEvent, Retry, found, until_answered};
+use crate::session::telemetry::{WaitTimer, call};
 
 /// A lock that is one node: the client that creates it holds the lock, and all other contenders watch it.
 ///
@@ -108,7 +102,7 @@ impl SimpleLock {
         }
     }
 
-    /// As [`acquire`](Self::acquire), but gives up after a time. The limit is for the whole call.
+    /// Does the same as [`acquire`](Self::acquire), but gives up after a time. The limit is for the whole call.
     ///
     /// # Cancel safety
     ///
@@ -173,11 +167,11 @@ struct Acquisition<'a> {
     _keep_alive: KeepAlive,
 }
 
-/// What a watched read shows of the node.
+/// The result of a watched read of the node.
 type WatchedRead = (Bytes, zk::Stat, zk::Watch);
 type Read = Result<WatchedRead, zk::Error>;
 
-/// How a try to create the node ended.
+/// The outcome of a try to create the node.
 #[expect(
     clippy::large_enum_variant,
     reason = "there is one at a time, and it is taken apart at once"
@@ -203,7 +197,7 @@ impl<'a> Acquisition<'a> {
             });
         }
         Ok(Self {
-            receipt: receipt::new_path(&session, &node.directory()),
+            receipt: receipts::new_path(&session, &node.directory()),
             node,
             data,
             acquisition,
@@ -279,7 +273,7 @@ impl<'a> Acquisition<'a> {
 
     /// The guard for the node that this acquisition has created. The read was sent behind the create.
     async fn created(&mut self, read: Read, in_doubt_since: Option<u64>) -> Result<Tried, Failure> {
-        let (czxid, watch) = match self.seen(read).await {
+        let (czxid, watch) = match self.read_watched(read).await {
             Ok(Some((data, stat, watch))) if ClaimData::is_of(&data, &self.acquisition) => {
                 (stat.czxid, Some(OwnWatch::of(&data, watch)))
             }
@@ -300,7 +294,7 @@ impl<'a> Acquisition<'a> {
     /// Waits until the next create may succeed.
     async fn wait(&mut self, mut read: Read) -> Result<(), Failure> {
         self.wait.is_for_another = true;
-        while let Some((data, _, watch)) = self.seen(read).await? {
+        while let Some((data, _, watch)) = self.read_watched(read).await? {
             if ClaimData::is_of(&data, &self.acquisition) {
                 // A create without a reply has made it since.
                 return Ok(());
@@ -314,8 +308,8 @@ impl<'a> Acquisition<'a> {
         Ok(())
     }
 
-    /// What a read has shown, or one that is sent in its place if it got no answer; `None` if there is no node.
-    async fn seen(&self, read: Read) -> Result<Option<WatchedRead>, Failure> {
+    /// Returns the result of a read, or one that is sent in its place if it got no answer; `None` if there is no node.
+    async fn read_watched(&self, read: Read) -> Result<Option<WatchedRead>, Failure> {
         let zk = self.session.zk();
         let again = || zk.get_watched(self.node.as_str());
         Ok(found(match read {
@@ -352,7 +346,7 @@ impl<'a> Acquisition<'a> {
         })
     }
 
-    /// What creates whose outcome is unknown may have made, or may still make.
+    /// Returns the nodes that creates whose outcome is unknown may have made, or may still make.
     fn leftover(&self) -> Leftover {
         Leftover::Receipted {
             path: self.node.as_str().to_owned(),

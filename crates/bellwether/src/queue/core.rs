@@ -8,7 +8,7 @@
 //! | `returned` | one node for each item that was given back: why, and before when it is not to be taken again |
 //! | `dead` | items that were given up |
 //! | `done` | tasks that were done |
-//! | `receipts` | of puts, and of the ends of claims: see `receipt.rs` |
+//! | `receipts` | of puts, and of the ends of claims: see `receipts.rs` |
 //!
 //! A claim writes the item at the version that was read and creates its node in `claims`, in one multi. So if two consumers claim an item
 //! at once, one fails, and a consumer with an older claim finds another version when it settles the claim.
@@ -18,27 +18,27 @@
 //! in the stat of the directory would not do, since a multi cannot check it; and the directory is not created anew, with versions from
 //! zero, while any item of the list is left.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bellwether_client as zk;
 use futures_util::future::join;
 
-use crate::line::failure::Failure;
-use crate::node::access::Access;
-use crate::node::path::{NodePath, PathError};
-use crate::node::recipe_mark::{RecipeMark, RecordedOrder};
-use crate::node::who::Who;
-use crate::queue::order::{Item, Rule};
-use crate::queue::put::Credit;
-use crate::queue::take::item_cache::ItemCache;
-use crate::queue::take::returned::Backoff;
-use crate::request::receipt::Receipts;
-use crate::request::retry::{Retry, until_answered};
+use crate::line::Failure;
+use crate::line::contender::SEQUENCE_MAX;
+use crate::node::data::{RecipeMark, RecordedOrder, Who};
+use crate::node::{Access, NodePath, PathError, WRITE_OVERHEAD_BYTES};
+use crate::queue::claimed_item::Backoff;
+use crate::queue::error::PutError;
+use crate::queue::item_cache::ItemCache;
+use crate::queue::order::{Item, ItemId, Rule};
+use crate::request::receipts::{OnceError, Operation, Receipts};
 use crate::session::client::Client;
-use crate::session::open_session::Session;
 use crate::session::recipe_options::{Identity, Unreached};
+use crate::session::retry::{Retry, until_answered};
+use crate::session::{Session, lock};
 
-/// How often an item is delivered before it becomes a dead letter, unless set.
+/// The number of deliveries before an item becomes a dead letter, unless set.
 const ATTEMPTS_MAX: u32 = 5;
 
 /// A queue or a set of tasks on the servers. Clones share what they know about it.
@@ -46,9 +46,9 @@ const ATTEMPTS_MAX: u32 = 5;
 pub(crate) struct QueueCore {
     client: Client,
     in_session: InSession,
-    /// What clones share.
+    /// The state that clones share.
     latest: Arc<Mutex<InSession>>,
-    /// As the user wrote it.
+    /// The path, as the user wrote it.
     path: String,
     root: Result<NodePath, PathError>,
     rule: Rule,
@@ -61,7 +61,7 @@ pub(crate) struct QueueCore {
     pub(crate) credit: Arc<Credit>,
 }
 
-/// What belongs to one session.
+/// The state that belongs to one session.
 #[derive(Clone, Debug)]
 struct InSession {
     session: Session,
@@ -72,9 +72,9 @@ struct InSession {
 /// Counts of items and claims, by the stats of their directories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// How many items were put since their directory was created.
+    /// The number of items that were put since their directory was created.
     pub(crate) puts: i64,
-    /// How many claims ended without an acknowledgement.
+    /// The number of claims that ended without an acknowledgement.
     pub(crate) returns: i64,
     pub(crate) depth: usize,
     pub(crate) claimed: usize,
@@ -97,8 +97,8 @@ impl QueueCore {
             identity: Identity::default(),
             attempts_max: ATTEMPTS_MAX,
             backoff: Backoff::default(),
-            depth_max: super::put::DEPTH_MAX,
-            item_bytes_max: super::put::ITEM_BYTES_MAX,
+            depth_max: DEPTH_MAX,
+            item_bytes_max: ITEM_BYTES_MAX,
             credit: Arc::default(),
             latest: Arc::new(Mutex::new(in_session.clone())),
             in_session,
@@ -153,7 +153,7 @@ impl QueueCore {
     }
 
     fn latest(&self) -> MutexGuard<'_, InSession> {
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.latest)
     }
 
     /// The identity of the consumer.
@@ -169,7 +169,7 @@ impl QueueCore {
         &self.in_session.session
     }
 
-    /// What this handle knows of the items in this session.
+    /// Returns the state of the items as this handle knows it in this session.
     pub(crate) fn cache(&self) -> &Arc<ItemCache> {
         &self.in_session.cache
     }
@@ -206,7 +206,7 @@ impl QueueCore {
         self.make_in_order(dirs, None).await
     }
 
-    /// As [`make`](Self::make). A new queue gets the order of this handle; what is put decides, not what is taken.
+    /// Does the same as [`make`](Self::make). A new queue gets the order of this handle; what is put decides, not what is taken.
     pub(crate) async fn make_to_put(&self, dirs: &[NodePath]) -> Result<(), Failure> {
         self.make_in_order(dirs, self.rule.recorded).await
     }
@@ -259,16 +259,17 @@ impl QueueCore {
         }
     }
 
-    /// As [`look`](Self::look), for a put, which is refused if the queue has another order. An empty queue without an order, as one that
-    /// only consumers have used, gets that of this handle; one with items was made before orders were recorded, and may have any.
-    pub(crate) async fn look_in_order(&self) -> Result<Counts, Failure> {
+    /// Does the same as [`read_counts`](Self::read_counts), for a put, which is refused if the queue has another order. An empty queue without an order,
+    /// as one that only consumers have used, gets that of this handle; one with items was made before orders were recorded, and may have
+    /// any.
+    pub(crate) async fn read_counts_in_order(&self) -> Result<Counts, Failure> {
         let root = self.root.as_ref().expect("the path was checked");
         let zk = self.session().zk();
         let mut retry = Retry::limited();
         loop {
             // Both are sent in one packet.
             let read = until_answered(|| zk.get(root.as_str()));
-            let (counts, mark) = join(self.look(), read).await;
+            let (counts, mark) = join(self.read_counts(), read).await;
             let counts = counts?;
             // There may be no node yet, or the access list may forbid to read it.
             let (Ok((data, stat)), Some(order)) = (mark, self.rule.recorded) else {
@@ -295,7 +296,7 @@ impl QueueCore {
     }
 
     /// Looks at the stats of the directories, in one round trip.
-    pub(crate) async fn look(&self) -> Result<Counts, Failure> {
+    pub(crate) async fn read_counts(&self) -> Result<Counts, Failure> {
         let looked = until_answered(|| async {
             let dirs = self.watched_dirs();
             let zk = self.session().zk();
@@ -317,7 +318,7 @@ impl QueueCore {
         }
     }
 
-    /// As [`outdate_lists`](Self::outdate_lists), for an item with a rank, whatever the order of this handle.
+    /// Does the same as [`outdate_lists`](Self::outdate_lists), for an item with a rank, whatever the order of this handle.
     pub(crate) fn outdate_ranked_lists(&self, writer: &mut zk::Multi<'_>) {
         writer.set(self.dir("items").as_str(), b"", None);
     }
@@ -400,13 +401,13 @@ impl Counts {
     }
 }
 
-/// Whether the data of a directory is that of a queue without an order.
+/// Returns whether the data of a directory is that of a queue without an order.
 fn is_unordered(data: &[u8]) -> bool {
     data.is_empty() || RecipeMark::from_data(data) == Some(RecipeMark::Queue)
 }
 
-/// How many children were ever created and deleted: `cversion` is the sum (Apache's `DataNode.copyStat`). It wraps in 32 bits,
-/// so this is right up to 2^31 creations, which are all that the servers can number.
+/// Returns the numbers of children that were ever created and deleted: `cversion` is the sum (Apache's `DataNode.copyStat`). It wraps in 32
+/// bits, so this is right up to 2^31 creations, which are all that the servers can number.
 fn child_changes(stat: &zk::Stat) -> (i64, i64) {
     let created_twice = stat.cversion.wrapping_add(stat.num_children);
     let created = i64::from(created_twice.cast_unsigned() / 2);
@@ -418,12 +419,12 @@ macro_rules! taker_options {
     () => {
         $crate::session::recipe_options::identity_options!(core.identity);
 
-        /// Which clients may use the directories and nodes at this path. The list of the [client](crate::Connect::acl) unless set.
+        /// Sets which clients may use the directories and nodes at this path. The list of the [client](crate::Connect::acl) unless set.
         /// Directories that have to be created above it stay open: create them first if they should not be.
         #[must_use]
         pub fn acl(self, acl: impl Into<Vec<$crate::zk::Acl>>) -> Self {
             let mut core = self.core;
-            core.access = $crate::node::access::Access::new(acl);
+            core.access = $crate::node::Access::new(acl);
             Self::of(core.with_receipts())
         }
 
@@ -438,13 +439,202 @@ macro_rules! taker_options {
         /// whose claim was dropped, or whose session ended, is delivered again at once.
         #[must_use]
         pub fn backoff(mut self, first: std::time::Duration, longest: std::time::Duration) -> Self {
-            self.core.backoff = $crate::queue::take::returned::Backoff { first, longest };
+            self.core.backoff = $crate::queue::claimed_item::Backoff { first, longest };
             self
         }
     };
 }
 
 pub(crate) use taker_options;
+
+/// The number of items at which a put is refused, unless set. Their names take less than 50 bytes each, and clients of default settings
+/// read no list beyond 1 MiB.
+pub(crate) const DEPTH_MAX: usize = 10_000;
+
+/// The largest item unless set: a claim writes it again, and a batch or a read-ahead holds several.
+pub(crate) const ITEM_BYTES_MAX: usize = 64 << 10;
+
+/// An item has to fit into one request together with the record of its end.
+const BATCH_BYTES_MAX: usize = 900 << 10;
+
+/// The index of the first write of an exactly-once multi: the receipt comes first.
+const AFTER_RECEIPT: usize = 1;
+
+/// The longest name of an item: rank, id and sequence.
+const NAME_BYTES_MAX: usize = 50;
+
+/// The number of puts that are made without a look at the depth: a tenth of the room that is left.
+#[derive(Debug, Default)]
+pub(crate) struct Credit(AtomicI64);
+
+impl Credit {
+    fn spend(&self, count: usize) -> bool {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.0.fetch_sub(count, Ordering::Relaxed) >= count
+    }
+
+    fn set(&self, reserved: usize) {
+        let credit = i64::try_from(reserved / 10).unwrap_or(i64::MAX);
+        self.0.store(credit, Ordering::Relaxed);
+    }
+}
+
+impl QueueCore {
+    /// Puts items in one multi: all or none, and once.
+    pub(crate) async fn put(&self, items: Vec<(u64, Vec<u8>)>) -> Result<Vec<ItemId>, PutError> {
+        if items.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.check_room(&items)
+            .await
+            .map_err(|failure| PutError::new(failure, self.path()))?;
+        let dir = self.dir("items");
+        let mut ids = Vec::new();
+        let mut creates = Vec::new();
+        for (rank, data) in items {
+            let id = ItemId::new();
+            creates.push((dir.child(Item::prefix(self.rule(), rank, &id)), data));
+            ids.push(id);
+        }
+        self.write_once(&[dir, self.dir("receipts")], |writer| {
+            let options = zk::CreateMode::PersistentSequential.with_acl(self.access.acl());
+            for (prefix, data) in &creates {
+                writer.create(prefix, data, &options);
+            }
+            self.outdate_lists(writer)
+        })
+        .await?;
+        if self.rule().overtakes {
+            self.cache().outdate();
+        }
+        Ok(ids)
+    }
+
+    /// Does the same as [`now`](Self::now), for verbs that write.
+    pub(crate) async fn now_to_put(&self) -> Result<Self, PutError> {
+        Ok(self.now().await?)
+    }
+
+    /// Makes writes exactly once, and first the directories that they need if those are missing.
+    pub(crate) async fn write_once(
+        &self,
+        dirs: &[NodePath],
+        fill: impl Fn(&mut zk::Multi<'_>),
+    ) -> Result<(), PutError> {
+        self.write_unless_gone(dirs, None, fill).await.map(drop)
+    }
+
+    /// Does the same as [`write_once`](Self::write_once); `false` if the node that the first of the writes is about is not there.
+    pub(crate) async fn write_once_if_there(
+        &self,
+        dirs: &[NodePath],
+        fill: impl Fn(&mut zk::Multi<'_>),
+    ) -> Result<bool, PutError> {
+        self.write_unless_gone(dirs, Some(AFTER_RECEIPT), fill)
+            .await
+    }
+
+    /// `false` if the write of that index found no node.
+    async fn write_unless_gone(
+        &self,
+        dirs: &[NodePath],
+        index_of_gone: Option<usize>,
+        fill: impl Fn(&mut zk::Multi<'_>),
+    ) -> Result<bool, PutError> {
+        let mut retry = Retry::limited();
+        let mut operation = self.operation()?;
+        loop {
+            match operation.send(&fill).await {
+                Ok(_) => return Ok(true),
+                Err(OnceError::Refused(zk::MultiError::Refused {
+                    index,
+                    code: zk::ErrorCode::NoNode,
+                })) if index_of_gone == Some(index) => return Ok(false),
+                // Refused as a whole, so nothing was written. Empty directories are removed by the servers, so they may vanish again
+                // before the next try.
+                Err(OnceError::Refused(error)) if zk::Error::from(error) == zk::Error::NO_NODE => {
+                    let made = self.make_to_put(dirs).await;
+                    let again = made.and_then(|()| Ok(retry.again_after(Ok(()))?));
+                    again.map_err(|failure| PutError::new(failure, self.path()))?;
+                }
+                Err(error) => return Err(self.not_written(error)),
+            }
+        }
+    }
+
+    fn operation(&self) -> Result<Operation<'_>, PutError> {
+        let operation = self.receipts().operation();
+        operation.map_err(|error| self.not_written(error))
+    }
+
+    fn not_written(&self, error: OnceError) -> PutError {
+        let path = self.path().to_owned();
+        match error {
+            OnceError::Refused(error) => PutError::Refused {
+                path,
+                source: error.into(),
+            },
+            OnceError::SessionEnded => PutError::SessionEnded { path },
+            OnceError::OutcomeUnknown(source) => PutError::OutcomeUnknown { path, source },
+            OnceError::TooManyEphemerals { bytes } => PutError::TooManyEphemerals { path, bytes },
+        }
+    }
+
+    /// Refuses an item that is too large, or a put to a full queue. The depth is read now and then, and at every put when it is close to
+    /// the limit; concurrent puts do not see each other, so they may exceed the limit by their number.
+    pub(crate) async fn check_room(&self, items: &[(u64, Vec<u8>)]) -> Result<(), Failure> {
+        let dir_bytes = self.dir("items").as_str().len();
+        let create_bytes = dir_bytes + NAME_BYTES_MAX + WRITE_OVERHEAD_BYTES + self.access.bytes();
+        let mut batch_bytes = 0;
+        for (_, data) in items {
+            if data.len() > self.item_bytes_max {
+                return Err(Failure::TooLarge {
+                    bytes: data.len(),
+                    bytes_max: self.item_bytes_max,
+                });
+            }
+            batch_bytes += data.len() + create_bytes;
+        }
+        check_bytes(batch_bytes)?;
+        if self.credit.spend(items.len()) {
+            return Ok(());
+        }
+        let counts = self.read_counts_in_order().await?;
+        if counts.puts >= i64::from(SEQUENCE_MAX) {
+            return Err(Failure::SequenceUsedUp);
+        }
+        let after = counts.depth + items.len();
+        if after > self.depth_max {
+            self.credit.set(0);
+            return Err(Failure::LineFull {
+                depth: counts.depth,
+            });
+        }
+        self.credit.set(self.depth_max - after);
+        Ok(())
+    }
+
+    /// Refuses a task whose name is so long that the request would be too large.
+    pub(crate) fn check_named(
+        &self,
+        name: &str,
+        data: &[u8],
+        writes: usize,
+    ) -> Result<(), Failure> {
+        let path_bytes = self.dir("items").child(name).len();
+        check_bytes(data.len() + writes * (path_bytes + WRITE_OVERHEAD_BYTES + self.access.bytes()))
+    }
+}
+
+fn check_bytes(bytes: usize) -> Result<(), Failure> {
+    match bytes > BATCH_BYTES_MAX {
+        true => Err(Failure::TooLarge {
+            bytes,
+            bytes_max: BATCH_BYTES_MAX,
+        }),
+        false => Ok(()),
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -6,14 +6,14 @@ use std::time::Duration;
 use bellwether_client as zk;
 
 use crate::error::ConnectError;
-use crate::line::failure::Failure;
-use crate::node::path::PathError;
-use crate::node::recipe_mark::RecordedOrder;
+use crate::line::Failure;
+use crate::node::PathError;
+use crate::node::data::RecordedOrder;
 use crate::session::recipe_options::from_unreached;
 
 from_unreached!(PutError, TakeError);
 
-/// Why an item was not put, or may not have been.
+/// The reason why an item was not put, or may not have been.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each field is named in its message")]
@@ -70,7 +70,7 @@ pub enum PutError {
 }
 
 impl PutError {
-    /// Whether the same call may succeed later: the session or the connection was lost, or time or room ran out.
+    /// Returns whether the same call may succeed later: the session or the connection was lost, or time or room ran out.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -79,9 +79,7 @@ impl PutError {
             _ => false,
         }
     }
-}
 
-impl PutError {
     pub(crate) fn new(failure: Failure, path: &str) -> Self {
         let path = path.to_owned();
         match failure {
@@ -106,7 +104,7 @@ impl PutError {
     }
 }
 
-/// Why no item was taken, or the queue could not be read.
+/// The reason why no item was taken, or the queue could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each field is named in its message")]
@@ -154,7 +152,7 @@ pub enum TakeError {
 }
 
 impl TakeError {
-    /// Whether the same call may succeed later: the session or the connection was lost, or time or room ran out.
+    /// Returns whether the same call may succeed later: the session or the connection was lost, or time or room ran out.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -166,9 +164,7 @@ impl TakeError {
             _ => false,
         }
     }
-}
 
-impl TakeError {
     pub(crate) fn new(failure: Failure, path: &str) -> Self {
         let path = path.to_owned();
         match failure {
@@ -192,7 +188,7 @@ impl TakeError {
     }
 }
 
-/// Why a claim was not acknowledged or given back as requested.
+/// The reason why a claim was not acknowledged or given back as requested.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each field is named in its message")]
@@ -230,7 +226,7 @@ pub enum SettleError {
 }
 
 impl SettleError {
-    /// Whether a repetition may succeed, from the take on: the claim had ended before, and the item is delivered again.
+    /// Returns whether a repetition may succeed, from the take on: the claim had ended before, and the item is delivered again.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::NotClaimed { .. } | Self::SessionEnded { .. })

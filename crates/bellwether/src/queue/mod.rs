@@ -1,39 +1,41 @@
 //! Queues with at-least-once delivery: items stay until a consumer has acknowledged them.
 
+pub(crate) mod claimed_item;
 pub(crate) mod core;
 mod error;
+pub(crate) mod item_cache;
 mod look;
 pub(crate) mod order;
-mod put;
-pub(crate) mod record;
 pub(crate) mod take;
 pub(crate) mod tasks;
 
+pub use self::error::{PutError, SettleError, TakeError};
+pub use self::look::{Claimed, DeadLetter, Depth, Listed, Peek};
+pub use self::order::{ByDueTime, ByPriority, Fifo, ItemId, Order};
+pub use self::tasks::{TaskCounts, TaskProgress};
+pub use crate::node::data::{Payload, RecordedOrder};
+
 use std::fmt;
 use std::marker::PhantomData;
-use std::time::Duration;
+use std::ops::Deref;
+use std::time::{Duration, SystemTime};
 
+use bellwether_client::environment;
 use futures_util::future::join_all;
+use futures_util::stream::unfold;
 
-use crate::line::failure::Failure;
-use crate::session::call::call;
+use crate::hold::Hold;
+use crate::line::Failure;
+use crate::queue::claimed_item::{ClaimedItem, End};
+use crate::queue::core::{QueueCore, taker_options};
+use crate::queue::order::{DUE_MIN, to_ms};
+use crate::request::Events;
 use crate::session::client::Client;
+use crate::session::telemetry::call;
 
-pub use crate::node::payload::Payload;
-pub use crate::node::recipe_mark::RecordedOrder;
-pub use error::{PutError, SettleError, TakeError};
-pub use look::dead_letter::DeadLetter;
-pub use look::inspect::{Depth, Peek};
-pub use look::listing::{Claimed, Listed};
-pub use order::{ByDueTime, ByPriority, Fifo, ItemId, Order};
-pub use take::claim::Claim;
-pub use take::consumer::Consumer;
-pub use tasks::{TaskCounts, TaskProgress};
-
-use self::core::{QueueCore, taker_options};
 pub(crate) use self::take::Empty;
 
-/// How many items of a batch are claimed at once.
+/// The number of items of a batch that are claimed at once.
 const TAKEN_TOGETHER: usize = 16;
 
 /// A first-in, first-out queue; see [`OrderedQueue`].
@@ -130,14 +132,14 @@ impl<O: Order, T> OrderedQueue<O, T> {
 
     taker_options!();
 
-    /// How often an item is delivered before it becomes a dead letter. 5 unless set; at least once.
+    /// Sets the number of deliveries before an item becomes a dead letter. 5 unless set; at least once.
     #[must_use]
     pub fn attempts_max(mut self, attempts_max: u32) -> Self {
         self.core.attempts_max = attempts_max.max(1);
         self
     }
 
-    /// How many items there may be before a put is refused. 10,000 unless set, because clients of default settings refuse to list much more
+    /// Sets the number of items at which a put is refused. 10,000 unless set, because clients of default settings refuse to list much more
     /// than 20,000. A producer checks the depth at every put when it is near the limit, and otherwise now and then, so several producers
     /// may exceed the limit by a tenth of the room that they saw.
     #[must_use]
@@ -146,7 +148,7 @@ impl<O: Order, T> OrderedQueue<O, T> {
         self
     }
 
-    /// How many bytes an item may have. 64 KiB unless set; servers take no more than 1 MiB in one request.
+    /// Sets the largest size of an item. 64 KiB unless set; servers take no more than 1 MiB in one request.
     #[must_use]
     pub fn item_bytes_max(mut self, item_bytes_max: usize) -> Self {
         self.core.item_bytes_max = item_bytes_max;
@@ -157,7 +159,7 @@ impl<O: Order, T> OrderedQueue<O, T> {
         self.core.client()
     }
 
-    /// The shelf in the current session.
+    /// The engine in the current session.
     async fn core(&self) -> Result<QueueCore, TakeError> {
         Ok(self.core.now().await?)
     }
@@ -198,7 +200,7 @@ impl<O: Order, T: Payload> OrderedQueue<O, T> {
         }
     }
 
-    /// As [`take`](Self::take), but gives up after a time.
+    /// Does the same as [`take`](Self::take), but gives up after a time.
     ///
     /// # Errors
     ///
@@ -301,5 +303,376 @@ impl<O, T> fmt::Debug for OrderedQueue<O, T> {
         f.debug_struct("OrderedQueue")
             .field("path", &self.core.path())
             .finish_non_exhaustive()
+    }
+}
+
+impl<T: Payload> Queue<T> {
+    /// Puts an item exactly once, even if a reply is lost. One round trip.
+    ///
+    /// # Errors
+    ///
+    /// See [`PutError`]. Only after [`PutError::OutcomeUnknown`] the item may have been put.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, the item may have been put or not.
+    pub async fn put(&self, payload: &T) -> Result<ItemId, PutError> {
+        call!("queue.put", self.path())
+            .run(self.put_one(0, payload))
+            .await
+    }
+
+    /// Puts several items in one transaction, in this order: all or none.
+    ///
+    /// # Errors
+    ///
+    /// As [`put`](Self::put); [`PutError::TooLarge`] if they are more than the servers take in one request.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`put`](Self::put).
+    pub async fn put_all(&self, payloads: &[T]) -> Result<Vec<ItemId>, PutError> {
+        call!("queue.put_all", self.path())
+            .run(self.put_all_untraced(payloads))
+            .await
+    }
+
+    async fn put_all_untraced(&self, payloads: &[T]) -> Result<Vec<ItemId>, PutError> {
+        let items = payloads.iter().map(|payload| (0, payload)).collect();
+        self.put_ranked(items).await
+    }
+}
+
+impl<T: Payload> PriorityQueue<T> {
+    /// Puts an item, exactly once; the lowest priority is taken first. One round trip.
+    ///
+    /// # Errors
+    ///
+    /// See [`PutError`]. Only after [`PutError::OutcomeUnknown`] the item may have been put.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, the item may have been put or not.
+    pub async fn put(&self, priority: u32, payload: &T) -> Result<ItemId, PutError> {
+        call!("queue.put", self.path())
+            .run(self.put_one(priority.into(), payload))
+            .await
+    }
+
+    /// Puts several items in one transaction, all or none, each with its priority.
+    ///
+    /// # Errors
+    ///
+    /// As [`put`](Self::put); [`PutError::TooLarge`] if they are more than the servers take in one request.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`put`](Self::put).
+    pub async fn put_all(&self, items: &[(u32, T)]) -> Result<Vec<ItemId>, PutError> {
+        call!("queue.put_all", self.path())
+            .run(self.put_all_untraced(items))
+            .await
+    }
+
+    async fn put_all_untraced(&self, items: &[(u32, T)]) -> Result<Vec<ItemId>, PutError> {
+        let items = items
+            .iter()
+            .map(|(priority, payload)| (u64::from(*priority), payload));
+        self.put_ranked(items.collect()).await
+    }
+}
+
+impl<T: Payload> DelayQueue<T> {
+    /// Puts an item that is not taken before a time, exactly once. One round trip.
+    ///
+    /// The time refers to the clocks of the consumers, and is part of the node's name: a wrong clock changes when an item is taken, but
+    /// never the order.
+    ///
+    /// # Errors
+    ///
+    /// See [`PutError`]. Only after [`PutError::OutcomeUnknown`] the item may have been put.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, the item may have been put or not.
+    pub async fn put_at(&self, due: SystemTime, payload: &T) -> Result<ItemId, PutError> {
+        call!("queue.put", self.path())
+            .run(self.put_one(to_ms(due).max(DUE_MIN), payload))
+            .await
+    }
+
+    /// Does the same as [`put_at`](Self::put_at), after a delay from now.
+    ///
+    /// # Errors
+    ///
+    /// As [`put_at`](Self::put_at).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`put_at`](Self::put_at).
+    pub async fn put_after(&self, delay: Duration, payload: &T) -> Result<ItemId, PutError> {
+        call!("queue.put", self.path())
+            .run(async {
+                // A time beyond the range is never reached.
+                let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+                let due_ms = to_ms(environment::system_time()).saturating_add(delay_ms);
+                self.put_one(due_ms, payload).await
+            })
+            .await
+    }
+}
+
+impl<O: Order, T: Payload> OrderedQueue<O, T> {
+    async fn put_ranked(&self, items: Vec<(u64, &T)>) -> Result<Vec<ItemId>, PutError> {
+        let mut written = Vec::new();
+        for (rank, payload) in items {
+            let bytes = payload.to_bytes().map_err(|source| PutError::NotWritable {
+                path: self.path().to_owned(),
+                source,
+            })?;
+            written.push((rank, bytes));
+        }
+        self.core.now_to_put().await?.put(written).await
+    }
+
+    async fn put_one(&self, rank: u64, payload: &T) -> Result<ItemId, PutError> {
+        let mut ids = self.put_ranked(vec![(rank, payload)]).await?;
+        Ok(ids.pop().expect("one was put"))
+    }
+}
+
+/// The pause after a transient failure.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// A stream of claims without end; see [`OrderedQueue::consumer`].
+///
+/// An error is an item and not the end: after [`TakeError::SessionEnded`] the next item is claimed in the next session. The stream ends
+/// only where a retry cannot help: [`TakeError::BadPath`], [`TakeError::OtherOrder`], [`TakeError::TooLarge`],
+/// [`TakeError::Refused`], and a client that is closed.
+pub type Consumer<T> = Events<Result<Claim<T>, TakeError>>;
+
+impl<T: Payload + Send + 'static> Consumer<T> {
+    pub(crate) fn of<O: Order>(queue: OrderedQueue<O, T>) -> Self {
+        Self::from_stream(unfold(Some(queue), next))
+    }
+}
+
+async fn next<O: Order, T: Payload + Send + 'static>(
+    queue: Option<OrderedQueue<O, T>>,
+) -> Option<(Result<Claim<T>, TakeError>, Option<OrderedQueue<O, T>>)> {
+    let queue = queue?;
+    // While no server answers there is nothing to report: the client writes it to the log.
+    let _ = queue.client().session_in_time().await;
+    let taken = queue.take().await;
+    match &taken {
+        Ok(_) | Err(TakeError::SessionEnded { .. }) => {}
+        Err(
+            TakeError::BadPath { .. }
+            | TakeError::OtherOrder { .. }
+            | TakeError::TooLarge { .. }
+            | TakeError::Refused { .. },
+        ) => return Some((taken, None)),
+        Err(TakeError::NoSession { source, .. }) if source.is_final() => {
+            return Some((taken, None));
+        }
+        Err(_) => queue.client().runtime().sleep(PAUSE).await,
+    }
+    Some((taken, Some(queue)))
+}
+
+/// A hold on an item of a queue; see [`Hold`] for what it promises. The item stays on the servers until it is [acknowledged](Self::ack).
+///
+/// When the claim is dropped or its session ends, the item is delivered again. Either counts as an attempt;
+/// [`give_back_uncounted`](Self::give_back_uncounted) does not.
+#[derive(Debug)]
+#[must_use = "the item is delivered again when the claim is dropped"]
+pub struct Claim<T> {
+    held: ClaimedItem,
+    payload: T,
+}
+
+impl<T> Claim<T> {
+    pub(crate) fn new(held: ClaimedItem, payload: T) -> Self {
+        Self { held, payload }
+    }
+
+    /// The payload.
+    #[must_use]
+    pub fn payload(&self) -> &T {
+        &self.payload
+    }
+
+    /// Returns the id of the item: what its put returned.
+    #[must_use]
+    pub fn id(&self) -> ItemId {
+        self.held.item().id()
+    }
+
+    /// Returns the number of deliveries of the item, including this delivery, but not those that were [given back
+    /// uncounted](Self::give_back_uncounted).
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        self.held.attempts()
+    }
+
+    /// Returns the time since the item was put, by the clocks of the servers then and of this machine now.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        age(self.held.put_ms())
+    }
+
+    /// Acknowledges the item: removes it for good and waits for the server's answer, over any number of reconnects. It succeeds only while
+    /// this claim is valid.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, the item is removed or will be delivered again.
+    ///
+    /// # Errors
+    ///
+    /// See [`SettleError`].
+    pub async fn ack(self) -> Result<(), SettleError> {
+        call!("queue.ack", self.path())
+            .of(&self)
+            .run(self.held.settle(&End::Delete))
+            .await
+    }
+
+    /// Gives the item back at its old place, for another attempt, after the [backoff](crate::Queue::backoff) if one is set. The reason, or
+    /// its first 4 KiB, is kept for the dead letter, unless a later reason replaces it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, the item has been or will be given back, perhaps without the reason.
+    ///
+    /// # Errors
+    ///
+    /// See [`SettleError`].
+    pub async fn give_back(self, reason: &str) -> Result<(), SettleError> {
+        call!("queue.give_back", self.path())
+            .of(&self)
+            .run(async move {
+                let end = self.held.failed(self.held.backoff(), reason);
+                self.held.settle(&end).await
+            })
+            .await
+    }
+
+    /// Does the same as [`give_back`](Self::give_back), but the item is not delivered again before `delay` has passed, by the clocks of the
+    /// consumers. Other items are delivered meanwhile.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`give_back`](Self::give_back), perhaps without the delay.
+    ///
+    /// # Errors
+    ///
+    /// See [`SettleError`].
+    pub async fn give_back_after(self, delay: Duration, reason: &str) -> Result<(), SettleError> {
+        call!("queue.give_back", self.path())
+            .of(&self)
+            .run(async move {
+                let end = self.held.failed(delay, reason);
+                self.held.settle(&end).await
+            })
+            .await
+    }
+
+    /// Does the same as [`give_back`](Self::give_back), but this delivery does not count as an attempt, and there is no backoff: for a
+    /// consumer that ends, or cannot do its work, for a reason that has nothing to do with the item.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, the item has been or will be given back; the attempt may count.
+    ///
+    /// # Errors
+    ///
+    /// See [`SettleError`].
+    pub async fn give_back_uncounted(self, reason: &str) -> Result<(), SettleError> {
+        call!("queue.give_back", self.path())
+            .of(&self)
+            .run(async move {
+                let end = self.held.uncounted(reason);
+                self.held.settle(&end).await
+            })
+            .await
+    }
+
+    /// Makes the item a dead letter at once: it will never succeed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, the item is a dead letter or will be delivered again.
+    ///
+    /// # Errors
+    ///
+    /// See [`SettleError`].
+    pub async fn reject(self, reason: &str) -> Result<(), SettleError> {
+        call!("queue.reject", self.path())
+            .of(&self)
+            .run(async move {
+                let end = self.held.given_up(reason);
+                self.held.settle(&end).await
+            })
+            .await
+    }
+}
+
+impl<T> Deref for Claim<T> {
+    type Target = Hold;
+
+    fn deref(&self) -> &Hold {
+        self.held.hold()
+    }
+}
+
+/// Returns the time since then.
+pub(crate) fn age(put_ms: i64) -> Duration {
+    let now = to_ms(environment::system_time());
+    Duration::from_millis(now.saturating_sub(u64::try_from(put_ms).unwrap_or(0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use bellwether_testkit::{Direction, FaultProxy, Op, TestServer};
+
+    use super::*;
+
+    use crate::session::client::{Client, connect};
+    use crate::session::liveness::pretended_ensemble::{session, until_unproven};
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn claim_is_not_returned_when_it_is_lost_already() {
+        let server = TestServer::start().await.unwrap();
+        let proxy = FaultProxy::start(server.address()).await.unwrap();
+        let session = session(proxy.connect_string()).await;
+        let client = Client::start(session.clone(), connect(proxy.connect_string()));
+        let queue = PriorityQueue::<Vec<u8>>::new(&client, "/queue");
+        // Put by another client, because the receipt of a put keeps the heartbeat running.
+        let other = connect(server.connect_string()).await.unwrap();
+        let others = PriorityQueue::<Vec<u8>>::new(&other, "/queue");
+        others.put(1, &Vec::new()).await.unwrap();
+        // Once taken and given back, so that all directories are there.
+        let claim = others.try_take().await.unwrap().expect("there is one");
+        claim.give_back("").await.unwrap();
+        // The claim is answered; the reply to the read-ahead behind it is lost, and comes when the claim is no longer proof of life.
+        let is_claimed = AtomicBool::new(false);
+        let lost = proxy.swallow_reply_where(move |request| {
+            is_claimed.fetch_or(request.op == Op::Multi, Ordering::Relaxed)
+                && request.op == Op::MultiRead
+        });
+        proxy.refuse(true);
+        let taken = tokio::spawn(async move { queue.try_take().await });
+        lost.happened().await.unwrap();
+        // The next connection is there when it is needed: the session ends soon after its proof of life.
+        proxy.hold(Direction::ToServer);
+        proxy.refuse(false);
+        until_unproven(&session).await;
+        proxy.resume(Direction::ToServer);
+        let claim = taken.await.unwrap().unwrap().expect("there is one");
+        assert!(claim.is_held());
+        claim.ack().await.unwrap();
     }
 }

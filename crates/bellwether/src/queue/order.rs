@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use crate::node::operation_id::OperationId;
-use crate::node::recipe_mark::RecordedOrder;
+use crate::node::OperationId;
+use crate::node::data::RecordedOrder;
 
 /// The order in which the items of a queue are taken; see [`Fifo`], [`ByPriority`] and [`ByDueTime`]. There are no others.
 pub trait Order: Rules + fmt::Debug + Send + Sync + 'static {}
@@ -24,20 +24,20 @@ pub struct Fifo;
 #[derive(Clone, Copy, Debug)]
 pub struct ByPriority;
 
-/// By due time, and no item before it is due: the order of a [`DelayQueue`](crate::DelayQueue).
+/// Order by due time, and no item before it is due: the order of a [`DelayQueue`](crate::DelayQueue).
 #[derive(Clone, Copy, Debug)]
 pub struct ByDueTime;
 
-/// What the engine has to know about an order.
+/// The properties of an order that the engine needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
-    /// Whether an item that is put later may have to be taken earlier.
+    /// True if an item that is put later may have to be taken earlier.
     pub(crate) overtakes: bool,
-    /// Whether the rank is a time before which the item must not be taken.
+    /// True if the rank is a time before which the item must not be taken.
     pub(crate) delays: bool,
-    /// Whether the names are given by the user, and have no structure.
+    /// True if the names are given by the user, and have no structure.
     pub(crate) named: bool,
-    /// What the directory of a queue records.
+    /// The order that the directory of a queue records.
     pub(crate) recorded: Option<RecordedOrder>,
 }
 
@@ -135,13 +135,13 @@ impl Item {
         }
     }
 
-    /// As [`prefix`](Self::prefix), with the rank of this item, which any handle can read, whatever its order.
+    /// Does the same as [`prefix`](Self::prefix), with the rank of this item, which any handle can read, whatever its order.
     pub(crate) fn own_prefix(&self) -> &str {
         let end = self.name.match_indices('-').nth(1);
         end.map_or(&self.name, |(end, _)| &self.name[..=end])
     }
 
-    /// Whether its name has a rank, so that it may have to be taken before items that were put earlier.
+    /// Returns whether its name has a rank, so that it may have to be taken before items that were put earlier.
     pub(crate) fn is_ranked(&self) -> bool {
         self.sequence != UNNUMBERED && !self.name.starts_with("item-")
     }
@@ -163,7 +163,7 @@ impl Item {
         self.rank
     }
 
-    /// Its number among those of its directory, in the order in which they were put.
+    /// Returns the number of the item among those of its directory, in the order in which they were put.
     pub(crate) fn sequence(&self) -> i32 {
         self.sequence
     }
@@ -176,7 +176,7 @@ impl Item {
         ItemId(id.unwrap_or(&self.name).to_owned())
     }
 
-    /// How long until it may be taken; `None` if it may be now.
+    /// Returns the time until the item may be taken; `None` if it may be now.
     pub(crate) fn wait(&self, rule: Rule, now_ms: u64) -> Option<Duration> {
         match self.rank.checked_sub(now_ms) {
             Some(left @ 1..) if rule.delays => Some(Duration::from_millis(left)),

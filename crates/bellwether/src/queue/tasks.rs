@@ -9,24 +9,22 @@ use bellwether_client as zk;
 use futures_util::stream::unfold;
 
 use crate::hold::Hold;
-use crate::line::failure::Failure;
-use crate::node::path::NodePath;
-use crate::node::payload::Payload;
+use crate::line::Failure;
+use crate::node::NodePath;
+use crate::node::data::Payload;
+use crate::queue::claimed_item::{ClaimedItem, End, EndRecord};
 use crate::queue::core::{QueueCore, taker_options};
 use crate::queue::order::Rule;
-use crate::queue::record::EndRecord;
-use crate::queue::take::claimed_item::{ClaimedItem, End};
 use crate::queue::{DeadLetter, Empty, PutError, SettleError, TakeError};
-use crate::request::events::Events;
-use crate::request::retry::{found, until_answered};
-use crate::request::synced_read::read_synced;
-use crate::session::call::call;
+use crate::request::Events;
 use crate::session::client::Client;
+use crate::session::retry::{found, read_synced, until_answered};
+use crate::session::telemetry::call;
 
 /// A look at the counts is cheap, but not free, and people do not read faster.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// How many writes of the request that adds a task contain its name.
+/// The number of writes that contain the name of a task in the request that adds it.
 const ADD_WRITES: usize = 5;
 
 /// A set of named tasks, each to be done once, shared by any number of workers.
@@ -97,14 +95,14 @@ impl<T> Tasks<T> {
 
     taker_options!();
 
-    /// How often a task is begun before it is set aside as failed. 5 unless set; at least once.
+    /// Sets the number of times a task is begun before it is set aside as failed. 5 unless set; at least once.
     #[must_use]
     pub fn attempts_max(mut self, attempts_max: u32) -> Self {
         self.core.attempts_max = attempts_max.max(1);
         self
     }
 
-    /// How many tasks there are in each state.
+    /// Returns the number of tasks in each state.
     ///
     /// # Errors
     ///
@@ -190,7 +188,7 @@ impl<T> Tasks<T> {
             .await
     }
 
-    /// The shelf in the current session.
+    /// The engine in the current session.
     async fn core(&self) -> Result<QueueCore, TakeError> {
         Ok(self.core.now().await?)
     }
@@ -223,7 +221,7 @@ impl<T: Payload> Tasks<T> {
         let checked = NodePath::parse(&format!("/{name}"));
         let checked = checked.map_err(|source| bad(name.to_owned(), source))?;
         if checked.parent().is_some() {
-            let source = crate::node::path::PathError::Character('/');
+            let source = crate::node::PathError::Character('/');
             return Err(bad(name.to_owned(), source));
         }
         let data = payload.to_bytes().map_err(|source| PutError::NotWritable {
@@ -325,7 +323,8 @@ impl<T> Task<T> {
         &self.payload
     }
 
-    /// How often the task has been begun, including this time, but not when it was [given back uncounted](Self::give_back_uncounted).
+    /// Returns the number of times the task has been begun, including this time, but not when it was [given back
+    /// uncounted](Self::give_back_uncounted).
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.held.attempts()
@@ -348,7 +347,7 @@ impl<T> Task<T> {
             .await
     }
 
-    /// As [`done`](Self::done), with a result that [`Tasks::result`] returns.
+    /// Does the same as [`done`](Self::done), with a result that [`Tasks::result`] returns.
     ///
     /// # Cancel safety
     ///
@@ -440,7 +439,7 @@ impl<T> Deref for Task<T> {
     }
 }
 
-/// How many tasks are in which state.
+/// The number of tasks in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TaskCounts {

@@ -15,9 +15,8 @@ use std::time::Duration;
 use bellwether_client as zk;
 use tokio::sync::Notify;
 
-use crate::session::clock::Moment;
-use crate::session::open_session::{Session, WeakSession};
 use crate::session::runtime::SessionRuntime;
+use crate::session::{Moment, Session, WeakSession, lock};
 
 /// The kind of servers behind the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +51,7 @@ impl ServerKind {
     }
 }
 
-/// How many elections had taken place before a transaction: the epoch in its zxid.
+/// Returns the number of elections before a transaction: the epoch in its zxid.
 pub(crate) fn elections(zxid: i64) -> i64 {
     zxid >> 32
 }
@@ -60,25 +59,25 @@ pub(crate) fn elections(zxid: i64) -> i64 {
 /// The proof of life of one session, and how long it lasts.
 #[derive(Debug)]
 pub(crate) struct Liveness {
-    /// What the session was opened with.
+    /// The kind of servers at the opening of the session.
     opened_with: ServerKind,
     /// Set when the data of a single server, and this session with it, have moved to an ensemble: the deadline at that moment.
     moved: OnceLock<Moment>,
     zk: zk::Client,
-    /// How many holds and contenders need the heartbeat. An idle session has the client's own pings.
+    /// The number of holds and contenders that need the heartbeat. An idle session has the client's own pings.
     users: Mutex<usize>,
     /// Notified when the last user is gone.
     unused: Notify,
 }
 
-/// How often in a session timeout a server hears of an idle session.
+/// The number of times that a server hears of an idle session in a session timeout.
 const IDLE_ACTIVITY: u32 = 6;
-/// How often it does in an ensemble while something is held.
+/// The number of times that it does in an ensemble while something is held.
 const ACTIVITY: u32 = 20;
-/// How often a quorum does in an ensemble while something is held.
+/// The number of times that a quorum does in an ensemble while something is held.
 const PROOFS: u32 = 12;
-/// How often in a session timeout the leader asks its followers which sessions were active: every half tick, and a session timeout has
-/// two ticks at least (`Leader.lead`, `minSessionTimeout`).
+/// The number of times in a session timeout that the leader asks its followers which sessions were active: every half tick, and a session
+/// timeout has two ticks at least (`Leader.lead`, `minSessionTimeout`).
 const REPORTS: u32 = 4;
 /// The margin for delays and clock drift, as a fraction of the session timeout.
 const MARGIN: u32 = 10;
@@ -111,7 +110,7 @@ impl Liveness {
     /// Asks a new connection whether it leads to an ensemble now.
     ///
     /// What was proven on the single server stays so: the leader has heard of the session when it was attached, right before.
-    async fn look_again(&self) -> Result<(), zk::Error> {
+    async fn update_server_kind(&self) -> Result<(), zk::Error> {
         if self.server_kind() == ServerKind::Single
             && ServerKind::ask(&self.zk).await? == ServerKind::Ensemble
         {
@@ -213,7 +212,7 @@ impl Liveness {
     }
 
     fn users(&self) -> MutexGuard<'_, usize> {
-        self.users.lock().expect("nothing panics under this lock")
+        lock(&self.users)
     }
 
     pub(crate) fn server_kind(&self) -> ServerKind {
@@ -223,7 +222,7 @@ impl Liveness {
         }
     }
 
-    /// How long the servers may stand still without the loss of a hold that was proven regularly before.
+    /// Returns the time for which the servers may stand still without the loss of a hold that was proven regularly before.
     pub(crate) fn outage_max(&self) -> Duration {
         let t = self.zk.session_timeout();
         match self.server_kind() {
@@ -237,7 +236,7 @@ impl Liveness {
         self.zk.session_timeout() / PROOFS
     }
 
-    /// How long to wait until the next look. After a failure it tries again soon, but not at once.
+    /// Returns the pause until the next look. After a failure it tries again soon, but not at once.
     fn pause(&self, is_asked: bool) -> Duration {
         let interval = self.proof_interval();
         let due = match self.server_kind() {
@@ -249,7 +248,7 @@ impl Liveness {
         due.max(interval / 20).max(Duration::from_millis(1))
     }
 
-    /// How long it is until the next write is needed.
+    /// Returns the time until the next write is needed.
     fn until_due(&self) -> Duration {
         let interval = self.proof_interval();
         match *self.users() {
@@ -272,7 +271,7 @@ fn answered(result: Result<(), zk::Error>) -> Result<(), zk::Error> {
 pub(crate) struct KeepAlive(Session);
 
 impl KeepAlive {
-    /// Keeps the heart of a session beating as long as the result lives.
+    /// Keeps up the heartbeat of a session as long as the result lives.
     pub(crate) fn new(session: &Session) -> Self {
         session.liveness().begin();
         Self(session.clone())
@@ -319,7 +318,7 @@ pub(crate) async fn run_heartbeat(session: WeakSession, runtime: SessionRuntime)
             && session.zk().connections() > known
         {
             let now = session.zk().connections();
-            if session.liveness().look_again().await.is_ok() {
+            if session.liveness().update_server_kind().await.is_ok() {
                 known = now;
             }
         }
@@ -337,6 +336,45 @@ pub(crate) async fn run_heartbeat(session: WeakSession, runtime: SessionRuntime)
     }
 }
 
+/// Sessions for tests, which take one server for an ensemble, so that their proof of life runs out early.
+#[cfg(test)]
+pub(crate) mod pretended_ensemble {
+    use std::time::Duration;
+
+    use bellwether_client as zk;
+
+    use crate::session::Session;
+    use crate::session::client::connect;
+    use crate::session::liveness::ServerKind;
+
+    /// A session on one server that takes it for an ensemble: what counts as proof is over long before the session is.
+    pub(crate) async fn session(address: String) -> Session {
+        session_within(address, zk::Limits::default()).await
+    }
+
+    /// The same with other limits.
+    pub(crate) async fn session_within(address: String, limits: zk::Limits) -> Session {
+        let timeout = Duration::from_secs(4);
+        let zk = zk::Client::connect(&*address)
+            .session_timeout(timeout)
+            .limits(limits)
+            .await
+            .unwrap();
+        Session::start(zk, ServerKind::Ensemble, None, connect(address))
+    }
+
+    /// Waits until nothing proves any more that the session is alive.
+    pub(crate) async fn until_unproven(session: &Session) {
+        let passed = async {
+            while session.liveness().is_alive() {
+                session.runtime().sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let limit = session.session_timeout();
+        tokio::time::timeout(limit, passed).await.unwrap();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
@@ -345,7 +383,8 @@ mod tests {
     use futures_util::FutureExt as _;
 
     use super::*;
-    use crate::session::pretended_ensemble::{session_within, until_unproven};
+
+    use crate::session::liveness::pretended_ensemble::{session_within, until_unproven};
 
     #[tokio::test]
     async fn proof_is_no_busy_loop_when_the_client_has_too_many_requests() {

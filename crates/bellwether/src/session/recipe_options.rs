@@ -1,25 +1,24 @@
-//! What every recipe is built from: a client, a path, the identity that other users see, and the access list of its nodes.
+//! The parts that every recipe is built from: a client, a path, the identity that other users see, and the access list of its nodes.
 
 use crate::error::{
     AcquireError, BarrierError, ClearError, ConnectError, ContentionError, LimitError, StateError,
 };
-use crate::node::access::Access;
-use crate::node::path::{NodePath, PathError};
-use crate::node::who::Who;
+use crate::node::data::Who;
+use crate::node::{Access, NodePath, PathError};
+use crate::session::Session;
 use crate::session::client::Client;
-use crate::session::open_session::Session;
 
-/// Where a recipe is, and as whom it acts there.
+/// The place of a recipe, and the identity with which it acts there.
 #[derive(Clone, Debug)]
 pub(crate) struct RecipeOptions {
     pub(crate) client: Client,
-    /// As the user wrote it.
+    /// The path, as the user wrote it.
     pub(crate) path: String,
     pub(crate) identity: Identity,
     pub(crate) access: Access,
 }
 
-/// What a handle says about itself in its nodes, beyond host, process and user.
+/// The identity of a handle in its nodes, beyond host, process and user.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Identity {
     pub(crate) owner: Option<String>,
@@ -27,7 +26,7 @@ pub(crate) struct Identity {
     pub(crate) message: Option<String>,
 }
 
-/// Why a verb could not begin. Each error type of a recipe has both cases.
+/// The reason why a verb could not begin. Each error type of a recipe has both cases.
 #[derive(Debug)]
 pub(crate) struct Unreached {
     pub(crate) path: String,
@@ -167,11 +166,11 @@ macro_rules! recipe_options {
     ($($options:ident).+) => {
         $crate::session::recipe_options::identity_options!($($options).+.identity);
 
-        /// Which clients may use the nodes of this recipe. The list of the [client](crate::Connect::acl) unless set. Directories that have
-        /// to be created above the path stay open: create them first if they should not be.
+        /// Sets which clients may use the nodes of this recipe. The list of the [client](crate::Connect::acl) unless set. Directories that
+        /// have to be created above the path stay open: create them first if they should not be.
         #[must_use]
         pub fn acl(mut self, acl: impl Into<Vec<$crate::zk::Acl>>) -> Self {
-            self.$($options).+.access = $crate::node::access::Access::new(acl);
+            self.$($options).+.access = $crate::node::Access::new(acl);
             self
         }
 

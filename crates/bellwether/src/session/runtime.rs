@@ -1,4 +1,4 @@
-//! Where a session lives: the runtime that carries its connection, its heartbeat and the clocks of its holds.
+//! The runtime of a session, which carries its connection, its heartbeat and the clocks of its holds.
 
 use std::future::pending;
 use std::panic::resume_unwind;
@@ -17,11 +17,11 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 
-/// The home of a session. Futures of recipes only wait for results from there, so they can be awaited on any executor.
+/// The runtime that a session runs on. Futures of recipes only wait for results from there, so they can be awaited on any executor.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionRuntime {
     handle: Handle,
-    /// Whether that is the session thread.
+    /// True if that is the session thread.
     is_session_thread: bool,
     process: Process,
     /// The state of the session, which ends with the runtime.
@@ -62,7 +62,7 @@ impl SessionRuntime {
         (!self.is_forked()).then(|| self.handle.spawn(environment::task(future)))
     }
 
-    /// Whether this is a forked child of the process that it belongs to.
+    /// Returns whether this is a forked child of the process that it belongs to.
     pub(crate) fn is_forked(&self) -> bool {
         self.process.is_forked()
     }
@@ -90,8 +90,8 @@ impl SessionRuntime {
         }
     }
 
-    /// As [`run`](Self::run), but always as a task of its own, even on the caller's runtime. It makes progress while the caller does not poll
-    /// the result, so others may wait for it. `None` when the runtime is gone.
+    /// Does the same as [`run`](Self::run), but always as a task of its own, even on the caller's runtime. It makes progress while the
+    /// caller does not poll the result, so others may wait for it. `None` when the runtime is gone.
     pub(crate) fn spawn<F>(
         &self,
         future: F,
@@ -104,7 +104,7 @@ impl SessionRuntime {
         joined(task, attached)
     }
 
-    /// As [`spawn`](Self::spawn), unless the caller is a task of the session thread already.
+    /// Does the same as [`spawn`](Self::spawn), unless the caller is a task of the session thread already.
     pub(crate) async fn as_task<F>(&self, future: F) -> Option<F::Output>
     where
         F: Future<Output: Send> + Send + 'static,

@@ -7,14 +7,15 @@
 //! A waiter keeps its slot until its node is given to the cleaner, a holder until its hold is over.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use bellwether_client::process::Native;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::session::meters::WaitTimer;
+use crate::session::lock;
+use crate::session::telemetry::WaitTimer;
 
-/// How many tasks have a slot at a time: the holder, and the task that is next.
+/// The number of tasks that have a slot at a time: the holder, and the task that is next.
 const SLOTS: usize = 2;
 
 /// The slots of one session.
@@ -127,7 +128,7 @@ impl HeldSlot {
     }
 }
 
-/// Why a task got no slot.
+/// The reason why a task got no slot.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NoSlot {
     /// Too many tasks of the session have or want one.
@@ -135,11 +136,6 @@ pub(crate) enum NoSlot {
         depth: usize,
     },
     SessionEnded,
-}
-
-/// Nothing panics under these locks.
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

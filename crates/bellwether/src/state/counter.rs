@@ -1,6 +1,6 @@
 //! A shared counter.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bellwether_client as zk;
@@ -8,15 +8,15 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 
 use crate::error::StateError;
-use crate::node::access::Access;
-use crate::request::follow::{Follow, Seen, Watch};
-use crate::request::persistent_node::{NotWritten, PersistentNode, set_at};
-use crate::request::receipt::Written;
-use crate::session::call::call;
+use crate::node::Access;
+use crate::request::receipts::Written;
+use crate::request::{Follow, NotWritten, PersistentNode, Seen, Watch, set_at};
+use crate::session::Moment;
 use crate::session::client::Client;
-use crate::session::clock::Moment;
+use crate::session::lock;
+use crate::session::telemetry::call;
 
-/// How long a known value is used for additions without another read.
+/// The time for which a known value is used for additions without another read.
 const TRUSTED_FOR: Duration = Duration::from_secs(3);
 
 /// A number in a node, which many clients may add to. Clones share the last known value.
@@ -73,19 +73,19 @@ struct KnownValue {
     value: i64,
     /// `None` if the node is missing.
     version: Option<i32>,
-    /// When it was asked for or written.
+    /// The time when it was asked for or written.
     at: Moment,
 }
 
 impl KnownValue {
-    /// Whether a node of this version is probably still the node that was seen: a node that was created again begins at version 0, and
-    /// needs time to reach another version.
+    /// Returns whether a node of this version is probably still the node that was seen: a node that was created again begins at version 0,
+    /// and needs time to reach another version.
     fn is_trusted(&self) -> bool {
         self.version != Some(0) && Moment::now() - self.at < TRUSTED_FOR
     }
 }
 
-/// How an attempt to write ended.
+/// The outcome of an attempt to write.
 enum WriteOutcome {
     Written,
     /// Another client has written since the value was read.
@@ -102,7 +102,7 @@ impl Counter {
         }
     }
 
-    /// Which clients may use the nodes. The list of the [client](crate::Connect::acl) unless set.
+    /// Sets which clients may use the nodes. The list of the [client](crate::Connect::acl) unless set.
     #[must_use]
     pub fn acl(self, acl: impl Into<Vec<zk::Acl>>) -> Self {
         Self {
@@ -224,7 +224,7 @@ impl Counter {
         self.learn(self.node.read()).await
     }
 
-    /// As [`read`](Self::read), behind all writes that were acknowledged before.
+    /// Does the same as [`read`](Self::read), behind all writes that were acknowledged before.
     async fn read_latest(&self) -> Result<KnownValue, StateError> {
         self.learn(self.node.read_latest()).await
     }
@@ -283,8 +283,8 @@ impl Counter {
         }
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, Option<KnownValue>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, Option<KnownValue>> {
+        lock(&self.known)
     }
 }
 

@@ -12,9 +12,8 @@ use tokio::sync::watch;
 use tracing::warn;
 
 use crate::error::StateError;
-use crate::request::follow::{Seen, Watch};
-use crate::request::persistent_node::PersistentNode;
-use crate::session::clock::Moment;
+use crate::request::{PersistentNode, Seen, Watch};
+use crate::session::Moment;
 use crate::session::runtime::TaskGuard;
 
 /// A value that is kept up to date in the background: [`Config::live`](crate::Config::live), [`Group::live`](crate::Group::live),
@@ -143,14 +142,14 @@ impl<T> Live<T> {
         changed.map_err(|_| self.end())
     }
 
-    /// Whether the value may have changed unnoticed: there is no connection, or the value has not been read again since, or the data cannot
-    /// be decoded.
+    /// Returns whether the value may have changed unnoticed: there is no connection, or the value has not been read again since, or the
+    /// data cannot be decoded.
     #[must_use]
     pub fn is_stale(&self) -> bool {
         self.stale_for().is_some()
     }
 
-    /// For how long the value has been stale; `None` if it is not.
+    /// Returns how long the value has been stale; `None` if it is not.
     #[must_use]
     pub fn stale_for(&self) -> Option<Duration> {
         let since = *self.stale.borrow();
@@ -189,7 +188,7 @@ impl<T> Live<T> {
 
 struct Follower<T> {
     source: Source<T>,
-    /// Of the last value.
+    /// The mark of the last value.
     mark: i64,
     values: watch::Sender<Arc<T>>,
     stale: watch::Sender<Option<Moment>>,

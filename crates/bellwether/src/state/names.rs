@@ -8,15 +8,13 @@ use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 
 use crate::error::StateError;
-use crate::node::access::Access;
-use crate::node::operation_id::OperationId;
-use crate::node::payload::{Json, Payload};
-use crate::request::follow::{Follow, Seen, Watch};
-use crate::request::persistent_node::{NotWritten, PersistentNode};
-use crate::request::receipt::Written;
-use crate::session::call::call;
+use crate::node::data::{Json, Payload};
+use crate::node::{Access, OperationId};
+use crate::request::receipts::Written;
+use crate::request::{Follow, NotWritten, PersistentNode, Seen, Watch};
+use crate::session::NameReservation;
 use crate::session::client::Client;
-use crate::session::member_names::NameReservation;
+use crate::session::telemetry::call;
 use crate::state::config::Config;
 use crate::state::group::{Group, Membership, Roster};
 use crate::state::live::Live;
@@ -74,7 +72,7 @@ pub struct Names {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Instance {
-    /// Where it can be reached.
+    /// The address where it can be reached.
     pub address: String,
     /// Further properties.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -118,7 +116,7 @@ impl Names {
         }
     }
 
-    /// Which clients may use the nodes. The list of the [client](crate::Connect::acl) unless set.
+    /// Sets which clients may use the nodes. The list of the [client](crate::Connect::acl) unless set.
     #[must_use]
     pub fn acl(self, acl: impl Into<Vec<zk::Acl>>) -> Self {
         Self {
@@ -145,7 +143,7 @@ impl Names {
             .await
     }
 
-    /// As [`register`](Self::register), but waits while the name is taken.
+    /// Does the same as [`register`](Self::register), but waits while the name is taken.
     ///
     /// Several callers that wait for one name get it in no particular order. For an order, use a [`Lock`](crate::Lock).
     ///

@@ -1,51 +1,42 @@
 //! Two-phase commit: all sites apply a change, or none does.
 
-mod cleaning;
-mod error;
 mod nodes;
-mod progress;
 mod roles;
-mod status;
+mod serving;
 mod transaction;
 mod view;
 
+pub use self::nodes::{Ballot, DeadSite, Decision, Form, Vote};
+pub use self::roles::{Coordinator, Participant, Participation, Proposal};
+pub use self::serving::{Invitation, Invitations};
+pub use self::transaction::Transaction;
+pub use self::view::{SiteStatus, Status, TransactionProgress};
+
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::time::Duration;
 
 use bellwether_client as zk;
 use futures_util::future::try_join_all;
 
 use crate::error::StateError;
-use crate::node::access::Access;
-use crate::node::operation_id::OperationId;
-use crate::request::persistent_node::{NotWritten, PersistentNode};
-use crate::request::receipt::RECEIPT;
-use crate::session::call::call;
+use crate::node::{Access, OperationId};
+use crate::request::receipts::RECEIPT;
+use crate::request::{NotWritten, PersistentNode};
 use crate::session::client::Client;
-use nodes::child;
-use nodes::transaction_spec::TransactionSpec;
-use roles::presence::Presence;
-use roles::serving::HANDLERS_MAX;
-use view::View;
+use crate::session::telemetry::call;
+use crate::two_phase::nodes::TransactionSpec;
+use crate::two_phase::roles::Presence;
+use crate::two_phase::serving::HANDLERS_MAX;
+use crate::two_phase::view::View;
 
-pub use error::{ParticipateError, TransactionError};
-pub use nodes::ballot::{Ballot, Decision, Vote};
-pub use nodes::transaction_spec::{DeadSite, Form};
-pub use progress::TransactionProgress;
-pub use roles::coordinator::Coordinator;
-pub use roles::invitations::{Invitation, Invitations};
-pub use roles::participant::{Participant, Proposal};
-pub use roles::participation::Participation;
-pub use status::{SiteStatus, Status};
-pub use transaction::Transaction;
-
-/// How many sites a transaction may have. What is cleaned up together has to fit into one request.
+/// The largest number of sites of a transaction. What is cleaned up together has to fit into one request.
 const SITES_MAX: usize = 1_000;
 
-/// How long a transaction waits for votes unless set.
+/// The time for which a transaction waits for votes unless set.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// How many transactions are looked at together.
+/// The number of transactions that are looked at together.
 const LOOKED_AT_TOGETHER: usize = 16;
 
 /// Transactions among sites: each prepares and votes, and if all vote to commit, all commit; else all abort.
@@ -174,20 +165,21 @@ impl TwoPhase {
         }
     }
 
-    /// Which process counts the votes of transactions that are begun with this handle: a [coordinator](Form::Coordinator) unless set.
+    /// Sets which process counts the votes of transactions that are begun with this handle: a [coordinator](Form::Coordinator) unless set.
     #[must_use]
     pub fn form(self, form: Form) -> Self {
         Self { form, ..self }
     }
 
-    /// What happens to transactions that are begun with this handle when a site dies before its vote: [abort](DeadSite::Abort) unless set.
+    /// Sets what happens to transactions that are begun with this handle when a site dies before its vote: [abort](DeadSite::Abort) unless
+    /// set.
     #[must_use]
     pub fn dead_site(self, dead_site: DeadSite) -> Self {
         Self { dead_site, ..self }
     }
 
-    /// How long transactions that are begun with this handle wait for votes. After that, the process that counts votes to abort in place of
-    /// the missing sites. 30 seconds unless set.
+    /// Sets how long transactions that are begun with this handle wait for votes. After that, the process that counts votes to abort in
+    /// place of the missing sites. 30 seconds unless set.
     ///
     /// The clocks of the sites do not matter. The time from the beginning until a site came is measured by the time of day of the leader of the
     /// servers, the rest by the site's own monotonic clock. So if another server leads meanwhile, or its clock is set, the deadline is early or
@@ -211,8 +203,8 @@ impl TwoPhase {
         }
     }
 
-    /// How many handlers of [`serve`](Self::serve) run at once: at most `limit` that prepare, and at most `limit` that commit or abort. 16
-    /// unless set, and never less than one.
+    /// Sets how many handlers of [`serve`](Self::serve) run at once: at most `limit` that prepare, and at most `limit` that commit or
+    /// abort. 16 unless set, and never less than one.
     #[must_use]
     pub fn handlers_max(self, limit: usize) -> Self {
         Self {
@@ -222,7 +214,7 @@ impl TwoPhase {
         }
     }
 
-    /// Which clients may use the nodes. The list of the [client](crate::Connect::acl) unless set.
+    /// Sets which clients may use the nodes. The list of the [client](crate::Connect::acl) unless set.
     #[must_use]
     pub fn acl(self, acl: impl Into<Vec<zk::Acl>>) -> Self {
         Self {
@@ -258,8 +250,8 @@ impl TwoPhase {
         self.begin_as(id, sites, payload).await
     }
 
-    /// As [`begin`](Self::begin), under an id of yours, such as the number of an order. An id must not be used again: a site that was paused
-    /// since could take the new transaction for the old one.
+    /// Does the same as [`begin`](Self::begin), under an id of yours, such as the number of an order. An id must not be used again: a site
+    /// that was paused since could take the new transaction for the old one.
     ///
     /// # Cancel safety
     ///
@@ -306,16 +298,16 @@ impl TwoPhase {
             self.deadline,
             self.client.current().who(),
         );
-        cleaning::check_can_be_forgotten(transaction.place(), &spec)?;
+        transaction::check_can_be_forgotten(transaction.place(), &spec)?;
         let made = self.make(&transaction, &spec, &payload);
-        let enter = Presence::enter(&transaction, child::coordinator());
+        let enter = Presence::enter(&transaction, nodes::coordinator());
         // In this order, and together.
         let (made, presence) = tokio::join!(biased; made, enter);
         made?;
         let presence = match presence {
             // It came too early, before the directory was there.
             Err(TransactionError::NotFound { .. }) => {
-                Presence::enter(&transaction, child::coordinator()).await?
+                Presence::enter(&transaction, nodes::coordinator()).await?
             }
             presence => presence?,
         };
@@ -425,7 +417,7 @@ fn is_id(name: &str) -> bool {
     !name.starts_with(RECEIPT)
 }
 
-/// Whether the data of a node is that of a transaction.
+/// Returns whether the data of a node is that of a transaction.
 pub(crate) fn is_transaction(data: &[u8]) -> bool {
     TransactionSpec::from_data(data).is_some()
 }
@@ -433,8 +425,80 @@ pub(crate) fn is_transaction(data: &[u8]) -> bool {
 /// Reads a node of a transaction as everything that it could be.
 #[cfg(feature = "fuzz")]
 pub(crate) fn read_any_node(name: &str, data: &[u8]) {
-    let _ = nodes::child::Child::parse(name);
-    let _ = nodes::transaction_spec::TransactionSpec::from_data(data);
-    let _ = nodes::ballot::Ballot::from_data(data);
-    let _ = nodes::ballot::Verdict::from_data(data);
+    let _ = nodes::Child::parse(name);
+    let _ = nodes::TransactionSpec::from_data(data);
+    let _ = nodes::Ballot::from_data(data);
+    let _ = nodes::Verdict::from_data(data);
+}
+
+/// The reason why a call about a transaction failed. The transaction stays as it is or continues in any case: a repeated call is harmless.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "each field is named in its message")]
+pub enum TransactionError {
+    /// The number of sites is out of range. Correct it.
+    #[error("a transaction has 1 to {sites_max} sites, {path} has {sites}")]
+    BadSites {
+        path: String,
+        sites: usize,
+        sites_max: usize,
+    },
+    /// There is a transaction with this id already. Take it over if it is yours, or use another id.
+    #[error("{path} has begun already")]
+    AlreadyBegun { path: String },
+    /// There is no such transaction: none was begun, or every site had done its part and it was cleaned up.
+    #[error("there is no transaction {path}")]
+    NotFound { path: String },
+    /// The transaction was begun without this site. Correct it.
+    #[error("{site} has no part in {path}")]
+    NotASite { path: String, site: String },
+    /// There is no decision yet, so no site can have applied it. Wait for the decision first.
+    #[error("{path} is not decided")]
+    Undecided { path: String },
+    /// Sites that have not applied the decision yet, so the transaction cannot be removed. Wait for them, or use force.
+    #[error("{path} is not done at {}", sites.join(", "))]
+    NotDone { path: String, sites: Vec<String> },
+    /// There was no decision within the limit. The transaction continues.
+    #[error("timed out after {limit:?} waiting for the decision on {path}")]
+    TimedOut { path: String, limit: Duration },
+    /// The servers cannot be reached, or refuse; the state error says why.
+    #[error(transparent)]
+    State(#[from] StateError),
+}
+
+impl TransactionError {
+    /// Returns whether the same call may succeed later: the session was lost, or a decision or a site is missing. Also after an unknown
+    /// outcome, since a repeated call is harmless.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Undecided { .. } | Self::NotDone { .. } | Self::TimedOut { .. } => true,
+            Self::State(StateError::OutcomeUnknown { .. }) => true,
+            Self::State(error) => error.is_transient(),
+            _ => false,
+        }
+    }
+}
+
+/// The reason why a site did not reach the end of a transaction. Call `participate` again: it continues where it was.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ParticipateError {
+    /// A request about the transaction failed.
+    #[error(transparent)]
+    Transaction(#[from] TransactionError),
+    /// A handler of the participant failed. No vote was cast, or the decision is not marked as applied.
+    #[error("a handler failed")]
+    Handler(#[source] Box<dyn Error + Send + Sync>),
+}
+
+impl ParticipateError {
+    /// Returns the same as [`TransactionError::is_transient`]; `false` if a handler failed, since only the handler's author knows.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Transaction(error) => error.is_transient(),
+            Self::Handler(_) => false,
+        }
+    }
 }

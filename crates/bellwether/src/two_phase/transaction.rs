@@ -1,25 +1,22 @@
-//! One transaction, by its id.
+//! One transaction, by its id, and cleaning up finished ones.
 
 use std::time::Duration;
 
 use bellwether_client as zk;
+use bellwether_client::environment;
 use tokio::select;
 
-use super::error::{ParticipateError, TransactionError};
-use super::progress::TransactionProgress;
-use super::status::Status;
-use super::view::{Then, View};
-use crate::request::node_event::NodeEvent;
-use crate::request::persistent_node::{OpenNode, PersistentNode};
-use crate::session::call::call;
+use crate::error::StateError;
+use crate::request::{OpenNode, PersistentNode};
 use crate::session::client::Client;
-use crate::two_phase::nodes::ballot::{Ballot, Decision, Verdict, Vote};
-use crate::two_phase::nodes::child::{self, DECISION};
-use crate::two_phase::nodes::transaction_spec::TransactionSpec;
-use crate::two_phase::roles::coordinator::Coordinator;
-use crate::two_phase::roles::participant::Participant;
-use crate::two_phase::roles::participation::Participation;
-use crate::two_phase::roles::presence::Presence;
+use crate::session::retry::{NodeEvent, Retry};
+use crate::session::telemetry::call;
+use crate::two_phase::nodes::{
+    self, Ballot, Child, DECISION, Decision, TransactionSpec, Verdict, Vote,
+};
+use crate::two_phase::roles::{Coordinator, Participant, Participation, Presence};
+use crate::two_phase::view::{Status, Then, TransactionProgress, View};
+use crate::two_phase::{ParticipateError, TransactionError, TwoPhase};
 
 /// A handle to a transaction, by its id, for use in any process.
 ///
@@ -29,7 +26,7 @@ pub struct Transaction {
     client: Client,
     /// The directory of transactions.
     dir: PersistentNode,
-    /// Its node.
+    /// The node of the transaction.
     place: PersistentNode,
     id: String,
 }
@@ -66,7 +63,7 @@ impl Transaction {
                 // Another process may have voted a moment ago, through a server that is ahead of ours.
                 self.sync().await?;
                 let mut view = self.open_view().await?;
-                view.look(Then::Leave).await?;
+                view.update(Then::Leave).await?;
                 Ok(view.status().clone())
             })
             .await
@@ -130,7 +127,7 @@ impl Transaction {
         call!("transaction.coordinate", self.place.path())
             .run(async {
                 self.open().await?;
-                let enter = Presence::enter(self, child::coordinator());
+                let enter = Presence::enter(self, nodes::coordinator());
                 // In this order, and together. Behind its own write a session reads nothing older, also where its server lags.
                 let (presence, spec) = tokio::join!(biased; enter, self.spec());
                 let (presence, (spec, payload, begun_ms)) = (presence?, spec?);
@@ -160,7 +157,7 @@ impl Transaction {
         self.announced(false).await
     }
 
-    /// As [`decision`](Self::decision), but gives up after a time. The limit is for the whole call.
+    /// Does the same as [`decision`](Self::decision), but gives up after a time. The limit is for the whole call.
     ///
     /// # Cancel safety
     ///
@@ -198,7 +195,7 @@ impl Transaction {
     pub async fn vote(&self, site: &str, vote: Vote) -> Result<Ballot, TransactionError> {
         call!("transaction.vote", self.place.path())
             .run(async {
-                let (spec, _, _) = self.latest_terms().await?;
+                let (spec, _, _) = self.latest_spec().await?;
                 self.check_site(&spec, site)?;
                 self.cast(site, vote, true).await
             })
@@ -217,7 +214,7 @@ impl Transaction {
     pub async fn applied(&self, site: &str) -> Result<(), TransactionError> {
         call!("transaction.applied", self.place.path())
             .run(async {
-                let (spec, _, _) = self.latest_terms().await?;
+                let (spec, _, _) = self.latest_spec().await?;
                 self.check_site(&spec, site)?;
                 self.mark_applied(site).await
             })
@@ -283,8 +280,8 @@ impl Transaction {
         Ok((spec, payload.to_owned(), stat.ctime))
     }
 
-    /// As [`spec`](Self::spec), also of a transaction that was begun a moment ago through a server that is ahead of ours.
-    async fn latest_terms(&self) -> Result<(TransactionSpec, Vec<u8>, i64), TransactionError> {
+    /// Does the same as [`spec`](Self::spec), also of a transaction that was begun a moment ago through a server that is ahead of ours.
+    async fn latest_spec(&self) -> Result<(TransactionSpec, Vec<u8>, i64), TransactionError> {
         // In this order, and together.
         let (synced, spec) = tokio::join!(biased; self.sync(), self.spec());
         synced?;
@@ -320,7 +317,7 @@ impl Transaction {
             by: self.client.current().who(),
             is_own,
         };
-        let name = child::vote(site);
+        let name = nodes::vote(site);
         let data = ballot.to_data();
         loop {
             if self.make_once(&name, &data).await? {
@@ -351,7 +348,7 @@ impl Transaction {
     }
 
     pub(super) async fn read_ballot(&self, site: &str) -> Result<Option<Ballot>, TransactionError> {
-        let name = child::vote(site);
+        let name = nodes::vote(site);
         let Some(data) = self.read(&name).await? else {
             return Ok(None);
         };
@@ -386,7 +383,7 @@ impl Transaction {
         let options = zk::CreateMode::Persistent.with_acl(self.place.access().acl());
         let mut writer = opened.session.zk().new_multi();
         writer.check(&opened.path.child(DECISION), None);
-        writer.create(&opened.path.child(child::applied(site)), b"", &options);
+        writer.create(&opened.path.child(nodes::applied(site)), b"", &options);
         writer.commit().await?;
         Ok(())
     }
@@ -475,5 +472,231 @@ impl Transaction {
             .place
             .ask_in_time(|opened| opened.session.zk().get(&opened.path.child(name)));
         Ok(read.await?.map(|(data, _)| data.to_vec()))
+    }
+}
+
+/// The number of bytes that are removed in one request. Servers take no more than 1 MiB.
+const BATCH_BYTES_MAX: usize = 700_000;
+
+/// The size of the deletion of a node besides its path: headers, a length and a version.
+const DELETE_OVERHEAD_BYTES: usize = 20;
+
+impl TwoPhase {
+    /// Removes the transactions that are done at every site and began more than `older_than` ago, and returns their ids. The age is the time of
+    /// day here less that of the servers, so it is wrong by the difference of their clocks. Call it now and
+    /// then; concurrent calls do no harm.
+    ///
+    /// # Cancel safety
+    ///
+    /// Each transaction has been removed or not.
+    ///
+    /// # Errors
+    ///
+    /// See [`TransactionError`].
+    pub async fn clean_up(&self, older_than: Duration) -> Result<Vec<String>, TransactionError> {
+        call!("transaction.clean_up", self.dir.path())
+            .run(self.clean_up_untraced(older_than))
+            .await
+    }
+
+    async fn clean_up_untraced(
+        &self,
+        older_than: Duration,
+    ) -> Result<Vec<String>, TransactionError> {
+        let now = environment::system_time();
+        let mut forgotten = Vec::new();
+        for status in self.list().await? {
+            let age = now.duration_since(status.begun).unwrap_or_default();
+            if !status.is_done() || age < older_than {
+                continue;
+            }
+            match self.transaction(&status.id).forget().await {
+                Ok(()) => forgotten.push(status.id),
+                // Another client was quicker.
+                Err(TransactionError::NotFound { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(forgotten)
+    }
+}
+
+impl Transaction {
+    /// Removes everything about a transaction that is done at every site. Its decision can no longer be read.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, all of it has been removed or nothing; of a transaction that does not fit one request, votes may
+    /// be gone before the rest. Call again.
+    ///
+    /// # Errors
+    ///
+    /// [`TransactionError::NotDone`] while a site is not done; else see [`TransactionError`].
+    pub async fn forget(&self) -> Result<(), TransactionError> {
+        call!("transaction.forget", self.place().path())
+            .run(self.forget_untraced())
+            .await
+    }
+
+    async fn forget_untraced(&self) -> Result<(), TransactionError> {
+        let status = self.status().await?;
+        if !status.is_done() {
+            return Err(TransactionError::NotDone {
+                path: self.path(),
+                sites: status.unapplied().map(str::to_owned).collect(),
+            });
+        }
+        self.remove(|writer, node, names| {
+            // Whether it is done, and how, is known to the end.
+            let needed = |name: &&String| {
+                let child = Child::parse(name);
+                matches!(child, Some(Child::Decision | Child::Applied(_)))
+            };
+            let (last, first): (Vec<_>, Vec<_>) = names.iter().partition(needed);
+            let fits_at_once =
+                delete_bytes(node, &first) + delete_bytes(node, &last) <= BATCH_BYTES_MAX;
+            if !fits_at_once && !first.is_empty() {
+                add_deletes(writer, node, &fitting(node, &first));
+                return Ok(Left::Something);
+            }
+            add_deletes(writer, node, &first);
+            add_deletes(writer, node, &last);
+            writer.delete(node, None);
+            Ok(Left::Nothing)
+        })
+        .await
+    }
+
+    /// Gives up on sites that will not return: decides, as [`abort`](super::Coordinator::abort) does, and removes votes and payload. The
+    /// decision stays as a tombstone, so that a site that does return learns it; when all sites have, [`forget`](Self::forget) removes that
+    /// too.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, it may have been decided, and removed or not.
+    ///
+    /// # Errors
+    ///
+    /// See [`TransactionError`].
+    pub async fn forget_by_force(&self) -> Result<Decision, TransactionError> {
+        call!("transaction.forget_by_force", self.place().path())
+            .run_to(self.forget_by_force_untraced(), Decision::outcome)
+            .await
+    }
+
+    async fn forget_by_force_untraced(&self) -> Result<Decision, TransactionError> {
+        let decision = self.coordinate().await?.abort("given up by force").await?;
+        let (mut spec, _, _) = self.spec().await?;
+        spec.forgotten_by = Some(self.client().current().who());
+        let tombstone = spec.to_data(b"");
+        self.remove(|writer, node, _| {
+            writer.set(node, &tombstone, None);
+            // Nothing may be removed without it.
+            writer.check(&format!("{node}/{DECISION}"), None);
+            Ok(Left::Nothing)
+        })
+        .await?;
+        let swept = self.remove(|writer, node, names| {
+            let is_vote = |name: &&String| matches!(Child::parse(name), Some(Child::Vote(_)));
+            let votes: Vec<_> = names.iter().filter(is_vote).collect();
+            let batch = fitting(node, &votes);
+            writer.check(&format!("{node}/{DECISION}"), None);
+            add_deletes(writer, node, &batch);
+            Ok(match batch.len() < votes.len() {
+                true => Left::Something,
+                false => Left::Nothing,
+            })
+        });
+        match swept.await {
+            // The last site has come back after all, and has cleaned up.
+            Ok(()) | Err(TransactionError::NotFound { .. }) => Ok(decision),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes writes to the node and everything below it, in as many multis as it takes, each of which is idempotent.
+    async fn remove(
+        &self,
+        fill: impl Fn(&mut zk::Multi<'_>, &str, &[String]) -> Result<Left, zk::Error>,
+    ) -> Result<(), TransactionError> {
+        let place = self.place();
+        // Once one of our writes is done, or may be, another client may do the rest.
+        let mut is_begun = false;
+        let mut retry = Retry::limited();
+        loop {
+            let names = match self.children().await {
+                Err(TransactionError::NotFound { .. }) if is_begun => return Ok(()),
+                names => names?,
+            };
+            let opened = place.open_in_time().await?;
+            let mut writer = opened.session.zk().new_multi();
+            let node = opened.path.as_str();
+            let left = match fill(&mut writer, node, &names) {
+                Ok(left) => left,
+                Err(error) => return Err(place.refused(error).into()),
+            };
+            match writer.commit().await.map_err(zk::Error::from) {
+                Ok(_) if left == Left::Nothing => return Ok(()),
+                // The rest goes next.
+                Ok(_) => (is_begun, retry) = (true, Retry::limited()),
+                // A participant came or left between the two. Or another program created a node below a vote, and that stays.
+                Err(error @ (zk::Error::NO_NODE | zk::Error::NOT_EMPTY)) => {
+                    retry.count(error).map_err(|error| place.refused(error))?;
+                }
+                Err(error) => {
+                    is_begun |= error.is_in_doubt();
+                    place.again(&opened, error).await?;
+                }
+            }
+        }
+    }
+}
+
+/// The part that is left to remove.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Left {
+    Something,
+    Nothing,
+}
+
+fn add_deletes(writer: &mut zk::Multi<'_>, node: &str, names: &[&String]) {
+    for name in names {
+        writer.delete(&format!("{node}/{name}"), None);
+    }
+}
+
+/// Returns as many of these as can be deleted in one request; one at least.
+fn fitting<'a>(node: &str, names: &[&'a String]) -> Vec<&'a String> {
+    let mut bytes = 0;
+    let fits = |(index, name): &(usize, &&String)| {
+        bytes += delete_bytes(node, &[name]);
+        *index == 0 || bytes <= BATCH_BYTES_MAX
+    };
+    let names = names.iter().enumerate().take_while(fits);
+    names.map(|(_, name)| *name).collect()
+}
+
+/// Returns the size of the deletion of these nodes.
+fn delete_bytes(node: &str, names: &[&String]) -> usize {
+    let bytes = names
+        .iter()
+        .map(|name| node.len() + name.len() + DELETE_OVERHEAD_BYTES);
+    bytes.sum()
+}
+
+/// Refuses a transaction whose site names are so long that its removal would not fit into one request.
+pub(super) fn check_can_be_forgotten(
+    place: &PersistentNode,
+    spec: &TransactionSpec,
+) -> Result<(), StateError> {
+    let marks: Vec<_> = spec.sites.iter().map(|site| nodes::applied(site)).collect();
+    let bytes = delete_bytes(place.path(), &marks.iter().collect::<Vec<_>>());
+    match bytes > BATCH_BYTES_MAX {
+        true => Err(StateError::TooLarge {
+            path: place.path().to_owned(),
+            bytes,
+            bytes_max: BATCH_BYTES_MAX,
+        }),
+        false => Ok(()),
     }
 }

@@ -1,20 +1,22 @@
-//! Reads a transaction repeatedly, and counts its votes.
+//! Reads a transaction repeatedly, and counts its votes: its status and its progress.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, SystemTime};
 
 use bellwether_client as zk;
+use futures_util::stream::unfold;
 use tokio::select;
 
-use super::error::TransactionError;
-use super::status::Status;
-use super::transaction::Transaction;
-use crate::request::node_event::NodeEvent;
-use crate::request::persistent_node::OpenNode;
-use crate::session::clock::Moment;
-use crate::two_phase::nodes::ballot::{Ballot, Decision, Verdict, Vote};
-use crate::two_phase::nodes::child::Child;
-use crate::two_phase::nodes::transaction_spec::{DeadSite, TransactionSpec};
-use crate::two_phase::roles::presence::Presence;
+use crate::node::data::Who;
+use crate::request::{Events, OpenNode};
+use crate::session::Moment;
+use crate::session::retry::NodeEvent;
+use crate::two_phase::TransactionError;
+use crate::two_phase::nodes::{
+    Ballot, Child, DeadSite, Decision, Form, TransactionSpec, Verdict, Vote,
+};
+use crate::two_phase::roles::Presence;
+use crate::two_phase::transaction::Transaction;
 
 /// A transaction as one process has seen it.
 #[derive(Debug)]
@@ -28,7 +30,7 @@ pub(super) struct View {
     event: Option<NodeEvent>,
 }
 
-/// Whether to set watches for the next change.
+/// The choice whether to set watches for the next change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Then {
     Watch,
@@ -63,7 +65,7 @@ impl View {
         &self.transaction
     }
 
-    /// When it began, by the clock of the servers.
+    /// Returns the time when it began, by the clock of the servers.
     pub(super) fn begun_ms(&self) -> i64 {
         self.begun_ms
     }
@@ -84,7 +86,7 @@ impl View {
         }
         loop {
             presence.keep().await?;
-            self.look(Then::Watch).await?;
+            self.update(Then::Watch).await?;
             if let Some(decision) = self.try_decide().await? {
                 return Ok(decision);
             }
@@ -165,11 +167,11 @@ impl View {
         }
     }
 
-    pub(super) async fn look(&mut self, then: Then) -> Result<(), TransactionError> {
+    pub(super) async fn update(&mut self, then: Then) -> Result<(), TransactionError> {
         let place = self.transaction.place().clone();
         loop {
             let opened = place.open_in_time().await?;
-            match self.look_through(&opened, then).await {
+            match self.list(&opened, then).await {
                 Ok(ReadOutcome::Whole) => return Ok(()),
                 Ok(ReadOutcome::Changed) => {}
                 Ok(ReadOutcome::Unreadable(name)) => {
@@ -181,11 +183,7 @@ impl View {
         }
     }
 
-    async fn look_through(
-        &mut self,
-        opened: &OpenNode,
-        then: Then,
-    ) -> Result<ReadOutcome, zk::Error> {
+    async fn list(&mut self, opened: &OpenNode, then: Then) -> Result<ReadOutcome, zk::Error> {
         let zk = opened.session.zk();
         let node = opened.path.as_str();
         let names = match then {
@@ -253,4 +251,160 @@ enum ReadOutcome {
     /// Something went away between two requests.
     Changed,
     Unreadable(String),
+}
+
+/// The status of a transaction, as of one look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Status {
+    /// The id of the transaction.
+    pub id: String,
+    /// The process that counts the votes.
+    pub form: Form,
+    /// The sites, by their names.
+    pub sites: BTreeMap<String, SiteStatus>,
+    /// The decision; `None` while there is none.
+    pub decision: Option<Decision>,
+    /// The payload.
+    pub payload: Vec<u8>,
+    /// The user who began it.
+    pub begun_by: Who,
+    /// The time when it began, by the clock of the servers.
+    pub begun: SystemTime,
+    /// The time after which missing votes count as votes to abort, by the clock of the servers.
+    pub due: Option<SystemTime>,
+    /// The number of coordinators that count the votes now.
+    pub coordinators: usize,
+    /// The user who cleaned up by force, before every site was done. Only the decision has been kept.
+    pub forgotten_by: Option<Who>,
+}
+
+/// The status of one site.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SiteStatus {
+    /// True if a session takes part as this site now.
+    pub is_here: bool,
+    /// The vote of the site, if there is one.
+    pub ballot: Option<Ballot>,
+    /// True if it has applied the decision.
+    pub has_applied: bool,
+}
+
+impl Status {
+    pub(super) fn new(id: &str, spec: &TransactionSpec, payload: &[u8], begun_ms: i64) -> Self {
+        let sites = spec.sites.iter().cloned();
+        let begun_ms = u64::try_from(begun_ms).unwrap_or_default();
+        let begun = SystemTime::UNIX_EPOCH + Duration::from_millis(begun_ms);
+        Self {
+            id: id.to_owned(),
+            form: spec.form,
+            sites: sites.map(|site| (site, SiteStatus::default())).collect(),
+            decision: None,
+            payload: payload.to_owned(),
+            begun_by: spec.by.clone(),
+            begun,
+            due: spec.limit().and_then(|limit| begun.checked_add(limit)),
+            coordinators: 0,
+            forgotten_by: spec.forgotten_by.clone(),
+        }
+    }
+
+    /// The sites that have not voted.
+    pub fn missing(&self) -> impl Iterator<Item = &str> {
+        let missing = self.sites.iter().filter(|(_, site)| site.ballot.is_none());
+        missing.map(|(name, _)| name.as_str())
+    }
+
+    /// The sites that have not applied the decision yet.
+    pub fn unapplied(&self) -> impl Iterator<Item = &str> {
+        let unapplied = self.sites.iter().filter(|(_, site)| !site.has_applied);
+        unapplied.map(|(name, _)| name.as_str())
+    }
+
+    /// Returns whether it is decided, and every site has done its part.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.decision.is_some() && self.unapplied().next().is_none()
+    }
+
+    /// The decision by the votes; `None` if it still depends on missing votes.
+    #[must_use]
+    pub fn outcome(&self) -> Option<Decision> {
+        Ballot::count(self.sites.values().map(|site| site.ballot.as_ref()))
+    }
+
+    /// Takes up what a list of names says. Votes and the decision have to be read by themselves.
+    pub(super) fn take_up(&mut self, names: &[String]) {
+        self.coordinators = 0;
+        for site in self.sites.values_mut() {
+            (site.is_here, site.has_applied) = (false, false);
+        }
+        for name in names {
+            match Child::parse(name) {
+                Some(Child::Here(site)) => self.with_site(site, |site| site.is_here = true),
+                Some(Child::Applied(site)) => self.with_site(site, |site| site.has_applied = true),
+                Some(Child::Coordinator) => self.coordinators += 1,
+                Some(Child::Decision | Child::Vote(_)) | None => {}
+            }
+        }
+    }
+
+    pub(super) fn with_site(&mut self, name: &str, change: impl FnOnce(&mut SiteStatus)) {
+        // Another program may have created a node for a site that has no part in it.
+        if let Some(site) = self.sites.get_mut(name) {
+            change(site);
+        }
+    }
+}
+
+/// A stream of the status of a transaction: which sites are present, have voted, are missing, the decision, and which sites are done. See
+/// [`Transaction::progress`].
+///
+/// It continues over lost connections and session expiry, and ends when every site is done, or after an error.
+pub type TransactionProgress = Events<Result<Status, TransactionError>>;
+
+impl TransactionProgress {
+    pub(super) fn of(transaction: Transaction) -> Self {
+        let watching = StatusWatch::Begin(transaction);
+        Self::from_stream(unfold(watching, StatusWatch::next))
+    }
+}
+
+enum StatusWatch {
+    Begin(Transaction),
+    /// The status that was shown last, and the view that reads it.
+    On(Box<(Status, View)>),
+    End,
+}
+
+impl StatusWatch {
+    async fn next(self) -> Option<(Result<Status, TransactionError>, Self)> {
+        let (shown, mut view) = match self {
+            Self::End => return None,
+            Self::Begin(transaction) => match begin(&transaction).await {
+                Ok(view) => (None, view),
+                Err(error) => return Some((Err(error), Self::End)),
+            },
+            Self::On(on) if on.0.is_done() => return None,
+            Self::On(on) => (Some(on.0), on.1),
+        };
+        loop {
+            view.changed(None).await;
+            if let Err(error) = view.update(Then::Watch).await {
+                return Some((Err(error), Self::End));
+            }
+            let status = view.status();
+            if shown.as_ref() != Some(status) {
+                let status = status.clone();
+                let on = Self::On(Box::new((status.clone(), view)));
+                return Some((Ok(status), on));
+            }
+        }
+    }
+}
+
+async fn begin(transaction: &Transaction) -> Result<View, TransactionError> {
+    transaction.open().await?;
+    transaction.open_view().await
 }

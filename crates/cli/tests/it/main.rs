@@ -15,6 +15,7 @@ mod support;
 mod args;
 mod connect;
 mod coordinate;
+mod doc_comments;
 mod documents;
 mod imports;
 mod jobs;

@@ -291,7 +291,7 @@ pub(super) async fn election(script: Script) {
     let other = Election::new(&second, "/leader").value("second");
     let title = "campaign, when the directory is missing";
     let leading = script.verb(title, election.campaign()).await;
-    script.verb("proclaim", leading.set_value("busy")).await;
+    script.verb("set_value", leading.set_value("busy")).await;
     script.verb("leader", other.leader()).await;
     let mut waiter = pin!(other.campaign());
     script

@@ -1,7 +1,6 @@
 //! A survey of all recipes that are in use below a path, recognised by their nodes.
 
-mod conclude;
-mod recognise;
+mod directory;
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::SystemTime;
@@ -11,30 +10,28 @@ use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
 
 use crate::barrier::double::Members;
-use crate::error::ContentionError;
-use crate::error::StateError;
-use crate::hold::crash_record::Crash;
+use crate::error::{ContentionError, StateError};
+use crate::hold::crash_mark::Crash;
 use crate::inspect::contention::QueueEntry;
+use crate::inspect::survey::directory::Directory;
 use crate::line::name::Layout;
-use crate::node::who::Who;
+use crate::node::data::Who;
 use crate::queue::Depth;
 use crate::queue::tasks::TaskCounts;
-use crate::session::call::call;
 use crate::session::client::Client;
+use crate::session::telemetry::call;
 use crate::two_phase::{Status, TransactionError, TwoPhase};
 
-use self::recognise::Directory;
-
-/// How many requests may be unanswered.
+/// The number of requests that may be unanswered.
 const AHEAD_MAX: usize = 128;
 
-/// How many transactions are looked at together; each takes some requests at once.
+/// The number of transactions that are looked at together; each takes some requests at once.
 const TRANSACTIONS_AHEAD_MAX: usize = 8;
 
-/// How many directories are looked at unless set.
+/// The number of directories that are looked at unless set.
 const DIRECTORIES_MAX: usize = 100_000;
 
-/// How often a directory is looked at whose contenders leave between the list and the reads.
+/// The number of looks at a directory whose contenders leave between the list and the reads.
 const LOOKS_MAX: usize = 5;
 
 /// Finds all recipes that are in use below a path.
@@ -82,7 +79,7 @@ pub struct Survey {
     scope: Scope,
 }
 
-/// What is looked at.
+/// The part of the tree that is looked at.
 #[derive(Clone, Debug)]
 pub(crate) enum Scope {
     All,
@@ -90,7 +87,7 @@ pub(crate) enum Scope {
     Waits(String),
 }
 
-/// What a [`Survey`] has seen.
+/// The result of a [`Survey`].
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Overview {
@@ -98,8 +95,8 @@ pub struct Overview {
     pub recipes: Vec<RecipeAt>,
     /// The nodes that this client may not read. What is below them is not known.
     pub unreadable: Vec<String>,
-    /// How many directories were seen and not looked at, because there are [too many](Survey::directories_max). What is below them
-    /// is not known.
+    /// The number of directories that were seen and not looked at, because there are [too many](Survey::directories_max). What is below
+    /// them is not known.
     pub unexplored: usize,
 }
 
@@ -107,13 +104,13 @@ pub struct Overview {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RecipeAt {
-    /// Where.
+    /// The path of the recipe.
     pub path: String,
-    /// What it is.
+    /// The recipe that is in use.
     pub what: Recipe,
 }
 
-/// What is in use at a path.
+/// A recipe that is in use at a path.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Recipe {
@@ -143,19 +140,19 @@ pub enum Recipe {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Line {
-    /// What they contend for.
+    /// The goal for which they contend.
     pub kind: LineKind,
     /// The library that made it; that of the first contender if the line [mixes layouts](Self::mixes_layouts).
     pub layout: Layout,
     /// All contenders, in order.
     pub entries: Vec<QueueEntry>,
-    /// How many permits there are, if the servers know.
+    /// The number of permits, if the servers know.
     pub limit: Option<u64>,
     /// The crash of the last holder, if it never released.
     pub crash: Option<Crash>,
 }
 
-/// What a line is for.
+/// The purpose of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LineKind {
@@ -177,7 +174,7 @@ impl Line {
         self.entries.iter().filter(|one| one.holds)
     }
 
-    /// Whether contenders use the layouts of different libraries. They do not exclude each other.
+    /// Returns whether contenders use the layouts of different libraries. They do not exclude each other.
     #[must_use]
     pub fn mixes_layouts(&self) -> bool {
         let mut layouts = self.entries.iter().map(|one| one.layout);
@@ -194,11 +191,11 @@ impl Line {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct QueueOverview {
-    /// How full it is.
+    /// The number of items, by state.
     pub depth: Depth,
     /// The consumers with a claim; the node of each has the name of the item.
     pub claims: Vec<QueueEntry>,
-    /// How many consumers wait for an item.
+    /// The number of consumers that wait for an item.
     pub consumers: usize,
 }
 
@@ -259,11 +256,11 @@ impl Survey {
     /// See [`ContentionError`].
     pub async fn look(&self) -> Result<Overview, ContentionError> {
         call!("survey.look", self.path())
-            .run(self.look_untraced())
+            .run(self.read_untraced())
             .await
     }
 
-    async fn look_untraced(&self) -> Result<Overview, ContentionError> {
+    async fn read_untraced(&self) -> Result<Overview, ContentionError> {
         let paths = std::iter::once(&self.path).chain(&self.others);
         for path in paths.clone().filter(|path| *path != "/") {
             self.client.node(path)?;
@@ -292,7 +289,7 @@ impl Survey {
             unexplored += too_many;
             level = scout.explore(level, &mut recipes).await.map_err(failed)?;
         }
-        conclude::join_semaphores(&mut recipes);
+        directory::join_semaphores(&mut recipes);
         for (path, status) in self.transactions(&scout.in_doubt).await? {
             recipes.insert(path, vec![Recipe::Transaction(status)]);
         }
@@ -310,9 +307,7 @@ impl Survey {
             unexplored,
         })
     }
-}
 
-impl Survey {
     /// The status of these transactions, without those that were decided meanwhile.
     async fn transactions(
         &self,
@@ -344,7 +339,7 @@ impl Survey {
     }
 }
 
-/// What is in use, by path.
+/// The recipes that are in use, by path.
 type RecipesByPath = BTreeMap<String, Vec<Recipe>>;
 
 /// Children and stat of nodes, by path.
@@ -359,7 +354,7 @@ struct Scout {
     unreadable: Vec<String>,
     /// The transactions that wait for a decision.
     in_doubt: Vec<String>,
-    /// How often directories were looked at in vain, by path.
+    /// The number of vain looks at directories, by path.
     looks: HashMap<String, usize>,
     scope: Scope,
 }
@@ -375,7 +370,7 @@ impl Scout {
         let mut lists = self.list_all(level).await?;
         let own = lists
             .iter()
-            .filter(|(_, (children, stat))| recognise::may_tell(children, stat));
+            .filter(|(_, (children, stat))| directory::may_tell(children, stat));
         let own = own.map(|(path, _)| path.clone()).collect();
         let mut contents = self.read_all(own).await?;
         let directories: Vec<_> = lists
@@ -409,8 +404,8 @@ impl Scout {
         Ok(below)
     }
 
-    /// Whether the list of a directory has contenders that were gone when they were read. The lock need not be free: the next holder may
-    /// have come after the list. Such a directory is looked at again, a few times at most.
+    /// Returns whether the list of a directory has contenders that were gone when they were read. The lock need not be free: the next
+    /// holder may have come after the list. Such a directory is looked at again, a few times at most.
     fn is_outdated(&mut self, directory: &Directory, nodes: &Contents) -> bool {
         let has_gone = directory
             .contenders()

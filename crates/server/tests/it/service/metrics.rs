@@ -217,7 +217,7 @@ async fn documents_graphs_and_alerts_name_the_metrics_that_there_are() {
     let mut there: BTreeSet<_> = names(&text).into_iter().map(str::to_owned).collect();
     // It appears once there is a snapshot.
     there.insert("bellwether_snapshot_last_timestamp_seconds".to_owned());
-    let library = docs().join("../crates/bellwether/src/session/meters.rs");
+    let library = docs().join("../crates/bellwether/src/session/telemetry.rs");
     let source = fs::read_to_string(library).unwrap();
     // Names of metrics stand in quotes, names of crates do not.
     there.extend(source.split('"').skip(1).step_by(2).flat_map(mentioned));

@@ -1,3 +1,0 @@
-//! The clock that deadlines are kept on.
-
-pub(crate) use bellwether_client::Moment;
