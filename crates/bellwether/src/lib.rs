@@ -78,6 +78,7 @@ pub use barrier::Barrier;
 pub use barrier::double::DoubleBarrier;
 pub use cache::Cache;
 pub use election::{Election, Leadership};
+pub use error::{Error, ErrorKind};
 pub use hold::Guard;
 pub use hold::fence::{Fence, FencingToken};
 pub use hold::hold_watch::HoldWatch;

@@ -125,9 +125,9 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`connect`](crate::connect()), for all callers that waited for the same attempt; [`ConnectError::Closed`] if the client is closed,
-    /// [`RuntimeGone`](ConnectError::RuntimeGone) if that is because its runtime was dropped, and [`Forked`](ConnectError::Forked) in a forked
-    /// child.
+    /// As [`connect`](crate::connect()), for all callers that waited for the same attempt; [`ConnectError::Closed`] if the client is
+    /// closed, [`RuntimeGone`](ConnectError::RuntimeGone) if that is because its runtime was dropped, and [`Forked`](ConnectError::Forked)
+    /// in a forked child.
     pub async fn ready(&self) -> Result<(), ConnectError> {
         self.session().await.map(drop)
     }

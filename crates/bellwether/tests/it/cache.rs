@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use bellwether::cache::{CacheEvent, LiveTree, Snapshot};
-use bellwether::error::StateError;
 use bellwether::state::Seen;
-use bellwether::{Cache, ClientState, Config, Group, zk};
+use bellwether::{Cache, ClientState, Config, Error, ErrorKind, Group, zk};
 use bellwether_testkit::{Cut, Direction};
 use bellwether_wire::op::Op;
 use futures_util::StreamExt;
@@ -342,7 +341,13 @@ async fn more_than_can_be_watched_one_by_one_is_refused(place: Place) {
     .await;
     let refused = soon(Cache::new(&place.client().await, "/tree").open()).await;
     assert!(
-        matches!(refused, Err(StateError::TooLarge { .. })),
+        matches!(
+            refused,
+            Err(Error {
+                kind: ErrorKind::TooLarge { .. },
+                ..
+            })
+        ),
         "{refused:?}"
     );
 }
@@ -370,7 +375,7 @@ async fn copy_that_grows_too_large_to_be_watched_ends(place: Place) {
         }
     };
     assert!(
-        matches!(refused, StateError::TooLarge { .. }),
+        matches!(refused.kind, ErrorKind::TooLarge { .. }),
         "{refused:?}"
     );
     assert!(soon(members.next()).await.is_none());

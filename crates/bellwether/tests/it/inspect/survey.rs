@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use bellwether::error::ContentionError;
 use bellwether::inspect::{Overview, QueueEntry, Recipe, Survey};
 use bellwether::line::Layout;
 use bellwether::{
-    Barrier, Client, DoubleBarrier, Election, Lock, Queue, RwLock, Semaphore, SimpleLock, Tasks,
-    TwoPhase, zk,
+    Barrier, Client, DoubleBarrier, Election, Error, ErrorKind, Lock, Queue, RwLock, Semaphore,
+    SimpleLock, Tasks, TwoPhase, zk,
 };
 use bellwether_wire::op::Op;
 
@@ -297,7 +296,13 @@ async fn survey_without_a_session_at_its_end_leaves_no_transaction_out(place: Pl
     soon(looking.close()).await;
     let looked = soon(looked).await.unwrap();
     assert!(
-        matches!(looked, Err(ContentionError::NoSession { .. })),
+        matches!(
+            looked,
+            Err(Error {
+                kind: ErrorKind::NoSession(_),
+                ..
+            })
+        ),
         "{looked:?}"
     );
     drop(coordinator);

@@ -2,8 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bellwether::error::AcquireError;
-use bellwether::{Lock, SimpleLock};
+use bellwether::{Error, ErrorKind, Lock, SimpleLock};
 use bellwether_testkit::Direction;
 use bellwether_wire::op::Op;
 use tokio::task::JoinSet;
@@ -175,7 +174,13 @@ async fn t19_tries_that_timed_out_leave_no_watches(place: Place) {
         }
         for tried in soon(tries.join_all()).await {
             assert!(
-                matches!(tried, Err(AcquireError::TimedOut { .. })),
+                matches!(
+                    tried,
+                    Err(Error {
+                        kind: ErrorKind::TimedOut { .. },
+                        ..
+                    })
+                ),
                 "{tried:?}"
             );
         }
@@ -233,7 +238,13 @@ async fn t34_timeout_is_for_the_whole_wait(place: Place) {
     }
     let waited = soon(wait).await.unwrap();
     assert!(
-        matches!(waited, Err(AcquireError::TimedOut { .. })),
+        matches!(
+            waited,
+            Err(Error {
+                kind: ErrorKind::TimedOut { .. },
+                ..
+            })
+        ),
         "{waited:?}"
     );
     // If each wake-up had restarted the limit, this would have taken until all had left.

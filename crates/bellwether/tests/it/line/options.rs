@@ -3,8 +3,9 @@
 use std::time::{Duration, SystemTime};
 
 use bellwether::blocking::{self, Wait};
-use bellwether::error::{AcquireError, BarrierError, WriteError};
-use bellwether::{Barrier, Election, Lock, RwLock, Semaphore, SimpleLock, connect, zk};
+use bellwether::{
+    Barrier, Election, Error, ErrorKind, Lock, RwLock, Semaphore, SimpleLock, connect, zk,
+};
 use bellwether_testkit::{Op, TestServer};
 use futures_util::StreamExt;
 
@@ -37,8 +38,11 @@ async fn acl_keeps_others_out(place: Place) {
     assert!(
         matches!(
             stranger,
-            Err(AcquireError::Refused {
-                source: zk::Error::NO_AUTH,
+            Err(Error {
+                kind: ErrorKind::Refused {
+                    source: zk::Error::NO_AUTH,
+                    ..
+                },
                 ..
             })
         ),
@@ -53,7 +57,13 @@ async fn full_line_is_refused(place: Place) {
     let second = lock.join().await.unwrap();
     let third = lock.acquire().await;
     assert!(
-        matches!(third, Err(AcquireError::LineFull { depth: 2, .. })),
+        matches!(
+            third,
+            Err(Error {
+                kind: ErrorKind::Full { depth: 2, .. },
+                ..
+            })
+        ),
         "{third:?}"
     );
     place.until_children("/short", 2).await;
@@ -69,7 +79,13 @@ async fn oversized_message_is_refused(place: Place) {
         .acquire()
         .await;
     assert!(
-        matches!(refused, Err(AcquireError::TooLarge { .. })),
+        matches!(
+            refused,
+            Err(Error {
+                kind: ErrorKind::TooLarge { .. },
+                ..
+            })
+        ),
         "{refused:?}"
     );
     assert!(place.children("/verbose").await.is_empty());
@@ -77,20 +93,38 @@ async fn oversized_message_is_refused(place: Place) {
     let refused = SimpleLock::new(&client, "/verbose/simple").message(&huge);
     let refused = soon(refused.acquire()).await;
     assert!(
-        matches!(refused, Err(AcquireError::TooLarge { .. })),
+        matches!(
+            refused,
+            Err(Error {
+                kind: ErrorKind::TooLarge { .. },
+                ..
+            })
+        ),
         "{refused:?}"
     );
     let refused = Barrier::new(&client, "/verbose/barrier").message(&huge);
     let refused = soon(refused.set()).await;
     assert!(
-        matches!(refused, Err(BarrierError::TooLarge { .. })),
+        matches!(
+            refused,
+            Err(Error {
+                kind: ErrorKind::TooLarge { .. },
+                ..
+            })
+        ),
         "{refused:?}"
     );
     let leadership = Election::new(&client, "/verbose/election");
     let leadership = leadership.campaign().await.unwrap();
     let refused = soon(leadership.set_value(&huge)).await;
     assert!(
-        matches!(refused, Err(WriteError::TooLarge { .. })),
+        matches!(
+            refused,
+            Err(Error {
+                kind: ErrorKind::TooLarge { .. },
+                ..
+            })
+        ),
         "{refused:?}"
     );
     leadership.resign().await.unwrap();
@@ -227,9 +261,13 @@ async fn write_under_a_hold_is_made_only_while_it_is_held(place: Place) {
     assert!(
         matches!(
             refused,
-            Err(WriteError::Refused {
-                index: 1,
-                source: zk::Error::NO_NODE
+            Err(Error {
+                kind: ErrorKind::Refused {
+                    index: Some(1),
+                    source: zk::Error::NO_NODE,
+                    ..
+                },
+                ..
             })
         ),
         "{refused:?}"
@@ -237,7 +275,13 @@ async fn write_under_a_hold_is_made_only_while_it_is_held(place: Place) {
     let mut write = guard.write();
     write = write.set("state", "3", None);
     let refused = write.commit().await;
-    assert!(matches!(refused, Err(WriteError::BadPath { .. })));
+    assert!(matches!(
+        refused,
+        Err(Error {
+            kind: ErrorKind::BadPath(_),
+            ..
+        })
+    ));
 
     // A message to the holder changes its node, and ends nothing.
     let node = format!("/guarded/{}", guard.node());
@@ -251,7 +295,16 @@ async fn write_under_a_hold_is_made_only_while_it_is_held(place: Place) {
     let mut write = guard.write();
     write = write.set("/state", "late", None);
     let refused = write.commit().await;
-    assert!(matches!(refused, Err(WriteError::NotHeld)), "{refused:?}");
+    assert!(
+        matches!(
+            refused,
+            Err(Error {
+                kind: ErrorKind::NotHeld,
+                ..
+            })
+        ),
+        "{refused:?}"
+    );
     let (data, _) = outside.get("/state").await.unwrap();
     assert_eq!(&data[..], b"4");
 }

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-use bellwether::error::{AcquireError, ReleaseError};
 use bellwether::hold::Previous;
-use bellwether::{RwLock, UpgradeError, blocking::Wait};
+use bellwether::{Error, ErrorKind, RwLock, UpgradeError, blocking::Wait};
 use bellwether_testkit::Op;
 
 use crate::support::place::{Place, soon};
@@ -156,12 +155,24 @@ async fn t29_own_node_missing_is_a_typed_error(place: Place) {
     }
     let waited = soon(waiter).await.unwrap();
     assert!(
-        matches!(waited, Err(AcquireError::Removed { .. })),
+        matches!(
+            waited,
+            Err(Error {
+                kind: ErrorKind::Removed,
+                ..
+            })
+        ),
         "{waited:?}"
     );
     let downgraded = writing.downgrade().await;
     assert!(
-        matches!(downgraded, Err(ReleaseError::NotHeld { .. })),
+        matches!(
+            downgraded,
+            Err(Error {
+                kind: ErrorKind::NotHeld,
+                ..
+            })
+        ),
         "{downgraded:?}"
     );
 }
@@ -221,7 +232,10 @@ async fn upgrade_of_a_read_side_that_was_taken_away_fails(place: Place) {
         matches!(
             &upgraded,
             Err(UpgradeError::Failed {
-                source: AcquireError::Removed { .. },
+                source: Error {
+                    kind: ErrorKind::Removed,
+                    ..
+                },
                 ..
             })
         ),
@@ -285,8 +299,20 @@ async fn timeouts_leave_no_node(place: Place) {
     let guard = lock.write().await.unwrap();
     let limit = Duration::from_millis(50);
     let (read, write) = tokio::join!(lock.read_timeout(limit), lock.write_timeout(limit));
-    assert!(matches!(read, Err(AcquireError::TimedOut { .. })));
-    assert!(matches!(write, Err(AcquireError::TimedOut { .. })));
+    assert!(matches!(
+        read,
+        Err(Error {
+            kind: ErrorKind::TimedOut { .. },
+            ..
+        })
+    ));
+    assert!(matches!(
+        write,
+        Err(Error {
+            kind: ErrorKind::TimedOut { .. },
+            ..
+        })
+    ));
     place.until_children(PATH, 1).await;
     guard.release().await.unwrap();
 }

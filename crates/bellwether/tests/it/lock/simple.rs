@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bellwether::error::{AcquireError, ReleaseError, WriteError};
-use bellwether::{SimpleLock, zk};
+use bellwether::{Error, ErrorKind, SimpleLock, zk};
 use bellwether_wire::op::Op;
 use tokio::task::JoinSet;
 
@@ -95,7 +94,13 @@ async fn try_and_timeout_leave_the_holder_alone(place: Place) {
     assert!(lock.try_acquire().await.unwrap().is_none());
     let late = lock.acquire_timeout(Duration::from_millis(50)).await;
     assert!(
-        matches!(late, Err(AcquireError::TimedOut { .. })),
+        matches!(
+            late,
+            Err(Error {
+                kind: ErrorKind::TimedOut { .. },
+                ..
+            })
+        ),
         "{late:?}"
     );
     assert!(guard.is_held());
@@ -134,7 +139,13 @@ async fn release_after_a_loss_leaves_the_next_holder_alone(place: Place) {
     let next = soon(next.acquire()).await.unwrap();
     let released = guard.release().await;
     assert!(
-        matches!(released, Err(ReleaseError::NotHeld { .. })),
+        matches!(
+            released,
+            Err(Error {
+                kind: ErrorKind::NotHeld,
+                ..
+            })
+        ),
         "{released:?}"
     );
     assert!(next.is_held());
@@ -213,5 +224,14 @@ async fn writes_are_not_guarded(place: Place) {
         .await
         .unwrap();
     let refused = guard.write().commit().await;
-    assert!(matches!(refused, Err(WriteError::NotFenced)), "{refused:?}");
+    assert!(
+        matches!(
+            refused,
+            Err(Error {
+                kind: ErrorKind::Unsupported { .. },
+                ..
+            })
+        ),
+        "{refused:?}"
+    );
 }

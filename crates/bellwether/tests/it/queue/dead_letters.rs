@@ -1,7 +1,6 @@
 //! Items that fail repeatedly.
 
-use bellwether::queue::PutError;
-use bellwether::{Queue, Tasks};
+use bellwether::{Error, ErrorKind, Queue, Tasks};
 
 use super::{drain, strings, text};
 use crate::support::place::{Place, SESSION_TIMEOUT, kill, soon};
@@ -116,12 +115,24 @@ async fn letter_is_not_put_back_at_a_bad_path(place: Place) {
         .revive(&letter)
         .await;
     assert!(
-        matches!(refused, Err(PutError::BadPath { .. })),
+        matches!(
+            refused,
+            Err(Error {
+                kind: ErrorKind::BadPath(_),
+                ..
+            })
+        ),
         "{refused:?}"
     );
     let refused = Tasks::<Vec<u8>>::new(&client, "/a//b").retry(&letter).await;
     assert!(
-        matches!(refused, Err(PutError::BadPath { .. })),
+        matches!(
+            refused,
+            Err(Error {
+                kind: ErrorKind::BadPath(_),
+                ..
+            })
+        ),
         "{refused:?}"
     );
 }

@@ -1,7 +1,6 @@
 //! Queues when replies and requests are lost.
 
-use bellwether::Claim;
-use bellwether::queue::{PutError, SettleError};
+use bellwether::{Claim, Error, ErrorKind};
 use bellwether_wire::op::Op;
 
 use super::behind::{Behind, strings, text};
@@ -112,7 +111,13 @@ async fn t73_put_whose_session_died_too_is_unknown(place: Place) {
     soon(behind.session.ended()).await;
     let unknown = soon(put).await.unwrap();
     assert!(
-        matches!(unknown, Err(PutError::OutcomeUnknown { .. })),
+        matches!(
+            unknown,
+            Err(Error {
+                kind: ErrorKind::OutcomeUnknown(_),
+                ..
+            })
+        ),
         "{unknown:?}"
     );
     assert_eq!(place.children("/queue/items").await.len(), 1);
@@ -129,9 +134,9 @@ async fn delete_claim(place: &Place) {
 async fn settled_too_late<F>(
     place: &Place,
     settle: impl FnOnce(Claim<String>) -> F,
-) -> Result<(), SettleError>
+) -> Result<(), Error>
 where
-    F: Future<Output = Result<(), SettleError>> + Send + 'static,
+    F: Future<Output = Result<(), Error>> + Send + 'static,
 {
     let Behind { proxy, queue, .. } = Behind::a_proxy(place).await;
     queue.put(&text("a")).await.unwrap();
@@ -152,7 +157,13 @@ where
 async fn acknowledgement_of_another_consumer_is_not_taken_for_the_own(place: Place) {
     let settled = settled_too_late(&place, Claim::ack).await;
     assert!(
-        matches!(settled, Err(SettleError::NotClaimed { .. })),
+        matches!(
+            settled,
+            Err(Error {
+                kind: ErrorKind::NotHeld,
+                ..
+            })
+        ),
         "{settled:?}"
     );
 }
@@ -161,13 +172,25 @@ async fn end_of_another_claim_is_not_taken_for_that_of_the_own(place: Place) {
     let give_back = async |claim: Claim<String>| claim.give_back("later").await;
     let given_back = settled_too_late(&place, give_back).await;
     assert!(
-        matches!(given_back, Err(SettleError::NotClaimed { .. })),
+        matches!(
+            given_back,
+            Err(Error {
+                kind: ErrorKind::NotHeld,
+                ..
+            })
+        ),
         "{given_back:?}"
     );
     let reject = async |claim: Claim<String>| claim.reject("never").await;
     let rejected = settled_too_late(&place, reject).await;
     assert!(
-        matches!(rejected, Err(SettleError::NotClaimed { .. })),
+        matches!(
+            rejected,
+            Err(Error {
+                kind: ErrorKind::NotHeld,
+                ..
+            })
+        ),
         "{rejected:?}"
     );
     assert_eq!(place.children("/queue/dead").await.len(), 0);
@@ -188,7 +211,13 @@ async fn acknowledgement_whose_receipt_was_deleted_is_unknown(place: Place) {
     proxy.refuse(false);
     let settled = soon(settled).await.unwrap();
     assert!(
-        matches!(settled, Err(SettleError::OutcomeUnknown { .. })),
+        matches!(
+            settled,
+            Err(Error {
+                kind: ErrorKind::OutcomeUnknown(_),
+                ..
+            })
+        ),
         "{settled:?}"
     );
 }

@@ -15,8 +15,7 @@ use futures_util::StreamExt;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use bellwether::blocking;
-use bellwether::queue::{PutError, SettleError, TakeError};
+use bellwether::{Error, ErrorKind, blocking};
 use bellwether::{Json, Queue, connect, zk};
 use bellwether_testkit::TestServer;
 use serde::{Deserialize, Serialize};
@@ -88,7 +87,13 @@ async fn batch_is_put_in_order_or_not_at_all(place: Place) {
     assert_eq!(queue.put_all(&batch).await.unwrap().len(), 20);
     let refused = queue.put_all(&[text("good"), text("much too large")]).await;
     assert!(
-        matches!(refused, Err(PutError::TooLarge { bytes: 14, .. })),
+        matches!(
+            refused,
+            Err(Error {
+                kind: ErrorKind::TooLarge { bytes: 14, .. },
+                ..
+            })
+        ),
         "{refused:?}"
     );
     assert_eq!(drain(&queue).await, batch);
@@ -104,7 +109,13 @@ async fn batch_is_measured_with_its_lists_of_access(place: Place) {
     let queue = queue.acl([digest("one"), digest("other"), zk::Acl::open()]);
     let refused = soon(queue.put_all(&vec![Vec::new(); 8_000])).await;
     assert!(
-        matches!(refused, Err(PutError::TooLarge { .. })),
+        matches!(
+            refused,
+            Err(Error {
+                kind: ErrorKind::TooLarge { .. },
+                ..
+            })
+        ),
         "{refused:?}"
     );
     let put = soon(queue.put_all(&vec![Vec::new(); 3_000])).await;
@@ -186,19 +197,52 @@ async fn t77_put_is_refused_before_the_directory_is_too_large(place: Place) {
     }
     let refused = queue.put(&text("x")).await;
     assert!(
-        matches!(refused, Err(PutError::Full { depth: 3, .. })),
+        matches!(
+            refused,
+            Err(Error {
+                kind: ErrorKind::Full { depth: 3, .. },
+                ..
+            })
+        ),
         "{refused:?}"
     );
     let refused = queue.put_all(&[text("x"), text("x")]).await;
-    assert!(matches!(refused, Err(PutError::Full { .. })), "{refused:?}");
+    assert!(
+        matches!(
+            refused,
+            Err(Error {
+                kind: ErrorKind::Full { .. },
+                ..
+            })
+        ),
+        "{refused:?}"
+    );
     soon(queue.take()).await.unwrap().ack().await.unwrap();
     queue.put(&text("x")).await.unwrap();
     assert_eq!(place.children("/queue/items").await.len(), 3);
     let large = queue.put(&"x".repeat((64 << 10) + 1)).await;
-    assert!(matches!(large, Err(PutError::TooLarge { .. })), "{large:?}");
+    assert!(
+        matches!(
+            large,
+            Err(Error {
+                kind: ErrorKind::TooLarge { .. },
+                ..
+            })
+        ),
+        "{large:?}"
+    );
     let batch: Vec<_> = (0..16).map(|_| "x".repeat(64 << 10)).collect();
     let large = strings(&place).await.put_all(&batch).await;
-    assert!(matches!(large, Err(PutError::TooLarge { .. })), "{large:?}");
+    assert!(
+        matches!(
+            large,
+            Err(Error {
+                kind: ErrorKind::TooLarge { .. },
+                ..
+            })
+        ),
+        "{large:?}"
+    );
 }
 
 async fn several_takes_in_flight_get_different_items(place: Place) {
@@ -268,12 +312,24 @@ async fn write_under_a_claim_is_fenced(place: Place) {
     write = write.set("/effect", "of a late one", None);
     let refused = write.commit().await;
     assert!(
-        matches!(refused, Err(bellwether::error::WriteError::NotHeld)),
+        matches!(
+            refused,
+            Err(Error {
+                kind: ErrorKind::NotHeld,
+                ..
+            })
+        ),
         "{refused:?}"
     );
     let refused = claim.ack().await;
     assert!(
-        matches!(refused, Err(SettleError::NotClaimed { .. })),
+        matches!(
+            refused,
+            Err(Error {
+                kind: ErrorKind::NotHeld,
+                ..
+            })
+        ),
         "{refused:?}"
     );
     other.ack().await.unwrap();
@@ -286,11 +342,38 @@ async fn bad_path_is_refused(place: Place) {
     for path in ["", "queue", "/", "/a//b"] {
         let queue = Queue::<Vec<u8>>::new(&client, path);
         let put = queue.put(&Vec::new()).await;
-        assert!(matches!(put, Err(PutError::BadPath { .. })), "{put:?}");
+        assert!(
+            matches!(
+                put,
+                Err(Error {
+                    kind: ErrorKind::BadPath(_),
+                    ..
+                })
+            ),
+            "{put:?}"
+        );
         let taken = queue.take().await;
-        assert!(matches!(taken, Err(TakeError::BadPath { .. })), "{taken:?}");
+        assert!(
+            matches!(
+                taken,
+                Err(Error {
+                    kind: ErrorKind::BadPath(_),
+                    ..
+                })
+            ),
+            "{taken:?}"
+        );
         let first = queue.consumer().next().await.unwrap();
-        assert!(matches!(first, Err(TakeError::BadPath { .. })), "{first:?}");
+        assert!(
+            matches!(
+                first,
+                Err(Error {
+                    kind: ErrorKind::BadPath(_),
+                    ..
+                })
+            ),
+            "{first:?}"
+        );
     }
 }
 

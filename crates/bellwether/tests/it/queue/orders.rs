@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use bellwether::queue::{PutError, RecordedOrder, TakeError};
-use bellwether::{DelayQueue, PriorityQueue, Queue};
+use bellwether::error::OtherUse;
+use bellwether::queue::RecordedOrder;
+use bellwether::{DelayQueue, Error, ErrorKind, PriorityQueue, Queue};
 use bellwether_wire::op::Op;
 
 use super::{drain, strings, text};
@@ -121,8 +122,8 @@ async fn t100_handle_of_another_order_is_refused(place: Place) {
     assert!(
         matches!(
             refused,
-            Err(TakeError::OtherOrder {
-                order: RecordedOrder::Priority,
+            Err(Error {
+                kind: ErrorKind::InUse(OtherUse::Order(RecordedOrder::Priority)),
                 ..
             })
         ),
@@ -135,8 +136,8 @@ async fn t100_handle_of_another_order_is_refused(place: Place) {
         assert!(
             matches!(
                 refused,
-                Err(PutError::OtherOrder {
-                    order: RecordedOrder::Priority,
+                Err(Error {
+                    kind: ErrorKind::InUse(OtherUse::Order(RecordedOrder::Priority)),
                     ..
                 })
             ),
@@ -147,13 +148,22 @@ async fn t100_handle_of_another_order_is_refused(place: Place) {
     for _ in 0..2 {
         for refused in [fifo.try_take().await, delayed.try_take().await] {
             assert!(
-                matches!(refused, Err(TakeError::OtherOrder { .. })),
+                matches!(
+                    refused,
+                    Err(Error {
+                        kind: ErrorKind::InUse(OtherUse::Order(_)),
+                        ..
+                    })
+                ),
                 "{refused:?}"
             );
         }
         assert!(matches!(
             fifo.peek().await,
-            Err(TakeError::OtherOrder { .. })
+            Err(Error {
+                kind: ErrorKind::InUse(OtherUse::Order(_)),
+                ..
+            })
         ));
     }
     ranked().put(3, &text("sooner")).await.unwrap();

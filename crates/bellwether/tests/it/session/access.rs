@@ -1,10 +1,9 @@
 //! The access list of a client, for all of its recipes.
 
-use bellwether::error::{AcquireError, StateError};
 use bellwether::state::Instance;
 use bellwether::{
-    Barrier, Client, Config, ConfigFolder, Counter, DoubleBarrier, Election, Group, Lock, Names,
-    Queue, RwLock, Semaphore, SimpleLock, Tasks, TwoPhase, connect, zk,
+    Barrier, Client, Config, ConfigFolder, Counter, DoubleBarrier, Election, Error, ErrorKind,
+    Group, Lock, Names, Queue, RwLock, Semaphore, SimpleLock, Tasks, TwoPhase, connect, zk,
 };
 
 use crate::support::place::{Place, soon};
@@ -107,7 +106,13 @@ async fn directories_above_a_recipe_stay_open(place: Place) {
     }
     let refused = Counter::new(&stranger, "/counters/a").get().await;
     assert!(
-        matches!(refused, Err(StateError::Refused { .. })),
+        matches!(
+            refused,
+            Err(Error {
+                kind: ErrorKind::Refused { .. },
+                ..
+            })
+        ),
         "{refused:?}"
     );
 }
@@ -145,8 +150,11 @@ async fn members_get_in_and_strangers_do_not(place: Place) {
     assert!(
         matches!(
             refused,
-            Err(AcquireError::Refused {
-                source: zk::Error::NO_AUTH,
+            Err(Error {
+                kind: ErrorKind::Refused {
+                    source: zk::Error::NO_AUTH,
+                    ..
+                },
                 ..
             })
         ),
@@ -160,7 +168,13 @@ async fn members_get_in_and_strangers_do_not(place: Place) {
     assert_eq!(Counter::new(&second, "/count").add(1).await.unwrap(), 2);
     let refused = Counter::new(&stranger, "/count").get().await;
     assert!(
-        matches!(refused, Err(StateError::Refused { .. })),
+        matches!(
+            refused,
+            Err(Error {
+                kind: ErrorKind::Refused { .. },
+                ..
+            })
+        ),
         "{refused:?}"
     );
 

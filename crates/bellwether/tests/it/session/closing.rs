@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bellwether::blocking::Wait;
-use bellwether::error::{AcquireError, ConnectError};
-use bellwether::{Cache, Config, Election, Lock, Queue, connect};
+use bellwether::error::ConnectError;
+use bellwether::{Cache, Config, Election, Error, ErrorKind, Lock, Queue, connect};
 use futures_util::StreamExt;
 
 use crate::support::place::{Place, SESSION_TIMEOUT, soon};
@@ -46,14 +46,20 @@ async fn close_ends_the_session_whatever_there_is(place: Place) {
     let waited = soon(waits).await.unwrap();
     // Also if the servers report the deletion of its node before the end of the session.
     assert!(
-        matches!(waited, Err(AcquireError::SessionEnded { .. })),
+        matches!(
+            waited,
+            Err(Error {
+                kind: ErrorKind::SessionEnded,
+                ..
+            })
+        ),
         "{waited:?}"
     );
     // The client is closed for good: no recipe opens another session.
     let refused = soon(lock.acquire()).await;
     let is_closed = |source: &ConnectError| matches!(source, ConnectError::Closed);
     assert!(
-        matches!(&refused, Err(AcquireError::NoSession { source, .. }) if is_closed(source)),
+        matches!(&refused, Err(Error { kind: ErrorKind::NoSession(source), .. }) if is_closed(source)),
         "{refused:?}"
     );
     // A loop that retries transient errors ends here.
@@ -86,7 +92,7 @@ async fn gentle_close_waits_for_what_is_held(place: Place) {
     });
     let refused = refused.await;
     assert!(
-        matches!(refused, AcquireError::NoSession { .. }),
+        matches!(refused.kind, ErrorKind::NoSession(_)),
         "{refused:?}"
     );
     assert!(guard.is_held());

@@ -1,8 +1,6 @@
 //! The number of ephemeral nodes of a session is limited to what the servers can delete when it ends.
 
-use bellwether::error::{AcquireError, StateError};
-use bellwether::queue::TakeError;
-use bellwether::{Counter, Group, Lock, Queue, SimpleLock, zk};
+use bellwether::{Counter, Error, ErrorKind, Group, Lock, Queue, SimpleLock, zk};
 use bellwether_testkit::Direction;
 use tokio::task::JoinSet;
 
@@ -28,7 +26,7 @@ async fn t82_session_refuses_more_ephemeral_paths_than_fit_one_transaction(place
         assert!(members.len() < 20, "they would not fit one frame");
     };
     assert!(
-        matches!(refused, StateError::TooManyEphemerals { .. }),
+        matches!(refused.kind, ErrorKind::TooManyEphemerals { .. }),
         "{refused:?}"
     );
     // Locks count in the same session.
@@ -36,14 +34,26 @@ async fn t82_session_refuses_more_ephemeral_paths_than_fit_one_transaction(place
         .acquire()
         .await;
     assert!(
-        matches!(lock, Err(AcquireError::TooManyEphemerals { .. })),
+        matches!(
+            lock,
+            Err(Error {
+                kind: ErrorKind::TooManyEphemerals { .. },
+                ..
+            })
+        ),
         "{lock:?}"
     );
     let simple = SimpleLock::new(&client, format!("/{}", long("s")))
         .acquire()
         .await;
     assert!(
-        matches!(simple, Err(AcquireError::TooManyEphemerals { .. })),
+        matches!(
+            simple,
+            Err(Error {
+                kind: ErrorKind::TooManyEphemerals { .. },
+                ..
+            })
+        ),
         "{simple:?}"
     );
     let unmade = place.outside().exists(&format!("/{}", long("l"))).await;
@@ -83,7 +93,13 @@ async fn t82_receipts_are_refused_too_and_not_all_are_kept(place: Place) {
     }
     let refused = soon(additions.join_next()).await.unwrap().unwrap();
     assert!(
-        matches!(refused, Err(StateError::TooManyEphemerals { .. })),
+        matches!(
+            refused,
+            Err(Error {
+                kind: ErrorKind::TooManyEphemerals { .. },
+                ..
+            })
+        ),
         "{refused:?}"
     );
     proxy.resume(Direction::ToClient);
@@ -91,7 +107,10 @@ async fn t82_receipts_are_refused_too_and_not_all_are_kept(place: Place) {
     for addition in soon(additions.join_all()).await {
         match addition {
             Ok(_) => made += 1,
-            Err(StateError::TooManyEphemerals { .. }) => {}
+            Err(Error {
+                kind: ErrorKind::TooManyEphemerals { .. },
+                ..
+            }) => {}
             Err(error) => panic!("{error}"),
         }
     }
@@ -118,7 +137,7 @@ async fn t82_session_refuses_more_claims_than_fit_one_transaction(place: Place) 
         assert!(claims.len() < 50, "they would not fit one frame");
     };
     assert!(
-        matches!(refused, TakeError::TooManyEphemerals { .. }),
+        matches!(refused.kind, ErrorKind::TooManyEphemerals { .. }),
         "{refused:?}"
     );
     // Settling a claim makes room, and the refused item is still there.

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use bellwether::cache::CacheEvent;
-use bellwether::error::{ClearError, ReleaseError};
 use bellwether::state::Seen;
 use bellwether::two_phase::{Decision, Vote};
 use bellwether::{
-    Cache, Client, Config, Counter, Group, Lock, SimpleLock, Tasks, TwoPhase, connect, zk,
+    Cache, Client, Config, Counter, Error, ErrorKind, Group, Lock, SimpleLock, Tasks, TwoPhase,
+    connect, zk,
 };
 use bellwether_testkit::{Cut, Direction, Ensemble, FaultProxy, Op};
 use futures_util::StreamExt;
@@ -227,7 +227,13 @@ async fn release_on_a_follower_that_lags_spares_the_next_holder_of_a_plain_lock(
     let stat = ahead.raw().exists("/simple").await.unwrap();
     assert_eq!(stat.map(|stat| stat.czxid), Some(next.token().number()));
     assert!(
-        matches!(released, Err(ReleaseError::NotHeld { .. })),
+        matches!(
+            released,
+            Err(Error {
+                kind: ErrorKind::NotHeld,
+                ..
+            })
+        ),
         "{released:?}"
     );
     next.release().await.unwrap();
@@ -258,7 +264,13 @@ async fn clearing_a_crash_on_a_follower_that_lags_spares_the_mark_of_a_later_hol
     ensemble.hold_back(false);
     let cleared = soon(cleared).await.unwrap();
     assert!(
-        matches!(cleared, Err(ClearError::Held { .. })),
+        matches!(
+            cleared,
+            Err(Error {
+                kind: ErrorKind::Held { .. },
+                ..
+            })
+        ),
         "{cleared:?}"
     );
     holder.release().await.unwrap();

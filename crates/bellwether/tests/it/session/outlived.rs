@@ -3,11 +3,10 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use bellwether::error::AcquireError;
 use bellwether::inspect::{Contention, Survey};
 use bellwether::{
-    Barrier, Client, ClientState, Counter, DoubleBarrier, Election, Lock, MultiLock, Queue,
-    ReentrantLock, RwLock, Semaphore, SimpleLock, Tasks, connect,
+    Barrier, Client, ClientState, Counter, DoubleBarrier, Election, Error, ErrorKind, Lock,
+    MultiLock, Queue, ReentrantLock, RwLock, Semaphore, SimpleLock, Tasks, connect,
 };
 use bellwether_testkit::{Cut, FaultProxy};
 use futures_util::StreamExt;
@@ -121,7 +120,13 @@ async fn t39_recipes_work_again_in_the_next_session(place: Place) {
         soon(claim.lost()).await;
         let turn = soon(place.turn()).await;
         assert!(
-            matches!(turn, Err(AcquireError::SessionEnded { .. })),
+            matches!(
+                turn,
+                Err(Error {
+                    kind: ErrorKind::SessionEnded,
+                    ..
+                })
+            ),
             "{turn:?}"
         );
         assert!(claim.ack().await.is_err());
@@ -147,7 +152,13 @@ async fn acquire_fails_while_there_is_no_session_and_works_again(place: Place) {
     soon(first.ended()).await;
     let refused = soon(lock.acquire()).await;
     assert!(
-        matches!(refused, Err(AcquireError::NoSession { .. })),
+        matches!(
+            refused,
+            Err(Error {
+                kind: ErrorKind::NoSession(_),
+                ..
+            })
+        ),
         "{refused:?}"
     );
     assert_eq!(client.state(), ClientState::NoSession);
@@ -157,7 +168,10 @@ async fn acquire_fails_while_there_is_no_session_and_works_again(place: Place) {
             match lock.acquire().await {
                 Ok(guard) => return guard,
                 // An attempt that had begun earlier.
-                Err(AcquireError::NoSession { .. }) => {}
+                Err(Error {
+                    kind: ErrorKind::NoSession(_),
+                    ..
+                }) => {}
                 Err(error) => panic!("{error:?}"),
             }
         }

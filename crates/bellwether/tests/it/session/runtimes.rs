@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bellwether::blocking::Wait;
 use bellwether::election::CandidacyState;
-use bellwether::error::{AcquireError, ConnectError};
-use bellwether::{ClientState, Election, HoldState, Lock, Queue, connect};
+use bellwether::error::ConnectError;
+use bellwether::{ClientState, Election, Error, ErrorKind, HoldState, Lock, Queue, connect};
 use futures_util::StreamExt;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
@@ -70,11 +70,21 @@ fn waits_end_with_the_runtime_of_the_session() {
             assert_eq!(of_client.last(), Some(&ClientState::Closed));
             let acquired = soon(acquired).await.unwrap();
             assert!(
-                matches!(acquired, Err(AcquireError::SessionEnded { .. })),
+                matches!(
+                    acquired,
+                    Err(Error {
+                        kind: ErrorKind::SessionEnded,
+                        ..
+                    })
+                ),
                 "{acquired:?}"
             );
             let next = soon(Lock::new(&client, "/lock").acquire()).await;
-            let Err(AcquireError::NoSession { source, .. }) = next else {
+            let Err(Error {
+                kind: ErrorKind::NoSession(source),
+                ..
+            }) = next
+            else {
                 panic!("{next:?}");
             };
             assert!(matches!(source, ConnectError::RuntimeGone));

@@ -2,9 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use bellwether::error::StateError;
 use bellwether::state::{Entries, Seen, Watch};
-use bellwether::{Config, ConfigFolder, Json};
+use bellwether::{Config, ConfigFolder, Error, ErrorKind, Json};
 use bellwether_testkit::Cut;
 use bellwether_wire::op::Op;
 use futures_util::StreamExt;
@@ -164,7 +163,13 @@ async fn too_much_and_strange_data_are_errors(place: Place) {
         .unwrap();
     let strange = config.get().await;
     assert!(
-        matches!(strange, Err(StateError::Unreadable { .. })),
+        matches!(
+            strange,
+            Err(Error {
+                kind: ErrorKind::Unreadable(_),
+                ..
+            })
+        ),
         "{strange:?}"
     );
     // A watch reports it, and continues.
@@ -176,7 +181,13 @@ async fn too_much_and_strange_data_are_errors(place: Place) {
     let large = Config::new(&client, "/app/large");
     let refused = soon(large.set(&vec![0; 2_000_000])).await;
     assert!(
-        matches!(refused, Err(StateError::TooLarge { .. })),
+        matches!(
+            refused,
+            Err(Error {
+                kind: ErrorKind::TooLarge { .. },
+                ..
+            })
+        ),
         "{refused:?}"
     );
 }
@@ -211,7 +222,13 @@ async fn folder_changes_as_a_whole(place: Place) {
         let refused = folder.update(|all| drop(all.insert(name.into(), Vec::new())));
         let refused = refused.await;
         assert!(
-            matches!(refused, Err(StateError::BadPath { .. })),
+            matches!(
+                refused,
+                Err(Error {
+                    kind: ErrorKind::BadPath(_),
+                    ..
+                })
+            ),
             "{refused:?}"
         );
     }
@@ -290,7 +307,13 @@ async fn folder_refuses_an_update_whose_paths_do_not_fit(place: Place) {
     };
     let refused = soon(folder.update(|all| fill(all, 3_000))).await;
     assert!(
-        matches!(refused, Err(StateError::TooLarge { .. })),
+        matches!(
+            refused,
+            Err(Error {
+                kind: ErrorKind::TooLarge { .. },
+                ..
+            })
+        ),
         "{refused:?}"
     );
     let filled = soon(folder.update(|all| fill(all, 2_000))).await;

@@ -1,9 +1,8 @@
 //! Counters: each acknowledged addition was made exactly once.
 
-use bellwether::Counter;
 use bellwether::blocking::Wait;
-use bellwether::error::StateError;
 use bellwether::state::Seen;
+use bellwether::{Counter, Error, ErrorKind};
 use bellwether_wire::op::Op;
 use futures_util::StreamExt;
 use tokio::task::JoinSet;
@@ -60,7 +59,13 @@ async fn t78_addition_whose_session_is_lost_too_is_unknown_and_made_once_at_most
         proxy.refuse(false);
         let unknown = soon(addition).await.unwrap();
         assert!(
-            matches!(unknown, Err(StateError::OutcomeUnknown { .. })),
+            matches!(
+                unknown,
+                Err(Error {
+                    kind: ErrorKind::OutcomeUnknown(_),
+                    ..
+                })
+            ),
             "{unknown:?}"
         );
         // The counter continues by itself.
@@ -149,19 +154,37 @@ async fn sum_out_of_range_and_strange_data_are_errors(place: Place) {
     counter.add(i64::MAX).await.unwrap();
     let over = counter.add(1).await;
     assert!(
-        matches!(over, Err(StateError::OutOfRange { .. })),
+        matches!(
+            over,
+            Err(Error {
+                kind: ErrorKind::OutOfRange,
+                ..
+            })
+        ),
         "{over:?}"
     );
     let outside = place.outside();
     outside.set("/counts/hits", b"many", None).await.unwrap();
     let strange = counter.get().await;
     assert!(
-        matches!(strange, Err(StateError::Unreadable { .. })),
+        matches!(
+            strange,
+            Err(Error {
+                kind: ErrorKind::Unreadable(_),
+                ..
+            })
+        ),
         "{strange:?}"
     );
     let nowhere = Counter::new(&place.client().await, "hits").get().await;
     assert!(
-        matches!(nowhere, Err(StateError::BadPath { .. })),
+        matches!(
+            nowhere,
+            Err(Error {
+                kind: ErrorKind::BadPath(_),
+                ..
+            })
+        ),
         "{nowhere:?}"
     );
 }

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellwether::error::StateError;
 use bellwether::state::{Instance, MembershipState, Seen, Watch};
-use bellwether::{Client, Group, Names, connect, zk};
+use bellwether::{Client, Error, ErrorKind, Group, Names, connect, zk};
 use bellwether_testkit::{FaultProxy, TestServer};
 use bellwether_wire::op::Op;
 use futures_util::StreamExt;
@@ -266,13 +265,25 @@ async fn name_is_borne_by_one(place: Place) {
     for client in [client.clone(), place.client().await] {
         let second = Names::new(&client, "/group").register("a", "2").await;
         assert!(
-            matches!(second, Err(StateError::NameTaken { .. })),
+            matches!(
+                second,
+                Err(Error {
+                    kind: ErrorKind::NameTaken,
+                    ..
+                })
+            ),
             "{second:?}"
         );
     }
     let lasting = names.register_lasting("a", "3").await;
     assert!(
-        matches!(lasting, Err(StateError::NameTaken { .. })),
+        matches!(
+            lasting,
+            Err(Error {
+                kind: ErrorKind::NameTaken,
+                ..
+            })
+        ),
         "{lasting:?}"
     );
     assert_eq!(names.resolve("a").await.unwrap().unwrap(), b"1");
@@ -280,15 +291,27 @@ async fn name_is_borne_by_one(place: Place) {
     for name in ["", "a/b", "..", "receipt-1"] {
         let refused = names.register(name, "").await;
         assert!(
-            matches!(refused, Err(StateError::BadPath { .. })),
+            matches!(
+                refused,
+                Err(Error {
+                    kind: ErrorKind::BadPath(_),
+                    ..
+                })
+            ),
             "{refused:?}"
         );
     }
 }
 
-fn assert_taken<T: std::fmt::Debug>(result: Result<T, StateError>) {
+fn assert_taken<T: std::fmt::Debug>(result: Result<T, Error>) {
     assert!(
-        matches!(result, Err(StateError::NameTaken { .. })),
+        matches!(
+            result,
+            Err(Error {
+                kind: ErrorKind::NameTaken,
+                ..
+            })
+        ),
         "{result:?}"
     );
 }
@@ -395,9 +418,15 @@ async fn instances_of_a_service_come_and_go(place: Place) {
     assert_eq!(next(&mut watch).await, Seen::Value([].into()));
 }
 
-fn assert_too_large<T: std::fmt::Debug>(result: Result<T, StateError>) {
+fn assert_too_large<T: std::fmt::Debug>(result: Result<T, Error>) {
     assert!(
-        matches!(result, Err(StateError::TooLarge { .. })),
+        matches!(
+            result,
+            Err(Error {
+                kind: ErrorKind::TooLarge { .. },
+                ..
+            })
+        ),
         "{result:?}"
     );
 }
@@ -447,7 +476,13 @@ async fn join_that_may_not_look_leaves_nothing(place: Place) {
     let blind = group.acl([zk::Acl::new(all_but_read, zk::Id::anyone())]);
     let refused = soon(blind.join("")).await;
     assert!(
-        matches!(refused, Err(StateError::Refused { .. })),
+        matches!(
+            refused,
+            Err(Error {
+                kind: ErrorKind::Refused { .. },
+                ..
+            })
+        ),
         "{refused:?}"
     );
     place.until_children("/group", 0).await;

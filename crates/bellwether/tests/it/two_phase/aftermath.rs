@@ -5,9 +5,8 @@ use futures_util::StreamExt;
 use std::time::Duration;
 
 use bellwether::blocking::iter;
-use bellwether::error::StateError;
-use bellwether::two_phase::{Decision, Form, ParticipateError, Status, TransactionError, Vote};
-use bellwether::{TwoPhase, connect, zk};
+use bellwether::two_phase::{Decision, Form, Status, Vote};
+use bellwether::{Error, ErrorKind, TwoPhase, connect, zk};
 use futures_util::future::try_join_all;
 
 use super::{Actor, spawn, transactions};
@@ -52,7 +51,13 @@ async fn status_is_seen_without_taking_part(place: Place) {
     assert_eq!((status.decision, status.outcome()), (None, None));
     let limit = Duration::from_millis(50);
     let waited = outside.decision_timeout(limit).await;
-    assert!(matches!(waited, Err(TransactionError::TimedOut { .. })));
+    assert!(matches!(
+        waited,
+        Err(Error {
+            kind: ErrorKind::TimedOut { .. },
+            ..
+        })
+    ));
     place.until_children("/tx/order-7", 3).await;
 }
 
@@ -86,7 +91,13 @@ async fn failed_handler_is_called_again(place: Place) {
         ..Actor::default()
     };
     let failed = soon(coordinator.participate("a", &mut actor)).await;
-    assert!(matches!(failed, Err(ParticipateError::Handler(_))));
+    assert!(matches!(
+        failed,
+        Err(Error {
+            kind: ErrorKind::Handler(_),
+            ..
+        })
+    ));
     let status = coordinator.status().await.unwrap();
     assert_eq!(status.sites["a"].ballot, None);
     actor.calls.clear();
@@ -96,7 +107,13 @@ async fn failed_handler_is_called_again(place: Place) {
     drop(participation);
     actor.failures = 1;
     let failed = soon(coordinator.participate("a", &mut actor)).await;
-    assert!(matches!(failed, Err(ParticipateError::Handler(_))));
+    assert!(matches!(
+        failed,
+        Err(Error {
+            kind: ErrorKind::Handler(_),
+            ..
+        })
+    ));
     let decision = soon(coordinator.participate("a", &mut actor)).await;
     assert_eq!(decision.unwrap(), Decision::Commit);
     assert_eq!(actor.calls, ["commit a", "commit a"]);
@@ -124,7 +141,10 @@ async fn done_transactions_are_forgotten(place: Place) {
     }
     let open = transactions.transaction(&ids[2]);
     match open.forget().await {
-        Err(TransactionError::NotDone { sites, .. }) => assert_eq!(sites, ["a", "b"]),
+        Err(Error {
+            kind: ErrorKind::NotDone { sites, .. },
+            ..
+        }) => assert_eq!(sites, ["a", "b"]),
         other => panic!("{other:?}"),
     }
     let day = Duration::from_secs(86_400);
@@ -144,7 +164,13 @@ async fn done_transactions_are_forgotten(place: Place) {
         gone.forget().await,
         gone.vote("a", Vote::Commit).await.map(drop),
     ] {
-        assert!(matches!(error, Err(TransactionError::NotFound { .. })));
+        assert!(matches!(
+            error,
+            Err(Error {
+                kind: ErrorKind::NotFound,
+                ..
+            })
+        ));
     }
 }
 
@@ -163,10 +189,13 @@ async fn foreign_nodes_below_a_transaction_end_the_cleaning(place: Place) {
     assert!(
         matches!(
             refused,
-            Err(TransactionError::State(StateError::Refused {
-                source: zk::Error::NOT_EMPTY,
+            Err(Error {
+                kind: ErrorKind::Refused {
+                    source: zk::Error::NOT_EMPTY,
+                    ..
+                },
                 ..
-            }))
+            })
         ),
         "{refused:?}"
     );
@@ -229,14 +258,23 @@ async fn sites_with_long_names_are_forgotten_in_several_steps(place: Place) {
         make_for_all(&place, &format!("{path}/applied-"), b"").await;
         soon(coordinator.forget()).await.unwrap();
         let status = coordinator.status().await;
-        assert!(matches!(status, Err(TransactionError::NotFound { .. })));
+        assert!(matches!(
+            status,
+            Err(Error {
+                kind: ErrorKind::NotFound,
+                ..
+            })
+        ));
     }
     let longer = long_names().into_iter().map(|name| name.repeat(2));
     let refused = transactions.begin(longer, "").await.map(drop);
     assert!(
         matches!(
             refused,
-            Err(TransactionError::State(StateError::TooLarge { .. }))
+            Err(Error {
+                kind: ErrorKind::TooLarge { .. },
+                ..
+            })
         ),
         "{refused:?}"
     );

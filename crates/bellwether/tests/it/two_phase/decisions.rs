@@ -1,7 +1,7 @@
 //! Votes, and the decisions that follow from them.
 
-use bellwether::error::StateError;
-use bellwether::two_phase::{Decision, Form, TransactionError, Vote};
+use bellwether::two_phase::{Decision, Form, Vote};
+use bellwether::{Error, ErrorKind};
 
 use super::{Actor, SITES, elsewhere, spawn, transactions};
 use crate::support::place::{Place, soon};
@@ -151,7 +151,13 @@ async fn bad_calls_are_refused(place: Place) {
     let transactions = transactions(&place, Form::Coordinator).await;
     let none: [&str; 0] = [];
     let begun = transactions.begin(none, "").await;
-    assert!(matches!(begun, Err(TransactionError::BadSites { .. })));
+    assert!(matches!(
+        begun,
+        Err(Error {
+            kind: ErrorKind::BadSize { .. },
+            ..
+        })
+    ));
     for bad in ["", "a/b", ".."] {
         for error in [
             transactions.begin([bad], "").await.map(drop),
@@ -160,7 +166,10 @@ async fn bad_calls_are_refused(place: Place) {
         ] {
             let is_bad = matches!(
                 error,
-                Err(TransactionError::State(StateError::BadPath { .. }))
+                Err(Error {
+                    kind: ErrorKind::BadPath(_),
+                    ..
+                })
             );
             assert!(is_bad, "{error:?}");
         }
@@ -168,26 +177,53 @@ async fn bad_calls_are_refused(place: Place) {
     let huge = transactions.begin(["a"], vec![0; 2_000_000]).await;
     assert!(matches!(
         huge,
-        Err(TransactionError::State(StateError::TooLarge { .. }))
+        Err(Error {
+            kind: ErrorKind::TooLarge { .. },
+            ..
+        })
     ));
     let first = transactions.begin_as("x", ["a"], "").await.unwrap();
     let again = transactions.begin_as("x", ["a"], "").await;
-    assert!(matches!(again, Err(TransactionError::AlreadyBegun { .. })));
+    assert!(matches!(
+        again,
+        Err(Error {
+            kind: ErrorKind::AlreadyBegun,
+            ..
+        })
+    ));
     for error in [
         first.join("b").await.map(drop),
         first.vote("b", Vote::Commit).await.map(drop),
         first.applied("b").await,
     ] {
-        assert!(matches!(error, Err(TransactionError::NotASite { .. })));
+        assert!(matches!(
+            error,
+            Err(Error {
+                kind: ErrorKind::NotASite { .. },
+                ..
+            })
+        ));
     }
     let undecided = first.applied("a").await;
     assert!(
-        matches!(undecided, Err(TransactionError::Undecided { .. })),
+        matches!(
+            undecided,
+            Err(Error {
+                kind: ErrorKind::Undecided,
+                ..
+            })
+        ),
         "{undecided:?}"
     );
     let undecided = first.join("a").await.unwrap().applied().await;
     assert!(
-        matches!(undecided, Err(TransactionError::Undecided { .. })),
+        matches!(
+            undecided,
+            Err(Error {
+                kind: ErrorKind::Undecided,
+                ..
+            })
+        ),
         "{undecided:?}"
     );
     // The transaction is unchanged.

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use bellwether::error::BarrierError;
 use bellwether::inspect::{Recipe, Survey};
-use bellwether::{Barrier, Who};
+use bellwether::{Barrier, Error, ErrorKind, Who};
 use futures_util::stream;
 use serde_json::json;
 
@@ -115,7 +114,10 @@ fn wait(args: &BarrierWaitArgs, output: Output) -> anyhow::Result<Exit> {
             }
         };
         match waiting::showing(what, news, lifted, output).await {
-            Err(BarrierError::TimedOut { .. }) => {
+            Err(Error {
+                kind: ErrorKind::TimedOut { .. },
+                ..
+            }) => {
                 output.notice(format_args!(
                     "timed out waiting for {} to be lifted",
                     place.path

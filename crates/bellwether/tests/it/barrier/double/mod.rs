@@ -3,12 +3,12 @@
 mod deaths;
 
 use bellwether::blocking::Wait;
+use bellwether::error::OtherUse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bellwether::barrier::BarrierGuard;
-use bellwether::error::BarrierError;
-use bellwether::{Client, DoubleBarrier, Lock, connect, zk};
+use bellwether::{Client, DoubleBarrier, Error, ErrorKind, Lock, connect, zk};
 use bellwether_testkit::{Cut, Direction, SeenRequest, TestServer};
 use bellwether_wire::op::Op;
 use tokio::task::{JoinHandle, JoinSet};
@@ -31,7 +31,7 @@ on_both_engines! {
     sizes_have_to_agree,
 }
 
-type Entering = JoinHandle<Result<BarrierGuard, BarrierError>>;
+type Entering = JoinHandle<Result<BarrierGuard, Error>>;
 
 fn barrier(client: &Client, size: usize) -> DoubleBarrier {
     DoubleBarrier::new(client, "/meet", size)
@@ -221,7 +221,13 @@ async fn t51_leave_returns_with_one_too_many_and_at_its_limit(place: Place) {
     let limit = Duration::from_millis(50);
     let left = one.leave_timeout(limit).await;
     assert!(
-        matches!(left, Err(BarrierError::TimedOut { .. })),
+        matches!(
+            left,
+            Err(Error {
+                kind: ErrorKind::TimedOut { .. },
+                ..
+            })
+        ),
         "{left:?}"
     );
     soon(two.leave()).await.unwrap();
@@ -454,9 +460,8 @@ async fn sizes_have_to_agree(place: Place) {
     assert!(
         matches!(
             other,
-            Err(BarrierError::SizeDiffers {
-                theirs: 2,
-                ours: 3,
+            Err(Error {
+                kind: ErrorKind::InUse(OtherUse::Members { theirs: 2, ours: 3 }),
                 ..
             })
         ),
@@ -465,7 +470,16 @@ async fn sizes_have_to_agree(place: Place) {
     entering.abort();
     for size in [0, 1_000_000] {
         let bad = barrier(&client, size).enter().await;
-        assert!(matches!(bad, Err(BarrierError::BadSize { .. })), "{bad:?}");
+        assert!(
+            matches!(
+                bad,
+                Err(Error {
+                    kind: ErrorKind::BadSize { .. },
+                    ..
+                })
+            ),
+            "{bad:?}"
+        );
     }
 }
 
