@@ -37,6 +37,7 @@ mod priority;
 mod publish;
 mod server;
 mod session;
+mod slow_requests;
 mod stats;
 mod storage;
 mod tls;

@@ -363,6 +363,7 @@ pub(super) fn engine<P>(
         config.skip_acl,
         WatchLimits::of(&config),
         access.audit.clone(),
+        config.slow_request,
     ));
     let writer = Writer::new(tree, rules(&config), room.clone());
     let (submit, pipeline) = start(writer, published.clone())?;

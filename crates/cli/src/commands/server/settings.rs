@@ -102,6 +102,7 @@ pub(super) fn read(args: ServeArgs, output: Output) -> anyhow::Result<Settings> 
         &mut config.disk_free_bytes_min,
         args.min_free_disk.map(Some),
     );
+    set(&mut config.slow_request, args.slow_request);
     set(&mut config.words, args.words);
     config.extended_types |= args.extended_types;
     config.new_epoch = args.new_epoch;
