@@ -179,11 +179,11 @@ impl fmt::Display for SlowEntry {
 pub(crate) struct SlowRequests {
     threshold_us: AtomicU64,
     meters: Arc<Meters>,
-    state: Mutex<State>,
+    state: Mutex<Reported>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Reported {
     last: VecDeque<SlowEntry>,
     rate: Rate,
 }
