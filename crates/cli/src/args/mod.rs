@@ -336,6 +336,9 @@ pub(crate) struct ServeArgs {
     /// Also serve the dashboard at / and metrics for Prometheus at /metrics, at this address.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address::parse)]
     pub(crate) http: Option<SocketAddr>,
+    /// Serve --http by TLS, with the certificate of --cert, or that of --config.
+    #[arg(long, requires = "http")]
+    pub(crate) http_tls: bool,
     #[command(flatten)]
     pub(crate) pages: PageArgs,
     #[command(flatten)]
