@@ -58,6 +58,7 @@ pub(crate) fn tell(engine: &Engine, asker: u64, word: &str, argument: i64) -> St
             text::conf(&engine.config(), port, directory_sizes(engine))
         }
         "envi" => text::envi(&environment()),
+        "slow" => slow(engine),
         "srvr" => text::srvr(&server(engine)),
         "stat" => text::stat(&server(engine), &connections(engine, asker)),
         "cons" => text::cons(&connections(engine, asker)),
@@ -79,6 +80,12 @@ pub(crate) fn tell(engine: &Engine, asker: u64, word: &str, argument: i64) -> St
         }
         _ => text::refused(word),
     }
+}
+
+/// The last slow requests, one per line. Apache has no such word.
+fn slow(engine: &Engine) -> String {
+    let last = engine.published.slow.last();
+    last.iter().map(|slow| format!("{slow}\n")).collect()
 }
 
 fn server(engine: &Engine) -> ServerReport {
@@ -219,6 +226,9 @@ fn monitor(engine: &Engine) -> MonitorText {
     let limits_reached = i64::try_from(limits_reached).unwrap_or(i64::MAX);
     let audit_failures = engine.audit.as_ref().map_or(0, |audit| audit.failures());
     let audit_failures = i64::try_from(audit_failures).unwrap_or(i64::MAX);
+    let slow_requests = stats.meters.slow_requests();
+    let slow_requests: u64 = slow_requests.iter().map(|(_, count)| count).sum();
+    let slow_requests = i64::try_from(slow_requests).unwrap_or(i64::MAX);
     MonitorText {
         server: server(engine),
         uptime_ms: u64::try_from(engine.clock.now_ms()).unwrap_or(0),
@@ -236,6 +246,7 @@ fn monitor(engine: &Engine) -> MonitorText {
                 "computable_sessions",
                 count(engine.sessions.computable_len()),
             ),
+            ("slow_requests", slow_requests),
             ("sessions_rejected", value(&stats.sessions_rejected)),
             ("limits_reached", limits_reached),
             ("auth_failed_count", value(&stats.auth_failures)),

@@ -20,6 +20,7 @@ use crate::audit::Lines;
 use crate::client::{Peer, Request};
 use crate::metrics::Limit;
 use crate::session::{Password, Session};
+use crate::slow_requests::StageTimes;
 use crate::storage::{DiskRoom, DiskState};
 use crate::tree::txn::{Txn, TxnBody};
 use crate::tree::{Change, Tree, zxid};
@@ -115,6 +116,7 @@ pub(crate) struct Group {
     pub(crate) tree: Tree,
     /// Bytes of all writes decided so far, as [`DiskRoom`] counts them.
     pub(crate) bytes: u64,
+    pub(crate) times: StageTimes,
 }
 
 impl Group {

@@ -66,6 +66,8 @@ fn directory_can_be_used_before_it_is_deleted() {
     passes("barrier", &[1105]);
     passes_embedded("tasks", &[34]);
     passes_embedded("priority-queue", &[34]);
+    // Its consumer made the directory, waited for it, and came too late each time.
+    passes("delay-queue", &[850]);
 }
 
 /// Sites of a transaction rested between two decisions although the faults were over, and were late for the rest.
@@ -90,4 +92,10 @@ fn takes_of_one_handle_keep_the_order() {
 #[test]
 fn claim_that_is_lost_on_the_way_is_late() {
     passes("queue", &[119]);
+}
+
+/// A process was paused while its crash mark was on the way, and got a guard that was over.
+#[test]
+fn guard_that_is_over_is_not_handed_out() {
+    passes("marked-lock", &[303]);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bellwether::barrier::BarrierGuard;
 use bellwether::{Client, DoubleBarrier, Error, ErrorKind, connect};
 use bellwether_testkit::history::Moment;
-use bellwether_testkit::history::rounds::{Stay, check_rounds};
+use bellwether_testkit::history::rounds::{RoundStay, check_rounds};
 use bellwether_testkit::{Cut, FaultProxy, TestServer};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -111,7 +111,7 @@ async fn members_wait_for_the_last_however_often_they_are_woken() {
 struct Crew {
     path: String,
     members: JoinSet<()>,
-    stays: Arc<Mutex<Vec<Stay>>>,
+    stays: Arc<Mutex<Vec<RoundStay>>>,
     stopped: watch::Sender<bool>,
 }
 
@@ -137,7 +137,7 @@ impl Crew {
         self.members.spawn(member.run());
     }
 
-    fn stays(&self) -> Vec<Stay> {
+    fn stays(&self) -> Vec<RoundStay> {
         self.stays.lock().unwrap().clone()
     }
 
@@ -162,7 +162,7 @@ impl Crew {
         }
     }
 
-    async fn stop(mut self) -> Vec<Stay> {
+    async fn stop(mut self) -> Vec<RoundStay> {
         self.stopped.send_replace(true);
         while let Some(ended) = soon(self.members.join_next()).await {
             ended.unwrap();
@@ -176,7 +176,7 @@ struct Member {
     path: String,
     address: String,
     random: StdRng,
-    stays: Arc<Mutex<Vec<Stay>>>,
+    stays: Arc<Mutex<Vec<RoundStay>>>,
     stopped: watch::Receiver<bool>,
 }
 
@@ -198,7 +198,7 @@ impl Member {
         while !*self.stopped.borrow() && client.session_id() == session {
             let index = {
                 let mut stays = self.stays.lock().unwrap();
-                stays.push(Stay::begin(self.who));
+                stays.push(RoundStay::begin(self.who));
                 stays.len() - 1
             };
             match self.enter(&barrier).await {
@@ -248,7 +248,7 @@ impl Member {
         }
     }
 
-    fn note(&self, index: usize, what: impl FnOnce(&mut Stay, Moment)) {
+    fn note(&self, index: usize, what: impl FnOnce(&mut RoundStay, Moment)) {
         let mut stays = self.stays.lock().unwrap();
         what(&mut stays[index], Moment::now());
     }
