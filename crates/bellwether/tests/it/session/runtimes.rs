@@ -69,16 +69,7 @@ fn waits_end_with_the_runtime_of_the_session() {
             let of_client = soon(of_client).await.unwrap();
             assert_eq!(of_client.last(), Some(&ClientState::Closed));
             let acquired = soon(acquired).await.unwrap();
-            assert!(
-                matches!(
-                    acquired,
-                    Err(Error {
-                        kind: ErrorKind::SessionEnded,
-                        ..
-                    })
-                ),
-                "{acquired:?}"
-            );
+            assert_fails!(acquired, ErrorKind::SessionEnded);
             let next = soon(Lock::new(&client, "/lock").acquire()).await;
             let Err(Error {
                 kind: ErrorKind::NoSession(source),
