@@ -90,20 +90,6 @@ pub(crate) struct DataArgs {
     pub(crate) file: Option<PathBuf>,
 }
 
-/// Print the paths of nodes that begin with a word, for shell completion.
-#[derive(Debug, clap::Args)]
-#[command(
-    hide = true,
-    after_help = "Example:\n  bellwether complete-paths /jobs/ni"
-)]
-pub(crate) struct CompletePathsArgs {
-    /// What is typed so far.
-    #[arg(default_value = "")]
-    pub(crate) word: String,
-    #[command(flatten)]
-    pub(crate) connect: ConnectArgs,
-}
-
 /// Replace the data of a node.
 ///
 /// Without DATA and --file, reads the data from stdin; this is refused on a terminal, where '' means empty data. With --expect it is a

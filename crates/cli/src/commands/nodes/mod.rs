@@ -1,7 +1,6 @@
 //! Commands on nodes.
 
 pub(crate) mod acl;
-pub(crate) mod complete;
 pub(crate) mod create;
 pub(crate) mod export;
 pub(crate) mod get;

@@ -24,33 +24,12 @@ fn completions_are_made_for_every_shell() {
         let output = bellwether().args(["completions", shell]).output().unwrap();
         assert_code(&output, 0);
         let script = text(&output.stdout);
-        assert!(
-            script.contains(sign) && script.contains("export"),
-            "{shell}"
-        );
+        assert!(script.contains(sign), "{shell}");
     }
     assert_code(
         &bellwether().args(["completions", "cmd"]).output().unwrap(),
         2,
     );
-}
-
-#[test]
-fn bash_takes_its_completions() {
-    let script = bellwether().args(["completions", "bash"]).output().unwrap();
-    let mut bash = Command::new("bash");
-    bash.args(["-c", "eval \"$(cat)\"; COMP_WORDS=(bellwether exp); COMP_CWORD=1; _bellwether bellwether exp bellwether; echo \"${COMPREPLY[@]}\""]);
-    let mut bash = bash
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    bash.stdin
-        .take()
-        .unwrap()
-        .write_all(&script.stdout)
-        .unwrap();
-    assert_eq!(text(&bash.wait_with_output().unwrap().stdout), "export\n");
 }
 
 #[test]
