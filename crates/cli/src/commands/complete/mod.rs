@@ -15,7 +15,7 @@ mod typed;
 use clap::{Arg, Command, CommandFactory, ValueHint};
 
 use self::nodes::Wanted;
-use self::typed::{Place, Typed};
+use self::typed::{Cursor, Typed};
 use crate::args::{Args, CompleteArgs};
 use crate::exit::Exit;
 use crate::output;
@@ -86,12 +86,12 @@ impl Candidate {
 }
 
 fn answer(typed: &Typed<'_>) -> Answer {
-    match typed.place {
-        Place::Subcommand(begin) => Answer::Words(subcommands(typed.command, begin)),
-        Place::Option(begin) => Answer::Words(options(typed, begin)),
-        Place::Value { arg, prefix, begin } => value(typed, arg, prefix, begin),
-        Place::Job(begin) => Answer::Job(begin),
-        Place::Unknown => Answer::Words(Vec::new()),
+    match typed.cursor {
+        Cursor::Subcommand(begin) => Answer::Words(subcommands(typed.command, begin)),
+        Cursor::Option(begin) => Answer::Words(options(typed, begin)),
+        Cursor::Value { arg, prefix, begin } => value(typed, arg, prefix, begin),
+        Cursor::Job(begin) => Answer::Job(begin),
+        Cursor::Unknown => Answer::Words(Vec::new()),
     }
 }
 

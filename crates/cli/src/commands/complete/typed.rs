@@ -17,11 +17,11 @@ pub(super) struct Typed<'a> {
     pub(super) connection: Vec<String>,
     /// The options so far.
     pub(super) options: Vec<&'a Id>,
-    pub(super) place: Place<'a>,
+    pub(super) cursor: Cursor<'a>,
 }
 
 /// What the word at the cursor is.
-pub(super) enum Place<'a> {
+pub(super) enum Cursor<'a> {
     Subcommand(&'a str),
     Option(&'a str),
     /// The value of an option, or a positional argument.
@@ -46,7 +46,7 @@ impl<'a> Typed<'a> {
             positionals: Vec::new(),
             connection: Vec::new(),
             options: Vec::new(),
-            place: Place::Unknown,
+            cursor: Cursor::Unknown,
         };
         let Some((current, before)) = words.split_last() else {
             return typed;
@@ -70,21 +70,21 @@ impl<'a> Typed<'a> {
                 typed.positionals.push(word);
             }
         }
-        typed.place = match (pending, job) {
-            (Some(arg), _) => Place::Value {
+        typed.cursor = match (pending, job) {
+            (Some(arg), _) => Cursor::Value {
                 arg,
                 prefix: "",
                 begin: current,
             },
-            (None, Some(job)) => Place::Job(job),
+            (None, Some(job)) => Cursor::Job(job),
             (None, None) if !is_behind_dashes && current.starts_with('-') => {
                 typed.in_option(current)
             }
-            (None, None) if typed.command.has_subcommands() => Place::Subcommand(current),
-            (None, None) if typed.is_at_job() => Place::Job(before.len()),
+            (None, None) if typed.command.has_subcommands() => Cursor::Subcommand(current),
+            (None, None) if typed.is_at_job() => Cursor::Job(before.len()),
             (None, None) => typed
                 .positional()
-                .map_or(Place::Unknown, |arg| Place::Value {
+                .map_or(Cursor::Unknown, |arg| Cursor::Value {
                     arg,
                     prefix: "",
                     begin: current,
@@ -107,12 +107,12 @@ impl<'a> Typed<'a> {
     }
 
     /// The word at the cursor begins with a dash.
-    fn in_option(&self, word: &'a str) -> Place<'a> {
+    fn in_option(&self, word: &'a str) -> Cursor<'a> {
         let Some((option, begin)) = word.split_once('=') else {
-            return Place::Option(word);
+            return Cursor::Option(word);
         };
         let arg = option.strip_prefix("--").and_then(|long| self.long(long));
-        arg.map_or(Place::Unknown, |arg| Place::Value {
+        arg.map_or(Cursor::Unknown, |arg| Cursor::Value {
             arg,
             prefix: &word[..=option.len()],
             begin,
@@ -191,18 +191,18 @@ mod tests {
     use crate::args::Args;
 
     /// What is at the cursor, behind the words of `line`; a blank at its end begins another word.
-    fn place(line: &str) -> String {
+    fn at_cursor(line: &str) -> String {
         let mut program = Args::command();
         program.build();
         let words: Vec<_> = line.split(' ').map(str::to_owned).collect();
         let typed = Typed::read(&program, &words);
         let names = typed.names.join(" ");
-        let what = match typed.place {
-            Place::Subcommand(begin) => format!("subcommand {begin}"),
-            Place::Option(begin) => format!("option {begin}"),
-            Place::Value { arg, prefix, begin } => format!("{} {prefix}|{begin}", arg.get_id()),
-            Place::Job(index) => format!("job {index}"),
-            Place::Unknown => "unknown".to_owned(),
+        let what = match typed.cursor {
+            Cursor::Subcommand(begin) => format!("subcommand {begin}"),
+            Cursor::Option(begin) => format!("option {begin}"),
+            Cursor::Value { arg, prefix, begin } => format!("{} {prefix}|{begin}", arg.get_id()),
+            Cursor::Job(index) => format!("job {index}"),
+            Cursor::Unknown => "unknown".to_owned(),
         };
         format!("{names}: {what}")
     }
@@ -231,7 +231,7 @@ mod tests {
             ("bellwether version ", "version: unknown"),
             ("bellwether lock --unheard-of jo", "lock: path |jo"),
         ] {
-            assert_eq!(place(line), is, "{line}");
+            assert_eq!(at_cursor(line), is, "{line}");
         }
     }
 

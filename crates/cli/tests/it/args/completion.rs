@@ -92,7 +92,7 @@ fn what_may_stand_at_the_cursor_is_offered() {
             (&*kind, words),
             (
                 "words",
-                offered.to_vec().into_iter().map(str::to_owned).collect()
+                offered.iter().copied().map(str::to_owned).collect()
             ),
             "{typed:?}"
         );
