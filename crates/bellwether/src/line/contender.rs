@@ -12,7 +12,7 @@ use std::time::Duration;
 use bellwether_client as zk;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use futures_util::future::join3;
+use futures_util::future::{join, join4};
 
 use crate::hold::Hold;
 use crate::hold::crash_mark::{self, CrashMark, Marking, Previous};
@@ -79,6 +79,8 @@ pub(crate) struct Contender {
     marking: Option<Marking>,
     /// True if only one create was sent.
     is_first_try: bool,
+    /// True if the last create found no directory.
+    is_directory_missing: bool,
     /// The number of the connection that sent the first create without a reply, if there was one.
     in_doubt_since: Option<u64>,
     /// The number of the connection that sent the last list.
@@ -129,6 +131,7 @@ impl Contender {
             slot: None,
             marking: None,
             is_first_try: true,
+            is_directory_missing: false,
             in_doubt_since: None,
             wait: WaitTimer::begin(),
             session: session.clone(),
@@ -636,13 +639,18 @@ impl Contender {
         let options = zk::CreateMode::EphemeralSequential.with_acl(self.entry.access.acl());
         self.connections = session.zk().connections();
         self.node = NodeState::InDoubt;
-        // Pipelined: one packet, one round trip.
-        let (create, directory, list) = zk.batch(|zk| {
-            let create = zk.create(&prefix, payload, options);
-            let directory = self.send_directory_read(zk);
-            (create, directory, zk.children(self.dir.as_str()))
-        });
-        match create.await {
+        let this = &*self;
+        // Pipelined: one packet, one round trip. Polled in this order, so they are sent in this order.
+        let (made, (created, directory, list)) = join(this.make_missing_directory(), async {
+            let (create, directory, list) = zk.batch(|zk| {
+                let create = zk.create(&prefix, payload, options);
+                let directory = this.send_directory_read(zk);
+                (create, directory, zk.children(this.dir.as_str()))
+            });
+            (create.await, directory, list)
+        })
+        .await;
+        match created {
             Ok(zk::Created { path, stat }) => {
                 self.adopt(path, stat.czxid)?;
                 match list.await {
@@ -656,7 +664,8 @@ impl Contender {
             }
             Err(zk::Error::NO_NODE) => {
                 self.node = NodeState::None;
-                retry.again_after(self.make_directory().await)?;
+                self.is_directory_missing = true;
+                retry.again_after(made)?;
                 Ok(false)
             }
             Err(error) => {
@@ -689,7 +698,8 @@ impl Contender {
             // Its stat has the zxid that the answer to a create does not show. All writes of a multi have one zxid.
             let receipt = operation.is_first().then(|| operation.path().to_owned());
             // Polled in this order, so they are sent in this order.
-            let (written, receipt, list) = join3(
+            let (made, written, receipt, list) = join4(
+                self.make_missing_directory(),
                 operation.send(|writer| writer.create(&prefix, payload, &options)),
                 async { zk.exists(receipt.as_ref()?).await.ok()? },
                 async { zk.children(dir.as_str()).await },
@@ -721,7 +731,10 @@ impl Contender {
                         self.node = NodeState::None;
                     }
                     match zk::Error::from(error) {
-                        zk::Error::NO_NODE => retry.again_after(self.make_directory().await)?,
+                        zk::Error::NO_NODE => {
+                            self.is_directory_missing = true;
+                            retry.again_after(made)?;
+                        }
                         error => return Err(error.into()),
                     }
                 }
@@ -746,7 +759,12 @@ impl Contender {
         }
     }
 
-    async fn make_directory(&self) -> Result<(), zk::Error> {
+    /// Makes the directory if a create has found it missing. What needs it is sent right behind, because the servers may remove an empty
+    /// directory at any time.
+    async fn make_missing_directory(&self) -> Result<(), zk::Error> {
+        if !self.is_directory_missing {
+            return Ok(());
+        }
         let (dir, access) = (&self.dir, &self.entry.access);
         match self.entry.first_limit {
             // kazoo creates the directory once, and not again after the servers have removed it.

@@ -56,8 +56,8 @@ struct Sessions {
 /// The state of the connection, without keeping the session open.
 struct Connection {
     session: watch::Receiver<zk::SessionState>,
-    /// No session follows.
-    is_closed: bool,
+    /// The reason why no session follows.
+    closed: Option<ConnectError>,
 }
 
 /// The connection state of a client.
@@ -80,7 +80,7 @@ impl Client {
         let runtime = session.runtime().clone();
         let connection = Connection {
             session: session.zk().states(),
-            is_closed: false,
+            closed: None,
         };
         let client = Self(Arc::new(Native::new(Sessions {
             options,
@@ -177,7 +177,7 @@ impl Client {
         if self.0.runtime.is_forked() {
             return;
         }
-        self.end_sessions();
+        self.end_sessions(ConnectError::Closed);
         self.current().close().await;
     }
 
@@ -191,7 +191,7 @@ impl Client {
         if self.0.runtime.is_forked() {
             return false;
         }
-        self.end_sessions();
+        self.end_sessions(ConnectError::Closed);
         let session = self.current();
         let is_unused = tokio::select! {
             biased;
@@ -204,11 +204,11 @@ impl Client {
         is_unused
     }
 
-    /// Allows no further session and no further acquisition.
-    fn end_sessions(&self) {
-        self.0
-            .connection
-            .send_modify(|connection| connection.is_closed = true);
+    /// Allows no further session and no further acquisition. The first reason counts.
+    fn end_sessions(&self, reason: ConnectError) {
+        self.0.connection.send_modify(|connection| {
+            connection.closed.get_or_insert(reason);
+        });
     }
 
     /// The current session, or a new one, which is opened once and shared by all callers. Cancel safe.
@@ -219,9 +219,13 @@ impl Client {
             match session.zk().state() {
                 Ended(zk::SessionEnd::Forked) => return Err(ConnectError::Forked),
                 Ended(zk::SessionEnd::RuntimeGone) => return Err(ConnectError::RuntimeGone),
-                _ if self.is_closed() => return Err(ConnectError::Closed),
-                state if !state.is_ended() => return Ok(session),
-                _ => self.attempt().await?,
+                state => {
+                    self.check_open()?;
+                    match state.is_ended() {
+                        true => self.attempt().await?,
+                        false => return Ok(session),
+                    }
+                }
             };
         }
     }
@@ -257,8 +261,10 @@ impl Client {
         current.unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_closed(&self) -> bool {
-        self.0.connection.borrow().is_closed
+    /// Fails with the reason if no further session is allowed.
+    fn check_open(&self) -> Result<(), ConnectError> {
+        let closed = &self.0.connection.borrow().closed;
+        closed.clone().map_or(Ok(()), Err)
     }
 
     /// Opens a new session, or joins an attempt that is under way. A failure is a failure for all callers of the attempt.
@@ -288,9 +294,7 @@ impl Client {
         let current = self.0.current.write();
         let mut current = current.unwrap_or_else(PoisonError::into_inner);
         // Closed while it was opened: it ends when it is dropped. Checked under the lock, because `close` ends the session that it finds there.
-        if self.is_closed() {
-            return Err(ConnectError::Closed);
-        }
+        self.check_open()?;
         *current = session.clone();
         drop(current);
         let id = session.session_id();
@@ -320,7 +324,7 @@ impl Client {
 impl Connection {
     fn state(&self) -> ClientState {
         match *self.session.borrow() {
-            _ if self.is_closed => ClientState::Closed,
+            _ if self.closed.is_some() => ClientState::Closed,
             zk::SessionState::Connected => ClientState::Connected,
             zk::SessionState::Disconnected => ClientState::Disconnected,
             _ => ClientState::NoSession,
@@ -374,7 +378,8 @@ struct Kept(Weak<Native<Sessions>>);
 impl Drop for Kept {
     fn drop(&mut self) {
         if let Some(client) = self.0.upgrade().map(Client) {
-            client.end_sessions();
+            // Its session may be told of it later.
+            client.end_sessions(ConnectError::RuntimeGone);
         }
     }
 }
