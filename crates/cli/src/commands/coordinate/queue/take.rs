@@ -21,9 +21,11 @@ use crate::hold::notice_printer::NoticePrinter;
 use crate::hold::release_requests;
 use crate::hold::waiting;
 use crate::output::input;
-use crate::output::rendering::data_json;
+use crate::output::people::{age, who_text, with_others};
+use crate::output::rendering::{counted, data_json};
 use crate::output::{self, Output};
 use crate::tree::payload;
+use crate::value::duration;
 
 pub(super) fn run(args: QueueTakeArgs, output: Output) -> anyhow::Result<Exit> {
     let patience = Patience::new(&args.wait);
@@ -68,7 +70,12 @@ pub(super) async fn next<O: Order>(
     output: Output,
 ) -> Result<Option<Claim<Vec<u8>>>, TakeError> {
     if patience.is_at_once() {
-        return queue.try_take().await;
+        let taken = queue.try_take().await?;
+        if taken.is_none() && !output.is_quiet() {
+            let why = why_none(queue).await;
+            output.notice(format_args!("no item to take in {path}{why}"));
+        }
+        return Ok(taken);
     }
     let taken = async {
         match patience.left() {
@@ -79,8 +86,39 @@ pub(super) async fn next<O: Order>(
     let what = format!("waiting for an item in {path}");
     let news = stream::iter([|| "there is none to take".to_owned()]);
     match waiting::showing(what, news, taken, output).await {
-        Err(TakeError::TimedOut { .. }) => Ok(None),
+        Err(TakeError::TimedOut { .. }) => {
+            if let Some(limit) = patience.limit().filter(|_| !output.is_quiet()) {
+                let why = why_none(queue).await;
+                output.notice(format_args!(
+                    "timed out after {limit:?} waiting for an item in {path}{why}"
+                ));
+            }
+            Ok(None)
+        }
         taken => taken.map(Some),
+    }
+}
+
+/// Why there is no item to take, for a notice: an error, or a server that does not answer, does not matter.
+async fn why_none<O: Order>(queue: &OrderedQueue<O>) -> String {
+    let Ok(Ok(items)) = timeout(waiting::WHO_LIMIT, queue.list()).await else {
+        return String::new();
+    };
+    let mut claims = items.iter().filter_map(|item| item.claim.as_ref());
+    let waiting = items.len() - claims.clone().count();
+    let Some(first) = claims.next() else {
+        return match waiting {
+            0 => ": it is empty".to_owned(),
+            waiting => format!(": {} not due yet", counted(waiting, "item")),
+        };
+    };
+    let who = first.who.as_ref();
+    let who = who.map_or_else(|| "an unknown client".into(), who_text);
+    let since = duration::text(age(first.since));
+    let claimed = with_others(format!("claimed by {who}, {since}"), claims.count());
+    match waiting {
+        0 => format!(": {claimed}"),
+        waiting => format!(": {claimed}; {} not due yet", counted(waiting, "item")),
     }
 }
 
