@@ -71,7 +71,7 @@ Exit codes:
 )]
 pub(crate) struct Args {
     /// Print only errors and reports of crashes, no notices.
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, display_order = LAST)]
     pub(crate) quiet: bool,
     /// Be the keeper of the job of this command line. The front starts it with this flag.
     #[arg(long, hide = true)]
@@ -203,6 +203,9 @@ pub(crate) enum LocalCommand {
     #[command(after_help = "Example:\n  du -s \"$(bellwether local path)\"")]
     Path,
 }
+
+/// The place in help of the options that every command has: behind its own, and before `--help`.
+pub(super) const LAST: usize = 998;
 
 /// The heading of the options of the connection.
 const CONNECTION: &str = "Connection";
@@ -352,9 +355,10 @@ pub(crate) struct ServeArgs {
 
 /// Print a completion script for a shell.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Example:\n  bellwether completions bash > ~/.local/share/bash-completion/completions/bellwether"
-)]
+#[command(after_help = "Examples:
+  bellwether completions bash > ~/.local/share/bash-completion/completions/bellwether
+  bellwether completions zsh > ~/.zfunc/_bellwether    # with `fpath+=~/.zfunc` before `compinit` in ~/.zshrc
+  bellwether completions fish > ~/.config/fish/completions/bellwether.fish")]
 pub(crate) struct CompletionsArgs {
     /// The shell.
     pub(crate) shell: clap_complete::Shell,

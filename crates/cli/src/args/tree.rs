@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 
-use super::ConnectArgs;
+use super::{ConnectArgs, LAST};
 use crate::value::acl_list::{self, AclList};
 use crate::value::duration;
 use crate::value::node_path;
@@ -14,7 +14,7 @@ use crate::value::node_path;
 #[derive(Debug, clap::Args)]
 pub(crate) struct TreeArgs {
     /// Print JSON.
-    #[arg(long)]
+    #[arg(long, display_order = LAST)]
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,

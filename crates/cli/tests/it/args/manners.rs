@@ -47,8 +47,38 @@ fn manual_has_a_page_for_every_command() {
         "bellwether-acl-set",
     ] {
         let page = std::fs::read_to_string(pages.join(format!("{name}.1"))).unwrap();
-        assert!(page.contains("Example"), "{name}");
+        assert!(page.contains("EXAMPLES"), "{name}");
     }
+}
+
+#[test]
+fn pages_of_the_manual_are_sound_and_complete() {
+    let folder = tempfile::tempdir().unwrap();
+    let pages = folder.path().join("man1");
+    assert_code(&bellwether().arg("man").arg(&pages).output().unwrap(), 0);
+    for page in std::fs::read_dir(&pages).unwrap() {
+        let page = page.unwrap().path();
+        let shown = Command::new("groff")
+            .args(["-Kutf8", "-man", "-ww", "-Tutf8", "-P-cbou", "-rLL=100n"])
+            .arg(&page)
+            .output()
+            .unwrap();
+        assert_eq!(text(&shown.stderr), "", "{page:?}");
+        let shown = text(&shown.stdout);
+        for heading in ["NAME", "SYNOPSIS", "DESCRIPTION", "EXAMPLES", "SEE ALSO"] {
+            assert!(shown.contains(heading), "{page:?}: {shown}");
+        }
+        // Nothing is left of the markup of the sources, and each option has a text.
+        assert!(!shown.contains('`'), "{page:?}: {shown}");
+        let lines: Vec<_> = shown.lines().map(str::trim).collect();
+        let is_bare = |line: &str| line.starts_with("--") && line.split(' ').count() <= 2;
+        let bare = lines
+            .windows(2)
+            .find(|lines| is_bare(lines[0]) && lines[1].is_empty());
+        assert_eq!(bare, None, "{page:?}");
+    }
+    let lock = std::fs::read_to_string(pages.join("bellwether-lock.1")).unwrap();
+    assert!(lock.contains("EXIT STATUS") && lock.contains("BELLWETHER_CONNECT"));
 }
 
 #[test]
@@ -60,7 +90,7 @@ fn manual_shows_the_page_of_one_command() {
         let page = bellwether().arg("man").args(words).output().unwrap();
         assert_code(&page, 0);
         let page = text(&page.stdout);
-        assert!(page.contains(sign) && page.contains("Example"), "{page}");
+        assert!(page.contains(sign) && page.contains("EXAMPLES"), "{page}");
     }
     let none = bellwether().args(["man", "lokc"]).output().unwrap();
     assert_code(&none, 2);
