@@ -213,7 +213,7 @@ fn import(args: &ConfigImportArgs, output: Output) -> anyhow::Result<Exit> {
     let wrong = |error: &dyn std::fmt::Display| {
         Refusal::usage(format!(
             "{} is not a file of values: {error}",
-            file.display()
+            payload::name(file)
         ))
     };
     let values: BTreeMap<String, FileValue> =

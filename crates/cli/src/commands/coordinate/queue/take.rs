@@ -70,12 +70,7 @@ pub(super) async fn next<O: Order>(
     output: Output,
 ) -> Result<Option<Claim<Vec<u8>>>, TakeError> {
     if patience.is_at_once() {
-        let taken = queue.try_take().await?;
-        if taken.is_none() && !output.is_quiet() {
-            let why = why_none(queue).await;
-            output.notice(format_args!("no item to take in {path}{why}"));
-        }
-        return Ok(taken);
+        return queue.try_take().await;
     }
     let taken = async {
         match patience.left() {
@@ -86,16 +81,27 @@ pub(super) async fn next<O: Order>(
     let what = format!("waiting for an item in {path}");
     let news = stream::iter([|| "there is none to take".to_owned()]);
     match waiting::showing(what, news, taken, output).await {
-        Err(TakeError::TimedOut { .. }) => {
-            if let Some(limit) = patience.limit().filter(|_| !output.is_quiet()) {
-                let why = why_none(queue).await;
-                output.notice(format_args!(
-                    "timed out after {limit:?} waiting for an item in {path}{why}"
-                ));
-            }
-            Ok(None)
-        }
+        Err(TakeError::TimedOut { .. }) => Ok(None),
         taken => taken.map(Some),
+    }
+}
+
+/// Says that there was no item within the wait limit, and why.
+async fn tell_none<O: Order>(
+    queue: &OrderedQueue<O>,
+    path: &str,
+    patience: Patience,
+    output: Output,
+) {
+    if output.is_quiet() {
+        return;
+    }
+    let why = why_none(queue).await;
+    match patience.limit().filter(|_| !patience.is_at_once()) {
+        Some(limit) => output.notice(format_args!(
+            "timed out after {limit:?} waiting for an item in {path}{why}"
+        )),
+        None => output.notice(format_args!("no item to take in {path}{why}")),
     }
 }
 
@@ -136,6 +142,7 @@ async fn for_command<O: Order>(
         Err(exit) => return Ok(exit),
     };
     let Some(claim) = claim else {
+        tell_none(queue, &args.path, patience, job_runner.output).await;
         return patience.exit(job_runner.client()).await;
     };
     attempt(claim, &args.path, &args.command, job_runner).await
@@ -181,6 +188,7 @@ async fn for_script<O: Order>(
     output: Output,
 ) -> anyhow::Result<Option<Exit>> {
     let Some(claim) = next(queue, &args.path, patience, output).await? else {
+        tell_none(queue, &args.path, patience, output).await;
         return Ok(None);
     };
     let path = &args.path;
